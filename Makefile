@@ -1,0 +1,30 @@
+# Every target is one line that also works by hand. `make run` and `make test` set everything up first.
+PYTHON ?= python3
+BIN := .venv/bin
+READY := .venv/.ready
+
+.PHONY: setup run test check tiny lock clean
+
+setup: $(READY)  ## install everything into .venv
+
+$(READY): pyproject.toml requirements.lock tools/setup.sh
+	PYTHON=$(PYTHON) sh tools/setup.sh
+
+run: $(READY)  ## the main job on the embedded models: a request in words, then a TaskIR document
+	ORCHESTRATOR_HOME=$(CURDIR)/.demo $(BIN)/orchestrator run "Summarize a, b, c and d, then compare them" --dir examples/records
+	ORCHESTRATOR_HOME=$(CURDIR)/.demo $(BIN)/orchestrator run examples/fanout.json --dir examples/records
+
+test: $(READY)  ## all tests
+	$(BIN)/python -m pytest
+
+check: $(READY)  ## format, lint, types, layers
+	$(BIN)/ruff format --check . && $(BIN)/ruff check . && $(BIN)/mypy && $(BIN)/lint-imports
+
+tiny: $(READY)  ## train the embedded models again from their seeds (hours)
+	PIP_CONSTRAINT=requirements.lock $(BIN)/pip install -q -e '.[dev,train]' && $(BIN)/python -m benchmarks.tiny all
+
+lock: $(READY)  ## pin what is installed now
+	{ $(BIN)/pip freeze --exclude-editable; grep -E "^(hatchling|scikit-build-core|trove-classifiers)==" requirements.lock; } | sed "s/+cpu$$//" | sort -fu > .venv/lock && mv .venv/lock requirements.lock
+
+clean:
+	rm -rf .venv .demo .tiny build dist

@@ -1,0 +1,230 @@
+"""What can happen to a run. Events are journaled before their effect, and drive the scheduler.
+
+`at` is in seconds since the epoch, from a clock that never runs backwards within one process. An event names its step
+by id; children of a `foreach` step are `S2[0]`, `S2[1]`, …. Outputs map artifact names to SHA-256 hex digests.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Literal
+
+from orchestrator.taskir import Step, TaskIR
+
+Mode = Literal["as-planned", "discover", "serial"]
+RunStatus = Literal["accepted", "planning", "running", "done", "failed", "cancelled"]
+PlanOrigin = Literal["taskir", "planned", "repaired", "fallback"]
+
+
+class FailureKind(StrEnum):
+    """Kinds of failure, each with its own rule (see `orchestrator.failures`)."""
+
+    FORMAT = "format"
+    SCHEMA = "schema"
+    CODE = "code"
+    LOGIC = "logic"
+    TIMEOUT = "timeout"
+    RESOURCE = "resource"
+    INFRASTRUCTURE = "infrastructure"
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """Why an attempt failed. `evidence` is what the next attempt may learn from: a validator's message, a critique."""
+
+    kind: FailureKind
+    message: str
+    evidence: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class GateResult:
+    """What a gate said of one artifact. A gate that this installation does not have is "not run", never passed."""
+
+    gate: str
+    status: Literal["passed", "failed", "not run"]
+    evidence: str = ""
+    seconds: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Usage:
+    """Tokens and seconds of one generation. `cached_tokens` of the prompt came from a shared prefix."""
+
+    prompt_tokens: int = 0
+    cached_tokens: int = 0
+    output_tokens: int = 0
+    queued_seconds: float = 0.0
+    prefill_seconds: float = 0.0
+    decode_seconds: float = 0.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunAccepted:
+    """A request or a TaskIR was taken in, with everything needed to run it again from the start."""
+
+    at: float
+    run: str
+    mode: Mode
+    request: str | None = None
+    task: TaskIR | None = None
+    directory: str | None = None
+    files: tuple[str, ...] = ()
+    kind: Literal["run_accepted"] = "run_accepted"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlanningStarted:
+    """The frontdoor was asked for a plan."""
+
+    at: float
+    role: str
+    model: str
+    kind: Literal["planning_started"] = "planning_started"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StepsPlanned:
+    """The plan grew. The new steps are frozen from here on; they name only each other and earlier ones."""
+
+    at: float
+    steps: tuple[Step, ...]
+    kind: Literal["steps_planned"] = "steps_planned"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlanFinished:
+    """No more steps will come. `reason` says why the plan had to be repaired or replaced, if it had."""
+
+    at: float
+    origin: PlanOrigin
+    reason: str = ""
+    usage: Usage = field(default_factory=Usage)
+    kind: Literal["plan_finished"] = "plan_finished"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlanFailed:
+    """No plan could be had at all (the frontdoor's engine could not run)."""
+
+    at: float
+    failure: Failure
+    kind: Literal["plan_failed"] = "plan_failed"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StepExpanded:
+    """The list of a `foreach` step has arrived and has `count` items: it runs as that many children."""
+
+    at: float
+    step: str
+    count: int
+    kind: Literal["step_expanded"] = "step_expanded"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StepGathered:
+    """The children of a `foreach` step are done, and their outputs are joined into lists, in order."""
+
+    at: float
+    step: str
+    outputs: Mapping[str, str]
+    kind: Literal["step_gathered"] = "step_gathered"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AttemptStarted:
+    """An attempt was routed to (role, persona, model); `propensity` is the probability of that choice."""
+
+    at: float
+    step: str
+    number: int
+    role: str
+    persona: str | None
+    model: str
+    reason: str
+    propensity: float = 1.0
+    kind: Literal["attempt_started"] = "attempt_started"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AttemptGenerated:
+    """The model is done; the gates look at what it wrote."""
+
+    at: float
+    step: str
+    number: int
+    usage: Usage
+    kind: Literal["attempt_generated"] = "attempt_generated"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AttemptSucceeded:
+    """The step's outputs are stored and no gate failed."""
+
+    at: float
+    step: str
+    number: int
+    outputs: Mapping[str, str]
+    gates: tuple[GateResult, ...] = ()
+    kind: Literal["attempt_succeeded"] = "attempt_succeeded"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AttemptFailed:
+    """The attempt came to nothing. For a `foreach` step that could not be expanded or gathered, `number` is 0."""
+
+    at: float
+    step: str
+    number: int
+    failure: Failure
+    gates: tuple[GateResult, ...] = ()
+    kind: Literal["attempt_failed"] = "attempt_failed"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AttemptCancelled:
+    """A running attempt has stopped because the scheduler asked it to."""
+
+    at: float
+    step: str
+    number: int
+    kind: Literal["attempt_cancelled"] = "attempt_cancelled"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CancelRequested:
+    """The user wants the whole run cancelled (`step` is None), or one step and what depends on it."""
+
+    at: float
+    step: str | None = None
+    reason: str = "cancelled by the user"
+    kind: Literal["cancel_requested"] = "cancel_requested"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunFinished:
+    """The last event of a run."""
+
+    at: float
+    status: Literal["done", "failed", "cancelled"]
+    error: str | None = None
+    kind: Literal["run_finished"] = "run_finished"
+
+
+Event = (
+    RunAccepted
+    | PlanningStarted
+    | StepsPlanned
+    | PlanFinished
+    | PlanFailed
+    | StepExpanded
+    | StepGathered
+    | AttemptStarted
+    | AttemptGenerated
+    | AttemptSucceeded
+    | AttemptFailed
+    | AttemptCancelled
+    | CancelRequested
+    | RunFinished
+)

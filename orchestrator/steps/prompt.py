@@ -1,0 +1,40 @@
+"""Lay out the prompt of a step: role's system prompt, persona, inputs in document order, action.
+
+The order is a contract, for two reasons. Siblings that share a role, a persona and their first inputs share the
+longest possible token prefix, which the engine then computes once. And the embedded models are trained on exactly
+this layout, by calling these functions.
+"""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+
+@dataclass(frozen=True, slots=True)
+class Message:
+    """One chat message, rendered later by the chat template of whichever model gets it."""
+
+    role: Literal["system", "user", "assistant"]
+    content: str
+
+
+@dataclass(frozen=True, slots=True)
+class Input:
+    """A named text a step reads: an artifact, an input of the task or a file, already loaded."""
+
+    name: str
+    text: str
+
+
+def step_messages(system: str, persona: str, inputs: Sequence[Input], action: str) -> tuple[Message, Message]:
+    """Return the system and the user message of a step. `persona` is its overlay text, or empty for none."""
+    head = f"{system}\n{persona}" if persona else system
+    blocks = [f"[{item.name}]\n{item.text.strip()}\n\n" for item in inputs]
+    return Message("system", head), Message("user", "".join(blocks) + f"Task: {action}")
+
+
+def plan_messages(system: str, files: Iterable[str], request: str) -> tuple[Message, Message]:
+    """Return the messages that ask the frontdoor for a plan. `files` are the names the request may refer to."""
+    listed = ", ".join(files)
+    known = f"Files: {listed}\n" if listed else ""
+    return Message("system", system), Message("user", f"{known}Request: {request}")

@@ -1,0 +1,39 @@
+#!/bin/sh
+# Install the project into .venv from the lock file. llama-cpp-python is compiled here, for this machine's processor;
+# pip keeps the wheel, so that only the first set-up on a machine takes minutes.
+set -eu
+python=${PYTHON:-python3}
+
+missing() {
+    echo "setup: $1" >&2
+    echo "setup: on Debian or Ubuntu: apt-get install $2" >&2
+    exit 1
+}
+command -v "$python" >/dev/null || missing "Python was not found (PYTHON=$python)" "python3"
+"$python" -c 'import sys; sys.exit(sys.version_info < (3, 11))' || missing "Python 3.11 or newer is needed" "python3.11"
+"$python" -c 'import venv, ensurepip' 2>/dev/null || missing "Python's venv module is missing" "python3-venv"
+command -v "${CC:-cc}" >/dev/null || missing "a C compiler is needed to build llama.cpp" "build-essential"
+command -v "${CXX:-c++}" >/dev/null || missing "a C++ compiler is needed to build llama.cpp" "build-essential"
+command -v cmake >/dev/null || missing "cmake is needed to build llama.cpp" "cmake"
+
+CMAKE_BUILD_PARALLEL_LEVEL=${CMAKE_BUILD_PARALLEL_LEVEL:-$(nproc)}
+PIP_CONSTRAINT=requirements.lock
+PIP_DISABLE_PIP_VERSION_CHECK=1
+export CMAKE_BUILD_PARALLEL_LEVEL PIP_CONSTRAINT PIP_DISABLE_PIP_VERSION_CHECK
+
+[ -x .venv/bin/python ] || "$python" -m venv .venv
+echo "setup: building llama.cpp with $CMAKE_BUILD_PARALLEL_LEVEL cores (about ten minutes the first time)"
+log=.venv/build.log
+status=.venv/build.status
+{ .venv/bin/pip install -v llama-cpp-python 2>&1 && echo 0 >$status || echo 1 >$status; } | tee "$log" | awk '
+    match($0, /\[[0-9]+\/[0-9]+\]/) { step = substr($0, RSTART, RLENGTH); if (++n % 10 == 1) { print "setup: compiling " step; fflush() } }
+    /Using cached llama_cpp|already satisfied: llama-cpp-python/ { print "setup: llama.cpp is already built"; fflush() }'
+if [ "$(cat $status)" != 0 ]; then
+    tail -n 30 "$log" >&2
+    echo "setup: llama-cpp-python could not be built; the whole log is in $log" >&2
+    exit 1
+fi
+echo "setup: installing the rest"
+.venv/bin/pip install -q -e '.[dev]'
+touch .venv/.ready
+echo "setup: done"
