@@ -1,0 +1,34 @@
+"""The durable memory of runs: a state folder with an event table in SQLite and content-addressed objects."""
+
+from orchestrator.journal.artifacts import export, publish
+from orchestrator.journal.errors import (
+    HomeLocked,
+    JournalCorrupt,
+    JournalError,
+    JournalTooNew,
+    ObjectMissing,
+    UnknownRun,
+)
+from orchestrator.journal.home import Home, HomeLock, home_path
+from orchestrator.journal.journal import Journal, JournalReader
+from orchestrator.journal.objects import ObjectStore
+from orchestrator.journal.store import Measured, RunRow
+
+__all__ = [
+    "Home",
+    "HomeLock",
+    "HomeLocked",
+    "Journal",
+    "JournalCorrupt",
+    "JournalError",
+    "JournalReader",
+    "JournalTooNew",
+    "Measured",
+    "ObjectMissing",
+    "ObjectStore",
+    "RunRow",
+    "UnknownRun",
+    "export",
+    "home_path",
+    "publish",
+]

@@ -1,0 +1,117 @@
+"""Find, create and lock the state folder, and say where in it everything lies."""
+
+import fcntl
+import os
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+
+from orchestrator.journal.errors import HomeLocked, JournalError
+
+RUN_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}\Z")
+
+
+def home_path(environ: Mapping[str, str]) -> Path:
+    """Return where the state folder is: ORCHESTRATOR_HOME, else under XDG_STATE_HOME, else under ~/.local/state.
+
+    Empty variables count as unset, and so does a relative XDG_STATE_HOME, as the XDG specification asks.
+    """
+    if chosen := environ.get("ORCHESTRATOR_HOME"):
+        return Path(chosen).expanduser().absolute()
+    state = Path(environ.get("XDG_STATE_HOME") or "")
+    base = state if state.is_absolute() else Path(environ.get("HOME") or Path.home()) / ".local" / "state"
+    return base / "orchestrator"
+
+
+@dataclass(frozen=True, slots=True)
+class Home:
+    """The state folder. Its parts are created by whoever writes to them."""
+
+    path: Path
+
+    @property
+    def database(self) -> Path:
+        return self.path / "journal.db"
+
+    @property
+    def objects(self) -> Path:
+        return self.path / "objects"
+
+    @property
+    def curves(self) -> Path:
+        return self.path / "curves"
+
+    @property
+    def prefixes(self) -> Path:
+        return self.path / "prefixes"
+
+    @property
+    def logs(self) -> Path:
+        return self.path / "logs"
+
+    @property
+    def lock_file(self) -> Path:
+        return self.path / "lock"
+
+    @property
+    def socket(self) -> Path:
+        return self.path / "api.sock"
+
+    def artifacts(self, run: str) -> Path:
+        """Return the folder of a run's artifacts. Raises `JournalError` for a name that is no run's."""
+        if not RUN_NAME.match(run):
+            raise JournalError(self.path, f"{run!r} is no name of a run; accepted: letters, digits, '_' and '-'")
+        return self.path / "runs" / run / "artifacts"
+
+    def create(self) -> None:
+        """Create the folder, readable by its owner only. Raises `JournalError` where that cannot be done."""
+        try:
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+            self.path.mkdir(mode=0o700, exist_ok=True)
+        except OSError as error:
+            raise JournalError(self.path, f"cannot be the state folder: {error.strerror}") from error
+
+
+class HomeLock:
+    """Owns a state folder from `acquire` until `release`, or until the process dies in whatever way.
+
+    The lock belongs to the open file, so a stale file left by a killed process locks nobody out.
+    """
+
+    def __init__(self, home: Home) -> None:
+        self._path = home.lock_file
+        self._file: int | None = None
+
+    def acquire(self) -> None:
+        """Take the lock. Raises `HomeLocked` at once, naming the holder, when another process has it."""
+        try:
+            descriptor = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+        except OSError as error:
+            raise JournalError(self._path, f"cannot be opened: {error.strerror}") from error
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            holder = os.pread(descriptor, 32, 0).strip()
+            os.close(descriptor)
+            raise HomeLocked(self._path, int(holder) if holder.isdigit() else None) from error
+        os.ftruncate(descriptor, 0)
+        os.pwrite(descriptor, f"{os.getpid()}\n".encode(), 0)
+        self._file = descriptor
+
+    def release(self) -> None:
+        """Give the lock back. The file stays: removing it would let two processes lock two files of one name."""
+        if self._file is not None:
+            os.ftruncate(self._file, 0)
+            os.close(self._file)
+            self._file = None
+
+    def __enter__(self) -> "HomeLock":
+        self.acquire()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.release()

@@ -1,0 +1,148 @@
+"""Read and write the journal of a state folder: events of runs, and the objects that they name."""
+
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from types import TracebackType
+
+from orchestrator.events import Event
+from orchestrator.journal.codec import decode_event
+from orchestrator.journal.errors import JournalCorrupt, JournalError, UnknownRun
+from orchestrator.journal.home import Home, HomeLock
+from orchestrator.journal.objects import ObjectStore
+from orchestrator.journal.store import EventRow, Measured, RefusedEvents, RunRow, Store, event_row
+from orchestrator.journal.writer import Writer
+
+MEASURED_LIMIT = 2000
+
+
+class JournalReader:
+    """What is committed, for anyone who may read the state folder; it takes no lock. All calls may block on the disk.
+
+    Every call raises `JournalError` for a state folder that cannot be read.
+    """
+
+    def __init__(self, home: Home, store: Store) -> None:
+        self.home = home
+        self.objects = ObjectStore(home.objects)
+        self._store = store
+
+    @classmethod
+    def open_to_read(cls, home: Path) -> "JournalReader":
+        """Open the journal of the state folder at `home`; where there is none it reads as an empty one."""
+        place = Home(home)
+        return JournalReader(place, Store.open_to_read(place.database))
+
+    def close(self) -> None:
+        self._store.close()
+
+    def events(self, run: str, after: int = 0) -> list[tuple[int, Event]]:
+        """Return a run's events with their numbers, which rise, from the first one after number `after`.
+
+        Raises `UnknownRun`, and `JournalCorrupt` for an event that this version cannot read.
+        """
+        rows = self._store.events(run, after)
+        if not rows:
+            self.run(run)
+        return [(number, self._decoded(run, number, body)) for number, body in rows]
+
+    def run(self, run: str) -> RunRow:
+        """Return the line of one run. Raises `UnknownRun`."""
+        row = self._store.run(run)
+        if row is None:
+            raise UnknownRun(self.home.database, run)
+        return row
+
+    def runs(self, limit: int | None = None) -> list[RunRow]:
+        """Return the runs, newest first."""
+        return self._store.runs(limit)
+
+    def unfinished(self) -> list[RunRow]:
+        """Return the runs that have not ended, oldest first."""
+        return self._store.unfinished()
+
+    def measured(self, limit: int = MEASURED_LIMIT) -> list[Measured]:
+        """Return the generations that ended last, newest first: the history that predictions are made from."""
+        return self._store.measured(limit)
+
+    def get(self, digest: str) -> bytes:
+        """Return an object. Raises `ObjectMissing`, or `JournalCorrupt` when its bytes are not what was stored."""
+        return self.objects.get(digest)
+
+    def damage(self) -> list[str]:
+        """Check the whole database, which takes time in proportion to its size, and return what is wrong with it."""
+        return self._store.damage()
+
+    def _decoded(self, run: str, number: int, body: str) -> Event:
+        try:
+            return decode_event(body)
+        except ValueError as error:
+            raise JournalCorrupt(self.home.database, f"event {number} of run {run}: {error}") from error
+
+    def __enter__(self) -> "JournalReader":
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+class Journal(JournalReader):
+    """The journal of the one process that owns the state folder."""
+
+    def __init__(self, home: Home, lock: HomeLock, store: Store, writer: Writer) -> None:
+        super().__init__(home, store)
+        self._lock = lock
+        self._writer = writer
+
+    @classmethod
+    def open(cls, home: Path) -> "Journal":
+        """Create the state folder if need be, lock it and open its journal.
+
+        Raises `HomeLocked` while another process owns the folder, `JournalTooNew` or `JournalCorrupt` for a database
+        that must not be written to, and `JournalError` for a folder that cannot be used.
+        """
+        place = Home(home)
+        place.create()
+        lock = HomeLock(place)
+        lock.acquire()
+        try:
+            written = Store.open_to_write(place.database)
+            read = Store.open_to_read(place.database)
+            ObjectStore(place.objects).clean()
+        except BaseException:
+            lock.release()
+            raise
+        return cls(place, lock, read, Writer(written))
+
+    async def append(self, run: str, events: Iterable[Event]) -> None:
+        """Return when the events are durable: all of them, or none. The first event of a run is `RunAccepted`.
+
+        Raises `JournalError`; after one that came from the disk no later append succeeds, so that no event is ever
+        durable without those before it.
+        """
+        rows = self._rows(run, events)
+        try:
+            await self._writer.append(rows)
+        except RefusedEvents as error:
+            raise JournalError(self.home.database, f"refuses events of run {run}: {error}") from error
+
+    def put(self, data: bytes) -> str:
+        """Store an object and return its digest once it is durable. It blocks on the disk: call it in a thread.
+
+        Store an object before the event that names it.
+        """
+        return self.objects.put(data)
+
+    def close(self) -> None:
+        """Commit what is waiting and give the state folder back."""
+        self._writer.close()
+        super().close()
+        self._lock.release()
+
+    def __enter__(self) -> "Journal":
+        return self
+
+    def _rows(self, run: str, events: Iterable[Event]) -> Sequence[EventRow]:
+        self.home.artifacts(run)  # refuses names that could not be a folder
+        return [event_row(run, event) for event in events]

@@ -1,0 +1,278 @@
+"""Keep encoded events in SQLite. The one file through which SQLite enters.
+
+Write-ahead logging lets others read while a run is written; `synchronous=FULL` makes each commit wait for the disk.
+"""
+
+import sqlite3
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from orchestrator.events import Event, Mode, RunAccepted, RunFinished, RunStatus
+from orchestrator.journal.codec import encode_event
+from orchestrator.journal.errors import JournalCorrupt, JournalError, JournalTooNew
+from orchestrator.journal.migrations import MIGRATIONS, VERSION
+
+TITLE_LENGTH = 200
+BUSY_SECONDS = 10.0
+
+_STATUS_AFTER: dict[str, RunStatus] = {
+    "planning_started": "planning",
+    "steps_planned": "running",
+    "attempt_started": "running",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class RunRow:
+    """One line of the list of runs. Times are in seconds since the epoch; `title` is the request or the objective."""
+
+    run: str
+    mode: Mode
+    title: str
+    status: RunStatus
+    accepted: float
+    finished: float | None
+    error: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class EventRow:
+    """One event, encoded, with what the database indexes and projects of it."""
+
+    run: str
+    at: float
+    kind: str
+    step: str | None
+    attempt: int | None
+    body: str
+    opens: RunRow | None
+    closes: RunFinished | None
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """What one finished generation took: tokens and seconds, and the role and model that it ran with."""
+
+    role: str
+    model: str
+    prompt_tokens: int
+    cached_tokens: int
+    output_tokens: int
+    prefill_seconds: float
+    decode_seconds: float
+
+
+def event_row(run: str, event: Event) -> EventRow:
+    """Return the row of an event."""
+    return EventRow(
+        run=run,
+        at=event.at,
+        kind=event.kind,
+        step=getattr(event, "step", None),
+        attempt=getattr(event, "number", None),
+        body=encode_event(event),
+        opens=_run_row(run, event) if isinstance(event, RunAccepted) else None,
+        closes=event if isinstance(event, RunFinished) else None,
+    )
+
+
+def _run_row(run: str, event: RunAccepted) -> RunRow:
+    text = event.request or (event.task.objective if event.task else "")
+    return RunRow(run, event.mode, " ".join(text.split())[:TITLE_LENGTH], "accepted", event.at, None, None)
+
+
+class RefusedEvents(Exception):
+    """The database's constraints do not allow these events: the run is unknown, or was accepted before."""
+
+
+class Store:
+    """One connection to the database. The owner of the state folder opens it to write, all others to read."""
+
+    def __init__(self, connection: sqlite3.Connection, path: Path) -> None:
+        self._connection = connection
+        self.path = path
+
+    @classmethod
+    def open_to_write(cls, path: Path) -> "Store":
+        """Open or create the database and bring its schema up to date. Raises `JournalError`."""
+        with _reported(path):
+            store = cls(_connect(path), path)
+        try:
+            with _reported(path):
+                store._connection.execute("PRAGMA journal_mode = WAL")
+                store._connection.execute("PRAGMA synchronous = FULL")
+                store._connection.execute("PRAGMA foreign_keys = ON")
+                store._migrate()
+        except JournalError:
+            store.close()
+            raise
+        return store
+
+    @classmethod
+    def open_to_read(cls, path: Path) -> "Store":
+        """Open the database to read what is committed; where there is none yet it reads as an empty one.
+
+        Raises `JournalError`.
+        """
+        with _reported(path):
+            store = cls(_connect(path if path.exists() else None), path)
+        try:
+            with _reported(path):
+                if store._version() == 0:  # not there, or its first owner is just creating it
+                    store.close()
+                    store = cls(_connect(None), path)
+                    store._migrate()
+                elif store._version() < VERSION:
+                    raise JournalError(path, "was written by an earlier version; the next run brings it up to date")
+                store._connection.execute("PRAGMA query_only = ON")
+        except JournalError:
+            store.close()
+            raise
+        return store
+
+    def close(self) -> None:
+        self._connection.close()
+
+    def append(self, groups: Iterable[Sequence[EventRow]]) -> list[RefusedEvents | None]:
+        """Commit groups of rows in one transaction, and return for each group whether it was refused.
+
+        A refused group leaves nothing behind, and the others are not affected. Raises `JournalError` when nothing at
+        all could be committed.
+        """
+        with _reported(self.path), self._transaction():
+            return [self._append_group(rows) for rows in groups]
+
+    def events(self, run: str, after: int = 0) -> list[tuple[int, str]]:
+        """Return the numbers and bodies of a run's events after number `after`, in order."""
+        return self._rows("SELECT number, body FROM events WHERE run = ? AND number > ? ORDER BY number", run, after)
+
+    def runs(self, limit: int | None = None) -> list[RunRow]:
+        """Return the runs, newest first."""
+        rows = self._rows(
+            "SELECT * FROM runs ORDER BY accepted DESC, rowid DESC LIMIT ?", -1 if limit is None else limit
+        )
+        return [RunRow(*row) for row in rows]
+
+    def run(self, run: str) -> RunRow | None:
+        """Return one run, or None where it is unknown."""
+        return next((RunRow(*row) for row in self._rows("SELECT * FROM runs WHERE run = ?", run)), None)
+
+    def unfinished(self) -> list[RunRow]:
+        """Return the runs that have not ended, oldest first."""
+        ended = "SELECT * FROM runs WHERE status NOT IN ('done', 'failed', 'cancelled') ORDER BY accepted, rowid"
+        return [RunRow(*row) for row in self._rows(ended)]
+
+    def measured(self, limit: int) -> list[Measured]:
+        """Return the `limit` generations that ended last, newest first."""
+        rows = self._rows(
+            """
+            SELECT started.body ->> '$.role', started.body ->> '$.model',
+                   ended.body ->> '$.usage.prompt_tokens', ended.body ->> '$.usage.cached_tokens',
+                   ended.body ->> '$.usage.output_tokens', ended.body ->> '$.usage.prefill_seconds',
+                   ended.body ->> '$.usage.decode_seconds'
+            FROM events AS ended
+            JOIN events AS started ON started.run = ended.run AND started.step = ended.step
+                AND started.attempt = ended.attempt AND started.kind = 'attempt_started'
+            WHERE ended.kind = 'attempt_generated' ORDER BY ended.number DESC LIMIT ?
+            """,
+            limit,
+        )
+        return [Measured(*row) for row in rows]
+
+    def damage(self) -> list[str]:
+        """Look at every page and return what is wrong with the database, in SQLite's words; empty if nothing is."""
+        try:
+            return [what for (what,) in self._rows("PRAGMA integrity_check(20)") if what != "ok"]
+        except JournalCorrupt as error:
+            return [str(error.__cause__)]
+
+    def _rows(self, sql: str, *parameters: object) -> list[Any]:
+        with _reported(self.path):
+            return self._connection.execute(sql, parameters).fetchall()
+
+    def _append_group(self, rows: Sequence[EventRow]) -> RefusedEvents | None:
+        self._connection.execute("SAVEPOINT one_group")
+        try:
+            for row in rows:
+                self._append_row(row)
+        except sqlite3.IntegrityError as error:
+            self._connection.execute("ROLLBACK TO one_group")
+            return RefusedEvents(str(error))
+        finally:
+            self._connection.execute("RELEASE one_group")
+        return None
+
+    def _append_row(self, row: EventRow) -> None:
+        execute = self._connection.execute
+        if opens := row.opens:
+            execute(
+                "INSERT INTO runs (run, mode, title, status, accepted) VALUES (?, ?, ?, ?, ?)",
+                (opens.run, opens.mode, opens.title, opens.status, opens.accepted),
+            )
+        execute(
+            "INSERT INTO events (run, at, kind, step, attempt, body) VALUES (?, ?, ?, ?, ?, ?)",
+            (row.run, row.at, row.kind, row.step, row.attempt, row.body),
+        )
+        if closes := row.closes:
+            execute(
+                "UPDATE runs SET status = ?, finished = ?, error = ? WHERE run = ?",
+                (closes.status, closes.at, closes.error, row.run),
+            )
+        elif status := _STATUS_AFTER.get(row.kind):
+            execute("UPDATE runs SET status = ? WHERE run = ? AND status != ?", (status, row.run, status))
+
+    def _migrate(self) -> None:
+        with self._transaction():
+            version = self._version()
+            self._connection.execute("CREATE TABLE IF NOT EXISTS schema_version (version INTEGER NOT NULL) STRICT")
+            for number in range(version, VERSION):
+                # Not executescript: it would commit the transaction that makes a migration happen whole or not at all.
+                for statement in _statements(MIGRATIONS[number]):
+                    self._connection.execute(statement)
+                self._connection.execute("INSERT INTO schema_version VALUES (?)", (number + 1,))
+
+    def _version(self) -> int:
+        """Return the version of the schema, 0 for an empty database. Raises `JournalTooNew`, `JournalError`."""
+        tables = {name for (name,) in self._connection.execute("SELECT name FROM sqlite_schema WHERE type = 'table'")}
+        if "schema_version" not in tables:
+            if tables:
+                raise JournalError(self.path, "is a database, but not a journal")
+            return 0
+        version = int(self._connection.execute("SELECT max(version) FROM schema_version").fetchone()[0] or 0)
+        if version > VERSION:
+            raise JournalTooNew(self.path, version, VERSION)
+        return version
+
+    @contextmanager
+    def _transaction(self) -> Iterator[None]:
+        self._connection.execute("BEGIN IMMEDIATE")
+        try:
+            yield
+            self._connection.execute("COMMIT")
+        finally:
+            if self._connection.in_transaction:
+                self._connection.execute("ROLLBACK")
+
+
+def _connect(path: Path | None) -> sqlite3.Connection:
+    # The owner's connection is used by the writer thread alone, readers' ones under SQLite's own serialized mode.
+    name = path or ":memory:"
+    return sqlite3.connect(name, timeout=BUSY_SECONDS, isolation_level=None, check_same_thread=False)
+
+
+def _statements(script: str) -> Iterator[str]:
+    return (statement for statement in script.split(";\n") if statement.strip())
+
+
+@contextmanager
+def _reported(path: Path) -> Iterator[None]:
+    """Turn SQLite's errors into ours."""
+    try:
+        yield
+    except sqlite3.OperationalError as error:
+        raise JournalError(path, f"the database cannot be used: {error}") from error
+    except sqlite3.DatabaseError as error:
+        raise JournalCorrupt(path, str(error)) from error

@@ -1,0 +1,363 @@
+import asyncio
+import json
+import sqlite3
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from orchestrator.events import (
+    AttemptFailed,
+    AttemptGenerated,
+    AttemptStarted,
+    AttemptSucceeded,
+    CancelRequested,
+    Event,
+    Failure,
+    FailureKind,
+    GateResult,
+    PlanFinished,
+    PlanningStarted,
+    RunAccepted,
+    RunFinished,
+    StepExpanded,
+    StepGathered,
+    StepsPlanned,
+    Usage,
+)
+from orchestrator.journal import (
+    HomeLocked,
+    Journal,
+    JournalCorrupt,
+    JournalError,
+    JournalReader,
+    JournalTooNew,
+    Measured,
+    UnknownRun,
+)
+from orchestrator.journal.codec import decode_event, encode_event
+from orchestrator.taskir import Step, task_from
+
+TASK = task_from(
+    {
+        "objective": "Say hello.",
+        "plan": {"steps": [{"id": "S1", "actor": "worker", "action": "Say hello.", "outputs": ["hello.txt"]}]},
+    }
+)
+USAGE = Usage(120, 100, 40, queued_seconds=0.5, prefill_seconds=0.25, decode_seconds=2.0)
+
+
+def accepted(at: float = 1.0) -> RunAccepted:
+    return RunAccepted(at=at, run="R", mode="as-planned", request="Say\n hello.", files=("a.txt",))
+
+
+def story() -> list[Event]:
+    step = Step(id="S1", actor="worker", action="Say hello.", outputs=("hello.txt",))
+    failed = GateResult("schema", "failed", "at /a: not a number", 0.5)
+    return [
+        accepted(),
+        PlanningStarted(at=2.0, role="frontdoor", model="large"),
+        StepsPlanned(at=3.0, steps=(step,)),
+        PlanFinished(at=4.0, origin="planned", usage=USAGE),
+        AttemptStarted(at=5.0, step="S1", number=1, role="worker", persona=None, model="small", reason="actor"),
+        AttemptGenerated(at=6.0, step="S1", number=1, usage=USAGE),
+        AttemptFailed(at=7.0, step="S1", number=1, failure=Failure(FailureKind.SCHEMA, "no", "why"), gates=(failed,)),
+        CancelRequested(at=8.0),
+        StepExpanded(at=8.0, step="S2", count=0),
+        StepGathered(at=8.5, step="S2", outputs={"all": "0" * 64}),
+        AttemptSucceeded(at=9.0, step="S1", number=2, outputs={"hello.txt": "0" * 64}),
+        RunFinished(at=10.0, status="done"),
+    ]
+
+
+def only_events(journal: JournalReader, run: str) -> list[Event]:
+    return [event for _, event in journal.events(run)]
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> Path:
+    return tmp_path / "home"
+
+
+async def test_what_is_appended_is_read_back_in_order(home: Path) -> None:
+    with Journal.open(home) as journal:
+        for event in story():
+            await journal.append("R", [event])
+        assert only_events(journal, "R") == story()
+        numbers = [number for number, _ in journal.events("R")]
+        assert numbers == sorted(set(numbers))
+        assert [number for number, _ in journal.events("R", after=numbers[4])] == numbers[5:]
+    with JournalReader.open_to_read(home) as reader:
+        assert only_events(reader, "R") == story()
+
+
+def test_a_task_keeps_only_what_its_author_wrote() -> None:
+    event = RunAccepted(at=1.0, run="R", mode="serial", task=TASK)
+    assert decode_event(encode_event(event)) == event
+    assert "created_at" not in json.loads(encode_event(event))["task"]
+
+
+@settings(max_examples=50)
+@given(text=st.text(max_size=50), seconds=st.floats(0, 1e12))
+def test_any_text_and_time_survives_the_journal(text: str, seconds: float) -> None:
+    event = AttemptFailed(at=seconds, step="S1", number=3, failure=Failure(FailureKind.LOGIC, text, text))
+    assert decode_event(encode_event(event)) == event
+
+
+async def test_appends_of_many_coroutines_keep_each_runs_order(home: Path) -> None:
+    async def write(run: str) -> None:
+        await journal.append(run, [RunAccepted(at=0.0, run=run, mode="serial", request=run)])
+        for number in range(20):
+            await journal.append(run, [StepExpanded(at=1.0, step="S1", count=number)])
+
+    with Journal.open(home) as journal:
+        async with asyncio.TaskGroup() as group:
+            for number in range(20):
+                group.create_task(write(f"R{number}"))
+        for number in range(20):
+            counts = [event.count for event in only_events(journal, f"R{number}") if isinstance(event, StepExpanded)]
+            assert counts == list(range(20))
+
+
+async def test_run_rows_follow_the_events(home: Path) -> None:
+    with Journal.open(home) as journal:
+        seen = []
+        for event in story():
+            await journal.append("R", [event])
+            seen.append(journal.run("R").status)
+        assert seen == ["accepted", "planning", *["running"] * 9, "done"]
+        await journal.append("T", [RunAccepted(at=20.0, run="T", mode="serial", task=TASK)])
+        newest, oldest = journal.runs()
+        assert (newest.run, newest.title, newest.mode, newest.finished) == ("T", "Say hello.", "serial", None)
+        assert (oldest.run, oldest.title, oldest.accepted, oldest.finished) == ("R", "Say hello.", 1.0, 10.0)
+        assert [row.run for row in journal.unfinished()] == ["T"]
+        assert [row.run for row in journal.runs(limit=1)] == ["T"]
+
+
+async def test_measured_joins_each_generation_with_its_role(home: Path) -> None:
+    with Journal.open(home) as journal:
+        await journal.append("R", story())
+        assert journal.measured() == [Measured("worker", "small", 120, 100, 40, 0.25, 2.0)]
+
+
+async def test_run_that_was_never_accepted_is_refused_and_leaves_nothing(home: Path) -> None:
+    with Journal.open(home) as journal:
+        with pytest.raises(JournalError, match="refuses events of run R"):
+            await journal.append("R", [RunFinished(at=1.0, status="done")])
+        await journal.append("R", [accepted()])  # the journal still works
+        with pytest.raises(JournalError, match="refuses events of run R"):
+            await journal.append("R", [StepExpanded(at=1.0, step="S1", count=1), accepted()])
+        assert only_events(journal, "R") == [accepted()]
+
+
+async def test_refused_events_do_not_harm_those_committed_with_them(home: Path) -> None:
+    with Journal.open(home) as journal:
+        results = await asyncio.gather(
+            journal.append("R", [accepted()]),
+            journal.append("X", [RunFinished(at=1.0, status="done")]),
+            journal.append("R", [RunFinished(at=2.0, status="done")]),
+            return_exceptions=True,
+        )
+        assert [type(result) for result in results] == [type(None), JournalError, type(None)]
+        assert len(journal.events("R")) == 2
+
+
+async def test_unknown_run(home: Path) -> None:
+    with Journal.open(home) as journal, pytest.raises(UnknownRun, match="no run 'R'"):
+        journal.events("R")
+
+
+async def test_cancelled_caller_does_not_unwrite_its_events(home: Path) -> None:
+    with Journal.open(home) as journal:
+        task = asyncio.ensure_future(journal.append("R", [accepted()]))
+        await asyncio.sleep(0)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+    with JournalReader.open_to_read(home) as reader:
+        assert only_events(reader, "R") == [accepted()]
+
+
+async def test_closed_journal_refuses_to_write(home: Path) -> None:
+    journal = Journal.open(home)
+    journal.close()
+    journal.close()
+    with pytest.raises(JournalError, match="closed"):
+        await journal.append("R", [accepted()])
+
+
+def test_second_owner_is_refused_while_readers_are_not(home: Path) -> None:
+    with Journal.open(home):
+        with pytest.raises(HomeLocked):
+            Journal.open(home)
+        with JournalReader.open_to_read(home) as reader:
+            assert reader.runs() == []
+    Journal.open(home).close()
+
+
+def test_reading_where_nothing_was_ever_written(home: Path) -> None:
+    with JournalReader.open_to_read(home) as reader:
+        assert reader.runs() == []
+    assert not home.exists()
+
+
+def test_commits_wait_for_the_disk(home: Path) -> None:
+    with Journal.open(home) as journal:
+        written = journal._writer._store._connection
+        assert written.execute("PRAGMA journal_mode").fetchone() == ("wal",)
+        assert written.execute("PRAGMA synchronous").fetchone() == (2,)
+
+
+def test_objects_are_read_by_readers(home: Path) -> None:
+    with Journal.open(home) as journal:
+        digest = journal.put(b"text")
+    with JournalReader.open_to_read(home) as reader:
+        assert reader.get(digest) == b"text"
+
+
+@pytest.mark.parametrize("content", [b"this is no database at all" * 100, b"SQLite format 3\0" + b"\xff" * 5000])
+def test_file_that_is_no_database(home: Path, content: bytes) -> None:
+    home.mkdir()
+    (home / "journal.db").write_bytes(content)
+    for opener in (Journal.open, JournalReader.open_to_read):
+        with pytest.raises(JournalCorrupt, match=r"journal\.db: damaged: .*restore it from a backup"):
+            opener(home)
+
+
+async def test_torn_database(home: Path) -> None:
+    with Journal.open(home) as journal:
+        await journal.append("R", [accepted()])
+        await journal.append("R", [StepExpanded(at=1.0, step="S" * 900, count=1)] * 200)
+    database = home / "journal.db"
+    whole = database.read_bytes()
+    database.write_bytes(whole[: len(whole) // 2])
+    with pytest.raises(JournalCorrupt), Journal.open(home) as journal:
+        only_events(journal, "R")
+
+
+async def test_damage_is_found_by_looking_for_it(home: Path) -> None:
+    with Journal.open(home) as journal:
+        await journal.append("R", [accepted()])
+        await journal.append("R", [StepExpanded(at=1.0, step="S" * 900, count=1)] * 200)
+        assert journal.damage() == []
+    database = home / "journal.db"
+    torn = bytearray(database.read_bytes())
+    torn[-8192:] = bytes(8192)
+    database.write_bytes(torn)
+    with JournalReader.open_to_read(home) as reader:
+        assert reader.damage()
+
+
+async def test_event_that_cannot_be_read_is_named(home: Path) -> None:
+    with Journal.open(home) as journal:
+        await journal.append("R", [accepted()])
+    with sqlite3.connect(home / "journal.db") as raw:
+        raw.execute("""UPDATE events SET body = '{"kind": "run_accepted", "at": "soon"}'""")
+    with JournalReader.open_to_read(home) as reader, pytest.raises(JournalCorrupt, match="event 1 of run R"):
+        reader.events("R")
+
+
+def test_journal_of_a_later_version_is_left_alone(home: Path) -> None:
+    Journal.open(home).close()
+    with sqlite3.connect(home / "journal.db") as raw:
+        raw.execute("INSERT INTO schema_version VALUES (99)")
+    for opener in (Journal.open, JournalReader.open_to_read):
+        with pytest.raises(JournalTooNew, match="has schema version 99, but this program knows 1"):
+            opener(home)
+
+
+def test_database_of_another_program_is_left_alone(home: Path) -> None:
+    home.mkdir()
+    with sqlite3.connect(home / "journal.db") as raw:
+        raw.execute("CREATE TABLE theirs (x)")
+    with pytest.raises(JournalError, match="not a journal"):
+        Journal.open(home)
+
+
+APPEND_UNTIL_KILLED = """
+import asyncio, sys
+from pathlib import Path
+from orchestrator.events import RunAccepted, StepExpanded, StepGathered
+from orchestrator.journal import Journal
+
+async def write(journal, run):
+    await journal.append(run, [RunAccepted(at=0.0, run=run, mode="serial", request=run)])
+    for number in range(1_000_000):
+        digest = await asyncio.to_thread(journal.put, f"{run} {number}".encode())
+        pair = [StepExpanded(at=1.0, step="S1", count=number), StepGathered(at=1.0, step="S1", outputs={"o": digest})]
+        await journal.append(run, pair)
+        print(run, number, flush=True)
+
+async def main():
+    async with asyncio.TaskGroup() as group:
+        for number in range(8):
+            group.create_task(write(journal, f"R{number}"))
+
+journal = Journal.open(Path(sys.argv[1]))
+asyncio.run(main())
+"""
+
+
+def test_everything_acknowledged_survives_a_kill(home: Path) -> None:
+    for lines in (1, 60, 200):
+        with subprocess.Popen(
+            [sys.executable, "-c", APPEND_UNTIL_KILLED, home / str(lines)], stdout=subprocess.PIPE, text=True
+        ) as child:
+            assert child.stdout is not None
+            said = [child.stdout.readline() for _ in range(lines)]
+            child.kill()
+            said += [line for line in child.stdout if line.endswith("\n")]
+        acknowledged = {run: int(number) for run, number in (line.split() for line in said)}
+        with Journal.open(home / str(lines)) as journal:
+            for run, last in acknowledged.items():
+                _, *pairs = only_events(journal, run)
+                assert [event.count for event in pairs[::2] if isinstance(event, StepExpanded)] == [
+                    *range(len(pairs) // 2)
+                ]
+                assert len(pairs) % 2 == 0  # a group of events is there as a whole or not at all
+                assert len(pairs) // 2 > last
+                for number, event in enumerate(pairs[1::2]):
+                    assert isinstance(event, StepGathered)
+                    assert journal.get(event.outputs["o"]) == f"{run} {number}".encode()
+            assert journal.damage() == []
+
+
+FILL_THE_DISK = """
+import asyncio, resource, sys
+from pathlib import Path
+from orchestrator.events import RunAccepted, StepExpanded
+from orchestrator.journal import Journal, JournalError
+
+async def main():
+    with Journal.open(Path(sys.argv[1])) as journal:
+        await journal.append("R", [RunAccepted(at=0.0, run="R", mode="serial", request="fill")])
+        resource.setrlimit(resource.RLIMIT_FSIZE, (300_000, resource.RLIM_INFINITY))
+        number = 0
+        try:
+            while True:
+                await journal.append("R", [StepExpanded(at=1.0, step="S" * 1000, count=number)])
+                number += 1
+        except JournalError as error:
+            print(number, type(error).__name__)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
+        try:
+            await journal.append("R", [StepExpanded(at=1.0, step="S", count=-1)])
+        except JournalError as error:
+            print("still", type(error).__name__)
+
+asyncio.run(main())
+"""
+
+
+def test_after_a_full_disk_no_later_event_is_written(home: Path) -> None:
+    done = subprocess.run([sys.executable, "-c", FILL_THE_DISK, home], capture_output=True, text=True, check=True)
+    first, second = done.stdout.splitlines()
+    written = int(first.split()[0])
+    assert second.startswith("still ")
+    with Journal.open(home) as journal:
+        counts = [event.count for event in only_events(journal, "R") if isinstance(event, StepExpanded)]
+    assert counts == list(range(written))
+    assert written > 3
