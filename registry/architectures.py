@@ -1,0 +1,87 @@
+"""Say what a GGUF architecture forbids.
+
+The names are those for which llama.cpp's own `llm_arch_is_recurrent`, `llm_arch_is_hybrid` and
+`llm_arch_is_diffusion` hold; a test asks the installed library and fails when the tables no longer agree with it.
+"""
+
+from typing import Literal
+
+Family = Literal["transformer", "state-space", "hybrid", "diffusion", "not generative"]
+
+STATE_SPACE = frozenset({"mamba", "mamba2", "rwkv6", "rwkv6qwen2", "rwkv7", "arwkv7"})
+HYBRID = frozenset(
+    {
+        "bailingmoe3",
+        "deepseek4",
+        "falcon-h1",
+        "glm5-next",
+        "granitehybrid",
+        "jamba",
+        "kimi-k3",
+        "kimi-linear",
+        "lfm2",
+        "lfm2moe",
+        "minimax-01",
+        "nemotron_h",
+        "nemotron_h_moe",
+        "plamo2",
+        "qwen35",
+        "qwen35moe",
+        "qwen3next",
+        "qwen4exp",
+    }
+)
+DIFFUSION = frozenset({"dream", "llada", "llada-moe", "rnd1"})
+NOT_GENERATIVE = frozenset(
+    {
+        "bert",
+        "clip",
+        "eurobert",
+        "gemma-embedding",
+        "jina-bert-v2",
+        "jina-bert-v3",
+        "llama-embed",
+        "modern-bert",
+        "neo-bert",
+        "nomic-bert",
+        "nomic-bert-moe",
+        "t5",
+        "t5encoder",
+        "wavtokenizer-dec",
+    }
+)
+
+
+def family(architecture: str) -> Family:
+    """Return what kind of model `general.architecture` names. Unknown names count as transformers."""
+    if architecture in STATE_SPACE or architecture.startswith(("rwkv", "mamba")):
+        return "state-space"
+    if architecture in HYBRID:
+        return "hybrid"
+    if architecture in DIFFUSION:
+        return "diffusion"
+    return "not generative" if architecture in NOT_GENERATIVE else "transformer"
+
+
+def why_no_rollback(architecture: str) -> str | None:
+    """Return why a sequence's last tokens cannot be taken back, or None if they can.
+
+    Speculation takes back the draft tokens that were refused, and sharing a prefix takes back what follows it. Both
+    need a state per position; a recurrent layer keeps one state for the whole sequence, already folded over all of it.
+    """
+    kind = family(architecture)
+    if kind == "state-space":
+        return f"{architecture} is a state-space model: it keeps one running state and cannot roll it back"
+    if kind == "hybrid":
+        return f"{architecture} is a hybrid model: its recurrent layers keep one running state and cannot roll it back"
+    return None
+
+
+def why_no_generation(architecture: str) -> str | None:
+    """Return why a model cannot write text token after token, or None if it can."""
+    kind = family(architecture)
+    if kind == "diffusion":
+        return f"{architecture} is a diffusion model: it does not write one token after the other"
+    if kind == "not generative":
+        return f"{architecture} does not generate text"
+    return None

@@ -1,0 +1,149 @@
+"""Check what one entry of a registry says against the others and against the models' own files.
+
+Every check yields problems instead of raising, so that a user sees all of them at once.
+"""
+
+from collections.abc import Collection, Iterator, Mapping
+from typing import Final
+
+from registry import architectures
+from registry.errors import RegistryProblem
+from registry.forms import ModelForm, RegistryForm, RoleForm, nearest
+from registry.gguf import GgufHeader
+from registry.strict_yaml import Document, Place
+
+QUANTISED_BLOCK: Final = 32
+NOT_YET: Final[Mapping[str, str]] = {
+    "speculation": "this version does not draft tokens with a second model",
+    "prompt_lookup": "this version does not draft tokens by prompt lookup",
+    "experts": "this version does not change the number of experts",
+    "numa": "this version does not bind models to NUMA nodes",
+}
+
+
+def check_registry(
+    form: RegistryForm, document: Document, headers: Mapping[str, GgufHeader | None], personas: Collection[str]
+) -> Iterator[RegistryProblem]:
+    """Yield everything wrong. `headers` has each model's header, or None where it could not be read."""
+    for name, model in form.models.items():
+        header = headers[name]
+        if header is not None:
+            yield from _against_header(("models", name), model, header, document)
+        if model.speculation is not None:
+            yield from _draft(("models", name), model.speculation.draft, header, form, headers, document)
+        yield from _options(("models", name), model, document)
+    for name, role in form.roles.items():
+        yield from _role(("roles", name), role, form, headers, personas, document)
+    yield from _escalation_cycles(form.roles, document)
+
+
+def _against_header(
+    place: Place, model: ModelForm, header: GgufHeader, document: Document
+) -> Iterator[RegistryProblem]:
+    if model.context is not None and model.context > header.context_length:
+        what = f"{model.context:,} tokens, but the model was made for {header.context_length:,}"
+        yield document.problem((*place, "context"), what, f"at most {header.context_length}")
+    if model.experts is not None and not 0 < model.experts <= header.experts:
+        has = f"{header.experts} experts" if header.experts else "no experts"
+        yield document.problem((*place, "experts"), f"is {model.experts}, but the model has {has}")
+    for option in ("speculation", "prompt_lookup"):
+        reason = architectures.why_no_rollback(header.architecture)
+        if getattr(model, option) is not None and reason is not None:
+            yield document.problem((*place, option), f"is impossible: {reason}", "a transformer, or no such key")
+    for option, length in (("cache_type_k", header.key_length), ("cache_type_v", header.value_length)):
+        kind = getattr(model, option)
+        if kind.startswith("q") and length % QUANTISED_BLOCK:
+            what = f"{kind} needs heads of a multiple of {QUANTISED_BLOCK} numbers, and they have {length}"
+            yield document.problem((*place, option), what, "f16, bf16 or f32")
+
+
+def _options(place: Place, model: ModelForm, document: Document) -> Iterator[RegistryProblem]:
+    if model.cache_type_v.startswith("q") and model.flash_attention == "off":
+        yield document.problem(
+            (*place, "flash_attention"), "is off, but a quantised cache_type_v needs it", "auto or on"
+        )
+    for option, why in NOT_YET.items():
+        if getattr(model, option) is not None:
+            yield document.problem((*place, option), f"cannot be honoured: {why}", "no such key")
+
+
+def _draft(
+    place: Place,
+    role: str,
+    header: GgufHeader | None,
+    form: RegistryForm,
+    headers: Mapping[str, GgufHeader | None],
+    document: Document,
+) -> Iterator[RegistryProblem]:
+    at = (*place, "speculation", "draft")
+    if role not in form.roles:
+        yield document.problem(at, f"there is no role {role!r}", nearest(role, form.roles))
+        return
+    model = form.roles[role].model
+    draft = headers.get(model)
+    if model == place[-1]:
+        yield document.problem(at, "a model cannot draft for itself", "a role with a smaller model")
+    elif draft is not None and header is not None:
+        reason = why_no_draft(header, draft)
+        if reason is not None:
+            yield document.problem(at, f"{model} cannot draft: {reason}", "a model with the same vocabulary")
+
+
+def why_no_draft(target: GgufHeader, draft: GgufHeader) -> str | None:
+    """Return why `draft` cannot propose tokens to `target`, or None if it can."""
+    if draft.vocab_size != target.vocab_size:
+        return f"its vocabulary has {draft.vocab_size:,} tokens, the target's {target.vocab_size:,}"
+    if draft.vocab_digest != target.vocab_digest:
+        return f"its vocabulary has as many tokens as the target's ({target.vocab_size:,}), but not the same"
+    return architectures.why_no_rollback(draft.architecture)
+
+
+def _role(
+    place: Place,
+    role: RoleForm,
+    form: RegistryForm,
+    headers: Mapping[str, GgufHeader | None],
+    personas: Collection[str],
+    document: Document,
+) -> Iterator[RegistryProblem]:
+    if role.model not in form.models:
+        what = f"there is no model {role.model!r}"
+        yield document.problem((*place, "model"), what, nearest(role.model, form.models))
+    header = headers.get(role.model)
+    reason = architectures.why_no_generation(header.architecture) if header is not None else None
+    if role.tier != "D" and reason is not None:
+        yield document.problem((*place, "model"), f"{role.model} cannot do this: {reason}", "a model that writes text")
+    if role.persona is not None and role.persona not in personas:
+        what = f"there is no persona {role.persona!r}"
+        yield document.problem((*place, "persona"), what, nearest(role.persona, personas))
+    if role.escalates_to is not None:
+        yield from _escalation((*place, "escalates_to"), role, role.escalates_to, form.roles, document)
+
+
+def _escalation(
+    place: Place, role: RoleForm, target: str, roles: Mapping[str, RoleForm], document: Document
+) -> Iterator[RegistryProblem]:
+    if target not in roles:
+        yield document.problem(place, f"there is no role {target!r}", nearest(target, roles))
+        return
+    level = roles[target].level
+    if level is None:
+        yield document.problem(place, f"role {target} has no level", "a role with a level of B1, B2 or B3")
+    elif role.level is not None and level <= role.level:
+        yield document.problem(place, f"goes from level {role.level} to {level}", "a role of a higher level")
+
+
+def _escalation_cycles(roles: Mapping[str, RoleForm], document: Document) -> Iterator[RegistryProblem]:
+    """Report each cycle once, at the first of its roles in the file."""
+    seen: set[str] = set()
+    for start in roles:
+        path: list[str] = []
+        role: str | None = start
+        while role is not None and role in roles and role not in seen:
+            seen.add(role)
+            path.append(role)
+            role = roles[role].escalates_to
+        if role in path:
+            cycle = path[path.index(role) :]
+            shown = " → ".join((*cycle, cycle[0]))
+            yield document.problem(("roles", cycle[0], "escalates_to"), f"goes round in a circle: {shown}")

@@ -1,0 +1,198 @@
+"""Validate the shape of `model_registry.yaml` and of the personas file, key by key.
+
+These models mirror the YAML and go no further than `registry.load`, which turns them into the entries that the rest
+of the program sees.
+"""
+
+import difflib
+import re
+import typing
+from typing import Annotated, Any, Final, Literal, TypeVar
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, StringConstraints, ValidationError
+
+from registry.errors import RegistryError, RegistryProblem
+from registry.strict_yaml import Document, Place
+
+Name = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,63}$")]
+Text = Annotated[str, StringConstraints(max_length=20_000)]
+FileName = Annotated[str, StringConstraints(min_length=1, max_length=4096)]
+Residency = Literal["hot", "warm", "cold"]
+CacheType = Literal["f32", "f16", "bf16", "q8_0", "q5_1", "q5_0", "q4_1", "q4_0"]
+Tier = Literal["A", "B", "C", "D"]
+Level = Literal["B1", "B2", "B3"]
+MAX_CONTEXT: Final = 1 << 20
+MAX_SLOTS: Final = 256
+Context = Annotated[int, Field(ge=64, le=MAX_CONTEXT)]
+Slots = Annotated[int, Field(ge=1, le=MAX_SLOTS)]
+Temperature = Annotated[float, Field(ge=0, le=5)]
+TopP = Annotated[float, Field(gt=0, le=1)]
+MaxTokens = Annotated[int, Field(ge=1, le=MAX_CONTEXT)]
+
+_UNITS: Final = {"": 1, "B": 1, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30, "TiB": 1 << 40}
+
+
+def _switch(value: object) -> object:
+    """YAML 1.1 reads a bare `on` and `off` as truth values; here they are the words."""
+    return {True: "on", False: "off"}.get(value, value) if isinstance(value, bool) else value
+
+
+def _bytes(value: object) -> object:
+    """Read `12 GiB` as a number of bytes."""
+    if isinstance(value, str) and (match := re.fullmatch(r"(\d{1,6}(?:\.\d{1,3})?) ?([KMGT]iB|B)", value.strip())):
+        return int(float(match[1]) * _UNITS[match[2]])
+    return value
+
+
+Switch = Annotated[Literal["auto", "on", "off"], BeforeValidator(_switch)]
+Bytes = Annotated[int, BeforeValidator(_bytes), Field(ge=1 << 20)]
+
+
+class Form(BaseModel):
+    """What all parts of the file have in common: nothing unknown, nothing converted."""
+
+    model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
+
+
+class SpeculationForm(Form):
+    """Draft tokens by a small model: the role whose model drafts, and the most tokens a step."""
+
+    draft: Name
+    k: Annotated[int, Field(ge=1, le=64)] = 8
+
+
+class PromptLookupForm(Form):
+    """Draft tokens copied from earlier text: the length of the match, and the most tokens a step."""
+
+    ngram: Annotated[int, Field(ge=1, le=16)] = 3
+    k: Annotated[int, Field(ge=1, le=64)] = 8
+
+
+class ModelForm(Form):
+    """One model. `context` counts the tokens of one sequence, `slots` the sequences at a time."""
+
+    file: FileName
+    description: Text = ""
+    residency: Residency | None = None
+    context: Context | None = None
+    slots: Slots | None = None
+    threads: Annotated[int, Field(ge=1, le=1024)] | None = None
+    cache_type_k: CacheType = "f16"
+    cache_type_v: CacheType = "f16"
+    flash_attention: Switch = "auto"
+    mlock: bool = False
+    mmap: bool = True
+    numa: Annotated[int, Field(ge=0, le=1023)] | None = None
+    exact: bool = False
+    experts: Annotated[int, Field(ge=1, le=1024)] | None = None
+    speculation: SpeculationForm | None = None
+    prompt_lookup: PromptLookupForm | None = None
+
+
+class RoleForm(Form):
+    """One kind of work, and the model that does it."""
+
+    model: Name
+    tier: Tier
+    system: Text = ""
+    description: Text = ""
+    level: Level | None = None
+    escalates_to: Name | None = None
+    persona: Name | None = None
+    temperature: Temperature | None = None
+    top_p: TopP | None = None
+    max_tokens: MaxTokens | None = None
+
+
+class DefaultsForm(Form):
+    """What models and roles have that do not say otherwise; `memory` bounds all loaded models together."""
+
+    residency: Residency = "warm"
+    context: Context = 4096
+    slots: Slots = 4
+    temperature: Temperature = 0.0
+    top_p: TopP = 1.0
+    max_tokens: MaxTokens = 1024
+    memory: Bytes | None = None
+
+
+class RegistryForm(Form):
+    """The whole of `model_registry.yaml`."""
+
+    models: Annotated[dict[Name, ModelForm], Field(min_length=1, max_length=1000)]
+    roles: Annotated[dict[Name, RoleForm], Field(min_length=1, max_length=1000)]
+    defaults: DefaultsForm = DefaultsForm()
+    personas: FileName | None = None
+
+
+class PersonaForm(Form):
+    """One persona: the text that is added to a system prompt."""
+
+    text: Annotated[str, StringConstraints(min_length=1, max_length=4000)]
+    description: Text = ""
+
+
+class PersonasForm(Form):
+    """The whole of a personas file."""
+
+    personas: Annotated[dict[Name, PersonaForm], Field(max_length=1000)]
+
+
+F = TypeVar("F", bound=Form)
+
+
+def read_form(form: type[F], document: Document) -> F:
+    """Validate a parsed file. Raises RegistryError with every problem, each at its line."""
+    data = {} if document.data is None else document.data
+    try:
+        return form.model_validate(data)
+    except ValidationError as error:
+        details = error.errors(include_url=False)
+        raise RegistryError(*(_problem(form, document, detail) for detail in details)) from error
+
+
+def nearest(name: str, known: typing.Iterable[str]) -> str:
+    """Write what is accepted instead of an unknown name: the nearest known one first."""
+    names = sorted(known)
+    close = difflib.get_close_matches(name, names, n=1, cutoff=0.6)
+    listed = ", ".join(names[:40]) + (", …" if len(names) > 40 else "")
+    return f"{close[0]}? (one of {listed})" if close else listed or "none are defined"
+
+
+def _problem(form: type[Form], document: Document, detail: Any) -> RegistryProblem:  # pydantic's ErrorDetails
+    place: Place = tuple(part for part in detail["loc"] if part != "[key]")
+    if detail["type"] == "extra_forbidden":
+        return document.problem(place, "unknown key", nearest(str(place[-1]), _keys_at(form, place[:-1])))
+    if detail["type"] == "missing":
+        return document.problem(place, "is required")
+    if detail["loc"] and detail["loc"][-1] == "[key]":
+        return document.problem(place, "is no name", "letters, digits, '_', '.' and '-', up to 64 characters")
+    if detail["type"] in ("model_type", "dict_type"):
+        return document.problem(place, f"is {_shown(detail['input'])}", _described(form, place))
+    message = detail["msg"].removeprefix("Input should be ")
+    return document.problem(place, f"is {_shown(detail['input'])}", message)
+
+
+def _described(form: type[Form], place: Place) -> str:
+    keys = _keys_at(form, place)
+    return f"keys among {', '.join(keys)}" if keys else "a mapping of names"
+
+
+def _keys_at(form: object, place: Place) -> list[str]:
+    """The keys that are accepted at a place, following forms and mappings down to it."""
+    arguments = [part for part in typing.get_args(form) if part is not type(None)]
+    if typing.get_origin(form) is dict:
+        return _keys_at(arguments[1], place[1:]) if place else []
+    if len(arguments) == 1:  # X | None
+        return _keys_at(arguments[0], place)
+    if not (isinstance(form, type) and issubclass(form, Form)):
+        return []
+    if not place:
+        return list(form.model_fields)
+    field = form.model_fields.get(str(place[0]))
+    return _keys_at(field.annotation, place[1:]) if field else []
+
+
+def _shown(value: object) -> str:
+    text = repr(value)
+    return text if len(text) <= 80 else text[:79] + "…"

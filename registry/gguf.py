@@ -1,0 +1,164 @@
+"""Read what a GGUF file says of its model: sizes, context, vocabulary, chat template.
+
+A model split into several files (`name-00001-of-00003.gguf`, …) is read through its first one; the others must be
+there too.
+"""
+
+import re
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from registry.errors import GgufError
+from registry.gguf_layout import FILE_TYPES
+from registry.gguf_reader import Array, RawHeader, Scalar, read_raw
+
+MAX_LAYERS: Final = 4096
+MAX_SIZE: Final = 1 << 31
+_PIECE: Final = re.compile(r"(?P<stem>.+)-(?P<number>\d{5})-of-(?P<count>\d{5})\.gguf")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GgufHeader:
+    """What a model's own file says of it. Sizes of heads are in numbers, `weight_bytes` and `file_bytes` in bytes.
+
+    `kv_heads` has one number a layer: hybrids have layers without attention, with 0. `vocab_digest` is equal for two
+    models exactly when they have the same tokens in the same order, cut the same way.
+    """
+
+    architecture: str
+    name: str
+    file_type: str
+    parameters: int
+    weight_bytes: int
+    file_bytes: int
+    context_length: int
+    layers: int
+    embedding: int
+    heads: int
+    kv_heads: tuple[int, ...]
+    key_length: int
+    value_length: int
+    feed_forward: int
+    vocab_size: int
+    vocab_digest: str
+    experts: int
+    experts_used: int
+    state_bytes: int
+    chat_template: str | None
+
+
+def read_header(path: Path) -> GgufHeader:
+    """Read the header of the model in `path`. Raises GgufError, whatever the file holds."""
+    first = read_raw(path)
+    pieces = [first, *(read_raw(piece) for piece in _other_pieces(path, first))]
+    return _Fields(path, first).header(pieces)
+
+
+def _other_pieces(path: Path, first: RawHeader) -> list[Path]:
+    count = first.entries.get("split.count", 1)
+    if not isinstance(count, int) or count <= 1:
+        return []
+    match = _PIECE.fullmatch(path.name)
+    if match is None or int(match["count"]) != count:
+        raise GgufError(path, f"is one of {count} pieces; accepted: a name that ends in -00001-of-{count:05d}.gguf")
+    if int(match["number"]) != 1:
+        raise GgufError(path, f"is piece {int(match['number'])} of {count}; accepted: the first one")
+    return [path.with_name(f"{match['stem']}-{number:05d}-of-{count:05d}.gguf") for number in range(2, count + 1)]
+
+
+class _Fields:
+    """Typed look-ups among a header's key-values, which may hold anything."""
+
+    def __init__(self, path: Path, raw: RawHeader) -> None:
+        self._path = path
+        self._entries = raw.entries
+        self._architecture = self._text("general.architecture")
+
+    def header(self, pieces: list[RawHeader]) -> GgufHeader:
+        tensors = [tensor for piece in pieces for tensor in piece.tensors]
+        if not tensors:
+            raise GgufError(self._path, "holds no tensors: it is a vocabulary or a list of settings, not a model")
+        layers = self._size("block_count", most=MAX_LAYERS)
+        embedding = self._size("embedding_length")
+        heads = self._per_layer("attention.head_count", layers, 0)
+        most_heads = max(heads, default=0)
+        head = embedding // most_heads if most_heads else 0
+        kind = self._entries.get("general.file_type")
+        return GgufHeader(
+            architecture=self._architecture,
+            name=self._text("general.name", self._path.stem),
+            file_type=FILE_TYPES.get(kind, "unknown") if isinstance(kind, int) else "unknown",
+            parameters=sum(tensor.elements for tensor in tensors),
+            weight_bytes=sum(tensor.bytes for tensor in tensors),
+            file_bytes=sum(piece.file_bytes for piece in pieces),
+            context_length=self._size("context_length"),
+            layers=layers,
+            embedding=embedding,
+            heads=most_heads,
+            kv_heads=self._kv_heads(layers, heads),
+            key_length=self._size("attention.key_length", head),
+            value_length=self._size("attention.value_length", head),
+            feed_forward=max(self._per_layer("feed_forward_length", layers, 0), default=0),
+            vocab_size=self._vocabulary().length,
+            vocab_digest=self._vocab_digest(),
+            experts=self._size("expert_count", 0),
+            experts_used=self._size("expert_used_count", 0),
+            state_bytes=self._state_bytes(layers, embedding),
+            chat_template=self._text("tokenizer.chat_template", "") or None,
+        )
+
+    def _kv_heads(self, layers: int, heads: tuple[int, ...]) -> tuple[int, ...]:
+        if f"{self._architecture}.attention.head_count_kv" in self._entries:
+            return self._per_layer("attention.head_count_kv", layers, 0)
+        return heads
+
+    def _state_bytes(self, layers: int, embedding: int) -> int:
+        """The recurrent state of one sequence in F32, as if every layer had one: an upper bound for hybrids."""
+        inner = self._size("ssm.inner_size", 0)
+        state = self._size("ssm.state_size", 0)
+        groups = self._size("ssm.group_count", 0)
+        kernel = self._size("ssm.conv_kernel", 0)
+        wkv_head = self._size("wkv.head_size", 0)
+        convolution = max(kernel - 1, 0) * (inner + 2 * groups * state)
+        per_layer = convolution + inner * state + (embedding * (2 + wkv_head) if wkv_head else 0)
+        return layers * per_layer * 4
+
+    def _vocabulary(self) -> Array:
+        tokens = self._entries.get("tokenizer.ggml.tokens")
+        if not isinstance(tokens, Array) or not tokens.length:
+            raise GgufError(self._path, "holds no vocabulary (tokenizer.ggml.tokens)")
+        return tokens
+
+    def _vocab_digest(self) -> str:
+        cut = self._text("tokenizer.ggml.model", ""), self._text("tokenizer.ggml.pre", "")
+        return "/".join((*cut, self._vocabulary().digest))
+
+    def _text(self, key: str, default: str | None = None) -> str:
+        value = self._entries.get(key, default)
+        if isinstance(value, str):
+            return value
+        raise GgufError(self._path, f"{key} is missing" if value is None else f"{key} is not a text")
+
+    def _size(self, key: str, default: int | None = None, most: int = MAX_SIZE) -> int:
+        full = f"{self._architecture}.{key}"
+        value = self._entries.get(full, default)
+        if value is None:
+            raise GgufError(self._path, f"{full} is missing")
+        return self._checked(full, value, most)
+
+    def _per_layer(self, key: str, layers: int, default: int) -> tuple[int, ...]:
+        """A number for each layer, given as one number for all or as an array."""
+        full = f"{self._architecture}.{key}"
+        value = self._entries.get(full, default)
+        if not isinstance(value, Array):
+            return (self._checked(full, value, MAX_SIZE),) * layers
+        if len(value.numbers) != layers:
+            raise GgufError(self._path, f"{full} has {value.length} items, but the model has {layers} layers")
+        return tuple(self._checked(full, number, MAX_SIZE) for number in value.numbers)
+
+    def _checked(self, full: str, value: Scalar | Array, most: int) -> int:
+        if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= most:
+            shown = f"an array of {value.length}" if isinstance(value, Array) else repr(value)[:80]
+            raise GgufError(self._path, f"{full} is {shown}; accepted: a whole number up to {most:,}")
+        return value

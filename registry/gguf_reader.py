@@ -1,0 +1,289 @@
+"""Read the bytes of a GGUF header: key-values and tensor descriptions, never the tensors themselves.
+
+The file may be anything: every count and length is checked against the bytes that are really left before it is
+believed, so a corrupt header costs neither memory nor time. Arrays are walked, not built: only their length, their
+first few numbers and a digest of their bytes are kept.
+"""
+
+import hashlib
+import os
+import stat
+import struct
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import BinaryIO, Final, Self
+
+from registry.errors import GgufError
+from registry.gguf_layout import ARRAY, SCALARS, STRING, TENSOR_TYPES
+
+MAGIC: Final = b"GGUF"
+VERSIONS: Final = (2, 3)
+MAX_ENTRIES: Final = 1 << 16
+MAX_TENSORS: Final = 1 << 20
+MAX_STRING: Final = 16 << 20
+MAX_NAME: Final = 1 << 16
+MAX_DIMENSIONS: Final = 4
+MAX_ALIGNMENT: Final = 1 << 16
+KEPT_NUMBERS: Final = 4096
+_CHUNK: Final = 1 << 20
+
+Scalar = int | float | bool | str
+
+
+@dataclass(frozen=True, slots=True)
+class Array:
+    """An array that was walked: how many items, the first numbers of a numeric one, SHA-256 of its bytes."""
+
+    length: int
+    numbers: tuple[int | float, ...]
+    digest: str
+
+
+@dataclass(frozen=True, slots=True)
+class Tensor:
+    """A tensor's shape, its type's name, and where its bytes lie, counted from the start of the data section."""
+
+    name: str
+    shape: tuple[int, ...]
+    type: str
+    offset: int
+    bytes: int
+
+    @property
+    def elements(self) -> int:
+        """The number of weights."""
+        return _product(self.shape)
+
+
+@dataclass(frozen=True, slots=True)
+class RawHeader:
+    """Everything in front of the data section of one file."""
+
+    version: int
+    entries: Mapping[str, Scalar | Array]
+    tensors: tuple[Tensor, ...]
+    file_bytes: int
+
+
+def read_raw(path: Path) -> RawHeader:
+    """Read the header of one file, and check that the file is as long as its tensors say. Raises GgufError."""
+    try:
+        with _Bytes(path) as source:
+            return _read(source)
+    except OSError as error:
+        raise GgufError(path, f"cannot be read: {error.strerror}") from error
+
+
+def _read(source: "_Bytes") -> RawHeader:
+    magic = source.take(min(4, source.size), "the magic bytes")
+    if not magic:
+        raise source.error("is empty")
+    if magic != MAGIC:
+        raise source.error(f"is not a GGUF file: it begins with {magic!r}, not {MAGIC!r}")
+    version = source.integer(4, "the version")
+    if version not in VERSIONS:
+        swapped = int.from_bytes(version.to_bytes(4, "little"), "big")
+        why = "is big-endian" if swapped in VERSIONS else f"has GGUF version {version}"
+        raise source.error(f"{why}; little-endian versions 2 and 3 can be read")
+    n_tensors = source.count("tensors", MAX_TENSORS, 24)
+    n_entries = source.count("key-values", MAX_ENTRIES, 13)
+    entries: dict[str, Scalar | Array] = {}
+    for _ in range(n_entries):
+        key = source.string("a key", MAX_NAME)
+        if key in entries:
+            raise source.error(f"has the key {key!r} twice")
+        entries[key] = _value(source, key)
+    tensors = tuple(_tensor(source) for _ in range(n_tensors))
+    _check_length(source, entries.get("general.alignment", 32), tensors)
+    return RawHeader(version, entries, tensors, source.size)
+
+
+def _value(source: "_Bytes", key: str) -> Scalar | Array:
+    kind = source.integer(4, f"the type of {key}")
+    if kind == STRING:
+        return source.string(key, MAX_STRING)
+    if kind == ARRAY:
+        return _array(source, key)
+    return source.scalar(kind, key)
+
+
+def _array(source: "_Bytes", key: str) -> Array:
+    kind = source.integer(4, f"the item type of {key}")
+    if kind == STRING:
+        length = source.count(f"strings in {key}", source.size, 8)
+        return Array(length, (), source.skip_strings(length, key))
+    if kind not in SCALARS:
+        raise source.error(f"{key} is an array of type {kind}, which does not exist or cannot be nested")
+    code, width = SCALARS[kind]
+    length = source.count(f"items in {key}", source.size, width)
+    kept = min(length, KEPT_NUMBERS)
+    head = source.take(kept * width, key)
+    digest = source.skip((length - kept) * width, key, hashlib.sha256(head))
+    return Array(length, struct.unpack(f"<{kept}{code}", head), digest)
+
+
+def _tensor(source: "_Bytes") -> Tensor:
+    name = source.string("a tensor's name", MAX_NAME)
+    n_dimensions = source.integer(4, f"the dimensions of {name}")
+    if not 0 < n_dimensions <= MAX_DIMENSIONS:
+        raise source.error(f"tensor {name} has {n_dimensions} dimensions; accepted: 1 to {MAX_DIMENSIONS}")
+    shape = tuple(source.integer(8, f"the shape of {name}") for _ in range(n_dimensions))
+    kind = source.integer(4, f"the type of {name}")
+    offset = source.integer(8, f"the offset of {name}")
+    if kind not in TENSOR_TYPES:
+        raise source.error(f"tensor {name} has the unknown type {kind}")
+    type_name, block, block_bytes = TENSOR_TYPES[kind]
+    if 0 in shape or shape[0] % block:
+        raise source.error(f"tensor {name} of shape {list(shape)} does not fit type {type_name} (blocks of {block})")
+    return Tensor(name, shape, type_name, offset, _product(shape) // block * block_bytes)
+
+
+def _check_length(source: "_Bytes", alignment: Scalar | Array, tensors: tuple[Tensor, ...]) -> None:
+    if not isinstance(alignment, int) or not 0 < alignment <= MAX_ALIGNMENT or alignment & (alignment - 1):
+        raise source.error(f"general.alignment is {alignment!r}; accepted: a power of two up to {MAX_ALIGNMENT}")
+    start = -(-source.position // alignment) * alignment
+    for tensor in tensors:
+        end = start + tensor.offset + tensor.bytes
+        if end > source.size:
+            missing = end - source.size
+            raise source.error(f"is truncated: tensor {tensor.name} ends {missing:,} bytes after the end of the file")
+
+
+class _Bytes:
+    """A file read front to back in large pieces; nothing is taken that the file is too short for."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        # O_NONBLOCK: opening a FIFO would otherwise wait for a writer
+        self._file: BinaryIO = open(path, "rb", buffering=0, opener=_open_nonblocking)
+        try:
+            status = os.fstat(self._file.fileno())
+            if not stat.S_ISREG(status.st_mode):
+                raise self.error("is not a regular file")
+        except BaseException:
+            self._file.close()
+            raise
+        self.size = status.st_size
+        self._buffer = b""
+        self._at = 0
+        self._before = 0
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._file.close()
+
+    @property
+    def position(self) -> int:
+        """Bytes from the start of the file."""
+        return self._before + self._at
+
+    def error(self, reason: str) -> GgufError:
+        """Return, not raise, an error about this file."""
+        return GgufError(self.path, reason)
+
+    def take(self, size: int, what: str) -> bytes:
+        """Return the next `size` bytes."""
+        self._need(size, what)
+        piece = self._buffer[self._at : self._at + size]
+        self._at += size
+        return piece
+
+    def integer(self, width: int, what: str) -> int:
+        """Return the next unsigned integer."""
+        return int.from_bytes(self.take(width, what), "little")
+
+    def count(self, what: str, most: int, least_bytes: int) -> int:
+        """Return the next 64-bit count of things that take `least_bytes` each."""
+        number = self.integer(8, f"the number of {what}")
+        left = self.size - self.position
+        if number > most or number * least_bytes > left:
+            raise self.error(f"says that it has {number:,} {what}, with {left:,} bytes left: corrupt or truncated")
+        return number
+
+    def string(self, what: str, most: int) -> str:
+        """Return the next string of at most `most` bytes."""
+        length = self.integer(8, f"the length of {what}")
+        if length > most:
+            raise self.error(f"{what} is {length:,} bytes long; accepted: up to {most:,}")
+        try:
+            return self.take(length, what).decode("utf-8")
+        except UnicodeDecodeError as error:
+            raise self.error(f"{what} is not UTF-8") from error
+
+    def scalar(self, kind: int, what: str) -> Scalar:
+        """Return the next number or truth value of type `kind`."""
+        if kind not in SCALARS:
+            raise self.error(f"{what} has the unknown type {kind}")
+        code, width = SCALARS[kind]
+        value: int | float | bool = struct.unpack(f"<{code}", self.take(width, what))[0]
+        return value
+
+    def skip(self, size: int, what: str, digest: "hashlib._Hash") -> str:
+        """Move on by `size` bytes and return the digest over them."""
+        while size:
+            piece = self.take(min(size, _CHUNK), what)
+            digest.update(piece)
+            size -= len(piece)
+        return digest.hexdigest()
+
+    def skip_strings(self, count: int, what: str) -> str:
+        """Move on by `count` strings and return the SHA-256 of their bytes, lengths included."""
+        digest = hashlib.sha256()
+        length_at = struct.Struct("<Q").unpack_from
+        while count:
+            self._need(8, what)
+            buffer, at, end = self._buffer, self._at, len(self._buffer) - 8
+            start = at
+            while count and at <= end:  # the inner loop runs a few hundred thousand times: no calls but this one
+                following = at + 8 + length_at(buffer, at)[0]
+                if following > end + 8:
+                    break
+                at = following
+                count -= 1
+            digest.update(buffer[start:at])
+            self._at = at
+            if count and at == start:
+                self._long_string(what, digest)
+                count -= 1
+        return digest.hexdigest()
+
+    def _long_string(self, what: str, digest: "hashlib._Hash") -> None:
+        head = self.take(8, what)
+        length = int.from_bytes(head, "little")
+        if length > MAX_STRING:
+            raise self.error(f"{what} has a string of {length:,} bytes; accepted: up to {MAX_STRING:,}")
+        digest.update(head + self.take(length, what))
+
+    def _need(self, size: int, what: str) -> None:
+        missing = size - (len(self._buffer) - self._at)
+        if missing <= 0:
+            return
+        if self.position + size > self.size:
+            raise self.error(f"is truncated: it ends at byte {self.size:,}, in {what}")
+        self._before += self._at
+        pieces = [self._buffer[self._at :]]
+        self._at = 0
+        while missing > 0:
+            piece = self._file.read(max(missing, _CHUNK))
+            if not piece:
+                raise self.error(f"was cut short while it was read, in {what}")
+            pieces.append(piece)
+            missing -= len(piece)
+        self._buffer = b"".join(pieces)
+
+
+def _open_nonblocking(path: str, flags: int) -> int:
+    return os.open(path, flags | os.O_NONBLOCK | os.O_CLOEXEC)
+
+
+def _product(shape: tuple[int, ...]) -> int:
+    result = 1
+    for extent in shape:
+        result *= extent
+    return result

@@ -1,0 +1,67 @@
+"""Estimate the memory that a loaded model takes, in bytes, from its header alone.
+
+Every part errs on the high side: what is estimated is admitted, and what is admitted has to fit. Sliding windows and
+compressed attention make the real KV cache smaller.
+"""
+
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Final
+
+from registry.gguf import GgufHeader
+
+# bytes of one element in the KV cache
+CACHE_TYPES: Final[dict[str, Fraction]] = {
+    "f32": Fraction(4),
+    "f16": Fraction(2),
+    "bf16": Fraction(2),
+    "q8_0": Fraction(34, 32),
+    "q5_1": Fraction(24, 32),
+    "q5_0": Fraction(22, 32),
+    "q4_1": Fraction(20, 32),
+    "q4_0": Fraction(18, 32),
+}
+MICRO_BATCH: Final = 512
+PROCESS: Final = 96 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryEstimate:
+    """Bytes by what they are for. `process` is the interpreter and the libraries of an engine process."""
+
+    weights: int
+    kv_cache: int
+    compute: int
+    process: int = PROCESS
+
+    @property
+    def total(self) -> int:
+        """All of it, in bytes."""
+        return self.weights + self.kv_cache + self.compute + self.process
+
+    def __str__(self) -> str:
+        parts = ((self.weights, "weights"), (self.kv_cache, "KV cache"), (self.compute, "compute buffers"))
+        return " + ".join(f"{size(number)} {what}" for number, what in (*parts, (self.process, "process")))
+
+
+def estimate(header: GgufHeader, *, context: int, slots: int, key_type: str, value_type: str) -> MemoryEstimate:
+    """Estimate the bytes of a model with `slots` sequences of up to `context` tokens each."""
+    per_head = header.key_length * CACHE_TYPES[key_type] + header.value_length * CACHE_TYPES[value_type]
+    kv_cache = int(sum(header.kv_heads) * per_head * context * slots) + header.state_bytes * slots
+    width = 4 * header.embedding + 3 * header.feed_forward + header.vocab_size
+    attention = header.heads * context  # the score matrix, when flash attention cannot be used
+    return MemoryEstimate(
+        weights=header.weight_bytes,
+        kv_cache=kv_cache,
+        compute=MICRO_BATCH * (width + attention) * 4,
+    )
+
+
+def size(number: int) -> str:
+    """Write a number of bytes as people read it: `1.5 GiB`."""
+    value = float(number)
+    for unit in ("B", "KiB", "MiB"):
+        if abs(value) < 1024:
+            return f"{value:.0f} B" if unit == "B" else f"{value:.1f} {unit}"
+        value /= 1024
+    return f"{value:.1f} GiB"

@@ -1,0 +1,108 @@
+"""Parse a YAML file strictly: each key once, no anchors, no tags, and the line of every key is kept.
+
+YAML itself lets a later duplicate of a key win and lets aliases blow a small file up to gigabytes; in a file that a
+person edits by hand the first is always a mistake and the second never needed.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import yaml
+
+from registry.errors import RegistryError, RegistryProblem
+
+MAX_BYTES = 1 << 20
+Place = tuple[str | int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Document:
+    """A parsed file. `data` holds plain dicts, lists and scalars; `lines` the line (from 1) of each place in it."""
+
+    path: Path
+    data: object
+    lines: Mapping[Place, int]
+
+    def problem(self, place: Place, what: str, accepted: str = "") -> RegistryProblem:
+        """Return a problem at `place`, with the line of the nearest place that the file really has."""
+        known = place
+        while known and known not in self.lines:
+            known = known[:-1]
+        return RegistryProblem(self.path, self.lines.get(known), ".".join(map(str, place)), what, accepted)
+
+
+def parse_file(path: Path) -> Document:
+    """Read and parse `path`. Raises RegistryError if it is missing, too large, or not strict YAML."""
+    try:
+        with path.open("rb") as file:
+            raw = file.read(MAX_BYTES + 1)
+    except OSError as error:
+        raise _error(path, None, f"cannot be read: {error.strerror}") from error
+    if len(raw) > MAX_BYTES:
+        raise _error(path, None, "too large", f"at most {MAX_BYTES:,} bytes")
+    return parse_text(raw, path)
+
+
+def parse_text(raw: bytes, path: Path) -> Document:
+    """Parse the bytes of `path` (used in errors only). Raises RegistryError."""
+    lines: dict[Place, int] = {}
+    try:
+        loader = _StrictLoader(raw.decode("utf-8"))
+        node = loader.get_single_node()
+        data = None if node is None else _value(loader, node, (), lines, path)
+    except UnicodeDecodeError as error:
+        raise _error(path, None, f"byte {error.start:,} is not UTF-8", "UTF-8 text") from error
+    except RecursionError as error:
+        raise _error(path, None, "nested too deeply") from error
+    except yaml.MarkedYAMLError as error:
+        mark = error.problem_mark
+        what = " ".join(part for part in (error.context, error.problem) if part)
+        raise _error(path, mark.line + 1 if mark else None, what) from error
+    except (yaml.YAMLError, ValueError, OverflowError) as error:  # the latter two: a date such as 2020-99-99
+        raise _error(path, None, str(error)) from error
+    return Document(path, data, lines)
+
+
+class _StrictLoader(yaml.SafeLoader):
+    """PyYAML's safe loader without aliases and tags."""
+
+    def compose_node(self, parent: yaml.Node | None, index: int) -> yaml.Node | None:
+        if self.check_event(yaml.AliasEvent):
+            mark = self.get_mark()
+            raise yaml.MarkedYAMLError(problem="anchors and aliases are not accepted", problem_mark=mark)
+        event = self.peek_event()  # type: ignore[no-untyped-call]
+        if getattr(event, "tag", None) is not None:
+            what = f"the tag {event.tag} is not accepted"
+            raise yaml.MarkedYAMLError(problem=what, problem_mark=event.start_mark)
+        return super().compose_node(parent, index)
+
+
+def _value(loader: yaml.SafeLoader, node: yaml.Node, place: Place, lines: dict[Place, int], path: Path) -> object:
+    lines.setdefault(place, node.start_mark.line + 1)
+    if isinstance(node, yaml.MappingNode):
+        return _mapping(loader, node, place, lines, path)
+    if isinstance(node, yaml.SequenceNode):
+        return [_value(loader, item, (*place, index), lines, path) for index, item in enumerate(node.value)]
+    return loader.construct_object(node)
+
+
+def _mapping(
+    loader: yaml.SafeLoader, node: yaml.MappingNode, place: Place, lines: dict[Place, int], path: Path
+) -> dict[str, object]:
+    result: dict[str, object] = {}
+    for key_node, value_node in node.value:
+        line = key_node.start_mark.line + 1
+        if not isinstance(key_node, yaml.ScalarNode):
+            raise _error(path, line, "a key must be a name", at=place)
+        key = key_node.value
+        if key in result:
+            first = lines[(*place, key)]
+            raise _error(path, line, f"the key is given twice (first on line {first})", at=(*place, key))
+        lines[(*place, key)] = line
+        result[key] = _value(loader, value_node, (*place, key), lines, path)
+    return result
+
+
+def _error(path: Path, line: int | None, what: str, accepted: str = "", at: Place = ()) -> RegistryError:
+    return RegistryError(RegistryProblem(path, line, ".".join(map(str, at)), what, accepted))
