@@ -1,0 +1,40 @@
+"""Define TaskIR, the document that says what a run has to do, and read it without trusting it."""
+
+from orchestrator.taskir.check import Capabilities, check_task
+from orchestrator.taskir.fields import GATES, MAX_BYTES, MAX_DEPTH, MAX_STEPS
+from orchestrator.taskir.models import (
+    Agent,
+    Context,
+    Escalation,
+    Parallelism,
+    Plan,
+    Step,
+    TaskInput,
+    TaskIR,
+)
+from orchestrator.taskir.parse import dump_task, json_schema, parse_task, task_from
+from orchestrator.taskir.problems import InvalidTask, nearest, pointer
+
+__all__ = [
+    "GATES",
+    "MAX_BYTES",
+    "MAX_DEPTH",
+    "MAX_STEPS",
+    "Agent",
+    "Capabilities",
+    "Context",
+    "Escalation",
+    "InvalidTask",
+    "Parallelism",
+    "Plan",
+    "Step",
+    "TaskIR",
+    "TaskInput",
+    "check_task",
+    "dump_task",
+    "json_schema",
+    "nearest",
+    "parse_task",
+    "pointer",
+    "task_from",
+]

@@ -1,0 +1,109 @@
+"""Say what of a valid task this installation cannot do."""
+
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass
+
+from jsonschema import Draft202012Validator
+from jsonschema.exceptions import SchemaError
+
+from orchestrator.errors import Problem
+from orchestrator.taskir.models import Agent, Step, TaskIR
+from orchestrator.taskir.problems import MAX_PROBLEMS, known_names, pointer, shown
+
+
+@dataclass(frozen=True, slots=True)
+class Capabilities:
+    """The names of what an installation has. `kinds` are kinds of step, `input_types` types of input."""
+
+    roles: frozenset[str]
+    personas: frozenset[str]
+    gates: frozenset[str]
+    kinds: frozenset[str]
+    input_types: frozenset[str]
+    models: frozenset[str]
+
+
+def check_task(task: TaskIR, can: Capabilities) -> tuple[Problem, ...]:
+    """Return a problem for each thing that `can` does not allow: its pointer, the value, and what is accepted.
+
+    Past the first fifty problems it stops looking.
+    """
+    problems: list[Problem] = []
+    for problem in _problems(task, can):
+        problems.append(problem)
+        if len(problems) > MAX_PROBLEMS:
+            break
+    return tuple(problems)
+
+
+def _problems(task: TaskIR, can: Capabilities) -> Iterator[Problem]:
+    yield from _inputs(task, can)
+    for index, agent in enumerate(task.agents):
+        yield from _agent(index, agent, can)
+    yield from _unknown(("gates",), "gate", task.gates, can.gates)
+    for index, step in enumerate(task.plan.steps):
+        yield from _step(index, step, can)
+
+
+def _inputs(task: TaskIR, can: Capabilities) -> Iterator[Problem]:
+    for index, item in enumerate(task.inputs):
+        where = ("inputs", index)
+        yield from _known((*where, "type"), "type of input", item.type, can.input_types)
+        if item.type in ("path", "url") and not item.value:
+            yield Problem(pointer((*where, "value")), '"" names nothing', f"a {item.type}")
+
+
+def _agent(index: int, agent: Agent, can: Capabilities) -> Iterator[Problem]:
+    where = ("agents", index)
+    yield from _known((*where, "role"), "role", agent.role, can.roles)
+    yield from _known((*where, "model_hint"), "model", agent.model_hint, can.models)
+    yield from _known((*where, "persona_hint"), "persona", agent.persona_hint, can.personas)
+
+
+def _step(index: int, step: Step, can: Capabilities) -> Iterator[Problem]:
+    where = ("plan", "steps", index)
+    yield from _known((*where, "actor"), "role", step.actor, can.roles)
+    yield from _known((*where, "persona"), "persona", step.persona, can.personas)
+    yield from _known((*where, "kind"), "kind of step", step.kind, can.kinds)
+    yield from _unknown((*where, "gates"), "gate", step.gates or (), can.gates)
+    if step.tools and not can.kinds & {"tool", "repl"}:
+        yield Problem(pointer((*where, "tools")), f"{shown(step.tools[0])}: steps have no tools here", "no tools")
+    if step.kind == "generate" and not step.outputs:
+        yield Problem(pointer((*where, "outputs")), "a step that generates must write something", "a name at least")
+    if step.output_schema is not None:
+        yield from _output_schema((*where, "output_schema"), step.output_schema)
+
+
+def _known(path: tuple[str | int, ...], what: str, name: str | None, known: Collection[str]) -> Iterator[Problem]:
+    if name is not None and name not in known:
+        yield Problem(pointer(path), f"unknown {what} {shown(name)}", known_names(known, name))
+
+
+def _unknown(
+    path: tuple[str | int, ...], what: str, names: Collection[str], known: Collection[str]
+) -> Iterator[Problem]:
+    for index, name in enumerate(names):
+        yield from _known((*path, index), what, name, known)
+
+
+def _output_schema(path: tuple[str | int, ...], schema: dict[str, object]) -> Iterator[Problem]:
+    try:
+        Draft202012Validator.check_schema(schema)
+    except SchemaError as error:
+        at = pointer((*path, *error.absolute_path))
+        yield Problem(at, f"not a JSON Schema: {error.message[:200]}", "JSON Schema (2020-12)")
+    for where, reference in _references(path, schema):
+        if not reference.startswith("#"):
+            yield Problem(pointer(where), f"{shown(reference)} is outside of the schema", "references from # on")
+
+
+def _references(path: tuple[str | int, ...], schema: object) -> Iterator[tuple[tuple[str | int, ...], str]]:
+    # Recursion is bounded: a parsed document is at most MAX_DEPTH deep.
+    if isinstance(schema, dict):
+        for key, value in schema.items():
+            if key in ("$ref", "$dynamicRef") and isinstance(value, str):
+                yield (*path, key), value
+            yield from _references((*path, key), value)
+    elif isinstance(schema, list):
+        for index, value in enumerate(schema):
+            yield from _references((*path, index), value)

@@ -1,0 +1,186 @@
+"""Read JSON strictly: what `json.loads` lets through or chokes on becomes a problem with a JSON pointer."""
+
+import json
+import math
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from orchestrator.errors import Problem
+from orchestrator.taskir.fields import MAX_BYTES, MAX_DEPTH, MAX_DIGITS, MAX_STEPS, MAX_TEXT
+from orchestrator.taskir.problems import MAX_PROBLEMS, pointer, shown
+
+_TOKEN = re.compile(r'"(?:[^"\\]|\\.)*+"|[\[\]{},]', re.DOTALL)
+_PLAIN = frozenset((bool, int, type(None)))
+
+Path = tuple["Path", str | int] | None
+"""Where a value is: its container's path and its key there. Linked, so that a path costs one tuple."""
+
+_Box = tuple[dict[str, object] | list[object], Path, int]
+
+
+@dataclass(frozen=True, slots=True)
+class _Refused:
+    """Stands in the parsed document for what JSON does not have, until its pointer is known."""
+
+    what: str
+    accepted: str
+
+
+def read_json(raw: str | bytes) -> tuple[object, list[Problem]]:
+    """Return the parsed document and what is wrong with it; with problems the document is of no use."""
+    size = len(raw) if isinstance(raw, bytes) or raw.isascii() else len(raw.encode(errors="surrogatepass"))
+    if size > MAX_BYTES:
+        return None, [Problem("/", f"the document has {size} bytes", f"up to {MAX_BYTES} bytes")]
+    try:
+        text = raw.decode() if isinstance(raw, bytes) else raw
+    except UnicodeDecodeError as error:
+        return None, [Problem(f"byte {error.start}", "the document is not UTF-8", "JSON in UTF-8")]
+    try:
+        document = _decode(text.removeprefix("\ufeff"))
+    except json.JSONDecodeError as error:
+        where = f"line {error.lineno}, column {error.colno}"
+        return None, [Problem(where, f"the document is not JSON: {error.msg}", "JSON in UTF-8")]
+    except RecursionError:
+        return None, [_too_deep(_deep_path(text))]
+    return document, inspect(document)
+
+
+def _decode(text: str) -> object:
+    return json.loads(
+        text, object_pairs_hook=_object, parse_constant=_constant, parse_int=_whole, parse_float=_fraction
+    )
+
+
+def _object(pairs: list[tuple[str, object]]) -> object:
+    found = dict(pairs)
+    if len(found) == len(pairs):
+        return found
+    keys = [key for key, _ in pairs]
+    double = next(key for index, key in enumerate(keys) if key in keys[:index])
+    return _Refused(f"the key {shown(double)} is there twice", "each key once in an object")
+
+
+def _constant(name: str) -> object:
+    return _Refused(f"{name} is not JSON", "a finite number")
+
+
+def _whole(digits: str) -> object:
+    if len(digits) <= MAX_DIGITS:
+        return int(digits)
+    return _Refused(f"a number of {len(digits)} digits", f"numbers of up to {MAX_DIGITS} digits")
+
+
+def _fraction(digits: str) -> object:
+    value = float(digits)
+    return value if math.isfinite(value) else _Refused(f"the number {shown(digits)} is too large", "a finite number")
+
+
+def inspect(document: object) -> list[Problem]:
+    """Return what is wrong with parsed JSON whatever it says: depth, sizes, text that is not Unicode, other types.
+
+    Works on a stack of its own, so that no depth and no cycle can exhaust Python's.
+    """
+    if not isinstance(document, dict | list):
+        flaw = _flaw(document)
+        return [Problem("/", *flaw)] if flaw else []
+    problems: list[Problem] = []
+    stack: list[_Box] = [(document, None, 1)]
+    weight = 0
+    while stack and len(problems) <= MAX_PROBLEMS:
+        box, path, depth = stack.pop()
+        if depth > MAX_DEPTH:
+            problems.append(_too_deep(_keys(path)))
+            continue
+        if len(box) > MAX_STEPS or weight > MAX_BYTES:
+            limit = f"up to {MAX_STEPS} values in one place and {MAX_BYTES} bytes in all"
+            return [*problems, Problem(pointer(_keys(path)), "too many values", limit)]
+        if isinstance(box, dict):
+            problems.extend(Problem(pointer(_keys(path)), *flaw) for key in box if (flaw := _key_flaw(key)))
+            weight += _weigh(box.items(), path, depth, stack, problems)
+        else:
+            weight += _weigh(enumerate(box), path, depth, stack, problems)
+    return problems
+
+
+def _weigh(
+    pairs: Iterable[tuple[str | int, object]], path: Path, depth: int, stack: list[_Box], problems: list[Problem]
+) -> int:
+    """Judge the leaves of one container, stack its containers, and return how many bytes of JSON it is at least."""
+    weight = 0
+    for key, value in pairs:
+        weight += 1
+        kind = type(value)
+        if kind in _PLAIN:
+            continue
+        if isinstance(value, str):
+            weight += len(value)
+            if value.isascii() and len(value) <= MAX_TEXT:
+                continue
+        elif isinstance(value, dict | list):
+            stack.append((value, (path, key), depth + 1))
+            continue
+        if flaw := _flaw(value):
+            problems.append(Problem(pointer(_keys((path, key))), *flaw))
+    return weight
+
+
+def _flaw(value: object) -> tuple[str, str] | None:
+    """Return what is wrong with a leaf, and what is accepted."""
+    if isinstance(value, _Refused):
+        return value.what, value.accepted
+    if isinstance(value, str):
+        if len(value) > MAX_TEXT:
+            return f"a text of {len(value)} characters", f"up to {MAX_TEXT} characters"
+        return None if _is_unicode(value) else (f"the text {shown(value)} has half a surrogate pair", "Unicode text")
+    if isinstance(value, float):
+        return None if math.isfinite(value) else (f"{value} is not JSON", "a finite number")
+    if value is None or isinstance(value, bool | int):
+        return None
+    return f"a Python {type(value).__name__} is not JSON", "an object, a list, text, a number, true, false or null"
+
+
+def _key_flaw(key: object) -> tuple[str, str] | None:
+    if not isinstance(key, str):
+        return f"the key {shown(key)} is not text", "keys that are text"
+    return None if key.isascii() and len(key) <= MAX_TEXT else _flaw(key)
+
+
+def _is_unicode(value: str) -> bool:
+    try:
+        value.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def _keys(path: Path) -> list[str | int]:
+    keys: list[str | int] = []
+    while path is not None:
+        path, key = path
+        keys.append(key)
+    return keys[::-1]
+
+
+def _too_deep(path: list[str | int]) -> Problem:
+    return Problem(pointer(path), "nested too deep", f"up to {MAX_DEPTH} levels")
+
+
+def _deep_path(text: str) -> list[str | int]:
+    """Return the path of the first value past the depth limit, in text too deep for the parser: read by token."""
+    path: list[str | int] = []
+    for match in _TOKEN.finditer(text):
+        mark = match[0]
+        if mark in ("[", "{"):
+            path.append(0 if mark == "[" else "")
+        elif mark in ("]", "}"):
+            path[-1:] = []
+        elif not path:
+            continue
+        elif mark == ",":
+            path[-1] = path[-1] + 1 if isinstance(path[-1], int) else ""
+        elif path[-1] == "":
+            path[-1] = json.loads(mark, strict=False)
+        if len(path) > MAX_DEPTH:
+            return path[:-1]
+    return path

@@ -1,0 +1,135 @@
+"""Model a TaskIR document: frozen, strict, and ready to be given back as it was read."""
+
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from orchestrator.taskir.fields import (
+    MAX_ITEMS,
+    MAX_STEPS,
+    ArtifactNames,
+    Concurrency,
+    FilledText,
+    Flag,
+    FreeForm,
+    Name,
+    Names,
+    Reads,
+    Seconds,
+    StepId,
+    StepIds,
+    Text,
+    Texts,
+    Timestamp,
+    Tokens,
+)
+
+Level = Literal["B1", "B2", "B3"]
+StepKind = Literal["generate", "repl", "tool"]
+InputType = Literal["path", "url", "text", "image", "audio"]
+
+
+class _Record(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class Step(_Record):
+    """One node of the DAG: who does what with what, and what comes of it."""
+
+    id: StepId = Field(description="S1, S2, …; each once in a plan")
+    actor: Name = Field(description="the role that does the step")
+    action: FilledText = Field(description="what to do, in plain language")
+    outputs: ArtifactNames = Field(description="the artifacts the step writes: relative POSIX names")
+    inputs: Reads = Field(default=(), description="what the step reads: artifacts, input labels, files")
+    depends_on: StepIds = Field(default=(), description="steps that must be done before this one starts")
+    parallel_group: Name | None = Field(default=None, description="a name for steps meant to run side by side")
+    run_gates: Flag = Field(default=True, description="false: no gate looks at this step's outputs")
+    timeout_seconds: Seconds | None = Field(default=None, description="for each attempt, from the start of running")
+    persona: Name | None = Field(default=None, description="how the role is to do it")
+    foreach: Name | None = Field(default=None, description="a JSON list: the step runs once for each of its items")
+    kind: StepKind = Field(default="generate", description="generate text, work in a REPL, or use tools")
+    tools: Names = Field(default=(), description="the tools the step may use")
+    output_schema: dict[str, Any] | None = Field(default=None, description="a JSON Schema the output has to match")
+    max_tokens: Tokens | None = Field(default=None, description="limit on the tokens of one answer")
+    gates: Names | None = Field(default=None, description="gates for this step instead of the task's")
+
+
+class Parallelism(_Record):
+    """Limits on what runs at once, over the whole plan."""
+
+    max_concurrent_steps: Concurrency | None = Field(default=None, description="steps that may run at once")
+    max_concurrent_workers: Concurrency | None = Field(default=None, description="worker steps that may run at once")
+
+
+class Plan(_Record):
+    """The steps, in document order, and how many may run at once."""
+
+    steps: Annotated[tuple[Step, ...], Field(min_length=1, max_length=MAX_STEPS)]
+    parallelism: Parallelism = Field(default_factory=Parallelism)
+
+
+class TaskInput(_Record):
+    """Something the task is given. Steps read it by its label."""
+
+    type: InputType
+    value: Text = Field(description="the text itself, or the path or address of it")
+    label: Name | None = Field(default=None, description="its name; without one a path or url goes by its value")
+    content_type: Name | None = Field(default=None, description="a media type such as text/markdown")
+
+
+class Agent(_Record):
+    """What the plan asks of one role."""
+
+    tier: Literal["A", "B", "C", "D"]
+    role: Name
+    model_hint: Name | None = Field(default=None, description="the model to prefer, by its id in the registry")
+    max_concurrency: Concurrency | None = Field(default=None, description="steps of this role that may run at once")
+    persona_hint: Name | None = Field(default=None, description="the persona for steps that name none")
+    notes: Text | None = None
+
+
+class Escalation(_Record):
+    """How far up a failing step may go."""
+
+    max_level: Level = Field(default="B3", description="the highest level of specialist that may be asked")
+    on_second_failure: Flag = Field(
+        default=False, description="escalate at the second failure of any kind that escalates at all"
+    )
+    notes: Text | None = None
+
+
+class Context(_Record):
+    """Where the task comes from."""
+
+    conversation_id: Name | None = None
+    prior_task_ids: Names = ()
+    relevant_files: Reads = ()
+    notes: Text | None = None
+
+
+class TaskIR(_Record):
+    """A task: its objective, what it is given, and the plan of steps that reaches it."""
+
+    task_id: Name | None = None
+    task_type: Literal["chat", "doc", "code", "ingest", "manage"] = "chat"
+    priority: Literal["interactive", "batch"] = "interactive"
+    objective: FilledText = Field(description="what is to be reached, in plain language")
+    inputs: Annotated[tuple[TaskInput, ...], Field(max_length=MAX_ITEMS)] = ()
+    constraints: Texts = ()
+    assumptions: Texts = ()
+    agents: Annotated[tuple[Agent, ...], Field(max_length=MAX_ITEMS)] = ()
+    plan: Plan
+    gates: Names = Field(default=(), description="gates that look at the outputs of every step")
+    definition_of_done: Texts = ()
+    escalation: Escalation = Field(default_factory=Escalation)
+    created_at: Timestamp | None = Field(default=None, description="ISO 8601, kept as it is written")
+    context: Context = Field(default_factory=Context)
+    formalization: FreeForm = Field(default=None, description="a formal statement of the task, in any form")
+
+    @property
+    def labels(self) -> tuple[str, ...]:
+        """The name of each input, in order: its label, else a path's or url's value, else `input1`, `input2`, …."""
+        return tuple(
+            item.label or (item.value if item.type in ("path", "url") and item.value else f"input{number}")
+            for number, item in enumerate(self.inputs, start=1)
+        )
