@@ -8,7 +8,7 @@ from typing import Final
 
 from registry import architectures
 from registry.errors import RegistryProblem
-from registry.forms import ModelForm, RegistryForm, RoleForm, nearest
+from registry.forms import MAX_CELLS, DefaultsForm, ModelForm, RegistryForm, RoleForm, nearest
 from registry.gguf import GgufHeader
 from registry.strict_yaml import Document, Place
 
@@ -16,7 +16,6 @@ QUANTISED_BLOCK: Final = 32
 NOT_YET: Final[Mapping[str, str]] = {
     "speculation": "this version does not draft tokens with a second model",
     "prompt_lookup": "this version does not draft tokens by prompt lookup",
-    "experts": "this version does not change the number of experts",
     "numa": "this version does not bind models to NUMA nodes",
 }
 
@@ -31,7 +30,7 @@ def check_registry(
             yield from _against_header(("models", name), model, header, document)
         if model.speculation is not None:
             yield from _draft(("models", name), model.speculation.draft, header, form, headers, document)
-        yield from _options(("models", name), model, document)
+        yield from _options(("models", name), model, form.defaults, document)
     for name, role in form.roles.items():
         yield from _role(("roles", name), role, form, headers, personas, document)
     yield from _escalation_cycles(form.roles, document)
@@ -50,18 +49,20 @@ def _against_header(
         reason = architectures.why_no_rollback(header.architecture)
         if getattr(model, option) is not None and reason is not None:
             yield document.problem((*place, option), f"is impossible: {reason}", "a transformer, or no such key")
-    for option, length in (("cache_type_k", header.key_length), ("cache_type_v", header.value_length)):
+    for option, length in (("kv_type_k", header.key_length), ("kv_type_v", header.value_length)):
         kind = getattr(model, option)
         if kind.startswith("q") and length % QUANTISED_BLOCK:
             what = f"{kind} needs heads of a multiple of {QUANTISED_BLOCK} numbers, and they have {length}"
             yield document.problem((*place, option), what, "f16, bf16 or f32")
 
 
-def _options(place: Place, model: ModelForm, document: Document) -> Iterator[RegistryProblem]:
-    if model.cache_type_v.startswith("q") and model.flash_attention == "off":
-        yield document.problem(
-            (*place, "flash_attention"), "is off, but a quantised cache_type_v needs it", "auto or on"
-        )
+def _options(place: Place, model: ModelForm, defaults: DefaultsForm, document: Document) -> Iterator[RegistryProblem]:
+    slots, context = model.slots or defaults.slots, model.context or defaults.context
+    if slots * context > MAX_CELLS:
+        what = f"{slots} slots of {context:,} tokens make a KV cache of {slots * context:,} cells"
+        yield document.problem((*place, "slots"), what, f"at most {MAX_CELLS:,}")
+    if model.kv_type_v.startswith("q") and model.flash_attention == "off":
+        yield document.problem((*place, "flash_attention"), "is off, but a quantised kv_type_v needs it", "auto or on")
     for option, why in NOT_YET.items():
         if getattr(model, option) is not None:
             yield document.problem((*place, option), f"cannot be honoured: {why}", "no such key")

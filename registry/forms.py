@@ -22,7 +22,8 @@ CacheType = Literal["f32", "f16", "bf16", "q8_0", "q5_1", "q5_0", "q4_1", "q4_0"
 Tier = Literal["A", "B", "C", "D"]
 Level = Literal["B1", "B2", "B3"]
 MAX_CONTEXT: Final = 1 << 20
-MAX_SLOTS: Final = 256
+MAX_SLOTS: Final = 128
+MAX_CELLS: Final = 1 << 22
 Context = Annotated[int, Field(ge=64, le=MAX_CONTEXT)]
 Slots = Annotated[int, Field(ge=1, le=MAX_SLOTS)]
 Temperature = Annotated[float, Field(ge=0, le=5)]
@@ -77,13 +78,13 @@ class ModelForm(Form):
     context: Context | None = None
     slots: Slots | None = None
     threads: Annotated[int, Field(ge=1, le=1024)] | None = None
-    cache_type_k: CacheType = "f16"
-    cache_type_v: CacheType = "f16"
+    kv_type_k: CacheType = "f16"
+    kv_type_v: CacheType = "f16"
     flash_attention: Switch = "auto"
     mlock: bool = False
     mmap: bool = True
     numa: Annotated[int, Field(ge=0, le=1023)] | None = None
-    exact: bool = False
+    exact: bool | None = None
     experts: Annotated[int, Field(ge=1, le=1024)] | None = None
     speculation: SpeculationForm | None = None
     prompt_lookup: PromptLookupForm | None = None
@@ -110,6 +111,7 @@ class DefaultsForm(Form):
     residency: Residency = "warm"
     context: Context = 4096
     slots: Slots = 4
+    exact: bool = False
     temperature: Temperature = 0.0
     top_p: TopP = 1.0
     max_tokens: MaxTokens = 1024

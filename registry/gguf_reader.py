@@ -68,7 +68,7 @@ class RawHeader:
 
 
 def read_raw(path: Path) -> RawHeader:
-    """Read the header of one file, and check that the file is as long as its tensors say. Raises GgufError."""
+    """Read the header of one file, and check that its tensors fill the rest of it as they should. Raises GgufError."""
     try:
         with _Bytes(path) as source:
             return _read(source)
@@ -96,7 +96,7 @@ def _read(source: "_Bytes") -> RawHeader:
             raise source.error(f"has the key {key!r} twice")
         entries[key] = _value(source, key)
     tensors = tuple(_tensor(source) for _ in range(n_tensors))
-    _check_length(source, entries.get("general.alignment", 32), tensors)
+    _check_layout(source, entries.get("general.alignment", 32), tensors)
     return RawHeader(version, entries, tensors, source.size)
 
 
@@ -140,11 +140,15 @@ def _tensor(source: "_Bytes") -> Tensor:
     return Tensor(name, shape, type_name, offset, _product(shape) // block * block_bytes)
 
 
-def _check_length(source: "_Bytes", alignment: Scalar | Array, tensors: tuple[Tensor, ...]) -> None:
+def _check_layout(source: "_Bytes", alignment: Scalar | Array, tensors: tuple[Tensor, ...]) -> None:
     if not isinstance(alignment, int) or not 0 < alignment <= MAX_ALIGNMENT or alignment & (alignment - 1):
         raise source.error(f"general.alignment is {alignment!r}; accepted: a power of two up to {MAX_ALIGNMENT}")
     start = -(-source.position // alignment) * alignment
+    expected = 0
     for tensor in tensors:
+        if tensor.offset != expected:
+            raise source.error(f"tensor {tensor.name} lies at {tensor.offset:,}, and should at {expected:,}: corrupt")
+        expected += -(-tensor.bytes // alignment) * alignment
         end = start + tensor.offset + tensor.bytes
         if end > source.size:
             missing = end - source.size

@@ -97,22 +97,20 @@ def _model(
         context=context,
         slots=slots,
         threads=form.threads,
-        cache_type_k=form.cache_type_k,
-        cache_type_v=form.cache_type_v,
+        kv_type_k=form.kv_type_k,
+        kv_type_v=form.kv_type_v,
         flash_attention=form.flash_attention,
         mlock=form.mlock,
         mmap=form.mmap,
         numa=form.numa,
-        exact=form.exact,
+        exact=defaults.exact if form.exact is None else form.exact,
         experts=form.experts,
         speculation=Speculation(draft.draft, draft.k) if draft is not None else None,
         prompt_lookup=PromptLookup(lookup.ngram, lookup.k) if lookup is not None else None,
         header=header,
         memory=None
         if header is None
-        else memory.estimate(
-            header, context=context, slots=slots, key_type=form.cache_type_k, value_type=form.cache_type_v
-        ),
+        else memory.estimate(header, context=context, slots=slots, key_type=form.kv_type_k, value_type=form.kv_type_v),
         unavailable=reason,
     )
 

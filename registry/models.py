@@ -33,7 +33,10 @@ class PromptLookup:
 class ModelEntry:
     """One model. `context` is in tokens of one sequence, `slots` in sequences at a time, `threads` a ceiling.
 
-    Exactly one of `header` and `unavailable` (the reason why there is no header) is set. `memory` is an estimate.
+    `exact` asks for the same greedy tokens alone and in company, at some cost in prefill; `experts` is how many of a
+    mixture are used, None for as many as the model was made with. `speculation`, `prompt_lookup` and `numa` are
+    checked and then refused until an engine acts on them, so they are None. Exactly one of `header` and `unavailable`
+    (the reason why there is no header) is set. `memory` is an estimate.
     """
 
     id: str
@@ -43,8 +46,8 @@ class ModelEntry:
     context: int
     slots: int
     threads: int | None
-    cache_type_k: CacheType
-    cache_type_v: CacheType
+    kv_type_k: CacheType
+    kv_type_v: CacheType
     flash_attention: Switch
     mlock: bool
     mmap: bool

@@ -1,0 +1,61 @@
+from collections.abc import Callable, Iterable
+from pathlib import Path
+
+import gguf
+import numpy as np
+import pytest
+
+WriteGguf = Callable[..., Path]
+
+
+def _write(
+    path: Path,
+    *,
+    architecture: str = "llama",
+    context: int = 2048,
+    layers: int = 2,
+    embedding: int = 64,
+    heads: int = 4,
+    kv_heads: int | list[int] = 2,
+    tokens: Iterable[str] = tuple(f"t{number}" for number in range(96)),
+    template: str | None = "{{ messages[0].content }}",
+    experts: int = 0,
+    quantised: bool = False,
+) -> Path:
+    writer = gguf.GGUFWriter(path, architecture)
+    writer.add_name("a test model")
+    writer.add_context_length(context)
+    writer.add_block_count(layers)
+    writer.add_embedding_length(embedding)
+    writer.add_feed_forward_length(3 * embedding)
+    writer.add_head_count(heads)
+    writer.add_head_count_kv(kv_heads)
+    writer.add_file_type(gguf.LlamaFileType.MOSTLY_Q8_0 if quantised else gguf.LlamaFileType.ALL_F32)
+    if experts:
+        writer.add_expert_count(experts)
+        writer.add_expert_used_count(2)
+    words = list(tokens)
+    writer.add_tokenizer_model("gpt2")
+    writer.add_tokenizer_pre("gpt-2")
+    writer.add_token_list(words)
+    writer.add_token_merges(["a b", "c d"])
+    if template is not None:
+        writer.add_chat_template(template)
+    weights = np.zeros((len(words), embedding), dtype=np.float32)
+    if quantised:
+        raw = gguf.quantize(weights, gguf.GGMLQuantizationType.Q8_0)
+        writer.add_tensor("token_embd.weight", raw, raw_dtype=gguf.GGMLQuantizationType.Q8_0)
+    else:
+        writer.add_tensor("token_embd.weight", weights)
+    writer.add_tensor("output_norm.weight", np.ones(embedding, dtype=np.float32))
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+    return path
+
+
+@pytest.fixture(scope="session")
+def write_gguf() -> WriteGguf:
+    """Write a small GGUF file with the real `gguf` package, and return its path."""
+    return _write

@@ -1,0 +1,210 @@
+from pathlib import Path
+
+import pytest
+
+from registry import RegistryError, find_registry, load_registry
+from registry.load import PACKAGED, PACKAGED_PERSONAS
+from registry.personas import load_personas
+
+GOOD = """\
+personas: personas.yaml
+defaults:
+  context: 1024
+  slots: 8
+  max_tokens: 99
+models:
+  big:
+    file: big.gguf
+    residency: hot
+    context: 512
+    threads: 2
+    flash_attention: on
+  little:
+    file: sub/little.gguf
+roles:
+  frontdoor: {model: big, tier: A, system: Plan.}
+  worker: {model: little, tier: C, escalates_to: coder, persona: terse, temperature: 0.5}
+  coder: {model: little, tier: B, level: B1, escalates_to: architect, max_tokens: 7}
+  architect: {model: big, tier: B, level: B2}
+"""
+PERSONAS = "personas:\n  terse: {text: Be terse., description: short}\n"
+
+
+@pytest.fixture
+def folder(tmp_path: Path, write_gguf) -> Path:
+    (tmp_path / "sub").mkdir()
+    write_gguf(tmp_path / "big.gguf", context=2048)
+    write_gguf(tmp_path / "sub" / "little.gguf", context=800)
+    (tmp_path / "personas.yaml").write_text(PERSONAS)
+    return tmp_path
+
+
+def _load(folder: Path, text: str = GOOD):
+    path = folder / "model_registry.yaml"
+    path.write_text(text)
+    return load_registry(path)
+
+
+def _problems(folder: Path, text: str) -> list[str]:
+    with pytest.raises(RegistryError) as caught:
+        _load(folder, text)
+    return [str(problem).removeprefix(f"{folder}/") for problem in caught.value.problems]
+
+
+def test_a_good_registry_is_complete(folder: Path) -> None:
+    registry = _load(folder)
+    big, little = registry.models["big"], registry.models["little"]
+    assert (big.file, little.file) == (folder / "big.gguf", folder / "sub" / "little.gguf")
+    assert (big.residency, big.context, big.slots, big.threads, big.flash_attention) == ("hot", 512, 8, 2, "on")
+    assert (little.residency, little.context, little.threads, little.flash_attention) == ("warm", 800, None, "auto")
+    assert big.header is not None
+    assert big.memory is not None
+    assert big.memory.weights == big.header.weight_bytes
+    worker, coder = registry.roles["worker"], registry.roles["coder"]
+    assert (worker.escalates_to, worker.persona, worker.temperature, worker.max_tokens) == ("coder", "terse", 0.5, 99)
+    assert (coder.level, coder.temperature, coder.top_p, coder.max_tokens) == ("B1", 0.0, 1.0, 7)
+    assert registry.personas["terse"].text == "Be terse."
+    assert registry.usable_roles == {"frontdoor", "worker", "coder", "architect"}
+    assert registry.defaults.memory is None
+
+
+def test_a_missing_or_broken_file_takes_only_its_own_roles_down(folder: Path) -> None:
+    (folder / "sub" / "little.gguf").write_bytes(b"GGUF but not really")
+    registry = _load(folder)
+    assert registry.usable_roles == {"frontdoor", "architect"}
+    assert registry.usable_models == {"big"}
+    assert "little.gguf: has GGUF version" in (registry.why_not("worker") or "")
+    (folder / "sub" / "little.gguf").unlink()
+    assert "little.gguf: cannot be read: No such file" in (_load(folder).why_not("worker") or "")
+    assert registry.models["little"].memory is None
+
+
+def test_a_cold_model_says_that_it_is_not_loaded(folder: Path) -> None:
+    registry = _load(folder, GOOD.replace("residency: hot", "residency: cold"))
+    assert "big is cold" in (registry.why_not("architect") or "")
+    assert registry.usable_models == {"little"}
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "expected"),
+    [
+        ("slots: 8", "slot: 8", "model_registry.yaml:4: defaults.slot: unknown key; accepted: slots? (one of"),
+        ("threads: 2", "thread: 2", "model_registry.yaml:11: models.big.thread: unknown key; accepted: threads?"),
+        ("tier: A", "teir: A", "roles.frontdoor.teir: unknown key; accepted: tier?"),
+        ("roles:", "rolls:", "model_registry.yaml:15: rolls: unknown key; accepted: roles?"),
+        ("tier: A", "tier: E", "roles.frontdoor.tier: is 'E'; accepted: 'A', 'B', 'C' or 'D'"),
+        ("slots: 8", "slots: many", "model_registry.yaml:4: defaults.slots: is 'many'; accepted: a valid integer"),
+        ("slots: 8", "slots: 0", "defaults.slots: is 0; accepted: greater than or equal to 1"),
+        ("  big:\n    file: big.gguf\n", "  big:\n", "models.big.file: is required"),
+        ("  big:\n", "  big one:\n", "models.big one: is no name; accepted: letters"),
+        ("model: little, tier: C", "model: litle, tier: C", "there is no model 'litle'; accepted: little? (one of"),
+        ("escalates_to: coder", "escalates_to: codr", "there is no role 'codr'; accepted: coder?"),
+        ("persona: terse", "persona: tense", "there is no persona 'tense'; accepted: terse?"),
+        ("escalates_to: coder", "escalates_to: frontdoor", "role frontdoor has no level"),
+        ("level: B2", "level: B1", "roles.coder.escalates_to: goes from level B1 to B1"),
+        ("level: B2", "level: B2, escalates_to: coder", "goes round in a circle: coder → architect → coder"),
+        ("context: 512", "context: 4096", "models.big.context: 4,096 tokens, but the model was made for 2,048"),
+        ("threads: 2", "kv_type_v: q8_0", "kv_type_v: q8_0 needs heads of a multiple of 32 numbers"),
+        ("threads: 2", "experts: 2", "models.big.experts: is 2, but the model has no experts"),
+        ("threads: 2", "slots: 128\n    exact: maybe", "models.big.exact: is 'maybe'; accepted: a valid boolean"),
+        ("threads: 2", "prompt_lookup: {}", "models.big.prompt_lookup: cannot be honoured: this version"),
+        ("threads: 2", "numa: 0", "models.big.numa: cannot be honoured: this version"),
+        ("threads: 2", "speculation: {draft: drft}", "models.big.speculation.draft: there is no role 'drft'"),
+        ("threads: 2", "speculation: {k: 3}", "models.big.speculation.draft: is required"),
+        ("threads: 2", "speculation: {draft: worker, kk: 3}", "models.big.speculation.kk: unknown key; accepted: "),
+        ("threads: 2", "speculation: {draft: architect}", "a model cannot draft for itself"),
+        ("slots: 8", "memory: 12 apples", "defaults.memory: is '12 apples'; accepted: a valid integer"),
+        ("models:\n", "models: []\nx:\n", "models: is []; accepted: a mapping of names"),
+    ],
+)
+def test_a_mistake_is_told_where_it_is_and_what_would_do(folder: Path, old: str, new: str, expected: str) -> None:
+    assert old in GOOD
+    problems = _problems(folder, GOOD.replace(old, new, 1))
+    assert any(expected in problem for problem in problems), problems
+    assert all(problem.startswith("model_registry.yaml") for problem in problems)
+
+
+def test_all_mistakes_are_told_at_once(folder: Path) -> None:
+    text = GOOD.replace("model: little, tier: C", "model: x, tier: C").replace("persona: terse", "persona: y")
+    assert len(_problems(folder, text)) == 2
+
+
+def test_an_empty_registry_says_what_it_needs(folder: Path) -> None:
+    assert _problems(folder, "") == [
+        "model_registry.yaml: models: is required",
+        "model_registry.yaml: roles: is required",
+    ]
+
+
+@pytest.mark.parametrize("architecture", ["mamba", "rwkv7", "jamba", "falcon-h1", "granitehybrid", "qwen3next"])
+@pytest.mark.parametrize("option", ["prompt_lookup: {ngram: 2}", "speculation: {draft: worker}"])
+def test_what_an_architecture_forbids_is_refused_with_the_reason(
+    folder: Path, write_gguf, architecture: str, option: str
+) -> None:
+    write_gguf(folder / "big.gguf", architecture=architecture)
+    problems = _problems(folder, GOOD.replace("threads: 2", option))
+    assert any(
+        f"{option.split(':')[0]}: is impossible: {architecture} is a" in problem and "cannot roll it back" in problem
+        for problem in problems
+    ), problems
+
+
+def test_a_draft_needs_the_same_vocabulary(folder: Path, write_gguf) -> None:
+    text = GOOD.replace("threads: 2", "speculation: {draft: worker}")
+    for tokens, reason in ((["a", "b"], "has 2 tokens, the target's 96"), (["x"] * 96, "but not the same")):
+        write_gguf(folder / "sub" / "little.gguf", tokens=tokens)
+        assert any(reason in problem for problem in _problems(folder, text))
+    write_gguf(folder / "sub" / "little.gguf")
+    assert not any("cannot draft" in problem for problem in _problems(folder, text))
+
+
+def test_a_role_that_writes_needs_a_model_that_can(folder: Path, write_gguf) -> None:
+    write_gguf(folder / "sub" / "little.gguf", architecture="bert")
+    problems = _problems(folder, GOOD)
+    assert any("roles.worker.model: little cannot do this: bert does not generate text" in line for line in problems)
+    assert not any("frontdoor" in line for line in problems)
+
+
+def test_more_experts_than_there_are_is_refused(folder: Path, write_gguf) -> None:
+    write_gguf(folder / "big.gguf", experts=4)
+    problems = _problems(folder, GOOD.replace("threads: 2", "experts: 9"))
+    assert any("is 9, but the model has 4 experts" in problem for problem in problems)
+
+
+def test_a_cache_beyond_what_an_engine_takes_is_refused(folder: Path, write_gguf) -> None:
+    write_gguf(folder / "big.gguf", context=1 << 20)
+    problems = _problems(folder, GOOD.replace("context: 512", "context: 1000000"))
+    assert any("8 slots of 1,000,000 tokens make a KV cache of 8,000,000 cells" in problem for problem in problems)
+
+
+def test_experts_are_taken_over(folder: Path, write_gguf) -> None:
+    write_gguf(folder / "big.gguf", experts=4)
+    assert _load(folder, GOOD.replace("threads: 2", "experts: 3")).models["big"].experts == 3
+
+
+def test_memory_is_read_with_its_unit(folder: Path) -> None:
+    for written, meant in (("12 GiB", 12 << 30), ("1.5GiB", 3 << 29), ("2097152", 2 << 20)):
+        assert _load(folder, GOOD.replace("slots: 8", f"memory: {written}")).defaults.memory == meant
+
+
+def test_where_the_registry_is_looked_for(tmp_path: Path) -> None:
+    flag, named = tmp_path / "flag.yaml", tmp_path / "named.yaml"
+    configured = tmp_path / "config" / "orchestrator" / "model_registry.yaml"
+    environment = {"ORCHESTRATOR_REGISTRY": str(named), "XDG_CONFIG_HOME": str(tmp_path / "config")}
+    assert find_registry(flag, environment) == flag
+    assert find_registry(None, environment) == named
+    del environment["ORCHESTRATOR_REGISTRY"]
+    assert find_registry(None, environment) == PACKAGED
+    configured.parent.mkdir(parents=True)
+    configured.touch()
+    assert find_registry(None, environment) == configured
+    assert find_registry(None, {"HOME": str(tmp_path)}) == PACKAGED
+
+
+def test_the_packaged_registry_and_personas_are_valid() -> None:
+    registry = load_registry(PACKAGED)
+    assert registry.personas == load_personas(PACKAGED_PERSONAS)
+    assert {"frontdoor", "worker", "coder", "architect", "judge", "draft"} <= registry.roles.keys()
+    assert registry.roles["frontdoor"].tier == "A"
+    assert registry.roles["worker"].escalates_to == "coder"
+    assert registry.roles["coder"].escalates_to == "architect"

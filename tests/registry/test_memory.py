@@ -1,0 +1,48 @@
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from registry.gguf import GgufHeader, read_header
+from registry.memory import CACHE_TYPES, estimate, size
+
+
+@pytest.fixture(scope="module")
+def header(tmp_path_factory: pytest.TempPathFactory, write_gguf) -> GgufHeader:
+    path: Path = tmp_path_factory.mktemp("gguf") / "model.gguf"
+    return read_header(write_gguf(path, layers=4, embedding=256, heads=8, kv_heads=2))
+
+
+def test_kv_cache_by_hand(header: GgufHeader) -> None:
+    parts = estimate(header, context=2048, slots=4, key_type="f16", value_type="f16")
+    assert parts.kv_cache == 4 * 2 * (32 + 32) * 2 * 2048 * 4  # layers, heads, key and value, bytes, tokens, slots
+    assert parts.weights == header.weight_bytes
+    assert parts.total == parts.weights + parts.kv_cache + parts.compute + parts.process
+    assert "8.0 MiB KV cache" in str(parts)
+
+
+def test_layers_without_attention_have_no_cache_but_a_state(header: GgufHeader) -> None:
+    hybrid = replace(header, kv_heads=(0, 2, 0, 0), state_bytes=1000)
+    parts = estimate(hybrid, context=100, slots=3, key_type="f16", value_type="f16")
+    assert parts.kv_cache == 2 * 64 * 2 * 100 * 3 + 3000
+
+
+@given(context=st.integers(64, 1 << 17), slots=st.integers(1, 64), key=st.sampled_from(sorted(CACHE_TYPES)))
+def test_more_never_takes_less(header: GgufHeader, context: int, slots: int, key: str) -> None:
+    base = estimate(header, context=context, slots=slots, key_type=key, value_type="f16").total
+    assert estimate(header, context=context + 1, slots=slots, key_type=key, value_type="f16").total >= base
+    assert estimate(header, context=context, slots=slots + 1, key_type=key, value_type="f16").total >= base
+    assert estimate(header, context=context, slots=slots, key_type="f32", value_type="f16").total >= base
+
+
+def test_sizes_read_well() -> None:
+    assert [size(number) for number in (0, 1023, 1536, 5 << 20, 3 << 30, 5000 << 30)] == [
+        "0 B",
+        "1023 B",
+        "1.5 KiB",
+        "5.0 MiB",
+        "3.0 GiB",
+        "5000.0 GiB",
+    ]
