@@ -1,0 +1,353 @@
+"""Drive one engine process from asyncio: start it, ask it, notice its end."""
+
+import asyncio
+import dataclasses
+import itertools
+import random
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Any, Self, cast
+
+from orchestrator.engine import errors
+from orchestrator.engine.contract import EngineSpec, EngineStats, Finish, Generation, ModelInfo
+from orchestrator.engine.errors import BadRequest, EngineDied, EngineHung, EngineStopped, ModelLoadFailed
+from orchestrator.engine.grammar import schema_grammar
+from orchestrator.engine.protocol import (
+    VERSION,
+    Cancel,
+    Command,
+    Count,
+    Counted,
+    Failed,
+    Finished,
+    Frames,
+    GetStats,
+    Heartbeat,
+    Load,
+    LoadFailed,
+    ProtocolError,
+    Ready,
+    Reply,
+    SetThreads,
+    Stats,
+    Stop,
+    Submit,
+    Texts,
+    decode_reply,
+    encode,
+)
+from orchestrator.engine.spawn import Child, launch, signal_name
+from orchestrator.events import Usage
+
+OnText = Callable[[str], None]
+_STOP_SECONDS = 5.0
+_FAILURES: dict[str, type[errors.EngineError]] = {
+    kind.__name__: kind for kind in (errors.BadRequest, errors.BadPrompt, errors.BadGrammar, errors.BrokenModel)
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Completion:
+    """What a generation came to. Any `finish` but "stop" means that the model was not done."""
+
+    text: str
+    finish: Finish
+    usage: Usage
+
+
+@dataclass(slots=True)
+class _Waiting:
+    """A request in progress."""
+
+    future: asyncio.Future[Any]
+    on_text: OnText | None = None
+
+
+class Engine(asyncio.Protocol):
+    """The parent's end of one engine process.
+
+    Use it from the event loop that started it. Once the process has ended, for whatever reason, every pending and
+    later call raises EngineDied (or EngineHung, EngineStopped), and `died` is set.
+    """
+
+    info: ModelInfo
+
+    def __init__(self, spec: EngineSpec, child: Child) -> None:
+        self.spec = spec
+        self.died = asyncio.Event()
+        self.failure: EngineDied | None = None
+        self._loop = asyncio.get_running_loop()
+        self._child = child
+        self._transport: asyncio.Transport | None = None
+        self._frames = Frames()
+        self._ids = itertools.count(1)
+        self._waiting: dict[int, _Waiting] = {}
+        self._loading: asyncio.Future[ModelInfo] = self._loop.create_future()
+        self._doomed: EngineDied | None = None
+        self._exited = False
+        self._open_socket = True
+        self._silence_limit = spec.load_seconds
+        self._last_sign = time.monotonic()
+        self._watch: asyncio.TimerHandle | None = None
+
+    # Life
+
+    @classmethod
+    async def start(cls, spec: EngineSpec) -> Self:
+        """Start a process and load the model. Raises ModelLoadFailed, after the process is gone."""
+        problem = spec.problem()
+        if problem:
+            raise ModelLoadFailed(spec.file, "settings", problem)
+        try:
+            child = launch(spec)
+        except OSError as error:
+            raise ModelLoadFailed(spec.file, "died", f"the engine process cannot be started: {error}") from error
+        engine = cls(spec, child)
+        try:
+            engine.info = await engine._open()
+        except EngineDied as error:
+            kind: errors.LoadFailure = "hung" if isinstance(error, EngineHung) else "died"
+            raise ModelLoadFailed(spec.file, kind, str(error)) from error
+        except BaseException:
+            await engine._end_now()
+            raise
+        return engine
+
+    async def stop(self) -> None:
+        """End the process, politely at first. Pending generations raise EngineStopped. Harmless when it is dead."""
+        if not self.died.is_set():
+            self._doom(EngineStopped("the engine was stopped"), kill=False)
+            self._send(Stop())
+            try:
+                async with asyncio.timeout(_STOP_SECONDS):
+                    await self.died.wait()
+            finally:
+                await self._end_now()
+
+    async def wait_dead(self) -> EngineDied:
+        """Wait until the process has ended and say how."""
+        await self.died.wait()
+        return self.failure or EngineDied("the engine process ended")
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.stop()
+
+    # Requests
+
+    async def generate(self, request: Generation, on_text: OnText | None = None) -> Completion:
+        """Generate text. `on_text` gets it piece by piece, in whole characters. Cancelling the task frees everything.
+
+        Raises BadRequest, BadPrompt, BadGrammar, PromptTooLong, BrokenModel, EngineDied, or what `on_text` raises.
+        """
+        try:
+            problem = request.problem()
+        except UnicodeEncodeError as error:
+            raise BadRequest(f"text that is no Unicode: {error}") from error
+        if problem:
+            raise BadRequest(problem)
+        seed = random.getrandbits(64) if request.seed is None else request.seed
+        grammar = request.grammar if request.schema is None else schema_grammar(request.schema)
+        wire = dataclasses.replace(request, schema=None, grammar=grammar, seed=seed)
+        done: Finished = await self._ask(lambda seq: Submit(seq, wire, on_text is not None), on_text)
+        usage = Usage(
+            prompt_tokens=done.prompt_tokens,
+            cached_tokens=done.cached_tokens,
+            output_tokens=done.output_tokens,
+            queued_seconds=done.queued_seconds,
+            prefill_seconds=done.prefill_seconds,
+            decode_seconds=done.decode_seconds,
+        )
+        return Completion(done.text, done.finish, usage)
+
+    async def count(self, messages: Sequence[tuple[str, str]]) -> int:
+        """Return how many tokens the prompt of these messages has. Raises BadPrompt, EngineDied."""
+        counted: Counted = await self._ask(lambda seq: Count(seq, tuple(messages)))
+        return counted.tokens
+
+    async def stats(self) -> EngineStats:
+        """Return the counters. Raises EngineDied."""
+        answer: Stats = await self._ask(GetStats)
+        return answer.stats
+
+    async def set_threads(self, threads: int) -> None:
+        """Compute with this many threads from the next step on. Raises EngineDied, ValueError."""
+        if not 1 <= threads <= 1024:
+            raise ValueError(f"{threads} threads")
+        self._send(SetThreads(threads))
+
+    async def _ask(self, command: Callable[[int], Command], on_text: OnText | None = None) -> Any:
+        """Send a command with a fresh number and wait for its answer; give it up when the task is cancelled."""
+        seq = next(self._ids)
+        waiting = _Waiting(self._loop.create_future(), on_text)
+        self._send(command(seq))
+        if not self._waiting:
+            self._last_sign = time.monotonic()  # until now it owed us nothing
+        self._waiting[seq] = waiting
+        self._watch_silence()
+        try:
+            return await waiting.future
+        finally:
+            self._waiting.pop(seq, None)
+            if not waiting.future.done() or waiting.future.cancelled():
+                self._give_up(seq)
+
+    def _give_up(self, seq: int) -> None:
+        if self._doomed is None:
+            self._send(Cancel(seq))
+
+    def _send(self, command: Command) -> None:
+        """Write a command; asyncio buffers it. Raises EngineDied, BadRequest."""
+        if self._doomed is not None and not isinstance(command, Stop):
+            raise self.failure or self._doomed
+        try:
+            frame = encode(command)
+        except UnicodeEncodeError as error:
+            raise BadRequest(f"text that is no Unicode: {error}") from error
+        if self._transport is not None:
+            self._transport.write(frame)
+
+    # What the process says
+
+    async def _open(self) -> ModelInfo:
+        self._loop.add_reader(self._child.pidfd, self._process_exited)
+        try:
+            await self._loop.create_connection(lambda: self, sock=self._child.socket)
+        except BaseException:
+            self._open_socket = False
+            self._child.socket.close()
+            raise
+        self._send(Load(VERSION, self.spec))
+        self._watch_silence()
+        return await self._loading
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Take over our end of the socket."""
+        self._transport = cast(asyncio.Transport, transport)
+
+    def data_received(self, data: bytes) -> None:
+        """Handle the replies in what the process has written."""
+        self._last_sign = time.monotonic()
+        try:
+            for body in self._frames.feed(data):
+                self._handle(decode_reply(body))
+        except ProtocolError as error:
+            self._doom(EngineDied(f"the engine sent nonsense: {error}"))
+
+    def _handle(self, reply: Reply) -> None:
+        match reply:
+            case Texts(texts):
+                for seq, text in texts:
+                    self._stream(seq, text)
+            case Finished(seq) | Counted(seq) | Stats(seq):
+                self._settle(seq, reply)
+            case Failed():
+                self._fail(reply)
+            case Heartbeat(seconds):
+                self._silence_limit = max(self.spec.hung_seconds, 5 * seconds)
+            case Ready(info):
+                self._silence_limit = self.spec.hung_seconds
+                if not self._loading.done():
+                    self._loading.set_result(info)
+            case LoadFailed(kind, message):
+                if not self._loading.done():
+                    failure: Any = kind
+                    self._loading.set_exception(ModelLoadFailed(self.spec.file, failure, message))
+
+    def _stream(self, seq: int, text: str) -> None:
+        waiting = self._waiting.get(seq)
+        if waiting is None or waiting.on_text is None or waiting.future.done():
+            return
+        try:
+            waiting.on_text(text)
+        except Exception as error:  # noqa: BLE001 (the caller's callback: its error is the caller's, not the engine's)
+            waiting.future.set_exception(error)
+            self._give_up(seq)
+
+    def _settle(self, seq: int, reply: Reply) -> None:
+        waiting = self._waiting.get(seq)
+        if waiting is not None and not waiting.future.done():
+            waiting.future.set_result(reply)
+
+    def _fail(self, reply: Failed) -> None:
+        waiting = self._waiting.get(reply.seq)
+        if waiting is None or waiting.future.done():
+            return
+        if reply.kind == errors.PromptTooLong.__name__:
+            error: errors.EngineError = errors.PromptTooLong(*reply.numbers)
+        else:
+            error = _FAILURES.get(reply.kind, errors.EngineError)(reply.message)
+        waiting.future.set_exception(error)
+
+    # How it ends: by exit, by end of file, by silence, by our wish. The first cause is the one that is told.
+
+    def _watch_silence(self) -> None:
+        """Look again when the silence would be too long; only while the process owes us something."""
+        if self._watch is None and self._doomed is None and (self._waiting or not self._loading.done()):
+            due = self._last_sign + self._silence_limit - time.monotonic()
+            self._watch = self._loop.call_later(max(due, 0.01), self._check_silence)
+
+    def _check_silence(self) -> None:
+        self._watch = None
+        silence = time.monotonic() - self._last_sign
+        if silence >= self._silence_limit and (self._waiting or not self._loading.done()):
+            self._doom(EngineHung(f"the engine gave no sign of life for {silence:.1f} s and was killed"))
+        else:
+            self._watch_silence()
+
+    def _doom(self, failure: EngineDied, kill: bool = True) -> None:
+        """Decide that the process must end; the first reason stays."""
+        if self._doomed is None:
+            self._doomed = failure
+        if kill:
+            self._child.kill()
+
+    def connection_lost(self, error: Exception | None) -> None:
+        """Note the end of file: whatever the process does now, it is of no more use."""
+        self._transport = None
+        self._open_socket = False
+        if not self._exited:
+            self._child.kill()
+        self._finish()
+
+    def _process_exited(self) -> None:
+        self._loop.remove_reader(self._child.pidfd)
+        self._child.process.wait()
+        self._exited = True
+        self._finish()
+
+    def _finish(self) -> None:
+        """Tell everyone, once the process has exited and everything it had written has been read."""
+        if not self._exited or self._open_socket or self.died.is_set():
+            return
+        self.failure = self._doomed = self._obituary()
+        if self._watch is not None:
+            self._watch.cancel()
+        for future in [self._loading, *(waiting.future for waiting in self._waiting.values())]:
+            if not future.done():
+                future.set_exception(self.failure)
+        if self._loading.done() and not self._loading.cancelled():
+            self._loading.exception()  # seen: a failed start raises its own error
+        self._child.release()
+        self.died.set()
+
+    def _obituary(self) -> EngineDied:
+        code = self._child.process.returncode
+        name = signal_name(code)
+        log = self._child.log_tail()
+        if self._doomed is None:
+            how = f"was killed by {name}" if name else f"exited with code {code}"
+            return EngineDied(f"the engine process {how}", signal=name, exit_code=code, log=log)
+        tail = "" if isinstance(self._doomed, EngineStopped) else log
+        return type(self._doomed)(self._doomed.message, signal=name, exit_code=code, log=tail)
+
+    async def _end_now(self) -> None:
+        """Kill the process and wait until it is reaped and everyone has been told."""
+        self._doom(EngineStopped("the engine was stopped"))
+        await asyncio.shield(self.died.wait())

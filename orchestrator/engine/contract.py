@@ -1,0 +1,161 @@
+"""Say what a caller gives an engine and gets back. Leaves: nothing internal is imported here."""
+
+import math
+from dataclasses import dataclass
+from typing import Literal
+
+Finish = Literal["stop", "length", "deadline", "repetition", "cancelled"]
+KvType = Literal["f32", "f16", "bf16", "q8_0", "q5_1", "q5_0", "q4_1", "q4_0"]
+FlashAttention = Literal["auto", "on", "off"]
+
+MAX_SLOTS = 128
+MAX_CELLS = 1 << 22
+MAX_STOPS = 16
+MAX_STOP_BYTES = 256
+MAX_PROMPT_BYTES = 64 << 20
+MAX_GRAMMAR_BYTES = 1 << 18
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EngineSpec:
+    """How to load one model.
+
+    `context` is the longest sequence in tokens, prompt and answer together (None: what the model was trained on, at
+    most 8,192). The KV cache has `slots` x `context` cells, shared by all sequences. `threads` None means the physical
+    cores. A context beyond the training context is refused unless `beyond_training` is set. `check_tensors` reads
+    every weight once and refuses damaged ones. `log_file` None keeps the log in a temporary file. `hung_seconds` is
+    how long the engine may be silent while it has work (5 predicted steps, if that is longer).
+
+    `exact` keeps every micro-batch below 64 query tokens. With quantised weights and flash attention, llama.cpp then
+    computes each token the same way whatever else is in the batch, so that at temperature 0 a sequence gives the same
+    tokens alone and in company. It does not hold for F32, F16 and BF16 weights (other kernels for one row than for
+    many), nor without flash attention, nor for `exact=False`, where prefill is faster.
+    """
+
+    file: str
+    context: int | None = None
+    slots: int = 4
+    threads: int | None = None
+    kv_type_k: KvType = "f16"
+    kv_type_v: KvType = "f16"
+    flash_attention: FlashAttention = "auto"
+    mmap: bool = True
+    mlock: bool = False
+    check_tensors: bool = True
+    beyond_training: bool = False
+    exact: bool = True
+    experts: int | None = None
+    niceness: int = 7
+    log_file: str | None = None
+    hung_seconds: float = 10.0
+    load_seconds: float = 300.0
+
+    def problem(self) -> str | None:
+        """Return what makes these settings impossible, or None."""
+        checks = (
+            (self.context is None or 8 <= self.context <= MAX_CELLS, f"context is {self.context}"),
+            (1 <= self.slots <= MAX_SLOTS, f"slots is {self.slots}; accepted: 1 to {MAX_SLOTS}"),
+            (self.slots * (self.context or 1) <= MAX_CELLS, f"slots x context is above {MAX_CELLS} cells"),
+            (self.threads is None or 1 <= self.threads <= 1024, f"threads is {self.threads}"),
+            (0 <= self.niceness <= 19, f"niceness is {self.niceness}; accepted: 0 to 19"),
+            (self.experts is None or self.experts >= 1, f"experts is {self.experts}"),
+            (0 < self.hung_seconds < math.inf, f"hung_seconds is {self.hung_seconds}"),
+            (0 < self.load_seconds < math.inf, f"load_seconds is {self.load_seconds}"),
+        )
+        return next((what for fine, what in checks if not fine), None)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Generation:
+    """One request for text.
+
+    `messages` are (role, content) with the roles system, user and assistant. `max_tokens` None means up to the end of
+    the context. Temperature 0 is greedy; otherwise the same `seed` gives the same text whatever else the engine does
+    (`seed` None: a fresh one). A `stop` string ends the text and is not part of it. `schema` is a JSON Schema and
+    `grammar` a GBNF grammar with the rule `root`; at most one of them. `deadline_seconds` counts from the call, waiting
+    included. `slack` in seconds: how late this may finish without harm; less slack goes first.
+    """
+
+    messages: tuple[tuple[str, str], ...]
+    max_tokens: int | None = None
+    temperature: float = 0.0
+    top_p: float = 1.0
+    seed: int | None = None
+    stop: tuple[str, ...] = ()
+    schema: dict[str, object] | bool | None = None
+    grammar: str | None = None
+    deadline_seconds: float | None = None
+    slack: float = 0.0
+
+    def problem(self) -> str | None:
+        """Return what makes this request impossible for any engine, or None."""
+        checks = (
+            (bool(self.messages), "there are no messages"),
+            (all(role in ("system", "user", "assistant") for role, _ in self.messages), "unknown message role"),
+            (sum(len(text) for _, text in self.messages) <= MAX_PROMPT_BYTES, "the prompt is above 64 MiB"),
+            (self.max_tokens is None or self.max_tokens >= 1, f"max_tokens is {self.max_tokens}"),
+            (0 <= self.temperature <= 100, f"temperature is {self.temperature}; accepted: 0 to 100"),
+            (0 < self.top_p <= 1, f"top_p is {self.top_p}; accepted: above 0, at most 1"),
+            (self.seed is None or 0 <= self.seed < 1 << 64, f"seed is {self.seed}; accepted: 0 to 2^64 - 1"),
+            (len(self.stop) <= MAX_STOPS, f"{len(self.stop)} stop strings; accepted: at most {MAX_STOPS}"),
+            (all(0 < len(s.encode()) <= MAX_STOP_BYTES for s in self.stop), "a stop string is empty or too long"),
+            (self.schema is None or self.grammar is None, "both a schema and a grammar are given"),
+            (len(self.grammar or "") <= MAX_GRAMMAR_BYTES, "the grammar is above 256 KiB"),
+            (self.deadline_seconds is None or -math.inf < self.deadline_seconds < math.inf, "the deadline is no time"),
+            (-math.inf <= self.slack <= math.inf, f"slack is {self.slack}"),
+        )
+        return next((what for fine, what in checks if not fine), None)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModelInfo:
+    """What was loaded. `context` is the limit of one sequence, `cells` the size of the KV cache, both in tokens."""
+
+    pid: int
+    description: str
+    architecture: str
+    parameters: int
+    bytes: int
+    vocabulary: int
+    context: int
+    training_context: int
+    cells: int
+    slots: int
+    threads: int
+    chat_template: bool
+    bos: str
+    eos: str
+    shares_prefixes: bool
+    exact: bool
+    llama_cpp: str
+    load_seconds: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EngineStats:
+    """Counters since the model was loaded, and what is going on now.
+
+    `steps` are calls of llama_decode. `prompt_tokens` were asked for, of which `reused_tokens` came from a shared
+    prefix and `prefill_tokens` have been computed. `llama_seconds` were spent inside llama_decode and `own_seconds`
+    outside it, waiting for work not counted.
+    """
+
+    steps: int = 0
+    decode_steps: int = 0
+    prompt_tokens: int = 0
+    reused_tokens: int = 0
+    prefill_tokens: int = 0
+    output_tokens: int = 0
+    grammar_rejections: int = 0
+    finished: int = 0
+    cancelled: int = 0
+    failed: int = 0
+    llama_seconds: float = 0.0
+    own_seconds: float = 0.0
+    running: int = 0
+    prefilling: int = 0
+    queued: int = 0
+    retained: int = 0
+    used_cells: int = 0
+    cells: int = 0
+    threads: int = 0

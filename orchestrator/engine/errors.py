@@ -1,0 +1,87 @@
+"""What can go wrong with an engine.
+
+EngineError
+├── ModelLoadFailed     the model cannot be loaded; `kind` says why
+├── BadRequest          parameters that make no sense: NaN, out of range, too large
+│   ├── BadPrompt       messages that the model's chat template refuses
+│   ├── BadGrammar      a JSON Schema or a grammar that cannot be enforced; `keyword` names the culprit
+│   └── PromptTooLong   prompt and answer do not fit the context
+├── BrokenModel         the weights give NaN
+└── EngineDied          the process ended; every generation in it is lost
+    ├── EngineHung      it gave no sign of life and was killed
+    └── EngineStopped   it ended because it was asked to
+"""
+
+from typing import Literal
+
+from orchestrator.errors import OrchestratorError
+
+LoadFailure = Literal[
+    "missing", "unreadable", "not-gguf", "corrupt", "architecture", "memory", "settings", "died", "hung"
+]
+
+
+class EngineError(OrchestratorError):
+    """The root of what an engine raises."""
+
+
+class ModelLoadFailed(EngineError):
+    """A model could not be loaded. The process is gone when this is raised."""
+
+    def __init__(self, file: str, kind: LoadFailure, message: str) -> None:
+        super().__init__(f"{file}: {message}")
+        self.file = file
+        self.kind = kind
+        self.message = message
+
+
+class BadRequest(EngineError):
+    """A request that cannot be carried out by any engine of this kind. Trying again is useless."""
+
+
+class BadPrompt(BadRequest):
+    """The model's chat template refuses these messages, or fails on them."""
+
+
+class BadGrammar(BadRequest):
+    """A schema or a grammar that cannot be enforced. `keyword` is the JSON Schema keyword at fault, or None."""
+
+    def __init__(self, message: str, keyword: str | None = None) -> None:
+        super().__init__(message)
+        self.keyword = keyword
+
+
+class PromptTooLong(BadRequest):
+    """`tokens` of prompt and `max_tokens` of answer were asked for; both together may have `limit` tokens."""
+
+    def __init__(self, tokens: int, limit: int, max_tokens: int = 0) -> None:
+        super().__init__(
+            f"the prompt has {tokens} tokens and the answer may take {max_tokens}; "
+            f"one sequence of this model may have {limit} tokens in all"
+        )
+        self.tokens = tokens
+        self.limit = limit
+        self.max_tokens = max_tokens
+
+
+class BrokenModel(EngineError):
+    """The logits of a sequence were NaN: damaged weights, or arithmetic that overflows."""
+
+
+class EngineDied(EngineError):
+    """The engine's process ended. `signal` names the signal that ended it, `log` is the tail of its log."""
+
+    def __init__(self, message: str, *, signal: str | None = None, exit_code: int | None = None, log: str = "") -> None:
+        super().__init__(f"{message}\n{log}" if log else message)
+        self.message = message
+        self.signal = signal
+        self.exit_code = exit_code
+        self.log = log
+
+
+class EngineHung(EngineDied):
+    """The engine gave no sign of life for too long and was killed."""
+
+
+class EngineStopped(EngineDied):
+    """The engine was stopped while this was in progress, or before it was asked."""

@@ -1,0 +1,86 @@
+"""Start an engine's process and say how it ended."""
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO
+
+from orchestrator.engine.contract import EngineSpec
+
+_ROOT = str(Path(__file__).resolve().parents[2])
+_LOG_TAIL = 2000
+
+
+@dataclass(slots=True)
+class Child:
+    """A process that was started, our end of its socket, its log, and a descriptor that is readable when it ends.
+
+    It dies when the thread that started it ends (PR_SET_PDEATHSIG) and when our end of the socket is closed.
+    """
+
+    process: subprocess.Popen[bytes]
+    socket: socket.socket
+    pidfd: int
+    _log: IO[bytes]
+    _log_start: int
+
+    def log_tail(self) -> str:
+        """Return the last lines that this process has logged."""
+        end = os.fstat(self._log.fileno()).st_size
+        start = max(self._log_start, end - _LOG_TAIL)
+        text = os.pread(self._log.fileno(), end - start, start).decode("utf-8", "replace")
+        return text.strip()
+
+    def kill(self) -> None:
+        """Kill it now. Does nothing when it has ended."""
+        if self.process.poll() is None:
+            self.process.kill()
+
+    def release(self) -> None:
+        """Give back the descriptors, after the end."""
+        os.close(self.pidfd)
+        self._log.close()
+
+
+def launch(spec: EngineSpec) -> Child:
+    """Start `python -m orchestrator.engine.process`. Raises OSError."""
+    # The log outlives this function; Child.release closes it.
+    log = open(spec.log_file, "ab+") if spec.log_file else tempfile.TemporaryFile("wb+")
+    ours, theirs = socket.socketpair()
+    command = [sys.executable, "-m", "orchestrator.engine.process", str(theirs.fileno()), str(spec.niceness)]
+    paths = [_ROOT, *filter(None, [os.environ.get("PYTHONPATH")])]
+    # GGML_NO_BACKTRACE: a failed assertion would start gdb on itself and hang instead of dying.
+    environment = {**os.environ, "GGML_NO_BACKTRACE": "1", "PYTHONPATH": os.pathsep.join(paths)}
+    try:
+        start = os.fstat(log.fileno()).st_size
+        process = subprocess.Popen(  # noqa: S603 (our own interpreter and module)
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=log,
+            pass_fds=(theirs.fileno(),),
+            env=environment,
+            start_new_session=True,
+        )
+    except OSError:
+        ours.close()
+        log.close()
+        raise
+    finally:
+        theirs.close()
+    return Child(process, ours, os.pidfd_open(process.pid), log, start)
+
+
+def signal_name(code: int | None) -> str | None:
+    """Return the name of the signal in a return code, or None when it ended otherwise."""
+    if code is None or code >= 0:
+        return None
+    try:
+        return signal.Signals(-code).name
+    except ValueError:
+        return f"signal {-code}"
