@@ -1,0 +1,66 @@
+"""Check JSON text against a JSON Schema. The one file through which jsonschema enters."""
+
+from collections.abc import Mapping
+from itertools import islice
+
+from jsonschema import Draft202012Validator
+from jsonschema.exceptions import SchemaError, ValidationError, best_match
+from jsonschema.validators import validator_for
+from referencing import Registry
+from referencing.exceptions import Unresolvable
+
+from orchestrator.taskir.json_text import read_json
+from orchestrator.taskir.problems import pointer
+
+MESSAGE_LENGTH = 300
+ERRORS_WEIGHED = 100
+
+
+class SchemaMismatch(Exception):
+    """Text that is no JSON, or JSON that the schema refuses. `evidence` says where and why in one line."""
+
+    def __init__(self, evidence: str) -> None:
+        super().__init__(evidence)
+        self.evidence = evidence
+
+
+class BadSchema(Exception):
+    """A schema that is none, or that cannot be applied. No answer could ever match it."""
+
+
+class OutputSchema:
+    """A JSON Schema ready for use; without one, any JSON matches. References are never fetched."""
+
+    def __init__(self, schema: Mapping[str, object] | None) -> None:
+        """Raises `BadSchema`."""
+        self.schema: dict[str, object] = dict(schema or {})
+        kind = validator_for(self.schema, default=Draft202012Validator)
+        try:
+            kind.check_schema(self.schema)
+        except SchemaError as error:
+            raise BadSchema(f"not a JSON Schema: at {pointer(error.absolute_path)}: {_clip(error.message)}") from error
+        except RecursionError as error:
+            raise BadSchema("not a JSON Schema that can be read: nested too deep") from error
+        self._validator = kind(self.schema, registry=Registry())
+
+    def read(self, text: str) -> object:
+        """Return what the text says. Raises `SchemaMismatch`, and `BadSchema` when the schema turns out unusable."""
+        value, problems = read_json(text)
+        if problems:
+            raise SchemaMismatch(str(problems[0]))
+        try:
+            worst = best_match(islice(self._validator.iter_errors(value), ERRORS_WEIGHED))
+        except Unresolvable as error:
+            raise BadSchema(f"the schema refers to something that is not in it: {_clip(str(error))}") from error
+        except RecursionError as error:
+            raise BadSchema("the schema refers to itself without end") from error
+        if isinstance(worst, ValidationError):
+            raise SchemaMismatch(f"{pointer(worst.absolute_path)}: {_clip(worst.message)}")
+        return value
+
+
+def _clip(message: str) -> str:
+    """Shorten a message that quotes the whole answer: it goes into the next prompt."""
+    if len(message) <= MESSAGE_LENGTH:
+        return message
+    return f"{message[: MESSAGE_LENGTH // 2]} … {message[-MESSAGE_LENGTH // 2 :]}"

@@ -1,0 +1,107 @@
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from orchestrator.gates import Artifact, BadSchema, GateContext, OutputSchema, SchemaMismatch
+from orchestrator.gates.schema import check
+from orchestrator.taskir import Step
+
+PERSON: dict[str, Any] = {
+    "type": "object",
+    "properties": {"name": {"type": "string"}, "age": {"type": "integer", "minimum": 0}},
+    "required": ["name", "age"],
+    "additionalProperties": False,
+}
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers(-(10**20), 10**20) | st.floats(allow_nan=False) | st.text(max_size=8),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=4), inner, max_size=3),
+    max_leaves=8,
+)
+
+
+def context(schema: dict[str, Any] | None) -> GateContext:
+    return GateContext(Step(id="S1", actor="worker", action="Go.", outputs=("a",), output_schema=schema))
+
+
+@pytest.mark.parametrize(
+    ("text", "evidence"),
+    [
+        ('{"name": "Brim", "age": -4}', "/age: -4 is less than the minimum of 0"),
+        ('{"name": "Brim"}', "/: 'age' is a required property"),
+        ('{"name": "Brim", "age": 4', "line 1, column 26: the document is not JSON"),
+        ('{"name": "Brim", "age": NaN}', "/age: NaN is not JSON"),
+        ('{"name": "Brim", "name": "B", "age": 1}', '/: the key "name" is there twice'),
+        ('{"name": "\\ud800", "age": 1}', "/name: the text"),
+        ("[" * 100_000, "nested too deep"),
+        ("9" * 5000, "a number of 5000 digits"),
+        ("", "the document is not JSON"),
+    ],
+)
+def test_evidence_says_where_and_why(text: str, evidence: str) -> None:
+    with pytest.raises(SchemaMismatch) as caught:
+        OutputSchema(PERSON).read(text)
+    assert evidence in caught.value.evidence
+
+
+@settings(max_examples=60)
+@given(value=JSON)
+def test_without_a_schema_any_json_is_read_as_it_is(value: object) -> None:
+    assert OutputSchema(None).read(json.dumps(value)) == value
+
+
+def test_evidence_stays_short_whatever_the_answer_is() -> None:
+    with pytest.raises(SchemaMismatch) as caught:
+        OutputSchema({"type": "object"}).read(json.dumps(["x" * 1000] * 1000))
+    assert len(caught.value.evidence) < 400
+    assert "is not of type 'object'" in caught.value.evidence
+
+
+@pytest.mark.parametrize("schema", [{"type": "nonsense"}, {"properties": 3}, {"minLength": -1}])
+def test_what_is_no_schema_is_refused_at_once(schema: dict[str, Any]) -> None:
+    with pytest.raises(BadSchema, match="not a JSON Schema: at /"):
+        OutputSchema(schema)
+
+
+@pytest.mark.parametrize("schema", [{"$ref": "http://localhost:1/theirs.json"}, {"$ref": "#/$defs/none"}])
+def test_references_are_never_fetched(schema: dict[str, Any]) -> None:
+    with pytest.raises(BadSchema, match="not in it"):
+        OutputSchema(schema).read("1")
+
+
+def test_schema_that_refers_to_itself_for_ever_is_reported() -> None:
+    with pytest.raises(BadSchema, match="without end"):
+        OutputSchema({"$ref": "#"}).read("1")
+
+
+async def test_gate_passes_what_matches() -> None:
+    assert (await check(Artifact("a", b'{"name": "Brim", "age": 4}'), context(PERSON))).status == "passed"
+
+
+@pytest.mark.parametrize(
+    ("data", "evidence"),
+    [(b"{}", "a: /: 'name' is a required property"), (b"\xff", "a: not UTF-8 at byte 0")],
+)
+async def test_gate_fails_what_does_not(data: bytes, evidence: str) -> None:
+    result = await check(Artifact("a", data), context(PERSON))
+    assert result.status == "failed"
+    assert result.evidence == evidence
+
+
+async def test_gate_reads_json_where_the_name_says_so() -> None:
+    assert (await check(Artifact("a.json", b"[1]"), context(None))).status == "passed"
+    assert (await check(Artifact("a.json", b"[1"), context(None))).status == "failed"
+
+
+async def test_gate_cannot_judge_plain_text() -> None:
+    result = await check(Artifact("a.txt", b"{"), context(None))
+    assert result.status == "not run"
+    assert "output_schema" in result.evidence
+
+
+async def test_gate_fails_under_a_schema_that_is_none() -> None:
+    result = await check(Artifact("a", b"1"), context({"type": "nonsense"}))
+    assert result.status == "failed"
+    assert "not a JSON Schema" in result.evidence
