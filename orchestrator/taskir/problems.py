@@ -3,6 +3,7 @@
 import difflib
 import json
 from collections.abc import Collection, Iterable, Mapping
+from itertools import islice
 from types import UnionType
 from typing import Annotated, Any, Union, get_args, get_origin
 
@@ -89,19 +90,17 @@ def known_names(known: Collection[str], wrong: str = "") -> str:
 
 
 def refuse(problems: Iterable[Problem]) -> InvalidTask:
-    """Return the error for these problems. Past the first fifty they are only counted."""
-    every = list(problems)
-    if len(every) > MAX_PROBLEMS:
-        more = Problem("/", f"and {len(every) - MAX_PROBLEMS} more problems")
-        every = [*every[:MAX_PROBLEMS], more]
-    return InvalidTask(*every)
+    """Return the error for these problems. Only the first fifty are looked at and told."""
+    first = list(islice(problems, MAX_PROBLEMS + 1))
+    if len(first) > MAX_PROBLEMS:
+        first[-1] = Problem("/", f"there are more problems; these are the first {MAX_PROBLEMS}")
+    return InvalidTask(*first)
 
 
 def from_validation(error: ValidationError, document: object) -> InvalidTask:
     """Translate what pydantic found in `document`."""
     found = [item for item in error.errors(include_url=False) if not _echo(item)]
-    problems = [_problem(item, document) for item in found[:MAX_PROBLEMS]]
-    return refuse(problems + [Problem("/", "")] * (len(found) - len(problems)))
+    return refuse(_problem(item, document) for item in found)
 
 
 def _echo(item: Mapping[str, Any]) -> bool:

@@ -1,0 +1,103 @@
+"""Analyse a plan: from steps to the graph of what waits for what."""
+
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from itertools import chain, islice, pairwise
+
+from orchestrator.analysis.edges import edges
+from orchestrator.analysis.graph import Edge, Source, StepGraph
+from orchestrator.analysis.names import Names
+from orchestrator.analysis.order import cycles, neighbours, topological, waves
+from orchestrator.errors import Problem
+from orchestrator.events import Mode
+from orchestrator.taskir import Step, TaskIR, pointer
+from orchestrator.taskir.problems import MAX_PROBLEMS, refuse, shown
+
+_TOLD_IDS = 100
+_TOLD_REASONS = 5
+
+
+def analyze(
+    steps: Sequence[Step],
+    *,
+    labels: Collection[str] = (),
+    files: Collection[str] = (),
+    mode: Mode = "as-planned",
+    earlier: StepGraph | None = None,
+) -> StepGraph:
+    """Return the graph of a plan. Raises InvalidTask for cycles, dangling or ambiguous names, duplicates and clashes.
+
+    Edges are what `depends_on` says, the flow of data (a step waits for the writer of what it reads), and conflicts (a
+    step that overwrites an artifact waits for its writer and its readers). A read stands for the latest earlier writer
+    in document order, else for the only later one, else for a label in `labels` (names of the task's inputs), else for
+    a file in `files` (names under `--dir`).
+
+    With `earlier`, the graph of the first of these steps, what their reads stand for is kept: a plan that grows by
+    steps that name only each other and earlier ones never changes what an accepted step waits for.
+
+    Mode "discover" drops explicit edges that carry no artifact, unless one of the two steps acts (repl, tool, or has
+    tools). A cycle is refused in every mode, even where it would fall apart. Mode "serial" has the graph of
+    "as-planned"; running one step at a time, in `order`, is for the scheduler. Linear in steps and edges.
+    """
+    names = Names(steps, labels, files)
+    sources: dict[str, Mapping[str, Source]] = {}
+    problems = chain(names.clashes(), names.resolve(earlier.sources if earlier else {}, sources))
+    _refuse(problems)
+    found = tuple(edges(steps, sources, mode))
+    ids = [step.id for step in steps]
+    before, after = neighbours(ids, ((edge.before, edge.after) for edge in found))
+    order = topological(ids, before, after)
+    if len(order) < len(ids):
+        _refuse(_cycles(steps, cycles(ids, order, before), found))
+    if any(edge.dropped for edge in found):
+        before, after = neighbours(ids, ((edge.before, edge.after) for edge in found if not edge.dropped))
+        order = topological(ids, before, after)
+    depths = waves(ids, order, before)
+    return StepGraph(
+        steps={step.id: step for step in steps},
+        edges=found,
+        before=before,
+        after=after,
+        order=order,
+        waves=depths,
+        width=max(map(len, depths), default=0),
+        sources=sources,
+    )
+
+
+def analyze_task(task: TaskIR, *, files: Collection[str] = (), mode: Mode = "as-planned") -> StepGraph:
+    """Return the graph of a task's plan. Raises InvalidTask as `analyze` does, and for inputs of the same name."""
+    labels: dict[str, int] = {}
+    twice = [
+        Problem(pointer(("inputs", index)), f"{shown(label)} is the name of /inputs/{labels[label]} too", "a name each")
+        for index, label in enumerate(task.labels)
+        if labels.setdefault(label, index) != index
+    ]
+    _refuse(twice)
+    return analyze(task.plan.steps, labels=labels, files=files, mode=mode)
+
+
+def _refuse(problems: Iterable[Problem]) -> None:
+    first = list(islice(problems, MAX_PROBLEMS + 1))
+    if first:
+        raise refuse(first)
+
+
+def _cycles(steps: Sequence[Step], found: Iterable[tuple[str, ...]], every: Sequence[Edge]) -> Iterator[Problem]:
+    index = {step.id: position for position, step in enumerate(steps)}
+    reasons = {(edge.before, edge.after): edge for edge in reversed(every)}
+    for cycle in found:
+        ring = (*cycle, cycle[0])
+        path = " → ".join(ring if len(ring) <= _TOLD_IDS else (*ring[: _TOLD_IDS - 1], "…", ring[-1]))
+        why = "; ".join(_why(reasons[pair]) for pair in islice(pairwise(ring), _TOLD_REASONS))
+        more = "; …" if len(cycle) > _TOLD_REASONS else ""
+        where = pointer(("plan", "steps", index[cycle[0]]))
+        yield Problem(where, f"these steps wait for each other: {path} ({why}{more})", "steps without a cycle")
+
+
+def _why(edge: Edge) -> str:
+    name = shown(edge.artifact)
+    return {
+        "data": f"{edge.after} reads {name} of {edge.before}",
+        "write after read": f"{edge.after} overwrites {name}, which {edge.before} reads",
+        "write after write": f"{edge.after} overwrites {name} of {edge.before}",
+    }.get(edge.reason, f"{edge.after} depends on {edge.before}")

@@ -1,0 +1,114 @@
+"""Resolve the names in a plan: ids are unique, artifacts clash with nothing, and each read stands for one thing."""
+
+import re
+from collections import defaultdict
+from collections.abc import Collection, Iterator, Mapping, Sequence
+
+from orchestrator.analysis.graph import Source
+from orchestrator.errors import Problem
+from orchestrator.taskir import Step, pointer
+from orchestrator.taskir.problems import known_names, shown
+
+MAX_PART_BYTES = 240
+"""Artifacts become files; a file system allows 255 bytes for each part of a name, and writing one takes a suffix."""
+
+_CHILD = re.compile(r"(.+)\[(?:0|[1-9][0-9]*)\]", re.DOTALL)
+
+
+def reads(step: Step) -> tuple[str, ...]:
+    """Return the names that a step reads, each once: its inputs, then its `foreach`."""
+    return tuple(dict.fromkeys((*step.inputs, *((step.foreach,) if step.foreach is not None else ()))))
+
+
+class Names:
+    """The names of one plan."""
+
+    def __init__(self, steps: Sequence[Step], labels: Collection[str], files: Collection[str]) -> None:
+        self._steps = steps
+        self._labels = frozenset(labels)
+        self._files = frozenset(files)
+        self._ids = frozenset(step.id for step in steps)
+        self._writers: defaultdict[str, list[str]] = defaultdict(list)
+        for step in steps:
+            for name in dict.fromkeys(step.outputs):
+                self._writers[name].append(step.id)
+
+    def clashes(self) -> Iterator[Problem]:
+        """Tell duplicate ids, ids that are not there, and outputs that cannot stand beside another name."""
+        spread = frozenset(name for step in self._steps if step.foreach is not None for name in step.outputs)
+        seen: dict[str, int] = {}
+        for index, step in enumerate(self._steps):
+            if seen.setdefault(step.id, index) != index:
+                where = pointer(("plan", "steps", index, "id"))
+                yield Problem(where, f"{step.id} is the id of /plan/steps/{seen[step.id]} too", "each id once")
+            for position, identity in enumerate(step.depends_on):
+                if identity not in self._ids:
+                    where = pointer(("plan", "steps", index, "depends_on", position))
+                    yield Problem(where, f"no step is called {identity}", known_names(self._ids, identity))
+            for position, name in enumerate(step.outputs):
+                if flaw := self._output_flaw(name, step, position, spread):
+                    where = pointer(("plan", "steps", index, "outputs", position))
+                    yield Problem(where, f"{shown(name)} {flaw}", "a name of its own")
+
+    def _output_flaw(self, name: str, step: Step, position: int, spread: frozenset[str]) -> str:
+        if len(step.outputs) > 1 and name in step.outputs[:position]:
+            return f"is there twice in {step.id}"
+        if name in self._labels:
+            return "is the name of an input of the task too"
+        parts = name.split("/")
+        if not name.isascii() and any(len(part.encode()) > MAX_PART_BYTES for part in parts):
+            return f"has a part of more than {MAX_PART_BYTES} bytes, too long for a file"
+        for count in range(1, len(parts) + 1):
+            path = "/".join(parts[:count])
+            if count < len(parts) and path in self._writers:
+                return f"needs a folder where {self._writers[path][0]} writes {shown(path)}"
+            child = _CHILD.fullmatch(path) if path.endswith("]") else None
+            if child and child[1] in spread:
+                return f"is how an item of {shown(child[1])} is called, which is written once for each item of a list"
+        return ""
+
+    def resolve(
+        self, known: Mapping[str, Mapping[str, Source]], sources: dict[str, Mapping[str, Source]]
+    ) -> Iterator[Problem]:
+        """Fill `sources` for every step, taking over those in `known`, and tell the names that stand for nothing."""
+        written: dict[str, str] = {}
+        for index, step in enumerate(self._steps):
+            found: dict[str, Source] = {}
+            for name in () if step.id in known else reads(step):
+                source = self._source(name, step.id, written.get(name))
+                if source is None:
+                    yield self._dangling(index, step, name)
+                else:
+                    found[name] = source
+            sources[step.id] = known.get(step.id, found)
+            written.update(dict.fromkeys(step.outputs, step.id))
+
+    def _source(self, name: str, reader: str, latest: str | None) -> Source | None:
+        if latest is not None:
+            return Source("artifact", latest)
+        later = self._later(name, reader)
+        if len(later) == 1:
+            return Source("artifact", later[0])
+        if name in self._labels:
+            return Source("input")
+        return Source("file") if name in self._files else None
+
+    def _later(self, name: str, reader: str) -> list[str]:
+        """Return up to two writers, other than the reader itself, of a name that no earlier step writes."""
+        writers = self._writers.get(name, [])
+        own = 1 if writers and writers[0] == reader else 0
+        return writers[own : own + 2]
+
+    def _dangling(self, index: int, step: Step, name: str) -> Problem:
+        if step.foreach == name and name not in step.inputs:
+            where = pointer(("plan", "steps", index, "foreach"))
+        else:
+            where = pointer(("plan", "steps", index, "inputs", step.inputs.index(name)))
+        later = self._later(name, step.id)
+        if later:
+            what = f"{step.id} cannot tell which {shown(name)} is meant: {later[0]} and {later[1]} both write it later"
+            return Problem(where, what, "a name that an earlier step or only one later step writes")
+        if name in self._writers:
+            return Problem(where, f"only {step.id} itself writes {shown(name)}", "what another step writes, or a file")
+        known = frozenset((*self._writers, *self._labels, *self._files))
+        return Problem(where, f"no artifact, input or file is called {shown(name)}", known_names(known, name))

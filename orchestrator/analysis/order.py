@@ -1,0 +1,74 @@
+"""Put a graph in order: topological order, waves, and the cycles where there is none."""
+
+import heapq
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+Neighbours = Mapping[str, tuple[str, ...]]
+
+
+def neighbours(ids: Sequence[str], pairs: Iterable[tuple[str, str]]) -> tuple[Neighbours, Neighbours]:
+    """Return for each step those before it and those after it, each once, in document order."""
+    index = {identity: position for position, identity in enumerate(ids)}
+    before: list[list[int]] = [[] for _ in ids]
+    after: list[list[int]] = [[] for _ in ids]
+    for first, second in pairs:
+        before[index[second]].append(index[first])
+        after[index[first]].append(index[second])
+    return _named(ids, before), _named(ids, after)
+
+
+def _named(ids: Sequence[str], positions: Sequence[list[int]]) -> dict[str, tuple[str, ...]]:
+    return {
+        identity: tuple(ids[position] for position in (sorted(set(found)) if len(found) > 1 else found))
+        for identity, found in zip(ids, positions, strict=True)
+    }
+
+
+def topological(ids: Sequence[str], before: Neighbours, after: Neighbours) -> tuple[str, ...]:
+    """Return the steps in topological order, ties by document order (Kahn). Steps that a cycle holds up are missing."""
+    index = {identity: position for position, identity in enumerate(ids)}
+    missing = [len(before[identity]) for identity in ids]
+    ready = [position for position, count in enumerate(missing) if count == 0]
+    order: list[str] = []
+    while ready:
+        identity = ids[heapq.heappop(ready)]
+        order.append(identity)
+        for later in after[identity]:
+            position = index[later]
+            missing[position] -= 1
+            if missing[position] == 0:
+                heapq.heappush(ready, position)
+    return tuple(order)
+
+
+def waves(ids: Sequence[str], order: Sequence[str], before: Neighbours) -> tuple[tuple[str, ...], ...]:
+    """Return the steps by depth: those that wait for none, then those that wait only for these, and so on."""
+    depth: dict[str, int] = {}
+    for identity in order:
+        depth[identity] = max((depth[earlier] + 1 for earlier in before[identity]), default=0)
+    found: list[list[str]] = [[] for _ in range(max(depth.values(), default=-1) + 1)]
+    for identity in ids:
+        found[depth[identity]].append(identity)
+    return tuple(map(tuple, found))
+
+
+def cycles(ids: Sequence[str], order: Sequence[str], before: Neighbours) -> Iterator[tuple[str, ...]]:
+    """Yield cycles among the steps that `order` misses, each from its first step in document order, in running order.
+
+    Every step that is held up is in one of them or waits for one, but not every cycle there is is told. Linear: walks
+    back from each of these steps until it meets itself, or where an earlier walk has been.
+    """
+    done = frozenset(order)
+    index = {identity: position for position, identity in enumerate(ids)}
+    seen: dict[str, str] = {}
+    for start in ids:
+        path: list[str] = []
+        at = start
+        while at not in done and at not in seen:
+            seen[at] = start
+            path.append(at)
+            at = next(earlier for earlier in before[at] if earlier not in done)
+        if path and seen.get(at) == start:
+            cycle = path[path.index(at) :][::-1]
+            first = min(range(len(cycle)), key=lambda position: index[cycle[position]])
+            yield (*cycle[first:], *cycle[:first])
