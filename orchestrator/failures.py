@@ -1,0 +1,149 @@
+"""Decide what follows a failed attempt: a retry, an escalation, or the end of the step.
+
+Each kind of failure has its rule, because each has its own cure: a model that broke the format needs to be told, one
+that ran out of time needs a stronger colleague, and one whose engine died is not to blame at all. Everything here is
+pure; the scheduler carries the decision out.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Literal
+
+from orchestrator.events import Failure, FailureKind
+
+Level = Literal["B1", "B2", "B3"]
+
+MAX_RETRIES = 3
+"""Retries a step may use, over all kinds and roles. Escalations and re-runs after a restart are not retries."""
+
+BACK_OFF_SECONDS = (1.0, 4.0, 16.0)
+"""Pause before the first, second and third retry of a step that found too little memory or KV cache."""
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """The cure for one kind: how many retries one role gets, and whether a stronger role follows."""
+
+    retries: int
+    escalates: bool
+    remedy: str
+    backs_off: bool = False
+
+
+RULES: Mapping[FailureKind, Rule] = {
+    FailureKind.FORMAT: Rule(MAX_RETRIES, escalates=False, remedy="with the complaint"),
+    FailureKind.SCHEMA: Rule(1, escalates=True, remedy="with the validator's message"),
+    FailureKind.CODE: Rule(2, escalates=True, remedy="with what the tools reported"),
+    FailureKind.LOGIC: Rule(1, escalates=True, remedy="with the critique"),
+    FailureKind.TIMEOUT: Rule(0, escalates=True, remedy=""),
+    FailureKind.RESOURCE: Rule(MAX_RETRIES, escalates=False, remedy="elsewhere, after a pause", backs_off=True),
+    FailureKind.INFRASTRUCTURE: Rule(MAX_RETRIES, escalates=False, remedy="on a fresh engine"),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class FailedAttempt:
+    """A failure, and the role that had it."""
+
+    role: str
+    failure: Failure
+
+
+@dataclass(frozen=True, slots=True)
+class Rung:
+    """The role that takes over from a weaker one, and its level, if it has one."""
+
+    role: str
+    level: Level | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Ladder:
+    """Who takes over from whom (role -> rung above), and how far up a task allows it.
+
+    `on_second_failure` hurries: a role that fails a second time hands over, even where its rule had a retry left.
+    """
+
+    above: Mapping[str, Rung]
+    max_level: Level = "B3"
+    on_second_failure: bool = False
+
+    def climb(self, tried: Sequence[str]) -> Rung | str:
+        """Return the rung above the last of the `tried` roles, or why there is none."""
+        rung = self.above.get(tried[-1])
+        if rung is None:
+            return f"no role stands above {tried[-1]}"
+        if rung.level is not None and rung.level > self.max_level:
+            return f"{rung.role} ({rung.level}) is above the task's max_level {self.max_level}"
+        if rung.role in tried:
+            return f"{rung.role} has failed already"
+        return rung
+
+
+@dataclass(frozen=True, slots=True)
+class Retry:
+    """Try again in the same role, not earlier than `delay_seconds` from now."""
+
+    reason: str
+    delay_seconds: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Escalate:
+    """Try again in a stronger role."""
+
+    role: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class GiveUp:
+    """The step has failed."""
+
+    reason: str
+
+
+Decision = Retry | Escalate | GiveUp
+
+
+def decide(failed: FailedAttempt, history: Sequence[FailedAttempt], ladder: Ladder) -> Decision:
+    """Return what follows `failed`, given the step's earlier failures (oldest first).
+
+    A step gets at most one attempt, `MAX_RETRIES` more, and one for each rung of the ladder; then it is given up.
+    """
+    story = (*history, failed)
+    kind, rule, used = failed.failure.kind, RULES[failed.failure.kind], retries_used(story)
+    above = ladder.climb([attempt.role for attempt in story]) if rule.escalates else f"{kind} failures never do"
+    refused = _why_no_retry(failed, history, used)
+    if isinstance(above, Rung) and (refused or (ladder.on_second_failure and _was_to_blame(failed.role, history))):
+        return Escalate(above.role, f"{kind}: {above.role} takes over, {refused or 'it is the second failure'}")
+    if refused:
+        return GiveUp(f"{kind}: {refused}, and no escalation: {above}")
+    delay = BACK_OFF_SECONDS[_count(history, kind)] if rule.backs_off else 0.0
+    return Retry(f"{kind}: retry {used + 1} of {MAX_RETRIES} as {failed.role} {rule.remedy}", delay)
+
+
+def retries_used(story: Sequence[FailedAttempt]) -> int:
+    """Count the retries among a step's failures: the attempts whose role had just failed itself."""
+    return sum(before.role == after.role for before, after in pairwise(story))
+
+
+def _why_no_retry(failed: FailedAttempt, history: Sequence[FailedAttempt], used: int) -> str:
+    """Say why the role may not try again, or nothing when it may."""
+    kind = failed.failure.kind
+    allowed = RULES[kind].retries
+    if used == MAX_RETRIES:
+        return f"all {MAX_RETRIES} retries of the step are used"
+    if _count([attempt for attempt in history if attempt.role == failed.role], kind) < allowed:
+        return ""
+    return f"{failed.role} has used its {allowed} for this kind" if allowed else "this kind is not retried"
+
+
+def _was_to_blame(role: str, history: Sequence[FailedAttempt]) -> bool:
+    """Whether the role has failed before in a way that a stronger role might not."""
+    return any(attempt.role == role and RULES[attempt.failure.kind].escalates for attempt in history)
+
+
+def _count(attempts: Sequence[FailedAttempt], kind: FailureKind) -> int:
+    return sum(attempt.failure.kind is kind for attempt in attempts)

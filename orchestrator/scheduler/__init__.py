@@ -1,0 +1,21 @@
+"""Decide what a run does next: `RunState.handle(*events) -> commands`, pure, without I/O or a clock."""
+
+from orchestrator.scheduler.commands import CancelAttempt, Command, ExpandStep, FinishRun, GatherStep, StartAttempt
+from orchestrator.scheduler.run import RunState
+from orchestrator.scheduler.states import TRANSITIONS, IllegalTransition, State
+from orchestrator.scheduler.step import Cause, StepView
+
+__all__ = [
+    "TRANSITIONS",
+    "CancelAttempt",
+    "Cause",
+    "Command",
+    "ExpandStep",
+    "FinishRun",
+    "GatherStep",
+    "IllegalTransition",
+    "RunState",
+    "StartAttempt",
+    "State",
+    "StepView",
+]

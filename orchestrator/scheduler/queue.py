@@ -1,0 +1,104 @@
+"""Hand out slots: which ready step may start next, under the limits on what runs at once."""
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from heapq import heapify, heappop, heappush
+from math import inf
+
+from orchestrator.events import Mode
+from orchestrator.taskir import Agent, Parallelism
+
+Place = tuple[float, int, int]
+Lane = tuple[str, str]
+
+ALL: Lane = ("all", "")
+WORKERS: Lane = ("workers", "")
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """How many steps may run at once: in all, in each role, and in worker roles together."""
+
+    slots: Mapping[Lane, float]
+    workers: frozenset[str]
+
+    @classmethod
+    def of(cls, mode: Mode, parallelism: Parallelism, agents: Sequence[Agent]) -> "Limits":
+        """Read the limits of a task. Workers are the role of that name and those the agents put into tier C."""
+        slots: dict[Lane, float] = {
+            ALL: 1 if mode == "serial" else parallelism.max_concurrent_steps or inf,
+            WORKERS: parallelism.max_concurrent_workers or inf,
+        }
+        for agent in agents:
+            lane = ("role", agent.role)
+            slots[lane] = min(slots.get(lane, inf), agent.max_concurrency or inf)
+        return cls(slots, frozenset({"worker"} | {agent.role for agent in agents if agent.tier == "C"}))
+
+    def lanes(self, role: str | None) -> tuple[Lane, ...]:
+        """Return the limits that a step of this role counts against; None for work that needs no role."""
+        if role is None:
+            return (ALL,)
+        return (ALL, WORKERS, ("role", role)) if role in self.workers else (ALL, ("role", role))
+
+
+class ReadyQueue:
+    """Ready steps, one heap a role, and the slots that running steps hold. Every operation is O(log n + roles)."""
+
+    def __init__(self, limits: Limits) -> None:
+        self.limits = limits
+        self._ready: dict[str, tuple[Place, str | None]] = {}
+        self._heaps: dict[str | None, list[tuple[Place, str]]] = {}
+        self._holders: dict[str, str | None] = {}
+        self._used: Counter[Lane] = Counter()
+
+    @property
+    def ready(self) -> frozenset[str]:
+        return frozenset(self._ready)
+
+    @property
+    def holders(self) -> Mapping[str, str | None]:
+        """The steps that hold a slot, each with the role it holds it in."""
+        return self._holders
+
+    def push(self, step: str, role: str | None, place: Place) -> None:
+        self._ready[step] = (place, role)
+        heappush(self._heaps.setdefault(role, []), (place, step))
+
+    def remove(self, step: str) -> None:
+        """Take a step out. Its entry stays in the heap until it comes up."""
+        del self._ready[step]
+
+    def first(self) -> str | None:
+        """Return the most urgent step that the limits admit now, and leave it in."""
+        heads = [heap[0] for role, heap in self._heaps.items() if self._fresh(role, heap) and self._admits(role)]
+        return min(heads)[1] if heads else None
+
+    def replace(self, places: Mapping[str, Place]) -> None:
+        """Sort the ready steps anew, by these places."""
+        self._ready = {step: (places[step], role) for step, (_, role) in self._ready.items()}
+        self._heaps = {}
+        for step, (place, role) in self._ready.items():
+            self._heaps.setdefault(role, []).append((place, step))
+        for heap in self._heaps.values():
+            heapify(heap)
+
+    def hold(self, step: str, role: str | None) -> None:
+        """Take a slot for a step. The limits are not enforced here: what has started has started."""
+        self._holders[step] = role
+        self._used.update(self.limits.lanes(role))
+
+    def release(self, step: str) -> None:
+        """Give the slot of a step back, if it holds one."""
+        if step in self._holders:
+            self._used.subtract(self.limits.lanes(self._holders.pop(step)))
+
+    def _admits(self, role: str | None) -> bool:
+        slots = self.limits.slots
+        return all(self._used[lane] < slots.get(lane, inf) for lane in self.limits.lanes(role))
+
+    def _fresh(self, role: str | None, heap: list[tuple[Place, str]]) -> bool:
+        """Drop entries of steps that have been taken out or moved since, and say whether any is left."""
+        while heap and self._ready.get(heap[0][1]) != (heap[0][0], role):
+            heappop(heap)
+        return bool(heap)

@@ -1,0 +1,408 @@
+"""Run a plan: turn each event of a run into the commands that follow from it. Pure, and the same for every replay.
+
+The heart is `RunState.handle`: *take the event in, settle what it dooms, dispatch what is ready, finish when all is
+over*. Every change of a step's state goes through `RunState._move`, which knows `TRANSITIONS`.
+"""
+
+from collections import deque
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import Any, Literal
+
+from orchestrator.analysis import StepGraph, analyze
+from orchestrator.events import (
+    AttemptCancelled,
+    AttemptFailed,
+    AttemptGenerated,
+    AttemptStarted,
+    AttemptSucceeded,
+    CancelRequested,
+    Event,
+    Mode,
+    PlanFailed,
+    PlanFinished,
+    PlanningStarted,
+    RunAccepted,
+    RunFinished,
+    RunStatus,
+    StepExpanded,
+    StepGathered,
+    StepsPlanned,
+)
+from orchestrator.failures import Decision, Escalate, FailedAttempt, GiveUp, Ladder, decide
+from orchestrator.scheduler.commands import CancelAttempt, Command, FinishRun, GatherStep
+from orchestrator.scheduler.queue import Limits, ReadyQueue
+from orchestrator.scheduler.ranking import rank
+from orchestrator.scheduler.states import ACTIVE, FINAL, TRANSITIONS, IllegalTransition, State
+from orchestrator.scheduler.step import Cause, StepEvent, StepRecord, StepView, StepViews
+from orchestrator.taskir import Agent, Parallelism, Step
+
+
+class RunState:
+    """What has become of a run so far. It is built empty, and changed by events alone.
+
+    `estimate` predicts the seconds of a step. It only decides who goes first, so it may change between a run and its
+    replay. `labels` and `files` are what the steps may read beside artifacts. `ladder` holds the task's escalation.
+    """
+
+    def __init__(
+        self,
+        *,
+        mode: Mode,
+        ladder: Ladder,
+        parallelism: Parallelism | None = None,
+        agents: Sequence[Agent] = (),
+        labels: Collection[str] = (),
+        files: Collection[str] = (),
+        estimate: Callable[[Step], float] = lambda step: 1.0,
+    ) -> None:
+        self.mode = mode
+        self._ladder, self._labels, self._files, self._estimate = ladder, labels, files, estimate
+        self._graph = analyze((), labels=labels, files=files, mode=mode)
+        self._seconds: dict[str, float] = {}
+        self._steps: dict[str, StepRecord] = {}
+        self._queue = ReadyQueue(Limits.of(mode, parallelism or Parallelism(), agents))
+        self._doomed: deque[tuple[StepRecord, Cause]] = deque()
+        self._commands: list[Command] = []
+        self._unended = 0
+        self._planning, self._plan_open = False, True
+        self._stopped: FinishRun | None = None
+        self._stopped_by: Cause | None = None
+        self._finish_asked = False
+        self._finished: RunFinished | None = None
+        self._take_in: Mapping[type[Event], Callable[[Any], None]] = {
+            RunAccepted: lambda event: None,
+            PlanningStarted: self._on_planning,
+            StepsPlanned: self._on_planned,
+            PlanFinished: self._on_plan_finished,
+            PlanFailed: self._on_plan_failed,
+            AttemptStarted: self._on_started,
+            AttemptGenerated: self._on_generated,
+            AttemptSucceeded: self._on_succeeded,
+            AttemptFailed: self._on_failed,
+            AttemptCancelled: self._on_attempt_cancelled,
+            StepExpanded: self._on_expanded,
+            StepGathered: self._on_gathered,
+            CancelRequested: self._on_cancel,
+            RunFinished: self._on_finished,
+        }
+
+    def handle(self, *events: Event) -> list[Command]:
+        """Take events in, one after the other, and return what to do about them, in order.
+
+        Raises IllegalTransition for an event that cannot happen now, and InvalidTask for steps that do not fit the
+        plan. Such an event changes nothing.
+        """
+        for event in events:
+            if self._finished:
+                raise IllegalTransition(None, f"{event.kind} came after the run had finished")
+            self._take_in[type(event)](event)
+            self._advance()
+        return self._drain()
+
+    def resume(self) -> list[Command]:
+        """Return what to do after a restart, once the journal's events were handled and their commands discarded.
+
+        Attempts that had not ended run again, under the next number if they had started. This is not a retry.
+        """
+        self._commands, self._finish_asked = [], False
+        for record in self._steps.values():
+            if record.state in ACTIVE:
+                self._ask_again(record)
+        self._advance()
+        return self._drain()
+
+    def _advance(self) -> None:
+        self._settle()
+        self._dispatch()
+        self._finish_when_over()
+
+    def _settle(self) -> None:
+        """Cancel what is doomed, and what that dooms in turn."""
+        while self._doomed:
+            self._cancel(*self._doomed.popleft())
+
+    def _dispatch(self) -> None:
+        """Start ready steps, the most urgent first, as long as the limits admit one."""
+        while (step := self._queue.first()) is not None:
+            record = self._steps[step]
+            self._move(record, State.RUNNING)
+            self._commands.append(record.command())
+
+    def _finish_when_over(self) -> None:
+        if self._unended or self._finish_asked or self._finished or (self._plan_open and not self._stopped):
+            return
+        self._finish_asked = True
+        self._commands.append(self._stopped or self._outcome())
+
+    def _move(self, record: StepRecord, to: State) -> None:
+        """Change the state of a step, and see to all that this entails. Nothing else changes states."""
+        if (record.state, to) not in TRANSITIONS:
+            raise IllegalTransition(record.id, f"cannot go from {record.state} to {to}", record.story)
+        if record.state is State.READY:
+            self._queue.remove(record.id)
+        if to not in ACTIVE:
+            self._queue.release(record.id)
+        record.state = to
+        record.story.append(to)
+        if to is State.READY:
+            self._queue.push(record.id, record.lane, record.place)
+        elif to is State.RUNNING:
+            self._queue.hold(record.id, record.lane)
+            record.number, record.started = record.next_number, False
+        elif to in FINAL:
+            self._end(record)
+
+    def _end(self, record: StepRecord) -> None:
+        """Release or doom whoever was waiting for the step."""
+        self._unended -= 1
+        if record.parent:
+            record.parent.pending -= 1
+            if not record.parent.pending:
+                self._join(record.parent)
+            return
+        for dependant in map(self._steps.__getitem__, self._graph.after[record.id]):
+            if record.cause:
+                self._doomed.append((dependant, record.cause))
+                continue
+            dependant.unmet -= 1
+            if not dependant.unmet and dependant.state is State.WAITING:
+                self._move(dependant, State.READY)
+
+    def extended(self, steps: Sequence[Step]) -> StepGraph:
+        """Return the graph that the plan would have with these steps, and change nothing. Raises InvalidTask."""
+        every = (*self._graph.steps.values(), *steps)
+        return analyze(every, labels=self._labels, files=self._files, mode=self.mode, earlier=self._graph)
+
+    def _on_planning(self, event: PlanningStarted) -> None:
+        self._planning = True
+
+    def _on_planned(self, event: StepsPlanned) -> None:
+        self._require_open_plan(event)
+        self._graph = self.extended(event.steps)
+        self._rank(event.steps)
+        for step in event.steps:
+            record = self._steps[step.id]
+            before = [self._steps[earlier] for earlier in self._graph.before[step.id]]
+            record.unmet = sum(earlier.state is not State.DONE for earlier in before)
+            spoilt = next((earlier.cause for earlier in before if earlier.state in FINAL and earlier.cause), None)
+            if cause := self._stopped_by or spoilt:
+                self._doomed.append((record, cause))
+            elif not record.unmet:
+                self._move(record, State.READY)
+
+    def _rank(self, new: Sequence[Step]) -> None:
+        """Rank the whole plan anew, and add the records of the new steps."""
+        self._seconds.update((step.id, self._estimate(step)) for step in new)
+        ranks = rank(self._graph, self.mode, self._seconds)
+        for record in self._steps.values():
+            record.rank = ranks[record.parent.id if record.parent else record.id]
+        self._steps.update((step.id, StepRecord(step, ranks[step.id])) for step in new)
+        self._unended += len(new)
+        self._queue.replace({step: self._steps[step].place for step in self._queue.ready})
+
+    def _on_plan_finished(self, event: PlanFinished) -> None:
+        self._require_open_plan(event)
+        self._plan_open = False
+
+    def _on_plan_failed(self, event: PlanFailed) -> None:
+        self._require_open_plan(event)
+        self._plan_open = False
+        self._stop("failed", f"no plan: {event.failure.message}")
+
+    def _require_open_plan(self, event: Event) -> None:
+        if not self._plan_open:
+            raise IllegalTransition(None, f"{event.kind} came after the plan was finished")
+
+    def _on_started(self, event: AttemptStarted) -> None:
+        record = self._known(event)
+        if record.started and not record.cancelling and event.number == record.number + 1:
+            self._lose(record)
+        if self._subject(event):
+            record.started, record.delay_seconds = True, 0.0
+
+    def _on_generated(self, event: AttemptGenerated) -> None:
+        if record := self._subject(event):
+            self._move(record, State.CHECKING)
+
+    def _on_succeeded(self, event: AttemptSucceeded) -> None:
+        if record := self._subject(event):
+            self._move(record, State.CANCELLED if record.cancelling else State.DONE)
+
+    def _on_attempt_cancelled(self, event: AttemptCancelled) -> None:
+        if record := self._subject(event):
+            self._move(record, State.CANCELLED)
+
+    def _on_failed(self, event: AttemptFailed) -> None:
+        record = self._subject(event)
+        if record is None:
+            return
+        failed, history = FailedAttempt(record.role, event.failure), tuple(record.failures)
+        record.failures.append(failed)
+        if record.cancelling:
+            self._move(record, State.CANCELLED)
+        elif record.fans_out:
+            self._fail(record, event.failure.message)
+        else:
+            self._follow(decide(failed, history, self._ladder), record)
+
+    def _follow(self, decision: Decision, record: StepRecord) -> None:
+        """Carry out what was decided after a failure."""
+        record.reason = decision.reason
+        if isinstance(decision, GiveUp):
+            self._fail(record, f"{record.failures[-1].failure.message} ({decision.reason})")
+            return
+        if isinstance(decision, Escalate):
+            record.role, record.delay_seconds = decision.role, 0.0
+        else:
+            record.delay_seconds = decision.delay_seconds
+        self._move(record, State.READY)
+
+    def _fail(self, record: StepRecord, reason: str) -> None:
+        record.cause = Cause(record.id, reason)
+        self._move(record, State.FAILED)
+
+    def _subject(self, event: StepEvent) -> StepRecord | None:
+        """Return the step that the event tells of; None if it is cancelled already, which makes the event no news.
+
+        What the event tells of may be work that this state would have started later: a replay whose estimates differ
+        from those of the run orders ready steps differently, and then what really happened counts.
+        """
+        record = self._known(event)
+        if record.state is State.CANCELLED:
+            return None
+        if not record.expects(event):
+            raise IllegalTransition(record.id, f"unexpected {event.kind}: {event}", record.story)
+        if record.state is State.READY:
+            self._move(record, State.RUNNING)
+        return record
+
+    def _known(self, event: StepEvent) -> StepRecord:
+        if event.step not in self._steps:
+            raise IllegalTransition(event.step, f"{event.kind}, but there is no such step")
+        return self._steps[event.step]
+
+    def _ask_again(self, record: StepRecord) -> None:
+        """Ask once more for what a step was doing when a restart came."""
+        if record.pending:
+            return
+        if record.children is not None:
+            self._gather(record)
+        elif not record.cancelling:
+            self._lose(record)
+        elif record.fans_out:
+            self._commands.append(record.command())
+        else:
+            self._commands.append(CancelAttempt(record.id, record.number))
+
+    def _lose(self, record: StepRecord) -> None:
+        """Put back a step whose attempt was lost in a restart. If it had not started it keeps its number."""
+        if record.started:
+            record.reason = "run again: the orchestrator was restarted"
+        elif not record.fans_out:
+            record.number -= 1
+        self._move(record, State.READY)
+
+    def _on_expanded(self, event: StepExpanded) -> None:
+        record = self._subject(event)
+        if record is None:
+            return
+        if record.cancelling:
+            self._move(record, State.CANCELLED)
+            return
+        self._queue.release(record.id)
+        record.children = tuple(record.child(item) for item in range(event.count))
+        record.pending = event.count
+        self._unended += event.count
+        self._steps.update((child.id, child) for child in record.children)
+        for child in record.children:
+            self._move(child, State.READY)
+        if not record.children:
+            self._gather(record)
+
+    def _on_gathered(self, event: StepGathered) -> None:
+        if record := self._subject(event):
+            self._move(record, State.CANCELLED if record.cancelling else State.DONE)
+
+    def _join(self, record: StepRecord) -> None:
+        """See what has become of the children, all of which have ended."""
+        children = record.children or ()
+        failed = [child for child in children if child.state is State.FAILED]
+        spoilt = next((child.cause for child in (*failed, *children) if child.cause), None)
+        if record.cancelling:
+            self._move(record, State.CANCELLED)
+        elif spoilt:
+            record.cause = spoilt
+            self._move(record, State.FAILED if failed else State.CANCELLED)
+        else:
+            self._gather(record)
+
+    def _gather(self, record: StepRecord) -> None:
+        """Ask for the parent's outputs. No limit is looked at: the slot is the one that the last child gave back."""
+        self._queue.hold(record.id, record.lane)
+        self._commands.append(GatherStep(record.step, tuple(child.id for child in record.children or ())))
+
+    def _on_cancel(self, event: CancelRequested) -> None:
+        """Cancel the run or a step. To cancel what has ended already, or never was, is no error."""
+        if event.step is None:
+            self._stop("cancelled", event.reason)
+        elif event.step in self._steps:
+            self._doomed.append((self._steps[event.step], Cause(event.step, event.reason)))
+
+    def _stop(self, status: Literal["failed", "cancelled"], reason: str) -> None:
+        """Cancel every step, and let the run end like this, unless it has been stopped before."""
+        self._stopped = self._stopped or FinishRun(status, reason)
+        self._stopped_by = Cause(None, reason)
+        self._doomed.extend((record, self._stopped_by) for record in self._steps.values())
+
+    def _cancel(self, record: StepRecord, cause: Cause) -> None:
+        """Cancel a step now, or as soon as what it is doing has stopped."""
+        if record.cause or record.state in FINAL:
+            return
+        record.cause = cause
+        if record.state not in ACTIVE:
+            self._move(record, State.CANCELLED)
+        elif record.fans_out:
+            self._doomed.extend((child, cause) for child in record.children or ())
+        else:
+            self._commands.append(CancelAttempt(record.id, record.number))
+
+    def _outcome(self) -> FinishRun:
+        """Return how a run ends whose plan is finished and whose steps have all ended."""
+        ended = [self._steps[step] for step in self._graph.steps]
+        if failed := [str(record.cause) for record in ended if record.state is State.FAILED]:
+            return FinishRun("failed", "; ".join(failed))
+        if cancelled := {str(record.cause): None for record in ended if record.state is State.CANCELLED}:
+            return FinishRun("cancelled", "; ".join(cancelled))
+        return FinishRun("done")
+
+    def _on_finished(self, event: RunFinished) -> None:
+        """Take the journal's word for it that the run is over: whatever has not ended here was cancelled."""
+        self._finished = event
+        left = [record for record in self._steps.values() if record.state not in FINAL]
+        for record in left:
+            record.cause = record.cause or Cause(None, event.error or f"the run ended as {event.status}")
+        for record in reversed(left):  # children before their parents
+            if record.state not in FINAL:
+                self._move(record, State.CANCELLED)
+
+    @property
+    def graph(self) -> StepGraph:
+        """The plan as far as it is known. Children of `foreach` steps are not in it."""
+        return self._graph
+
+    @property
+    def steps(self) -> Mapping[str, StepView]:
+        """Every step and child, in the order in which they came to be. A view is made when it is asked for."""
+        return StepViews(self._steps)
+
+    @property
+    def status(self) -> RunStatus:
+        if self._finished:
+            return self._finished.status
+        if self._steps:
+            return "running"
+        return "planning" if self._planning else "accepted"
+
+    def _drain(self) -> list[Command]:
+        commands, self._commands = self._commands, []
+        return commands

@@ -1,0 +1,51 @@
+"""The states of a step, the changes between them that are legal, and the error for all others."""
+
+from collections.abc import Mapping, Sequence
+from enum import StrEnum
+
+from orchestrator.errors import OrchestratorError
+
+
+class State(StrEnum):
+    """Where a step is. A `foreach` step is running from the reading of its list until its children are gathered."""
+
+    WAITING = "waiting"
+    READY = "ready"
+    RUNNING = "running"
+    CHECKING = "checking"
+    DONE = "done"
+    FAILED = "failed"
+    CANCELLED = "cancelled"
+
+
+ACTIVE = frozenset({State.RUNNING, State.CHECKING})
+FINAL = frozenset({State.DONE, State.FAILED, State.CANCELLED})
+
+TRANSITIONS: Mapping[tuple[State, State], str] = {
+    (State.WAITING, State.READY): "its last dependency is done",
+    (State.WAITING, State.CANCELLED): "a dependency failed or was cancelled, or the user asked",
+    (State.READY, State.RUNNING): "the limits admit it, and nothing more urgent is ready",
+    (State.READY, State.CANCELLED): "the user asked",
+    (State.RUNNING, State.CHECKING): "its model is done, the gates look at the output",
+    (State.RUNNING, State.READY): "it is tried again: after a failure, or after a restart",
+    (State.RUNNING, State.DONE): "its output is stored: it has no gates, or it was gathered from its children",
+    (State.RUNNING, State.FAILED): "no retry and no escalation is left, or a child failed",
+    (State.RUNNING, State.CANCELLED): "the user asked, and its attempt has ended",
+    (State.CHECKING, State.READY): "it is tried again: a gate failed, or after a restart",
+    (State.CHECKING, State.DONE): "its output is stored, no gate failed",
+    (State.CHECKING, State.FAILED): "no retry and no escalation is left",
+    (State.CHECKING, State.CANCELLED): "the user asked, and its attempt has ended",
+}
+"""Every legal change of state, and when it happens. What is final stays so: a completed step never runs again."""
+
+
+class IllegalTransition(OrchestratorError):
+    """An event that the run's state does not allow: a defect of whoever sent it.
+
+    `step` is None when the event concerns the run as a whole. `story` lists the states the step has been in.
+    """
+
+    def __init__(self, step: str | None, what: str, story: Sequence[State] = ()) -> None:
+        past = f" (so far: {' → '.join(story)})" if story else ""
+        super().__init__(f"{step or 'the run'}: {what}{past}")
+        self.step, self.what, self.story = step, what, tuple(story)

@@ -1,0 +1,174 @@
+"""Keep what the scheduler knows of one step."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+
+from orchestrator.events import (
+    AttemptCancelled,
+    AttemptFailed,
+    AttemptGenerated,
+    AttemptStarted,
+    AttemptSucceeded,
+    StepExpanded,
+    StepGathered,
+)
+from orchestrator.failures import FailedAttempt
+from orchestrator.scheduler.commands import ExpandStep, StartAttempt
+from orchestrator.scheduler.ranking import Rank
+from orchestrator.scheduler.states import ACTIVE, FINAL, State
+from orchestrator.taskir import Step
+
+AttemptEvent = AttemptStarted | AttemptGenerated | AttemptSucceeded | AttemptFailed | AttemptCancelled
+StepEvent = AttemptEvent | StepExpanded | StepGathered
+
+
+@dataclass(frozen=True, slots=True)
+class Cause:
+    """Why a step failed or was cancelled: the step where it began (None: the run itself), and what happened there."""
+
+    step: str | None
+    reason: str
+
+    def __str__(self) -> str:
+        return f"{self.step}: {self.reason}" if self.step else self.reason
+
+
+@dataclass(frozen=True, slots=True)
+class StepView:
+    """A step as the report sees it, at one moment.
+
+    `attempts` counts those that were asked for; `slack` is in seconds, by prediction, from the start of the plan;
+    `reason` says why the latest attempt is or was made. A `foreach` step has `children` (None until its list has
+    arrived), each of which names its `parent` and the index of its `item`.
+    """
+
+    step: Step
+    state: State
+    role: str
+    attempts: int
+    reason: str
+    failures: tuple[FailedAttempt, ...]
+    cause: Cause | None
+    slack: float
+    story: tuple[State, ...]
+    children: tuple[str, ...] | None
+    parent: str | None
+    item: int | None
+
+    @property
+    def id(self) -> str:
+        return self.step.id
+
+
+@dataclass(slots=True)
+class StepRecord:
+    """A step inside the state machine. `unmet` counts dependencies, `pending` children that have not ended."""
+
+    step: Step
+    rank: Rank
+    parent: "StepRecord | None" = None
+    item: int | None = None
+    state: State = State.WAITING
+    story: list[State] = field(default_factory=lambda: [State.WAITING])
+    unmet: int = 0
+    number: int = 0
+    started: bool = False
+    role: str = ""
+    reason: str = "first attempt"
+    delay_seconds: float = 0.0
+    failures: list[FailedAttempt] = field(default_factory=list)
+    cause: Cause | None = None
+    children: tuple["StepRecord", ...] | None = None
+    pending: int = 0
+
+    def __post_init__(self) -> None:
+        self.role = self.step.actor
+
+    @property
+    def id(self) -> str:
+        return self.step.id
+
+    @property
+    def fans_out(self) -> bool:
+        """Whether the step runs as its children and makes no attempt of its own."""
+        return self.step.foreach is not None and self.item is None
+
+    @property
+    def lane(self) -> str | None:
+        """The role whose slot the step needs; reading and joining lists needs none."""
+        return None if self.fans_out else self.role
+
+    @property
+    def cancelling(self) -> bool:
+        """Whether the step is to end cancelled as soon as what it is doing has stopped."""
+        return self.cause is not None and self.state not in FINAL
+
+    @property
+    def place(self) -> tuple[float, int, int]:
+        """Where the step stands among those that are ready; the smallest goes first."""
+        return (*self.rank.place, self.item or 0)
+
+    @property
+    def next_number(self) -> int:
+        return self.number if self.fans_out else self.number + 1
+
+    def expects(self, event: StepEvent) -> bool:
+        """Whether this is news that a ready or active step can bring. A step with running children brings none."""
+        if self.pending or not (self.state is State.READY or self.state in ACTIVE):
+            return False
+        if isinstance(event, StepExpanded | StepGathered):
+            return self.fans_out and (self.children is not None) == isinstance(event, StepGathered)
+        if event.number != (self.next_number if self.state is State.READY else self.number):
+            return False
+        if isinstance(event, AttemptStarted) and self.state in ACTIVE:
+            return not self.started and not self.fans_out
+        if isinstance(event, AttemptCancelled):
+            return self.cancelling and not self.fans_out
+        return not self.fans_out or isinstance(event, AttemptFailed)
+
+    def command(self) -> StartAttempt | ExpandStep:
+        """Return what to ask for when the step starts."""
+        if self.fans_out:
+            return ExpandStep(self.step)
+        failures = tuple(failed.failure for failed in self.failures)
+        return StartAttempt(
+            self.step, self.number, self.role, self.reason, failures, self.delay_seconds, self.rank.slack, self.item
+        )
+
+    def child(self, item: int) -> "StepRecord":
+        """Return the child for one item of the list: the same step in all but its id and the names of its outputs."""
+        names = tuple(f"{name}[{item}]" for name in self.step.outputs)
+        step = self.step.model_copy(update={"id": f"{self.id}[{item}]", "outputs": names})
+        return StepRecord(step, self.rank, parent=self, item=item)
+
+    def view(self) -> StepView:
+        return StepView(
+            step=self.step,
+            state=self.state,
+            role=self.role,
+            attempts=self.number,
+            reason=self.reason,
+            failures=tuple(self.failures),
+            cause=self.cause,
+            slack=self.rank.slack,
+            story=tuple(self.story),
+            children=None if self.children is None else tuple(child.id for child in self.children),
+            parent=self.parent.id if self.parent else None,
+            item=self.item,
+        )
+
+
+class StepViews(Mapping[str, StepView]):
+    """A window on the records: always up to date, and nothing can be changed through it."""
+
+    def __init__(self, records: Mapping[str, StepRecord]) -> None:
+        self._records = records
+
+    def __getitem__(self, step: str) -> StepView:
+        return self._records[step].view()
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._records)
+
+    def __len__(self) -> int:
+        return len(self._records)
