@@ -11,6 +11,7 @@ from typing import Literal
 
 from orchestrator.taskir import Step, TaskIR
 
+Level = Literal["B1", "B2", "B3"]
 Mode = Literal["as-planned", "discover", "serial"]
 RunStatus = Literal["accepted", "planning", "running", "done", "failed", "cancelled"]
 PlanOrigin = Literal["taskir", "planned", "repaired", "fallback"]
@@ -59,9 +60,31 @@ class Usage:
     decode_seconds: float = 0.0
 
 
+@dataclass(frozen=True, slots=True)
+class Rung:
+    """The role that takes over from a weaker one, and its level, if it has one."""
+
+    role: str
+    level: Level | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class RoleRates:
+    """What is typical of a role: tokens per second of prefill and decode, and tokens per prompt and answer."""
+
+    prefill_rate: float = 500.0
+    decode_rate: float = 50.0
+    prompt_tokens: float = 300.0
+    output_tokens: float = 100.0
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunAccepted:
-    """A request or a TaskIR was taken in, with everything needed to run it again from the start."""
+    """A request or a TaskIR was taken in, with all that its course depends on, so that a replay gives the same.
+
+    `rungs` (role → who takes over from it) and `rates` are those of this moment: a registry or a history that changes
+    later does not change a run.
+    """
 
     at: float
     run: str
@@ -70,6 +93,8 @@ class RunAccepted:
     task: TaskIR | None = None
     directory: str | None = None
     files: tuple[str, ...] = ()
+    rungs: Mapping[str, Rung] = field(default_factory=dict)
+    rates: Mapping[str, RoleRates] = field(default_factory=dict)
     kind: Literal["run_accepted"] = "run_accepted"
 
 
