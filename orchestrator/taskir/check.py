@@ -1,7 +1,9 @@
 """Say what of a valid task this installation cannot do."""
 
+import json
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass
+from urllib.parse import unquote
 
 from jsonschema import Draft202012Validator
 from jsonschema.exceptions import SchemaError
@@ -43,6 +45,7 @@ def _problems(task: TaskIR, can: Capabilities) -> Iterator[Problem]:
     yield from _unknown(("gates",), "gate", task.gates, can.gates)
     for index, step in enumerate(task.plan.steps):
         yield from _step(index, step, can)
+    yield from _output_schemas(task)
 
 
 def _inputs(task: TaskIR, can: Capabilities) -> Iterator[Problem]:
@@ -70,8 +73,6 @@ def _step(index: int, step: Step, can: Capabilities) -> Iterator[Problem]:
         yield Problem(pointer((*where, "tools")), f"{shown(step.tools[0])}: steps have no tools here", "no tools")
     if step.kind == "generate" and not step.outputs:
         yield Problem(pointer((*where, "outputs")), "a step that generates must write something", "a name at least")
-    if step.output_schema is not None:
-        yield from _output_schema((*where, "output_schema"), step.output_schema)
 
 
 def _known(path: tuple[str | int, ...], what: str, name: str | None, known: Collection[str]) -> Iterator[Problem]:
@@ -86,6 +87,18 @@ def _unknown(
         yield from _known((*path, index), what, name, known)
 
 
+def _output_schemas(task: TaskIR) -> Iterator[Problem]:
+    """Judge each schema once, since many steps may share one and judging takes most of a millisecond."""
+    judged: set[str] = set()
+    for index, step in enumerate(task.plan.steps):
+        if step.output_schema is None:
+            continue
+        text = json.dumps(step.output_schema)
+        if text not in judged:
+            judged.add(text)
+            yield from _output_schema(("plan", "steps", index, "output_schema"), step.output_schema)
+
+
 def _output_schema(path: tuple[str | int, ...], schema: dict[str, object]) -> Iterator[Problem]:
     try:
         Draft202012Validator.check_schema(schema)
@@ -93,8 +106,10 @@ def _output_schema(path: tuple[str | int, ...], schema: dict[str, object]) -> It
         at = pointer((*path, *error.absolute_path))
         yield Problem(at, f"not a JSON Schema: {error.message[:200]}", "JSON Schema (2020-12)")
     for where, reference in _references(path, schema):
-        if not reference.startswith("#"):
-            yield Problem(pointer(where), f"{shown(reference)} is outside of the schema", "references from # on")
+        if not _leads_somewhere(schema, reference):
+            yield Problem(
+                pointer(where), f"{shown(reference)} is not in this schema", "references such as #/$defs/name"
+            )
 
 
 def _references(path: tuple[str | int, ...], schema: object) -> Iterator[tuple[tuple[str | int, ...], str]]:
@@ -107,3 +122,20 @@ def _references(path: tuple[str | int, ...], schema: object) -> Iterator[tuple[t
     elif isinstance(schema, list):
         for index, value in enumerate(schema):
             yield from _references((*path, index), value)
+
+
+def _leads_somewhere(schema: object, reference: str) -> bool:
+    if reference == "#":
+        return True
+    if not reference.startswith("#/"):
+        return False
+    at = schema
+    for part in reference[2:].split("/"):
+        key = unquote(part).replace("~1", "/").replace("~0", "~")
+        if isinstance(at, dict) and key in at:
+            at = at[key]
+        elif isinstance(at, list) and key.isascii() and key.isdecimal() and len(key) < 9 and int(key) < len(at):
+            at = at[int(key)]
+        else:
+            return False
+    return True

@@ -36,7 +36,7 @@ MAX_TOKENS = 1_000_000
 MAX_CONCURRENCY = 100_000
 MAX_SECONDS = 7 * 24 * 3600
 
-_CONTROL = r"\x00-\x1f\x7f"
+_CONTROL = r"\x00-\x1f\x7f-\x9f\u2028\u2029"
 _FIRST = rf"[^/.{_CONTROL}]"
 _REST = rf"[^/{_CONTROL}]"
 _PART = rf"(?:{_FIRST}{_REST}*|\.{_FIRST}{_REST}*|\.\.{_REST}+)"

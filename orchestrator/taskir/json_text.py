@@ -3,6 +3,7 @@
 import json
 import math
 import re
+from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
 
@@ -56,8 +57,7 @@ def _object(pairs: list[tuple[str, object]]) -> object:
     found = dict(pairs)
     if len(found) == len(pairs):
         return found
-    keys = [key for key, _ in pairs]
-    double = next(key for index, key in enumerate(keys) if key in keys[:index])
+    double = Counter(key for key, _ in pairs).most_common(1)[0][0]
     return _Refused(f"the key {shown(double)} is there twice", "each key once in an object")
 
 
@@ -168,19 +168,19 @@ def _too_deep(path: list[str | int]) -> Problem:
 
 def _deep_path(text: str) -> list[str | int]:
     """Return the path of the first value past the depth limit, in text too deep for the parser: read by token."""
-    path: list[str | int] = []
+    path: list[str | int | None] = []  # None where an object's next key is still to come
     for match in _TOKEN.finditer(text):
         mark = match[0]
         if mark in ("[", "{"):
-            path.append(0 if mark == "[" else "")
+            path.append(0 if mark == "[" else None)
         elif mark in ("]", "}"):
             path[-1:] = []
         elif not path:
             continue
         elif mark == ",":
-            path[-1] = path[-1] + 1 if isinstance(path[-1], int) else ""
-        elif path[-1] == "":
+            path[-1] = path[-1] + 1 if isinstance(path[-1], int) else None
+        elif path[-1] is None:
             path[-1] = json.loads(mark, strict=False)
         if len(path) > MAX_DEPTH:
-            return path[:-1]
-    return path
+            break
+    return [key for key in path[:-1] if key is not None]
