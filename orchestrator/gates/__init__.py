@@ -1,8 +1,8 @@
 """What looks at an artifact before anyone relies on it. A gate that is not built says so; it never passes anything."""
 
-from orchestrator.gates.contract import FAILURE_KINDS, Artifact, Gate, GateContext
+from orchestrator.gates.contract import FAILURE_KINDS, Artifact, Gate, GateContext, is_json
 from orchestrator.gates.json_schema import BadSchema, OutputSchema, SchemaMismatch
-from orchestrator.gates.pipeline import BUILT, failure_of, run_gates
+from orchestrator.gates.pipeline import BUILT, asked_gates, failure_of, run_gates
 
 __all__ = [
     "BUILT",
@@ -13,6 +13,8 @@ __all__ = [
     "GateContext",
     "OutputSchema",
     "SchemaMismatch",
+    "asked_gates",
     "failure_of",
+    "is_json",
     "run_gates",
 ]

@@ -15,6 +15,14 @@ class Artifact:
     data: bytes
 
 
+def is_json(step: Step, name: str) -> bool:
+    """Return whether the artifact `name` of a step has to be JSON: it has a schema, or its name ends in `.json`.
+
+    A child of a `foreach` step writes `list.json[0]`, which is text: only the list that its parent joins is JSON.
+    """
+    return step.output_schema is not None or name.endswith(".json")
+
+
 @dataclass(frozen=True, slots=True)
 class GateContext:
     """What a gate may use beside the artifact."""

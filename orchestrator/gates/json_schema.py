@@ -44,10 +44,15 @@ class OutputSchema:
         self._validator = kind(self.schema, registry=Registry())
 
     def read(self, text: str) -> object:
-        """Return what the text says. Raises `SchemaMismatch`, and `BadSchema` when the schema turns out unusable."""
+        """Return what the text says. Raises `SchemaMismatch` and `BadSchema` as `check` does."""
         value, problems = read_json(text)
         if problems:
             raise SchemaMismatch(str(problems[0]))
+        self.check(value)
+        return value
+
+    def check(self, value: object) -> None:
+        """Raises `SchemaMismatch` if the value does not match, `BadSchema` when the schema turns out unusable."""
         try:
             worst = best_match(islice(self._validator.iter_errors(value), ERRORS_WEIGHED))
         except Unresolvable as error:
@@ -56,7 +61,6 @@ class OutputSchema:
             raise BadSchema("the schema refers to itself without end") from error
         if isinstance(worst, ValidationError):
             raise SchemaMismatch(f"{pointer(worst.absolute_path)}: {_clip(worst.message)}")
-        return value
 
 
 def _clip(message: str) -> str:

@@ -7,10 +7,17 @@ from time import perf_counter
 from orchestrator.events import Failure, FailureKind, GateResult
 from orchestrator.gates import schema
 from orchestrator.gates.contract import FAILURE_KINDS, Artifact, Gate, GateContext
-from orchestrator.taskir import GATES
+from orchestrator.taskir import GATES, Step
 
 BUILT: Mapping[str, Gate] = {"schema": schema.check}
 """The gates that this version has."""
+
+
+def asked_gates(step: Step, task_gates: Sequence[str]) -> tuple[str, ...]:
+    """Return the gates that look at a step's outputs: its own if it names any, else the task's; none if it says so."""
+    if not step.run_gates:
+        return ()
+    return tuple(step.gates if step.gates is not None else task_gates)
 
 
 async def run_gates(

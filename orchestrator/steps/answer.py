@@ -1,0 +1,119 @@
+"""Say what a step's answer has to look like, and take the artifacts out of it.
+
+One output: the answer is the artifact. Several outputs: the answer is a JSON object that has them as keys. JSON is
+asked for by grammar and validated in any case, since a grammar cannot say all that a schema can. A schema holds for
+each output on its own.
+"""
+
+import json
+import re
+from typing import Any
+
+from orchestrator.engine.client import Completion
+from orchestrator.events import Failure, FailureKind
+from orchestrator.gates import BadSchema, OutputSchema, SchemaMismatch, is_json
+from orchestrator.steps.errors import AttemptError
+from orchestrator.steps.fan import compact_json
+from orchestrator.taskir import Step
+
+ANY_JSON: dict[str, Any] = {}
+
+_FENCED = re.compile(r"```[^\n`]*\n(?P<inside>.*?)\n?[ \t]*```", re.DOTALL)
+
+
+class AnswerShape:
+    """The form of one step's answer. `schema` is for the engine's grammar, None for free text."""
+
+    def __init__(self, step: Step) -> None:
+        """Raises `AttemptError` for an output schema that is none: no answer could ever match it."""
+        self._step = step
+        self._json = [name for name in step.outputs if is_json(step, name)]
+        try:
+            self._checked = OutputSchema(step.output_schema)
+            self._whole = OutputSchema(self._object(ANY_JSON)) if len(step.outputs) > 1 else self._checked
+        except BadSchema as error:
+            raise _hopeless(error) from error
+
+    @property
+    def structured(self) -> bool:
+        """Whether the answer is JSON."""
+        return bool(self._json) or len(self._step.outputs) > 1
+
+    @property
+    def schema(self) -> dict[str, Any] | None:
+        """The JSON Schema of the whole answer, as far as it can be put into one."""
+        if not self.structured:
+            return None
+        wanted = self._checked.schema
+        if len(self._step.outputs) == 1:
+            return wanted
+        # A reference means the root of the schema it stands in, which would be another one inside of this object.
+        return self._object(ANY_JSON if '"$ref"' in json.dumps(wanted) else wanted)
+
+    def read(self, completion: Completion) -> dict[str, bytes]:
+        """Return the artifacts by name. Raises `AttemptError` for an answer that is cut off, empty or not in shape."""
+        if failure := self._unfinished(completion):
+            raise AttemptError(failure)
+        text = strip_fence(completion.text)
+        if not text:
+            told = "the answer is empty"
+            raise AttemptError(Failure(FailureKind.FORMAT, told, told))
+        try:
+            return self._read(text)
+        except SchemaMismatch as error:
+            message = f"the answer does not match: {error.evidence}"
+            raise AttemptError(Failure(FailureKind.SCHEMA, message, error.evidence)) from error
+        except BadSchema as error:
+            raise _hopeless(error) from error
+
+    def _read(self, text: str) -> dict[str, bytes]:
+        names = self._step.outputs
+        if not self.structured:
+            return {names[0]: text.encode()}
+        value = self._whole.read(text)
+        if len(names) == 1:
+            return {names[0]: text.encode()}
+        assert isinstance(value, dict), "the schema of the whole answer asks for an object"
+        for name in self._json:
+            try:
+                self._checked.check(value[name])
+            except SchemaMismatch as error:
+                raise SchemaMismatch(f"in {name}: {error.evidence}") from error
+        return {name: (compact_json(value[name]) if name in self._json else value[name]).encode() for name in names}
+
+    def _object(self, json_output: dict[str, Any]) -> dict[str, Any]:
+        outputs = self._step.outputs
+        properties = {name: json_output if name in self._json else {"type": "string"} for name in outputs}
+        return {"type": "object", "properties": properties, "required": [*outputs], "additionalProperties": False}
+
+    def _unfinished(self, completion: Completion) -> Failure | None:
+        tokens = completion.usage.output_tokens
+        match completion.finish:
+            case "stop":
+                return None
+            case "length":
+                # The form is at fault, not the thought: a stronger role would not help, a shorter answer does.
+                kind = FailureKind.SCHEMA if self.structured else FailureKind.FORMAT
+                told = f"the answer was cut off after {tokens} tokens; it has to be shorter"
+            case "repetition":
+                # A model that goes round in circles has lost the thread: a stronger one may not.
+                kind = FailureKind.SCHEMA if self.structured else FailureKind.LOGIC
+                told = "the answer repeats itself without end"
+            case "deadline":
+                return Failure(FailureKind.TIMEOUT, f"no answer in time: {tokens} tokens were written by then")
+            case "cancelled":
+                return Failure(FailureKind.INFRASTRUCTURE, "the engine gave the answer up")
+        return Failure(kind, told, told)
+
+
+def strip_fence(text: str) -> str:
+    """Return the text without the white space around it, and without a code fence around the whole of it."""
+    stripped = text.strip()
+    fenced = _FENCED.fullmatch(stripped)
+    if fenced is None or re.search("^[ \t]*```", fenced["inside"], re.MULTILINE):
+        return stripped
+    return fenced["inside"].strip("\n").rstrip()
+
+
+def _hopeless(error: BadSchema) -> AttemptError:
+    return AttemptError(Failure(FailureKind.SCHEMA, f"output_schema cannot be used: {error}", final=True))

@@ -1,0 +1,49 @@
+"""Take a list apart for the children of a `foreach` step, and join what they made into lists."""
+
+import json
+from collections.abc import Mapping, Sequence
+
+from orchestrator.events import Failure, FailureKind
+from orchestrator.steps.errors import AttemptError, unusable_input
+from orchestrator.taskir import Step
+from orchestrator.taskir.json_text import read_json
+
+MAX_CHILDREN = 10_000
+
+
+def items_of(name: str, text: str) -> tuple[str, ...]:
+    """Return the items of a JSON list as texts: strings as they are, anything else as compact JSON.
+
+    Raises `AttemptError` for a text that is no JSON list, or one of more than `MAX_CHILDREN` items.
+    """
+    value, problems = read_json(text.strip())
+    if problems:
+        raise _no_list(f"{name} is no JSON list to run over: {problems[0]}")
+    if not isinstance(value, list):
+        raise _no_list(f"{name} is no JSON list to run over, but {type(value).__name__}")
+    if len(value) > MAX_CHILDREN:
+        raise unusable_input(f"{name} has {len(value)} items; a step may run over {MAX_CHILDREN}")
+    return tuple(item if isinstance(item, str) else compact_json(item) for item in value)
+
+
+def gather(step: Step, children: Sequence[Mapping[str, bytes]]) -> dict[str, bytes]:
+    """Return the outputs of a `foreach` step: for each a JSON list of what its children made, in order.
+
+    What a child made is text, or JSON where the step has an `output_schema`. `children` maps each child's outputs in
+    the order of the step's outputs; their names end in `[i]`.
+    """
+    lists: dict[str, list[object]] = {name: [] for name in step.outputs}
+    for index, outputs in enumerate(children):
+        for name, values in lists.items():
+            text = outputs[f"{name}[{index}]"].decode()
+            values.append(text if step.output_schema is None else read_json(text)[0])
+    return {name: compact_json(values).encode() for name, values in lists.items()}
+
+
+def compact_json(value: object) -> str:
+    """Return JSON without white space, as the models write and read it."""
+    return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+
+
+def _no_list(message: str) -> AttemptError:
+    return AttemptError(Failure(FailureKind.SCHEMA, message, final=True))

@@ -1,0 +1,93 @@
+"""Find and read what a step reads: artifacts, inputs of the task, files, items of a list."""
+
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
+
+from orchestrator.analysis import Source
+from orchestrator.events import Failure, FailureKind
+from orchestrator.journal import JournalError
+from orchestrator.steps.errors import AttemptError, unusable_input
+from orchestrator.steps.fan import items_of
+from orchestrator.steps.files import UnreadableFile, read_text
+from orchestrator.steps.prompt import Input
+from orchestrator.taskir import Step, TaskInput
+
+
+class RunInputs:
+    """What the steps of one run can read. Its calls may block on the disk, and raise `AttemptError` (see there).
+
+    `inputs` are those of the task by their labels, `directory` is the user's folder, and `get` returns an object by
+    its digest.
+    """
+
+    def __init__(self, inputs: Mapping[str, TaskInput], directory: Path | None, get: Callable[[str], bytes]) -> None:
+        self._inputs = inputs
+        self._directory = directory
+        self._get = get
+        self._outputs: dict[str, Mapping[str, str]] = {}
+        self._read_once: set[str] = set()
+        self._shared: set[str] = set()
+        self._items: dict[tuple[str, str], tuple[str, ...]] = {}
+
+    def planned(self, steps: Iterable[Step]) -> None:
+        """Take note of the steps that the plan has grown by: what several of them read comes first in their prompts."""
+        for step in steps:
+            names = set(step.inputs)
+            self._shared |= names if step.foreach is not None else names & self._read_once
+            self._read_once |= names
+
+    def produced(self, step: str, outputs: Mapping[str, str]) -> None:
+        """Take note of what a step has written: artifact names and digests."""
+        self._outputs[step] = outputs
+
+    def read(self, step: Step, sources: Mapping[str, Source], item: int | None = None) -> tuple[Input, ...]:
+        """Return the inputs of a step in the order of the prompt: what other steps read too, the rest, the item.
+
+        In front, shared inputs make a prefix that the engine computes once. `sources` says what the names stand for;
+        those of a `foreach` child are its parent's. A child gets the `item`-th item of the list in the place of the
+        list, under the name `NAME[item]`.
+        """
+        names = [name for name in dict.fromkeys(step.inputs) if name != step.foreach or item is None]
+        ordered = sorted(names, key=lambda name: name not in self._shared)
+        found = [Input(name, self._text(name, sources[name])) for name in ordered]
+        if item is not None and step.foreach is not None:
+            found.append(Input(f"{step.foreach}[{item}]", self.items(step, sources)[item]))
+        return tuple(found)
+
+    def items(self, step: Step, sources: Mapping[str, Source]) -> tuple[str, ...]:
+        """Return the items of the list that a `foreach` step runs over, each as text."""
+        name = step.foreach
+        assert name is not None, f"{step.id} has no foreach"
+        key = (name, self._version(name, sources[name]))
+        if key not in self._items:
+            self._items[key] = items_of(name, self._text(name, sources[name]))
+        return self._items[key]
+
+    def _version(self, name: str, source: Source) -> str:
+        return self._outputs[source.step][name] if source.step is not None else source.kind
+
+    def _text(self, name: str, source: Source) -> str:
+        if source.step is not None:
+            return self._artifact(self._outputs[source.step][name])
+        if source.kind == "file":
+            return self._file(name)
+        given = self._inputs[name]
+        if given.type == "text":
+            return given.value
+        if given.type == "path":
+            return self._file(given.value)
+        raise unusable_input(f"input {name!r} is of type {given.type}, which no worker here can read")
+
+    def _artifact(self, digest: str) -> str:
+        try:
+            return self._get(digest).decode()
+        except JournalError as error:
+            raise AttemptError(Failure(FailureKind.INFRASTRUCTURE, str(error), final=True)) from error
+
+    def _file(self, name: str) -> str:
+        if self._directory is None:
+            raise unusable_input(f"file {name!r} cannot be read: no --dir was given")
+        try:
+            return read_text(self._directory, name)
+        except UnreadableFile as error:
+            raise unusable_input(str(error)) from error

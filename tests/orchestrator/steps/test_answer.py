@@ -1,0 +1,140 @@
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from orchestrator.engine.client import Completion
+from orchestrator.engine.contract import Finish
+from orchestrator.engine.grammar import schema_grammar
+from orchestrator.events import FailureKind, Usage
+from orchestrator.steps.answer import AnswerShape, strip_fence
+from orchestrator.steps.errors import AttemptError
+from orchestrator.taskir import Step
+
+NUMBERS: dict[str, Any] = {"type": "array", "items": {"type": "integer"}, "minItems": 1}
+
+
+def step(*outputs: str, schema: dict[str, Any] | None = None) -> Step:
+    return Step(id="S1", actor="worker", action="Go.", outputs=outputs, output_schema=schema)
+
+
+def completion(text: str, finish: Finish = "stop") -> Completion:
+    return Completion(text, finish, Usage(output_tokens=40))
+
+
+def failure(shape: AnswerShape, text: str, finish: Finish = "stop") -> tuple[FailureKind, str]:
+    with pytest.raises(AttemptError) as caught:
+        shape.read(completion(text, finish))
+    return caught.value.failure.kind, caught.value.failure.message
+
+
+def test_text_is_the_artifact() -> None:
+    shape = AnswerShape(step("a.md"))
+    assert shape.schema is None
+    assert shape.read(completion("\n# Hi\n  there \n")) == {"a.md": b"# Hi\n  there"}
+
+
+@pytest.mark.parametrize(
+    ("text", "inside"),
+    [
+        ("```python\ndef f():\n    return 1\n```", "def f():\n    return 1"),
+        ("\n```\nplain\n```\n", "plain"),
+        ("```\n\n  indented\n\n```", "  indented"),
+        ("```sh\n```", ""),
+        ("see\n```\ncode\n```", "see\n```\ncode\n```"),
+        ("```\none\n```\ntext\n```\ntwo\n```", "```\none\n```\ntext\n```\ntwo\n```"),
+        ("```inline```", "```inline```"),
+        ("`x`", "`x`"),
+    ],
+)
+def test_fence_around_the_whole_answer_is_taken_off(text: str, inside: str) -> None:
+    assert strip_fence(text) == inside
+
+
+@settings(max_examples=100)
+@given(text=st.text(alphabet="ab`\n ", max_size=30))
+def test_taking_fences_off_loses_nothing_but_fences_and_space(text: str) -> None:
+    inside = strip_fence(text)
+    assert inside in text
+    assert set(text.replace(inside, "", 1)) <= set("ab`\n ")
+    if "```" not in text:
+        assert inside == text.strip()
+
+
+@pytest.mark.parametrize("text", ["", "  \n", "```\n```"])
+def test_empty_answer_is_a_matter_of_format(text: str) -> None:
+    for shape in (AnswerShape(step("a.txt")), AnswerShape(step("a.json"))):
+        assert failure(shape, text) == (FailureKind.FORMAT, "the answer is empty")
+
+
+def test_name_that_ends_in_json_asks_for_json() -> None:
+    shape = AnswerShape(step("a.json"))
+    assert shape.schema == {}
+    assert shape.read(completion('```json\n{"n": [1]}\n```')) == {"a.json": b'{"n": [1]}'}
+    kind, message = failure(shape, '{"n": [1]')
+    assert kind is FailureKind.SCHEMA
+    assert "not JSON" in message
+
+
+def test_schema_is_given_to_the_engine_and_checked_afterwards() -> None:
+    shape = AnswerShape(step("a", schema=NUMBERS))
+    assert shape.schema == NUMBERS
+    assert shape.read(completion("[1, 2]")) == {"a": b"[1, 2]"}
+    assert failure(shape, '[1, "2"]') == (
+        FailureKind.SCHEMA,
+        "the answer does not match: /1: '2' is not of type 'integer'",
+    )
+
+
+def test_several_outputs_are_keys_of_one_object() -> None:
+    shape = AnswerShape(step("a.md", "b.json"))
+    assert shape.schema is not None
+    assert schema_grammar(shape.schema)
+    answer = json.dumps({"a.md": "# Ü", "b.json": {"n": [1]}})
+    assert shape.read(completion(answer)) == {"a.md": "# Ü".encode(), "b.json": b'{"n":[1]}'}
+    assert failure(shape, '{"a.md": "x"}')[1] == "the answer does not match: /: 'b.json' is a required property"
+    assert (
+        failure(shape, '{"a.md": 7, "b.json": 7}')[1] == "the answer does not match: /a.md: 7 is not of type 'string'"
+    )
+
+
+def test_schema_holds_for_each_of_several_outputs() -> None:
+    shape = AnswerShape(step("a", "b", schema=NUMBERS))
+    assert shape.schema is not None
+    assert shape.schema["properties"] == {"a": NUMBERS, "b": NUMBERS}
+    assert shape.read(completion('{"a": [1], "b": [2]}')) == {"a": b"[1]", "b": b"[2]"}
+    assert failure(shape, '{"a": [1], "b": []}')[1].startswith("the answer does not match: in b: /: [] ")
+
+
+def test_references_inside_a_schema_survive_several_outputs() -> None:
+    schema = {"$ref": "#/$defs/n", "$defs": {"n": {"type": "integer"}}}
+    shape = AnswerShape(step("a", "b", schema=schema))
+    assert shape.schema is not None
+    assert schema_grammar(shape.schema)
+    assert shape.read(completion('{"a": 1, "b": 2}')) == {"a": b"1", "b": b"2"}
+    assert failure(shape, '{"a": 1, "b": "2"}')[1] == "the answer does not match: in b: /: '2' is not of type 'integer'"
+
+
+@pytest.mark.parametrize(
+    ("finish", "text_kind", "json_kind"),
+    [
+        ("length", FailureKind.FORMAT, FailureKind.SCHEMA),
+        ("repetition", FailureKind.LOGIC, FailureKind.SCHEMA),
+        ("deadline", FailureKind.TIMEOUT, FailureKind.TIMEOUT),
+        ("cancelled", FailureKind.INFRASTRUCTURE, FailureKind.INFRASTRUCTURE),
+    ],
+)
+def test_answer_that_did_not_end_by_itself_is_no_answer(
+    finish: Finish, text_kind: FailureKind, json_kind: FailureKind
+) -> None:
+    assert failure(AnswerShape(step("a.txt")), "[1]", finish)[0] is text_kind
+    assert failure(AnswerShape(step("a.json")), "[1]", finish)[0] is json_kind
+
+
+@pytest.mark.parametrize("schema", [{"type": "nonsense"}, {"$ref": "#/$defs/none"}])
+def test_schema_that_is_of_no_use_fails_for_good(schema: dict[str, Any]) -> None:
+    with pytest.raises(AttemptError, match="output_schema cannot be used") as caught:
+        AnswerShape(step("a", schema=schema)).read(completion("1"))
+    assert caught.value.failure.final

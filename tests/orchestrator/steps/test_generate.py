@@ -1,0 +1,214 @@
+"""What the model says is the input of these tests, so it is scripted; real engines answer in `test_real_steps`."""
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+
+from orchestrator.engine.client import Completion
+from orchestrator.engine.contract import Finish, Generation
+from orchestrator.engine.errors import (
+    BadGrammar,
+    BadPrompt,
+    BrokenModel,
+    EngineDied,
+    EngineError,
+    EngineHung,
+    ModelLoadFailed,
+    PromptTooLong,
+)
+from orchestrator.events import Failure, FailureKind, Usage
+from orchestrator.pool.errors import ModelBroken, ModelTooLarge, ModelUnavailable, PoolError
+from orchestrator.steps.errors import AttemptError
+from orchestrator.steps.generate import Attempt, Models, OnText, run_attempt, with_evidence
+from orchestrator.steps.prompt import Input
+from orchestrator.taskir import Step
+
+
+@dataclass
+class Script:
+    """Answers in turn, or raises; remembers what it was asked."""
+
+    answers: list[str | Exception]
+    finish: Finish = "stop"
+    prompt_tokens: int = 100
+    asked: list[Generation] = field(default_factory=list)
+
+    async def count(self, model: str, messages: Sequence[tuple[str, str]]) -> int:
+        return self.prompt_tokens
+
+    async def generate(self, model: str, request: Generation, on_text: OnText | None) -> Completion:
+        self.asked.append(request)
+        answer = self.answers.pop(0)
+        if isinstance(answer, Exception):
+            raise answer
+        if on_text:
+            on_text(answer)
+        return Completion(answer, self.finish, Usage(prompt_tokens=self.prompt_tokens, output_tokens=5))
+
+    @property
+    def models(self) -> Models:
+        return Models(self.count, self.generate)
+
+
+def attempt(*outputs: str, step: dict[str, Any] | None = None, **more: Any) -> Attempt:
+    made = Step(id="S1", actor="worker", action="Sum up a.", outputs=outputs or ("o.txt",), **(step or {}))
+    return Attempt(**{"step": made, "model": "m", "system": "Do the task.", "max_tokens": 64} | more)
+
+
+async def failure(script: Script, work: Attempt) -> Failure:
+    with pytest.raises(AttemptError) as caught:
+        await run_attempt(work, script.models)
+    return caught.value.failure
+
+
+async def test_prompt_is_laid_out_and_the_answer_becomes_the_artifact() -> None:
+    script, seen, told = Script(["Fine."]), list[Usage](), list[str]()
+    work = attempt(persona="Be terse.", inputs=(Input("a", "text"),), temperature=0.5, top_p=0.9, seed=3, slack=2.5)
+    produced = await run_attempt(work, script.models, seen.append, told.append)
+    assert produced.outputs == {"o.txt": b"Fine."}
+    assert seen == [produced.usage]
+    assert told == ["Fine."]
+    assert script.asked == [
+        Generation(
+            messages=(("system", "Do the task.\nBe terse."), ("user", "[a]\ntext\n\nTask: Sum up a.")),
+            max_tokens=64,
+            temperature=0.5,
+            top_p=0.9,
+            seed=3,
+            slack=2.5,
+        )
+    ]
+
+
+async def test_retry_tells_the_model_what_was_wrong() -> None:
+    failures = (
+        Failure(FailureKind.SCHEMA, "no match", "/a: 1 is not of type 'string'"),
+        Failure(FailureKind.INFRASTRUCTURE, "the engine died"),
+        Failure(FailureKind.LOGIC, "judged wrong", "The price is missing."),
+    )
+    script = Script(["Fine."])
+    await run_attempt(attempt(failures=failures), script.models)
+    assert script.asked[0].messages[1][1] == (
+        "Task: Sum up a.\nThe previous answer failed: /a: 1 is not of type 'string'\n"
+        "The previous answer failed: The price is missing."
+    )
+
+
+def test_long_evidence_keeps_its_ends() -> None:
+    told = with_evidence("Go.", [Failure(FailureKind.CODE, "", "begin" + "x" * 100_000 + "end")])
+    assert len(told) < 700
+    assert "begin" in told
+    assert told.endswith("end")
+
+
+@pytest.mark.parametrize(
+    ("context", "own", "expected"), [(None, None, 64), (None, 7, 7), (1000, None, 64), (130, None, 30), (110, 7, 7)]
+)
+async def test_limit_of_the_answer(context: int | None, own: int | None, expected: int) -> None:
+    script = Script(["Fine."])
+    await run_attempt(attempt(step={"max_tokens": own}, context=context), script.models)
+    assert script.asked[0].max_tokens == expected
+
+
+async def test_prompt_that_leaves_no_room_is_refused_with_the_counts_and_never_sent() -> None:
+    script = Script([])
+    found = await failure(script, attempt(context=110))
+    assert found.kind is FailureKind.RESOURCE
+    assert found.final
+    assert "100 tokens" in found.message
+    assert "110 tokens" in found.message
+    assert script.asked == []
+
+
+async def test_schema_is_enforced_while_it_is_written_and_checked_afterwards() -> None:
+    schema = {"type": "integer"}
+    script = Script(["7", '"seven"'])
+    work = attempt("o.json", step={"output_schema": schema})
+    assert (await run_attempt(work, script.models)).outputs == {"o.json": b"7"}
+    found = await failure(script, work)
+    assert found == Failure(
+        FailureKind.SCHEMA,
+        "the answer does not match: /: 'seven' is not of type 'integer'",
+        "/: 'seven' is not of type 'integer'",
+    )
+    assert [request.schema for request in script.asked] == [schema, schema]
+
+
+async def test_schema_that_no_grammar_can_follow_is_left_to_the_validator() -> None:
+    script = Script([BadGrammar("no grammar for if", "if"), "7"])
+    work = attempt("o", step={"output_schema": {"if": {}, "type": "integer"}})
+    assert (await run_attempt(work, script.models)).outputs == {"o": b"7"}
+    assert script.asked[1].schema == {}
+
+
+async def test_gates_look_at_what_was_made() -> None:
+    work = attempt("o.json", gates=("schema", "lint"))
+    produced = await run_attempt(work, Script(["[1]"]).models)
+    assert [(result.gate, result.status) for result in produced.gates] == [("schema", "passed"), ("lint", "not run")]
+
+
+async def test_usage_is_told_also_when_the_answer_is_worth_nothing() -> None:
+    seen: list[Usage] = []
+    with pytest.raises(AttemptError):
+        await run_attempt(attempt(), Script(["cut of"], finish="length").models, seen.append)
+    assert len(seen) == 1
+
+
+@pytest.mark.parametrize(
+    ("error", "kind", "final"),
+    [
+        (PromptTooLong(300, 256, 64), FailureKind.RESOURCE, True),
+        (BadPrompt("no such role"), FailureKind.INFRASTRUCTURE, True),
+        (BrokenModel("NaN"), FailureKind.INFRASTRUCTURE, True),
+        (EngineDied("killed", signal="SIGKILL"), FailureKind.INFRASTRUCTURE, False),
+        (EngineHung("silent"), FailureKind.INFRASTRUCTURE, False),
+        (ModelLoadFailed("m.gguf", "corrupt", "torn"), FailureKind.INFRASTRUCTURE, True),
+        (ModelLoadFailed("m.gguf", "died", "killed"), FailureKind.INFRASTRUCTURE, False),
+        (ModelLoadFailed("m.gguf", "memory", "too little"), FailureKind.RESOURCE, False),
+        (ModelUnavailable("m", "cold"), FailureKind.INFRASTRUCTURE, True),
+        (ModelTooLarge("m", "never fits", wanted=3, budget=2, pinned=1), FailureKind.RESOURCE, True),
+        (ModelBroken("m", "again and again", failures=3, retry_seconds=9.0), FailureKind.RESOURCE, False),
+    ],
+)
+async def test_engine_errors_are_not_the_models_fault(
+    error: EngineError | PoolError, kind: FailureKind, final: bool
+) -> None:
+    found = await failure(Script([error]), attempt())
+    assert found == Failure(kind, str(error), final=final)
+
+
+async def test_attempt_that_takes_too_long_is_stopped() -> None:
+    stopped = asyncio.Event()
+
+    async def stall(model: str, request: Generation, on_text: OnText | None) -> Completion:
+        assert request.deadline_seconds is not None
+        assert 0 < request.deadline_seconds <= 0.05
+        try:
+            await asyncio.Event().wait()
+        finally:
+            stopped.set()
+        raise AssertionError
+
+    with pytest.raises(AttemptError) as caught:
+        await run_attempt(attempt(step={"timeout_seconds": 0.05}), Models(Script([]).count, stall))
+    assert caught.value.failure == Failure(FailureKind.TIMEOUT, "not done within 0.05 s")
+    assert stopped.is_set()
+
+
+async def test_cancelled_attempt_is_no_failure() -> None:
+    asked = asyncio.Event()
+
+    async def stall(model: str, request: Generation, on_text: OnText | None) -> Completion:
+        asked.set()
+        await asyncio.Event().wait()
+        raise AssertionError
+
+    work = attempt(step={"timeout_seconds": 60})
+    task = asyncio.ensure_future(run_attempt(work, Models(Script([]).count, stall)))
+    await asked.wait()
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task

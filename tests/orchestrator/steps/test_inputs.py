@@ -1,0 +1,108 @@
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from orchestrator.analysis import Source, analyze
+from orchestrator.events import FailureKind
+from orchestrator.journal import ObjectStore
+from orchestrator.steps.errors import AttemptError
+from orchestrator.steps.inputs import RunInputs
+from orchestrator.steps.prompt import Input
+from orchestrator.taskir import Step, TaskInput
+
+
+def step(number: int, *inputs: str, **more: Any) -> Step:
+    return Step(id=f"S{number}", actor="worker", action="Go.", outputs=(f"o{number}",), inputs=inputs, **more)
+
+
+@pytest.fixture
+def objects(tmp_path: Path) -> ObjectStore:
+    return ObjectStore(tmp_path / "objects")
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    folder = tmp_path / "given"
+    folder.mkdir()
+    (folder / "a.txt").write_text("of a")
+    return folder
+
+
+def test_each_name_is_read_from_where_it_stands_for(objects: ObjectStore, folder: Path) -> None:
+    inputs = {"note": TaskInput(type="text", value="of the note"), "doc": TaskInput(type="path", value="a.txt")}
+    run = RunInputs(inputs, folder, objects.get)
+    steps = [step(1), step(2, "o1", "note", "doc", "a.txt")]
+    graph = analyze(steps, labels=inputs, files=["a.txt"], mode="as-planned")
+    run.produced("S1", {"o1": objects.put(b"of S1")})
+    assert run.read(steps[1], graph.sources["S2"]) == (
+        Input("o1", "of S1"),
+        Input("note", "of the note"),
+        Input("doc", "of a"),
+        Input("a.txt", "of a"),
+    )
+
+
+def test_what_several_steps_read_comes_first(objects: ObjectStore, folder: Path) -> None:
+    (folder / "b.txt").write_text("of b")
+    run = RunInputs({}, folder, objects.get)
+    steps = [step(1, "a.txt", "b.txt"), step(2, "b.txt")]
+    graph = analyze(steps, files=["a.txt", "b.txt"], mode="as-planned")
+    run.planned(steps[:1])
+    assert [found.name for found in run.read(steps[0], graph.sources["S1"])] == ["a.txt", "b.txt"]
+    run.planned(steps[1:])
+    assert [found.name for found in run.read(steps[0], graph.sources["S1"])] == ["b.txt", "a.txt"]
+
+
+def test_child_reads_its_item_in_the_place_of_the_list(objects: ObjectStore, folder: Path) -> None:
+    run = RunInputs({}, folder, objects.get)
+    fan = step(2, "o1", "a.txt", foreach="o1")
+    graph = analyze([step(1), fan], files=["a.txt"], mode="as-planned")
+    run.produced("S1", {"o1": objects.put(json.dumps(["Brim", {"n": [1, "ü"]}, 7]).encode())})
+    assert run.items(fan, graph.sources["S2"]) == ("Brim", '{"n":[1,"ü"]}', "7")
+    child = fan.model_copy(update={"id": "S2[1]", "outputs": ("o2[1]",)})
+    read = run.read(child, graph.sources["S2"], item=1)
+    assert read == (Input("a.txt", "of a"), Input("o1[1]", '{"n":[1,"ü"]}'))
+
+
+def test_items_follow_a_list_that_is_written_again(objects: ObjectStore) -> None:
+    run = RunInputs({}, None, objects.get)
+    fan = step(2, foreach="o1")
+    sources = {"o1": Source("artifact", "S1")}
+    for items in (["a"], ["b", "c"]):
+        run.produced("S1", {"o1": objects.put(json.dumps(items).encode())})
+        assert run.items(fan, sources) == tuple(items)
+
+
+@pytest.mark.parametrize(("text", "why"), [("- a\n- b", "the document is not JSON"), ('{"a": 1}', "but dict")])
+def test_what_is_no_list_fails_for_good(objects: ObjectStore, text: str, why: str) -> None:
+    run = RunInputs({}, None, objects.get)
+    run.produced("S1", {"o1": objects.put(text.encode())})
+    with pytest.raises(AttemptError, match=f"o1 is no JSON list to run over.*{why}") as caught:
+        run.items(step(2, foreach="o1"), {"o1": Source("artifact", "S1")})
+    assert caught.value.failure.kind is FailureKind.SCHEMA
+    assert caught.value.failure.final
+
+
+def test_file_that_cannot_be_read_fails_for_good(objects: ObjectStore, folder: Path) -> None:
+    (folder / "link").symlink_to("a.txt")
+    with pytest.raises(AttemptError, match="file 'link' is a link") as caught:
+        RunInputs({}, folder, objects.get).read(step(1, "link"), {"link": Source("file")})
+    assert caught.value.failure.final
+    with pytest.raises(AttemptError, match="no --dir was given"):
+        RunInputs({}, None, objects.get).read(step(1, "a.txt"), {"a.txt": Source("file")})
+
+
+def test_input_of_a_type_that_nobody_reads(objects: ObjectStore) -> None:
+    run = RunInputs({"page": TaskInput(type="url", value="http://localhost/")}, None, objects.get)
+    with pytest.raises(AttemptError, match="input 'page' is of type url"):
+        run.read(step(1, "page"), {"page": Source("input")})
+
+
+def test_lost_object_is_a_failure_that_names_it(objects: ObjectStore) -> None:
+    run = RunInputs({}, None, objects.get)
+    run.produced("S1", {"o1": "0" * 64})
+    with pytest.raises(AttemptError, match="is missing") as caught:
+        run.read(step(2, "o1"), {"o1": Source("artifact", "S1")})
+    assert caught.value.failure.kind is FailureKind.INFRASTRUCTURE
