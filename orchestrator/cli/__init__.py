@@ -1,0 +1,1 @@
+"""The `orchestrator` command: runs tasks, shows what happened and why, and checks the installation."""

@@ -1,0 +1,102 @@
+"""Draw a DAG as text, a row for each step, with lanes for the results that later steps still wait for.
+
+```
+✓       S1
+│ ✓     S2
+│ │ ✓   S3
+✓─┴─╯   S4   reads the results of S1, S2 and S3
+```
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from orchestrator.cli.terminal import Glyphs
+
+MAX_LANES = 10
+CELL = 2
+
+
+@dataclass(frozen=True, slots=True)
+class Picture:
+    """What stands to the left of a step, and of any line that follows it before the next step."""
+
+    row: str
+    below: str
+
+
+def draw(
+    order: Sequence[str], before: Mapping[str, Sequence[str]], marks: Mapping[str, str], glyphs: Glyphs
+) -> dict[str, Picture] | None:
+    """Return the picture of each step, all equally wide; None where one would need more than MAX_LANES lanes.
+
+    `order` is topological; `before` gives the direct dependencies; `marks` the character that stands for each step.
+    A mark directly below another one continues its lane, so a step that depends on nothing gets a lane of its own
+    beside one that has just ended.
+    """
+    waiting = _consumers(order, before)
+    lanes: list[str | None] = []
+    ended: int | None = None
+    rows: dict[str, str] = {}
+    below: dict[str, str] = {}
+    for step in order:
+        needs = set(before[step])
+        for name in needs:
+            waiting[name] -= 1
+        lane = _lane_for(lanes, needs, waiting, ended)
+        if lane >= MAX_LANES:
+            return None
+        lanes.extend([None] * (lane + 1 - len(lanes)))
+        rows[step] = _row(lanes, lane, needs, waiting, marks[step], glyphs)
+        for index, held in enumerate(lanes):
+            if held in needs and not waiting[held]:
+                lanes[index] = None
+        lanes[lane] = step if waiting[step] else None
+        ended = None if waiting[step] else lane
+        below[step] = "".join((glyphs.vertical if held else " ").ljust(CELL) for held in lanes).rstrip()
+    width = max(map(len, rows.values()), default=0)
+    return {step: Picture(text.ljust(width), below[step].ljust(width)) for step, text in rows.items()}
+
+
+def _consumers(order: Sequence[str], before: Mapping[str, Sequence[str]]) -> dict[str, int]:
+    counts = dict.fromkeys(order, 0)
+    for step in order:
+        for name in set(before[step]):
+            counts[name] += 1
+    return counts
+
+
+def _lane_for(lanes: Sequence[str | None], needs: set[str], waiting: Mapping[str, int], ended: int | None) -> int:
+    """Return the lane of a dependency that nobody else waits for, else a free one, right of all dependencies."""
+    held = [index for index, name in enumerate(lanes) if name in needs]
+    for index in held:
+        if not waiting[str(lanes[index])]:
+            return index
+    first = held[-1] + 1 if held else 0
+    free = (index for index in range(first, len(lanes) + 2) if index != ended and _is_free(lanes, index))
+    return next(free)
+
+
+def _is_free(lanes: Sequence[str | None], index: int) -> bool:
+    return index >= len(lanes) or lanes[index] is None
+
+
+def _row(
+    lanes: Sequence[str | None], lane: int, needs: set[str], waiting: Mapping[str, int], mark: str, glyphs: Glyphs
+) -> str:
+    touched = [index for index, name in enumerate(lanes) if name in needs] + [lane]
+    left, right = min(touched), max(touched)
+    cells = []
+    for index, name in enumerate(lanes):
+        if index == lane:
+            cell = mark
+        elif name is None:
+            cell = glyphs.horizontal if left < index < right else " "
+        elif name not in needs:
+            cell = glyphs.vertical
+        elif waiting[name]:
+            cell = glyphs.tee if index < right else glyphs.tee_left
+        else:
+            cell = glyphs.end if index == right else glyphs.join
+        cells.append(cell + (glyphs.horizontal if left <= index < right else " ") * (CELL - 1))
+    return "".join(cells).rstrip()

@@ -1,0 +1,202 @@
+"""Examine the installation: what a run needs, what it would like, and what is merely told.
+
+A check ends `ok`, `note` (something optional is missing) or `broken` (a run would fail); each says how to mend it.
+"""
+
+import fcntl
+import os
+import platform
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Literal
+
+import psutil
+
+from orchestrator.cli.terminal import size
+from orchestrator.journal import Home, JournalError, JournalReader
+from orchestrator.taskir import GATES
+from registry import ModelEntry, Registry, RegistryError, load_registry
+
+MINIMUM_PYTHON = (3, 11)
+PROBE_SECONDS = 60
+PROBE = "import llama_cpp; print(llama_cpp.llama_print_system_info().decode())"
+CPU_FLAGS = ("avx", "avx2", "fma", "f16c", "avx512f", "avx512_vnni", "amx_int8", "asimd", "sve", "i8mm")
+TOOLS = {
+    "shellcheck": "the gate shellcheck",
+    "ruff": "the gates lint and format",
+    "mypy": "the gate typecheck",
+    "bwrap": "running code that a model wrote",
+}
+MEMORY_LIMIT = Path("/sys/fs/cgroup/memory.max")
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """One thing that was looked at. `mend` says what to do about anything that is not `ok`."""
+
+    name: str
+    state: Literal["ok", "note", "broken"]
+    found: str
+    mend: str = ""
+
+
+def examine(registry: Path, home: Path, built_gates: frozenset[str]) -> list[Check]:
+    """Return all checks, in the order in which a person would go about them."""
+    return [
+        _python(),
+        _llama(),
+        _processor(),
+        _cores(),
+        _memory(),
+        *_registry(registry),
+        _folder(home),
+        _lock(home),
+        _journal(home),
+        *_gates(built_gates),
+        *_tools(),
+    ]
+
+
+def _python() -> Check:
+    found = f"{platform.python_version()} at {sys.executable}"
+    if sys.version_info[:2] < MINIMUM_PYTHON:
+        return Check("Python", "broken", found, "install Python 3.11 or later")
+    return Check("Python", "ok", found)
+
+
+def _llama() -> Check:
+    """Import llama.cpp in a process of its own: one built for another processor dies of an illegal instruction."""
+    try:
+        build = version("llama-cpp-python")
+        probe = subprocess.run(  # noqa: S603 - our own interpreter and text
+            [sys.executable, "-c", PROBE], capture_output=True, text=True, timeout=PROBE_SECONDS, check=False
+        )
+    except (PackageNotFoundError, subprocess.TimeoutExpired, OSError) as error:
+        return Check("llama.cpp", "broken", str(error), "run `make setup`")
+    if probe.returncode:
+        last = (probe.stderr.strip().splitlines() or [f"it ended with {probe.returncode}"])[-1]
+        return Check("llama.cpp", "broken", f"llama-cpp-python {build}: {last}", "build it here: `make setup`")
+    features = [part.split("=")[0].strip() for part in probe.stdout.split("|") if part.strip().endswith("= 1")]
+    names = ", ".join(name.split(":")[-1].strip() for name in features)
+    return Check("llama.cpp", "ok", f"llama-cpp-python {build}, built with {names or 'no extensions'}")
+
+
+def _processor() -> Check:
+    try:
+        text = Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return Check("processor", "note", platform.processor() or platform.machine())
+    fields = dict(line.split(":", 1) for line in text.splitlines() if ":" in line)
+    told = {key.strip(): value.strip() for key, value in fields.items()}
+    flags = set((told.get("flags") or told.get("Features") or "").split())
+    known = ", ".join(flag for flag in CPU_FLAGS if flag in flags)
+    return Check("processor", "ok", f"{told.get('model name', platform.machine())}; {known or 'no vector extensions'}")
+
+
+def _cores() -> Check:
+    usable = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+    physical = psutil.cpu_count(logical=False)
+    return Check("cores", "ok", f"{usable} usable, {physical or 'unknown'} physical")
+
+
+def _memory() -> Check:
+    memory = psutil.virtual_memory()
+    found = f"{size(memory.available)} free of {size(memory.total)}"
+    limit = _memory_limit()
+    return Check("memory", "ok", found if limit is None else f"{found}, limited to {size(limit)} by a control group")
+
+
+def _memory_limit() -> int | None:
+    try:
+        text = MEMORY_LIMIT.read_text(encoding="ascii").strip()
+    except OSError:
+        return None
+    return int(text) if text.isdigit() else None
+
+
+def _registry(path: Path) -> Iterator[Check]:
+    try:
+        registry = load_registry(path)
+    except RegistryError as error:
+        for problem in error.problems:
+            yield Check("registry", "broken", str(problem), "correct the file, or name another one by --registry")
+        return
+    yield Check("registry", "ok", f"{registry.path}: {len(registry.models)} models, {len(registry.roles)} roles")
+    for model in registry.models.values():
+        yield _model(model, registry)
+
+
+def _model(model: ModelEntry, registry: Registry) -> Check:
+    name = f"model {model.id}"
+    roles = ", ".join(role.name for role in registry.roles.values() if role.model == model.id)
+    if model.unavailable is None and model.why_not and not roles:
+        return Check(name, "ok", "cold: known, and not to be loaded")
+    if reason := model.why_not:
+        return Check(name, "broken" if roles else "note", reason, "correct its entry in the registry, or remove it")
+    assert model.memory is not None, "a usable model has a header"
+    budget = min(registry.defaults.memory or psutil.virtual_memory().available, _memory_limit() or sys.maxsize)
+    if model.memory.total > budget:
+        needed = f"needs {size(model.memory.total)} ({model.memory}), but {size(budget)} can be had"
+        return Check(name, "broken" if roles else "note", needed, "fewer slots, a smaller context, or a smaller file")
+    return Check(name, "ok", f"{size(model.memory.total)} when loaded; {roles or 'no role uses it'}")
+
+
+def _folder(home: Path) -> Check:
+    """Look without leaving anything behind: where the folder does not exist, its nearest parent has to allow it."""
+    nearest = next(folder for folder in (home, *home.parents) if folder.exists())
+    found = str(home) if nearest == home else f"{home}, to be created"
+    if not nearest.is_dir() or not os.access(nearest, os.W_OK | os.X_OK):
+        mend = "make it writable, or set ORCHESTRATOR_HOME or --home to another folder"
+        return Check("state folder", "broken", f"{found}: {nearest} cannot be written to", mend)
+    free = shutil.disk_usage(nearest).free
+    return Check("state folder", "ok", f"{found}, {size(free)} free on its disk")
+
+
+def _lock(home: Path) -> Check:
+    """Ask for the lock without taking it away from anyone: a shared lock on the file, given back at once."""
+    try:
+        with open(Home(home).lock_file, "rb") as file:
+            try:
+                fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+            except BlockingIOError:
+                holder = file.read(32).decode("ascii", "replace").strip()
+                who = f"process {holder}" if holder.isdigit() else "a process"
+                return Check("lock", "note", f"{who} owns the state folder", "wait for it, or use another --home")
+    except OSError:
+        pass  # no lock file that could be held
+    return Check("lock", "ok", "free")
+
+
+def _journal(home: Path) -> Check:
+    try:
+        with JournalReader.open_to_read(home) as journal:
+            damage = journal.damage()
+            runs, unfinished = len(journal.runs()), len(journal.unfinished())
+    except JournalError as error:
+        return Check("journal", "broken", str(error), "move the state folder away to start anew")
+    if damage:
+        return Check("journal", "broken", damage[0], "restore it from a backup, or move the state folder away")
+    open_runs = f", {unfinished} unfinished: `orchestrator runs`" if unfinished else ""
+    return Check("journal", "ok", f"{runs} run{'' if runs == 1 else 's'}{open_runs}")
+
+
+def _gates(built: frozenset[str]) -> Iterator[Check]:
+    there = ", ".join(gate for gate in GATES if gate in built)
+    missing = ", ".join(gate for gate in GATES if gate not in built)
+    yield Check("gates", "ok", f"built: {there or 'none'}")
+    if missing:
+        yield Check("gates", "note", f"not built: {missing}", "a step that asks for one reads `not run`")
+
+
+def _tools() -> Iterator[Check]:
+    beside = os.pathsep.join((str(Path(sys.executable).parent), os.environ.get("PATH", os.defpath)))
+    for tool, purpose in TOOLS.items():
+        if found := shutil.which(tool, path=beside):
+            yield Check(f"tool {tool}", "ok", found)
+        else:
+            yield Check(f"tool {tool}", "note", "not on the PATH", f"only {purpose} would use it")

@@ -1,0 +1,128 @@
+"""Turn every way a command can end into an exit code and a message: 0 done, 1 failed, 2 bad input, 130 cancelled.
+
+A message goes to stderr. Under `--json` it is one JSON object on stdout instead: `error`, and `problems` for input.
+"""
+
+import sys
+import traceback
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from enum import IntEnum
+from typing import Any
+
+import typer
+from typer.core import TyperGroup
+
+from orchestrator.cli.terminal import harden_streams, print_json, printable, write
+from orchestrator.errors import InputError, OrchestratorError, Problem
+from registry.errors import GgufError, RegistryError, RegistryProblem
+
+MAX_PROBLEMS = 20
+
+
+class ExitCode(IntEnum):
+    """What the shell is told. A usage error of the command line counts as bad input."""
+
+    DONE = 0
+    FAILED = 1
+    BAD_INPUT = 2
+    CANCELLED = 130
+
+
+STATUS_CODES = {"done": ExitCode.DONE, "failed": ExitCode.FAILED, "cancelled": ExitCode.CANCELLED}
+
+
+class Cancelled(Exception):
+    """The user interrupted a command before it had a run to report on."""
+
+
+@dataclass(frozen=True, slots=True)
+class Ending:
+    """How a command ended badly. `problems` are those of its input; `defect`: the fault is ours, so show where."""
+
+    code: ExitCode
+    message: str
+    problems: tuple[Problem, ...] = ()
+    defect: bool = False
+
+
+class Boundary(TyperGroup):
+    """The outermost command. Whatever happens inside, it prints one message and exits with the right code."""
+
+    def main(
+        self,
+        args: Sequence[str] | None = None,
+        prog_name: str | None = "orchestrator",
+        complete_var: str | None = None,
+        standalone_mode: bool = True,
+        windows_expand_args: bool = True,
+        **extra: Any,
+    ) -> Any:
+        """Run the command and leave by `SystemExit`, whatever `standalone_mode` says."""
+        harden_streams()
+        words = list(sys.argv[1:] if args is None else args)
+        try:
+            result = super().main(words, prog_name, complete_var, False, windows_expand_args, **extra)
+            code = result if isinstance(result, int) else ExitCode.DONE
+        except (SystemExit, GeneratorExit):
+            raise
+        except BaseException as error:  # noqa: BLE001 - the edge of the program: everything becomes an exit code
+            code = _report(_leaf(error), as_json=_wants_json(words))
+        write(lambda: None)
+        raise SystemExit(int(code))
+
+
+def _wants_json(words: Sequence[str]) -> bool:
+    options = words[: words.index("--")] if "--" in words else words
+    return "--json" in options
+
+
+def _leaf(error: BaseException) -> BaseException:
+    """Return the first cause inside a group: what a task group raises says nothing of its own."""
+    while isinstance(error, BaseExceptionGroup):
+        error = error.exceptions[0]
+    return error
+
+
+def _report(error: BaseException, *, as_json: bool) -> int:
+    """Print what went wrong and return the exit code."""
+    ending = ending_of(error)
+    if ending.defect:
+        write(lambda: traceback.print_exception(error))
+    if as_json:
+        told: dict[str, Any] = {"error": ending.message}
+        if ending.problems:
+            told["problems"] = [asdict(problem) for problem in ending.problems]
+        print_json(told)
+        return ending.code
+    lines = [f"error: {problem}" for problem in ending.problems[:MAX_PROBLEMS]] or [f"error: {ending.message}"]
+    if len(ending.problems) > MAX_PROBLEMS:
+        lines.append(f"and {len(ending.problems) - MAX_PROBLEMS} more problems")
+    if ending.code is ExitCode.CANCELLED:
+        lines = [ending.message]
+    write(lambda: print("\n".join(map(printable, lines)), file=sys.stderr))
+    return ending.code
+
+
+def ending_of(error: BaseException) -> Ending:
+    """Return what an exception means to the user."""
+    match error:
+        case InputError():
+            return Ending(ExitCode.BAD_INPUT, str(error), error.problems)
+        case RegistryError():
+            return Ending(ExitCode.BAD_INPUT, str(error), tuple(map(_problem, error.problems)))
+        case typer.TyperException():
+            return Ending(ExitCode.BAD_INPUT, error.format_message())
+        case KeyboardInterrupt() | Cancelled() | typer.Abort():
+            return Ending(ExitCode.CANCELLED, "cancelled")
+        case OrchestratorError() | GgufError():
+            return Ending(ExitCode.FAILED, str(error))
+        case OSError(strerror=str(reason), filename=file):
+            return Ending(ExitCode.FAILED, f"{file}: {reason}" if file else reason)
+        case _:
+            return Ending(ExitCode.FAILED, f"internal error: {type(error).__name__}: {error}", defect=True)
+
+
+def _problem(item: RegistryProblem) -> Problem:
+    place = f"{item.file}:{item.line}" if item.line is not None else str(item.file)
+    return Problem(f"{place}: {item.key}" if item.key else place, item.what, item.accepted)

@@ -1,0 +1,130 @@
+"""Explain one step of a run: what it waited for, who did it and why, and what came of each attempt."""
+
+from dataclasses import asdict
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from orchestrator.analysis import Edge
+from orchestrator.cli.terminal import STATE_STYLES, glyphs, one_line, printable, seconds
+from orchestrator.daemon.report import Report, StepRow
+from orchestrator.daemon.story import AttemptRow
+
+
+def explanation_json(report: Report, step: StepRow) -> dict[str, Any]:
+    """Return everything that `print_explanation` tells, as JSON."""
+    planned = step.parent or step.id
+    return {
+        "run_id": report.run_id,
+        "step": next(row for row in report.to_json()["steps"] if row["id"] == step.id),
+        "waited_for": [asdict(edge) for edge in report.graph.edges if edge.after == planned],
+        "last_dependency": _last(report, step),
+        "needed_by": [asdict(edge) for edge in report.graph.edges if edge.before == planned],
+        "reads": {name: asdict(source) for name, source in report.graph.sources.get(planned, {}).items()},
+        "on_critical_path": step.id in report.critical_path.steps,
+    }
+
+
+def print_explanation(console: Console, report: Report, step: StepRow) -> None:
+    """Print the explanation of `step`, which is one of the report's."""
+    table = Table.grid(padding=(0, 2, 0, 0))
+    table.add_column(no_wrap=True, style="bold")
+    table.add_column(overflow="fold")
+    head = Text(f"{step.id}  ", style="bold")
+    head.append(one_line(step.action))
+    console.print(head)
+    console.print(Text(f"{report.run_id}  {one_line(report.request)}", style="dim"), no_wrap=True, overflow="ellipsis")
+    console.print()
+    table.add_row("State", _state(step))
+    table.add_row("Role", _role(step))
+    _add_waiting(table, report, step)
+    table.add_row("Time", _time(report, step))
+    if step.children:
+        table.add_row("Items", Text(f"{len(step.children)}: {step.children[0]} to {step.children[-1]}"))
+    for attempt in step.attempts:
+        _add_attempt(table, attempt)
+    if step.outputs:
+        table.add_row("Outputs", Text(one_line(", ".join(step.outputs))))
+    needed = [edge.after for edge in report.graph.edges if edge.before == (step.parent or step.id) and not edge.dropped]
+    table.add_row("Needed by", Text(", ".join(dict.fromkeys(needed)) or "no step"))
+    console.print(table)
+    if not step.attempts and not step.children:
+        arrow = glyphs(console).arrow
+        console.print(Text(f"{arrow} it has made no attempt", style="dim"))
+
+
+def _state(step: StepRow) -> Text:
+    text = Text(step.state, style=STATE_STYLES.get(step.state, ""))
+    if step.cause:
+        text.append(f": {one_line(step.cause)}", style="not bold")
+    return text
+
+
+def _role(step: StepRow) -> Text:
+    if not step.attempts:
+        return Text(step.role)
+    last = step.attempts[-1]
+    persona = f", persona {last.persona}" if last.persona else ""
+    return Text(f"{last.role} on {last.model}{persona}: {one_line(last.reason)}")
+
+
+def _add_waiting(table: Table, report: Report, step: StepRow) -> None:
+    """Add a row for each step that this one waited for, with the reason, and what else it reads."""
+    planned = step.parent or step.id
+    title = "Waited for"
+    last = _last(report, step)
+    finished = {row.id: row.finished for row in report.steps}
+    for edge in report.graph.edges:
+        if edge.after == planned:
+            when = finished.get(edge.before)
+            ended = f", ended at {seconds(when)}" if when is not None else ""
+            latest = ", the last of them" if edge.before == last and not edge.dropped else ""
+            table.add_row(title, Text(f"{edge.before}: {_why(edge)}{ended}{latest}"))
+            title = ""
+    if title:
+        table.add_row(title, "no other step")
+    for name, source in report.graph.sources.get(planned, {}).items():
+        if source.kind != "artifact":
+            where = "an input of the task" if source.kind == "input" else "a file under --dir"
+            table.add_row("Reads", Text(f"{one_line(name)}: {where}"))
+
+
+def _why(edge: Edge) -> str:
+    passed = f" {one_line(edge.artifact)}" if edge.artifact else ""
+    dropped = ", dropped in mode discover: it held nothing up" if edge.dropped else ""
+    return f"{edge.reason}{passed}{dropped}"
+
+
+def _last(report: Report, step: StepRow) -> str | None:
+    """Return the dependency that ended last: the one that this step really waited for."""
+    ends = {row.id: row.finished for row in report.steps}
+    waited = [(end, name) for name in step.depends_on if (end := ends.get(name)) is not None]
+    return max(waited)[1] if waited else None
+
+
+def _time(report: Report, step: StepRow) -> Text:
+    if step.started is None:
+        return Text("never started")
+    ended = f", took {seconds(step.finished - step.started)}" if step.finished is not None else ", not ended"
+    critical = step.id in report.critical_path.steps
+    spare = "on the critical path" if critical else f"slack {seconds(step.slack)}"
+    return Text(f"started at {seconds(step.started)}{ended}; {spare}")
+
+
+def _add_attempt(table: Table, attempt: AttemptRow) -> None:
+    usage = attempt.usage
+    outcome = Text(attempt.outcome, style=STATE_STYLES.get(attempt.outcome, "red"))
+    if attempt.message:
+        outcome.append(f": {printable(attempt.message)}", style="not bold")
+    table.add_row(f"Attempt {attempt.number}", outcome)
+    table.add_row("", Text(f"{attempt.role} on {attempt.model}: {one_line(attempt.reason)}", style="dim"))
+    if usage.prompt_tokens:
+        shared = f" ({usage.cached_tokens} shared)" if usage.cached_tokens else ""
+        rate = f" at {usage.output_tokens / usage.decode_seconds:.0f} tok/s" if usage.decode_seconds > 0 else ""
+        table.add_row("", f"{usage.prompt_tokens} prompt{shared} and {usage.output_tokens} output tokens{rate}")
+        table.add_row("", f"queued {seconds(usage.queued_seconds)}, prefill {seconds(usage.prefill_seconds)}")
+    for gate in attempt.gates:
+        evidence = f": {one_line(gate.evidence)}" if gate.evidence else ""
+        table.add_row("", Text(f"gate {gate.gate}: {gate.status}{evidence}"))

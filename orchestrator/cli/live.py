@@ -1,0 +1,177 @@
+"""Show a run while it runs: a live table in a terminal, plain lines in a pipe, nothing under `--json`."""
+
+import asyncio
+import time
+from collections import Counter
+from typing import Protocol
+
+from rich.console import Console, Group
+from rich.live import Live
+from rich.table import Table
+from rich.text import Text
+
+from orchestrator.cli.board import Board
+from orchestrator.cli.progress_lines import progress_line
+from orchestrator.cli.step_table import most_telling, step_table
+from orchestrator.cli.terminal import STATE_STYLES, Glyphs, glyphs, one_line, seconds, write
+from orchestrator.daemon.updates import Progress
+from orchestrator.events import Event, RunAccepted
+from orchestrator.scheduler import State, StepView
+
+FRAMES_PER_SECOND = 8
+DRAWING_SHARE = 20  # of the time, at most one part in this many is spent on drawing
+LINES_AROUND_ROWS = 7
+TAIL_LENGTH = 200
+TAIL_SHOWN = 50
+
+
+class View(Protocol):
+    """What a run tells its user while it runs. `begin` and `end` frame one run or more."""
+
+    def begin(self) -> None: ...
+
+    def event(self, event: Event) -> None: ...
+
+    def progress(self, progress: Progress) -> None: ...
+
+    def say(self, text: str) -> None: ...
+
+    def end(self) -> None: ...
+
+    async def animate(self) -> None: ...
+
+
+class SilentView:
+    """Shows nothing, so that stdout holds one JSON object and stderr nothing at all."""
+
+    def begin(self) -> None:
+        """There is nothing to begin."""
+
+    def event(self, event: Event) -> None:
+        """Pass over the event."""
+
+    def progress(self, progress: Progress) -> None:
+        """Pass over the progress."""
+
+    def say(self, text: str) -> None:
+        """Keep quiet."""
+
+    def end(self) -> None:
+        """There is nothing to end."""
+
+    async def animate(self) -> None:
+        """There is nothing to animate."""
+
+
+class PlainView(SilentView):
+    """Writes one line for each thing that happens, with the seconds since the run was accepted."""
+
+    def __init__(self, console: Console) -> None:
+        self._console = console
+        self._start: float | None = None
+
+    def event(self, event: Event) -> None:
+        """Write the line of an event, if it is one that a user wants to hear of."""
+        if self._start is None or isinstance(event, RunAccepted):
+            self._start = event.at
+        if line := progress_line(event):
+            self._print(f"{event.at - self._start:8.2f} s  {line}")
+
+    def say(self, text: str) -> None:
+        """Write a line of our own."""
+        self._print(text)
+
+    def _print(self, line: str) -> None:
+        write(lambda: self._console.print(Text(one_line(line)), soft_wrap=True))
+
+
+class LiveView:
+    """Redraws the DAG with the state, role and tokens per second of each step until the run has ended."""
+
+    def __init__(self, console: Console) -> None:
+        self._console = console
+        self._live = Live(console=console, auto_refresh=False, transient=True)
+        self._board = Board()
+        self._said = "ctrl-C cancels"
+        self._tail = ("", "")
+        self._skew = 0.0
+
+    def begin(self) -> None:
+        """Take the lower part of the terminal."""
+        self._live.start()
+
+    def end(self) -> None:
+        """Give the terminal back as it was. May be called twice, also from a signal handler."""
+        write(self._live.stop)
+
+    def event(self, event: Event) -> None:
+        """Take in an event; it shows with the next frame."""
+        if isinstance(event, RunAccepted):
+            self._board = Board()
+        self._tail = ("", "")
+        self._skew = time.time() - event.at
+        self._board.apply(event)
+
+    def progress(self, progress: Progress) -> None:
+        """Take in how far a step, or the plan, is."""
+        if progress.step:
+            self._board.progress(progress.step, progress.output_tokens, progress.tokens_per_second)
+        self._tail = (progress.step, progress.text_tail[-TAIL_LENGTH:])
+
+    def say(self, text: str) -> None:
+        """Show `text` in the last line from now on."""
+        self._said = text
+        self._refresh()
+
+    async def animate(self) -> None:
+        """Draw frames until cancelled. The clock in the picture is why it is drawn even when nothing happens."""
+        while True:
+            begun = time.monotonic()
+            self._refresh()
+            took = time.monotonic() - begun
+            await asyncio.sleep(max(1 / FRAMES_PER_SECOND, took * DRAWING_SHARE))
+
+    def _refresh(self) -> None:
+        height = max(4, self._console.size.height - LINES_AROUND_ROWS)
+        frame = render(self._board, time.time() - self._skew, height, self._said, self._tail, glyphs(self._console))
+        write(lambda: self._live.update(frame, refresh=True))
+
+
+def render(board: Board, now: float, height: int, said: str, tail: tuple[str, str], signs: Glyphs) -> Group:
+    """Return one frame with at most `height` rows of steps. `tail` is a step and what it wrote last."""
+    views = list(board.views())
+    steps = [view for view in views if view.parent is None]
+    done = sum(view.state is State.DONE for view in steps)
+    elapsed = max(0.0, (board.finished or now) - board.accepted) if board.accepted else 0.0
+    head = Text(one_line(board.title) or "starting", style="bold", no_wrap=True, overflow="ellipsis")
+    status = Text(no_wrap=True, overflow="ellipsis")
+    status.append(f"{board.run}  " if board.run else "")
+    status.append(board.status, style=STATE_STYLES.get(board.status, ""))
+    status.append(f"  {board.mode}  {done} of {len(steps)} done  {seconds(elapsed)}")
+    foot = Text(no_wrap=True, overflow="ellipsis", style="dim")
+    step, text = tail
+    if text:
+        foot.append(f"{step or 'plan'}: {one_line(text)[-TAIL_SHOWN:]}  ", style="italic")
+    foot.append(said)
+    return Group(head, status, Text(), *_rows(board, views, now, height, signs), Text(), foot)
+
+
+def _rows(board: Board, views: list[StepView], now: float, height: int, signs: Glyphs) -> list[Text | Table]:
+    if not views:
+        return [Text("the frontdoor is making a plan", style="dim")] if board.status == "planning" else []
+    if len(views) <= height:
+        return [step_table(board, views, now, signs)]
+    chosen = most_telling(views, height - 1)
+    counts = Counter(view.state for view in views)
+    told = ", ".join(f"{counts[state]} {state}" for state in State if counts[state])
+    more = Text(f"{len(views) - len(chosen)} more; of all: {told}", style="dim")
+    return [step_table(board, chosen, now, signs, drawn=False), more]
+
+
+def choose_view(out: Console, err: Console, *, as_json: bool) -> View:
+    """Return the live view where both stdout and stderr are terminals, else plain lines, and silence for JSON."""
+    if as_json:
+        return SilentView()
+    if out.is_terminal and err.is_terminal:
+        return LiveView(err)
+    return PlainView(err)

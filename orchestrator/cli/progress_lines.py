@@ -1,0 +1,82 @@
+"""Say in one line what an event means to the user."""
+
+from orchestrator.cli.terminal import one_line
+from orchestrator.events import (
+    AttemptCancelled,
+    AttemptFailed,
+    AttemptGenerated,
+    AttemptStarted,
+    AttemptSucceeded,
+    CancelRequested,
+    Event,
+    PlanFailed,
+    PlanFinished,
+    PlanningStarted,
+    RunAccepted,
+    RunFinished,
+    StepExpanded,
+    StepGathered,
+    StepsPlanned,
+)
+
+ACTION_LENGTH = 60
+
+
+def progress_line(event: Event) -> str:
+    """Return the line, or an empty one for an event that is of no interest while a run goes on."""
+    match event:
+        case AttemptStarted() | AttemptGenerated() | AttemptSucceeded() | AttemptFailed() | AttemptCancelled():
+            return _attempt_line(event)
+        case PlanningStarted() | StepsPlanned() | PlanFinished() | PlanFailed():
+            return _plan_line(event)
+        case RunAccepted():
+            return f"run {event.run} accepted, {event.mode}"
+        case StepExpanded():
+            return f"{event.step} expanded into {event.count} items"
+        case StepGathered():
+            return f"{event.step} done: all of its items"
+        case CancelRequested():
+            return f"{event.step or 'run'}: {event.reason}"
+        case RunFinished():
+            return f"run {event.status}" + (f": {event.error}" if event.error else "")
+
+
+def _plan_line(event: PlanningStarted | StepsPlanned | PlanFinished | PlanFailed) -> str:
+    match event:
+        case PlanningStarted():
+            return f"planning: {event.role} on {event.model}"
+        case StepsPlanned():
+            return _planned_line(event)
+        case PlanFinished():
+            return f"plan finished, {event.origin}" + (f": {event.reason}" if event.reason else "")
+        case PlanFailed():
+            return f"planning failed: {event.failure.message}"
+
+
+def _attempt_line(
+    event: AttemptStarted | AttemptGenerated | AttemptSucceeded | AttemptFailed | AttemptCancelled,
+) -> str:
+    again = f" (attempt {event.number})" if event.number > 1 else ""
+    match event:
+        case AttemptStarted():
+            persona = f", persona {event.persona}" if event.persona else ""
+            return f"{event.step} started{again}: {event.role} on {event.model}{persona}"
+        case AttemptGenerated():
+            usage = event.usage
+            speed = f", {usage.output_tokens / usage.decode_seconds:.0f} tok/s" if usage.decode_seconds > 0 else ""
+            return f"{event.step} generated{again}: {usage.output_tokens} tokens{speed}"
+        case AttemptSucceeded():
+            return f"{event.step} done{again}"
+        case AttemptFailed():
+            return f"{event.step} failed{again}: {event.failure.kind}: {one_line(event.failure.message)}"
+        case AttemptCancelled():
+            return f"{event.step} cancelled{again}"
+
+
+def _planned_line(event: StepsPlanned) -> str:
+    if len(event.steps) == 1:
+        step = event.steps[0]
+        action = one_line(step.action)
+        short = action if len(action) <= ACTION_LENGTH else action[: ACTION_LENGTH - 3] + "..."
+        return f"{step.id} planned: {step.actor}: {short}"
+    return f"{len(event.steps)} steps planned: {event.steps[0].id} to {event.steps[-1].id}" if event.steps else ""

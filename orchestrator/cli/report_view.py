@@ -1,0 +1,210 @@
+"""Print what became of a run: the DAG, the answer, a timeline with the critical path marked, and the figures."""
+
+from collections.abc import Sequence
+from itertools import chain
+
+from rich.console import Console, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from orchestrator.cli.board import Board
+from orchestrator.cli.paired import Speedup
+from orchestrator.cli.step_table import most_telling, step_table
+from orchestrator.cli.terminal import STATE_STYLES, Glyphs, glyphs, one_line, printable, seconds
+from orchestrator.cli.timeline import Bar, Span, timeline
+from orchestrator.daemon.report import PathRow, Report, StepRow
+from orchestrator.daemon.story import AttemptRow
+from orchestrator.scheduler import State
+
+MANY = 40
+PATH_SHOWN = 24
+
+
+def print_report(console: Console, report: Report, board: Board, speedup: Speedup | None, *, full: bool) -> None:
+    """Print a run that has ended, or as far as it is. Without `full`, of more than 40 steps the most telling ones."""
+    signs = glyphs(console)
+    _print_head(console, report)
+    _heading(console, "Steps", signs)
+    print_steps(console, board, signs, full=full)
+    _print_gates(console, report)
+    if report.error or report.status == "failed":
+        _heading(console, "What went wrong", signs)
+        _print_problems(console, report)
+    if report.answer is not None:
+        _heading(console, "Answer", signs)
+        console.print(Text(printable(report.answer)), soft_wrap=True)
+    if any(step.started is not None for step in report.steps):
+        _heading(console, "Timeline", signs)
+        _print_timeline(console, report, signs, full=full)
+        _heading(console, "Figures", signs)
+        console.print(_figures(report, speedup, signs))
+
+
+def print_forecast(console: Console, report: Report, board: Board, *, full: bool) -> None:
+    """Print a plan that has not run: its DAG, why each step waits, its waves and the predicted critical path."""
+    signs = glyphs(console)
+    _print_head(console, report)
+    _heading(console, "Steps", signs)
+    print_steps(console, board, signs, full=full)
+    if report.graph.edges:
+        _heading(console, "Edges", signs)
+        _print_edges(console, report, signs, full=full)
+    _heading(console, "Waves", signs)
+    for number, wave in enumerate(report.waves, start=1):
+        console.print(Text(f"{number:3}  {_listed(wave)}"))
+    _heading(console, "Forecast", signs)
+    path = report.critical_path
+    table = _facts()
+    table.add_row("Critical path", Text(_path(path.steps, signs)))
+    table.add_row("", f"{seconds(path.predicted_seconds)} predicted")
+    table.add_row("Parallelism", f"width {report.width}, {_counted(len(report.waves), 'wave')}")
+    console.print(table)
+
+
+def print_steps(console: Console, board: Board, signs: Glyphs, *, full: bool) -> None:
+    """Print the table of steps."""
+    views = list(board.views())
+    if full or len(views) <= MANY:
+        console.print(step_table(board, views, None, signs))
+        return
+    console.print(step_table(board, most_telling(views, MANY), None, signs, drawn=False))
+    console.print(Text(f"{len(views) - MANY} more steps: `orchestrator show {board.run} --all`", style="dim"))
+
+
+def _print_head(console: Console, report: Report) -> None:
+    console.print()
+    console.print(Text(one_line(report.request), style="bold"))
+    line = Text(f"{report.run_id}  " if report.run_id else "")
+    line.append(report.status, style=STATE_STYLES.get(report.status, ""))
+    line.append(f"  {report.mode}  {_counted(sum(not step.parent for step in report.steps), 'step')}")
+    if report.wall_seconds:
+        line.append(f"  {seconds(report.wall_seconds)}")
+    if report.plan_origin:
+        origin = {"taskir": "given", "planned": "by the frontdoor"}.get(report.plan_origin, report.plan_origin)
+        line.append(f"  plan {origin}")
+    console.print(line)
+    if report.plan_reason:
+        console.print(Text(f"plan {report.plan_origin}: {one_line(report.plan_reason)}", style="yellow"))
+
+
+def _heading(console: Console, title: str, signs: Glyphs) -> None:
+    console.print()
+    line = Text(f"{signs.rule * 2} ", style="dim")
+    line.append(title, style="bold not dim")
+    line.append(f" {signs.rule * (console.width - len(title) - 4)}")
+    console.print(line, no_wrap=True, overflow="crop")
+
+
+def _print_gates(console: Console, report: Report) -> None:
+    """Print what gates said, unless all they said is that all is well."""
+    for step in report.steps:
+        for gate in step.attempts[-1].gates if step.attempts else ():
+            if gate.status != "passed":
+                text = f"gate {gate.gate} of {step.id}: {gate.status}"
+                evidence = f" ({one_line(gate.evidence)})" if gate.evidence else ""
+                console.print(Text(text + evidence, style="yellow" if gate.status == "not run" else "red"))
+
+
+def _print_problems(console: Console, report: Report) -> None:
+    if report.error:
+        console.print(Text(one_line(report.error), style="red"))
+    for step in report.steps:
+        if step.state != State.FAILED or step.children:
+            continue
+        console.print(Text(f"{step.id}  {one_line(step.action)}", style="bold"))
+        for attempt in step.attempts:
+            console.print(Text(f"  {_attempt(attempt)}"))
+    cancelled = [step.id for step in report.steps if step.state == State.CANCELLED and not step.parent]
+    if cancelled:
+        console.print(Text(f"cancelled: {_listed(cancelled)}", style="yellow"))
+
+
+def _attempt(attempt: AttemptRow) -> str:
+    message = f": {one_line(attempt.message)}" if attempt.message else ""
+    return f"attempt {attempt.number}, {attempt.role} on {attempt.model}: {attempt.outcome}{message}"
+
+
+def _print_timeline(console: Console, report: Report, signs: Glyphs, *, full: bool) -> None:
+    bars = [_bar(step, report) for step in report.steps if step.started is not None and not step.children]
+    bars.sort(key=lambda bar: bar.spans[0].start)
+    hidden = 0
+    if not full and len(bars) > MANY:
+        shown = sorted(bars, key=lambda bar: (not bar.critical, -(bar.seconds or 0.0)))[:MANY]
+        hidden, bars = len(bars) - MANY, [bar for bar in bars if bar in shown]
+    if report.planning_seconds:
+        bars.insert(0, Bar("plan", (Span(0.0, report.planning_seconds),)))
+    total = max(report.wall_seconds, *(span.end for span in chain.from_iterable(bar.spans for bar in bars)))
+    console.print(timeline(bars, total, console.width, signs))
+    legend = f"* {signs.critical} on the critical path"
+    if any(span.kind == "broken" for bar in bars for span in bar.spans):
+        legend += f"   {signs.broken} an attempt that came to nothing"
+    console.print(Text(f"{legend}   {hidden} more steps" if hidden else legend, style="dim"))
+
+
+def _bar(step: StepRow, report: Report) -> Bar:
+    spans = tuple(
+        Span(
+            attempt.started,
+            report.wall_seconds if attempt.finished is None else attempt.finished,
+            "ran" if attempt.outcome in ("done", "running", "checking") else "broken",
+        )
+        for attempt in step.attempts
+    )
+    own = (Span(step.started or 0.0, step.finished or report.wall_seconds),)
+    return Bar(step.id, spans or own, step.id in report.critical_path.steps)
+
+
+def _figures(report: Report, speedup: Speedup | None, signs: Glyphs) -> RenderableType:
+    path = report.critical_path
+    table = _facts()
+    table.add_row("Critical path", Text(_path(path.steps, signs)))
+    table.add_row("", _path_seconds(path, report.wall_seconds))
+    table.add_row("Concurrency", f"{path.concurrency:.2f} = {seconds(path.sum_seconds)} of steps in the wall time")
+    table.add_row("Bound", f"{path.bound:.2f} = the same over the critical path: no schedule does better")
+    waves = f"{_counted(len(report.waves), 'wave')}, {_counted(path.critical_steps, 'critical step')}"
+    table.add_row("Width", f"{report.width} in {waves}")
+    usages = [attempt.usage for step in report.steps for attempt in step.attempts]
+    prompt, cached = sum(u.prompt_tokens for u in usages), sum(u.cached_tokens for u in usages)
+    shared = f" ({cached} shared)" if cached else ""
+    table.add_row("Tokens", f"{prompt} prompt{shared}, {sum(u.output_tokens for u in usages)} output")
+    if speedup:
+        table.add_row("Speedup", Text(speedup.told))
+    return table
+
+
+def _path_seconds(path: PathRow, wall: float) -> str:
+    return f"{seconds(path.seconds)} of {seconds(wall)} wall time; predicted {seconds(path.predicted_seconds)}"
+
+
+def _print_edges(console: Console, report: Report, signs: Glyphs, *, full: bool) -> None:
+    edges = report.graph.edges if full else report.graph.edges[:MANY]
+    table = Table.grid(padding=(0, 2, 0, 0))
+    for edge in edges:
+        dropped = ", dropped" if edge.dropped else ""
+        passed = one_line(edge.artifact or "")
+        table.add_row(f"{edge.before} {signs.arrow} {edge.after}", f"{edge.reason}{dropped}", Text(passed))
+    console.print(table)
+    if len(edges) < len(report.graph.edges):
+        console.print(Text(f"{len(report.graph.edges) - len(edges)} more edges", style="dim"))
+
+
+def _facts() -> Table:
+    table = Table.grid(padding=(0, 2, 0, 0))
+    table.add_column(no_wrap=True, style="bold")
+    table.add_column(overflow="fold")
+    return table
+
+
+def _path(steps: Sequence[str], signs: Glyphs) -> str:
+    if not steps:
+        return "-"
+    shown = steps if len(steps) <= PATH_SHOWN else (*steps[: PATH_SHOWN - 1], signs.more, steps[-1])
+    return f" {signs.arrow} ".join(shown)
+
+
+def _listed(names: Sequence[str]) -> str:
+    return ", ".join(names[:MANY]) + (f" and {len(names) - MANY} more" if len(names) > MANY else "")
+
+
+def _counted(number: int, noun: str) -> str:
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"

@@ -1,0 +1,45 @@
+"""Hold what the global options say, and the options that several commands share."""
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from orchestrator.journal import home_path
+from registry import Registry, find_registry, load_registry
+
+JsonFlag = Annotated[bool, typer.Option("--json", help="Print one JSON object on stdout and nothing else.")]
+DirOption = Annotated[
+    Path | None, typer.Option("--dir", metavar="DIR", help="Folder whose files the task may read; never written to.")
+]
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """Where the registry and the state folder are, as far as the command line says."""
+
+    registry_flag: Path | None
+    home_flag: Path | None
+
+    @property
+    def registry_path(self) -> Path:
+        """The registry file to use; it need not exist."""
+        return find_registry(self.registry_flag)
+
+    @property
+    def home(self) -> Path:
+        """The state folder to use; it need not exist."""
+        return self.home_flag.expanduser().absolute() if self.home_flag else home_path(os.environ)
+
+    def registry(self) -> Registry:
+        """Load the registry. Raises `RegistryError`."""
+        return load_registry(self.registry_path)
+
+
+def settings(context: typer.Context) -> Settings:
+    """Return the settings of the command that is being run."""
+    found = context.find_object(Settings)
+    assert found is not None, "the application's callback makes the settings"
+    return found

@@ -1,0 +1,221 @@
+"""Write to the terminal, a pipe or a file: consoles, glyphs for what the encoding can show, JSON and safe text.
+
+Text that comes from files, models or the command line is never read as markup, and never reaches a terminal with its
+control characters alive.
+"""
+
+import io
+import json
+import os
+import re
+import sys
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, TextIO, cast
+
+from rich.console import Console
+
+CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
+LINE_END = re.compile(r"[ \t]+\n")
+WHITE = re.compile(r"\s+")
+DEFAULT_COLUMNS = 80
+
+
+@dataclass(frozen=True, slots=True)
+class Glyphs:
+    """The characters that drawings are made of. `states` maps the state of a step to its mark."""
+
+    states: Mapping[str, str]
+    vertical: str
+    horizontal: str
+    tee: str
+    tee_left: str
+    join: str
+    end: str
+    critical: str
+    bar: str
+    broken: str
+    rule: str
+    arrow: str
+    more: str
+
+
+UNICODE = Glyphs(
+    states={
+        "waiting": "○",
+        "ready": "◎",
+        "running": "●",
+        "checking": "◐",
+        "done": "✓",
+        "failed": "✗",
+        "cancelled": "⊘",
+    },
+    vertical="│",
+    horizontal="─",
+    tee="├",
+    tee_left="┤",
+    join="┴",
+    end="╯",
+    critical="█",
+    bar="━",
+    broken="×",  # noqa: RUF001 - the sign is meant
+    rule="─",
+    arrow="→",
+    more="…",
+)
+ASCII = Glyphs(
+    states={
+        "waiting": "o",
+        "ready": "O",
+        "running": "*",
+        "checking": "?",
+        "done": "+",
+        "failed": "x",
+        "cancelled": "-",
+    },
+    vertical="|",
+    horizontal="-",
+    tee="|",
+    tee_left="|",
+    join="'",
+    end="'",
+    critical="#",
+    bar="=",
+    broken="x",
+    rule="-",
+    arrow="->",
+    more="...",
+)
+STATE_STYLES = {
+    "waiting": "dim",
+    "ready": "cyan",
+    "running": "bold blue",
+    "checking": "magenta",
+    "done": "green",
+    "failed": "bold red",
+    "cancelled": "yellow",
+    "accepted": "cyan",
+    "planning": "bold blue",
+}
+
+
+def glyphs(console: Console) -> Glyphs:
+    """Return the drawing characters that the console's encoding has."""
+    return ASCII if console.options.ascii_only else UNICODE
+
+
+class Trimmed(io.TextIOBase):
+    """Passes text on to a pipe or a file without the spaces that tables put at the ends of lines."""
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream = stream
+
+    @property
+    def encoding(self) -> str:  # type: ignore[override]
+        """The encoding of the stream, by which drawing characters are chosen."""
+        return self._stream.encoding or "utf-8"
+
+    def write(self, text: str) -> int:
+        """Write `text`, which holds whole lines."""
+        self._stream.write(LINE_END.sub("\n", text))
+        return len(text)
+
+    def flush(self) -> None:
+        """Flush the stream."""
+        self._stream.flush()
+
+
+def make_console(stream: TextIO) -> Console:
+    """Return a console on `stream`. Only a terminal gets control codes, whatever the environment says of colours."""
+    terminal = stream.isatty()
+    lively = terminal and os.environ.get("TERM", "") not in ("", "dumb", "unknown")
+    return Console(
+        file=stream if terminal else cast(TextIO, Trimmed(stream)),
+        force_terminal=lively,
+        no_color=None if lively else True,
+        width=None if terminal or "COLUMNS" in os.environ else DEFAULT_COLUMNS,
+        highlight=False,
+        markup=False,
+        emoji=False,
+    )
+
+
+def harden_streams() -> None:
+    """Let no character that an encoding cannot show stop the output: it is shown escaped instead."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
+
+
+def printable(text: str) -> str:
+    """Return `text` with control characters escaped. Line ends and tabs stay."""
+    return CONTROL.sub(lambda match: repr(match.group())[1:-1], text.replace("\r\n", "\n"))
+
+
+def one_line(text: str) -> str:
+    """Return `text` printable and in one line."""
+    return WHITE.sub(" ", printable(text)).strip()
+
+
+def seconds(value: float | None) -> str:
+    """Return a duration as a person reads it: `0.42 s`, `12.3 s`, `3 min 05 s`, `2 h 07 min`."""
+    if value is None:
+        return "-"
+    if value < 9.995:
+        return f"{value:.2f} s"
+    if value < 99.95:
+        return f"{value:.1f} s"
+    whole = round(value)
+    if whole < 3600:
+        return f"{whole // 60} min {whole % 60:02d} s"
+    return f"{whole // 3600} h {whole % 3600 // 60:02d} min"
+
+
+def size(count: int) -> str:
+    """Return a number of bytes in binary units: `512 B`, `4.1 MiB`."""
+    value = float(count)
+    for unit in ("B", "KiB", "MiB", "GiB"):
+        if value < 1024:
+            return f"{value:.0f} {unit}" if unit == "B" else f"{value:.1f} {unit}"
+        value /= 1024
+    return f"{value:.1f} TiB"
+
+
+def print_json(data: Mapping[str, Any]) -> None:
+    """Print one JSON object on stdout: indented for a terminal, one line for a pipe."""
+    indent = 2 if sys.stdout.isatty() else None
+    text = json.dumps(data, indent=indent, ensure_ascii=False, allow_nan=False)
+    try:
+        text.encode(sys.stdout.encoding or "utf-8")
+    except UnicodeEncodeError:
+        text = json.dumps(data, indent=indent, allow_nan=False)
+    if sys.stdout.isatty():
+        text = CONTROL.sub(lambda match: f"\\u{ord(match.group()):04x}", text)
+    write(lambda: print(text))
+
+
+def write(action: Callable[[], object]) -> None:
+    """Run `action`, which prints. Where the reader has gone away, the rest of the output goes nowhere."""
+    try:
+        action()
+        sys.stdout.flush()
+        sys.stderr.flush()
+    except BrokenPipeError:
+        discard_output()
+
+
+def discard_output() -> None:
+    """Send what stdout or stderr still holds, and all that follows, to nowhere: their reader has gone."""
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    for stream in (sys.stdout, sys.stderr):
+        if _is_broken(stream):
+            os.dup2(nowhere, stream.fileno())
+    os.close(nowhere)
+
+
+def _is_broken(stream: TextIO) -> bool:
+    try:
+        stream.flush()
+    except BrokenPipeError:
+        return True
+    return False

@@ -1,0 +1,95 @@
+"""A request in plain language is told from a TaskIR document, and either is read from where it is."""
+
+import io
+import json
+import sys
+from pathlib import Path
+
+import pytest
+
+from orchestrator.cli.source import check_folder, read_source, read_task
+from orchestrator.errors import InputError
+from orchestrator.taskir import TaskIR
+
+TASK = {
+    "objective": "Try it",
+    "plan": {"steps": [{"id": "S1", "actor": "worker", "action": "Do it.", "outputs": ["a.txt"]}]},
+}
+
+
+class _Stdin:
+    def __init__(self, data: bytes) -> None:
+        self.buffer = io.BytesIO(data)
+
+
+def _problem(argument: str) -> str:
+    with pytest.raises(InputError) as caught:
+        read_source(argument)
+    return str(caught.value)
+
+
+def test_plain_text_is_a_request() -> None:
+    assert read_source(" Summarize a.txt ") == "Summarize a.txt"
+    assert read_source("x" * 10_000) == "x" * 10_000
+    assert read_source("null \0 byte") == "null \0 byte"
+
+
+def test_a_name_that_ends_in_json_or_exists_is_a_file(tmp_path: Path) -> None:
+    file = tmp_path / "task.json"
+    file.write_text(json.dumps(TASK))
+    task = read_source(str(file))
+    assert isinstance(task, TaskIR)
+    assert task.objective == "Try it"
+    other = tmp_path / "task"
+    other.write_text("\n " + json.dumps(TASK))
+    assert read_source(str(other)) == task
+    request = tmp_path / "request.txt"
+    request.write_text("Summarize a.txt\n")
+    assert read_source(str(request)) == "Summarize a.txt"
+
+
+def test_stdin_holds_either(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "stdin", _Stdin(b"Summarize a.txt\n"))
+    assert read_source("-") == "Summarize a.txt"
+    monkeypatch.setattr(sys, "stdin", _Stdin(json.dumps(TASK).encode()))
+    assert isinstance(read_source("-"), TaskIR)
+
+
+@pytest.mark.parametrize("argument", ["", "  \n"])
+def test_an_empty_request_is_refused(argument: str) -> None:
+    assert "the request: is empty" in _problem(argument)
+
+
+def test_a_missing_file_is_named() -> None:
+    assert _problem("no/such/file.json").startswith("no/such/file.json: No such file")
+
+
+def test_problems_in_a_file_say_where_they_are(tmp_path: Path) -> None:
+    file = tmp_path / "task.json"
+    file.write_text(json.dumps(TASK | {"objektive": 1}))
+    assert f"{file}: /objektive: unknown field" in _problem(str(file))
+    file.write_text("{")
+    assert _problem(str(file)).startswith(f"{file}: ")
+    file.write_bytes(b"\xff\xfe")
+    assert _problem(str(file)).startswith(f"{file}: ")
+
+
+def test_text_that_is_not_utf_8_is_refused(tmp_path: Path) -> None:
+    file = tmp_path / "request.txt"
+    file.write_bytes(b"caf\xe9")
+    assert f"{file}: byte 3 is not UTF-8" in _problem(str(file))
+
+
+def test_a_folder_in_place_of_a_task_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="Is a directory"):
+        read_task(str(tmp_path))
+
+
+def test_the_folder_has_to_be_one(tmp_path: Path) -> None:
+    assert check_folder(None) is None
+    assert check_folder(tmp_path) == tmp_path
+    (tmp_path / "file").touch()
+    with pytest.raises(InputError, match="is not a folder"):
+        check_folder(tmp_path / "file")
+    with pytest.raises(InputError, match="does not exist"):
+        check_folder(tmp_path / "missing")
