@@ -1,0 +1,341 @@
+import asyncio
+import os
+import random
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+
+import psutil
+import pytest
+
+from orchestrator.engine.client import Completion
+from orchestrator.engine.contract import Generation
+from orchestrator.engine.errors import BadGrammar, EngineDied, EngineStopped, ModelLoadFailed, PromptTooLong
+from orchestrator.pool import (
+    ModelBroken,
+    ModelStatus,
+    ModelTooLarge,
+    ModelUnavailable,
+    Pool,
+    PoolClosed,
+    UnknownModel,
+)
+
+MESSAGES = (("user", "hello there"),)
+SHORT = Generation(messages=MESSAGES, max_tokens=4)
+
+
+def _long(max_tokens: int = 200) -> Generation:
+    """A request that always writes `max_tokens` tokens or so: the grammar keeps the model from stopping."""
+    return Generation(messages=MESSAGES, max_tokens=max_tokens, grammar='root ::= "a" root')
+
+
+@pytest.fixture(autouse=True)
+def _no_process_is_left() -> Iterator[None]:
+    before = set(psutil.Process().children(recursive=True))
+    yield
+    left = [process for process in psutil.Process().children(recursive=True) if process not in before]
+    assert not left
+
+
+def _status(pool: Pool, model: str) -> ModelStatus:
+    return next(status for status in pool.snapshot().models if status.model == model)
+
+
+class _Running:
+    """A generation whose first text has arrived."""
+
+    def __init__(self, pool: Pool, model: str, request: Generation) -> None:
+        self._begun = asyncio.Event()
+        self.task = asyncio.create_task(pool.generate(model, request, lambda _: self._begun.set()))
+
+    async def begun(self) -> None:
+        started = asyncio.create_task(self._begun.wait())
+        await asyncio.wait([started, self.task], return_when=asyncio.FIRST_COMPLETED)
+        started.cancel()
+        assert self._begun.is_set(), self.task
+
+
+async def _running(pool: Pool, model: str, request: Generation | None = None) -> asyncio.Task[Completion]:
+    running = _Running(pool, model, request or _long())
+    await running.begun()
+    return running.task
+
+
+async def test_a_model_is_loaded_once_for_all_who_ask_together(registry_of, tmp_path: Path) -> None:
+    async with Pool(registry_of(a="warm"), tmp_path / "logs") as pool:
+        assert _status(pool, "a").state == "unloaded"
+        tokens, *completions = await asyncio.gather(
+            pool.count("a", MESSAGES), *(pool.generate("a", SHORT) for _ in range(5))
+        )
+        assert tokens == completions[0].usage.prompt_tokens
+        assert {completion.text for completion in completions} == {completions[0].text}
+        assert all(completion.usage.queued_seconds > 0 for completion in completions)
+        assert len(psutil.Process().children()) == 1
+        status = _status(pool, "a")
+        assert (status.state, status.requests, status.active) == ("ready", 0, 0)
+        assert status.bytes == pool.snapshot().used > 0
+    assert (tmp_path / "logs" / "a.log").exists()
+
+
+async def test_hot_models_are_loaded_at_start_and_together(registry_of, tmp_path: Path) -> None:
+    async with Pool(registry_of(a="hot", b="hot", c="warm"), tmp_path) as pool:
+        await asyncio.sleep(0)
+        assert [_status(pool, model).state for model in "abc"] == ["loading", "loading", "unloaded"]
+        await asyncio.gather(pool.count("a", MESSAGES), pool.count("b", MESSAGES))
+        assert [_status(pool, model).state for model in "abc"] == ["ready", "ready", "unloaded"]
+
+
+async def test_the_least_recently_used_idle_model_makes_room(registry_of, tmp_path: Path) -> None:
+    registry = registry_of(a="warm", b="warm", c="warm")
+    async with Pool(registry, tmp_path, budget=_bytes(registry) * 5 // 2) as pool:
+        for model in "aba":
+            await pool.generate(model, SHORT)
+        pids = {model: _status(pool, model).pid for model in "ab"}
+        await pool.generate("c", SHORT)
+        assert [_status(pool, model).state for model in "abc"] == ["ready", "unloaded", "ready"]
+        assert _status(pool, "a").pid == pids["a"]
+        assert not psutil.pid_exists(pids["b"])
+        assert pool.snapshot().used <= pool.snapshot().budget
+
+
+async def test_a_hot_model_is_never_evicted(registry_of, tmp_path: Path) -> None:
+    registry = registry_of(a="hot", b="warm", c="warm")
+    async with Pool(registry, tmp_path, budget=_bytes(registry) * 5 // 2) as pool:
+        for model in "abcbc":
+            await pool.generate(model, SHORT)
+        assert _status(pool, "a").state == "ready"
+
+
+async def test_a_model_in_use_is_waited_for(registry_of, tmp_path: Path) -> None:
+    registry = registry_of(a="warm", b="warm")
+    async with Pool(registry, tmp_path, budget=_bytes(registry) * 3 // 2) as pool:
+        first = await _running(pool, "a")
+        second = asyncio.create_task(pool.generate("b", SHORT))
+        await asyncio.sleep(0)
+        assert _status(pool, "b").state == "waiting"
+        assert (await first).usage.output_tokens == 200
+        assert (await second).usage.output_tokens > 0
+        assert _status(pool, "a").state == "unloaded"
+
+
+async def test_a_load_that_nobody_wants_any_more_is_given_up(registry_of, tmp_path: Path) -> None:
+    registry = registry_of(a="warm", b="warm")
+    async with Pool(registry, tmp_path, budget=_bytes(registry) * 3 // 2) as pool:
+        first = await _running(pool, "a")
+        second = asyncio.create_task(pool.generate("b", SHORT))
+        await asyncio.sleep(0)
+        second.cancel()
+        await first
+        assert (await pool.generate("a", SHORT)).usage.output_tokens > 0
+        assert [_status(pool, model).state for model in "ab"] == ["ready", "unloaded"]
+
+
+async def test_who_gives_up_a_load_leaves_it_to_the_others(registry_of, tmp_path: Path) -> None:
+    async with Pool(registry_of(a="warm"), tmp_path) as pool:
+        first, second = (asyncio.create_task(pool.generate("a", SHORT)) for _ in range(2))
+        await asyncio.sleep(0)
+        first.cancel()
+        assert (await second).usage.output_tokens > 0
+        assert first.cancelled()
+
+
+async def test_what_can_never_fit_is_refused_with_the_arithmetic(registry_of, tmp_path: Path) -> None:
+    registry = registry_of(a="hot", b="warm")
+    wanted = _bytes(registry)
+    async with Pool(registry, tmp_path, budget=wanted * 3 // 2) as pool:
+        await pool.generate("a", SHORT)
+        with pytest.raises(ModelTooLarge, match=r"model b needs .* weights \+ .* KV cache .*HOT models keep") as caught:
+            await pool.generate("b", SHORT)
+        assert (caught.value.wanted, caught.value.pinned, caught.value.budget) == (wanted, wanted, wanted * 3 // 2)
+        assert (await pool.generate("a", SHORT)).usage.output_tokens > 0
+
+
+async def test_what_the_registry_rules_out_is_refused(registry_of, tmp_path: Path) -> None:
+    async with Pool(registry_of(a="cold"), tmp_path) as pool:
+        with pytest.raises(ModelUnavailable, match="model a is cold"):
+            await pool.generate("a", SHORT)
+        with pytest.raises(UnknownModel, match="there is no model 'z'; accepted: a"):
+            await pool.count("z", MESSAGES)
+    async with Pool(registry_of(file=tmp_path / "absent.gguf", a="hot"), tmp_path) as pool:
+        with pytest.raises(ModelUnavailable, match=r"absent\.gguf: cannot be read: No such file"):
+            await pool.generate("a", SHORT)
+        assert _status(pool, "a").state == "unavailable"
+
+
+async def test_a_killed_engine_is_reported_and_replaced(registry_of, tmp_path: Path) -> None:
+    async with Pool(registry_of(a="warm", b="warm"), tmp_path) as pool:
+        bystander = await _running(pool, "b")
+        pending = [await _running(pool, "a") for _ in range(2)]
+        pid = _status(pool, "a").pid
+        os.kill(pid, signal.SIGKILL)
+        for task in pending:
+            with pytest.raises(EngineDied, match="SIGKILL"):
+                await task
+        assert (await pool.generate("a", SHORT)).usage.output_tokens > 0
+        assert _status(pool, "a").pid not in (None, pid)
+        assert (await bystander).usage.output_tokens == 200
+
+
+async def test_an_engine_that_dies_idle_is_replaced(registry_of, tmp_path: Path) -> None:
+    async with Pool(registry_of(a="warm"), tmp_path) as pool:
+        await pool.generate("a", SHORT)
+        os.kill(_status(pool, "a").pid, signal.SIGABRT)
+        async with asyncio.timeout(10):
+            while _status(pool, "a").state == "ready":  # noqa: ASYNC110 (nobody asks, so nobody is told)
+                await asyncio.sleep(0.02)
+        assert _status(pool, "a").bytes == 0
+        assert "SIGABRT" in (_status(pool, "a").reason or "")
+        assert (await pool.generate("a", SHORT)).usage.output_tokens > 0
+
+
+async def test_an_engine_that_keeps_dying_is_reported_broken(registry_of, tmp_path: Path) -> None:
+    async with Pool(registry_of(a="warm", b="warm"), tmp_path) as pool:
+        for _ in range(3):
+            pending = await _running(pool, "a")
+            os.kill(_status(pool, "a").pid, signal.SIGKILL)
+            with pytest.raises(EngineDied):
+                await pending
+        with pytest.raises(ModelBroken, match=r"failed 3 times within 60 s; next try in .*SIGKILL") as caught:
+            await pool.generate("a", SHORT)
+        assert 0 < caught.value.retry_seconds <= 60
+        assert _status(pool, "a").state == "broken"
+        assert (await pool.generate("b", SHORT)).usage.output_tokens > 0
+
+
+async def test_a_file_that_breaks_after_the_registry_was_read(registry_of, model_file: Path, tmp_path: Path) -> None:
+    file = tmp_path / "own.gguf"
+    _copy(model_file, file)
+    registry = registry_of(file=file, a="hot")
+    _copy(model_file, file, 5000)
+    async with Pool(registry, tmp_path) as pool:
+        with pytest.raises(ModelLoadFailed, match=r"own\.gguf"):
+            await pool.generate("a", SHORT)
+        assert _status(pool, "a").bytes == 0
+        _copy(model_file, file)
+        assert (await pool.generate("a", SHORT)).usage.output_tokens > 0
+
+
+async def test_a_refused_request_leaves_the_engine_as_it_was(registry_of, tmp_path: Path) -> None:
+    async with Pool(registry_of(a="warm"), tmp_path) as pool:
+        await pool.generate("a", SHORT)
+        pid = _status(pool, "a").pid
+        with pytest.raises(PromptTooLong):
+            await pool.generate("a", Generation(messages=(("user", "word " * 300),), max_tokens=4))
+        with pytest.raises(BadGrammar):
+            await pool.generate("a", Generation(messages=MESSAGES, max_tokens=4, grammar="root ::= ("))
+        assert (await pool.generate("a", SHORT)).usage.output_tokens > 0
+        status = _status(pool, "a")
+        assert (status.pid, status.requests, status.active) == (pid, 0, 0)
+
+
+async def test_decoding_engines_share_the_cores(registry_of, tmp_path: Path) -> None:
+    async with Pool(registry_of(a="warm", b="warm"), tmp_path, cores=4) as pool:
+        first = await _running(pool, "a")
+        assert _status(pool, "a").threads == 4
+        second = await _running(pool, "b", _long(230))
+        assert [_status(pool, model).threads for model in "ab"] == [2, 2]
+        await first
+        if not second.done():
+            assert _status(pool, "b").threads == 4
+        await second
+
+
+async def test_threads_in_the_registry_are_a_ceiling(registry_of, tmp_path: Path) -> None:
+    async with Pool(registry_of(a="warm", options=", threads: 3"), tmp_path, cores=4) as pool:
+        task = await _running(pool, "a")
+        assert _status(pool, "a").threads == 3
+        await task
+
+
+async def test_a_deadline_counts_from_the_call_loading_included(registry_of, tmp_path: Path) -> None:
+    async with Pool(registry_of(a="warm"), tmp_path) as pool:
+        hurried = Generation(messages=MESSAGES, max_tokens=4, deadline_seconds=0.001)
+        completion = await pool.generate("a", hurried)
+        assert (completion.text, completion.finish) == ("", "deadline")
+        assert completion.usage.queued_seconds >= 0.001
+        patient = Generation(messages=MESSAGES, max_tokens=4, deadline_seconds=60)
+        assert (await pool.generate("a", patient)).finish in ("stop", "length")
+
+
+async def test_leaving_the_pool_stops_what_is_running(registry_of, tmp_path: Path) -> None:
+    async with Pool(registry_of(a="warm"), tmp_path) as pool:
+        task = await _running(pool, "a")
+    with pytest.raises(EngineStopped):
+        await task
+    with pytest.raises(PoolClosed):
+        await pool.generate("a", SHORT)
+
+
+@pytest.mark.parametrize("delay", [0, 0.05, 0.4])
+async def test_leaving_while_models_are_loading_leaves_no_process(registry_of, tmp_path: Path, delay: float) -> None:
+    async with Pool(registry_of(a="hot", b="warm"), tmp_path) as pool:
+        task = asyncio.create_task(pool.generate("b", SHORT))
+        await asyncio.sleep(delay)
+    outcome = (await asyncio.gather(task, return_exceptions=True))[0]
+    assert isinstance(outcome, Completion | PoolClosed | EngineStopped)
+
+
+async def test_a_cancellation_inside_stops_all_processes(registry_of, tmp_path: Path) -> None:
+    async def use() -> None:
+        async with Pool(registry_of(a="hot"), tmp_path) as pool:
+            await pool.generate("a", SHORT)
+            ready.set()
+            await asyncio.Event().wait()
+
+    ready = asyncio.Event()
+    task = asyncio.create_task(use())
+    await ready.wait()
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+
+
+async def test_an_error_inside_stops_all_processes(registry_of, tmp_path: Path) -> None:
+    async def use() -> None:
+        async with Pool(registry_of(a="hot"), tmp_path) as pool:
+            await pool.generate("a", SHORT)
+            raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        await use()
+
+
+async def test_estimates_are_not_below_what_a_process_takes(registry_of, tmp_path: Path) -> None:
+    async with Pool(registry_of(a="warm"), tmp_path) as pool:
+        await pool.generate("a", SHORT)
+        status = _status(pool, "a")
+        taken = psutil.Process(status.pid).memory_info()
+        assert taken.rss - taken.shared <= status.bytes
+
+
+async def test_any_mix_of_callers_is_served_or_cancelled(registry_of, tmp_path: Path) -> None:
+    chance = random.Random(3)  # noqa: S311 (a repeatable test)
+    registry = registry_of(a="hot", b="warm", c="warm", d="warm")
+
+    async def ask(pool: Pool) -> Completion | None:
+        await asyncio.sleep(chance.random() * 3)
+        task = asyncio.create_task(pool.generate(chance.choice("abcd"), _long(chance.randint(1, 60))))
+        if chance.random() < 0.3:
+            await asyncio.sleep(chance.random())
+            task.cancel()
+        outcome = (await asyncio.gather(task, return_exceptions=True))[0]
+        snapshot = pool.snapshot()
+        assert snapshot.used <= snapshot.budget
+        assert isinstance(outcome, Completion | asyncio.CancelledError), outcome
+        return None if isinstance(outcome, asyncio.CancelledError) else outcome
+
+    async with Pool(registry, tmp_path, budget=_bytes(registry) * 5 // 2) as pool:
+        outcomes = await asyncio.gather(*(ask(pool) for _ in range(40)))
+        served = [outcome for outcome in outcomes if outcome is not None]
+        assert len(served) >= 20
+        assert all(outcome.finish == "length" for outcome in served)
+        assert all((status.requests, status.active) == (0, 0) for status in pool.snapshot().models)
+
+
+def _bytes(registry) -> int:
+    return next(iter(registry.models.values())).memory.total
+
+
+def _copy(source: Path, target: Path, length: int | None = None) -> None:
+    target.write_bytes(source.read_bytes()[:length])
