@@ -72,8 +72,8 @@ Text = Annotated[str, Field(strict=True, max_length=MAX_TEXT)]
 FilledText = Annotated[str, Field(strict=True, min_length=1, max_length=MAX_TEXT)]
 Name = Annotated[str, Field(strict=True, max_length=MAX_NAME, pattern=NAME)]
 ArtifactName = Annotated[str, Field(strict=True, max_length=MAX_NAME, pattern=ARTIFACT)]
-StepId = Annotated[str, Field(strict=True, pattern=STEP_ID)]
-Timestamp = Annotated[str, Field(strict=True, pattern=TIMESTAMP)]
+StepId = Annotated[str, Field(strict=True, max_length=10, pattern=STEP_ID)]
+Timestamp = Annotated[str, Field(strict=True, max_length=40, pattern=TIMESTAMP)]
 Flag = Annotated[bool, Field(strict=True)]
 Concurrency = Annotated[int, Field(strict=True, ge=1, le=MAX_CONCURRENCY)]
 Tokens = Annotated[int, Field(strict=True, ge=1, le=MAX_TOKENS)]
@@ -85,6 +85,7 @@ Seconds = Annotated[
     WithJsonSchema({"type": "number", "exclusiveMinimum": 0, "maximum": MAX_SECONDS}),
 ]
 FreeForm = Annotated[Any, WithJsonSchema({})]
+Schema = Annotated[dict[str, Any], Field(max_length=MAX_ITEMS)]
 
 Texts = Annotated[tuple[Text, ...], Field(max_length=MAX_ITEMS)]
 Names = Annotated[tuple[Name, ...], Field(max_length=MAX_ITEMS)]

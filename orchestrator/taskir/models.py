@@ -1,6 +1,6 @@
 """Model a TaskIR document: frozen, strict, and ready to be given back as it was read."""
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -15,6 +15,7 @@ from orchestrator.taskir.fields import (
     Name,
     Names,
     Reads,
+    Schema,
     Seconds,
     StepId,
     StepIds,
@@ -49,7 +50,7 @@ class Step(_Record):
     foreach: Name | None = Field(default=None, description="a JSON list: the step runs once for each of its items")
     kind: StepKind = Field(default="generate", description="generate text, work in a REPL, or use tools")
     tools: Names = Field(default=(), description="the tools the step may use")
-    output_schema: dict[str, Any] | None = Field(default=None, description="a JSON Schema the output has to match")
+    output_schema: Schema | None = Field(default=None, description="a JSON Schema the output has to match")
     max_tokens: Tokens | None = Field(default=None, description="limit on the tokens of one answer")
     gates: Names | None = Field(default=None, description="gates for this step instead of the task's")
 
