@@ -134,8 +134,8 @@ def _registry(path: Path) -> Iterator[Check]:
 def _model(model: ModelEntry, registry: Registry) -> Check:
     name = f"model {model.id}"
     roles = ", ".join(role.name for role in registry.roles.values() if role.model == model.id)
-    if model.unavailable is None and model.why_not and not roles:
-        return Check(name, "ok", "cold: known, and not to be loaded")
+    if model.unavailable is None and model.residency == "cold":
+        return Check(name, "ok", f"cold: known, and not loaded; {roles or 'no role'} would use it")
     if reason := model.why_not:
         return Check(name, "broken" if roles else "note", reason, "correct its entry in the registry, or remove it")
     assert model.memory is not None, "a usable model has a header"

@@ -112,7 +112,7 @@ def ending_of(error: BaseException) -> Ending:
         case RegistryError():
             return Ending(ExitCode.BAD_INPUT, str(error), tuple(map(_problem, error.problems)))
         case typer.TyperException():
-            return Ending(ExitCode.BAD_INPUT, error.format_message())
+            return Ending(ExitCode.BAD_INPUT, error.format_message().replace("Value error, ", ""))
         case KeyboardInterrupt() | Cancelled() | typer.Abort():
             return Ending(ExitCode.CANCELLED, "cancelled")
         case OrchestratorError() | GgufError():

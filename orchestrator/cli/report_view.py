@@ -24,41 +24,22 @@ def print_report(console: Console, report: Report, board: Board, speedup: Speedu
     """Print a run that has ended, or as far as it is. Without `full`, of more than 40 steps the most telling ones."""
     signs = glyphs(console)
     _print_head(console, report)
-    _heading(console, "Steps", signs)
+    heading(console, "Steps", signs)
     print_steps(console, board, signs, full=full)
     _print_gates(console, report)
-    if report.error or report.status == "failed":
-        _heading(console, "What went wrong", signs)
+    if report.status == "failed":
+        heading(console, "What went wrong", signs)
         _print_problems(console, report)
+    elif report.error:
+        console.print(Text(one_line(report.error), style="yellow"))
     if report.answer is not None:
-        _heading(console, "Answer", signs)
+        heading(console, "Answer", signs)
         console.print(Text(printable(report.answer)), soft_wrap=True)
     if any(step.started is not None for step in report.steps):
-        _heading(console, "Timeline", signs)
+        heading(console, "Timeline", signs)
         _print_timeline(console, report, signs, full=full)
-        _heading(console, "Figures", signs)
+        heading(console, "Figures", signs)
         console.print(_figures(report, speedup, signs))
-
-
-def print_forecast(console: Console, report: Report, board: Board, *, full: bool) -> None:
-    """Print a plan that has not run: its DAG, why each step waits, its waves and the predicted critical path."""
-    signs = glyphs(console)
-    _print_head(console, report)
-    _heading(console, "Steps", signs)
-    print_steps(console, board, signs, full=full)
-    if report.graph.edges:
-        _heading(console, "Edges", signs)
-        _print_edges(console, report, signs, full=full)
-    _heading(console, "Waves", signs)
-    for number, wave in enumerate(report.waves, start=1):
-        console.print(Text(f"{number:3}  {_listed(wave)}"))
-    _heading(console, "Forecast", signs)
-    path = report.critical_path
-    table = _facts()
-    table.add_row("Critical path", Text(_path(path.steps, signs)))
-    table.add_row("", f"{seconds(path.predicted_seconds)} predicted")
-    table.add_row("Parallelism", f"width {report.width}, {_counted(len(report.waves), 'wave')}")
-    console.print(table)
 
 
 def print_steps(console: Console, board: Board, signs: Glyphs, *, full: bool) -> None:
@@ -76,7 +57,7 @@ def _print_head(console: Console, report: Report) -> None:
     console.print(Text(one_line(report.request), style="bold"))
     line = Text(f"{report.run_id}  " if report.run_id else "")
     line.append(report.status, style=STATE_STYLES.get(report.status, ""))
-    line.append(f"  {report.mode}  {_counted(sum(not step.parent for step in report.steps), 'step')}")
+    line.append(f"  {report.mode}  {counted(sum(not step.parent for step in report.steps), 'step')}")
     if report.wall_seconds:
         line.append(f"  {seconds(report.wall_seconds)}")
     if report.plan_origin:
@@ -87,7 +68,7 @@ def _print_head(console: Console, report: Report) -> None:
         console.print(Text(f"plan {report.plan_origin}: {one_line(report.plan_reason)}", style="yellow"))
 
 
-def _heading(console: Console, title: str, signs: Glyphs) -> None:
+def heading(console: Console, title: str, signs: Glyphs) -> None:
     console.print()
     line = Text(f"{signs.rule * 2} ", style="dim")
     line.append(title, style="bold not dim")
@@ -116,7 +97,7 @@ def _print_problems(console: Console, report: Report) -> None:
             console.print(Text(f"  {_attempt(attempt)}"))
     cancelled = [step.id for step in report.steps if step.state == State.CANCELLED and not step.parent]
     if cancelled:
-        console.print(Text(f"cancelled: {_listed(cancelled)}", style="yellow"))
+        console.print(Text(f"cancelled: {listed(cancelled)}", style="yellow"))
 
 
 def _attempt(attempt: AttemptRow) -> str:
@@ -156,12 +137,15 @@ def _bar(step: StepRow, report: Report) -> Bar:
 
 def _figures(report: Report, speedup: Speedup | None, signs: Glyphs) -> RenderableType:
     path = report.critical_path
-    table = _facts()
-    table.add_row("Critical path", Text(_path(path.steps, signs)))
+    table = facts()
+    table.add_row("Critical path", Text(told_path(path.steps, signs)))
     table.add_row("", _path_seconds(path, report.wall_seconds))
-    table.add_row("Concurrency", f"{path.concurrency:.2f} = {seconds(path.sum_seconds)} of steps in the wall time")
-    table.add_row("Bound", f"{path.bound:.2f} = the same over the critical path: no schedule does better")
-    waves = f"{_counted(len(report.waves), 'wave')}, {_counted(path.critical_steps, 'critical step')}"
+    work = (
+        f"{path.concurrency:.2f} = {seconds(path.sum_seconds)} of work in {seconds(report.wall_seconds)} of wall time"
+    )
+    table.add_row("Concurrency", work)
+    table.add_row("Bound", f"{path.bound:.2f} = the same work over the critical path; no schedule does better")
+    waves = f"{counted(len(report.waves), 'wave')}, {counted(path.critical_steps, 'critical step')}"
     table.add_row("Width", f"{report.width} in {waves}")
     usages = [attempt.usage for step in report.steps for attempt in step.attempts]
     prompt, cached = sum(u.prompt_tokens for u in usages), sum(u.cached_tokens for u in usages)
@@ -173,38 +157,26 @@ def _figures(report: Report, speedup: Speedup | None, signs: Glyphs) -> Renderab
 
 
 def _path_seconds(path: PathRow, wall: float) -> str:
-    return f"{seconds(path.seconds)} of {seconds(wall)} wall time; predicted {seconds(path.predicted_seconds)}"
+    return f"{seconds(path.seconds)} of {seconds(wall)}; predicted {seconds(path.predicted_seconds)}"
 
 
-def _print_edges(console: Console, report: Report, signs: Glyphs, *, full: bool) -> None:
-    edges = report.graph.edges if full else report.graph.edges[:MANY]
-    table = Table.grid(padding=(0, 2, 0, 0))
-    for edge in edges:
-        dropped = ", dropped" if edge.dropped else ""
-        passed = one_line(edge.artifact or "")
-        table.add_row(f"{edge.before} {signs.arrow} {edge.after}", f"{edge.reason}{dropped}", Text(passed))
-    console.print(table)
-    if len(edges) < len(report.graph.edges):
-        console.print(Text(f"{len(report.graph.edges) - len(edges)} more edges", style="dim"))
-
-
-def _facts() -> Table:
+def facts() -> Table:
     table = Table.grid(padding=(0, 2, 0, 0))
     table.add_column(no_wrap=True, style="bold")
     table.add_column(overflow="fold")
     return table
 
 
-def _path(steps: Sequence[str], signs: Glyphs) -> str:
+def told_path(steps: Sequence[str], signs: Glyphs) -> str:
     if not steps:
         return "-"
     shown = steps if len(steps) <= PATH_SHOWN else (*steps[: PATH_SHOWN - 1], signs.more, steps[-1])
     return f" {signs.arrow} ".join(shown)
 
 
-def _listed(names: Sequence[str]) -> str:
+def listed(names: Sequence[str]) -> str:
     return ", ".join(names[:MANY]) + (f" and {len(names) - MANY} more" if len(names) > MANY else "")
 
 
-def _counted(number: int, noun: str) -> str:
+def counted(number: int, noun: str) -> str:
     return f"{number} {noun}" if number == 1 else f"{number} {noun}s"

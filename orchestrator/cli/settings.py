@@ -7,12 +7,17 @@ from typing import Annotated
 
 import typer
 
+from orchestrator.events import Mode
 from orchestrator.journal import home_path
 from registry import Registry, find_registry, load_registry
 
 JsonFlag = Annotated[bool, typer.Option("--json", help="Print one JSON object on stdout and nothing else.")]
 DirOption = Annotated[
     Path | None, typer.Option("--dir", metavar="DIR", help="Folder whose files the task may read; never written to.")
+]
+ModeOption = Annotated[
+    Mode,
+    typer.Option(help="as-planned: as the steps say; discover: without edges that carry no data; serial: one by one."),
 ]
 
 

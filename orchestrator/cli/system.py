@@ -23,7 +23,7 @@ CHECK_MARKS = {"ok": "done", "note": "waiting", "broken": "failed"}
 
 
 def models(context: typer.Context, as_json: JsonFlag = False) -> None:
-    """List the models and roles of the registry, and which of them can be used."""
+    """List models, roles and personas."""
     registry = settings(context).registry()
     if as_json:
         print_json(_registry_json(registry))
@@ -33,7 +33,10 @@ def models(context: typer.Context, as_json: JsonFlag = False) -> None:
 
 
 def doctor(context: typer.Context, as_json: JsonFlag = False) -> None:
-    """Check that everything a run needs is there and works. Exits with 1 if something needed is broken."""
+    """Check this installation.
+
+    Exits with 1 if something that a run needs is missing or broken.
+    """
     chosen = settings(context)
     checks = examine(chosen.registry_path, chosen.home, frozenset(BUILT))
     broken = [check for check in checks if check.state == "broken"]
@@ -48,7 +51,7 @@ def doctor(context: typer.Context, as_json: JsonFlag = False) -> None:
 
 
 def show_version(as_json: JsonFlag = False) -> None:
-    """Print the versions of the orchestrator, llama-cpp-python and Python."""
+    """Print version numbers."""
     versions = {name: _version(name) for name in ("orchestrator", "llama-cpp-python")}
     versions["python"] = platform.python_version()
     if as_json:

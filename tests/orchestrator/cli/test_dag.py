@@ -46,7 +46,9 @@ def test_what_follows_a_step_keeps_the_lanes_open() -> None:
 
 
 def test_too_wide_a_graph_is_not_drawn() -> None:
-    wide: dict[str, list[str]] = {f"S{i}": [] for i in range(MAX_LANES + 1)} | {"S99": [f"S{i}" for i in range(MAX_LANES + 1)]}
+    wide: dict[str, list[str]] = {f"S{i}": [] for i in range(MAX_LANES + 1)} | {
+        "S99": [f"S{i}" for i in range(MAX_LANES + 1)]
+    }
     assert draw(list(wide), wide, dict.fromkeys(wide, "#"), UNICODE) is None
 
 

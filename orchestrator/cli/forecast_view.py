@@ -1,0 +1,132 @@
+"""Foretell a run from its plan alone, and print it: the DAG, why each step waits, the waves, the critical path."""
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from orchestrator.analysis import StepGraph
+from orchestrator.cli import dag
+from orchestrator.cli.report_view import MANY, counted, facts, heading, listed, told_path
+from orchestrator.cli.terminal import Glyphs, glyphs, one_line, seconds
+from orchestrator.critical_path import CriticalPath, critical_path, predict_seconds, slack
+from orchestrator.events import Mode, RoleRates
+from orchestrator.taskir import TaskIR, dump_task
+
+
+@dataclass(frozen=True, slots=True)
+class Forecast:
+    """What can be said of a task before it runs. Times are predictions, in seconds."""
+
+    task: TaskIR
+    mode: Mode
+    graph: StepGraph
+    seconds: Mapping[str, float]
+    path: CriticalPath
+    slack: Mapping[str, float]
+
+    @classmethod
+    def of(cls, task: TaskIR, mode: Mode, graph: StepGraph, rates: Mapping[str, RoleRates]) -> "Forecast":
+        """Foretell a task from its graph and from what is typical of each role."""
+        predicted = predict_seconds(task.plan.steps, rates)
+        path = critical_path(graph.before, graph.order, predicted)
+        return cls(task, mode, graph, predicted, path, slack(graph.before, graph.order, predicted))
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the forecast under the keys of a run's report, as far as they apply."""
+        steps = [
+            {
+                "id": step.id,
+                "role": step.actor,
+                "persona": step.persona,
+                "state": "planned",
+                "depends_on": list(self.graph.before[step.id]),
+                "slack": self.slack[step.id],
+                "predicted_seconds": self.seconds[step.id],
+                "action": step.action,
+            }
+            for step in self.task.plan.steps
+        ]
+        total = sum(self.seconds.values())
+        return {
+            "dry_run": True,
+            "mode": self.mode,
+            "steps": steps,
+            "edges": [asdict(edge) for edge in self.graph.edges],
+            "waves": [list(wave) for wave in self.graph.waves],
+            "width": self.graph.width,
+            "critical_path": {
+                "steps": list(self.path.steps),
+                "predicted_seconds": self.path.seconds,
+                "sum_seconds": total,
+                "bound": total / self.path.seconds if self.path.seconds > 0 else 0.0,
+            },
+            "task": dump_task(self.task),
+        }
+
+
+def print_forecast(console: Console, forecast: Forecast, *, full: bool) -> None:
+    """Print the forecast. Without `full`, the first steps and edges of a long plan."""
+    signs = glyphs(console)
+    graph = forecast.graph
+    console.print()
+    console.print(Text(one_line(forecast.task.objective), style="bold"))
+    console.print(f"dry run, nothing was run  {forecast.mode}  {counted(len(graph.steps), 'step')}")
+    heading(console, "Steps", signs)
+    _print_steps(console, forecast, signs, full=full)
+    if graph.edges:
+        heading(console, "Edges", signs)
+        _print_edges(console, graph, signs, full=full)
+    heading(console, "Waves", signs)
+    for number, wave in enumerate(graph.waves[: None if full else MANY], start=1):
+        console.print(f"{number:3}  {listed(wave)}")
+    heading(console, "Forecast", signs)
+    total = sum(forecast.seconds.values())
+    table = facts()
+    table.add_row("Critical path", told_path(forecast.path.steps, signs))
+    table.add_row("", f"{seconds(forecast.path.seconds)} of {seconds(total)} of work")
+    if forecast.path.seconds > 0:
+        table.add_row("Bound", f"{total / forecast.path.seconds:.2f} times as fast as one by one, at best")
+    table.add_row("Width", f"{graph.width} in {counted(len(graph.waves), 'wave')}")
+    console.print(table)
+
+
+def _print_steps(console: Console, forecast: Forecast, signs: Glyphs, *, full: bool) -> None:
+    graph, critical = forecast.graph, set(forecast.path.steps)
+    shown = graph.order if full else graph.order[:MANY]
+    mark = signs.states["waiting"]
+    marks = dict.fromkeys(graph.order, mark)
+    pictures = dag.draw(graph.order, graph.before, marks, signs) if shown == graph.order else None
+    table = Table.grid(padding=(0, 2, 0, 0), expand=True)
+    for _ in range(3):
+        table.add_column(no_wrap=True)
+    table.add_column(no_wrap=True, justify="right")
+    table.add_column(ratio=1, no_wrap=True, overflow="ellipsis")
+    for step in shown:
+        planned = graph.steps[step]
+        table.add_row(
+            f"{'*' if step in critical else ' '} {pictures[step].row if pictures else mark}",
+            Text(step, style="bold" if step in critical else ""),
+            planned.actor,
+            f"~{seconds(forecast.seconds[step])}",
+            Text(("for each: " if planned.foreach else "") + one_line(planned.action)),
+        )
+    console.print(table)
+    if len(shown) < len(graph.order):
+        console.print(Text(f"{len(graph.order) - len(shown)} more steps: add --all", style="dim"))
+    console.print(Text("* on the predicted critical path", style="dim"))
+
+
+def _print_edges(console: Console, graph: StepGraph, signs: Glyphs, *, full: bool) -> None:
+    edges = graph.edges if full else graph.edges[:MANY]
+    table = Table.grid(padding=(0, 2, 0, 0))
+    for edge in edges:
+        dropped = ", dropped" if edge.dropped else ""
+        ends = f"{edge.before} {signs.arrow} {edge.after}"
+        table.add_row(ends, f"{edge.reason}{dropped}", Text(one_line(edge.artifact or "")))
+    console.print(table)
+    if len(edges) < len(graph.edges):
+        console.print(Text(f"{len(graph.edges) - len(edges)} more edges", style="dim"))

@@ -1,0 +1,154 @@
+"""The commands about past runs: runs, show, explain. They only read the journal, and need no lock and no model."""
+
+import sys
+from collections.abc import Sequence
+from datetime import datetime
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from orchestrator.cli.board import Board
+from orchestrator.cli.explain_view import explanation_json, print_explanation
+from orchestrator.cli.report_view import print_report
+from orchestrator.cli.settings import JsonFlag, settings
+from orchestrator.cli.terminal import STATE_STYLES, make_console, one_line, print_json, seconds, write
+from orchestrator.daemon.report import Report, StepRow, load_report
+from orchestrator.errors import InputError, Problem
+from orchestrator.journal import JournalReader, RunRow
+
+LAST = "last"
+RUN_HELP = "The run: its id, the beginning of it, or `last`."
+
+RunArgument = Annotated[str, typer.Argument(metavar="RUN", help=RUN_HELP)]
+AllFlag = Annotated[bool, typer.Option("--all", help="Show every step, however many there are.")]
+
+
+def runs(
+    context: typer.Context,
+    limit: Annotated[int, typer.Option(min=1, help="How many runs to list, the newest first.")] = 20,
+    as_json: JsonFlag = False,
+) -> None:
+    """List past runs, newest first."""
+    with JournalReader.open_to_read(settings(context).home) as journal:
+        rows = journal.runs(limit)
+    if as_json:
+        print_json({"runs": [_run_json(row) for row in rows]})
+        return
+    console = make_console(sys.stdout)
+    write(lambda: _print_runs(console, rows))
+
+
+def show(
+    context: typer.Context,
+    run: RunArgument = LAST,
+    artifact: Annotated[
+        str | None, typer.Option(metavar="NAME", help="Write this artifact to stdout, byte for byte.")
+    ] = None,
+    full: AllFlag = False,
+    as_json: JsonFlag = False,
+) -> None:
+    """Show what became of a run."""
+    with JournalReader.open_to_read(settings(context).home) as journal:
+        name = find_run(journal, run)
+        report = load_report(journal, name)
+        if artifact is not None:
+            data = journal.get(_digest(report, artifact))
+            write(lambda: sys.stdout.buffer.write(data))
+            return
+        board = Board.of(event for _, event in journal.events(name))
+    if as_json:
+        print_json(report.to_json())
+        return
+    console = make_console(sys.stdout)
+    write(lambda: print_report(console, report, board, None, full=full))
+
+
+def explain(
+    context: typer.Context,
+    run: RunArgument,
+    step: Annotated[str, typer.Argument(metavar="STEP", help="The step, such as S2, or S2[0] for an item of it.")],
+    as_json: JsonFlag = False,
+) -> None:
+    """Explain one step of a run.
+
+    Tells what it waited for, who did it and why, what came of each attempt, and what the gates said.
+    """
+    with JournalReader.open_to_read(settings(context).home) as journal:
+        report = load_report(journal, find_run(journal, run))
+    row = _step(report, step)
+    if as_json:
+        print_json(explanation_json(report, row))
+        return
+    console = make_console(sys.stdout)
+    write(lambda: print_explanation(console, report, row))
+
+
+def find_run(journal: JournalReader, text: str) -> str:
+    """Return the id of the run that `text` means. Raises `InputError` where it means none, or more than one."""
+    rows = journal.runs()
+    names = [row.run for row in rows]
+    if text in names:
+        return text
+    if text == LAST and names:
+        return names[0]
+    found = [name for name in names if text and name.startswith(text)]
+    if len(found) == 1:
+        return found[0]
+    if not names:
+        raise InputError(Problem("RUN", f"there are no runs in {journal.home.path}", "`orchestrator run` first"))
+    what = f"{text!r} is the beginning of {len(found)} runs" if found else f"there is no run {text!r}"
+    raise InputError(Problem("RUN", what, f"{_some(found or names)}, or `last`"))
+
+
+def _step(report: Report, name: str) -> StepRow:
+    for step in report.steps:
+        if step.id == name:
+            return step
+    names = [step.id for step in report.steps]
+    raise InputError(Problem("STEP", f"{report.run_id} has no step {name!r}", _some(names) or "none: it has no steps"))
+
+
+def _digest(report: Report, name: str) -> str:
+    if name in report.artifacts:
+        return report.artifacts[name]
+    accepted = _some(list(report.artifacts)) or "none: the run has made nothing"
+    raise InputError(Problem("--artifact", f"{report.run_id} has no artifact {name!r}", accepted))
+
+
+def _some(names: Sequence[str]) -> str:
+    return ", ".join(names[:10]) + (", ..." if len(names) > 10 else "")
+
+
+def _print_runs(console: Console, rows: Sequence[RunRow]) -> None:
+    if not rows:
+        console.print(Text("There are no runs yet.", style="dim"))
+        return
+    table = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False, header_style="bold")
+    for title in ("Run", "Status", "Accepted"):
+        table.add_column(title, no_wrap=True)
+    table.add_column("Took", no_wrap=True, justify="right")
+    table.add_column("Request", no_wrap=True, overflow="ellipsis", ratio=1)
+    for row in rows:
+        took = row.finished - row.accepted if row.finished is not None else None
+        status = Text(row.status, style=STATE_STYLES.get(row.status, ""))
+        table.add_row(row.run, status, _when(row.accepted), seconds(took), Text(one_line(row.title)))
+    console.print(table)
+
+
+def _when(at: float) -> str:
+    return datetime.fromtimestamp(at).astimezone().strftime("%Y-%m-%d %H:%M")
+
+
+def _run_json(row: RunRow) -> dict[str, Any]:
+    return {
+        "run_id": row.run,
+        "status": row.status,
+        "mode": row.mode,
+        "request": row.title,
+        "accepted_at": row.accepted,
+        "finished_at": row.finished,
+        "error": row.error,
+    }

@@ -1,0 +1,53 @@
+"""The `orchestrator` command: its global options, and the commands that the other modules of this package hold."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from orchestrator.cli import history, run, system, task
+from orchestrator.cli.errors import Boundary
+from orchestrator.cli.settings import Settings
+
+app = typer.Typer(
+    cls=Boundary,
+    name="orchestrator",
+    help="Turn a request or a TaskIR document into a DAG of steps and run it on local llama.cpp models.",
+    add_completion=False,
+    rich_markup_mode=None,
+    pretty_exceptions_enable=False,
+)
+
+
+@app.callback(invoke_without_command=True)
+def options(
+    context: typer.Context,
+    registry: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="The registry of models [env: ORCHESTRATOR_REGISTRY].")
+    ] = None,
+    home: Annotated[Path | None, typer.Option(metavar="DIR", help="The state folder [env: ORCHESTRATOR_HOME].")] = None,
+    version: Annotated[bool, typer.Option("--version", help="Print versions and exit.")] = False,
+) -> None:
+    """Keep the global options for the command; without a command, print the help."""
+    context.obj = Settings(registry, home)
+    if version:
+        system.show_version()
+        raise typer.Exit
+    if context.invoked_subcommand is None:
+        typer.echo(context.get_help())
+
+
+app.command("run")(run.run)
+app.command("plan")(task.plan)
+app.command("validate")(task.validate)
+app.command("schema")(task.schema)
+app.command("models")(system.models)
+app.command("runs")(history.runs)
+app.command("show")(history.show)
+app.command("explain")(history.explain)
+app.command("resume")(run.resume)
+app.command("doctor")(system.doctor)
+app.command("version")(system.show_version)
+
+if __name__ == "__main__":
+    app()

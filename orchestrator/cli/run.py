@@ -1,0 +1,137 @@
+"""The commands that run something: run and resume."""
+
+import asyncio
+import sys
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.text import Text
+
+from orchestrator.cli.board import Board
+from orchestrator.cli.conduct import Begin, Conductor
+from orchestrator.cli.errors import STATUS_CODES, ExitCode
+from orchestrator.cli.export import check_target, export
+from orchestrator.cli.history import AllFlag, RunArgument, find_run
+from orchestrator.cli.live import choose_view
+from orchestrator.cli.paired import Speedup, compare
+from orchestrator.cli.report_view import print_report
+from orchestrator.cli.settings import DirOption, JsonFlag, ModeOption, Settings, settings
+from orchestrator.cli.source import check_folder, read_source
+from orchestrator.cli.task import dry_run as foretell
+from orchestrator.cli.terminal import make_console, one_line, print_json, write
+from orchestrator.daemon import Job
+from orchestrator.daemon.report import Report, load_report
+from orchestrator.errors import OrchestratorError
+from orchestrator.events import Mode
+from orchestrator.journal import JournalReader
+from orchestrator.taskir import TaskIR
+
+OutOption = Annotated[
+    Path | None,
+    typer.Option("--out", metavar="DIR", help="Write the artifacts into this folder, over files of the same names."),
+]
+
+
+def run(
+    context: typer.Context,
+    task: Annotated[str, typer.Argument(metavar="TEXT|FILE", help="A request, a TaskIR file, or - for stdin.")],
+    folder: DirOption = None,
+    mode: ModeOption = "as-planned",
+    out: OutOption = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Plan and analyse, but run nothing.")] = False,
+    compare_serial: Annotated[
+        bool, typer.Option("--compare-serial", help="Run it serially too, and tell the speedup.")
+    ] = False,
+    full: AllFlag = False,
+    as_json: JsonFlag = False,
+) -> None:
+    """Run a request or a TaskIR document.
+
+    It is shown while it runs. Ctrl-C cancels it in order, a second one ends at once. Exit codes: 0 done, 1 failed,
+    2 bad input, 130 cancelled.
+    """
+    chosen = settings(context)
+    job = make_job(read_source(task), check_folder(folder), mode)
+    if dry_run:
+        foretell(chosen, job, full=full, as_json=as_json)
+        return
+    if out is not None:
+        check_target(out)
+    begins: list[Begin] = [lambda orchestrator: orchestrator.submit(job)]
+    if compare_serial:
+        twin = Job(request=job.request, task=job.task, directory=job.directory, mode="serial")
+        begins.append(lambda orchestrator: orchestrator.submit(twin))
+    _conduct(chosen, begins, out, full=full, as_json=as_json)
+
+
+def resume(
+    context: typer.Context,
+    run: RunArgument = "last",
+    out: OutOption = None,
+    full: AllFlag = False,
+    as_json: JsonFlag = False,
+) -> None:
+    """Go on with an interrupted run.
+
+    Steps that are done do not run again.
+    """
+    chosen = settings(context)
+    if out is not None:
+        check_target(out)
+    with JournalReader.open_to_read(chosen.home) as journal:
+        name = find_run(journal, run)
+    _conduct(chosen, [lambda orchestrator: orchestrator.resume(name)], out, full=full, as_json=as_json)
+
+
+def make_job(source: str | TaskIR, folder: Path | None, mode: Mode) -> Job:
+    """Return the job that the command line describes."""
+    if isinstance(source, str):
+        return Job(request=source, task=None, directory=folder, mode=mode)
+    return Job(request=None, task=source, directory=folder, mode=mode)
+
+
+def _conduct(chosen: Settings, begins: list[Begin], out: Path | None, *, full: bool, as_json: bool) -> None:
+    """Carry out the runs, report on the first one, and exit with what became of it."""
+    console = make_console(sys.stdout)
+    view = choose_view(console, make_console(sys.stderr), as_json=as_json)
+    conductor = Conductor(chosen.home, chosen.registry(), view)
+    trouble = ""
+    view.begin()
+    try:
+        asyncio.run(conductor.conduct(*begins))
+    except* OrchestratorError as group:
+        if not conductor.runs:
+            raise
+        trouble = "; ".join(map(str, group.exceptions))
+    finally:
+        view.end()
+    with JournalReader.open_to_read(chosen.home) as journal:
+        reports = [load_report(journal, run) for run in conductor.runs]
+        if out is not None and not trouble:
+            trouble = _export(journal, reports[0], out)
+        board = Board.of(event for _, event in journal.events(conductor.runs[0]))
+    speedup = compare(*reports) if len(reports) == 2 else None
+    if as_json:
+        print_json(_as_json(reports[0], speedup, trouble))
+    else:
+        write(lambda: print_report(console, reports[0], board, speedup, full=full))
+        if trouble:
+            write(lambda: make_console(sys.stderr).print(Text(f"error: {one_line(trouble)}"), soft_wrap=True))
+    raise typer.Exit(ExitCode.FAILED if trouble else max(STATUS_CODES[report.status] for report in reports))
+
+
+def _export(journal: JournalReader, report: Report, out: Path) -> str:
+    """Write the artifacts, and return what went wrong: the run itself is not undone by it."""
+    try:
+        export(out, {name: journal.get(digest) for name, digest in report.artifacts.items()})
+    except OrchestratorError as error:
+        return str(error)
+    return ""
+
+
+def _as_json(report: Report, speedup: Speedup | None, trouble: str) -> dict[str, Any]:
+    told = report.to_json()
+    if trouble:
+        told["error"] = trouble
+    return told | (speedup.to_json() if speedup else {})

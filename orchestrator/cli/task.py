@@ -1,0 +1,98 @@
+"""The commands about tasks that run nothing: plan, validate, schema; and the dry run of `run`."""
+
+import asyncio
+import sys
+from typing import Annotated
+
+import typer
+from rich.text import Text
+
+from orchestrator.analysis import StepGraph, analyze_task
+from orchestrator.cli.conduct import Conductor
+from orchestrator.cli.forecast_view import Forecast, print_forecast
+from orchestrator.cli.live import SilentView
+from orchestrator.cli.report_view import counted
+from orchestrator.cli.settings import DirOption, JsonFlag, Settings, settings
+from orchestrator.cli.source import check_folder, read_source, read_task
+from orchestrator.cli.terminal import glyphs, make_console, print_json, write
+from orchestrator.daemon import Job, capabilities, known_rates, list_files
+from orchestrator.errors import InputError, Problem
+from orchestrator.journal import JournalReader
+from orchestrator.taskir import TaskIR, check_task, dump_task, json_schema
+from registry import Registry
+
+TaskArgument = Annotated[str, typer.Argument(metavar="FILE", help="A TaskIR document, or - for stdin.")]
+
+
+def plan(
+    context: typer.Context,
+    request: Annotated[str, typer.Argument(metavar="TEXT", help="A request, a file that holds one, or - for stdin.")],
+    folder: DirOption = None,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="The plan is JSON anyway: this makes errors JSON too.")
+    ] = False,
+) -> None:
+    """Print the plan of a request.
+
+    The frontdoor makes it; it is a TaskIR document that `run` accepts.
+    """
+    chosen = settings(context)
+    source = read_source(request)
+    if isinstance(source, TaskIR):
+        raise InputError(
+            Problem(request, "is a TaskIR document, which has a plan already", "a request in plain language")
+        )
+    job = Job(request=source, task=None, directory=check_folder(folder), mode="as-planned")
+    print_json(dump_task(plan_of(chosen, job)))
+
+
+def validate(context: typer.Context, task: TaskArgument, folder: DirOption = None, as_json: JsonFlag = False) -> None:
+    """Check a TaskIR document.
+
+    It has to be one, and this installation has to be able to run it. Exits with 2 if not.
+    """
+    checked = read_task(task)
+    graph = check(checked, settings(context).registry(), Job(None, checked, check_folder(folder), "as-planned"))
+    if as_json:
+        waves = [list(wave) for wave in graph.waves]
+        print_json({"valid": True, "steps": len(graph.steps), "waves": waves, "width": graph.width})
+        return
+    console = make_console(sys.stdout)
+    size = f"{counted(len(graph.steps), 'step')} in {counted(len(graph.waves), 'wave')}, width {graph.width}"
+    write(lambda: console.print(Text(f"{glyphs(console).states['done']} valid: {size}")))
+
+
+def schema() -> None:
+    """Print the JSON Schema of TaskIR."""
+    print_json(json_schema())
+
+
+def dry_run(chosen: Settings, job: Job, *, full: bool, as_json: bool) -> None:
+    """Print what can be foretold of a job. A request is planned for that, but no step runs."""
+    task = job.task or plan_of(chosen, job)
+    graph = check(task, chosen.registry(), job)
+    with JournalReader.open_to_read(chosen.home) as journal:
+        rates = known_rates(journal)
+    told = Forecast.of(task, job.mode, graph, rates)
+    if as_json:
+        print_json(told.to_json())
+        return
+    console = make_console(sys.stdout)
+    write(lambda: print_forecast(console, told, full=full))
+
+
+def check(task: TaskIR, registry: Registry, job: Job) -> StepGraph:
+    """Return the graph of a task. Raises `InputError` for what is wrong with it, or cannot be done here."""
+    problems = list(check_task(task, capabilities(registry)))
+    try:
+        graph = analyze_task(task, files=list_files(job.directory), mode=job.mode)
+    except InputError as error:
+        raise InputError(*problems, *error.problems) from error
+    if problems:
+        raise InputError(*problems)
+    return graph
+
+
+def plan_of(chosen: Settings, job: Job) -> TaskIR:
+    """Let the frontdoor plan a job's request."""
+    return asyncio.run(Conductor(chosen.home, chosen.registry(), SilentView()).plan(job))

@@ -1,0 +1,250 @@
+"""Events, folded into what the user sees: the live table, the report, an explanation."""
+
+import io
+
+import pytest
+from rich.console import Console, RenderableType
+
+from orchestrator.cli.board import Board
+from orchestrator.cli.explain_view import explanation_json, print_explanation
+from orchestrator.cli.live import render
+from orchestrator.cli.paired import compare
+from orchestrator.cli.progress_lines import progress_line
+from orchestrator.cli.report_view import print_report
+from orchestrator.cli.terminal import ASCII, UNICODE, Glyphs
+from orchestrator.daemon.report import Report, build_report
+from orchestrator.events import (
+    AttemptCancelled,
+    AttemptFailed,
+    AttemptGenerated,
+    AttemptStarted,
+    AttemptSucceeded,
+    CancelRequested,
+    Event,
+    Failure,
+    FailureKind,
+    GateResult,
+    PlanFinished,
+    PlanningStarted,
+    RunAccepted,
+    RunFinished,
+    StepExpanded,
+    StepsPlanned,
+    Usage,
+)
+from orchestrator.taskir import Step
+
+ANSWER = "Zilthir 214,\tHaklon 305; \x1b[2Jhighest Haklon."
+HOSTILE = "[bold]a.txt[/bold] \x1b[31m"
+
+
+def _step(number: int, action: str, *reads: str, foreach: str | None = None) -> Step:
+    return Step(
+        id=f"S{number}", actor="worker", action=action, inputs=reads, outputs=(f"s{number}.txt",), foreach=foreach
+    )
+
+
+STEPS = (
+    _step(1, f"Summarize {HOSTILE}.", "a.txt"),
+    _step(2, "Summarize b.txt.", "b.txt"),
+    _step(3, "Compare the summaries.", "s1.txt", "s2.txt"),
+)
+
+
+def _accepted(steps: tuple[Step, ...] = STEPS) -> list[Event]:
+    request = "Summarize a and b, then compare them"
+    return [
+        RunAccepted(at=100.0, run="r1", mode="as-planned", request=request, files=("a.txt", "b.txt")),
+        PlanningStarted(at=100.0, role="frontdoor", model="large"),
+        StepsPlanned(at=100.1, steps=steps),
+        PlanFinished(at=100.2, origin="planned"),
+    ]
+
+
+def _started(step: str, at: float, number: int = 1) -> Event:
+    return AttemptStarted(
+        at=at, step=step, number=number, role="worker", persona=None, model="small", reason="role worker: the actor"
+    )
+
+
+def _done(step: str, at: float, number: int = 1, *gates: GateResult) -> list[Event]:
+    usage = Usage(prompt_tokens=50, cached_tokens=10, output_tokens=20, decode_seconds=0.1)
+    digest = {f"s{step[1:]}.txt": "0" * 64}
+    return [
+        AttemptGenerated(at=at - 0.01, step=step, number=number, usage=usage),
+        AttemptSucceeded(at=at, step=step, number=number, outputs=digest, gates=gates),
+    ]
+
+
+def _finished_run() -> list[Event]:
+    failure = Failure(FailureKind.SCHEMA, "not JSON")
+    return [
+        *_accepted(),
+        _started("S1", 100.1),
+        _started("S2", 100.1),
+        *_done("S1", 100.4, 1, GateResult("schema", "passed"), GateResult("lint", "not run", "there is no lint")),
+        AttemptFailed(at=100.5, step="S2", number=1, failure=failure),
+        _started("S2", 100.5, 2),
+        *_done("S2", 100.9, 2),
+        _started("S3", 100.9),
+        *_done("S3", 101.2),
+        RunFinished(at=101.25, status="done"),
+    ]
+
+
+def _report(events: list[Event]) -> Report:
+    return build_report(events, lambda digest: ANSWER.encode())
+
+
+def _console(width: int = 80) -> tuple[Console, io.StringIO]:
+    written = io.StringIO()
+    return Console(file=written, width=width, force_terminal=False, markup=False, highlight=False), written
+
+
+def _text(shown: RenderableType, width: int = 80) -> str:
+    console, written = _console(width)
+    console.print(shown)
+    return "\n".join(line.rstrip() for line in written.getvalue().splitlines())
+
+
+def _frame(events: list[Event], *, height: int = 20, tail: tuple[str, str] = ("", ""), signs: Glyphs = UNICODE) -> str:
+    return _text(render(Board.of(events), 100.6, height, "ctrl-C cancels", tail, signs))
+
+
+def test_a_frame_tells_state_role_and_speed_of_each_step() -> None:
+    lines = _frame(_finished_run()[:10], tail=("S2", "Koldin:\nowner")).splitlines()
+    assert lines[:3] == ["Summarize a and b, then compare them", "r1  running  as-planned  1 of 3 done  0.60 s", ""]
+    assert lines[3].startswith("✓    S1  done     worker  200 tok/s  0.30 s  Summarize [bold]a.txt[/bold] ")
+    assert lines[4].startswith("│ ●  S2  running  worker             0.50 s  attempt 2: Summarize b.txt.")
+    assert lines[5].startswith("○─╯  S3  waiting  worker                     Compare the summaries.")
+    assert lines[7] == "S2: Koldin: owner  ctrl-C cancels"
+
+
+def test_progress_shows_the_rate_of_a_running_step() -> None:
+    board = Board.of(_finished_run()[:6])
+    board.progress("S2", 12, 98.4)
+    assert "98 tok/s" in _text(render(board, 100.6, 20, "", ("", ""), UNICODE))
+
+
+def test_a_plain_terminal_gets_plain_characters() -> None:
+    frame = _frame(_finished_run()[:6], signs=ASCII)
+    assert frame.isascii()
+    assert "o-'  S3" in frame
+
+
+def test_a_frame_fits_a_low_terminal_and_shows_what_runs() -> None:
+    steps = tuple(_step(number, "Do it.") for number in range(1, 31))
+    events = [*_accepted(steps), *_done("S1", 100.3), _started("S30", 100.2)]
+    lines = _frame(events, height=5).splitlines()
+    assert len(lines) <= 5 + 5
+    assert "26 more; of all: 29 running, 1 done" in lines
+    assert not any("S1 " in line for line in lines), "what is done gives way to what is not"
+
+
+def test_children_stand_below_their_parent() -> None:
+    fan = (_step(1, "List.", "a.txt"), _step(2, "Each.", foreach="s1.txt"), _step(3, "Compare.", "s2.txt"))
+    events = [*_accepted(fan), _started("S1", 100.1), *_done("S1", 100.3), StepExpanded(at=100.3, step="S2", count=2)]
+    lines = _frame(events).splitlines()
+    assert [line.split()[1] for line in lines[3:8]] == ["S1", "S2", "S2[0]", "S2[1]", "S3"]
+    assert "2 items: Each." in lines[4]
+
+
+def test_the_report_ends_with_answer_timeline_and_figures() -> None:
+    console, written = _console()
+    report = _report(_finished_run())
+    print_report(console, report, Board.of(_finished_run()), None, full=False)
+    text = written.getvalue()
+    headings = [line.split()[1] for line in text.splitlines() if line.startswith("──")]
+    assert headings == ["Steps", "Answer", "Timeline", "Figures"]
+    assert "r1  done  as-planned  3 steps  1.25 s  plan by the frontdoor" in text
+    assert "gate lint of S1: not run (there is no lint)" in text
+    assert "\\x1b[2Jhighest Haklon." in text
+    marked = [line for line in text.splitlines() if line.startswith("* S")]
+    assert [line.split()[1] for line in marked] == ["S2", "S3"]
+    assert UNICODE.broken in marked[0]
+    assert all("█" in line for line in marked)
+    assert "Critical path  S2 → S3" in text
+    assert "speedup" not in text.lower(), "it is told only from a pair"
+    assert all(len(line) <= 80 for line in text.splitlines())
+    assert "\x1b" not in text
+
+
+@pytest.mark.parametrize("width", [60, 80, 200])
+def test_the_report_fits_any_width(width: int) -> None:
+    console, written = _console(width)
+    print_report(console, _report(_finished_run()), Board.of(_finished_run()), None, full=False)
+    assert max(map(len, written.getvalue().splitlines())) <= width
+
+
+def test_a_failed_run_says_what_went_wrong() -> None:
+    failure = Failure(FailureKind.SCHEMA, "not JSON")
+    events = [*_accepted(), _started("S2", 100.1), *_done("S2", 100.3)]
+    for number in (1, 2):
+        events.append(_started("S1", 100.3 + number / 10, number))
+        events.append(AttemptFailed(at=100.35 + number / 10, step="S1", number=number, failure=failure))
+    events.append(RunFinished(at=101.0, status="failed", error="S1: not JSON"))
+    console, written = _console()
+    print_report(console, _report(events), Board.of(events), None, full=False)
+    text = written.getvalue()
+    assert "What went wrong" in text
+    assert "attempt 1, worker on small: schema: not JSON" in text
+    assert "attempt 2, worker on small: schema: not JSON" in text
+    assert "cancelled: S3" in text
+
+
+def test_a_cancelled_run_says_so() -> None:
+    events = [
+        *_accepted(),
+        _started("S1", 100.1),
+        CancelRequested(at=100.3),
+        AttemptCancelled(at=100.4, step="S1", number=1),
+        RunFinished(at=100.5, status="cancelled", error="cancelled by the user"),
+    ]
+    console, written = _console()
+    print_report(console, _report(events), Board.of(events), None, full=False)
+    assert "r1  cancelled  as-planned" in written.getvalue()
+    assert "cancelled by the user" in written.getvalue()
+
+
+def test_an_explanation_tells_waiting_role_attempts_and_gates() -> None:
+    report = _report(_finished_run())
+    console, written = _console()
+    print_explanation(console, report, report.steps[2])
+    text = written.getvalue()
+    assert "S1: data s1.txt, ended at 0.40 s   " in text
+    assert "S2: data s2.txt, ended at 0.90 s, the last of them" in text
+    assert "worker on small: role worker: the actor" in text
+    assert "on the critical path" in text
+    console, written = _console()
+    print_explanation(console, report, report.steps[0])
+    text = written.getvalue()
+    assert "a.txt: a file under --dir" in text
+    assert "gate lint: not run: there is no lint" in text
+    assert "Needed by" in text
+    told = explanation_json(report, report.steps[2])
+    assert told["last_dependency"] == "S2"
+    assert [edge["before"] for edge in told["waited_for"]] == ["S1", "S2"]
+    assert told["step"]["id"] == "S3"
+
+
+def test_every_event_has_a_line_without_control_characters() -> None:
+    lines = [progress_line(event) for event in _finished_run()]
+    assert lines[0] == "run r1 accepted, as-planned"
+    assert lines[2] == "3 steps planned: S1 to S3"
+    assert "S2 failed: schema: not JSON" in lines
+    assert "S2 started (attempt 2): worker on small" in lines
+    assert lines[-1] == "run done"
+    assert "\x1b" not in progress_line(StepsPlanned(at=0.0, steps=(STEPS[0],)))
+
+
+def test_a_speedup_comes_only_from_a_pair_that_did_the_same_work() -> None:
+    fast = _report(_finished_run())
+    slow_events = _finished_run()
+    slow_events[-1] = RunFinished(at=102.5, status="done")
+    speedup = compare(fast, _report(slow_events))
+    assert speedup.value == pytest.approx(2.0)
+    assert speedup.told == "2.00 = 1.25 s against 2.50 s serially (run r1)"
+    other = compare(fast, _report(_accepted()))
+    assert other.value is None
+    assert other.to_json()["speedup"] is None
+    assert "the runs ended as done and running" in other.told
