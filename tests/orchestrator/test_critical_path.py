@@ -1,0 +1,88 @@
+"""Longest chains, slack and figures, against a look at every path."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from orchestrator.critical_path import (
+    CriticalPath,
+    RoleRates,
+    critical_path,
+    critical_steps,
+    critical_steps_of,
+    figures,
+    measured_seconds,
+    predict_seconds,
+    slack,
+)
+from orchestrator.taskir import Step
+
+BEFORE = {"S1": (), "S2": ("S1",), "S3": ("S1",), "S4": ("S2", "S3"), "S5": ()}
+ORDER = ("S1", "S2", "S3", "S4", "S5")
+SECONDS = {"S1": 1.0, "S2": 2.0, "S3": 5.0, "S4": 1.0, "S5": 3.0}
+
+
+def test_the_longest_chain_is_critical_and_the_others_have_slack() -> None:
+    assert critical_path(BEFORE, ORDER, SECONDS) == CriticalPath(("S1", "S3", "S4"), 7.0)
+    assert slack(BEFORE, ORDER, SECONDS) == {"S1": 0.0, "S2": 3.0, "S3": 0.0, "S4": 0.0, "S5": 4.0}
+
+
+def test_steps_that_never_ran_take_no_time_and_are_not_told() -> None:
+    times = {"S1": (10.0, 11.0), "S2": (11.0, 13.5), "S3": (11.0, None), "S4": (None, None), "S5": (10.0, 9.0)}
+    measured = measured_seconds(times)
+    assert measured == {"S1": 1.0, "S2": 2.5, "S5": 0.0}
+    assert critical_path(BEFORE, ORDER, measured) == CriticalPath(("S1", "S2"), 3.5)
+    assert critical_path(BEFORE, ORDER, {}) == CriticalPath((), 0.0)
+    assert critical_path({}, (), {}) == CriticalPath((), 0.0)
+    assert slack({}, (), {}) == {}
+
+
+def test_figures_compare_the_sum_with_the_wall_and_with_the_critical_path() -> None:
+    found = figures(BEFORE, ORDER, SECONDS, wall_seconds=8.0)
+    assert (found.sum_seconds, found.wall_seconds, found.critical_path.seconds) == (12.0, 8.0, 7.0)
+    assert found.concurrency == pytest.approx(12 / 8)
+    assert found.bound == pytest.approx(12 / 7)
+    nothing = figures(BEFORE, ORDER, {}, wall_seconds=0.0)
+    assert (nothing.concurrency, nothing.bound, nothing.critical_path.steps) == (0.0, 0.0, ())
+
+
+def test_critical_steps_count_the_longest_of_what_runs_side_by_side() -> None:
+    assert critical_steps([1, 1], [[3, 2], [1]]) == 1 + 3 + 1 + 1
+    assert critical_steps([2], []) == 2
+    assert critical_steps([], [[], [4]]) == 4
+    assert critical_steps_of((("S1", "S2"), ("S3",)), {"S1": 1, "S2": 3}, planning=1) == 1 + 3 + 0
+
+
+def test_predictions_come_from_the_rates_of_the_role_or_the_defaults() -> None:
+    def step(number: int, **fields: object) -> Step:
+        return Step.model_validate({"id": f"S{number}", "actor": "worker", "action": "a", "outputs": [], **fields})
+
+    rates = {"worker": RoleRates(prefill_rate=100.0, decode_rate=10.0, prompt_tokens=50.0, output_tokens=20.0)}
+    predicted = predict_seconds([step(1), step(2, max_tokens=5), step(3, max_tokens=99), step(4, actor="x")], rates)
+    assert predicted == pytest.approx({"S1": 2.5, "S2": 1.0, "S3": 2.5, "S4": 300 / 500 + 100 / 50})
+
+
+GRAPHS = st.lists(st.tuples(st.integers(0, 100), st.sets(st.integers(0, 7), max_size=3)), max_size=8)
+
+
+@given(GRAPHS)
+def test_path_and_slack_agree_with_a_look_at_every_path(drawn: list[tuple[int, set[int]]]) -> None:
+    order = [f"S{n}" for n in range(len(drawn))]
+    before = {f"S{n}": tuple(f"S{m}" for m in sorted(waits) if m < n) for n, (_, waits) in enumerate(drawn)}
+    seconds = {f"S{n}": float(length) for n, (length, _) in enumerate(drawn)}
+
+    def paths(step: str) -> list[list[str]]:
+        return [[*path, step] for earlier in before[step] for path in paths(earlier)] or [[step]]
+
+    every = [path for step in order for path in paths(step)]
+    longest = max((sum(map(seconds.__getitem__, path)) for path in every), default=0.0)
+    found = critical_path(before, order, seconds)
+    assert found.seconds == longest
+    assert list(found.steps) in every or not drawn
+    assert sum(map(seconds.__getitem__, found.steps)) == longest
+    spare = slack(before, order, seconds)
+    assert all(spare[step] == 0 for step in found.steps)
+    for step in order:
+        through = {**seconds, step: seconds[step] + spare[step]}
+        assert critical_path(before, order, through).seconds == longest
+        assert critical_path(before, order, {**through, step: through[step] + 1}).seconds == longest + 1
