@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from itertools import islice
+from typing import Any
 
 from jsonschema import Draft202012Validator
 from jsonschema.exceptions import SchemaError, ValidationError, best_match
@@ -51,7 +52,7 @@ class OutputSchema:
         self.check(value)
         return value
 
-    def check(self, value: object) -> None:
+    def check(self, value: Any) -> None:
         """Raises `SchemaMismatch` if the value does not match, `BadSchema` when the schema turns out unusable."""
         try:
             worst = best_match(islice(self._validator.iter_errors(value), ERRORS_WEIGHED))

@@ -1,0 +1,58 @@
+"""Find out what the names in a request or a plan stand for."""
+
+import re
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from pathlib import PurePosixPath
+
+_REFERENCE = re.compile(r"S([1-9][0-9]{0,5})\Z")
+_ONE_LETTER_WORDS = ("a", "i")
+
+
+def referred_step(name: str) -> int | None:
+    """Return the number of the step that a name such as `S3` refers to, or None for any other name."""
+    match = _REFERENCE.match(name)
+    return int(match[1]) if match else None
+
+
+class FileNames:
+    """The files that a request may refer to, by name or by an unambiguous stem."""
+
+    def __init__(self, files: Sequence[str]) -> None:
+        self.files = files
+        self._names = frozenset(files)
+        self._by_stem: defaultdict[str, set[str]] = defaultdict(set)
+        for file in files:
+            path = PurePosixPath(file)
+            for stem in (path.stem, str(path.with_suffix(""))):
+                self._by_stem[stem].add(file)
+
+    def find(self, name: str) -> str | None:
+        """Return the file that is called `name`, or the only one whose stem it is."""
+        if name in self._names:
+            return name
+        files = self._by_stem.get(name, ())
+        return next(iter(files)) if len(files) == 1 else None
+
+    def mentioned(self, request: str) -> tuple[str, ...]:
+        """Return the files that the request speaks of, in their order."""
+        return tuple(file for file in self.files if any(_speaks_of(request, name) for name in self._callings(file)))
+
+    def _callings(self, file: str) -> list[str]:
+        stem = PurePosixPath(file).stem
+        return [file, stem] if self.find(stem) == file else [file]
+
+
+def default_output(number: int, foreach: bool, taken: Iterable[str]) -> str:
+    """Return a name for the output of a step that gives it none: `s1.txt`, or `s1.json` for the list of a `foreach`."""
+    names = (f"s{number}{'-output' * again}.{'json' if foreach else 'txt'}" for again in range(len(list(taken)) + 1))
+    known = frozenset(taken)
+    return next(name for name in names if name not in known)
+
+
+def _speaks_of(request: str, name: str) -> bool:
+    if name not in request:
+        return False
+    # "a" is an article more often than a file; in a list ("a, b and c") or at the end it is a file.
+    behind = r"(?=\s*(?:[,;:!?)]|\.?\s*$|(?:and|or)\b))" if name.lower() in _ONE_LETTER_WORDS else r"(?![\w/-])"
+    return re.search(rf"(?<![\w./-]){re.escape(name)}{behind}", request) is not None

@@ -1,0 +1,186 @@
+"""What the model writes is the input of these tests, so it is scripted."""
+
+import json
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+
+from orchestrator.engine.client import Completion
+from orchestrator.engine.contract import Finish, Generation
+from orchestrator.engine.errors import EngineDied, ModelLoadFailed, PromptTooLong
+from orchestrator.events import FailureKind, Usage
+from orchestrator.frontdoor import PlanError, PlanRequest, make_plan
+from orchestrator.frontdoor.plan import OnText
+from orchestrator.taskir import Step
+
+A = {"role": "worker", "action": "Summarize a.txt.", "inputs": ["a.txt"]}
+B = {"role": "worker", "action": "Summarize b.txt.", "inputs": ["b.txt"]}
+JOIN = {"role": "worker", "action": "Compare the summaries.", "inputs": ["S1", "S2"]}
+BAD = {"role": "worker", "action": "Summarize c.txt.", "inputs": ["c.txt"]}
+TEXT = "Summarize a and b, then compare them"
+REQUEST = PlanRequest(
+    text=TEXT,
+    files=("a.txt", "b.txt"),
+    roles=("worker", "coder"),
+    fallback_role="worker",
+    model="large",
+    system="Plan the request as steps.",
+)
+
+
+def plan(*steps: dict[str, Any]) -> str:
+    return json.dumps({"steps": steps})
+
+
+@dataclass
+class Script:
+    """Writes its answers in small pieces, or breaks off with an error after what it has written."""
+
+    answers: list[tuple[str, Exception | Finish]]
+    asked: list[Generation] = field(default_factory=list)
+    accepted: list[Step] = field(default_factory=list)
+    progress: list[tuple[int, int]] = field(default_factory=list)
+    streams: bool = True
+
+    async def generate(self, model: str, request: Generation, on_text: OnText | None) -> Completion:
+        self.asked.append(request)
+        text, end = self.answers.pop(0)
+        assert on_text is not None
+        for index in range(0, len(text) if self.streams else 0, 7):
+            on_text(text[index : index + 7])
+            self.progress.append((index, len(self.accepted)))
+        if isinstance(end, Exception):
+            raise end
+        return Completion(text, end, Usage(prompt_tokens=10, output_tokens=len(text)))
+
+    async def run(self) -> tuple[str, str, Usage]:
+        planned = await make_plan(REQUEST, self.generate, self.accepted.append)
+        return planned.origin, planned.reason, planned.usage
+
+    @property
+    def actions(self) -> list[str]:
+        return [step.action for step in self.accepted]
+
+
+async def test_plan_is_asked_for_in_the_layout_the_models_know() -> None:
+    script = Script([(plan(A, B, JOIN), "stop")])
+    origin, reason, usage = await script.run()
+    assert (origin, reason) == ("planned", "")
+    assert usage == Usage(prompt_tokens=10, output_tokens=len(plan(A, B, JOIN)))
+    (asked,) = script.asked
+    assert asked.messages == (
+        ("system", "Plan the request as steps."),
+        ("user", f"Files: a.txt, b.txt\nRequest: {TEXT}"),
+    )
+    assert asked.schema is not None
+    assert asked.max_tokens is None
+    assert [step.id for step in script.accepted] == ["S1", "S2", "S3"]
+    assert script.accepted[2].inputs == ("s1.txt", "s2.txt")
+
+
+async def test_steps_are_handed_on_while_the_plan_is_still_being_written() -> None:
+    script = Script([(plan(A, B, JOIN), "stop")])
+    await script.run()
+    seen = dict.fromkeys(count for _, count in script.progress)
+    assert list(seen) == [0, 1, 2, 3]
+    first = next(index for index, count in script.progress if count == 1)
+    assert first < len(plan(A)) + 7
+
+
+async def test_text_that_comes_only_at_the_end_is_read_too() -> None:
+    script = Script([(plan(A, B, JOIN), "stop")], streams=False)
+    assert (await script.run())[0] == "planned"
+    assert len(script.accepted) == 3
+
+
+async def test_flaw_stops_the_plan_and_the_repair_replaces_only_the_rest() -> None:
+    script = Script([(plan(A, BAD, JOIN), "stop"), (plan(A, B, JOIN), "stop")])
+    origin, reason, _ = await script.run()
+    assert origin == "repaired"
+    assert reason == "step 2: 'c.txt' is no earlier step, no file and not 'request'"
+    assert script.actions == [A["action"], B["action"], JOIN["action"]]
+    first, second = script.asked
+    told = second.messages[1][1]
+    assert told.startswith(first.messages[1][1] + f"\nThe previous plan failed: {reason}\n")
+    assert '{"steps":[{"role":"worker","action":"Summarize a.txt.","inputs":["a.txt"]}]}' in told
+    assert isinstance(second.schema, dict)
+    steps: Any = second.schema["properties"]
+    assert steps["steps"]["prefixItems"] == [{"const": A}]
+
+
+async def test_model_is_not_let_write_on_after_a_flaw() -> None:
+    script = Script([(plan(BAD, A, B), "stop"), (plan(A), "stop")])
+    await script.run()
+    assert max(index for index, _ in script.progress[: len(plan(BAD)) // 7]) < len(plan(BAD)) + 14
+    assert script.actions == [A["action"]]
+
+
+async def test_second_flaw_ends_in_one_step_that_does_the_request() -> None:
+    script = Script([(plan(BAD), "stop"), (plan(BAD), "stop")])
+    origin, reason, _ = await script.run()
+    assert origin == "fallback"
+    assert reason.count("'c.txt' is no earlier step") == 2
+    assert script.accepted == [
+        Step(id="S1", actor="worker", action=TEXT, inputs=("a.txt", "b.txt"), outputs=("s1.txt",))
+    ]
+
+
+async def test_fallback_stands_beside_what_was_accepted() -> None:
+    script = Script([(plan(A, BAD), "stop"), (plan(A, BAD), "stop")])
+    assert (await script.run())[0] == "fallback"
+    assert script.actions == [A["action"], TEXT]
+    assert script.accepted[1].id == "S2"
+
+
+async def test_repair_that_changes_accepted_steps_is_refused() -> None:
+    script = Script([(plan(A, BAD), "stop"), (plan(B, A), "stop")])
+    origin, reason, _ = await script.run()
+    assert origin == "fallback"
+    assert "does not begin with the steps that were accepted" in reason
+    assert script.actions == [A["action"], TEXT]
+
+
+@pytest.mark.parametrize("finish", ["length", "repetition", "deadline"])
+async def test_plan_that_is_cut_off_is_flawed(finish: Finish) -> None:
+    script = Script([(plan(A, B)[:-40], finish), (plan(A, B), "stop")])
+    origin, reason, _ = await script.run()
+    assert (origin, reason) == ("repaired", f"the plan was cut off ({finish}) in step 2")
+    assert script.actions == [A["action"], B["action"]]
+
+
+async def test_plan_without_steps_is_flawed() -> None:
+    script = Script([(plan(), "stop"), (plan(A), "stop")])
+    assert (await script.run())[:2] == ("repaired", "the plan has no steps")
+
+
+async def test_dead_engine_is_asked_again_for_what_is_missing() -> None:
+    died = EngineDied("the engine process was killed by SIGKILL", signal="SIGKILL", log="a long log")
+    script = Script([(plan(A, B)[:-30], died), (plan(A, B, JOIN), "stop")])
+    origin, reason, _ = await script.run()
+    assert (origin, reason) == ("planned", "the engine process was killed by SIGKILL")
+    assert script.actions == [A["action"], B["action"], JOIN["action"]]
+    assert "failed" not in script.asked[1].messages[1][1]
+
+
+async def test_engine_that_keeps_dying_gives_no_plan() -> None:
+    script = Script([("", EngineDied("dead")), ("", EngineDied("dead again"))])
+    with pytest.raises(PlanError, match="dead again") as caught:
+        await script.run()
+    assert caught.value.failure.kind is FailureKind.INFRASTRUCTURE
+    assert script.accepted == []
+
+
+async def test_model_that_cannot_be_loaded_is_asked_once() -> None:
+    script = Script([("", ModelLoadFailed("large.gguf", "missing", "there is no such file"))])
+    with pytest.raises(PlanError, match="no such file") as caught:
+        await script.run()
+    assert caught.value.failure.final
+
+
+async def test_request_too_long_to_plan_is_one_step() -> None:
+    script = Script([("", PromptTooLong(9000, 2048))])
+    origin, reason, _ = await script.run()
+    assert origin == "fallback"
+    assert "9000 tokens" in reason
+    assert script.actions == [TEXT]
