@@ -8,11 +8,8 @@ pure; the scheduler carries the decision out.
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Literal
 
-from orchestrator.events import Failure, FailureKind
-
-Level = Literal["B1", "B2", "B3"]
+from orchestrator.events import Failure, FailureKind, Level, Rung
 
 MAX_RETRIES = 3
 """Retries a step may use, over all kinds and roles. Escalations and re-runs after a restart are not retries."""
@@ -48,14 +45,6 @@ class FailedAttempt:
 
     role: str
     failure: Failure
-
-
-@dataclass(frozen=True, slots=True)
-class Rung:
-    """The role that takes over from a weaker one, and its level, if it has one."""
-
-    role: str
-    level: Level | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,6 +122,8 @@ def _why_no_retry(failed: FailedAttempt, history: Sequence[FailedAttempt], used:
     """Say why the role may not try again, or nothing when it may."""
     kind = failed.failure.kind
     allowed = RULES[kind].retries
+    if failed.failure.final:
+        return "trying again would not help"
     if used == MAX_RETRIES:
         return f"all {MAX_RETRIES} retries of the step are used"
     if _count([attempt for attempt in history if attempt.role == failed.role], kind) < allowed:

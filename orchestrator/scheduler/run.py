@@ -29,12 +29,15 @@ from orchestrator.events import (
     StepsPlanned,
 )
 from orchestrator.failures import Decision, Escalate, FailedAttempt, GiveUp, Ladder, decide
-from orchestrator.scheduler.commands import CancelAttempt, Command, FinishRun, GatherStep
+from orchestrator.scheduler.commands import CancelAttempt, Command, FinishRun
 from orchestrator.scheduler.queue import Limits, ReadyQueue
 from orchestrator.scheduler.ranking import rank
 from orchestrator.scheduler.states import ACTIVE, FINAL, TRANSITIONS, IllegalTransition, State
 from orchestrator.scheduler.step import Cause, StepEvent, StepRecord, StepView, StepViews
 from orchestrator.taskir import Agent, Parallelism, Step
+
+TOLD = 10
+"""Causes that the error of a run names at most. Each step's own is in its view."""
 
 
 class RunState:
@@ -285,14 +288,12 @@ class RunState:
         """Ask once more for what a step was doing when a restart came."""
         if record.pending:
             return
-        if record.children is not None:
-            self._gather(record)
-        elif not record.cancelling:
-            self._lose(record)
-        elif record.fans_out:
+        if record.cancelling and not record.fans_out:
+            self._commands.append(CancelAttempt(record.id, record.number))
+        elif record.cancelling or record.children is not None:
             self._commands.append(record.command())
         else:
-            self._commands.append(CancelAttempt(record.id, record.number))
+            self._lose(record)
 
     def _lose(self, record: StepRecord) -> None:
         """Put back a step whose attempt was lost in a restart. If it had not started it keeps its number."""
@@ -339,7 +340,7 @@ class RunState:
     def _gather(self, record: StepRecord) -> None:
         """Ask for the parent's outputs. No limit is looked at: the slot is the one that the last child gave back."""
         self._queue.hold(record.id, record.lane)
-        self._commands.append(GatherStep(record.step, tuple(child.id for child in record.children or ())))
+        self._commands.append(record.command())
 
     def _on_cancel(self, event: CancelRequested) -> None:
         """Cancel the run or a step. To cancel what has ended already, or never was, is no error."""
@@ -370,20 +371,27 @@ class RunState:
         """Return how a run ends whose plan is finished and whose steps have all ended."""
         ended = [self._steps[step] for step in self._graph.steps]
         if failed := [str(record.cause) for record in ended if record.state is State.FAILED]:
-            return FinishRun("failed", "; ".join(failed))
-        if cancelled := {str(record.cause): None for record in ended if record.state is State.CANCELLED}:
-            return FinishRun("cancelled", "; ".join(cancelled))
+            return FinishRun("failed", "; ".join(failed[:TOLD]))
+        if cancelled := [str(record.cause) for record in ended if record.state is State.CANCELLED]:
+            return FinishRun("cancelled", "; ".join(dict.fromkeys(cancelled[:TOLD])))
         return FinishRun("done")
 
     def _on_finished(self, event: RunFinished) -> None:
         """Take the journal's word for it that the run is over: whatever has not ended here was cancelled."""
         self._finished = event
-        left = [record for record in self._steps.values() if record.state not in FINAL]
-        for record in left:
-            record.cause = record.cause or Cause(None, event.error or f"the run ended as {event.status}")
-        for record in reversed(left):  # children before their parents
-            if record.state not in FINAL:
+        self._end_cancelled()
+        cause = Cause(None, event.error or f"the run ended as {event.status}")
+        self._doomed.extend((record, cause) for record in self._steps.values())
+        self._settle()
+        self._end_cancelled()
+        self._commands.clear()
+
+    def _end_cancelled(self) -> None:
+        """End what was to be cancelled, without waiting for it to stop."""
+        for record in reversed(self._steps.values()):  # children before their parents
+            if record.cancelling:
                 self._move(record, State.CANCELLED)
+        self._settle()
 
     @property
     def graph(self) -> StepGraph:

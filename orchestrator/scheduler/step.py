@@ -13,7 +13,7 @@ from orchestrator.events import (
     StepGathered,
 )
 from orchestrator.failures import FailedAttempt
-from orchestrator.scheduler.commands import ExpandStep, StartAttempt
+from orchestrator.scheduler.commands import ExpandStep, GatherStep, StartAttempt
 from orchestrator.scheduler.ranking import Rank
 from orchestrator.scheduler.states import ACTIVE, FINAL, State
 from orchestrator.taskir import Step
@@ -126,8 +126,10 @@ class StepRecord:
             return self.cancelling and not self.fans_out
         return not self.fans_out or isinstance(event, AttemptFailed)
 
-    def command(self) -> StartAttempt | ExpandStep:
-        """Return what to ask for when the step starts."""
+    def command(self) -> StartAttempt | ExpandStep | GatherStep:
+        """Return what to ask for, for the step to go on."""
+        if self.children is not None:
+            return GatherStep(self.step, tuple(child.id for child in self.children))
         if self.fans_out:
             return ExpandStep(self.step)
         failures = tuple(failed.failure for failed in self.failures)

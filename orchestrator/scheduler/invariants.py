@@ -1,0 +1,68 @@
+"""Say what is wrong with a run's state: what must hold between any two events. For tests, and for hunting a defect."""
+
+from collections.abc import Iterator
+from itertools import pairwise
+
+from orchestrator.failures import MAX_RETRIES, retries_used
+from orchestrator.scheduler.run import RunState
+from orchestrator.scheduler.states import ACTIVE, FINAL, TRANSITIONS, State
+from orchestrator.scheduler.step import StepRecord
+
+
+def violations(state: RunState) -> Iterator[str]:
+    """Yield a sentence for each invariant that does not hold. Linear in the size of the plan."""
+    for record in state._steps.values():
+        yield from _of_step(state, record)
+        if record.fans_out:
+            yield from _of_parent(record)
+    yield from _of_slots(state)
+    unended = sum(record.state not in FINAL for record in state._steps.values())
+    if unended != state._unended:
+        yield f"{unended} steps have not ended, but {state._unended} are counted"
+    if state._finished and unended:
+        yield f"the run has finished, but {unended} steps have not ended"
+    if state._doomed or state._commands:
+        yield "something is left to do that no event will bring up"
+
+
+def _of_step(state: RunState, record: StepRecord) -> Iterator[str]:
+    before = [state._steps[step] for step in state.graph.before.get(record.id, ())]
+    unmet = [step.id for step in before if step.state is not State.DONE]
+    spoilt = [step.id for step in before if step.state in (State.FAILED, State.CANCELLED)]
+    if record.state is State.WAITING and (not unmet or len(unmet) != record.unmet):
+        yield f"{record.id} waits for {unmet}, but counts {record.unmet}"
+    if record.state is State.WAITING and spoilt:
+        yield f"{record.id} waits for {spoilt}, which will never be done"
+    if record.state not in (State.WAITING, State.CANCELLED) and unmet:
+        yield f"{record.id} is {record.state} before {unmet} are done"
+    if record.cause and record.state not in (State.FAILED, State.CANCELLED, *ACTIVE):
+        yield f"{record.id} is {record.state} in spite of {record.cause}"
+    if not record.cause and record.state in (State.FAILED, State.CANCELLED):
+        yield f"{record.id} is {record.state} without a cause"
+    if record.story[-1] is not record.state or any(pair not in TRANSITIONS for pair in pairwise(record.story)):
+        yield f"{record.id} is {record.state} with an impossible story {record.story}"
+    if record.story.count(State.DONE) > 1 or retries_used(record.failures) > MAX_RETRIES:
+        yield f"{record.id} has run too often: {record.failures}"
+
+
+def _of_parent(record: StepRecord) -> Iterator[str]:
+    pending = sum(child.state not in FINAL for child in record.children or ())
+    if pending != record.pending:
+        yield f"{record.id} has {pending} children that have not ended, but counts {record.pending}"
+    if record.state is State.DONE and any(child.state is not State.DONE for child in record.children or ()):
+        yield f"{record.id} is done, but not all of its children"
+
+
+def _of_slots(state: RunState) -> Iterator[str]:
+    queue, records = state._queue, state._steps.values()
+    if queue.ready != {record.id for record in records if record.state is State.READY}:
+        yield f"queued are {sorted(queue.ready)}, which is not what is ready"
+    at_work = {record.id: record.lane for record in records if record.state in ACTIVE and not record.pending}
+    if queue.holders != at_work:
+        yield f"slots are held by {dict(queue.holders)}, but at work are {at_work}"
+    for lane, slots in queue.limits.slots.items():
+        held = sum(lane in queue.limits.lanes(role) for role in queue.holders.values())
+        if held > slots:
+            yield f"{held} steps hold the {slots} slots of {lane}"
+    if (idle := queue.first()) is not None:
+        yield f"{idle} is ready and the limits admit it, but it was not started"

@@ -1,0 +1,171 @@
+"""Every rule of the failure table, and the bounds that hold whatever happens."""
+
+from collections.abc import Sequence
+from itertools import pairwise
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from orchestrator.events import Failure, FailureKind, Rung
+from orchestrator.failures import (
+    BACK_OFF_SECONDS,
+    MAX_RETRIES,
+    RULES,
+    Decision,
+    Escalate,
+    FailedAttempt,
+    GiveUp,
+    Ladder,
+    Retry,
+    decide,
+    retries_used,
+)
+
+FORMAT, SCHEMA, CODE, LOGIC, TIMEOUT, RESOURCE, INFRASTRUCTURE = FailureKind
+CHAIN = {"worker": Rung("coder", "B1"), "coder": Rung("architect", "B2"), "architect": Rung("oracle", "B3")}
+
+
+def follow(kinds: Sequence[FailureKind], ladder: Ladder, role: str = "worker") -> list[Decision]:
+    """Fail once for each kind, in whichever role the step has got to, and return what was decided each time."""
+    history: list[FailedAttempt] = []
+    decisions: list[Decision] = []
+    for kind in kinds:
+        failed = FailedAttempt(role, Failure(kind, f"{kind} went wrong"))
+        decisions.append(decide(failed, history, ladder))
+        history.append(failed)
+        if isinstance(decisions[-1], GiveUp):
+            break
+        role = decisions[-1].role if isinstance(decisions[-1], Escalate) else role
+    return decisions
+
+
+def names(decisions: Sequence[Decision]) -> list[str]:
+    return [decision.role if isinstance(decision, Escalate) else type(decision).__name__ for decision in decisions]
+
+
+@pytest.mark.parametrize(
+    ("kinds", "expected"),
+    [
+        ([FORMAT] * 4, ["Retry", "Retry", "Retry", "GiveUp"]),
+        ([SCHEMA] * 3, ["Retry", "coder", "Retry"]),
+        ([CODE] * 4, ["Retry", "Retry", "coder", "Retry"]),
+        ([LOGIC] * 3, ["Retry", "coder", "Retry"]),
+        ([TIMEOUT] * 4, ["coder", "architect", "oracle", "GiveUp"]),
+        ([RESOURCE] * 4, ["Retry", "Retry", "Retry", "GiveUp"]),
+        ([INFRASTRUCTURE] * 4, ["Retry", "Retry", "Retry", "GiveUp"]),
+        ([SCHEMA, CODE, CODE, CODE], ["Retry", "Retry", "Retry", "coder"]),
+        ([LOGIC] * 8, ["Retry", "coder", "Retry", "architect", "Retry", "oracle", "GiveUp"]),
+        ([TIMEOUT, SCHEMA, TIMEOUT], ["coder", "Retry", "architect"]),
+        ([RESOURCE, RESOURCE, RESOURCE, CODE], ["Retry", "Retry", "Retry", "coder"]),
+        ([RESOURCE, RESOURCE, RESOURCE, INFRASTRUCTURE], ["Retry", "Retry", "Retry", "GiveUp"]),
+    ],
+)
+def test_each_kind_has_its_rule(kinds: list[FailureKind], expected: list[str]) -> None:
+    assert names(follow(kinds, Ladder(CHAIN))) == expected
+
+
+def test_a_retry_says_what_it_brings() -> None:
+    remedies = {kind: follow([kind], Ladder(CHAIN))[0].reason for kind in FailureKind if RULES[kind].retries}
+    assert remedies == {
+        FORMAT: "format: retry 1 of 3 as worker with the complaint",
+        SCHEMA: "schema: retry 1 of 3 as worker with the validator's message",
+        CODE: "code: retry 1 of 3 as worker with what the tools reported",
+        LOGIC: "logic: retry 1 of 3 as worker with the critique",
+        RESOURCE: "resource: retry 1 of 3 as worker elsewhere, after a pause",
+        INFRASTRUCTURE: "infrastructure: retry 1 of 3 as worker on a fresh engine",
+    }
+
+
+def test_what_ran_out_of_resources_waits_longer_each_time() -> None:
+    # An engine that dies in between is no reason to wait less.
+    decisions = follow([RESOURCE, INFRASTRUCTURE, RESOURCE], Ladder(CHAIN))
+    assert [decision.delay_seconds for decision in decisions if isinstance(decision, Retry)] == [1.0, 0.0, 4.0]
+    decisions = follow([RESOURCE] * 3, Ladder(CHAIN))
+    assert tuple(decision.delay_seconds for decision in decisions if isinstance(decision, Retry)) == BACK_OFF_SECONDS
+    assert list(BACK_OFF_SECONDS) == sorted(set(BACK_OFF_SECONDS))
+    assert len(BACK_OFF_SECONDS) == MAX_RETRIES
+
+
+@pytest.mark.parametrize(
+    ("max_level", "expected"),
+    [("B1", ["coder", "GiveUp"]), ("B2", ["coder", "architect", "GiveUp"])],
+)
+def test_escalation_stops_at_the_task_s_level(max_level: str, expected: list[str]) -> None:
+    decisions = follow([TIMEOUT] * 4, Ladder(CHAIN, max_level=max_level))  # type: ignore[arg-type]
+    assert names(decisions) == expected
+    assert f"above the task's max_level {max_level}" in decisions[-1].reason
+
+
+def test_a_rung_without_a_level_is_open_to_every_task() -> None:
+    ladder = Ladder({"worker": Rung("senior"), "senior": Rung("coder", "B2")}, max_level="B1")
+    assert names(follow([TIMEOUT, TIMEOUT], ladder)) == ["senior", "GiveUp"]
+
+
+def test_the_end_of_the_ladder_is_told() -> None:
+    (decision,) = follow([TIMEOUT], Ladder({}))
+    assert decision == GiveUp("timeout: this kind is not retried, and no escalation: no role stands above worker")
+
+
+def test_a_ladder_that_leads_in_a_circle_ends() -> None:
+    ladder = Ladder({"worker": Rung("coder"), "coder": Rung("worker")})
+    decisions = follow([TIMEOUT, TIMEOUT], ladder)
+    assert names(decisions) == ["coder", "GiveUp"]
+    assert "worker has failed already" in decisions[-1].reason
+
+
+@pytest.mark.parametrize(
+    ("kinds", "expected"),
+    [
+        ([CODE, CODE], ["Retry", "coder"]),
+        ([SCHEMA, CODE], ["Retry", "coder"]),
+        ([CODE, CODE, CODE, CODE], ["Retry", "coder", "Retry", "architect"]),
+        # These are not the model's fault, or not one that a stronger model cures.
+        ([FORMAT, CODE], ["Retry", "Retry"]),
+        ([INFRASTRUCTURE, CODE, RESOURCE], ["Retry", "Retry", "Retry"]),
+    ],
+)
+def test_a_task_in_a_hurry_escalates_at_the_second_failure(kinds: list[FailureKind], expected: list[str]) -> None:
+    assert names(follow(kinds, Ladder(CHAIN, on_second_failure=True))) == expected
+
+
+def test_a_task_in_a_hurry_still_retries_where_nobody_stands_above() -> None:
+    assert names(follow([CODE, CODE, CODE], Ladder({}, on_second_failure=True))) == ["Retry", "Retry", "GiveUp"]
+
+
+ROLES = ("worker", "coder", "architect", "oracle")
+LEVELS = ("B1", "B2", "B3")
+ladders = st.builds(
+    Ladder,
+    st.dictionaries(
+        st.sampled_from(ROLES), st.builds(Rung, st.sampled_from(ROLES), st.none() | st.sampled_from(LEVELS))
+    ),
+    max_level=st.sampled_from(LEVELS),
+    on_second_failure=st.booleans(),
+)
+
+
+@given(st.lists(st.sampled_from(FailureKind), min_size=12, max_size=12), ladders, st.sampled_from(ROLES))
+def test_bounds_hold_for_any_failures_on_any_ladder(kinds: list[FailureKind], ladder: Ladder, first: str) -> None:
+    decisions = follow(kinds, ladder, first)
+    escalations = [decision for decision in decisions if isinstance(decision, Escalate)]
+    retries = [decision for decision in decisions if isinstance(decision, Retry)]
+
+    assert isinstance(decisions[-1], GiveUp), "whatever fails, it ends"
+    assert len(retries) <= MAX_RETRIES
+    visited = [first, *(escalation.role for escalation in escalations)]
+    assert len(set(visited)) == len(visited), "no role is asked again once it has handed over"
+    for below, above in pairwise(visited):
+        assert ladder.above[below].role == above
+        assert ladder.above[below].level is None or ladder.above[below].level <= ladder.max_level
+    for kind, decision in zip(kinds, decisions, strict=False):
+        assert not (isinstance(decision, Escalate) and not RULES[kind].escalates)
+        assert not (isinstance(decision, Retry) and kind is TIMEOUT)
+    pauses = [decision.delay_seconds for decision in retries if decision.delay_seconds]
+    assert pauses == sorted(set(pauses)), "pauses grow"
+
+
+@given(st.lists(st.tuples(st.sampled_from(ROLES), st.integers(1, 4)), unique_by=lambda turn: turn[0]))
+def test_retries_are_what_is_not_an_escalation(turns: list[tuple[str, int]]) -> None:
+    story = [FailedAttempt(role, Failure(CODE, "")) for role, attempts in turns for _ in range(attempts)]
+    assert retries_used(story) == sum(attempts - 1 for _, attempts in turns)
