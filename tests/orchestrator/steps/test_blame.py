@@ -1,0 +1,38 @@
+import pytest
+
+from orchestrator.engine.errors import BadPrompt, EngineDied, EngineError, ModelLoadFailed, PromptTooLong
+from orchestrator.events import FailureKind, Rung
+from orchestrator.failures import FailedAttempt, GiveUp, Ladder, Retry, decide
+from orchestrator.pool.errors import ModelTooLarge, PoolError
+from orchestrator.steps.blame import failure_from
+from orchestrator.steps.errors import unusable_input
+
+LADDER = Ladder({"worker": Rung("coder", "B1")})
+
+
+def test_only_the_first_line_of_an_error_is_told() -> None:
+    failure = failure_from(EngineDied("the engine process was killed by SIGKILL", log="line 1\nline 2"))
+    assert failure.message == "the engine process was killed by SIGKILL"
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        PromptTooLong(9, 8),
+        BadPrompt("no such role"),
+        ModelLoadFailed("m.gguf", "missing", "gone"),
+        ModelTooLarge("m", "never", wanted=2, budget=1, pinned=0),
+    ],
+)
+def test_what_would_only_happen_again_ends_the_step(error: EngineError | PoolError) -> None:
+    assert isinstance(decide(FailedAttempt("worker", failure_from(error)), [], LADDER), GiveUp)
+
+
+def test_input_that_cannot_be_read_ends_the_step() -> None:
+    failure = unusable_input("file 'a' is a link").failure
+    assert failure.kind is FailureKind.RESOURCE
+    assert isinstance(decide(FailedAttempt("worker", failure), [], LADDER), GiveUp)
+
+
+def test_dead_engine_is_tried_again() -> None:
+    assert isinstance(decide(FailedAttempt("worker", failure_from(EngineDied("dead"))), [], LADDER), Retry)
