@@ -250,7 +250,8 @@ class Engine(asyncio.Protocol):
             case Failed():
                 self._fail(reply)
             case Heartbeat(seconds):
-                self._silence_limit = max(self.spec.hung_seconds, 5 * seconds)
+                if self._loading.done():
+                    self._silence_limit = max(self.spec.hung_seconds, 5 * seconds)
             case Ready(info):
                 self._silence_limit = self.spec.hung_seconds
                 if not self._loading.done():

@@ -1,0 +1,115 @@
+"""Write GGUF models with random weights: real to llama.cpp, cheap to make, of any size. They know nothing.
+
+For tests and for benchmarks of speed, where only shapes matter. The vocabulary is byte-level (GPT-2 style): 256 bytes,
+pairs of letters up to `vocabulary`, then the special tokens of ChatML.
+"""
+
+import itertools
+import string
+from dataclasses import dataclass
+from pathlib import Path
+
+import gguf
+import numpy as np
+
+CHATML = (
+    "{% for message in messages %}<|im_start|>{{ message.role }}\n{{ message.content }}<|im_end|>\n{% endfor %}"
+    "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
+)
+SPECIAL = ("<|endoftext|>", "<|im_start|>", "<|im_end|>")
+_TYPES = {
+    "f32": gguf.GGMLQuantizationType.F32,
+    "f16": gguf.GGMLQuantizationType.F16,
+    "q8_0": gguf.GGMLQuantizationType.Q8_0,
+    "q4_0": gguf.GGMLQuantizationType.Q4_0,
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Shape:
+    """The measures of a Llama-like model. `weights` is one of f32, f16, q8_0, q4_0; `scale` spreads the logits."""
+
+    width: int = 64
+    layers: int = 2
+    heads: int = 4
+    kv_heads: int = 2
+    feed_forward: int = 128
+    vocabulary: int = 512
+    context: int = 2048
+    weights: str = "q8_0"
+    chat_template: str | None = CHATML
+    scale: float = 1.0
+
+
+def write_llama(path: Path, shape: Shape, seed: int = 0) -> Path:
+    """Write a model of architecture `llama` with weights from `seed`, and return its path."""
+    rng = np.random.default_rng(seed)
+    writer = gguf.GGUFWriter(path, "llama")
+    writer.add_name(path.stem)
+    writer.add_context_length(shape.context)
+    writer.add_embedding_length(shape.width)
+    writer.add_block_count(shape.layers)
+    writer.add_feed_forward_length(shape.feed_forward)
+    writer.add_head_count(shape.heads)
+    writer.add_head_count_kv(shape.kv_heads)
+    writer.add_layer_norm_rms_eps(1e-5)
+    writer.add_rope_dimension_count(shape.width // shape.heads)
+    writer.add_vocab_size(shape.vocabulary)
+    _add_vocabulary(writer, shape)
+
+    def matrix(name: str, rows: int, columns: int) -> None:
+        values = rng.standard_normal((rows, columns), dtype=np.float32) * (shape.scale / np.sqrt(columns))
+        kind = _TYPES[shape.weights]
+        writer.add_tensor(name, gguf.quants.quantize(values, kind), raw_dtype=kind)
+
+    def norm(name: str) -> None:
+        writer.add_tensor(name, np.ones(shape.width, dtype=np.float32))
+
+    kv_width = shape.width // shape.heads * shape.kv_heads
+    matrix("token_embd.weight", shape.vocabulary, shape.width)
+    for layer in range(shape.layers):
+        block = f"blk.{layer}"
+        norm(f"{block}.attn_norm.weight")
+        matrix(f"{block}.attn_q.weight", shape.width, shape.width)
+        matrix(f"{block}.attn_k.weight", kv_width, shape.width)
+        matrix(f"{block}.attn_v.weight", kv_width, shape.width)
+        matrix(f"{block}.attn_output.weight", shape.width, shape.width)
+        norm(f"{block}.ffn_norm.weight")
+        matrix(f"{block}.ffn_gate.weight", shape.feed_forward, shape.width)
+        matrix(f"{block}.ffn_up.weight", shape.feed_forward, shape.width)
+        matrix(f"{block}.ffn_down.weight", shape.width, shape.feed_forward)
+    norm("output_norm.weight")
+    matrix("output.weight", shape.vocabulary, shape.width)
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+    return path
+
+
+def _add_vocabulary(writer: gguf.GGUFWriter, shape: Shape) -> None:
+    pairs = itertools.product(string.ascii_lowercase, repeat=2)
+    triples = itertools.product(string.ascii_lowercase, repeat=3)
+    room = shape.vocabulary - 256 - len(SPECIAL)
+    merged = list(itertools.islice(itertools.chain(pairs, triples), room))
+    normal = [*_byte_letters(), *("".join(letters) for letters in merged)]
+    fill = [f"<unused{n}>" for n in range(room - len(merged))]
+    writer.add_tokenizer_model("gpt2")
+    writer.add_tokenizer_pre("gpt-2")
+    writer.add_token_list([*normal, *fill, *SPECIAL])
+    kinds = [gguf.TokenType.NORMAL] * len(normal) + [gguf.TokenType.UNUSED] * len(fill)
+    writer.add_token_types([*kinds, *[gguf.TokenType.CONTROL] * len(SPECIAL)])
+    writer.add_token_merges([f"{''.join(letters[:-1])} {letters[-1]}" for letters in merged])
+    writer.add_bos_token_id(shape.vocabulary - 3)
+    writer.add_eos_token_id(shape.vocabulary - 3)
+    writer.add_eot_token_id(shape.vocabulary - 1)
+    writer.add_add_bos_token(False)
+    if shape.chat_template is not None:
+        writer.add_chat_template(shape.chat_template)
+
+
+def _byte_letters() -> list[str]:
+    """Return the printable letter that stands for each byte in GPT-2's vocabulary, in the order of the bytes."""
+    printable = [*range(33, 127), *range(161, 173), *range(174, 256)]
+    spare = itertools.count(256)
+    return [chr(byte) if byte in printable else chr(next(spare)) for byte in range(256)]

@@ -1,0 +1,123 @@
+"""Render chat messages through a model's own template, without letting their content pose as the template's.
+
+The template is rendered with placeholders instead of contents. What comes out is cut into segments: text of the
+template, in which control tokens are meant, and contents, in which "<|im_end|>" is ten characters like any others.
+"""
+
+import json
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+
+import jinja2
+from jinja2.ext import loopcontrols
+from jinja2.sandbox import ImmutableSandboxedEnvironment
+
+from orchestrator.engine.errors import BadPrompt
+
+ChatMessage = tuple[str, str]
+
+PLAIN = (
+    "{% for message in messages %}### {{ message.role | capitalize }}:\n{{ message.content }}\n\n{% endfor %}"
+    "### Assistant:\n"
+)
+"""Used for a model without a template; its answer ends where it would begin the next "### "."""
+PLAIN_STOPS = ("\n### ",)
+
+# \x1c counts as white space in Python and occurs in no template: it shows whether the template strips contents.
+_EDGE = "\x1c"
+_PLACEHOLDER = re.compile("(\x1c?)\ue0f0([0-9]+)\ue0f1(\x1c?)")
+
+
+@dataclass(frozen=True, slots=True)
+class Segment:
+    """A piece of a prompt; `special` says whether control tokens may be spelled in it."""
+
+    text: str
+    special: bool
+
+
+class ChatTemplate:
+    """A Jinja template of a model, or the plain one. `stops` end an answer besides the model's own end tokens."""
+
+    def __init__(self, source: str | None, bos: str, eos: str) -> None:
+        environment = ImmutableSandboxedEnvironment(trim_blocks=True, lstrip_blocks=True, extensions=[loopcontrols])
+        environment.filters["tojson"] = _to_json
+        environment.globals["raise_exception"] = _refuse
+        environment.globals["strftime_now"] = _now
+        self.stops = PLAIN_STOPS if source is None else ()
+        self._tokens = {"bos_token": bos, "eos_token": eos}
+        self._broken = ""
+        try:
+            self._template = environment.from_string(PLAIN if source is None else source)
+        except jinja2.TemplateError as error:
+            self._broken = f"the model's chat template is broken: {error}"
+
+    def segments(self, messages: Sequence[ChatMessage]) -> list[Segment]:
+        """Return the prompt that asks for the assistant's next message. Raises BadPrompt.
+
+        Where the template refuses or drops a system message, it goes in front of the first user message.
+        """
+        if self._broken:
+            raise BadPrompt(self._broken)
+        contents = [text for _, text in messages]
+        plain = [(role, _placeholder(index, contents)) for index, (role, _) in enumerate(messages)]
+        may_merge = len(plain) > 1 and plain[0][0] == "system" and plain[1][0] == "user"
+        try:
+            rendered = self._render(plain)
+            if may_merge and plain[0][1] not in _normal(rendered):
+                rendered = self._render(_merged(plain))
+        except BadPrompt:
+            if not may_merge:
+                raise
+            rendered = self._render(_merged(plain))
+        return _cut(rendered, contents)
+
+    def _render(self, messages: Sequence[ChatMessage]) -> str:
+        dicts = [{"role": role, "content": content} for role, content in messages]
+        try:
+            return self._template.render(
+                messages=dicts, add_generation_prompt=True, tools=None, documents=None, **self._tokens
+            )
+        except Exception as error:  # noqa: BLE001 (a template is foreign code: whatever it raises, the prompt is bad)
+            raise BadPrompt(f"the model's chat template refuses the messages: {error}") from error
+
+
+def _placeholder(index: int, contents: Sequence[str]) -> str:
+    return f"{_EDGE}\ue0f0{index}\ue0f1{_EDGE}" if contents[index] else ""
+
+
+def _normal(rendered: str) -> str:
+    """Return the rendered text with every placeholder as it was before the template may have stripped it."""
+    return _PLACEHOLDER.sub(f"{_EDGE}\ue0f0\\2\ue0f1{_EDGE}", rendered)
+
+
+def _merged(messages: Sequence[ChatMessage]) -> list[ChatMessage]:
+    (_, system), (_, user), *rest = messages
+    return [("user", "\n\n".join(filter(None, (system, user)))), *rest]
+
+
+def _cut(rendered: str, contents: Sequence[str]) -> list[Segment]:
+    """Return the segments of a rendered prompt, with contents stripped where the template strips them."""
+    segments, end = [], 0
+    for match in _PLACEHOLDER.finditer(rendered):
+        segments.append(Segment(rendered[end : match.start()], special=True))
+        text = contents[int(match[2])]
+        text = text if match[1] else text.lstrip()
+        segments.append(Segment(text if match[3] else text.rstrip(), special=False))
+        end = match.end()
+    segments.append(Segment(rendered[end:], special=True))
+    return [segment for segment in segments if segment.text]
+
+
+def _to_json(value: object, indent: int | None = None) -> str:
+    return json.dumps(value, ensure_ascii=False, indent=indent)
+
+
+def _refuse(message: str) -> None:
+    raise jinja2.TemplateError(message)
+
+
+def _now(form: str) -> str:
+    return datetime.now().astimezone().strftime(form)

@@ -1,0 +1,294 @@
+"""Run the engine: take commands; choose this step's tokens; decode; sample; emit."""
+
+import bisect
+import sys
+import time
+import traceback
+
+from orchestrator.engine import protocol
+from orchestrator.engine.batching import Prefill, choose
+from orchestrator.engine.chat import ChatMessage, ChatTemplate
+from orchestrator.engine.contract import EngineStats, Finish
+from orchestrator.engine.errors import BadGrammar, BrokenModel, EngineError, PromptTooLong
+from orchestrator.engine.link import Link
+from orchestrator.engine.llama import Llama, Logits, Tokens
+from orchestrator.engine.prefix import common_prefix
+from orchestrator.engine.prompt import prompt_tokens
+from orchestrator.engine.sequence import DeadEnd, NotFinite, Sequence
+from orchestrator.engine.slots import Slots
+
+_SCAN = 64
+"""How many queued sequences are looked at in a step, when some of them wait for a prefix."""
+_WORTH_WAITING = 16
+"""Wait for a prefix that another sequence is computing if it saves at least this many tokens."""
+
+
+class Loop:
+    """The state of a running engine."""
+
+    def __init__(self, llama: Llama, link: Link) -> None:
+        self._llama = llama
+        self._link = link
+        self._slots = Slots(llama, llama.info.slots, retain=llama.context_limit)
+        self._template = ChatTemplate(llama.chat_template(), llama.info.bos, llama.info.eos)
+        self._all: dict[int, Sequence] = {}
+        self._queue: list[Sequence] = []
+        self._prefilling: list[Sequence] = []
+        self._decoding: list[Sequence] = []
+        self._texts: list[tuple[int, str]] = []
+        self._replies: list[protocol.Reply] = []
+        self._counts = dict.fromkeys(
+            (
+                "steps",
+                "decode_steps",
+                "prompt_tokens",
+                "reused_tokens",
+                "prefill_tokens",
+                "output_tokens",
+                "grammar_rejections",
+                "finished",
+                "cancelled",
+                "failed",
+            ),
+            0,
+        )
+        self._llama_seconds = 0.0
+        self._own_seconds = 0.0
+        self._token_seconds = llama.warm_seconds / 8
+
+    def run(self) -> None:
+        """Work until the parent says stop or goes away."""
+        while not self._link.closed:
+            commands = self._link.receive(block=not self._all)
+            started, inside = time.monotonic(), self._llama_seconds
+            self._take(commands)
+            self._end_the_late(started)
+            self._admit()
+            chosen = self._choose()
+            logits = self._decode()
+            self._sample(chosen, logits)
+            self._emit()
+            self._own_seconds += time.monotonic() - started - (self._llama_seconds - inside)
+
+    # Take commands
+
+    def _take(self, commands: list[protocol.Command]) -> None:
+        for command in commands:
+            match command:
+                case protocol.Submit(number) | protocol.Count(number):
+                    self._guarded(number, command)
+                case protocol.Cancel(number):
+                    if number in self._all:
+                        self._end(self._all[number], "cancelled")
+                case protocol.Reprioritise(number, slack):
+                    self._reprioritise(number, slack)
+                case protocol.SetThreads(threads):
+                    self._llama.set_threads(threads)
+                case protocol.GetStats(number):
+                    self._replies.append(protocol.Stats(number, self._snapshot()))
+                case protocol.Stop():
+                    self._link.closed = True
+                case protocol.Load():
+                    raise protocol.ProtocolError("a second Load")
+
+    def _guarded(self, number: int, command: protocol.Submit | protocol.Count) -> None:
+        """Take a request; whatever is wrong with it concerns nobody else."""
+        try:
+            if isinstance(command, protocol.Submit):
+                self._submit(command)
+            else:
+                self._replies.append(protocol.Counted(number, len(self._prompt(command.messages))))
+        except EngineError as error:
+            self._refuse(number, error)
+        except Exception as error:  # noqa: BLE001 (boundary: one request's failure must not take the others with it)
+            traceback.print_exc(file=sys.stderr)
+            self._refuse(number, EngineError(f"the engine failed on this request: {error!r}"))
+
+    def _submit(self, command: protocol.Submit) -> None:
+        request = command.generation
+        prompt = self._prompt(request.messages)
+        limit = self._llama.context_limit
+        answer = request.max_tokens or max(1, limit - len(prompt))
+        if len(prompt) + answer > limit:
+            raise PromptTooLong(len(prompt), limit, answer)
+        grammar = None if request.grammar is None else self._llama.grammar(request.grammar)
+        sequence = Sequence(
+            command.seq,
+            request,
+            prompt,
+            answer=answer,
+            stops=self._template.stops,
+            grammar=grammar,
+            stream=command.stream,
+        )
+        self._all[command.seq] = sequence
+        bisect.insort(self._queue, sequence, key=_urgency)
+        self._counts["prompt_tokens"] += len(prompt)
+
+    def _prompt(self, messages: tuple[ChatMessage, ...]) -> Tokens:
+        tokens = prompt_tokens(self._llama, self._template.segments(messages))
+        if not len(tokens):
+            raise PromptTooLong(0, self._llama.context_limit)
+        return tokens
+
+    def _reprioritise(self, number: int, slack: float) -> None:
+        sequence = self._all.get(number)
+        if sequence is not None:
+            sequence.due = time.monotonic() + slack
+            for group in (self._queue, self._prefilling, self._decoding):
+                group.sort(key=_urgency)
+
+    # Choose
+
+    def _end_the_late(self, now: float) -> None:
+        for sequence in [s for s in self._all.values() if s.deadline is not None and s.deadline <= now]:
+            self._end(sequence, "deadline")
+
+    def _admit(self) -> None:
+        """Give slots to the queue, the most urgent first. Who waits for a prefix lets others pass; who waits for
+        room does not, so that a large one is not starved by small ones."""
+        entered = []
+        for sequence in self._queue[:_SCAN]:
+            if self._slots.full:
+                break
+            if self._prefix_is_coming(sequence):
+                continue
+            place = self._slots.enter(sequence.prompt, sequence.answer)
+            if place is None:
+                break
+            sequence.enter(*place)
+            self._counts["reused_tokens"] += sequence.cached
+            bisect.insort(self._prefilling, sequence, key=_urgency)
+            entered.append(sequence)
+        for sequence in entered:
+            self._queue.remove(sequence)
+
+    def _prefix_is_coming(self, sequence: Sequence) -> bool:
+        """Return whether a sequence in prefill will soon hold much more of this prompt than is there now."""
+        if not self._llama.can_share or not self._prefilling:
+            return False
+        shareable = sequence.prompt[:-1]
+        common = max((common_prefix(shareable, other.prompt), other.computed) for other in self._prefilling)
+        return common[0] >= max(common[1], self._slots.shared(sequence.prompt)[1]) + _WORTH_WAITING
+
+    def _choose(self) -> list[Sequence]:
+        """Fill the batch, and return the sequences that get logits, in the order of the rows."""
+        batch = self._llama.batch
+        batch.clear()
+        needs = [Prefill(s.computed, len(s.prompt) - s.computed) for s in self._prefilling]
+        plan = choose(len(self._decoding), needs, batch=len(batch.token))
+        chosen = self._decoding[: len(plan.decode)]
+        for sequence in chosen:
+            batch.add_token(sequence.seq, len(sequence.prompt) + len(sequence.output) - 1, sequence.output[-1])
+        for index, count in plan.chunks:
+            sequence = self._prefilling[index]
+            chunk = sequence.prompt[sequence.computed : sequence.computed + count]
+            done = sequence.computed + count == len(sequence.prompt)
+            batch.add_chunk(sequence.seq, sequence.computed, chunk, done)
+            sequence.computed += count
+            self._slots.computed(sequence.seq, chunk)
+            self._counts["prefill_tokens"] += count
+            if done:
+                chosen.append(sequence)
+        return chosen
+
+    # Decode, sample, emit
+
+    def _decode(self) -> Logits | None:
+        size = self._llama.batch.size
+        if not size:
+            if self._queue and not self._prefilling and not self._decoding:
+                raise RuntimeError("the queue does not move although nothing runs")
+            return None
+        self._link.heartbeat(size * self._token_seconds)
+        started = time.monotonic()
+        logits = self._llama.decode()
+        seconds = time.monotonic() - started
+        self._llama_seconds += seconds
+        self._token_seconds += 0.2 * (seconds / size - self._token_seconds)
+        self._counts["steps"] += 1
+        self._counts["decode_steps"] += bool(self._decoding)
+        return logits
+
+    def _sample(self, chosen: list[Sequence], logits: Logits | None) -> None:
+        if logits is None or not chosen:
+            return
+        best = logits.argmax(axis=1).tolist()
+        for row, sequence in enumerate(chosen):
+            try:
+                token = sequence.choose(logits[row], best[row])
+            except DeadEnd:
+                self._fail(sequence, BadGrammar("no token of the model's vocabulary continues the grammar"))
+            except NotFinite:
+                self._fail(sequence, BrokenModel("the model's logits are NaN: its weights or its KV types are unfit"))
+            else:
+                self._advance(sequence, token)
+
+    def _advance(self, sequence: Sequence, token: int) -> None:
+        end = token in self._llama.end_tokens
+        text = sequence.take(token, b"" if end else self._llama.piece(token), end)
+        self._counts["output_tokens"] += not end
+        if text and sequence.stream:
+            self._texts.append((sequence.number, text))
+        if sequence.finish is not None:
+            self._finish(sequence)
+        elif len(sequence.output) == 1:
+            self._prefilling.remove(sequence)
+            bisect.insort(self._decoding, sequence, key=_urgency)
+
+    def _end(self, sequence: Sequence, finish: Finish) -> None:
+        text = sequence.end(finish)
+        if text and sequence.stream:
+            self._texts.append((sequence.number, text))
+        self._finish(sequence)
+
+    def _finish(self, sequence: Sequence) -> None:
+        self._replies.append(sequence.report())
+        self._counts["cancelled" if sequence.finish == "cancelled" else "finished"] += 1
+        self._remove(sequence)
+
+    def _fail(self, sequence: Sequence, error: EngineError) -> None:
+        self._refuse(sequence.number, error)
+        self._remove(sequence)
+
+    def _refuse(self, number: int, error: EngineError) -> None:
+        numbers = (error.tokens, error.limit, error.max_tokens) if isinstance(error, PromptTooLong) else ()
+        self._replies.append(protocol.Failed(number, type(error).__name__, str(error), numbers))
+        self._counts["failed"] += 1
+
+    def _remove(self, sequence: Sequence) -> None:
+        """Forget a sequence, wherever it is, and free what it holds."""
+        del self._all[sequence.number]
+        for group in (self._queue, self._prefilling, self._decoding):
+            if sequence in group:
+                group.remove(sequence)
+        if sequence.seq >= 0:
+            self._slots.leave(sequence.seq, sequence.computed)
+        self._counts["grammar_rejections"] += sequence.rejections
+        sequence.close()
+
+    def _emit(self) -> None:
+        if self._texts:
+            self._replies.insert(0, protocol.Texts(self._texts))
+        if self._replies:
+            self._link.send(self._replies)
+            self._replies, self._texts = [], []
+
+    def _snapshot(self) -> EngineStats:
+        return EngineStats(
+            **self._counts,
+            llama_seconds=self._llama_seconds,
+            own_seconds=self._own_seconds,
+            running=len(self._decoding),
+            prefilling=len(self._prefilling),
+            queued=len(self._queue),
+            retained=self._slots.retained,
+            used_cells=self._slots.used_cells,
+            cells=self._llama.cells,
+            threads=self._llama.threads,
+        )
+
+
+def _urgency(sequence: Sequence) -> float:
+    """Slack counts from the arrival, so whoever waits grows more urgent and nobody starves."""
+    return sequence.due

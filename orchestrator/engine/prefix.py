@@ -1,0 +1,130 @@
+"""Know which sequence holds which prompt tokens in the KV cache, as a radix tree, and count the cells they take.
+
+A cell is shared by every sequence that was forked behind it. Two sequences may hold equal tokens in different cells.
+"""
+
+from dataclasses import dataclass, field
+
+import numpy as np
+import numpy.typing as npt
+
+Tokens = npt.NDArray[np.int32]
+
+
+def common_prefix(left: Tokens, right: Tokens) -> int:
+    """Return how many tokens two arrays have in common at their beginning."""
+    length = min(len(left), len(right))
+    different = left[:length] != right[:length]
+    at = int(different.argmax()) if length else 0
+    return at if length and different[at] else length
+
+
+@dataclass(slots=True, eq=False)
+class _Node:
+    """A stretch of tokens behind those of its parent. `ends` are the sequences that hold exactly up to its end."""
+
+    tokens: Tokens
+    parent: "_Node | None"
+    children: list["_Node"] = field(default_factory=list)
+    ends: set[int] = field(default_factory=set)
+
+    def any_holder(self) -> int:
+        """Return a sequence that holds all of this stretch; every leaf has one."""
+        node = self
+        while not node.ends:
+            node = node.children[0]
+        return next(iter(node.ends))
+
+
+class PrefixTree:
+    """Sequences and the prompt tokens they hold. `cells` is how many tokens are held, shared ones counted once."""
+
+    def __init__(self) -> None:
+        self.cells = 0
+        self._root = _Node(np.empty(0, np.int32), None)
+        self._at: dict[int, _Node] = {}
+
+    def __contains__(self, seq: int) -> bool:
+        return seq in self._at
+
+    def start(self, seq: int) -> None:
+        """Add a sequence that holds nothing."""
+        self._place(seq, self._root)
+
+    def match(self, tokens: Tokens) -> tuple[int, int]:
+        """Return the sequence with the longest beginning of these tokens, and its length; (-1, 0) for none."""
+        return self._longest(self._root, tokens)
+
+    def exclusive(self, seq: int) -> int:
+        """Return how many cells would be free without this sequence."""
+        node, count = self._at[seq], 0
+        if node.children or node.ends != {seq}:
+            return 0
+        while node.parent is not None:
+            count += len(node.tokens)
+            node = node.parent
+            if node.ends or len(node.children) > 1:
+                break
+        return count
+
+    def fork(self, source: int, target: int, length: int) -> None:
+        """Add `target`, which shares the first `length` tokens of `source`; at least one and at most all of them."""
+        for node in self._path(source):
+            if length <= len(node.tokens):
+                self._place(target, node if length == len(node.tokens) else self._split(node, length))
+                return
+            length -= len(node.tokens)
+        raise ValueError(f"sequence {source} is {length} tokens too short to be forked there")
+
+    def extend(self, seq: int, tokens: Tokens) -> None:
+        """Note that a sequence has computed more of its prompt."""
+        node = self._at[seq]
+        self.cells += len(tokens)
+        if node is not self._root and not node.children and node.ends == {seq}:
+            node.tokens = np.concatenate((node.tokens, tokens))
+            return
+        child = _Node(tokens, node)
+        node.children.append(child)
+        node.ends.discard(seq)
+        self._place(seq, child)
+
+    def drop(self, seq: int) -> None:
+        """Remove a sequence, and the cells that nobody else holds."""
+        node = self._at.pop(seq)
+        node.ends.discard(seq)
+        while node.parent is not None and not node.ends and not node.children:
+            self.cells -= len(node.tokens)
+            node.parent.children.remove(node)
+            node = node.parent
+
+    def _longest(self, node: _Node, tokens: Tokens) -> tuple[int, int]:
+        best = (-1, 0)
+        for child in node.children:
+            length = common_prefix(child.tokens, tokens)
+            holder = child.any_holder() if length else -1
+            if length == len(child.tokens):
+                deeper, more = self._longest(child, tokens[length:])
+                holder, length = (deeper if more else holder), length + more
+            if length > best[1]:
+                best = (holder, length)
+        return best
+
+    def _place(self, seq: int, node: _Node) -> None:
+        node.ends.add(seq)
+        self._at[seq] = node
+
+    def _split(self, node: _Node, length: int) -> _Node:
+        """Cut a stretch in two and return the first part, a new node; whoever ended at the old one still does."""
+        upper = _Node(node.tokens[:length], node.parent, [node])
+        if node.parent is not None:
+            node.parent.children[node.parent.children.index(node)] = upper
+        node.tokens, node.parent = node.tokens[length:], upper
+        return upper
+
+    def _path(self, seq: int) -> list[_Node]:
+        """Return the stretches of a sequence, the first one first."""
+        path, node = [], self._at[seq]
+        while node.parent is not None:
+            path.append(node)
+            node = node.parent
+        return path[::-1]

@@ -1,0 +1,64 @@
+"""Be an engine: `python -m orchestrator.engine.process SOCKET_FD NICENESS`, started by orchestrator.engine.spawn."""
+
+import ctypes
+import os
+import resource
+import signal
+import socket
+import sys
+import time
+
+from orchestrator.engine.link import Link
+from orchestrator.engine.llama import CannotLoad, Llama
+from orchestrator.engine.loop import Loop
+from orchestrator.engine.protocol import VERSION, Heartbeat, Load, LoadFailed, Ready
+
+_PR_SET_PDEATHSIG = 1
+_LOAD_HEARTBEAT_SECONDS = 1.0
+
+
+def main(descriptor: int, niceness: int) -> int:
+    """Serve the parent on an inherited socket until it stops us or is gone. Returns the exit code."""
+    _die_with_parent()
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))  # a core as large as the model helps nobody
+    os.nice(niceness)
+    link = Link(socket.socket(fileno=descriptor))
+    commands = link.receive(block=True)
+    if not commands or not isinstance(commands[0], Load):
+        return 2
+    load = commands[0]
+    if load.version != VERSION:
+        link.send([LoadFailed("settings", f"the engine speaks protocol {VERSION}, not {load.version}")])
+        return 2
+    try:
+        llama = Llama(load.spec, _progress(link))
+    except CannotLoad as error:
+        link.send([LoadFailed(error.kind, str(error))])
+        link.receive(block=True)  # until the parent has read it and lets go
+        return 1
+    link.send([Ready(llama.info)])
+    Loop(llama, link).run()
+    os._exit(0)  # the parent does not wait for gigabytes to be freed one by one
+
+
+def _progress(link: Link):  # type: ignore[no-untyped-def]
+    last = time.monotonic()
+
+    def report(_: float) -> None:
+        nonlocal last
+        if time.monotonic() - last > _LOAD_HEARTBEAT_SECONDS:
+            last = time.monotonic()
+            link.send([Heartbeat(0.0)])
+            if link.closed:
+                os._exit(1)
+
+    return report
+
+
+def _die_with_parent() -> None:
+    """Ask Linux to kill us when the thread that started us ends; the closed socket says so too, but only to a loop."""
+    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+
+
+if __name__ == "__main__":
+    sys.exit(main(int(sys.argv[1]), int(sys.argv[2])))

@@ -1,0 +1,43 @@
+"""Choose a token from logits. Each sequence has its own random numbers, so the batch it is in does not matter."""
+
+import numpy as np
+import numpy.typing as npt
+
+Logits = npt.NDArray[np.float32]
+
+_NEGLIGIBLE = 30.0
+"""Tokens this much below the best one, in units of the temperature, have a probability below 1e-13."""
+
+
+def distribution(
+    logits: Logits, temperature: float, top_p: float
+) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.float64]]:
+    """Return token ids and their probabilities at a temperature above 0, cut to the smallest set that holds `top_p`."""
+    best = logits.max()
+    ids = np.flatnonzero(logits >= best - _NEGLIGIBLE * temperature)
+    weights = np.exp((logits[ids].astype(np.float64) - float(best)) / temperature)
+    if top_p < 1:
+        order = np.argsort(-weights, kind="stable")
+        sums = np.cumsum(weights[order])
+        order = order[: int(np.searchsorted(sums, top_p * sums[-1])) + 1]
+        ids, weights = ids[order], weights[order]
+    return ids, weights / weights.sum()
+
+
+class Sampler:
+    """Greedy at temperature 0, otherwise random from `seed`."""
+
+    def __init__(self, temperature: float, top_p: float, seed: int) -> None:
+        # Below this, the division overflows and the result is the greedy one anyway.
+        self.greedy = temperature < 1e-6
+        self._temperature = temperature
+        self._top_p = top_p
+        self._random = np.random.Generator(np.random.PCG64(seed))
+
+    def pick(self, logits: Logits) -> int:
+        """Return a token. The logits are finite or minus infinity, with at least one finite."""
+        if self.greedy:
+            return int(logits.argmax())
+        ids, weights = distribution(logits, self._temperature, self._top_p)
+        at = int(np.searchsorted(np.cumsum(weights), self._random.random(), side="right"))
+        return int(ids[min(at, len(ids) - 1)])

@@ -1,0 +1,58 @@
+"""Turn the bytes of tokens into text: whole characters only, and nothing of a stop string."""
+
+import codecs
+
+
+class TextStream:
+    """Text of one generation. Bytes that are no UTF-8 become U+FFFD. Once `stopped`, nothing more comes out.
+
+    Text is held back while it may still turn out to be the beginning of a stop string, or of a character.
+    """
+
+    def __init__(self, stops: tuple[str, ...]) -> None:
+        self.stopped = False
+        self._stops = stops
+        self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
+        self._held = ""
+        self._parts: list[str] = []
+
+    def push(self, data: bytes) -> str:
+        """Take the bytes of a token and return the text that is certain by now."""
+        text = self._decoder.decode(data)
+        return self._release(self._cut(self._held + text)) if self._stops else self._release(text)
+
+    def finish(self) -> str:
+        """Return what was held back, now that nothing more will come. Empty after a stop string."""
+        if self.stopped:
+            return ""
+        text = self._cut(self._held + self._decoder.decode(b"", final=True))
+        held, self._held = self._held, ""
+        return self._release(text + held)
+
+    @property
+    def text(self) -> str:
+        """All text that came out so far."""
+        return "".join(self._parts)
+
+    def _release(self, text: str) -> str:
+        if text:
+            self._parts.append(text)
+        return text
+
+    def _cut(self, text: str) -> str:
+        """Return the part before a stop string, or before what may become one, which is held."""
+        found = [at for at in (text.find(stop) for stop in self._stops) if at >= 0]
+        if found:
+            self.stopped, self._held = True, ""
+            return text[: min(found)]
+        keep = max((_overlap(text, stop) for stop in self._stops), default=0)
+        self._held = text[len(text) - keep :]
+        return text[: len(text) - keep]
+
+
+def _overlap(text: str, stop: str) -> int:
+    """Return the length of the longest end of `text` with which `stop` begins."""
+    for length in range(min(len(text), len(stop) - 1), 0, -1):
+        if stop.startswith(text[-length:]):
+            return length
+    return 0
