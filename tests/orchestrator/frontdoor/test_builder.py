@@ -84,7 +84,7 @@ def test_flaws_name_the_step_and_leave_the_plan_as_it_was(steps: list[CompactSte
 NAMES = st.sampled_from(["S1", "S2", "S3", "S4", "a", "a.txt", "both", "request", "s1.txt", "o.md", "x"])
 
 
-@settings(max_examples=150)
+@settings(max_examples=150, deadline=None)
 @given(
     steps=st.lists(
         st.builds(

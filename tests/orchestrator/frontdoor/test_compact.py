@@ -37,7 +37,7 @@ def read(text: str) -> list[CompactStep]:
     return steps
 
 
-@settings(max_examples=100)
+@settings(max_examples=100, deadline=None)
 @given(steps=STEPS, ascii_only=st.booleans(), indent=st.sampled_from([None, 2]), data=st.data())
 def test_plan_cut_anywhere_gives_each_step_when_it_closes(
     steps: list[CompactStep], ascii_only: bool, indent: int | None, data: st.DataObject
@@ -95,7 +95,7 @@ def test_flaws_are_told_with_their_step(text: str, flaw: str) -> None:
     assert flaw in str(caught.value)
 
 
-@settings(max_examples=200)
+@settings(max_examples=200, deadline=None)
 @given(text=st.text(alphabet='{}[]",:\\ steproleaction1', max_size=60))
 def test_any_text_is_a_plan_or_a_flaw(text: str) -> None:
     for head in ("", '{"steps":['):
@@ -105,7 +105,7 @@ def test_any_text_is_a_plan_or_a_flaw(text: str) -> None:
             continue
 
 
-@settings(max_examples=50)
+@settings(max_examples=50, deadline=None)
 @given(steps=STEPS)
 def test_schema_accepts_what_the_stream_reads(steps: list[CompactStep]) -> None:
     plan = json.loads(written(steps))

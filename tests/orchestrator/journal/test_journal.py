@@ -21,6 +21,7 @@ from orchestrator.events import (
     GateResult,
     PlanFinished,
     PlanningStarted,
+    RoleRates,
     RunAccepted,
     RunFinished,
     StepExpanded,
@@ -100,7 +101,7 @@ def test_a_task_keeps_only_what_its_author_wrote() -> None:
     assert "created_at" not in json.loads(encode_event(event))["task"]
 
 
-@settings(max_examples=50)
+@settings(max_examples=50, deadline=None)
 @given(text=st.text(max_size=50), seconds=st.floats(0, 1e12))
 def test_any_text_and_time_survives_the_journal(text: str, seconds: float) -> None:
     event = AttemptFailed(at=seconds, step="S1", number=3, failure=Failure(FailureKind.LOGIC, text, text))
@@ -141,6 +142,7 @@ async def test_measured_joins_each_generation_with_its_role(home: Path) -> None:
     with Journal.open(home) as journal:
         await journal.append("R", story())
         assert journal.measured() == [Measured("worker", "small", 120, 100, 40, 0.25, 2.0)]
+        assert journal.rates() == {"worker": RoleRates(80.0, 20.0, 120, 40)}
 
 
 async def test_run_that_was_never_accepted_is_refused_and_leaves_nothing(home: Path) -> None:
@@ -302,7 +304,7 @@ asyncio.run(main())
 
 
 def test_everything_acknowledged_survives_a_kill(home: Path) -> None:
-    for lines in (1, 60, 200):
+    for lines in (1, 150):
         with subprocess.Popen(
             [sys.executable, "-c", APPEND_UNTIL_KILLED, home / str(lines)], stdout=subprocess.PIPE, text=True
         ) as child:

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from orchestrator.journal import JournalCorrupt, JournalError, ObjectMissing, ObjectStore
 
 
-@settings(max_examples=25)
+@settings(max_examples=25, deadline=None)
 @given(datas=st.lists(st.binary(max_size=2000), max_size=6))
 def test_what_is_put_can_be_got(tmp_path_factory: pytest.TempPathFactory, datas: list[bytes]) -> None:
     store = ObjectStore(tmp_path_factory.mktemp("objects"))
