@@ -7,17 +7,8 @@ order, and is linear in steps and edges. Times are in seconds.
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
+from orchestrator.events import RoleRates
 from orchestrator.taskir import Step
-
-
-@dataclass(frozen=True, slots=True)
-class RoleRates:
-    """What is typical of a role: tokens per second of prefill and decode, and tokens per prompt and answer."""
-
-    prefill_rate: float = 500.0
-    decode_rate: float = 50.0
-    prompt_tokens: float = 300.0
-    output_tokens: float = 100.0
 
 
 @dataclass(frozen=True, slots=True)

@@ -42,7 +42,8 @@ def _persona(step: Step, agent: Agent | None, default: str | None) -> tuple[str 
 
 
 def _model(agent: Agent | None, role: str, registry: Registry) -> tuple[str, str]:
-    if agent is not None and agent.model_hint in registry.models:
-        return agent.model_hint, f"model {agent.model_hint}: hint of the task's agents"
+    hint = agent.model_hint if agent is not None else None
+    if hint is not None and hint in registry.models:
+        return hint, f"model {hint}: hint of the task's agents"
     model = registry.roles[role].model
     return model, f"model {model}: the role's"

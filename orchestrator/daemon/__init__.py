@@ -1,0 +1,20 @@
+"""The composition root: accept jobs, run them, tell what became of them."""
+
+from orchestrator.daemon.job import Job, capabilities, known_rates, list_files
+from orchestrator.daemon.orchestrator import Orchestrator
+from orchestrator.daemon.report import Report, build_report, load_report
+from orchestrator.daemon.updates import EventUpdate, Progress, Update
+
+__all__ = [
+    "EventUpdate",
+    "Job",
+    "Orchestrator",
+    "Progress",
+    "Report",
+    "Update",
+    "build_report",
+    "capabilities",
+    "known_rates",
+    "list_files",
+    "load_report",
+]

@@ -1,0 +1,198 @@
+"""Carry out what a run's scheduler asks for: attempts, lists taken apart and joined, the plan itself."""
+
+import asyncio
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from orchestrator.analysis import Source
+from orchestrator.daemon.clock import Clock
+from orchestrator.daemon.job import FRONTDOOR
+from orchestrator.daemon.planning import beyond, plan_request
+from orchestrator.daemon.updates import Broadcast, Progress
+from orchestrator.events import (
+    AttemptFailed,
+    AttemptGenerated,
+    AttemptSucceeded,
+    Event,
+    PlanFailed,
+    PlanFinished,
+    PlanningStarted,
+    RunAccepted,
+    StepExpanded,
+    StepGathered,
+    StepsPlanned,
+    Usage,
+)
+from orchestrator.frontdoor import REQUEST_LABEL, PlanError, make_plan
+from orchestrator.gates import asked_gates
+from orchestrator.journal import Journal, publish
+from orchestrator.pool import Pool
+from orchestrator.routing import Route, route
+from orchestrator.scheduler import ExpandStep, GatherStep, RunState, StartAttempt
+from orchestrator.steps.errors import AttemptError
+from orchestrator.steps.fan import gather
+from orchestrator.steps.generate import Attempt, Models, run_attempt
+from orchestrator.steps.inputs import RunInputs
+from orchestrator.taskir import Step, TaskInput
+from registry import Registry
+
+PROGRESS_SECONDS = 0.1
+TAIL_LENGTH = 80
+
+
+@dataclass(frozen=True, slots=True)
+class Services:
+    """What all runs share."""
+
+    registry: Registry
+    pool: Pool
+    journal: Journal
+    clock: Clock
+
+    @property
+    def models(self) -> Models:
+        """Return the pool as steps and the frontdoor see it."""
+        return Models(self.pool.count, self.pool.generate)
+
+
+class Meter:
+    """Counts the pieces of text of one attempt and tells the watchers, ten times a second at most."""
+
+    def __init__(self, broadcast: Broadcast, step: str, attempt: int) -> None:
+        self._broadcast = broadcast
+        self._step, self._attempt = step, attempt
+        self._pieces = 0
+        self._tail = ""
+        self._first = self._told = 0.0
+
+    def __call__(self, text: str) -> None:
+        """Take in a piece. It is a token, but for characters that take several."""
+        now = asyncio.get_running_loop().time()
+        self._first = self._first or now
+        self._pieces += 1
+        self._tail = (self._tail + text)[-TAIL_LENGTH:]
+        if now - self._told >= PROGRESS_SECONDS:
+            self._told = now
+            rate = (self._pieces - 1) / (now - self._first) if now > self._first else 0.0
+            self._broadcast.publish(Progress(self._step, self._attempt, self._pieces, rate, self._tail))
+
+
+class RunEffects:
+    """The effects of one run. `state` is read for what the names in a step stand for, never changed."""
+
+    def __init__(self, accepted: RunAccepted, state: RunState, services: Services, broadcast: Broadcast) -> None:
+        self._accepted = accepted
+        self._state = state
+        self._services = services
+        self._broadcast = broadcast
+        self._task = accepted.task
+        self._outputs: dict[str, Mapping[str, str]] = {}
+        self._planning = False
+        directory = None if accepted.directory is None else Path(accepted.directory)
+        self._inputs = RunInputs(inputs_of(accepted), directory, services.journal.get)
+
+    def note(self, event: Event) -> None:
+        """Take note of an event that is in the journal."""
+        match event:
+            case PlanningStarted():
+                self._planning = True
+            case StepsPlanned(steps=steps):
+                self._inputs.planned(steps)
+            case AttemptSucceeded(step=step, outputs=outputs) | StepGathered(step=step, outputs=outputs):
+                self._outputs[step] = outputs
+                self._inputs.produced(step, outputs)
+
+    def route(self, command: StartAttempt) -> Route:
+        """Choose who does an attempt."""
+        return route(command.step, command.role, self._task.agents if self._task else (), self._services.registry)
+
+    async def attempt(self, command: StartAttempt, chosen: Route, emit: Callable[[Event], None]) -> Event:
+        """Carry out one attempt: read what it needs, generate, check, store."""
+        step, number, now = command.step.id, command.number, self._services.clock.now
+
+        def generated(usage: Usage) -> None:
+            emit(AttemptGenerated(at=now(), step=step, number=number, usage=usage))
+
+        try:
+            work = await self._prepared(command, chosen)
+            meter = Meter(self._broadcast, step, number)
+            made = await run_attempt(work, self._services.models, generated, meter)
+        except AttemptError as error:
+            return AttemptFailed(at=now(), step=step, number=number, failure=error.failure, gates=error.gates)
+        outputs = await asyncio.to_thread(self._store, made.outputs)
+        return AttemptSucceeded(at=now(), step=step, number=number, outputs=outputs, gates=made.gates)
+
+    async def expand(self, command: ExpandStep) -> Event:
+        """Read the list of a `foreach` step."""
+        step, now = command.step, self._services.clock.now
+        try:
+            items = await asyncio.to_thread(self._inputs.items, step, self._sources(step.id))
+        except AttemptError as error:
+            return AttemptFailed(at=now(), step=step.id, number=0, failure=error.failure)
+        return StepExpanded(at=now(), step=step.id, count=len(items))
+
+    async def gather(self, command: GatherStep) -> Event:
+        """Join the outputs of a `foreach` step's children."""
+        outputs = await asyncio.to_thread(self._gathered, command)
+        return StepGathered(at=self._services.clock.now(), step=command.step.id, outputs=outputs)
+
+    async def plan(self, emit: Callable[[Event], None]) -> Event:
+        """Have the frontdoor plan the request, emitting each step as it closes."""
+        now, registry = self._services.clock.now, self._services.registry
+
+        def accept(step: Step) -> None:
+            emit(StepsPlanned(at=now(), steps=(step,)))
+
+        if not self._planning:
+            emit(PlanningStarted(at=now(), role=FRONTDOOR, model=registry.roles[FRONTDOOR].model))
+        asked = plan_request(self._accepted.request or "", self._accepted.files, registry)
+        meter = Meter(self._broadcast, "", 0)
+        try:
+            accept_new = beyond(self._state.graph.steps.values(), accept)
+            planned = await make_plan(asked, self._services.pool.generate, accept_new, meter)
+        except PlanError as error:
+            return PlanFailed(at=now(), failure=error.failure)
+        return PlanFinished(at=now(), origin=planned.origin, reason=planned.reason, usage=planned.usage)
+
+    async def _prepared(self, command: StartAttempt, chosen: Route) -> Attempt:
+        step, registry = command.step, self._services.registry
+        role = registry.roles[chosen.role]
+        inputs = await asyncio.to_thread(self._inputs.read, step, self._sources(step.id), command.item)
+        return Attempt(
+            step=step,
+            model=chosen.model,
+            system=role.system,
+            persona=registry.personas[chosen.persona].text if chosen.persona else "",
+            inputs=inputs,
+            failures=command.failures,
+            gates=asked_gates(step, self._task.gates if self._task else ()),
+            context=registry.models[chosen.model].context,
+            max_tokens=role.max_tokens,
+            temperature=role.temperature,
+            top_p=role.top_p,
+            slack=command.slack,
+        )
+
+    def _sources(self, step: str) -> Mapping[str, Source]:
+        parent = self._state.steps[step].parent
+        return self._state.graph.sources[parent or step]
+
+    def _gathered(self, command: GatherStep) -> dict[str, str]:
+        get = self._services.journal.get
+        made = [{name: get(digest) for name, digest in self._outputs[child].items()} for child in command.children]
+        return self._store(gather(command.step, made))
+
+    def _store(self, outputs: Mapping[str, bytes]) -> dict[str, str]:
+        """Store artifacts and show them in the run's folder. Blocks on the disk."""
+        journal = self._services.journal
+        digests = {name: journal.put(data) for name, data in outputs.items()}
+        publish(journal.home, journal.objects, self._accepted.run, digests)
+        return digests
+
+
+def inputs_of(accepted: RunAccepted) -> dict[str, TaskInput]:
+    """Return what the steps of a run may read beside artifacts and files, by label."""
+    if accepted.task is not None:
+        return dict(zip(accepted.task.labels, accepted.task.inputs, strict=True))
+    return {REQUEST_LABEL: TaskInput(type="text", value=accepted.request or "")}

@@ -1,0 +1,43 @@
+"""Build a run's state from its first event, and bring it to where the journal ends. Nothing else decides its course."""
+
+from collections.abc import Iterable, Sequence
+
+from orchestrator.critical_path import predict_step
+from orchestrator.events import Event, RunAccepted
+from orchestrator.failures import Ladder
+from orchestrator.frontdoor import REQUEST_LABEL
+from orchestrator.scheduler import RunState
+
+
+def fresh_state(accepted: RunAccepted) -> RunState:
+    """Return the state of a run that was only just accepted."""
+    task = accepted.task
+    escalation = task.escalation if task else None
+    ladder = Ladder(
+        accepted.rungs,
+        max_level=escalation.max_level if escalation else "B3",
+        on_second_failure=escalation.on_second_failure if escalation else False,
+    )
+    return RunState(
+        mode=accepted.mode,
+        ladder=ladder,
+        parallelism=task.plan.parallelism if task else None,
+        agents=task.agents if task else (),
+        labels=task.labels if task else (REQUEST_LABEL,),
+        files=accepted.files,
+        estimate=lambda step: predict_step(step, accepted.rates),
+    )
+
+
+def replay(events: Sequence[Event]) -> RunState:
+    """Return the state after `events`, of which the first is RunAccepted. Their commands were carried out back then."""
+    state = fresh_state(accepted_in(events))
+    state.handle(*events)
+    return state
+
+
+def accepted_in(events: Iterable[Event]) -> RunAccepted:
+    """Return the event that a journaled run begins with."""
+    accepted = next(iter(events))
+    assert isinstance(accepted, RunAccepted), "a run's first event is RunAccepted"
+    return accepted

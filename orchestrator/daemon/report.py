@@ -1,0 +1,239 @@
+"""Tell what became of a run, from its events alone: the same report while it runs, when it ends and years later.
+
+Times are in seconds since the run was accepted.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from orchestrator.analysis import StepGraph
+from orchestrator.critical_path import (
+    critical_path,
+    critical_steps_of,
+    figures,
+    measured_seconds,
+    predict_seconds,
+    slack,
+)
+from orchestrator.daemon.replay import replay
+from orchestrator.daemon.story import AttemptRow, Story
+from orchestrator.events import Event, Mode, PlanOrigin, RunStatus
+from orchestrator.journal import JournalReader
+from orchestrator.scheduler import RunState, StepView
+
+Read = Callable[[str], bytes]
+Times = Mapping[str, tuple[float | None, float | None]]
+
+
+@dataclass(frozen=True, slots=True)
+class StepRow:
+    """One step, or one child of a `foreach` step. `cause` says why it failed or was cancelled."""
+
+    id: str
+    action: str
+    role: str
+    persona: str | None
+    state: str
+    depends_on: tuple[str, ...]
+    slack: float
+    started: float | None
+    finished: float | None
+    attempts: tuple[AttemptRow, ...]
+    outputs: Mapping[str, str]
+    cause: str | None
+    parent: str | None
+    children: tuple[str, ...]
+
+    @property
+    def prompt_tokens(self) -> int:
+        """Return the tokens of all prompts, those of failed attempts included."""
+        return sum(attempt.usage.prompt_tokens for attempt in self.attempts)
+
+    @property
+    def output_tokens(self) -> int:
+        """Return the tokens of all answers, those of failed attempts included."""
+        return sum(attempt.usage.output_tokens for attempt in self.attempts)
+
+
+@dataclass(frozen=True, slots=True)
+class PathRow:
+    """The critical path, and what the run's parallelism came to."""
+
+    steps: tuple[str, ...]
+    predicted_seconds: float
+    seconds: float
+    critical_steps: int
+    sum_seconds: float
+    concurrency: float
+    bound: float
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """What became of a run. `waves` are the steps at one depth, children in the place of their `foreach` step."""
+
+    run_id: str
+    status: RunStatus
+    mode: Mode
+    request: str
+    accepted_at: float
+    wall_seconds: float
+    planning_seconds: float
+    plan_origin: PlanOrigin | None
+    plan_reason: str
+    answer: str | None
+    error: str | None
+    steps: tuple[StepRow, ...]
+    graph: StepGraph
+    waves: tuple[tuple[str, ...], ...]
+    width: int
+    critical_path: PathRow
+    artifacts: Mapping[str, str]
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the report as the one JSON object that `--json` prints."""
+        return {
+            "run_id": self.run_id,
+            "status": self.status,
+            "mode": self.mode,
+            "answer": self.answer,
+            "error": self.error,
+            "plan_origin": self.plan_origin,
+            "plan_reason": self.plan_reason,
+            "accepted_at": self.accepted_at,
+            "wall_seconds": self.wall_seconds,
+            "planning_seconds": self.planning_seconds,
+            "steps": [_step_json(step) for step in self.steps],
+            "edges": [asdict(edge) for edge in self.graph.edges],
+            "waves": [list(wave) for wave in self.waves],
+            "width": self.width,
+            "critical_path": asdict(self.critical_path),
+            "artifacts": dict(self.artifacts),
+        }
+
+
+def load_report(journal: JournalReader, run: str) -> Report:
+    """Return the report of a journaled run. Raises JournalError (UnknownRun, JournalCorrupt)."""
+    return build_report([event for _, event in journal.events(run)], journal.get)
+
+
+def build_report(events: Sequence[Event], read: Read) -> Report:
+    """Return the report of a run from its events, of which the first is RunAccepted. `read` returns an object."""
+    story = Story(events)
+    state = replay(events)
+    views = _in_order(state)
+    times = {view.id: story.times(view.id) for view in views}
+    seconds = _seconds_at_work(views, times)
+    before, order = _with_children(state)
+    predicted = predict_seconds(state.graph.steps.values(), story.accepted.rates)
+    spare = slack(before, order, {step: seconds.get(step, predicted.get(step, 0.0)) for step in order})
+    waves = _waves_with_children(state)
+    measured = figures(before, order, seconds, story.wall_seconds)
+    rows = tuple(_row(view, story, times[view.id], before[view.id], spare[view.id]) for view in views)
+    status = story.status
+    return Report(
+        run_id=story.accepted.run,
+        status=status,
+        mode=story.accepted.mode,
+        request=story.accepted.request or (story.accepted.task.objective if story.accepted.task else ""),
+        accepted_at=story.accepted.at,
+        wall_seconds=story.wall_seconds,
+        planning_seconds=story.planning_seconds,
+        plan_origin=story.origin,
+        plan_reason=story.plan_reason,
+        answer=_answer(state.graph, story, read) if status == "done" else None,
+        error=story.error,
+        steps=rows,
+        graph=state.graph,
+        waves=waves,
+        width=max(map(len, waves), default=0),
+        critical_path=PathRow(
+            steps=measured.critical_path.steps,
+            predicted_seconds=critical_path(state.graph.before, state.graph.order, predicted).seconds,
+            seconds=measured.critical_path.seconds,
+            critical_steps=critical_steps_of(waves, {row.id: len(row.attempts) for row in rows}, story.plannings),
+            sum_seconds=measured.sum_seconds,
+            concurrency=measured.concurrency,
+            bound=measured.bound,
+        ),
+        artifacts={name: digest for view in views for name, digest in story.outputs.get(view.id, {}).items()},
+    )
+
+
+def _in_order(state: RunState) -> list[StepView]:
+    """Return all steps in document order, children right before the step that gathers them."""
+    views: list[StepView] = []
+    for step in state.graph.steps:
+        view = state.steps[step]
+        views += [state.steps[child] for child in view.children or ()]
+        views.append(view)
+    return views
+
+
+def _with_children(state: RunState) -> tuple[dict[str, tuple[str, ...]], list[str]]:
+    """Return what each step waits for and a topological order, with children between a step and what it waits for."""
+    before: dict[str, tuple[str, ...]] = {}
+    order: list[str] = []
+    for step in state.graph.order:
+        children = state.steps[step].children or ()
+        before.update(dict.fromkeys(children, state.graph.before[step]))
+        before[step] = children or state.graph.before[step]
+        order += [*children, step]
+    return before, order
+
+
+def _waves_with_children(state: RunState) -> tuple[tuple[str, ...], ...]:
+    return tuple(
+        tuple(name for step in wave for name in state.steps[step].children or (step,)) for wave in state.graph.waves
+    )
+
+
+def _seconds_at_work(views: Sequence[StepView], times: Times) -> dict[str, float]:
+    """Return how long each step took. One that waited for its children took as long as it had to after the last."""
+    seconds = measured_seconds(times)
+    for view in views:
+        ends = [end for child in view.children or () if (end := times[child][1]) is not None]
+        own_end = times[view.id][1]
+        if ends and own_end is not None:
+            seconds[view.id] = max(0.0, own_end - max(ends))
+    return seconds
+
+
+def _row(
+    view: StepView, story: Story, times: tuple[float | None, float | None], before: tuple[str, ...], spare: float
+) -> StepRow:
+    attempts = tuple(story.attempts.get(view.id, ()))
+    last = attempts[-1] if attempts else None
+    return StepRow(
+        id=view.id,
+        action=view.step.action,
+        role=last.role if last else view.role,
+        persona=last.persona if last else view.step.persona,
+        state=view.state,
+        depends_on=before,
+        slack=spare,
+        started=times[0],
+        finished=times[1],
+        attempts=attempts,
+        outputs=story.outputs.get(view.id, {}),
+        cause=str(view.cause) if view.cause else None,
+        parent=view.parent,
+        children=view.children or (),
+    )
+
+
+def _answer(graph: StepGraph, story: Story, read: Read) -> str:
+    """Return what the steps that no other step reads have written: the text of one, or each under its name."""
+    last = [step for step in graph.steps if not graph.after[step]]
+    outputs = {name: digest for step in last for name, digest in story.outputs.get(step, {}).items()}
+    texts = {name: read(digest).decode(errors="replace").strip() for name, digest in outputs.items()}
+    if len(texts) == 1:
+        return next(iter(texts.values()))
+    return "\n\n".join(f"[{name}]\n{text}" for name, text in texts.items())
+
+
+def _step_json(step: StepRow) -> dict[str, Any]:
+    row = asdict(step)
+    row |= {"prompt_tokens": step.prompt_tokens, "output_tokens": step.output_tokens}
+    return row

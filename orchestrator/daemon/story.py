@@ -1,0 +1,134 @@
+"""Fold the events of a run into what the report tells: when each attempt began and ended, and what came of it.
+
+Times are in seconds since the run was accepted.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from orchestrator.daemon.replay import accepted_in
+from orchestrator.events import (
+    AttemptCancelled,
+    AttemptFailed,
+    AttemptGenerated,
+    AttemptStarted,
+    AttemptSucceeded,
+    Event,
+    GateResult,
+    PlanFailed,
+    PlanFinished,
+    PlanningStarted,
+    PlanOrigin,
+    RunFinished,
+    RunStatus,
+    StepExpanded,
+    StepGathered,
+    StepsPlanned,
+    Usage,
+)
+
+
+@dataclass(slots=True)
+class AttemptRow:
+    """One try of a step. `outcome` is running, checking, done, cancelled, interrupted or the kind of failure."""
+
+    number: int
+    role: str
+    persona: str | None
+    model: str
+    started: float
+    reason: str
+    finished: float | None = None
+    outcome: str = "running"
+    message: str = ""
+    usage: Usage = field(default_factory=Usage)
+    gates: tuple[GateResult, ...] = ()
+
+
+class Story:
+    """What a run's events say, of which the first is RunAccepted."""
+
+    def __init__(self, events: Sequence[Event]) -> None:
+        self.accepted = accepted_in(events)
+        self.status: RunStatus = "accepted"
+        self.error: str | None = None
+        self.origin: PlanOrigin | None = None
+        self.plan_reason = ""
+        self.plan_usage = Usage()
+        self.plannings = 0
+        self.attempts: dict[str, list[AttemptRow]] = {}
+        self.outputs: dict[str, Mapping[str, str]] = {}
+        self.wall_seconds = events[-1].at - self.accepted.at
+        self._planning: tuple[float, float] = (0.0, 0.0)
+        self._fans: dict[str, tuple[float | None, float | None]] = {}
+        for event in events:
+            self._take_in(event, event.at - self.accepted.at)
+
+    @property
+    def planning_seconds(self) -> float:
+        """Return how long the frontdoor took; steps may have begun meanwhile."""
+        begun, done = self._planning
+        return max(0.0, done - begun)
+
+    def times(self, step: str) -> tuple[float | None, float | None]:
+        """Return when a step began and when it ended, as far as it did."""
+        attempts = self.attempts.get(step)
+        if not attempts:
+            return self._fans.get(step, (None, None))
+        return attempts[0].started, attempts[-1].finished
+
+    def _take_in(self, event: Event, at: float) -> None:
+        match event:
+            case PlanningStarted():
+                self.status, self.plannings = "planning", self.plannings + 1
+                self._planning = (at, at)
+            case StepsPlanned() if self.status == "accepted":
+                self.status = "running"
+            case PlanFinished(origin=origin, reason=reason, usage=usage):
+                self.status, self.origin, self.plan_reason, self.plan_usage = "running", origin, reason, usage
+                self._planning = (self._planning[0], at)
+                self.plannings += origin in ("repaired", "fallback")
+            case PlanFailed(failure=failure):
+                self.error = failure.message
+            case StepExpanded(step=step):
+                self._fans[step] = (at, None)
+            case StepGathered(step=step, outputs=outputs):
+                self._fans[step] = (self._fans.get(step, (at, None))[0], at)
+                self.outputs[step] = outputs
+            case RunFinished(status=status, error=error):
+                self.status, self.error = status, error
+            case _:
+                self._take_in_attempt(event, at)
+
+    def _take_in_attempt(self, event: Event, at: float) -> None:
+        match event:
+            case AttemptStarted(step=step):
+                self._interrupt(step)
+                begun = AttemptRow(event.number, event.role, event.persona, event.model, at, event.reason)
+                self.attempts.setdefault(step, []).append(begun)
+            case AttemptGenerated(step=step, usage=usage) if row := self._attempt(step, event.number):
+                row.outcome, row.usage = "checking", usage
+            case AttemptSucceeded(step=step, outputs=outputs):
+                self.outputs[step] = outputs
+                self._end(step, event.number, at, "done", gates=event.gates)
+            case AttemptFailed(step=step, number=0):
+                self._fans[step] = (self._fans.get(step, (at, None))[0], at)
+            case AttemptFailed(step=step, failure=failure):
+                self._end(step, event.number, at, failure.kind, failure.message, event.gates)
+            case AttemptCancelled(step=step):
+                self._end(step, event.number, at, "cancelled")
+
+    def _attempt(self, step: str, number: int) -> AttemptRow | None:
+        return next((row for row in self.attempts.get(step, ()) if row.number == number), None)
+
+    def _end(
+        self, step: str, number: int, at: float, outcome: str, message: str = "", gates: tuple[GateResult, ...] = ()
+    ) -> None:
+        if row := self._attempt(step, number):
+            row.finished, row.outcome, row.message, row.gates = at, outcome, message, gates
+
+    def _interrupt(self, step: str) -> None:
+        """A new attempt begins: one that is still open ended unseen, with the process that ran it."""
+        for row in self.attempts.get(step, ()):
+            if row.finished is None:
+                row.outcome = "interrupted"
