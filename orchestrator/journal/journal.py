@@ -4,12 +4,11 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from types import TracebackType
 
-from orchestrator.events import Event, RoleRates
+from orchestrator.events import Event
 from orchestrator.journal.codec import decode_event
 from orchestrator.journal.errors import JournalCorrupt, JournalError, UnknownRun
 from orchestrator.journal.home import Home, HomeLock
 from orchestrator.journal.objects import ObjectStore
-from orchestrator.journal.rates import role_rates
 from orchestrator.journal.store import EventRow, Measured, RefusedEvents, RunRow, Store, event_row
 from orchestrator.journal.writer import Writer
 
@@ -64,10 +63,6 @@ class JournalReader:
     def measured(self, limit: int = MEASURED_LIMIT) -> list[Measured]:
         """Return the generations that ended last, newest first: the history that predictions are made from."""
         return self._store.measured(limit)
-
-    def rates(self) -> dict[str, RoleRates]:
-        """Return what is typical of each role that has worked, from its latest generations."""
-        return role_rates(self.measured())
 
     def get(self, digest: str) -> bytes:
         """Return an object. Raises `ObjectMissing`, or `JournalCorrupt` when its bytes are not what was stored."""

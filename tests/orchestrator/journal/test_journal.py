@@ -21,7 +21,6 @@ from orchestrator.events import (
     GateResult,
     PlanFinished,
     PlanningStarted,
-    RoleRates,
     RunAccepted,
     RunFinished,
     StepExpanded,
@@ -142,7 +141,6 @@ async def test_measured_joins_each_generation_with_its_role(home: Path) -> None:
     with Journal.open(home) as journal:
         await journal.append("R", story())
         assert journal.measured() == [Measured("worker", "small", 120, 100, 40, 0.25, 2.0)]
-        assert journal.rates() == {"worker": RoleRates(80.0, 20.0, 120, 40)}
 
 
 async def test_run_that_was_never_accepted_is_refused_and_leaves_nothing(home: Path) -> None:
