@@ -31,11 +31,15 @@ class FailureKind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """Why an attempt failed. `evidence` is what the next attempt may learn from: a validator's message, a critique."""
+    """Why an attempt failed. `evidence` is what the next attempt may learn from: a validator's message, a critique.
+
+    A `final` failure would happen again however often it is tried (a prompt that is too long), so it is not retried.
+    """
 
     kind: FailureKind
     message: str
     evidence: str = ""
+    final: bool = False
 
 
 @dataclass(frozen=True, slots=True)
