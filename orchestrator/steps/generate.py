@@ -81,9 +81,10 @@ async def run_attempt(
     scope = asyncio.timeout(limit)
     try:
         async with scope:
-            completion = await _complete(attempt, models, scope, on_text)
+            shape = AnswerShape(attempt.step)
+            completion = await _complete(attempt, shape, models, scope, on_text)
             on_generated(completion.usage)
-            return await _judged(attempt, completion)
+            return await _judged(attempt, shape, completion)
     except TimeoutError as error:
         if not scope.expired():
             raise
@@ -98,7 +99,9 @@ def with_evidence(action: str, failures: Sequence[Failure]) -> str:
     return "\n".join([action, *(f"The previous answer failed: {_clip(evidence)}" for evidence in told)])
 
 
-async def _complete(attempt: Attempt, models: Models, scope: asyncio.Timeout, on_text: OnText | None) -> Completion:
+async def _complete(
+    attempt: Attempt, shape: AnswerShape, models: Models, scope: asyncio.Timeout, on_text: OnText | None
+) -> Completion:
     action = with_evidence(attempt.step.action, attempt.failures)
     prompt = step_messages(attempt.system, attempt.persona, attempt.inputs, action)
     messages = tuple((message.role, message.content) for message in prompt)
@@ -112,7 +115,7 @@ async def _complete(attempt: Attempt, models: Models, scope: asyncio.Timeout, on
         temperature=attempt.temperature,
         top_p=attempt.top_p,
         seed=attempt.seed,
-        schema=AnswerShape(attempt.step).schema,
+        schema=shape.schema,
         deadline_seconds=None if deadline is None else deadline - asyncio.get_running_loop().time(),
         slack=attempt.slack,
     )
@@ -131,8 +134,8 @@ def _room(context: int, prompt_tokens: int, max_tokens: int) -> int:
     return min(left, max_tokens)
 
 
-async def _judged(attempt: Attempt, completion: Completion) -> Produced:
-    outputs = AnswerShape(attempt.step).read(completion)
+async def _judged(attempt: Attempt, shape: AnswerShape, completion: Completion) -> Produced:
+    outputs = shape.read(completion)
     artifacts = [Artifact(name, data) for name, data in outputs.items()]
     gates = await run_gates(attempt.gates, artifacts, GateContext(attempt.step))
     if failure := failure_of(gates):
