@@ -167,13 +167,22 @@ def test_inputs_of_a_task_are_named_once() -> None:
 
 
 NAMES = st.sampled_from("abcd")
-STEPS = st.lists(
-    st.fixed_dictionaries(
-        {"inputs": st.lists(NAMES, max_size=2), "outputs": st.lists(NAMES, max_size=2, unique=True)},
-        optional={"depends_on": st.lists(st.integers(1, 8).map("S{}".format), max_size=2), "foreach": NAMES},
-    ),
-    max_size=8,
-)
+
+
+@st.composite
+def drawn_plans(draw: st.DrawFn) -> list[dict[str, Any]]:
+    """Mostly acyclic plans, with much overwriting. Reads may stand for later steps, and close a cycle now and then."""
+    names = st.lists(NAMES, max_size=2, unique=True)
+    found: list[dict[str, Any]] = []
+    for earlier in range(draw(st.integers(2, 8))):
+        step = {"inputs": draw(names), "outputs": draw(names)}
+        if earlier and draw(st.booleans()):
+            step["depends_on"] = [f"S{draw(st.integers(1, earlier))}"]
+        found.append(step)
+    return found
+
+
+STEPS = drawn_plans()
 
 
 def try_analyze(steps: Sequence[Step]) -> StepGraph | None:
@@ -184,9 +193,9 @@ def try_analyze(steps: Sequence[Step]) -> StepGraph | None:
 
 
 @settings(max_examples=200, deadline=None)
-@given(STEPS, st.randoms(use_true_random=False))
+@given(STEPS, st.none() | st.randoms(use_true_random=False))
 def test_in_every_order_that_the_graph_allows_each_read_finds_its_writer(
-    drawn: list[dict[str, Any]], chance: random.Random
+    drawn: list[dict[str, Any]], chance: random.Random | None
 ) -> None:
     steps = plan(*drawn)
     graph = try_analyze(steps)
@@ -195,15 +204,16 @@ def test_in_every_order_that_the_graph_allows_each_read_finds_its_writer(
     waiting = {step.id: set(graph.before[step.id]) for step in steps}
     written: dict[str, str] = {}
     while waiting:
-        step = graph.steps[chance.choice([identity for identity, others in waiting.items() if not others])]
+        free = [identity for identity, others in waiting.items() if not others]
+        # Without chance, as far from document order as can be.
+        step = graph.steps[chance.choice(free) if chance else free[-1]]
         for name, source in graph.sources[step.id].items():
             assert source.kind == "file" or written[name] == source.step
         written.update(dict.fromkeys(step.outputs, step.id))
         del waiting[step.id]
         for others in waiting.values():
             others.discard(step.id)
-    last = {name: step.id for step in steps for name in step.outputs}
-    assert written == last
+    assert written == {name: step.id for step in steps for name in step.outputs}
 
 
 @settings(max_examples=200, deadline=None)
@@ -280,7 +290,9 @@ BIG = 100_000
 
 
 def test_a_hundred_thousand_steps_take_seconds() -> None:
-    chain = [{"inputs": [f"s{n - 1}"] if n % 10 != 1 else [], "depends_on": ["S1"] if n > 1 else []} for n in range(1, BIG)]
+    chain = [
+        {"inputs": [f"s{n - 1}"] if n % 10 != 1 else [], "depends_on": ["S1"] if n > 1 else []} for n in range(1, BIG)
+    ]
     steps = plan(*chain, {"inputs": [f"s{n}" for n in range(1, BIG)]})
     started = time.process_time()
     graph = analyze(steps)
