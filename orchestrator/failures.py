@@ -101,6 +101,8 @@ def decide(failed: FailedAttempt, history: Sequence[FailedAttempt], ladder: Ladd
 
     A step gets at most one attempt, `MAX_RETRIES` more, and one for each rung of the ladder; then it is given up.
     """
+    if failed.failure.final:
+        return GiveUp(f"{failed.failure.kind}: trying again would not help")
     story = (*history, failed)
     kind, rule, used = failed.failure.kind, RULES[failed.failure.kind], retries_used(story)
     above = ladder.climb([attempt.role for attempt in story]) if rule.escalates else f"{kind} failures never do"
@@ -122,8 +124,6 @@ def _why_no_retry(failed: FailedAttempt, history: Sequence[FailedAttempt], used:
     """Say why the role may not try again, or nothing when it may."""
     kind = failed.failure.kind
     allowed = RULES[kind].retries
-    if failed.failure.final:
-        return "trying again would not help"
     if used == MAX_RETRIES:
         return f"all {MAX_RETRIES} retries of the step are used"
     if _count([attempt for attempt in history if attempt.role == failed.role], kind) < allowed:

@@ -20,7 +20,7 @@ class StartAttempt:
     and `reason` says why the attempt is made. `failures` are all earlier ones of the step, oldest first, for the
     prompt to learn from. `slack` is in seconds, for the engine to choose among sequences.
 
-    Answers: AttemptStarted, AttemptGenerated (both may be left out), then one of AttemptSucceeded and AttemptFailed.
+    Answers: AttemptStarted, AttemptGenerated (may be left out), then one of AttemptSucceeded and AttemptFailed.
     """
 
     step: Step

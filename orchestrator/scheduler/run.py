@@ -217,11 +217,11 @@ class RunState:
             raise IllegalTransition(None, f"{event.kind} came after the plan was finished")
 
     def _on_started(self, event: AttemptStarted) -> None:
-        record = self._known(event)
-        if record.started and not record.cancelling and event.number == record.number + 1:
-            self._lose(record)
-        if self._subject(event):
-            record.started, record.delay_seconds = True, 0.0
+        if record := self._subject(event):
+            if record.started and not record.cancelling:
+                self._lose(record)
+                self._move(record, State.RUNNING)
+            record.number, record.started, record.delay_seconds = event.number, True, 0.0
 
     def _on_generated(self, event: AttemptGenerated) -> None:
         if record := self._subject(event):
@@ -239,11 +239,12 @@ class RunState:
         record = self._subject(event)
         if record is None:
             return
-        failed, history = FailedAttempt(record.role, event.failure), tuple(record.failures)
-        record.failures.append(failed)
         if record.cancelling:
             self._move(record, State.CANCELLED)
-        elif record.fans_out:
+            return
+        failed, history = FailedAttempt(record.role, event.failure), tuple(record.failures)
+        record.failures.append(failed)
+        if record.fans_out:
             self._fail(record, event.failure.message)
         else:
             self._follow(decide(failed, history, self._ladder), record)

@@ -118,13 +118,15 @@ class StepRecord:
             return False
         if isinstance(event, StepExpanded | StepGathered):
             return self.fans_out and (self.children is not None) == isinstance(event, StepGathered)
-        if event.number != (self.next_number if self.state is State.READY else self.number):
-            return False
-        if isinstance(event, AttemptStarted) and self.state in ACTIVE:
-            return not self.started and not self.fans_out
-        if isinstance(event, AttemptCancelled):
-            return self.cancelling and not self.fans_out
-        return not self.fans_out or isinstance(event, AttemptFailed)
+        if self.fans_out:
+            return isinstance(event, AttemptFailed) and event.number == 0
+        if self.cancelling:
+            return True
+        if isinstance(event, AttemptStarted):  # the number after one that has started: that one was lost in a restart
+            again = self.started or self.state is State.READY
+            return event.number == (self.number + 1 if again else self.number)
+        news = self.started and self.state in ACTIVE and not isinstance(event, AttemptCancelled)
+        return news and event.number == self.number
 
     def command(self) -> StartAttempt | ExpandStep | GatherStep:
         """Return what to ask for, for the step to go on."""

@@ -169,3 +169,9 @@ def test_bounds_hold_for_any_failures_on_any_ladder(kinds: list[FailureKind], la
 def test_retries_are_what_is_not_an_escalation(turns: list[tuple[str, int]]) -> None:
     story = [FailedAttempt(role, Failure(CODE, "")) for role, attempts in turns for _ in range(attempts)]
     assert retries_used(story) == sum(attempts - 1 for _, attempts in turns)
+
+
+@given(st.sampled_from(FailureKind), ladders)
+def test_what_would_fail_again_is_given_up_at_once(kind: FailureKind, ladder: Ladder) -> None:
+    failed = FailedAttempt("worker", Failure(kind, "the prompt is too long", final=True))
+    assert decide(failed, [], ladder) == GiveUp(f"{kind}: trying again would not help")

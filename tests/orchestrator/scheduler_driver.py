@@ -1,0 +1,226 @@
+"""A daemon on paper: it answers the scheduler's commands with events, and checks each one against its own ledger."""
+
+from collections import Counter
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from orchestrator.events import (
+    AttemptCancelled,
+    AttemptFailed,
+    AttemptGenerated,
+    AttemptStarted,
+    AttemptSucceeded,
+    CancelRequested,
+    Event,
+    Failure,
+    FailureKind,
+    PlanFinished,
+    RunFinished,
+    StepExpanded,
+    StepGathered,
+    StepsPlanned,
+    Usage,
+)
+from orchestrator.failures import Ladder
+from orchestrator.scheduler import (
+    CancelAttempt,
+    Command,
+    ExpandStep,
+    FinishRun,
+    GatherStep,
+    RunState,
+    StartAttempt,
+    State,
+)
+from orchestrator.scheduler.invariants import violations
+from orchestrator.taskir import Step
+
+
+def step(number: int, *after: int, **fields: Any) -> Step:
+    """Return the step `S<number>`, which writes `a<number>` and depends on the steps with the numbers `after`."""
+    given = {
+        "id": f"S{number}",
+        "actor": "worker",
+        "action": "do it",
+        "outputs": (f"a{number}",),
+        "depends_on": tuple(f"S{earlier}" for earlier in after),
+    }
+    return Step(**given | fields)
+
+
+@dataclass
+class Driver:
+    """`settings` go to each `RunState`. `working` are the commands that have not been answered, by step id."""
+
+    settings: dict[str, Any]
+    estimate: Callable[[Step], float] = lambda step: 1.0
+    state: RunState = field(init=False)
+    journal: list[Event] = field(default_factory=list)
+    working: dict[str, StartAttempt | ExpandStep | GatherStep] = field(default_factory=dict)
+    to_cancel: dict[str, CancelAttempt] = field(default_factory=dict)
+    started: Counter[str] = field(default_factory=Counter)
+    done: set[str] = field(default_factory=set)
+    finish: FinishRun | None = None
+    latest: list[Command] = field(default_factory=list)
+    crashed: bool = False
+
+    def __post_init__(self) -> None:
+        self.settings = {"mode": "as-planned", "ladder": Ladder({})} | self.settings
+        self.state = self._empty()
+
+    def _empty(self) -> RunState:
+        return RunState(**self.settings, estimate=self.estimate)
+
+    def send(self, event: Event) -> list[Command]:
+        """Hand over one event, and note the commands. Nothing may be wrong with the state afterwards."""
+        commands = self.state.handle(event)
+        self.journal.append(event)
+        self._note(commands)
+        return commands
+
+    def crash(self, estimate: Callable[[Step], float] | None = None) -> None:
+        """Lose everything but the journal, and go on from that. The history may predict other times by then."""
+        before = self.state
+        same = estimate is None and not self.crashed
+        self.estimate, self.crashed = estimate or self.estimate, True
+        self.state = self._empty()
+        self.state.handle(*self.journal)
+        assert outcomes(self.state) == outcomes(before), "nothing that ended is lost, whatever the estimates are"
+        if same:
+            assert views(self.state) == views(before), "and everything else too, unless there was a restart in between"
+        self.working, self.to_cancel, self.finish = {}, {}, None
+        self._note(self.state.resume())
+
+    def _note(self, commands: list[Command]) -> None:
+        self.latest = commands
+        for command in commands:
+            if isinstance(command, FinishRun):
+                assert self.finish is None, "a run finishes once"
+                self.finish = command
+            elif isinstance(command, CancelAttempt):
+                self.to_cancel[command.step] = command
+            else:
+                assert command.step.id not in self.done, "no completed step runs again"
+                assert command.step.id not in self.working, "a step does one thing at a time"
+                self.working[command.step.id] = command
+        if self.finish:
+            assert not self.working, "a run does not finish while something is at work"
+        assert list(violations(self.state)) == []
+
+    def attempt(self, step_id: str) -> StartAttempt:
+        command = self.working[step_id]
+        assert isinstance(command, StartAttempt)
+        return command
+
+    def plan(self, *steps: Step, closed: bool = True) -> None:
+        self.send(StepsPlanned(at=0, steps=steps))
+        if closed:
+            self.close()
+
+    def close(self) -> None:
+        self.send(PlanFinished(at=0, origin="planned"))
+
+    def start(self, step_id: str) -> None:
+        command = self.attempt(step_id)
+        self.started[step_id] += 1
+        assert command.number == self.started[step_id], "attempts that start are numbered without gaps"
+        self.send(
+            AttemptStarted(
+                at=0, step=step_id, number=command.number, role=command.role, persona=None, model="m", reason=""
+            )
+        )
+
+    def generate(self, step_id: str) -> None:
+        self._begin(step_id)
+        self.send(AttemptGenerated(at=0, step=step_id, number=self.attempt(step_id).number, usage=Usage()))
+
+    def succeed(self, step_id: str) -> None:
+        """Let a step do well with whatever it is doing; a list has two items."""
+        self._begin(step_id)
+        command = self.working.pop(step_id)
+        cancelled = self.to_cancel.pop(step_id, None)
+        if isinstance(command, ExpandStep):
+            self.send(StepExpanded(at=0, step=step_id, count=2))
+            return
+        stops = cancelled or self.state.steps[step_id].cause
+        if not stops:
+            self.done.add(step_id)
+        if isinstance(command, GatherStep):
+            self.send(StepGathered(at=0, step=step_id, outputs={}))
+        else:
+            self.send(AttemptSucceeded(at=0, step=step_id, number=command.number, outputs={}))
+
+    def expand(self, step_id: str, count: int) -> None:
+        del self.working[step_id]
+        self.send(StepExpanded(at=0, step=step_id, count=count))
+
+    def fail(self, step_id: str, kind: FailureKind = FailureKind.TIMEOUT) -> None:
+        self._begin(step_id)
+        command = self.working.pop(step_id)
+        self.to_cancel.pop(step_id, None)
+        number = command.number if isinstance(command, StartAttempt) else 0
+        self.send(AttemptFailed(at=0, step=step_id, number=number, failure=Failure(kind, f"{step_id} broke")))
+
+    def stopped(self, step_id: str) -> None:
+        """Answer a CancelAttempt, whether there is such an attempt or a crash has seen to it."""
+        command = self.to_cancel.pop(step_id)
+        self.working.pop(step_id, None)
+        self.send(AttemptCancelled(at=0, step=step_id, number=command.number))
+
+    def cancel(self, step_id: str | None = None) -> None:
+        self.send(CancelRequested(at=0, step=step_id))
+
+    def end(self) -> RunFinished:
+        """Let everything that is left succeed, and the run finish."""
+        while self.finish is None:
+            if self.to_cancel:
+                self.stopped(next(iter(self.to_cancel)))
+            elif self.working:
+                self.succeed(next(iter(self.working)))
+            else:
+                self.close()
+        event = self.end_event(self.finish.status, self.finish.error)
+        self.send(event)
+        for estimate in (self.estimate, lambda step: -self.estimate(step)):
+            again = RunState(**self.settings, estimate=estimate)
+            again.handle(*self.journal)
+            assert ends(again) == ends(self.state), "a replay tells the same, whatever the estimates are"
+        return event
+
+    @staticmethod
+    def end_event(status: Literal["done", "failed", "cancelled"], error: str | None) -> RunFinished:
+        return RunFinished(at=0, status=status, error=error)
+
+    def states(self) -> Mapping[str, str]:
+        return {step_id: view.state.value for step_id, view in self.state.steps.items()}
+
+    def in_state(self, state: State) -> list[str]:
+        return [step_id for step_id, view in self.state.steps.items() if view.state is state]
+
+    def _begin(self, step_id: str) -> None:
+        """Start an attempt unless it has been: it cannot end before."""
+        command = self.working[step_id]
+        if isinstance(command, StartAttempt) and self.started[step_id] < command.number:
+            self.start(step_id)
+
+
+def views(state: RunState) -> tuple[object, ...]:
+    return dict(state.steps), state.status, state.graph
+
+
+def outcomes(state: RunState) -> dict[str, tuple[object, ...]]:
+    """Return what has become of each step that ended, by its own doing. It does not depend on who went first."""
+    return {
+        step_id: (view.state, view.role, view.failures, view.children)
+        for step_id, view in state.steps.items()
+        if view.state is State.DONE or (view.state is State.FAILED and not view.children)
+    }
+
+
+def ends(state: RunState) -> dict[str, tuple[object, ...]]:
+    """Return all that is told of the steps of a finished run, but for the order in which causes reached them."""
+    return {
+        step_id: (view.state, view.role, view.failures, view.children, bool(view.cause))
+        for step_id, view in state.steps.items()
+    }
