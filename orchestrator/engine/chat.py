@@ -80,7 +80,7 @@ class ChatTemplate:
             return self._template.render(
                 messages=dicts, add_generation_prompt=True, tools=None, documents=None, **self._tokens
             )
-        except Exception as error:  # noqa: BLE001 (a template is foreign code: whatever it raises, the prompt is bad)
+        except Exception as error:  # boundary: a template is foreign code, whatever it raises means a bad prompt
             raise BadPrompt(f"the model's chat template refuses the messages: {error}") from error
 
 

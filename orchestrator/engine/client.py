@@ -252,14 +252,18 @@ class Engine(asyncio.Protocol):
             case Heartbeat(seconds):
                 if self._loading.done():
                     self._silence_limit = max(self.spec.hung_seconds, 5 * seconds)
-            case Ready(info):
-                self._silence_limit = self.spec.hung_seconds
-                if not self._loading.done():
-                    self._loading.set_result(info)
-            case LoadFailed(kind, message):
-                if not self._loading.done():
-                    failure: Any = kind
-                    self._loading.set_exception(ModelLoadFailed(self.spec.file, failure, message))
+            case Ready() | LoadFailed():
+                self._loaded(reply)
+
+    def _loaded(self, reply: Ready | LoadFailed) -> None:
+        if self._loading.done():
+            return
+        if isinstance(reply, Ready):
+            self._silence_limit = self.spec.hung_seconds
+            self._loading.set_result(reply.info)
+        else:
+            kind = cast(errors.LoadFailure, reply.kind)
+            self._loading.set_exception(ModelLoadFailed(self.spec.file, kind, reply.message))
 
     def _stream(self, seq: int, text: str) -> None:
         waiting = self._waiting.get(seq)

@@ -26,10 +26,12 @@ class EngineSpec:
     every weight once and refuses damaged ones. `log_file` None keeps the log in a temporary file. `hung_seconds` is
     how long the engine may be silent while it has work (5 predicted steps, if that is longer).
 
-    `exact` keeps every micro-batch below 64 query tokens. With quantised weights and flash attention, llama.cpp then
-    computes each token the same way whatever else is in the batch, so that at temperature 0 a sequence gives the same
-    tokens alone and in company. It does not hold for F32, F16 and BF16 weights (other kernels for one row than for
-    many), nor without flash attention, nor for `exact=False`, where prefill is faster.
+    `exact` makes a sequence at temperature 0 give the same tokens alone and in any company, at the price of slower
+    prefill and of a lone sequence decoding as if it were two: every micro-batch then has 2 to 63 query tokens, for which
+    llama.cpp computes each token the same way whatever else is in the batch. That holds for quantised weights with
+    flash attention. It does not hold for F32, F16 and BF16 weights (other kernels for one row than for many), nor
+    without flash attention. Without `exact`, logits differ in their last bits with the batch, the prefix that was
+    reused and the number of threads, and a greedy choice between two nearly equal tokens may fall differently.
     """
 
     file: str
@@ -43,7 +45,7 @@ class EngineSpec:
     mlock: bool = False
     check_tensors: bool = True
     beyond_training: bool = False
-    exact: bool = True
+    exact: bool = False
     experts: int | None = None
     niceness: int = 7
     log_file: str | None = None

@@ -65,9 +65,14 @@ class _Log:
 
 
 class Batch:
-    """The arrays of a llama_batch, reused for every step: token, position, sequence and whether logits are wanted."""
+    """The arrays of a llama_batch, reused for every step: token, position, sequence and whether logits are wanted.
 
-    def __init__(self, size: int) -> None:
+    `capacity` is for the caller's tokens; one more row is kept for padding.
+    """
+
+    def __init__(self, capacity: int) -> None:
+        size = capacity + 1
+        self.capacity = capacity
         self.token = np.zeros(size, np.int32)
         self.pos = np.zeros(size, np.int32)
         self.seq = np.zeros(size, np.int32)
@@ -98,6 +103,13 @@ class Batch:
         self.logits[row] = 1
         self.size = row + 1
         self.outputs += 1
+
+    def add_padding(self, seq: int) -> None:
+        """Add one token to an empty sequence; there is always room for it beyond `capacity`."""
+        row = self.size
+        self.token[row] = self.pos[row] = self.logits[row] = 0
+        self.seq[row] = seq
+        self.size = row + 1
 
     def add_chunk(self, seq: int, pos: int, tokens: Tokens, want_logits: bool) -> None:
         """Add prompt tokens; the logits of the last one are wanted or none."""
@@ -166,8 +178,7 @@ class Llama:
         self.context_limit = self._choose_context(spec)
         self._context: Any = self._make_context(spec)
         self._memory = lib.llama_get_memory(self._context)
-        self.cells: int = lib.llama_n_ctx(self._context)
-        self.sequences: int = lib.llama_n_seq_max(self._context)
+        self.cells: int = lib.llama_n_ctx(self._context) - spec.exact
         self.end_tokens = frozenset(t for t in range(self.vocabulary) if lib.llama_vocab_is_eog(self._vocab, t))
         self.bos: int = lib.llama_vocab_bos(self._vocab)
         self.adds_bos = bool(lib.llama_vocab_get_add_bos(self._vocab)) and self.bos >= 0
@@ -187,8 +198,8 @@ class Llama:
         params.n_gpu_layers = 0
         params.load_mode = (lib.LLAMA_LOAD_MODE_MMAP if spec.mmap else 0) | (2 if spec.mlock else 0)
         params.check_tensors = spec.check_tensors
-        # gcc 12 miscompiles ggml's AMX kernels: the first product kills the process. Without the extra buffer types they
-        # are not used, and neither are repacked weights: build llama.cpp without AMX to have those.
+        # gcc 12 miscompiles ggml's AMX kernels: the first product kills the process. Without the extra buffer types
+        # they are not used, and neither are repacked weights: build llama.cpp without AMX to have those.
         params.use_extra_bufts = b"AMX_INT8 = 1" not in lib.llama_print_system_info()
 
         def report(part: float, _: object) -> bool:
@@ -246,10 +257,12 @@ class Llama:
     def _make_context(self, spec: EngineSpec) -> Any:
         params = lib.llama_context_default_params()
         threads = spec.threads or default_threads()
-        params.n_ctx = self.context_limit * spec.slots
+        params.n_ctx = self.context_limit * spec.slots + spec.exact
         params.n_batch = min(BATCH, params.n_ctx)
         params.n_ubatch = min(EXACT_QUERIES if spec.exact else BATCH, params.n_batch)
-        params.n_seq_max = min(2 * spec.slots, MAX_SEQUENCES) if self.can_share else spec.slots
+        self.sequences = min(2 * spec.slots, MAX_SEQUENCES - 1) if self.can_share else spec.slots
+        self._scratch = self.sequences
+        params.n_seq_max = self.sequences + spec.exact
         params.n_outputs_max = params.n_seq_max
         params.n_threads = params.n_threads_batch = threads
         params.flash_attn_type = _FLASH[spec.flash_attention]
@@ -265,8 +278,11 @@ class Llama:
             raise CannotLoad("memory" if "alloc" in message else "settings", message)
         if not lib.llama_get_memory(context):
             raise CannotLoad("architecture", "the model keeps no KV cache, so it cannot generate")
-        self.batch = Batch(params.n_batch)
-        self.ubatch: int = params.n_ubatch
+        # A micro-batch of one token computes its attention in parts, one a thread, and the sum differs in its last bits.
+        # So when exact, it gets company: a token of a sequence that exists for that only.
+        self.batch = Batch(params.n_batch - spec.exact)
+        self._exact = spec.exact
+        self._ubatch: int = params.n_ubatch
         self.threads = threads
         return context
 
@@ -311,10 +327,15 @@ class Llama:
     def decode(self) -> Logits:
         """Compute the batch and return its logits, a row for each output, valid until the next call."""
         batch = self.batch
+        padded = self._exact and batch.size % self._ubatch == 1
+        if padded:
+            batch.add_padding(self._scratch)
         batch.struct.n_tokens = batch.size
         code = lib.llama_decode(self._context, batch.struct)
         if code:
             raise DecodeFailed(f"llama_decode returned {code} for {batch.size} tokens")
+        if padded:
+            self.truncate(self._scratch, 0)
         if not batch.outputs:
             return np.empty((0, self.vocabulary), np.float32)
         pointer = lib.llama_get_logits(self._context)

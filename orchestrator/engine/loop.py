@@ -176,7 +176,7 @@ class Loop:
         batch = self._llama.batch
         batch.clear()
         needs = [Prefill(s.computed, len(s.prompt) - s.computed) for s in self._prefilling]
-        plan = choose(len(self._decoding), needs, batch=len(batch.token))
+        plan = choose(len(self._decoding), needs, batch=batch.capacity)
         chosen = self._decoding[: len(plan.decode)]
         for sequence in chosen:
             batch.add_token(sequence.seq, len(sequence.prompt) + len(sequence.output) - 1, sequence.output[-1])

@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from orchestrator.engine.llama import Llama, Tokens
 from orchestrator.engine.prefix import PrefixTree
 
-
 WORTH_KEEPING = 16
 """A finished prompt that would keep fewer cells than this is not kept: computing it again is as cheap."""
 

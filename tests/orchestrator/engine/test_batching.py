@@ -1,0 +1,40 @@
+from hypothesis import given
+from hypothesis import strategies as st
+
+from orchestrator.engine.batching import Prefill, choose
+
+needs = st.lists(st.builds(Prefill, st.integers(0, 300), st.integers(1, 2000)), max_size=8)
+
+
+@given(st.integers(0, 40), needs, st.integers(1, 600), st.sampled_from([1, 16, 128]))
+def test_a_plan_fits_and_moves_everything_it_can(
+    decoding: int, prefilling: list[Prefill], batch: int, chunk: int
+) -> None:
+    plan = choose(decoding, prefilling, batch=batch, chunk=chunk)
+    size = len(plan.decode) + sum(count for _, count in plan.chunks)
+    assert size <= batch
+    assert len(plan.decode) == min(decoding, batch)
+    assert [i for i, _ in plan.chunks] == sorted({i for i, _ in plan.chunks})
+    assert all(0 < count <= prefilling[i].remaining for i, count in plan.chunks)
+    if prefilling and batch > decoding:
+        assert plan.chunks
+        assert plan.chunks[0][0] == 0
+    if decoding:
+        assert sum(count for _, count in plan.chunks) <= chunk
+
+
+@given(st.integers(0, 8), needs)
+def test_prompts_are_cut_on_the_grid(decoding: int, prefilling: list[Prefill]) -> None:
+    for index, count in choose(decoding, prefilling, batch=512, chunk=64).chunks:
+        end = prefilling[index].position + count
+        assert end % 64 == 0 or count == prefilling[index].remaining
+
+
+def test_alone_a_prompt_gets_the_whole_batch_and_in_company_a_chunk() -> None:
+    long = [Prefill(0, 5000)]
+    assert choose(0, long, batch=512, chunk=128).chunks == ((0, 512),)
+    assert choose(3, long, batch=512, chunk=128).chunks == ((0, 128),)
+
+
+def test_short_prompts_share_a_batch() -> None:
+    assert choose(0, [Prefill(0, 40)] * 20, batch=512, chunk=128).chunks == tuple((i, 40) for i in range(12))

@@ -1,0 +1,186 @@
+"""Engines that cannot load, die, hang or lose their parent."""
+
+import asyncio
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+
+import psutil
+import pytest
+
+from benchmarks.models import Shape, write_llama
+from orchestrator.engine.client import Engine
+from orchestrator.engine.contract import EngineSpec, Generation
+from orchestrator.engine.errors import EngineDied, EngineHung, EngineStopped, ModelLoadFailed
+
+LONG = Generation(messages=(("user", "go on"),), max_tokens=1900)
+
+
+def spec(models: Path, **options: object) -> EngineSpec:
+    return EngineSpec(**{"file": str(models / "quantised.gguf"), "context": 2048, "slots": 2, "threads": 1, **options})
+
+
+def damaged(models: Path, folder: Path, how: str) -> Path:
+    data = (models / "quantised.gguf").read_bytes()
+    path = folder / "damaged.gguf"
+    match how:
+        case "missing":
+            return path
+        case "folder":
+            path.mkdir()
+        case "empty":
+            path.write_bytes(b"")
+        case "text":
+            path.write_text("not a model\n")
+        case "header only":
+            path.write_bytes(data[:2000])
+        case "truncated":
+            path.write_bytes(data[: len(data) * 3 // 4])
+        case "garbage":
+            path.write_bytes(b"GGUF" + bytes(range(256)) * 40)
+        case "other architecture":
+            path.write_bytes(data.replace(b"llama", b"lamma"))
+        case "nan":
+            write_llama(path, Shape(weights="f32", scale=float("nan")))
+    return path
+
+
+@pytest.mark.parametrize(
+    ("how", "kind"),
+    [
+        ("missing", "missing"),
+        ("folder", "unreadable"),
+        ("empty", "not-gguf"),
+        ("text", "not-gguf"),
+        ("header only", "corrupt"),
+        ("truncated", "corrupt"),
+        ("garbage", "corrupt"),
+        ("other architecture", "architecture"),
+        ("nan", "corrupt"),
+    ],
+)
+async def test_a_file_that_is_no_good_is_a_clear_error(models: Path, tmp_path: Path, how: str, kind: str) -> None:
+    path = damaged(models, tmp_path, how)
+    with pytest.raises(ModelLoadFailed) as caught:
+        await Engine.start(spec(models, file=str(path), context=256))
+    assert caught.value.kind == kind
+    assert str(path) in str(caught.value)
+    assert not psutil.Process().children()
+
+
+@pytest.mark.parametrize(
+    "options", [{"context": 4096}, {"slots": 0}, {"context": 1 << 40}, {"threads": 0}, {"experts": 2}, {"niceness": 50}]
+)
+async def test_impossible_settings_are_refused(models: Path, options: dict[str, object]) -> None:
+    with pytest.raises(ModelLoadFailed) as caught:
+        await Engine.start(spec(models, **options))
+    assert caught.value.kind == "settings"
+
+
+async def test_a_longer_context_than_trained_needs_a_word(models: Path) -> None:
+    async with await Engine.start(spec(models, context=4096, slots=1, beyond_training=True)) as engine:
+        assert engine.info.context == 4096
+
+
+async def running(engine: Engine) -> "asyncio.Task[object]":
+    """Start a long generation and return when it decodes."""
+    started = asyncio.Event()
+    task: asyncio.Task[object] = asyncio.ensure_future(engine.generate(LONG, lambda _: started.set()))
+    await started.wait()
+    return task
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGABRT, signal.SIGSEGV])
+async def test_a_killed_engine_is_noticed_at_once(models: Path, number: signal.Signals) -> None:
+    engine = await Engine.start(spec(models))
+    task = await running(engine)
+    os.kill(engine.info.pid, number)
+    with pytest.raises(EngineDied) as caught:
+        await asyncio.wait_for(task, 10)
+    assert caught.value.signal == number.name
+    assert not isinstance(caught.value, EngineHung | EngineStopped)
+    assert engine.died.is_set()
+    with pytest.raises(EngineDied):
+        await engine.generate(LONG)
+    assert not psutil.pid_exists(engine.info.pid)
+    await engine.stop()
+
+
+async def test_the_error_of_a_dead_engine_ends_with_its_log(models: Path, tmp_path: Path) -> None:
+    log = tmp_path / "engine.log"
+    engine = await Engine.start(spec(models, log_file=str(log)))
+    os.kill(engine.info.pid, signal.SIGKILL)
+    death = await engine.wait_dead()
+    assert death.log
+    assert death.log in log.read_text()
+
+
+async def test_a_hung_engine_is_killed_and_told_from_an_idle_one(models: Path) -> None:
+    engine = await Engine.start(spec(models, hung_seconds=2.0))
+    await asyncio.sleep(2.5)  # idle: owes nothing
+    task = await running(engine)
+    os.kill(engine.info.pid, signal.SIGSTOP)
+    with pytest.raises(EngineHung):
+        await asyncio.wait_for(task, 30)
+    assert not psutil.pid_exists(engine.info.pid)
+
+
+async def test_stopping_ends_what_is_pending(models: Path) -> None:
+    engine = await Engine.start(spec(models))
+    task = await running(engine)
+    await engine.stop()
+    with pytest.raises(EngineStopped):
+        await task
+    assert not psutil.pid_exists(engine.info.pid)
+    await engine.stop()
+
+
+async def test_nothing_is_left_behind(models: Path) -> None:
+    async def once() -> None:
+        async with await Engine.start(spec(models)) as engine:
+            await engine.generate(Generation(messages=(("user", "x"),), max_tokens=2))
+
+    await once()
+    before = psutil.Process().num_fds()
+    await once()
+    assert psutil.Process().num_fds() == before
+    assert not psutil.Process().children()
+
+
+async def test_a_cancelled_start_leaves_no_process(models: Path) -> None:
+    task = asyncio.ensure_future(Engine.start(spec(models)))
+    await asyncio.sleep(0.05)
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert not psutil.Process().children()
+
+
+def test_an_engine_dies_with_its_parent(models: Path) -> None:
+    program = textwrap.dedent(
+        """
+        import asyncio, os, sys
+        from orchestrator.engine.client import Engine
+        from orchestrator.engine.contract import EngineSpec
+
+        async def main():
+            engine = await Engine.start(EngineSpec(file=sys.argv[1], context=256, slots=1, threads=1))
+            print(engine.info.pid, flush=True)
+            os.kill(os.getpid(), 9)
+
+        asyncio.run(main())
+        """
+    )
+    command = [sys.executable, "-c", program, str(models / "quantised.gguf")]
+    done = subprocess.run(
+        command, capture_output=True, text=True, timeout=100, cwd=Path(__file__).parents[3], check=False
+    )
+    pid = int(done.stdout)
+    try:
+        psutil.Process(pid).wait(10)
+    except psutil.NoSuchProcess:
+        pass
+    assert not psutil.pid_exists(pid)

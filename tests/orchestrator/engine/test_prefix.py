@@ -1,0 +1,72 @@
+import numpy as np
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from orchestrator.engine.prefix import PrefixTree, common_prefix
+
+
+def tokens(*values: int) -> np.ndarray:
+    return np.array(values, dtype=np.int32)
+
+
+def test_common_prefix() -> None:
+    assert common_prefix(tokens(1, 2, 3), tokens(1, 2, 4)) == 2
+    assert common_prefix(tokens(1, 2), tokens(1, 2, 4)) == 2
+    assert common_prefix(tokens(), tokens(1)) == 0
+
+
+def test_a_fork_shares_cells_until_both_are_gone() -> None:
+    tree = PrefixTree()
+    tree.start(1)
+    tree.extend(1, tokens(1, 2, 3, 4))
+    assert tree.match(tokens(1, 2, 9)) == (1, 2)
+    tree.fork(1, 2, 2)
+    tree.extend(2, tokens(9))
+    assert tree.cells == 5
+    assert (tree.exclusive(1), tree.exclusive(2)) == (2, 1)
+    tree.drop(1)
+    assert tree.cells == 3
+    assert tree.match(tokens(1, 2, 3)) == (2, 2)
+    tree.drop(2)
+    assert tree.cells == 0
+    assert tree.match(tokens(1)) == (-1, 0)
+
+
+action = st.tuples(
+    st.sampled_from(["start", "fork", "extend", "drop"]),
+    st.integers(0, 5),
+    st.integers(0, 5),
+    st.lists(st.integers(0, 2), min_size=1, max_size=5),
+    st.integers(1, 8),
+)
+
+
+@settings(max_examples=150)
+@given(st.lists(action, max_size=40))
+def test_against_cells_that_are_listed_one_by_one(actions: list) -> None:
+    """The model: each sequence is a list of (cell, token); a fork copies the head of the list."""
+    tree, model, cells = PrefixTree(), {}, iter(range(10**6))
+    for kind, seq, other, values, length in actions:
+        if kind == "start" and seq not in model:
+            tree.start(seq)
+            model[seq] = []
+        elif kind == "fork" and seq in model and other not in model and length <= len(model[seq]):
+            tree.fork(seq, other, length)
+            model[other] = model[seq][:length]
+        elif kind == "extend" and seq in model:
+            tree.extend(seq, tokens(*values))
+            model[seq] = model[seq] + [(next(cells), v) for v in values]
+        elif kind == "drop" and seq in model:
+            tree.drop(seq)
+            del model[seq]
+        assert tree.cells == len({cell for held in model.values() for cell, _ in held})
+    for seq, held in model.items():
+        others = {cell for o, h in model.items() if o != seq for cell, _ in h}
+        assert tree.exclusive(seq) == len([c for c, _ in held if c not in others])
+    for wanted in ([0, 1, 2], [1, 1, 1, 1], [2]):
+        best = max(
+            (common_prefix(tokens(*[t for _, t in held]), tokens(*wanted)) for held in model.values()), default=0
+        )
+        found, shared = tree.match(tokens(*wanted))
+        assert shared == best
+        assert shared == 0 or [t for _, t in model[found]][:shared] == wanted[:shared]

@@ -1,0 +1,37 @@
+import numpy as np
+
+from orchestrator.engine.sampling import Sampler, distribution
+
+LOGITS = np.array([2.0, 1.0, 0.0, -1.0, -np.inf], dtype=np.float32)
+
+
+def test_greedy_takes_the_most_likely() -> None:
+    assert Sampler(0.0, 1.0, 0).pick(LOGITS) == 0
+
+
+def test_frequencies_follow_the_probabilities() -> None:
+    sampler = Sampler(0.8, 1.0, 7)
+    counts = np.bincount([sampler.pick(LOGITS) for _ in range(4000)], minlength=5) / 4000
+    weights = np.exp(LOGITS.astype(float) / 0.8)
+    assert np.abs(counts - weights / weights.sum()).max() < 0.03
+    assert counts[4] == 0
+
+
+def test_top_p_keeps_the_smallest_set_that_holds_it() -> None:
+    p = np.exp(LOGITS[:4]) / np.exp(LOGITS[:4]).sum()
+    for top_p, size in ((0.1, 1), (float(p[0]) + 0.01, 2), (float(p[:2].sum()) + 0.01, 3), (1.0, 4)):
+        ids, weights = distribution(LOGITS, 1.0, top_p)
+        assert sorted(ids) == list(range(size))
+        assert abs(weights.sum() - 1) < 1e-9
+
+
+def test_extreme_temperatures_do_not_break() -> None:
+    assert Sampler(1e-5, 1.0, 0).pick(LOGITS) == 0
+    assert Sampler(100.0, 1.0, 0).pick(LOGITS) in range(4)
+
+
+def test_the_same_seed_gives_the_same_choices() -> None:
+    first, second, other = (Sampler(1.0, 0.9, seed) for seed in (5, 5, 6))
+    flat = np.zeros(64, np.float32)
+    picks = [[s.pick(flat) for _ in range(20)] for s in (first, second, other)]
+    assert picks[0] == picks[1] != picks[2]
