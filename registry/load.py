@@ -88,6 +88,7 @@ def _model(
     ceiling = header.context_length if header is not None else defaults.context
     context = form.context or min(defaults.context, ceiling)
     slots = form.slots or defaults.slots
+    exact = defaults.exact if form.exact is None else form.exact
     draft, lookup = form.speculation, form.prompt_lookup
     return ModelEntry(
         id=name,
@@ -103,14 +104,22 @@ def _model(
         mlock=form.mlock,
         mmap=form.mmap,
         numa=form.numa,
-        exact=defaults.exact if form.exact is None else form.exact,
+        exact=exact,
         experts=form.experts,
         speculation=Speculation(draft.draft, draft.k) if draft is not None else None,
         prompt_lookup=PromptLookup(lookup.ngram, lookup.k) if lookup is not None else None,
         header=header,
         memory=None
         if header is None
-        else memory.estimate(header, context=context, slots=slots, key_type=form.kv_type_k, value_type=form.kv_type_v),
+        else memory.estimate(
+            header,
+            context=context,
+            slots=slots,
+            key_type=form.kv_type_k,
+            value_type=form.kv_type_v,
+            flash_attention=form.flash_attention != "off",
+            exact=exact,
+        ),
         unavailable=reason,
     )
 

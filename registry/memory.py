@@ -21,7 +21,8 @@ CACHE_TYPES: Final[dict[str, Fraction]] = {
     "q4_1": Fraction(20, 32),
     "q4_0": Fraction(18, 32),
 }
-MICRO_BATCH: Final = 512
+BATCH: Final = 512
+EXACT_BATCH: Final = 64
 PROCESS: Final = 96 << 20
 
 
@@ -44,16 +45,27 @@ class MemoryEstimate:
         return " + ".join(f"{size(number)} {what}" for number, what in (*parts, (self.process, "process")))
 
 
-def estimate(header: GgufHeader, *, context: int, slots: int, key_type: str, value_type: str) -> MemoryEstimate:
-    """Estimate the bytes of a model with `slots` sequences of up to `context` tokens each."""
+def estimate(
+    header: GgufHeader,
+    *,
+    context: int,
+    slots: int,
+    key_type: str = "f16",
+    value_type: str = "f16",
+    flash_attention: bool = True,
+    exact: bool = False,
+) -> MemoryEstimate:
+    """Estimate the bytes of a model with `slots` sequences of up to `context` tokens each, in one common KV cache."""
+    cells = context * slots
     per_head = header.key_length * CACHE_TYPES[key_type] + header.value_length * CACHE_TYPES[value_type]
-    kv_cache = int(sum(header.kv_heads) * per_head * context * slots) + header.state_bytes * slots
-    width = 4 * header.embedding + 3 * header.feed_forward + header.vocab_size
-    attention = header.heads * context  # the score matrix, when flash attention cannot be used
+    kv_cache = int(sum(header.kv_heads) * per_head * cells) + header.state_bytes * slots
+    micro_batch = EXACT_BATCH if exact else BATCH
+    activations = 4 * header.embedding + 3 * header.feed_forward
+    attention = cells * (2 if flash_attention else 2 + header.heads)  # the mask, and the scores where they are kept
     return MemoryEstimate(
         weights=header.weight_bytes,
         kv_cache=kv_cache,
-        compute=MICRO_BATCH * (width + attention) * 4,
+        compute=4 * (micro_batch * (activations + attention) + BATCH * header.vocab_size),
     )
 
 

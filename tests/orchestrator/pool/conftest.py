@@ -69,9 +69,13 @@ def model_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def registry_of(tmp_path: Path, model_file: Path) -> LoadedRegistry:
-    """Load a registry of models that all share one real file; each is given as its id and its residency."""
+    """Load a registry of models that all share one real file; each is given as its id and its residency.
 
-    def load(*, file: Path = model_file, options: str = "", **residencies: str) -> Registry:
+    One thread each: ggml's threads wait for each other by spinning, which on a busy machine takes seconds a token.
+    """
+
+    def load(*, file: Path = model_file, threads: int | None = 1, **residencies: str) -> Registry:
+        options = "" if threads is None else f", threads: {threads}"
         lines = ["defaults: {context: 256, slots: 4}", "models:"]
         for name, residency in residencies.items():
             lines.append(f"  {name}: {{file: '{file}', residency: {residency}{options}}}")

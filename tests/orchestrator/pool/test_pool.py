@@ -26,7 +26,7 @@ SHORT = Generation(messages=MESSAGES, max_tokens=4)
 
 
 def _long(max_tokens: int = 200) -> Generation:
-    """A request that always writes `max_tokens` tokens or so: the grammar keeps the model from stopping."""
+    """A request that always writes `max_tokens` tokens: the grammar keeps the model from stopping."""
     return Generation(messages=MESSAGES, max_tokens=max_tokens, grammar='root ::= "a" root')
 
 
@@ -102,7 +102,7 @@ async def test_the_least_recently_used_idle_model_makes_room(registry_of, tmp_pa
 async def test_a_hot_model_is_never_evicted(registry_of, tmp_path: Path) -> None:
     registry = registry_of(a="hot", b="warm", c="warm")
     async with Pool(registry, tmp_path, budget=_bytes(registry) * 5 // 2) as pool:
-        for model in "abcbc":
+        for model in "abc":
             await pool.generate(model, SHORT)
         assert _status(pool, "a").state == "ready"
 
@@ -110,11 +110,11 @@ async def test_a_hot_model_is_never_evicted(registry_of, tmp_path: Path) -> None
 async def test_a_model_in_use_is_waited_for(registry_of, tmp_path: Path) -> None:
     registry = registry_of(a="warm", b="warm")
     async with Pool(registry, tmp_path, budget=_bytes(registry) * 3 // 2) as pool:
-        first = await _running(pool, "a")
+        first = await _running(pool, "a", _long(40))
         second = asyncio.create_task(pool.generate("b", SHORT))
         await asyncio.sleep(0)
         assert _status(pool, "b").state == "waiting"
-        assert (await first).usage.output_tokens == 200
+        assert (await first).usage.output_tokens == 40
         assert (await second).usage.output_tokens > 0
         assert _status(pool, "a").state == "unloaded"
 
@@ -122,7 +122,7 @@ async def test_a_model_in_use_is_waited_for(registry_of, tmp_path: Path) -> None
 async def test_a_load_that_nobody_wants_any_more_is_given_up(registry_of, tmp_path: Path) -> None:
     registry = registry_of(a="warm", b="warm")
     async with Pool(registry, tmp_path, budget=_bytes(registry) * 3 // 2) as pool:
-        first = await _running(pool, "a")
+        first = await _running(pool, "a", _long(40))
         second = asyncio.create_task(pool.generate("b", SHORT))
         await asyncio.sleep(0)
         second.cancel()
@@ -165,7 +165,7 @@ async def test_what_the_registry_rules_out_is_refused(registry_of, tmp_path: Pat
 
 async def test_a_killed_engine_is_reported_and_replaced(registry_of, tmp_path: Path) -> None:
     async with Pool(registry_of(a="warm", b="warm"), tmp_path) as pool:
-        bystander = await _running(pool, "b")
+        bystander = await _running(pool, "b", _long(60))
         pending = [await _running(pool, "a") for _ in range(2)]
         pid = _status(pool, "a").pid
         os.kill(pid, signal.SIGKILL)
@@ -174,7 +174,7 @@ async def test_a_killed_engine_is_reported_and_replaced(registry_of, tmp_path: P
                 await task
         assert (await pool.generate("a", SHORT)).usage.output_tokens > 0
         assert _status(pool, "a").pid not in (None, pid)
-        assert (await bystander).usage.output_tokens == 200
+        assert (await bystander).usage.output_tokens == 60
 
 
 async def test_an_engine_that_dies_idle_is_replaced(registry_of, tmp_path: Path) -> None:
@@ -230,22 +230,21 @@ async def test_a_refused_request_leaves_the_engine_as_it_was(registry_of, tmp_pa
 
 
 async def test_decoding_engines_share_the_cores(registry_of, tmp_path: Path) -> None:
-    async with Pool(registry_of(a="warm", b="warm"), tmp_path, cores=4) as pool:
+    async with Pool(registry_of(threads=None, a="warm", b="warm"), tmp_path, cores=2) as pool:
         first = await _running(pool, "a")
-        assert _status(pool, "a").threads == 4
-        second = await _running(pool, "b", _long(230))
-        assert [_status(pool, model).threads for model in "ab"] == [2, 2]
-        await first
-        if not second.done():
-            assert _status(pool, "b").threads == 4
-        await second
+        assert _status(pool, "a").threads == 2
+        second = await _running(pool, "b")
+        assert [_status(pool, model).threads for model in "ab"] == [1, 1]
+        await _cancel(first)
+        assert _status(pool, "b").threads == 2
+        await _cancel(second)
 
 
 async def test_threads_in_the_registry_are_a_ceiling(registry_of, tmp_path: Path) -> None:
-    async with Pool(registry_of(a="warm", options=", threads: 3"), tmp_path, cores=4) as pool:
+    async with Pool(registry_of(threads=1, a="warm"), tmp_path, cores=2) as pool:
         task = await _running(pool, "a")
-        assert _status(pool, "a").threads == 3
-        await task
+        assert _status(pool, "a").threads == 1
+        await _cancel(task)
 
 
 async def test_a_deadline_counts_from_the_call_loading_included(registry_of, tmp_path: Path) -> None:
@@ -314,10 +313,10 @@ async def test_any_mix_of_callers_is_served_or_cancelled(registry_of, tmp_path: 
     registry = registry_of(a="hot", b="warm", c="warm", d="warm")
 
     async def ask(pool: Pool) -> Completion | None:
-        await asyncio.sleep(chance.random() * 3)
-        task = asyncio.create_task(pool.generate(chance.choice("abcd"), _long(chance.randint(1, 60))))
+        await asyncio.sleep(chance.random())
+        task = asyncio.create_task(pool.generate(chance.choice("abcd"), _long(chance.randint(1, 30))))
         if chance.random() < 0.3:
-            await asyncio.sleep(chance.random())
+            await asyncio.sleep(2 * chance.random())
             task.cancel()
         outcome = (await asyncio.gather(task, return_exceptions=True))[0]
         snapshot = pool.snapshot()
@@ -325,16 +324,22 @@ async def test_any_mix_of_callers_is_served_or_cancelled(registry_of, tmp_path: 
         assert isinstance(outcome, Completion | asyncio.CancelledError), outcome
         return None if isinstance(outcome, asyncio.CancelledError) else outcome
 
-    async with Pool(registry, tmp_path, budget=_bytes(registry) * 5 // 2) as pool:
-        outcomes = await asyncio.gather(*(ask(pool) for _ in range(40)))
+    async with Pool(registry, tmp_path, budget=_bytes(registry) * 7 // 2) as pool:
+        outcomes = await asyncio.gather(*(ask(pool) for _ in range(20)))
         served = [outcome for outcome in outcomes if outcome is not None]
-        assert len(served) >= 20
+        assert len(served) >= 8
         assert all(outcome.finish == "length" for outcome in served)
         assert all((status.requests, status.active) == (0, 0) for status in pool.snapshot().models)
 
 
 def _bytes(registry) -> int:
     return next(iter(registry.models.values())).memory.total
+
+
+async def _cancel(task: asyncio.Task[Completion]) -> None:
+    task.cancel()
+    await asyncio.wait([task])
+    assert task.cancelled()
 
 
 def _copy(source: Path, target: Path, length: int | None = None) -> None:
