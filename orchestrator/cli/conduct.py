@@ -8,7 +8,9 @@ from typing import Any, TypeVar
 from orchestrator.cli.errors import Cancelled
 from orchestrator.cli.interrupt import Interrupts
 from orchestrator.cli.live import View
+from orchestrator.cli.logs import log_to
 from orchestrator.daemon import EventUpdate, Job, Orchestrator
+from orchestrator.journal import Home
 from orchestrator.taskir import TaskIR
 from registry import Registry
 
@@ -20,6 +22,7 @@ class Conductor:
     """Carries out one run after another, until one is cancelled."""
 
     def __init__(self, home: Path, registry: Registry, view: View) -> None:
+        log_to(Home(home).logs / "orchestrator.log")
         self._home = home
         self._registry = registry
         self._view = view

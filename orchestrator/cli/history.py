@@ -126,7 +126,7 @@ def _print_runs(console: Console, rows: Sequence[RunRow]) -> None:
     if not rows:
         console.print(Text("There are no runs yet.", style="dim"))
         return
-    table = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False, header_style="bold")
+    table = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False, header_style="bold", expand=True)
     for title in ("Run", "Status", "Accepted"):
         table.add_column(title, no_wrap=True)
     table.add_column("Took", no_wrap=True, justify="right")

@@ -75,14 +75,14 @@ class PlainView(SilentView):
         if self._start is None or isinstance(event, RunAccepted):
             self._start = event.at
         if line := progress_line(event):
-            self._print(f"{event.at - self._start:8.2f} s  {line}")
+            self._print(f"{event.at - self._start:8.2f} s  {one_line(line)}")
 
     def say(self, text: str) -> None:
         """Write a line of our own."""
         self._print(text)
 
     def _print(self, line: str) -> None:
-        write(lambda: self._console.print(Text(one_line(line)), soft_wrap=True))
+        write(lambda: self._console.print(Text(line), soft_wrap=True))
 
 
 class LiveView:

@@ -1,9 +1,10 @@
 """Print what became of a run: the DAG, the answer, a timeline with the critical path marked, and the figures."""
 
 from collections.abc import Sequence
-from itertools import chain
+from itertools import chain, groupby
 
 from rich.console import Console, RenderableType
+from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
@@ -60,9 +61,8 @@ def _print_head(console: Console, report: Report) -> None:
     line.append(f"  {report.mode}  {counted(sum(not step.parent for step in report.steps), 'step')}")
     if report.wall_seconds:
         line.append(f"  {seconds(report.wall_seconds)}")
-    if report.plan_origin:
-        origin = {"taskir": "given", "planned": "by the frontdoor"}.get(report.plan_origin, report.plan_origin)
-        line.append(f"  plan {origin}")
+    if report.plan_origin not in (None, "taskir"):
+        line.append(f"  {report.plan_origin}")
     console.print(line)
     if report.plan_reason:
         console.print(Text(f"plan {report.plan_origin}: {one_line(report.plan_reason)}", style="yellow"))
@@ -93,16 +93,18 @@ def _print_problems(console: Console, report: Report) -> None:
         if step.state != State.FAILED or step.children:
             continue
         console.print(Text(f"{step.id}  {one_line(step.action)}", style="bold"))
-        for attempt in step.attempts:
-            console.print(Text(f"  {_attempt(attempt)}"))
+        for told, attempts in groupby(step.attempts, key=_outcome):
+            numbers = [str(attempt.number) for attempt in attempts]
+            tried = f"attempt {numbers[0]}" if len(numbers) == 1 else f"attempts {numbers[0]} to {numbers[-1]}"
+            console.print(Padding(Text(f"{tried}, {told}"), (0, 0, 0, 2)))
     cancelled = [step.id for step in report.steps if step.state == State.CANCELLED and not step.parent]
     if cancelled:
         console.print(Text(f"cancelled: {listed(cancelled)}", style="yellow"))
 
 
-def _attempt(attempt: AttemptRow) -> str:
+def _outcome(attempt: AttemptRow) -> str:
     message = f": {one_line(attempt.message)}" if attempt.message else ""
-    return f"attempt {attempt.number}, {attempt.role} on {attempt.model}: {attempt.outcome}{message}"
+    return f"{attempt.role} on {attempt.model}: {attempt.outcome}{message}"
 
 
 def _print_timeline(console: Console, report: Report, signs: Glyphs, *, full: bool) -> None:

@@ -21,6 +21,7 @@ from orchestrator.cli.source import check_folder, read_source
 from orchestrator.cli.task import dry_run as foretell
 from orchestrator.cli.terminal import make_console, one_line, print_json, write
 from orchestrator.daemon import Job
+from orchestrator.daemon.job import check_job
 from orchestrator.daemon.report import Report, load_report
 from orchestrator.errors import OrchestratorError
 from orchestrator.events import Mode
@@ -53,6 +54,7 @@ def run(
     """
     chosen = settings(context)
     job = make_job(read_source(task), check_folder(folder), mode)
+    check_job(job, chosen.registry())  # here too, since it is told at once, and the orchestrator loads models first
     if dry_run:
         foretell(chosen, job, full=full, as_json=as_json)
         return

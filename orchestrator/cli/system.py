@@ -100,7 +100,7 @@ def _print_registry(console: Console, registry: Registry) -> None:
 
 
 def _model_table(registry: Registry) -> Table:
-    table = _table("Model", "Kind", "Parameters", "File", "Loaded", "Context", "Slots", "Residency")
+    table = _table("Model", "Kind", "Weights", "File", "Loaded", "Context", "Residency")
     for model in registry.models.values():
         header = model.header
         table.add_row(
@@ -109,9 +109,8 @@ def _model_table(registry: Registry) -> Table:
             _count(header.parameters) if header else "-",
             size(header.file_bytes) if header else "-",
             size(model.memory.total) if model.memory else "-",
-            str(model.context),
-            str(model.slots),
-            model.residency if model.unavailable is None else "unavailable",
+            f"{model.slots} x {model.context}",
+            model.residency if model.unavailable is None else "absent",
         )
     return table
 
@@ -137,7 +136,7 @@ def _escalation(role: RoleEntry, registry: Registry, arrow: str) -> str:
 def _table(*titles: str) -> Table:
     table = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False, header_style="bold")
     for title in titles:
-        right = title in ("Parameters", "File", "Loaded", "Context", "Slots")
+        right = title in ("Weights", "File", "Loaded", "Context")
         table.add_column(title, justify="right" if right else "left", overflow="fold")
     return table
 

@@ -85,7 +85,8 @@ def check(task: TaskIR, registry: Registry, job: Job) -> StepGraph:
     """Return the graph of a task. Raises `InputError` for what is wrong with it, or cannot be done here."""
     problems = list(check_task(task, capabilities(registry)))
     try:
-        graph = analyze_task(task, files=list_files(job.directory), mode=job.mode)
+        files = list_files(job.directory) if job.directory else ()
+        graph = analyze_task(task, files=files, mode=job.mode)
     except InputError as error:
         raise InputError(*problems, *error.problems) from error
     if problems:

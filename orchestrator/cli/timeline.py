@@ -15,6 +15,8 @@ from orchestrator.cli.terminal import Glyphs, seconds
 
 BAR_STYLES = {"critical": "bold yellow", "ran": "cyan", "broken": "red"}
 MIN_WIDTH = 16
+MARK = 2
+GAP = 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,8 +47,9 @@ class Bar:
 def timeline(bars: Sequence[Bar], total: float, width: int, signs: Glyphs) -> RenderableType:
     """Return the timeline of a run of `total` seconds, `width` columns wide in all."""
     labels = max((len(bar.label) for bar in bars), default=0)
-    columns = max(MIN_WIDTH, width - labels - 2 - 2 - 11)
-    table = Table.grid(padding=(0, 2, 0, 0))
+    times = max((len(seconds(bar.seconds)) for bar in bars), default=0)
+    columns = max(MIN_WIDTH, width - (labels + MARK) - times - 2 * GAP)
+    table = Table.grid(padding=(0, GAP, 0, 0), pad_edge=False)
     table.add_column(no_wrap=True)
     table.add_column(no_wrap=True, width=columns)
     table.add_column(no_wrap=True, justify="right")

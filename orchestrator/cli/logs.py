@@ -1,0 +1,42 @@
+"""Send the log to a file of the state folder: stdout and stderr belong to what the user asked for."""
+
+from pathlib import Path
+
+import structlog
+
+MAX_BYTES = 8 << 20
+
+
+class LogFile:
+    """A text file that comes into being with the first line. A full one makes room: it becomes `NAME.old`."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+
+    def write(self, text: str) -> int:
+        """Append `text`. A log that cannot be written is not worth a failed run."""
+        try:
+            self._path.parent.mkdir(parents=True, exist_ok=True)
+            if self._path.exists() and self._path.stat().st_size > MAX_BYTES:
+                self._path.replace(self._path.with_suffix(".old"))
+            with open(self._path, "a", encoding="utf-8", errors="backslashreplace") as file:
+                file.write(text)
+        except OSError:
+            return 0
+        return len(text)
+
+    def flush(self) -> None:
+        """Every line is flushed as it is written."""
+
+
+def log_to(path: Path) -> None:
+    """Log to `path` from now on, one JSON object a line."""
+    structlog.configure(
+        processors=[
+            structlog.processors.add_log_level,
+            structlog.processors.TimeStamper(fmt="iso"),
+            structlog.processors.format_exc_info,
+            structlog.processors.JSONRenderer(default=str),
+        ],
+        logger_factory=structlog.WriteLoggerFactory(file=LogFile(path)),  # type: ignore[arg-type]
+    )

@@ -1,0 +1,70 @@
+"""Run the real command line as a process of its own, in a state folder of its own."""
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).parents[3]
+RECORDS = ROOT / "examples" / "records"
+FANOUT = ROOT / "examples" / "fanout.json"
+REQUEST = "Summarize a, b, c and d, then compare them"
+COMMAND = (sys.executable, "-m", "orchestrator.cli.main")
+SECONDS = 60
+
+
+@dataclass(frozen=True)
+class Result:
+    """What a command left behind."""
+
+    code: int
+    out: str
+    err: str
+
+    @property
+    def json(self) -> dict[str, Any]:
+        """The one JSON object on stdout; anything else there, or anything on stderr, is an error."""
+        assert self.err == ""
+        told = json.loads(self.out)
+        assert isinstance(told, dict)
+        return told
+
+
+Cli = Callable[..., Result]
+
+
+def environment(home: Path, **more: str) -> Mapping[str, str]:
+    """Return the environment of a command whose state folder is `home`; the user's own settings stay out of it."""
+    kept = {name: value for name, value in os.environ.items() if not name.startswith(("ORCHESTRATOR_", "XDG_"))}
+    return kept | {"ORCHESTRATOR_HOME": str(home), "PYTHONPATH": str(ROOT), "HOME": str(home), **more}
+
+
+def make_cli(home: Path) -> Cli:
+    """Return a function that runs a command with its state in `home`."""
+
+    def run(*arguments: str | Path, stdin: str = "", timeout: float = SECONDS, **variables: str) -> Result:
+        done = subprocess.run(
+            [*COMMAND, *map(str, arguments)],
+            input=stdin.encode(),
+            capture_output=True,
+            env=environment(home, **variables),
+            timeout=timeout,
+            check=False,
+        )
+        return Result(done.returncode, done.stdout.decode(), done.stderr.decode())
+
+    return run
+
+
+@dataclass(frozen=True)
+class Finished:
+    """A state folder with two finished runs: the request of the example (an export of it in `out`) and its fan-out."""
+
+    cli: Cli
+    out: Path
+    request: Result
+    fanout: Result

@@ -1,0 +1,138 @@
+"""Bad input ends with code 2, one clear message and no traceback, as JSON too; and commands that need no model work."""
+
+import json
+import subprocess
+from pathlib import Path
+
+import jsonschema
+import pytest
+from cli_command import COMMAND, FANOUT, RECORDS, Cli, environment
+
+STEP = {"id": "S1", "actor": "worker", "action": "Do it.", "outputs": ["a.txt"]}
+TASK = {"objective": "Try it", "plan": {"steps": [STEP]}}
+CYCLE = [STEP | {"inputs": ["b.txt"]}, STEP | {"id": "S2", "inputs": ["a.txt"], "outputs": ["b.txt"]}]
+
+
+def _write(folder: Path, task: object) -> Path:
+    file = folder / "task.json"
+    file.write_text(json.dumps(task))
+    return file
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        (["run"], "Missing argument"),
+        (["run", ""], "the request: is empty"),
+        (["run", "no/such.json"], "no/such.json: No such file or directory"),
+        (["run", "x", "--mode", "sideways"], "'sideways' is not one of 'as-planned', 'discover', 'serial'"),
+        (["run", "x", "--dir", "no/such/folder"], "--dir no/such/folder: does not exist"),
+        (["run", "x", "--out", "/dev/null"], "--out /dev/null: cannot be created"),
+        (["run", "x", "--no-such-option"], "No such option"),
+        (["no-such-command"], "No such command"),
+        (["show", "no-such-run"], "there are no runs in"),
+        (["explain", "no-such-run", "S1"], "there are no runs in"),
+        (["resume", "no-such-run"], "there are no runs in"),
+        (["plan", str(FANOUT)], "is a TaskIR document"),
+        (["--registry", "no/such.yaml", "models"], "no/such.yaml"),
+    ],
+)
+def test_bad_input_is_told_with_code_2(cli: Cli, arguments: list[str], told: str) -> None:
+    plain = cli(*arguments)
+    assert (plain.code, plain.out) == (2, "")
+    assert plain.err.startswith("error: ")
+    assert told in plain.err
+    assert "Traceback" not in plain.err
+    as_json = cli(*arguments, "--json")
+    assert as_json.code == 2
+    assert told in as_json.json["error"] or "No such option" in as_json.json["error"]
+
+
+@pytest.mark.parametrize(
+    ("task", "where", "told"),
+    [
+        (TASK | {"objektive": "x"}, "/objektive", "unknown field"),
+        (TASK | {"plan": {"steps": [STEP | {"actor": "wizard"}]}}, "/plan/steps/0/actor", 'unknown role "wizard"'),
+        (TASK | {"plan": {"steps": [STEP | {"persona": "pirate"}]}}, "/plan/steps/0/persona", "unknown persona"),
+        (TASK | {"plan": {"steps": [STEP | {"inputs": ["b.txt"]}]}}, "/plan/steps/0/inputs/0", "b.txt"),
+        (TASK | {"plan": {"steps": CYCLE}}, "/plan/steps/0", "S1 → S2 → S1"),
+        (TASK | {"inputs": [{"type": "url", "value": "http://x"}]}, "/inputs/0/type", "unknown type of input"),
+    ],
+)
+def test_what_is_wrong_with_a_task_is_told_by_pointer(
+    cli: Cli, tmp_path: Path, task: object, where: str, told: str
+) -> None:
+    file = _write(tmp_path, task)
+    for command in ("validate", "run"):
+        result = cli(command, file, "--json")
+        assert result.code == 2
+        problems = result.json["problems"]
+        assert any(where in problem["where"] and told in problem["what"] for problem in problems), problems
+
+
+def test_a_valid_task_is_told_from_a_file_and_from_stdin(cli: Cli, tmp_path: Path) -> None:
+    file = _write(tmp_path, TASK)
+    plain = cli("validate", file)
+    assert (plain.code, plain.out, plain.err) == (0, "✓ valid: 1 step in 1 wave, width 1\n", "")
+    told = cli("validate", "-", "--json", stdin=file.read_text()).json
+    assert told == {"valid": True, "steps": 1, "waves": [["S1"]], "width": 1}
+    assert cli("validate", FANOUT, "--dir", RECORDS).code == 0
+
+
+def test_the_published_schema_accepts_the_example(cli: Cli) -> None:
+    schema = cli("schema").json
+    jsonschema.Draft202012Validator.check_schema(schema)
+    jsonschema.validate(json.loads(FANOUT.read_text()), schema)
+    with pytest.raises(jsonschema.ValidationError):
+        jsonschema.validate(TASK | {"objektive": 1}, schema)
+
+
+def test_a_dry_run_of_a_task_foretells_and_runs_nothing(cli: Cli, home: Path) -> None:
+    told = cli("run", FANOUT, "--dir", RECORDS, "--dry-run", "--json").json
+    assert told["critical_path"]["steps"] == ["S1", "S2", "S3"]
+    assert told["waves"] == [["S1", "S4"], ["S2", "S5"], ["S3"]]
+    assert {edge["reason"] for edge in told["edges"]} == {"data", "order only"}
+    plain = cli("run", FANOUT, "--dir", RECORDS, "--dry-run", "--mode", "discover")
+    assert "S4 → S5  order only, dropped" in plain.out
+    assert "  1  S1, S4, S5" in plain.out
+    assert not home.exists()
+
+
+def test_help_and_versions(cli: Cli) -> None:
+    help_text = cli().out
+    assert help_text == cli("--help").out
+    for command in ("run", "plan", "validate", "schema", "models", "runs", "show", "explain", "resume", "doctor"):
+        assert f"\n  {command} " in help_text
+    assert cli("version", "--json").json["llama-cpp-python"]
+    assert cli("--version").out == cli("version").out
+
+
+def test_there_are_no_runs_at_first(cli: Cli, home: Path) -> None:
+    assert cli("runs", "--json").json == {"runs": []}
+    assert cli("runs").out == "There are no runs yet.\n"
+    assert not home.exists(), "reading leaves nothing behind"
+
+
+def test_a_registry_with_a_mistake_is_told_by_line(cli: Cli, tmp_path: Path) -> None:
+    registry = tmp_path / "registry.yaml"
+    registry.write_text("models:\n  a:\n    fil: a.gguf\nroles: {}\n")
+    result = cli("--registry", registry, "models")
+    assert result.code == 2
+    assert f"error: {registry}:3: models.a.fil" in result.err
+    assert cli("--registry", registry, "doctor").code == 1
+
+
+def test_a_reader_that_goes_away_ends_nothing_badly(home: Path) -> None:
+    command = f"{' '.join(COMMAND)} schema | head -c 1; echo ${{PIPESTATUS[0]}}"
+    done = subprocess.run(
+        ["bash", "-c", command], capture_output=True, env=environment(home), timeout=60, check=False, text=True
+    )
+    assert (done.stdout, done.stderr) == ("{0\n", "")
+
+
+@pytest.mark.parametrize("encoding", ["ascii", "latin-1"])
+def test_an_encoding_without_our_characters_is_no_obstacle(cli: Cli, encoding: str) -> None:
+    result = cli("run", FANOUT, "--dir", RECORDS, "--dry-run", PYTHONIOENCODING=encoding)
+    assert (result.code, result.err) == (0, "")
+    assert result.out.isascii()
+    assert "S1 -> S2  data" in result.out
