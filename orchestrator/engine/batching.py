@@ -35,10 +35,10 @@ def choose(decoding: int, prefilling: Sequence[Prefill], *, batch: int, chunk: i
     chunks: list[tuple[int, int]] = []
     for index, need in enumerate(prefilling):
         taken = 0
-        while taken < need.remaining:
+        while budget > 0 and taken < need.remaining:
             size = min(chunk - (need.position + taken) % chunk, need.remaining - taken)
             if size > budget:
-                if chunks or taken or size <= room:
+                if chunks or taken:
                     break
                 size = budget
             taken += size

@@ -278,8 +278,8 @@ class Llama:
             raise CannotLoad("memory" if "alloc" in message else "settings", message)
         if not lib.llama_get_memory(context):
             raise CannotLoad("architecture", "the model keeps no KV cache, so it cannot generate")
-        # A micro-batch of one token computes its attention in parts, one a thread, and the sum differs in its last bits.
-        # So when exact, it gets company: a token of a sequence that exists for that only.
+        # A micro-batch of one token computes its attention in parts, one a thread, and the sum differs in its last
+        # bits. So when exact, it gets company: a token of a sequence that exists for that only.
         self.batch = Batch(params.n_batch - spec.exact)
         self._exact = spec.exact
         self._ubatch: int = params.n_ubatch

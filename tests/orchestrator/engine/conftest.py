@@ -9,7 +9,7 @@ from benchmarks.models import Shape, write_llama
 
 @pytest.fixture(scope="session")
 def models(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with `quantised.gguf`, `float.gguf` and `plain.gguf` (no chat template), 512 tokens, 2,048 of context."""
+    """A folder with `quantised.gguf`, `float.gguf` and `plain.gguf` (without a chat template)."""
     folder = tmp_path_factory.mktemp("models")
     write_llama(folder / "quantised.gguf", Shape(weights="q8_0"))
     write_llama(folder / "float.gguf", Shape(weights="f32"))
