@@ -1,0 +1,102 @@
+"""Attempts on the models that ship with the project."""
+
+import asyncio
+import json
+import os
+import signal
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from orchestrator.events import FailureKind
+from orchestrator.pool import Pool
+from orchestrator.steps.errors import AttemptError
+from orchestrator.steps.generate import Attempt, Models, run_attempt
+from orchestrator.steps.prompt import Input
+from orchestrator.taskir import Step
+from registry import find_registry, load_registry
+
+RECORD = Input("koldin.txt", "name: Koldin\nowner: Hillem\nlength: 187\nspeed: 52")
+FACTS = {
+    "type": "object",
+    "properties": {"name": {"type": "string"}, "speed": {"type": "integer"}},
+    "required": ["name", "speed"],
+    "additionalProperties": False,
+}
+
+
+def pool_at(folder: Path) -> Pool:
+    # One thread: on cores that others use too, two of them mostly wait for each other.
+    return Pool(load_registry(find_registry(None)), folder, cores=1)
+
+
+def attempt(action: str, *inputs: Input, outputs: tuple[str, ...] = ("o.txt",), **step: Any) -> Attempt:
+    made = Step(id="S1", actor="worker", action=action, outputs=outputs, **step)
+    return Attempt(
+        step=made,
+        model="tiny-large",
+        system="Do the task.",
+        inputs=inputs,
+        context=2048,
+        max_tokens=400,
+        gates=("schema",),
+    )
+
+
+async def test_text_and_json_side_by_side(tmp_path: Path) -> None:
+    pieces: list[str] = []
+    async with pool_at(tmp_path) as pool:
+        models = Models(pool.count, pool.generate)
+        text, data, both = await asyncio.gather(
+            run_attempt(attempt("Summarize koldin.txt.", RECORD), models, on_text=pieces.append),
+            run_attempt(attempt("Extract name and speed from koldin.txt.", RECORD, output_schema=FACTS), models),
+            run_attempt(attempt("Summarize koldin.txt.", RECORD, outputs=("a.txt", "b.json")), models),
+        )
+    summary = text.outputs["o.txt"].decode()
+    assert "".join(pieces).strip() == summary
+    assert "Koldin" in summary
+    assert text.usage.prompt_tokens > 20
+    assert [result.status for result in text.gates] == ["not run"]
+    assert json.loads(data.outputs["o.txt"]).keys() == {"name", "speed"}
+    assert [result.status for result in data.gates] == ["passed"]
+    assert set(both.outputs) == {"a.txt", "b.json"}
+    json.loads(both.outputs["b.json"])
+
+
+async def test_prompt_that_does_not_fit_is_refused_with_its_tokens(tmp_path: Path) -> None:
+    long = Input("long.txt", "The owner is Hillem. " * 2000)
+    async with pool_at(tmp_path) as pool:
+        models = Models(pool.count, pool.generate)
+        with pytest.raises(AttemptError, match="one sequence of this model may have 2048 tokens") as caught:
+            await run_attempt(attempt("Summarize long.txt.", long), models)
+    assert caught.value.failure.kind is FailureKind.RESOURCE
+    assert caught.value.failure.final
+
+
+async def test_killed_engine_fails_the_attempt_and_serves_the_next(tmp_path: Path) -> None:
+    endless = {"type": "array", "items": {"type": "integer"}, "minItems": 250}
+    async with pool_at(tmp_path) as pool:
+        models = Models(pool.count, pool.generate)
+
+        def kill(_: str) -> None:
+            pid = next(model.pid for model in pool.snapshot().models if model.model == "tiny-large")
+            assert pid is not None
+            os.kill(pid, signal.SIGKILL)
+
+        with pytest.raises(AttemptError, match="SIGKILL") as caught:
+            await run_attempt(attempt("List numbers.", output_schema=endless), models, on_text=kill)
+        assert caught.value.failure.kind is FailureKind.INFRASTRUCTURE
+        assert not caught.value.failure.final
+        again = await run_attempt(attempt("Summarize koldin.txt.", RECORD), models)
+    assert again.outputs["o.txt"]
+
+
+async def test_answer_that_takes_too_long_is_a_timeout(tmp_path: Path) -> None:
+    endless = {"type": "array", "items": {"type": "integer"}, "minItems": 250}
+    async with pool_at(tmp_path) as pool:
+        models = Models(pool.count, pool.generate)
+        await run_attempt(attempt("Summarize koldin.txt.", RECORD), models)  # loaded: the time is the answer's alone
+        with pytest.raises(AttemptError) as caught:
+            await run_attempt(attempt("List numbers.", output_schema=endless, timeout_seconds=0.02), models)
+    assert caught.value.failure.kind is FailureKind.TIMEOUT
