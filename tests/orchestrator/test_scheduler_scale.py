@@ -1,0 +1,88 @@
+"""A hundred thousand steps: what an event costs must not grow with the plan, only with its logarithm."""
+
+import time
+
+import pytest
+from scheduler_driver import step
+
+from orchestrator.events import (
+    AttemptFailed,
+    AttemptStarted,
+    AttemptSucceeded,
+    Event,
+    Failure,
+    FailureKind,
+    PlanFinished,
+    StepExpanded,
+    StepsPlanned,
+)
+from orchestrator.failures import Ladder
+from orchestrator.scheduler import ExpandStep, FinishRun, GatherStep, RunState, StartAttempt, State
+from orchestrator.taskir import MAX_STEPS, Parallelism, Step
+
+# Seconds of processor time, several times what it takes. Work quadratic in the plan would take hours.
+BUDGET = 60.0
+MANY = 20_000
+
+
+@pytest.mark.timeout(600)
+def test_a_plan_of_the_greatest_size_runs_in_seconds() -> None:
+    steps = tuple(
+        step(number, *{1 + number * 7 // 8, number - 1} if number > 8 else ()) for number in range(1, MAX_STEPS + 1)
+    )
+    began = time.process_time()
+    state = RunState(
+        mode="as-planned", ladder=Ladder({}), parallelism=Parallelism(max_concurrent_steps=4), estimate=seconds
+    )
+    commands = state.handle(StepsPlanned(at=0, steps=steps), PlanFinished(at=0, origin="taskir"))
+    for _ in range(MAX_STEPS):
+        command = commands.pop()
+        assert isinstance(command, StartAttempt)
+        commands += state.handle(*attempt(command))
+    assert commands == [FinishRun("done")]
+    assert time.process_time() - began < BUDGET
+
+
+def test_a_great_fan_out_runs_in_seconds() -> None:
+    began = time.process_time()
+    state = RunState(
+        mode="as-planned", ladder=Ladder({}), parallelism=Parallelism(max_concurrent_steps=8), labels=["list"]
+    )
+    commands = state.handle(StepsPlanned(at=0, steps=(step(1, foreach="list"),)), PlanFinished(at=0, origin="taskir"))
+    assert commands == [ExpandStep(state.graph.steps["S1"])]
+    commands = state.handle(StepExpanded(at=0, step="S1", count=MANY))
+    for _ in range(MANY):
+        command = commands.pop()
+        assert isinstance(command, StartAttempt)
+        commands += state.handle(*attempt(command))
+    (command,) = commands
+    assert isinstance(command, GatherStep)
+    assert len(command.children) == MANY
+    assert time.process_time() - began < BUDGET / 4
+
+
+def test_a_failure_at_the_root_cancels_a_great_plan_in_seconds() -> None:
+    steps = (step(1), *(step(number, number - 1) for number in range(2, MANY + 1)))
+    began = time.process_time()
+    state = RunState(mode="as-planned", ladder=Ladder({}))
+    (command,) = state.handle(StepsPlanned(at=0, steps=steps), PlanFinished(at=0, origin="taskir"))
+    assert isinstance(command, StartAttempt)
+    started, _ = attempt(command)
+    broken = AttemptFailed(at=0, step="S1", number=1, failure=Failure(FailureKind.TIMEOUT, "too slow"))
+    (finish,) = state.handle(started, broken)
+    assert isinstance(finish, FinishRun)
+    assert finish.status == "failed"
+    assert state.steps[f"S{MANY}"].state is State.CANCELLED
+    assert time.process_time() - began < BUDGET / 4
+
+
+def attempt(command: StartAttempt) -> tuple[Event, Event]:
+    name, number = command.step.id, command.number
+    return (
+        AttemptStarted(at=0, step=name, number=number, role="worker", persona=None, model="m", reason=""),
+        AttemptSucceeded(at=0, step=name, number=number, outputs={}),
+    )
+
+
+def seconds(step: Step) -> float:
+    return float(len(step.id))
