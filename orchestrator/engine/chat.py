@@ -20,7 +20,7 @@ ChatMessage = tuple[str, str]
 
 PLAIN = (
     "{% for message in messages %}### {{ message.role | capitalize }}:\n{{ message.content }}\n\n{% endfor %}"
-    "### Assistant:\n"
+    "### Assistant:{{ '\n' }}"
 )
 """Used for a model without a template; its answer ends where it would begin the next "### "."""
 PLAIN_STOPS = ("\n### ",)

@@ -216,7 +216,7 @@ class Loop:
         best = logits.argmax(axis=1).tolist()
         for row, sequence in enumerate(chosen):
             try:
-                token = sequence.choose(logits[row], best[row])
+                token = sequence.choose(logits[row], best[row], self._llama.piece)
             except DeadEnd:
                 self._fail(sequence, BadGrammar("no token of the model's vocabulary continues the grammar"))
             except NotFinite:

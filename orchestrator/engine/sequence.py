@@ -1,6 +1,7 @@
 """Follow one generation through the engine: queued, prefill, decode, finished."""
 
 import time
+from collections.abc import Callable
 
 import numpy as np
 
@@ -8,7 +9,7 @@ from orchestrator.engine.contract import Finish, Generation
 from orchestrator.engine.llama import Grammar, Logits, Tokens
 from orchestrator.engine.protocol import Finished
 from orchestrator.engine.sampling import Sampler
-from orchestrator.engine.text import TextStream
+from orchestrator.engine.text import TextStream, utf8_rest
 
 _LOOP_TOKENS = 256
 _LOOP_PERIOD = 32
@@ -35,6 +36,7 @@ class Sequence:
         "grammar",
         "number",
         "output",
+        "pending",
         "prompt",
         "rejections",
         "sampler",
@@ -70,6 +72,7 @@ class Sequence:
         self.computed = 0
         self.output: list[int] = []
         self.rejections = 0
+        self.pending = b""
         self.finish: Finish | None = None
         self.times = [now, now, now, now]
 
@@ -78,38 +81,47 @@ class Sequence:
         self.seq, self.cached, self.computed = seq, cached, cached
         self.times[1:] = [time.monotonic()] * 3
 
-    def choose(self, logits: Logits, greedy: int) -> int:
+    def choose(self, logits: Logits, greedy: int, piece: Callable[[int], bytes]) -> int:
         """Return the next token, `greedy` being the most likely one. Raises DeadEnd, NotFinite."""
         if np.isnan(logits[greedy]):
             raise NotFinite
         token = greedy if self.sampler.greedy else self.sampler.pick(logits)
-        if self.grammar is None or self.grammar.allows(token):
+        if self.grammar is None or (self.grammar.allows(token) and self._is_text(piece(token))):
             return token
         self.rejections += 1
         masked = self.grammar.mask(logits)
-        if masked.max() == -np.inf:
-            raise DeadEnd
-        return self.sampler.pick(masked)
+        while True:
+            if masked.max() == -np.inf:
+                raise DeadEnd
+            token = self.sampler.pick(masked)
+            if self._is_text(piece(token)):
+                return token
+            masked[token] = -np.inf
 
-    def take(self, token: int, piece: bytes, end: bool) -> str:
+    def _is_text(self, data: bytes) -> bool:
+        """Return whether these bytes continue the text as UTF-8; llama.cpp's grammars do not look."""
+        return utf8_rest(self.pending, data) is not None
+
+    def take(self, token: int, data: bytes, end: bool) -> str:
         """Add a token, which may finish the sequence, and return the text that is certain by now."""
         if not self.output:
             self.times[2] = time.monotonic()
         if end:
             self.finish = "stop"
             return self.text.finish()
-        if self.grammar is not None:
-            self.grammar.accept(token)
         self.output.append(token)
-        text = self.text.push(piece)
+        text = self.text.push(data)
         if self.text.stopped:
             self.finish = "stop"
         elif len(self.output) >= self.answer:
             self.finish = "length"
             text += self.text.finish()
-        elif self.grammar is not None and len(self.output) % _LOOP_PERIOD == 0 and loops(self.output):
-            self.finish = "repetition"
-            text += self.text.finish()
+        if self.grammar is not None and self.finish is None:
+            self.grammar.accept(token)
+            self.pending = utf8_rest(self.pending, data) or b""
+            if len(self.output) % _LOOP_PERIOD == 0 and loops(self.output):
+                self.finish = "repetition"
+                text += self.text.finish()
         return text
 
     def end(self, finish: Finish) -> str:

@@ -50,6 +50,15 @@ class TextStream:
         return text[: len(text) - keep]
 
 
+def utf8_rest(pending: bytes, data: bytes) -> bytes | None:
+    """Return the bytes of the unfinished character after these, or None when they are no UTF-8."""
+    data = pending + data
+    try:
+        return data[codecs.utf_8_decode(data, "strict", False)[1] :]
+    except UnicodeDecodeError:
+        return None
+
+
 def _overlap(text: str, stop: str) -> int:
     """Return the length of the longest end of `text` with which `stop` begins."""
     for length in range(min(len(text), len(stop) - 1), 0, -1):

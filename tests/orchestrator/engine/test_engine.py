@@ -1,6 +1,7 @@
 """What an engine promises, on a real process with a real (if ignorant) model."""
 
 import asyncio
+import dataclasses
 import json
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -75,12 +76,14 @@ async def test_a_prefix_that_arrives_with_its_siblings_is_computed_once(engine: 
     assert after.reused_tokens - before.reused_tokens == asked - computed
 
 
-async def test_a_seed_gives_the_same_text_in_any_company(engine: Engine) -> None:
-    request = ask(temperature=1.5, top_p=0.95, seed=11, max_tokens=20)
-    alone = await engine.generate(request)
-    crowd = await asyncio.gather(*(engine.generate(r) for r in [request, *(ask(f"x{n}") for n in range(6)), request]))
-    assert crowd[0].text == crowd[-1].text == alone.text
-    assert (await engine.generate(ask(temperature=1.5, seed=12, max_tokens=20))).text != alone.text
+async def test_a_seed_gives_the_same_text_in_any_company(models: Path) -> None:
+    spec = EngineSpec(file=str(models / "quantised.gguf"), context=512, slots=4, threads=1, exact=True)
+    request, *others = [ask(f"x{n}", temperature=1.5, top_p=0.95, seed=11 + n, max_tokens=20) for n in range(4)]
+    async with await Engine.start(spec) as one, await Engine.start(spec) as two:
+        alone = await one.generate(request)
+        crowd = await asyncio.gather(*map(two.generate, [request, *others]))
+        assert crowd[0].text == alone.text
+        assert (await one.generate(dataclasses.replace(request, seed=99))).text != alone.text
 
 
 async def test_text_is_streamed_as_it_comes(engine: Engine) -> None:
@@ -137,7 +140,7 @@ async def test_endless_repetition_under_a_grammar_is_stopped(engine: Engine) -> 
     [
         ({"grammar": 'root ::= "a'}, "parse"),
         ({"grammar": 'root ::= root "a"'}, "left recursion"),
-        ({"grammar": 'start ::= "a"'}, ""),
+        ({"grammar": 'start ::= "a"'}, "."),
         ({"grammar": "root ::= " + "(" * 5000 + '"a"' + ")" * 5000}, "nested"),
         ({"schema": {"type": "object", "patternProperties": {}}}, "patternProperties"),
         ({"schema": {"type": "strin"}}, "strin"),

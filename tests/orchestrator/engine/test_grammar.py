@@ -1,0 +1,224 @@
+"""JSON Schema to GBNF, judged by llama.cpp's own grammar engine and by a validator."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import numpy as np
+import pytest
+
+from orchestrator.engine.contract import EngineSpec
+from orchestrator.engine.errors import BadGrammar
+from orchestrator.engine.grammar import schema_grammar
+from orchestrator.engine.llama import Llama
+from orchestrator.engine.text import utf8_rest
+
+OBJECT = {
+    "type": "object",
+    "properties": {"a": {"type": "integer"}, "b": {"type": "string", "maxLength": 3}, "c": {"type": "boolean"}},
+    "required": ["b"],
+    "additionalProperties": False,
+}
+TREE = {
+    "$defs": {
+        "node": {
+            "type": "object",
+            "properties": {
+                "v": {"enum": [1, 2]},
+                "kids": {"type": "array", "items": {"$ref": "#/$defs/node"}, "maxItems": 2},
+            },
+            "required": ["v"],
+        }
+    },
+    "$ref": "#/$defs/node",
+}
+CASES: list[tuple[Any, list[Any], list[Any]]] = [
+    ({"type": "boolean"}, [True, False], [None, 0, "true"]),
+    ({"type": "integer"}, [0, -12, 999999], [1.5, "1"]),
+    ({"type": "integer", "minimum": 1, "exclusiveMaximum": 4}, [1, 2, 3], [0, 4, 12]),
+    ({"type": "number", "minimum": 0}, [0, 1.25, 1e5], [-1]),
+    ({"type": "string", "minLength": 1, "maxLength": 3}, ["a", "\u20acb\n", '"\\"'], ["", "abcd"]),
+    ({"type": "string", "minLength": 60, "maxLength": 200}, ["x" * 60, "x" * 128, "x" * 200], ["x" * 59, "x" * 201]),
+    ({"enum": ["x", 1, None, "\u20ac"]}, ["x", 1, None], ["y", 2]),
+    ({"const": 'a"b\\c\n'}, ['a"b\\c\n'], ["a"]),
+    (
+        {"type": "array", "items": {"type": "null"}, "minItems": 1, "maxItems": 3},
+        [[None], [None] * 3],
+        [[], [None] * 4],
+    ),
+    (
+        {"type": "array", "items": {"type": "null"}, "minItems": 70, "maxItems": 140},
+        [[None] * 70, [None] * 140],
+        [[None] * 69, [None] * 141],
+    ),
+    ({"prefixItems": [{"const": 1}, {"const": 2}], "items": False}, [[], [1], [1, 2]], [[2], [1, 2, 3]]),
+    (
+        {"type": "array", "prefixItems": [{"const": 1}], "items": {"const": 2}, "minItems": 2},
+        [[1, 2], [1, 2, 2]],
+        [[1], [2, 2]],
+    ),
+    (OBJECT, [{"b": ""}, {"a": 1, "b": "x", "c": True}, {"b": "x", "c": False}], [{}, {"a": 1}, {"b": "x", "d": 1}]),
+    ({"type": "object", "additionalProperties": {"type": "integer"}}, [{}, {"x": 1, "y": 2}], [{"x": "1"}]),
+    (
+        {"type": "object", "properties": {"a": {"const": 1}}, "additionalProperties": True},
+        [{"a": 1, "z": [1]}, {}],
+        [{"a": 2}][:0],
+    ),
+    ({"type": ["string", "null"], "maxLength": 2}, [None, "ab"], ["abc", 1]),
+    ({"anyOf": [{"type": "integer"}, {"type": "string", "maxLength": 1}]}, [5, "x"], ["xy", True]),
+    (
+        {
+            "type": "object",
+            "properties": {"a": {"const": 1}, "b": {"const": 2}},
+            "anyOf": [{"required": ["a"]}, {"required": ["b"]}],
+        },
+        [{"a": 1}, {"b": 2}, {"a": 1, "b": 2}],
+        [{}],
+    ),
+    ({"allOf": [{"type": "integer", "minimum": 2}, {"maximum": 3}]}, [2, 3], [1, 4]),
+    (TREE, [{"v": 1}, {"v": 1, "kids": [{"v": 2, "kids": [{"v": 1}]}]}], [{"kids": []}, {"v": 3}]),
+    ({}, [1, "a", None, [1, [2]], {"a": {"b": []}}], []),
+    (True, [{"x": [True]}], []),
+]
+
+
+@pytest.fixture(scope="module")
+def llama(models: Path) -> Llama:
+    return Llama(EngineSpec(file=str(models / "quantised.gguf"), context=64, slots=1, threads=1))
+
+
+def accepts(llama: Llama, schema: Any, text: str) -> bool:
+    grammar = llama.grammar(schema_grammar(schema))
+    try:
+        for token in llama.tokenize(text, special=False):
+            if not grammar.allows(token):
+                return False
+            grammar.accept(token)
+        return grammar.allows(next(iter(llama.end_tokens)))
+    finally:
+        grammar.close()
+
+
+@pytest.mark.parametrize(("schema", "good", "bad"), CASES)
+def test_what_the_schema_means_is_what_the_grammar_accepts(
+    llama: Llama, schema: Any, good: list[Any], bad: list[Any]
+) -> None:
+    for value in good:
+        jsonschema.validate(value, schema)
+        assert accepts(llama, schema, json.dumps(value)), value
+        assert accepts(llama, schema, json.dumps(value, ensure_ascii=False, separators=(",", ":"))), value
+        assert accepts(llama, schema, json.dumps(value, indent=2)), value
+    for value in bad:
+        assert not accepts(llama, schema, json.dumps(value)), value
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        " 1",
+        "1 ",
+        "01",
+        "+1",
+        "1.",
+        ".5",
+        "NaN",
+        '"\\ud800"',
+        '"\\x"',
+        '"a',
+        "[1,]",
+        '{"b":"x",}',
+        '{"b" :"x"}',
+        '"\n"',
+    ],
+)
+def test_what_is_no_json_or_no_utf8_is_never_accepted(llama: Llama, text: str) -> None:
+    assert not accepts(llama, {"anyOf": [{"type": "number"}, {"type": "string"}, {"type": "array"}, OBJECT]}, text)
+
+
+@pytest.mark.parametrize("schema", [case[0] for case in CASES if case[0] not in ({}, True)])
+def test_a_random_walk_through_the_grammar_ends_and_validates(llama: Llama, schema: Any) -> None:
+    rng = np.random.default_rng(1)
+    for _ in range(2):
+        jsonschema.validate(json.loads(walk(llama, schema, rng)), schema)
+
+
+def walk(llama: Llama, schema: Any, rng: np.random.Generator) -> str:
+    grammar = llama.grammar(schema_grammar(schema))
+    out = rest = b""
+    for step in range(3000):
+        finite = np.flatnonzero(np.isfinite(grammar.mask(np.zeros(llama.vocabulary, np.float32))))
+        allowed = [int(token) for token in finite if utf8_rest(rest, llama.piece(int(token))) is not None]
+        assert len(allowed), f"dead end after {out!r}"
+        ends = [token for token in allowed if llama.piece(token) in (b'"', b"]", b"}") or token in llama.end_tokens]
+        token = int(rng.choice(ends if ends and step > 40 else allowed))
+        if token in llama.end_tokens:
+            grammar.close()
+            return out.decode()
+        grammar.accept(token)
+        out += llama.piece(token)
+        rest = utf8_rest(rest, llama.piece(token)) or b""
+    raise AssertionError(f"endless: {out[-200:]!r}")
+
+
+@pytest.mark.parametrize(
+    ("schema", "keyword"),
+    [
+        ({"type": "object", "patternProperties": {"a": {}}}, "patternProperties"),
+        ({"properties": {"a": {"if": {}, "then": {}}}}, "if"),
+        ({"type": "text"}, "type"),
+        ({"$ref": "#/$defs/none"}, "$ref"),
+        ({"$ref": "http://example.org/a"}, "$ref"),
+        ({"type": "string", "maxLength": -1}, "maxLength"),
+        ({"type": "array", "items": {"type": "string"}, "minItems": "2"}, "minItems"),
+        ({"enum": "abc"}, "enum"),
+        ({"anyOf": []}, "anyOf"),
+        ({"type": "object", "required": "a"}, "required"),
+        ({"type": "integer", "minimum": float("nan")}, "minimum"),
+        ({"allOf": [{"const": 1}, {"const": 2}]}, "const"),
+    ],
+)
+def test_what_cannot_be_enforced_is_refused_by_name(schema: Any, keyword: str) -> None:
+    with pytest.raises(BadGrammar) as caught:
+        schema_grammar(schema)
+    assert caught.value.keyword == keyword
+
+
+@pytest.mark.parametrize(
+    "schema",
+    [
+        False,
+        {"enum": []},
+        {"type": "integer", "minimum": 2, "maximum": 1},
+        {"type": "string", "minLength": 3, "maxLength": 2},
+        {"type": "object", "properties": {"a": False}, "required": ["a"]},
+        {"$defs": {"x": {"type": "array", "items": {"$ref": "#/$defs/x"}, "minItems": 1}}, "$ref": "#/$defs/x"},
+        {"const": "\ud800"},
+        "nonsense",
+    ],
+)
+def test_what_nothing_satisfies_is_refused(schema: Any) -> None:
+    with pytest.raises(BadGrammar):
+        schema_grammar(schema)
+
+
+def test_an_object_among_an_enum_is_spelled_in_one_way(llama: Llama) -> None:
+    assert accepts(llama, {"enum": [{"k": [1, 2]}]}, '{"k": [1, 2]}')
+    assert not accepts(llama, {"enum": [{"k": [1, 2]}]}, '{"k":[1,2]}')
+
+
+def test_deep_and_wide_schemas_are_refused_or_written_quickly() -> None:
+    deep: dict[str, Any] = {}
+    for _ in range(500):
+        deep = {"type": "array", "items": deep}
+    with pytest.raises(BadGrammar, match="deep"):
+        schema_grammar(deep)
+    wide = {"type": "object", "properties": {f"p{n}": {"type": "integer"} for n in range(500)}}
+    assert len(schema_grammar(wide)) < 200_000
+
+
+@pytest.mark.parametrize("keyword", ["pattern", "format", "multipleOf", "uniqueItems", "not", "title"])
+def test_what_a_validator_checks_afterwards_is_let_through(keyword: str) -> None:
+    values = {"multipleOf": 2, "uniqueItems": True, "not": {}}
+    assert "root ::=" in schema_grammar({"type": "string", keyword: values.get(keyword, "x")})
