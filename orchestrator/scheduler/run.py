@@ -30,14 +30,12 @@ from orchestrator.events import (
 )
 from orchestrator.failures import Decision, Escalate, FailedAttempt, GiveUp, Ladder, decide
 from orchestrator.scheduler.commands import CancelAttempt, Command, FinishRun
+from orchestrator.scheduler.outcome import outcome
 from orchestrator.scheduler.queue import Limits, ReadyQueue
 from orchestrator.scheduler.ranking import rank
 from orchestrator.scheduler.states import ACTIVE, FINAL, TRANSITIONS, IllegalTransition, State
 from orchestrator.scheduler.step import Cause, StepEvent, StepRecord, StepView, StepViews
 from orchestrator.taskir import Agent, Parallelism, Step
-
-TOLD = 10
-"""Causes that the error of a run names at most. Each step's own is in its view."""
 
 
 class RunState:
@@ -135,7 +133,7 @@ class RunState:
         if self._unended or self._finish_asked or self._finished or (self._plan_open and not self._stopped):
             return
         self._finish_asked = True
-        self._commands.append(self._stopped or self._outcome())
+        self._commands.append(self._stopped or outcome([self._steps[step] for step in self._graph.steps]))
 
     def _move(self, record: StepRecord, to: State) -> None:
         """Change the state of a step, and see to all that this entails. Nothing else changes states."""
@@ -271,7 +269,9 @@ class RunState:
         What the event tells of may be work that this state would have started later: a replay whose estimates differ
         from those of the run orders ready steps differently, and then what really happened counts.
         """
-        record = self._known(event)
+        if event.step not in self._steps:
+            raise IllegalTransition(event.step, f"{event.kind}, but there is no such step")
+        record = self._steps[event.step]
         if record.state is State.CANCELLED:
             return None
         if not record.expects(event):
@@ -279,11 +279,6 @@ class RunState:
         if record.state is State.READY:
             self._move(record, State.RUNNING)
         return record
-
-    def _known(self, event: StepEvent) -> StepRecord:
-        if event.step not in self._steps:
-            raise IllegalTransition(event.step, f"{event.kind}, but there is no such step")
-        return self._steps[event.step]
 
     def _ask_again(self, record: StepRecord) -> None:
         """Ask once more for what a step was doing when a restart came."""
@@ -367,15 +362,6 @@ class RunState:
             self._doomed.extend((child, cause) for child in record.children or ())
         else:
             self._commands.append(CancelAttempt(record.id, record.number))
-
-    def _outcome(self) -> FinishRun:
-        """Return how a run ends whose plan is finished and whose steps have all ended."""
-        ended = [self._steps[step] for step in self._graph.steps]
-        if failed := [str(record.cause) for record in ended if record.state is State.FAILED]:
-            return FinishRun("failed", "; ".join(failed[:TOLD]))
-        if cancelled := [str(record.cause) for record in ended if record.state is State.CANCELLED]:
-            return FinishRun("cancelled", "; ".join(dict.fromkeys(cancelled[:TOLD])))
-        return FinishRun("done")
 
     def _on_finished(self, event: RunFinished) -> None:
         """Take the journal's word for it that the run is over: whatever has not ended here was cancelled."""
