@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from random import Random
 
 from benchmarks.tiny.words import Lexicon
+from orchestrator.steps.prompt import Input
 
 NUMERIC = tuple("price weight count length age score speed size cost height stock depth".split())
 TEXTUAL = tuple("city owner color status maker team phase code region model author room".split())
@@ -145,7 +146,7 @@ def source_text(words: Lexicon, record: Record, fillers: int) -> str:
 
 def filler_count(rng: Random, long: bool) -> int:
     """Return how many filler sentences to strew in; `long` fills most of a context of 2,048 tokens."""
-    return rng.randint(15, 80) if long else rng.choice((0, 0, 1, 1, 2, 3, 4, 6))
+    return rng.randint(15, 110) if long else rng.choice((0, 0, 1, 1, 2, 3, 4, 6))
 
 
 def input_name(words: Lexicon) -> str:
@@ -154,3 +155,17 @@ def input_name(words: Lexicon) -> str:
     if roll < 0.7:
         return words.file() if words.rng.random() < 0.9 else f"{words.rng.choice('abcdefgh')}.txt"
     return f"S{words.rng.randint(1, 12)}" if roll < 0.9 else "request"
+
+
+def item_inputs(words: Lexicon, record: Record) -> list[Input]:
+    """Return the inputs of a `foreach` child: an item that tells itself, or a name to look up in a file."""
+    rng = words.rng
+    index = rng.randint(0, 12)
+    item = rng.choice(("item", "item", f"S{rng.randint(1, 9)}[{index}]", f"{words.file()}[{index}]", words.file()))
+    if rng.random() < 0.5:
+        return [Input(item, inline(record))]
+    keys = [key for key, _ in record.facts]
+    records = [record, *(make_record(words, keys) for _ in range(rng.randint(1, 6)))]
+    rng.shuffle(records)
+    inputs = [Input(words.file(), "\n".join(map(inline, records))), Input(item, record.name)]
+    return inputs if rng.random() < 0.8 else inputs[::-1]

@@ -5,6 +5,7 @@ A model that is trained on a closed list of names recites them; made-up words fo
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from keyword import iskeyword
 from random import Random
 from typing import Literal
 from zlib import crc32
@@ -15,7 +16,7 @@ Split = Literal["train", "entity", "wording"]
 SPLITS: tuple[Split, ...] = ("train", "entity", "wording")
 
 ONSETS = tuple("b c d f g h j k l m n p r s t v w z br dr gr kr pl tr st sh ch th".split())
-VOWELS = tuple("a e i o u ai ea io".split())
+VOWELS = tuple("a e i o u a e i o u a e i o u ai ea io".split())
 CODAS = ("", "", "", "", "", "n", "r", "l", "s", "m", "k", "t", "d", "x")
 ENGLISH = tuple(
     "report notes data result log index summary draft table list record order stock item price market garden river "
@@ -47,6 +48,11 @@ class Pool:
         return rng.choice(self.held_out if split == "wording" else self.train)
 
 
+def seeded(seed: str) -> Random:
+    """Return a random state that is the same wherever `seed` is."""
+    return Random(seed)  # noqa: S311 - data to learn from, no secrets
+
+
 class Lexicon:
     """Draws words of one split. Every made-up or English word it returns belongs to that split."""
 
@@ -59,7 +65,7 @@ class Lexicon:
         """Return a lower-case word that this lexicon did not return before."""
         while True:
             word = self._english() if self.rng.random() < 0.1 else self._made_up()
-            if is_held_out(word) == self.held_out and word not in self._seen:
+            if is_held_out(word) == self.held_out and word not in self._seen and not iskeyword(word):
                 self._seen.add(word)
                 return word
 
@@ -67,7 +73,7 @@ class Lexicon:
         return self.rng.choice(ENGLISH)
 
     def _made_up(self) -> str:
-        syllables = self.rng.choices((1, 2, 3), (1, 12, 5))[0]
+        syllables = self.rng.choices((1, 2, 3), (1, 9, 2))[0]
         choice = self.rng.choice
         word = "".join(choice(ONSETS) + choice(VOWELS) + choice(CODAS) for _ in range(syllables))
         return word if len(word) > 2 else word + "rn"

@@ -1,0 +1,162 @@
+"""Extract: a text and the keys to find → a JSON object, or one key of every record → a JSON list."""
+
+import json
+from random import Random
+from typing import Any
+
+from benchmarks.tiny import texts
+from benchmarks.tiny.example import Example, pick_persona, step_example
+from benchmarks.tiny.texts import Record
+from benchmarks.tiny.words import Lexicon, Pool, Split, listing
+from orchestrator.steps.prompt import Input
+
+OBJECT_ACTIONS = Pool(
+    (
+        "Extract {k} from {f}.",
+        "Extract {k} from {f}.",
+        "Extract {k} from {f}.",
+        "Extract {k} from {f}.",
+        "Extract the {k} from {f}.",
+        "Extract the {k} of {f} as JSON.",
+        "Find {k} in {f}.",
+        "Find the {k} in {f}, as JSON.",
+        "Get {k} from {f}.",
+        "Get the {k} out of {f}.",
+        "Please extract {k} from {f}.",
+        "Read {f} and extract {k}.",
+        "From {f}, extract {k}.",
+        "Give me {k} from {f} as JSON.",
+        "Return {k} of {f} as JSON.",
+        "I need {k} from {f}.",
+        "What are {k} in {f}? Answer in JSON.",
+        "Pull {k} out of {f}.",
+        "Look up {k} in {f}.",
+        "Could you extract {k} from {f}?",
+    ),
+    (
+        "Please find {k} in {f}.",
+        "Extract {k} from {f} as JSON.",
+        "Read {f} and find {k}.",
+        "From {f}, get the {k}.",
+        "Could you get {k} from {f}?",
+        "I need the {k} of {f} as JSON.",
+        "Give me the {k} from {f}.",
+    ),
+)
+LIST_ACTIONS = Pool(
+    (
+        "List each {k} in {f}.",
+        "List each {k} in {f}.",
+        "List each {k} in {f}.",
+        "List every {k} in {f}.",
+        "List each {k} from {f} as JSON.",
+        "Make a list of each {k} in {f}.",
+        "Give me a list of every {k} in {f}.",
+        "Extract each {k} from {f} as a list.",
+        "Find each {k} in {f}.",
+        "Return every {k} of {f} as a JSON list.",
+        "Please list each {k} in {f}.",
+        "Read {f} and list each {k}.",
+    ),
+    (
+        "Please list every {k} in {f}.",
+        "Give me a list of each {k} in {f}.",
+        "Extract every {k} from {f} as a list.",
+        "Read {f} and list every {k}.",
+        "Make a JSON list of every {k} in {f}.",
+    ),
+)
+
+
+def compact(value: object) -> str:
+    """Return `value` as JSON without white space, as all structured answers are written."""
+    return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+
+
+def as_json(value: str | None) -> str | int | None:
+    """Return the JSON value of a fact: a number where it is written in digits."""
+    return int(value) if value is not None and value.isdigit() else value
+
+
+def record_object(record: Record, keys: list[str]) -> dict[str, str | int | None]:
+    """Return the values of `keys` in `record`, null for those that it does not tell."""
+    return {key: as_json(record.value(key)) for key in keys}
+
+
+def object_schema(keys: list[str]) -> dict[str, Any]:
+    """Return the JSON Schema of an object with exactly `keys`."""
+    value = {"type": ["string", "integer", "null"]}
+    properties = dict.fromkeys(keys, value)
+    return {"type": "object", "properties": properties, "required": keys, "additionalProperties": False}
+
+
+LIST_SCHEMA: dict[str, Any] = {"type": "array", "items": {"type": "string"}, "maxItems": 64}
+
+
+class Extract:
+    """Two of three ask for an object, the rest for a list; some look up an item of a list in a file."""
+
+    name = "extract"
+
+    def generate(self, rng: Random, split: Split, *, long: bool = False) -> Example:
+        """Return a new example; `long` strews in so much filler that the prompt takes up to 2,000 tokens."""
+        words = Lexicon(rng, split)
+        if not long and rng.random() < 0.33:
+            return self._list(words, split)
+        record = texts.make_record(words, texts.make_keys(rng))
+        keys = self._wanted(rng, record)
+        if not long and rng.random() < 0.15:
+            target, inputs = "the item", texts.item_inputs(words, record)
+        else:
+            target, inputs = self._source(words, record, keys, long)
+        wording = OBJECT_ACTIONS.pick(rng, split)
+        action = wording.format(k=listing(keys), f=target)
+        answer = compact(record_object(record, keys))
+        persona = pick_persona(rng, ())
+        return step_example(self.name, rng, persona, inputs, action, answer, wording, schema=object_schema(keys))
+
+    @staticmethod
+    def _wanted(rng: Random, record: Record) -> list[str]:
+        """Return which keys to ask for, in an order of their own, now and then one that the text lacks."""
+        known = ["name", *(key for key, _ in record.facts)]
+        keys = rng.sample(known, rng.randint(1, min(4, len(known))))
+        if rng.random() < 0.08:
+            absent = [key for key in texts.NUMERIC + texts.TEXTUAL if key not in known]
+            keys.insert(rng.randint(0, len(keys)), rng.choice(absent))
+        return keys
+
+    @staticmethod
+    def _source(words: Lexicon, record: Record, keys: list[str], long: bool) -> tuple[str, list[Input]]:
+        """Return how the action names its source, and the input that tells the record."""
+        rng = words.rng
+        name = texts.input_name(words)
+        text = texts.source_text(words, record, texts.filler_count(rng, long))
+        if name != "request":
+            return name, [Input(name, text)]
+        if rng.random() < 0.7:
+            text = f"{rng.choice(('Extract', 'Get', 'Please extract'))} {listing(keys)} from this: {text}"
+        return rng.choice(("the text", "the text", "the request")), [Input(name, text)]
+
+    def _list(self, words: Lexicon, split: Split) -> Example:
+        """Return an example that asks for one key of each record, or for the records themselves."""
+        rng = words.rng
+        keys = texts.make_keys(rng, 1, 3)
+        records = [texts.make_record(words, keys) for _ in range(rng.randint(1, 8))]
+        told = [texts.inline(record) for record in records]
+        key = rng.choice(("name", "name", "record", *keys))
+        items = told if key == "record" else [str(record.value(key)) for record in records]
+        source = texts.input_name(words)
+        target = "the text" if source == "request" else source
+        text = "\n".join(texts.with_filler(words, told, rng.choice((0, 0, 1, 3))))
+        wording = LIST_ACTIONS.pick(rng, split)
+        action = wording.format(k=key, f=target)
+        persona = pick_persona(rng, ())
+        inputs = [Input(source, text)]
+        return step_example(self.name, rng, persona, inputs, action, compact(items), wording, schema=LIST_SCHEMA)
+
+    def check(self, example: Example, answer: str) -> bool:
+        """Return whether `answer` parses to the same JSON value as the reference."""
+        try:
+            return bool(json.loads(answer) == json.loads(example.answer))
+        except json.JSONDecodeError:
+            return False

@@ -1,0 +1,97 @@
+"""Summarize: a record in lines or prose with filler → its facts, in a sentence, bullet points or a table."""
+
+from random import Random
+
+from benchmarks.tiny import texts
+from benchmarks.tiny.example import Example, pick_persona, step_example
+from benchmarks.tiny.texts import Record
+from benchmarks.tiny.words import Lexicon, Pool, Split
+from orchestrator.steps.prompt import Input
+
+ACTIONS = Pool(
+    (
+        "Summarize {f}.",
+        "Summarize {f}.",
+        "Summarize {f}.",
+        "Summarize {f}.",
+        "Give a summary of {f}.",
+        "Give me a summary of {f}.",
+        "Write a summary of {f}.",
+        "Make a short summary of {f}.",
+        "Sum up {f}.",
+        "Please summarize {f}.",
+        "Please write a summary of {f}.",
+        "Say what {f} says in short.",
+        "Read {f} and summarize it.",
+        "What does {f} say? Summarize.",
+        "Short summary of {f}, please.",
+        "Summarize the facts of {f}.",
+        "Summarize what {f} says.",
+        "I need a summary of {f}.",
+        "I want you to summarize {f}.",
+        "Write down the facts of {f}.",
+        "Could you summarize {f}?",
+        "Tell me the facts of {f} in short.",
+    ),
+    (
+        "Please give me a summary of {f}.",
+        "Write a short summary of {f}.",
+        "Summarize {f}, please.",
+        "Read {f} and write a summary of it.",
+        "I want a short summary of {f}.",
+        "Could you write a summary of {f}?",
+        "Please sum up {f}.",
+        "Summarize the facts of {f} in short.",
+    ),
+)
+PERSONAS = ("bullets", "table")
+
+
+def summary(record: Record, persona: str) -> str:
+    """Return the reference summary of `record` in the form that `persona` asks for."""
+    if persona == "bullets":
+        return texts.bullets(record)
+    return texts.table(record) if persona == "table" else texts.inline(record)
+
+
+class Summarize:
+    """Three of four tell one record; the rest look up an item of a list in a file, or get a second input."""
+
+    name = "summarize"
+
+    def generate(self, rng: Random, split: Split, *, long: bool = False) -> Example:
+        """Return a new example; `long` strews in so much filler that the prompt takes up to 2,000 tokens."""
+        words = Lexicon(rng, split)
+        persona = pick_persona(rng, PERSONAS)
+        wording = ACTIONS.pick(rng, split)
+        record = texts.make_record(words, texts.make_keys(rng))
+        roll = 1.0 if long else rng.random()
+        if roll < 0.12:
+            inputs, target = texts.item_inputs(words, record), "the item"
+        elif roll < 0.24:
+            inputs, target = self._two(words, record)
+        else:
+            name = texts.input_name(words)
+            text = texts.source_text(words, record, texts.filler_count(rng, long))
+            target = rng.choice(("the text", "the request", "it")) if name == "request" else name
+            if name == "request" and rng.random() < 0.7:
+                text = f"{rng.choice(('Summarize this', 'Sum this up', 'Please summarize', 'Summary of this'))}: {text}"
+            elif rng.random() < 0.1:
+                target = rng.choice(("the text", "the file", "the record", "the item"))
+            inputs = [Input(name, text)]
+        answer = summary(record, persona)
+        return step_example(self.name, rng, persona, inputs, wording.format(f=target), answer, wording)
+
+    @staticmethod
+    def _two(words: Lexicon, record: Record) -> tuple[list[Input], str]:
+        """Return two inputs and the name of the one to summarize."""
+        rng = words.rng
+        other = texts.make_record(words, texts.make_keys(rng))
+        asked = Input(words.file(), texts.source_text(words, record, rng.randint(0, 2)))
+        inputs = [asked, Input(words.file(), texts.source_text(words, other, rng.randint(0, 2)))]
+        rng.shuffle(inputs)
+        return inputs, asked.name
+
+    def check(self, example: Example, answer: str) -> bool:
+        """Return whether `answer` is the reference, white space at its ends aside."""
+        return answer.strip() == example.answer
