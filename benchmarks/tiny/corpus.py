@@ -1,0 +1,66 @@
+"""Mix the families into the training text: which example comes where is a function of the seeds alone."""
+
+from hashlib import sha256
+from random import Random
+
+from benchmarks.tiny.chat import encode_answer, encode_prompt
+from benchmarks.tiny.example import Example
+from benchmarks.tiny.families import FAMILIES
+from benchmarks.tiny.families.compare import Compare
+from benchmarks.tiny.families.extract import Extract
+from benchmarks.tiny.families.merge import Merge
+from benchmarks.tiny.families.plan import Plan
+from benchmarks.tiny.families.summarize import Summarize
+from benchmarks.tiny.tokenizer import Tokenizer
+from benchmarks.tiny.words import SPLITS, Split, seeded
+
+SHARES = {"plan": 27, "extract": 15, "code": 13, "shell": 6, "summarize": 13, "compare": 12, "merge": 5, "judge": 9}
+LONG_SHARES = {"long extract": 30, "long summarize": 30, "compare 16": 20, "merge 16": 10, "plan 8": 10}
+HASHED_EXAMPLES = 500
+
+
+def draw(rng: Random, split: Split) -> Example:
+    """Return an example of a family drawn by its share."""
+    (name,) = rng.choices(list(SHARES), list(SHARES.values()))
+    return FAMILIES[name].generate(rng, split)
+
+
+def draw_long(rng: Random, split: Split, kind: str = "") -> Example:
+    """Return an example with a long prompt or answer, of `kind` or of one drawn by its share."""
+    kind = kind or rng.choices(list(LONG_SHARES), list(LONG_SHARES.values()))[0]
+    if kind == "long extract":
+        return Extract().generate(rng, split, long=True)
+    if kind == "long summarize":
+        return Summarize().generate(rng, split, long=True)
+    if kind == "compare 16":
+        return Compare().generate(rng, split, join=rng.randint(9, 16) if split == "train" else 16)
+    if kind == "merge 16":
+        return Merge().generate(rng, split, join=rng.randint(7, 16) if split == "train" else 16)
+    return Plan().generate(rng, split, fan_out=rng.randint(6, 8))
+
+
+def encode(tokenizer: Tokenizer, example: Example) -> tuple[list[int], int]:
+    """Return the ids of `example` and how many of them are the prompt."""
+    prompt = encode_prompt(tokenizer, example.messages)
+    return prompt + encode_answer(tokenizer, example.answer), len(prompt)
+
+
+def text_of(example: Example) -> str:
+    """Return all that an example says, for the tokenizer to learn from."""
+    return "\n".join([*(message.content for message in example.messages), example.answer])
+
+
+def data_hash() -> str:
+    """Return the SHA-256 of the first examples of each family and split: the same data has the same hash."""
+    digest = sha256()
+    for name, family in FAMILIES.items():
+        for split in SPLITS:
+            for index in range(HASHED_EXAMPLES):
+                example = family.generate(example_rng(name, split, index), split)
+                digest.update("\x1f".join((example.role, example.persona, text_of(example))).encode())
+    return digest.hexdigest()
+
+
+def example_rng(name: str, split: Split, index: int) -> Random:
+    """Return the random state of the example that evaluation and hash know by this family, split and index."""
+    return seeded(f"{name}/{split}/{index}")
