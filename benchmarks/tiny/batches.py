@@ -1,0 +1,81 @@
+"""Pack training examples into rows of token ids with loss weights: step N is a function of the seed and N."""
+
+from dataclasses import dataclass
+from random import Random
+
+import numpy as np
+from numpy.typing import NDArray
+
+from benchmarks.tiny import corpus
+from benchmarks.tiny.sizes import CONTEXT
+from benchmarks.tiny.tokenizer import SPECIAL_TOKENS, VOCABULARY_SIZE, Tokenizer
+from benchmarks.tiny.words import seeded
+
+SHORT_ROWS = (18, 512)
+LONG_ROWS = (5, CONTEXT)
+LONG_EVERY = 16
+PROMPT_WEIGHT = 0.1
+MISSES = 10
+# Copying is learned first, from random tokens repeated: (until this share of the steps, share of rows).
+COPYING = ((0.08, 0.5), (0.2, 0.1))
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """`ids` [rows, length + 1]; `weights` [rows, length] of the loss of predicting ids[:, 1:]."""
+
+    ids: NDArray[np.int64]
+    weights: NDArray[np.float32]
+
+
+def empty(shape: tuple[int, int]) -> Batch:
+    """Return a batch of nothing but padding, without loss."""
+    rows, length = shape
+    return Batch(np.zeros((rows, length + 1), np.int64), np.zeros((rows, length), np.float32))
+
+
+def training_batch(tokenizer: Tokenizer, seed: str, step: int, steps: int) -> Batch:
+    """Return the batch of `step`; each sixteenth has rows as long as the context."""
+    rng = seeded(f"{seed}/{step}")
+    long = step % LONG_EVERY == LONG_EVERY - 1
+    batch = empty(LONG_ROWS if long else SHORT_ROWS)
+    share = next((share for until, share in COPYING if step < until * steps), 0.0)
+    rows = len(batch.ids)
+    copying = round(share * rows) if not long else 0
+    for row in range(copying):
+        _fill_with_copies(batch, row, rng)
+    _pack(tokenizer, batch, copying, rng, long)
+    return batch
+
+
+def _fill_with_copies(batch: Batch, row: int, rng: Random) -> None:
+    length = batch.ids.shape[1]
+    period = rng.randint(4, 96)
+    pattern = [rng.randrange(len(SPECIAL_TOKENS), VOCABULARY_SIZE) for _ in range(period)]
+    batch.ids[row] = np.resize(pattern, length)
+    batch.weights[row, period:] = 1.0
+
+
+def _pack(tokenizer: Tokenizer, batch: Batch, first: int, rng: Random, long: bool) -> None:
+    """Put new examples where they fit, row by row, until several in turn find no room."""
+    rows, length = batch.ids.shape
+    used = [0] * rows
+    misses = 0
+    while misses < MISSES:
+        draw = corpus.draw_long if long and rng.random() < 0.8 else corpus.draw
+        ids, prompt = corpus.encode(tokenizer, draw(rng, "train"))
+        row = next((r for r in range(first, rows) if used[r] + len(ids) <= length), None)
+        if row is None:
+            misses += 1
+            continue
+        place(batch, row, used[row], ids, prompt)
+        used[row] += len(ids)
+
+
+def place(batch: Batch, row: int, start: int, ids: list[int], prompt: int) -> None:
+    """Write an example into `row` at `start`; its first token is predicted by nothing."""
+    end = start + len(ids)
+    batch.ids[row, start:end] = ids
+    # Position i of the weights judges the prediction of token i + 1.
+    batch.weights[row, start : start + prompt - 1] = PROMPT_WEIGHT
+    batch.weights[row, start + prompt - 1 : end - 1] = 1.0

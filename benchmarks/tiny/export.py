@@ -1,0 +1,101 @@
+"""Write a checkpoint as a GGUF file of architecture `llama`, with tokenizer and chat template inside."""
+
+import sys
+
+import gguf
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from benchmarks.tiny.chat import CHAT_TEMPLATE
+from benchmarks.tiny.model import NORM_EPSILON, ROPE_BASE
+from benchmarks.tiny.sizes import CONTEXT, SIZES, TOKENIZER_FILE, Size
+from benchmarks.tiny.tokenizer import BEGIN, END, SPECIAL_TOKENS, Tokenizer
+
+BLOCK_NAMES = {
+    "attention_norm": "attn_norm",
+    "query": "attn_q",
+    "key": "attn_k",
+    "value": "attn_v",
+    "output": "attn_output",
+    "feed_norm": "ffn_norm",
+    "gate": "ffn_gate",
+    "up": "ffn_up",
+    "down": "ffn_down",
+}
+TOP_NAMES = {
+    "embedding.weight": "token_embd.weight",
+    "norm.weight": "output_norm.weight",
+    "head.weight": "output.weight",
+}
+
+
+def gguf_name(name: str) -> str:
+    """Return the GGUF name of the parameter `name`."""
+    if name in TOP_NAMES:
+        return TOP_NAMES[name]
+    _, index, part, _ = name.split(".")
+    return f"blk.{index}.{BLOCK_NAMES[part]}.weight"
+
+
+def interleaved(weight: NDArray[np.float32], heads: int) -> NDArray[np.float32]:
+    """Return `weight` [width, width] with the rotary halves of each head interleaved, as llama.cpp rotates them."""
+    rows, columns = weight.shape
+    halves = weight.reshape(heads, 2, rows // heads // 2, columns)
+    return np.ascontiguousarray(halves.swapaxes(1, 2).reshape(rows, columns))
+
+
+def write_header(writer: gguf.GGUFWriter, size: Size, tokenizer: Tokenizer) -> None:
+    """Write everything but the tensors."""
+    writer.add_name(f"orchestrator-tiny-{size.name}")
+    writer.add_license("apache-2.0")
+    writer.add_context_length(CONTEXT)
+    writer.add_embedding_length(size.width)
+    writer.add_block_count(size.layers)
+    writer.add_feed_forward_length(size.hidden)
+    writer.add_head_count(size.heads)
+    writer.add_head_count_kv(size.heads)
+    writer.add_layer_norm_rms_eps(NORM_EPSILON)
+    writer.add_rope_dimension_count(size.width // size.heads)
+    writer.add_rope_freq_base(ROPE_BASE)
+    writer.add_vocab_size(len(tokenizer.tokens))
+    writer.add_file_type(gguf.LlamaFileType.MOSTLY_Q8_0)
+    writer.add_tokenizer_model("gpt2")
+    writer.add_tokenizer_pre("gpt-2")
+    writer.add_token_list(tokenizer.tokens)
+    control, normal = gguf.TokenType.CONTROL, gguf.TokenType.NORMAL
+    writer.add_token_types([control if token in SPECIAL_TOKENS else normal for token in tokenizer.tokens])
+    writer.add_token_merges([" ".join(pair) for pair in tokenizer.merges])
+    writer.add_bos_token_id(BEGIN)
+    writer.add_eos_token_id(END)
+    # The chat template writes both itself.
+    writer.add_add_bos_token(False)
+    writer.add_add_eos_token(False)
+    writer.add_chat_template(CHAT_TEMPLATE)
+
+
+def export(size: Size, tokenizer: Tokenizer) -> None:
+    """Write the checkpoint of `size` to its place in the registry: matrices as Q8_0, norms as F32."""
+    state = torch.load(size.checkpoint, weights_only=True)["model"]
+    size.weights.parent.mkdir(parents=True, exist_ok=True)
+    partial = size.weights.with_suffix(".part")
+    writer = gguf.GGUFWriter(partial, "llama")
+    write_header(writer, size, tokenizer)
+    for name, tensor in state.items():
+        array = tensor.float().numpy()
+        if ".query." in name or ".key." in name:
+            array = interleaved(array, size.heads)
+        if array.ndim == 1:
+            writer.add_tensor(gguf_name(name), array)
+        else:
+            kind = gguf.GGMLQuantizationType.Q8_0
+            writer.add_tensor(gguf_name(name), gguf.quantize(array, kind), raw_dtype=kind)
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+    partial.replace(size.weights)
+
+
+if __name__ == "__main__":
+    export(SIZES[sys.argv[1]], Tokenizer.load(TOKENIZER_FILE))

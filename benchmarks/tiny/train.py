@@ -1,0 +1,164 @@
+"""Train one model of the family, in pieces: a run goes on from its checkpoint and ends after the last step."""
+
+import json
+import sys
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from benchmarks.tiny import batches, corpus
+from benchmarks.tiny.families import FAMILIES
+from benchmarks.tiny.model import Llama
+from benchmarks.tiny.sizes import SIZES, TOKENIZER_FILE, Size
+from benchmarks.tiny.tokenizer import VOCABULARY_SIZE, Tokenizer
+from benchmarks.tiny.words import seeded
+
+MUON_RATE = 0.02
+ADAM_RATE = 3e-3
+WARM_UP_STEPS = 40
+DECAY_SHARE = 0.35
+SAVE_SECONDS = 150.0
+REPORT_EVERY = 20
+PROBE_EVERY = 200
+PROBED_EXAMPLES = 24
+
+
+@dataclass(slots=True)
+class Progress:
+    """How far a training is: what the model card tells of its cost."""
+
+    step: int = 0
+    tokens: int = 0
+    seconds: float = 0.0
+
+
+def rate_at(step: int, steps: int) -> float:
+    """Return the learning rate relative to its peak: a short warm-up, flat, then linear to zero."""
+    return min(1.0, (step + 1) / WARM_UP_STEPS, max(0.0, (steps - step) / (DECAY_SHARE * steps)))
+
+
+class Training:
+    """A model with its optimizers: Muon for the matrices of the blocks, AdamW for the rest (Jordan 2024)."""
+
+    def __init__(self, size: Size, tokenizer: Tokenizer, compiled: bool = True) -> None:
+        torch.manual_seed(1)
+        self.size, self.tokenizer = size, tokenizer
+        self.model = Llama(size)
+        matrices = [p for p in self.model.blocks.parameters() if p.ndim == 2]
+        rest = [p for name, p in self.model.named_parameters() if p.ndim != 2 or not name.startswith("blocks")]
+        self.optimizers: list[torch.optim.Optimizer] = [
+            torch.optim.Muon(matrices, lr=MUON_RATE, momentum=0.95),
+            torch.optim.AdamW(rest, lr=ADAM_RATE, betas=(0.9, 0.95), weight_decay=0.01),
+        ]
+        self.progress = Progress()
+        self.loss = torch.compile(self._loss, dynamic=False) if compiled else self._loss
+
+    def _loss(self, ids: Tensor, weights: Tensor) -> Tensor:
+        with torch.autocast("cpu", torch.bfloat16):
+            logits = self.model(ids[:, :-1])
+        losses = F.cross_entropy(logits.float().view(-1, VOCABULARY_SIZE), ids[:, 1:].reshape(-1), reduction="none")
+        return (losses * weights.view(-1)).sum() / weights.sum()
+
+    def step(self) -> float:
+        """Do one step and return its loss."""
+        progress, started = self.progress, time.monotonic()
+        batch = batches.training_batch(self.tokenizer, "train", progress.step, self.size.steps)
+        loss = self.loss(*tensors(batch))
+        loss.backward()
+        torch.nn.utils.clip_grad_norm_(self.model.parameters(), 1.0)
+        for optimizer, peak in zip(self.optimizers, (MUON_RATE, ADAM_RATE), strict=True):
+            optimizer.param_groups[0]["lr"] = peak * rate_at(progress.step, self.size.steps)
+            optimizer.step()
+            optimizer.zero_grad(set_to_none=True)
+        progress.step += 1
+        progress.tokens += batch.weights.size
+        progress.seconds += time.monotonic() - started
+        return float(loss.item())
+
+    def save(self, path: Path) -> None:
+        """Write the whole state to `path`, never half of it."""
+        path.parent.mkdir(parents=True, exist_ok=True)
+        progress = self.progress
+        state = {
+            "model": self.model.state_dict(),
+            "optimizers": [optimizer.state_dict() for optimizer in self.optimizers],
+            "progress": (progress.step, progress.tokens, progress.seconds),
+        }
+        partial = path.with_suffix(".part")
+        torch.save(state, partial)
+        partial.replace(path)
+
+    def resume(self, path: Path) -> None:
+        """Go on from `path` if it exists."""
+        if path.exists():
+            state = torch.load(path, weights_only=True)
+            self.model.load_state_dict(state["model"])
+            for optimizer, saved in zip(self.optimizers, state["optimizers"], strict=True):
+                optimizer.load_state_dict(saved)
+            self.progress = Progress(*state["progress"])
+
+
+def tensors(batch: batches.Batch) -> tuple[Tensor, Tensor]:
+    """Return the arrays of `batch` as tensors."""
+    return torch.from_numpy(batch.ids), torch.from_numpy(batch.weights)
+
+
+def probe(model: Llama, tokenizer: Tokenizer) -> dict[str, tuple[float, float]]:
+    """Return the share of exact answers of each family, for held-out names and for held-out wordings.
+
+    An answer whose every token is the likeliest one after the right beginning is what greedy decoding gives.
+    """
+    found = {}
+    for name, family in FAMILIES.items():
+        shares = []
+        for split in ("entity", "wording"):
+            examples = [family.generate(seeded(f"probe/{i}"), split) for i in range(PROBED_EXAMPLES)]
+            encoded = [corpus.encode(tokenizer, example) for example in examples]
+            ids = torch.zeros(len(encoded), max(len(e) for e, _ in encoded), dtype=torch.long)
+            for row, (example, _) in enumerate(encoded):
+                ids[row, : len(example)] = torch.tensor(example)
+            with torch.no_grad(), torch.autocast("cpu", torch.bfloat16):
+                best = model(ids[:, :-1]).argmax(-1)
+            right = best == ids[:, 1:]
+            exact = [bool(right[row, p - 1 : len(e) - 1].all()) for row, (e, p) in enumerate(encoded)]
+            shares.append(sum(exact) / len(exact))
+        found[name] = (shares[0], shares[1])
+    return found
+
+
+def train(size: Size, tokenizer: Tokenizer) -> None:
+    """Train `size` to its last step, saving its state to its checkpoint every few minutes, then note the cost."""
+    training = Training(size, tokenizer)
+    training.resume(size.checkpoint)
+    progress, saved = training.progress, time.monotonic()
+    while progress.step < size.steps:
+        tokens, seconds = progress.tokens, progress.seconds
+        loss = training.step()
+        if progress.step % REPORT_EVERY == 0:
+            rate = (progress.tokens - tokens) / (progress.seconds - seconds)
+            print(f"{size.name} step {progress.step} loss {loss:.3f} {rate:.0f} tokens/s", flush=True)
+        if progress.step % PROBE_EVERY == 0:
+            shares = probe(training.model, tokenizer)
+            print("  " + ", ".join(f"{name} {a:.2f}/{b:.2f}" for name, (a, b) in shares.items()), flush=True)
+        if time.monotonic() - saved > SAVE_SECONDS:
+            training.save(size.checkpoint)
+            saved = time.monotonic()
+    training.save(size.checkpoint)
+    parameters = sum(parameter.numel() for parameter in training.model.parameters())
+    cost = {
+        "parameters": parameters,
+        "steps": progress.step,
+        "tokens": progress.tokens,
+        "seconds": round(progress.seconds),
+        "torch": torch.__version__,
+    }
+    size.cost.write_text(json.dumps(cost), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    torch.set_num_threads(2)
+    train(SIZES[sys.argv[1]], Tokenizer.load(TOKENIZER_FILE))
