@@ -1,0 +1,132 @@
+"""Measure a shipped model through llama.cpp: exact answers per family, split and grammar, with Wilson intervals."""
+
+import asyncio
+import json
+import math
+import time
+from collections.abc import AsyncIterator, Callable, Sequence
+from dataclasses import asdict, dataclass
+from functools import partial
+from pathlib import Path
+
+from benchmarks.tiny import corpus
+from benchmarks.tiny.example import Example
+from benchmarks.tiny.families import FAMILIES
+from benchmarks.tiny.sizes import BUILD, CONTEXT, Size
+from benchmarks.tiny.words import Split
+from orchestrator.engine.client import Completion, Engine
+from orchestrator.engine.contract import EngineSpec, Generation
+
+PROMPTS = 250
+LONG_PROMPTS = 100
+SLOTS = 16
+MAX_ANSWER = 800
+HELD_OUT: tuple[Split, ...] = ("entity", "wording")
+STRUCTURED = ("plan", "extract", "judge")
+LONG_FAMILIES = {
+    "long extract": "extract",
+    "long summarize": "summarize",
+    "compare 16": "compare",
+    "merge 16": "merge",
+    "plan 8": "plan",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """How many of `prompts` answers of a model were right, and how many tokens the longest prompt had."""
+
+    size: str
+    family: str
+    split: str
+    grammar: bool
+    prompts: int
+    right: int
+    longest_prompt: int
+    seconds: float
+
+    @property
+    def share(self) -> float:
+        """The share of right answers."""
+        return self.right / self.prompts
+
+    @property
+    def interval(self) -> tuple[float, float]:
+        """The 95 % interval of the share."""
+        return wilson(self.right, self.prompts)
+
+
+def wilson(right: int, count: int, z: float = 1.96) -> tuple[float, float]:
+    """Return the score interval of a share (Wilson 1927)."""
+    share = right / count
+    centre = (share + z * z / (2 * count)) / (1 + z * z / count)
+    spread = z / (1 + z * z / count) * math.sqrt(share * (1 - share) / count + z * z / (4 * count * count))
+    return max(0.0, centre - spread), min(1.0, centre + spread)
+
+
+def family_examples(family: str, split: Split, count: int) -> list[Example]:
+    """Return the first `count` evaluation examples of `family`, an entry of FAMILIES or of LONG_FAMILIES."""
+    rngs = (corpus.example_rng(family, split, index) for index in range(count))
+    if family in LONG_FAMILIES:
+        return [corpus.draw_long(rng, split, family) for rng in rngs]
+    return [FAMILIES[family].generate(rng, split) for rng in rngs]
+
+
+async def answers(engine: Engine, examples: Sequence[Example], grammar: bool) -> list[Completion]:
+    """Return the greedy answers of `engine`, each within the schema of its example if `grammar`."""
+
+    async def ask(example: Example) -> Completion:
+        messages = tuple((message.role, message.content) for message in example.messages)
+        schema = example.schema if grammar else None
+        return await engine.generate(Generation(messages=messages, schema=schema, max_tokens=MAX_ANSWER))
+
+    async with asyncio.TaskGroup() as group:
+        tasks = [group.create_task(ask(example)) for example in examples]
+    return [task.result() for task in tasks]
+
+
+def is_right(family: str, example: Example, completion: Completion) -> bool:
+    """Return whether a completed answer says what the reference says."""
+    return completion.finish == "stop" and FAMILIES[LONG_FAMILIES.get(family, family)].check(example, completion.text)
+
+
+async def measure(engine: Engine, size: str, family: str, split: Split, grammar: bool) -> Row:
+    """Let `engine` answer the examples of one family and split."""
+    started = time.monotonic()
+    examples = family_examples(family, split, LONG_PROMPTS if family in LONG_FAMILIES else PROMPTS)
+    completions = await answers(engine, examples, grammar)
+    right = sum(map(partial(is_right, family), examples, completions))
+    longest = max(completion.usage.prompt_tokens for completion in completions)
+    return Row(size, family, split, grammar, len(examples), right, longest, round(time.monotonic() - started, 2))
+
+
+def engine_spec(size: Size) -> EngineSpec:
+    """Return how the registry loads `size` by default: greedy answers are the same alone and in company."""
+    return EngineSpec(file=str(size.weights), context=CONTEXT, slots=SLOTS, exact=True)
+
+
+async def rows_of(size: Size) -> AsyncIterator[Row]:
+    """Measure everything that the model card tells of `size`."""
+    async with await Engine.start(engine_spec(size)) as engine:
+        for family in (*FAMILIES, *LONG_FAMILIES):
+            for split in HELD_OUT:
+                for grammar in (False, True) if family in STRUCTURED else (False,):
+                    yield await measure(engine, size.name, family, split, grammar)
+
+
+async def evaluate(size: Size, report: Callable[[str], None]) -> Path:
+    """Measure `size` and keep its rows; return where."""
+    rows = []
+    async for row in rows_of(size):
+        low, high = row.interval
+        report(f"{row.size} {row.family} {row.split} grammar={row.grammar}: {row.share:.3f} [{low:.3f}, {high:.3f}]")
+        rows.append({**asdict(row), "share": row.share, "low": low, "high": high})
+    path = rows_file(size)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps(rows, indent=1), encoding="utf-8")
+    return path
+
+
+def rows_file(size: Size) -> Path:
+    """Return where the rows of `size` are kept until all sizes are measured."""
+    return BUILD / f"{size.name}-rows.json"
