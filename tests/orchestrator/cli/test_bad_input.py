@@ -37,13 +37,13 @@ def _write(folder: Path, task: object) -> Path:
         (["--registry", "no/such.yaml", "models"], "no/such.yaml"),
     ],
 )
-def test_bad_input_is_told_with_code_2(cli: Cli, arguments: list[str], told: str) -> None:
-    plain = cli(*arguments)
+def test_bad_input_is_told_with_code_2(command: Cli, arguments: list[str], told: str) -> None:
+    plain = command(*arguments)
     assert (plain.code, plain.out) == (2, "")
     assert plain.err.startswith("error: ")
     assert told in plain.err
     assert "Traceback" not in plain.err
-    as_json = cli(*arguments, "--json")
+    as_json = command(*arguments, "--json")
     assert as_json.code == 2
     assert told in as_json.json["error"] or "No such option" in as_json.json["error"]
 
@@ -60,66 +60,66 @@ def test_bad_input_is_told_with_code_2(cli: Cli, arguments: list[str], told: str
     ],
 )
 def test_what_is_wrong_with_a_task_is_told_by_pointer(
-    cli: Cli, tmp_path: Path, task: object, where: str, told: str
+    command: Cli, tmp_path: Path, task: object, where: str, told: str
 ) -> None:
     file = _write(tmp_path, task)
-    for command in ("validate", "run"):
-        result = cli(command, file, "--json")
+    for name in ("validate", "run"):
+        result = command(name, file, "--json")
         assert result.code == 2
         problems = result.json["problems"]
         assert any(where in problem["where"] and told in problem["what"] for problem in problems), problems
 
 
-def test_a_valid_task_is_told_from_a_file_and_from_stdin(cli: Cli, tmp_path: Path) -> None:
+def test_a_valid_task_is_told_from_a_file_and_from_stdin(command: Cli, cli: Cli, tmp_path: Path) -> None:
     file = _write(tmp_path, TASK)
-    plain = cli("validate", file)
+    plain = command("validate", file)
     assert (plain.code, plain.out, plain.err) == (0, "✓ valid: 1 step in 1 wave, width 1\n", "")
     told = cli("validate", "-", "--json", stdin=file.read_text()).json
     assert told == {"valid": True, "steps": 1, "waves": [["S1"]], "width": 1}
-    assert cli("validate", FANOUT, "--dir", RECORDS).code == 0
+    assert command("validate", FANOUT, "--dir", RECORDS).code == 0
 
 
-def test_the_published_schema_accepts_the_example(cli: Cli) -> None:
-    schema = cli("schema").json
+def test_the_published_schema_accepts_the_example(command: Cli) -> None:
+    schema = command("schema").json
     jsonschema.Draft202012Validator.check_schema(schema)
     jsonschema.validate(json.loads(FANOUT.read_text()), schema)
     with pytest.raises(jsonschema.ValidationError):
         jsonschema.validate(TASK | {"objektive": 1}, schema)
 
 
-def test_a_dry_run_of_a_task_foretells_and_runs_nothing(cli: Cli, home: Path) -> None:
-    told = cli("run", FANOUT, "--dir", RECORDS, "--dry-run", "--json").json
+def test_a_dry_run_of_a_task_foretells_and_runs_nothing(command: Cli, home: Path) -> None:
+    told = command("run", FANOUT, "--dir", RECORDS, "--dry-run", "--json").json
     assert told["critical_path"]["steps"] == ["S1", "S2", "S3"]
     assert told["waves"] == [["S1", "S4"], ["S2", "S5"], ["S3"]]
     assert {edge["reason"] for edge in told["edges"]} == {"data", "order only"}
-    plain = cli("run", FANOUT, "--dir", RECORDS, "--dry-run", "--mode", "discover")
+    plain = command("run", FANOUT, "--dir", RECORDS, "--dry-run", "--mode", "discover")
     assert "S4 → S5  order only, dropped" in plain.out
     assert "  1  S1, S4, S5" in plain.out
     assert not home.exists()
 
 
-def test_help_and_versions(cli: Cli) -> None:
-    help_text = cli().out
-    assert help_text == cli("--help").out
-    for command in ("run", "plan", "validate", "schema", "models", "runs", "show", "explain", "resume", "doctor"):
-        assert f"\n  {command} " in help_text
-    assert cli("version", "--json").json["llama-cpp-python"]
-    assert cli("--version").out == cli("version").out
+def test_help_and_versions(command: Cli) -> None:
+    help_text = command().out
+    assert help_text == command("--help").out
+    for name in ("run", "plan", "validate", "schema", "models", "runs", "show", "explain", "resume", "doctor"):
+        assert f"\n  {name} " in help_text
+    assert command("version", "--json").json["llama-cpp-python"]
+    assert command("--version").out == command("version").out
 
 
-def test_there_are_no_runs_at_first(cli: Cli, home: Path) -> None:
-    assert cli("runs", "--json").json == {"runs": []}
-    assert cli("runs").out == "There are no runs yet.\n"
+def test_there_are_no_runs_at_first(command: Cli, home: Path) -> None:
+    assert command("runs", "--json").json == {"runs": []}
+    assert command("runs").out == "There are no runs yet.\n"
     assert not home.exists(), "reading leaves nothing behind"
 
 
-def test_a_registry_with_a_mistake_is_told_by_line(cli: Cli, tmp_path: Path) -> None:
+def test_a_registry_with_a_mistake_is_told_by_line(command: Cli, tmp_path: Path) -> None:
     registry = tmp_path / "registry.yaml"
     registry.write_text("models:\n  a:\n    fil: a.gguf\nroles: {}\n")
-    result = cli("--registry", registry, "models")
+    result = command("--registry", registry, "models")
     assert result.code == 2
     assert f"error: {registry}:3: models.a.fil" in result.err
-    assert cli("--registry", registry, "doctor").code == 1
+    assert command("--registry", registry, "doctor").code == 1
 
 
 def test_a_reader_that_goes_away_ends_nothing_badly(home: Path) -> None:

@@ -1,0 +1,161 @@
+"""Both examples, run through the command line by the embedded models, and what can be asked about them afterwards."""
+
+import json
+import re
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+from cli_command import FANOUT, RECORDS, REQUEST, Finished
+
+CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f]")
+KEYS = {
+    "run_id",
+    "status",
+    "mode",
+    "answer",
+    "error",
+    "plan_origin",
+    "steps",
+    "waves",
+    "width",
+    "critical_path",
+    "artifacts",
+}
+STEP_KEYS = {
+    "id",
+    "role",
+    "persona",
+    "state",
+    "depends_on",
+    "slack",
+    "started",
+    "finished",
+    "prompt_tokens",
+    "output_tokens",
+    "attempts",
+}
+
+
+def test_the_request_is_planned_run_and_answered(finished: Finished) -> None:
+    assert finished.request.code == 0, finished.request
+    told = finished.request.json
+    assert told.keys() >= KEYS
+    assert (told["status"], told["plan_origin"], told["error"]) == ("done", "planned", None)
+    assert all(step.keys() >= STEP_KEYS for step in told["steps"])
+    assert [step["depends_on"] for step in told["steps"]] == [[], [], [], [], ["S1", "S2", "S3", "S4"]]
+    assert told["waves"] == [["S1", "S2", "S3", "S4"], ["S5"]]
+    assert told["width"] == 4
+    for name in ("Zilthir 214", "Koldin 187", "Haklon 305", "Tromco 96", "highest Haklon", "lowest Tromco"):
+        assert name in told["answer"]
+
+
+def test_the_figures_agree_with_the_steps(finished: Finished) -> None:
+    told = finished.request.json
+    path, steps = told["critical_path"], told["steps"]
+    seconds = {step["id"]: step["finished"] - step["started"] for step in steps}
+    assert path["sum_seconds"] == pytest.approx(sum(seconds.values()))
+    assert path["steps"][-1] == "S5"
+    assert path["seconds"] == pytest.approx(max(seconds[step] for step in ("S1", "S2", "S3", "S4")) + seconds["S5"])
+    assert path["bound"] == pytest.approx(path["sum_seconds"] / path["seconds"])
+    assert path["critical_steps"] >= 3, "the plan, a summary, the comparison"
+    started = {step["id"]: step["started"] for step in steps}
+    assert started["S5"] >= max(step["finished"] for step in steps[:4])
+    assert "speedup" not in told
+
+
+def test_the_artifacts_are_exported(finished: Finished) -> None:
+    told = finished.request.json
+    exported = {path.name: path.read_text() for path in finished.out.iterdir()}
+    assert exported.keys() == told["artifacts"].keys()
+    shown = finished.cli("show", told["run_id"], "--artifact", list(told["artifacts"])[-1])
+    assert shown.out == exported[list(told["artifacts"])[-1]] == told["answer"]
+
+
+def test_the_report_of_the_fan_out_reads_well_in_a_pipe(finished: Finished) -> None:
+    result = finished.fanout
+    assert result.code == 0, result
+    assert not CONTROL.search(result.out)
+    assert not CONTROL.search(result.err)
+    assert max(map(len, result.out.splitlines())) <= 80 or "Answer" in result.out
+    for item in range(4):
+        assert f"S2[{item}]" in result.out
+    for heading in ("Steps", "Answer", "Timeline", "Figures"):
+        assert f"── {heading} ─" in result.out
+    assert "gate lint of S4: not run" in result.out
+    assert "gate shellcheck of S5: not run" in result.out
+    assert "def hepok(price, stock):\n    return price * stock" in result.out
+    assert "python hepok.py" in result.out
+    for name in ("Kapet", "Tholcon", "Lerak", "Dregun"):
+        assert name in result.out
+    progress = result.err.splitlines()
+    assert progress[-1].endswith("s  run done")
+    assert any(line.endswith("S2 expanded into 4 items") for line in progress)
+
+
+def test_runs_can_be_listed_shown_and_explained_later(finished: Finished) -> None:
+    cli = finished.cli
+    rows = cli("runs", "--json").json["runs"]
+    assert [(row["status"], row["mode"]) for row in rows] == [("done", "as-planned")] * 2
+    assert rows[1]["request"] == REQUEST
+    listed = cli("runs", "--limit", 1).out
+    assert rows[0]["run_id"] in listed
+    assert rows[1]["run_id"] not in listed
+    assert cli("show", rows[1]["run_id"], "--json").json == finished.request.json
+    assert cli("show", "last").out == finished.fanout.out
+    told = cli("explain", rows[1]["run_id"], "S5", "--json").json
+    assert {edge["before"] for edge in told["waited_for"]} == {"S1", "S2", "S3", "S4"}
+    assert told["last_dependency"] in {"S1", "S2", "S3", "S4"}
+    explained = cli("explain", "last", "S2[1]").out
+    assert "role worker: the step's actor" in explained
+    assert "S1: data names" in explained
+    child = cli("explain", "last", "S9")
+    assert child.code == 2
+    assert "accepted: S1, S2[0]" in child.err
+
+
+def test_a_plan_is_a_task_that_runs(finished: Finished, tmp_path: Path) -> None:
+    made = finished.cli("plan", REQUEST, "--dir", RECORDS)
+    assert made.code == 0
+    file = tmp_path / "plan.json"
+    file.write_text(made.out)
+    assert [step["action"] for step in json.loads(made.out)["plan"]["steps"]][:2] == [
+        "Summarize a.txt.",
+        "Summarize b.txt.",
+    ]
+    told = finished.cli("run", file, "--dir", RECORDS, "--json").json
+    assert (told["plan_origin"], told["answer"]) == ("taskir", finished.request.json["answer"])
+
+
+def test_a_dry_run_of_a_request_shows_the_plan(finished: Finished) -> None:
+    before = finished.cli("runs", "--json").json
+    result = finished.cli("run", REQUEST, "--dir", RECORDS, "--dry-run")
+    assert result.code == 0
+    assert "  2  S5\n" in result.out
+    assert finished.cli("runs", "--json").json == before
+
+
+def test_a_speedup_comes_with_the_pair_it_was_measured_on(finished: Finished) -> None:
+    told = finished.cli("run", FANOUT, "--dir", RECORDS, "--compare-serial", "--json").json
+    paired = told["paired"]
+    assert told["speedup"] == pytest.approx(paired["serial_seconds"] / paired["seconds"])
+    assert told["mode"] == "as-planned"
+    serial = finished.cli("show", paired["serial_run_id"], "--json").json
+    assert serial["mode"] == "serial"
+    spans = sorted((step["started"], step["finished"]) for step in serial["steps"] if not step["children"])
+    assert all(later[0] >= earlier[1] for earlier, later in pairwise(spans))
+    assert serial["answer"] == told["answer"]
+
+
+def test_a_run_that_fails_exits_with_1_and_says_why(finished: Finished, tmp_path: Path) -> None:
+    step = {"id": "S1", "actor": "worker", "action": "Summarize a.txt.", "inputs": ["a.txt"], "outputs": ["s1.txt"]}
+    task = tmp_path / "task.json"
+    task.write_text(json.dumps({"objective": "Too short", "plan": {"steps": [step | {"max_tokens": 1}]}}))
+    told = finished.cli("run", task, "--dir", RECORDS, "--json")
+    assert told.code == 1
+    assert told.json["status"] == "failed"
+    assert told.json["steps"][0]["state"] == "failed"
+    assert "cut off after 1 tokens" in told.json["error"]
+    shown = finished.cli("show", "last").out
+    assert "── What went wrong ─" in shown
+    assert "attempts 1 to 4" in shown
