@@ -260,6 +260,9 @@ class Engine(asyncio.Protocol):
             return
         if isinstance(reply, Ready):
             self._silence_limit = self.spec.hung_seconds
+            if self._watch is not None:
+                self._watch.cancel()
+                self._watch = None
             self._loading.set_result(reply.info)
         else:
             kind = cast(errors.LoadFailure, reply.kind)
