@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 READY := .venv/.ready
 
-.PHONY: setup run test check tiny lock clean
+.PHONY: setup run test test-slow check tiny lock clean
 
 setup: $(READY)  ## install everything into .venv
 
@@ -16,6 +16,9 @@ run: $(READY)  ## the main job on the embedded models: a request in words, then 
 
 test: $(READY)  ## all tests
 	$(BIN)/python -m pytest
+
+test-slow: $(READY)  ## the tests that take minutes
+	$(BIN)/python -m pytest -m slow
 
 check: $(READY)  ## format, lint, types, layers
 	$(BIN)/ruff format --check . && $(BIN)/ruff check . && $(BIN)/mypy && $(BIN)/lint-imports

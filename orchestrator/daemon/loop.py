@@ -118,6 +118,7 @@ class RunLoop:
         ]
         self._state.handle(*begun, *ended)
         await self._record([*events, *begun, *ended])
+        self._cancelled.update((c.step, c.number) for c in commands if isinstance(c, CancelAttempt))
         for command in commands:
             self._begin(command, routes, tasks)
         return bool(ended)
@@ -143,6 +144,8 @@ class RunLoop:
 
     def _begin(self, command: Command, routes: Mapping[str, Route], tasks: asyncio.TaskGroup) -> None:
         match command:
+            case StartAttempt(step, number) if (step.id, number) in self._cancelled:
+                pass  # both came at once; the answer to CancelAttempt is the answer to this
             case StartAttempt(step, number):
                 work = (
                     self._wait(command)
@@ -164,7 +167,6 @@ class RunLoop:
         return Due(replace(command, delay_seconds=0.0))
 
     def _cancel(self, step: str, number: int) -> None:
-        self._cancelled.add((step, number))
         task = self._at_work.get((step, number))
         if task is None:
             self.emit(AttemptCancelled(at=self._clock.now(), step=step, number=number))

@@ -4,8 +4,10 @@ Times are in seconds since the run was accepted.
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any
+
+import msgspec
 
 from orchestrator.analysis import StepGraph
 from orchestrator.critical_path import (
@@ -105,10 +107,10 @@ class Report:
             "wall_seconds": self.wall_seconds,
             "planning_seconds": self.planning_seconds,
             "steps": [_step_json(step) for step in self.steps],
-            "edges": [asdict(edge) for edge in self.graph.edges],
+            "edges": msgspec.to_builtins(self.graph.edges),
             "waves": [list(wave) for wave in self.waves],
             "width": self.width,
-            "critical_path": asdict(self.critical_path),
+            "critical_path": msgspec.to_builtins(self.critical_path),
             "artifacts": dict(self.artifacts),
         }
 
@@ -234,6 +236,6 @@ def _answer(graph: StepGraph, story: Story, read: Read) -> str:
 
 
 def _step_json(step: StepRow) -> dict[str, Any]:
-    row = asdict(step)
+    row: dict[str, Any] = msgspec.to_builtins(step)
     row |= {"prompt_tokens": step.prompt_tokens, "output_tokens": step.output_tokens}
     return row
