@@ -1,4 +1,4 @@
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from orchestrator.engine.batching import Prefill, choose
@@ -6,6 +6,7 @@ from orchestrator.engine.batching import Prefill, choose
 needs = st.lists(st.builds(Prefill, st.integers(0, 300), st.integers(1, 2000)), max_size=8)
 
 
+@settings(deadline=None)
 @given(st.integers(0, 40), needs, st.integers(1, 600), st.sampled_from([1, 16, 128]))
 def test_a_plan_fits_and_moves_everything_it_can(
     decoding: int, prefilling: list[Prefill], batch: int, chunk: int
@@ -23,6 +24,7 @@ def test_a_plan_fits_and_moves_everything_it_can(
         assert sum(count for _, count in plan.chunks) <= chunk
 
 
+@settings(deadline=None)
 @given(st.integers(0, 8), needs)
 def test_prompts_are_cut_on_the_grid(decoding: int, prefilling: list[Prefill]) -> None:
     for index, count in choose(decoding, prefilling, batch=512, chunk=64).chunks:

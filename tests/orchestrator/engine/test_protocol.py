@@ -1,5 +1,5 @@
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from orchestrator.engine.contract import EngineSpec, Generation
@@ -20,6 +20,7 @@ GENERATION = Generation(messages=(("user", "h\u00e9"),), stop=("x",), temperatur
 MESSAGES = [Load(VERSION, EngineSpec(file="a.gguf", context=7)), Submit(3, GENERATION, True)]
 
 
+@settings(deadline=None)
 @given(st.lists(st.integers(0, 400), max_size=6))
 def test_commands_survive_however_the_stream_is_cut(cuts: list[int]) -> None:
     data = b"".join(map(encode, MESSAGES))
@@ -35,6 +36,7 @@ def test_replies_survive() -> None:
     assert [decode_reply(body) for body in bodies] == replies
 
 
+@settings(deadline=None)
 @given(st.binary(max_size=40))
 def test_nonsense_is_a_protocol_error(data: bytes) -> None:
     with pytest.raises(ProtocolError):

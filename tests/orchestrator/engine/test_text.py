@@ -1,7 +1,7 @@
 import itertools
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from orchestrator.engine.text import TextStream
@@ -12,6 +12,7 @@ def split(data: bytes, cuts: list[int]) -> list[bytes]:
     return [data[a:b] for a, b in itertools.pairwise(edges)]
 
 
+@settings(deadline=None)
 @given(st.text(max_size=30), st.lists(st.integers(0, 200), max_size=12))
 def test_text_comes_out_whole_however_it_is_cut(text: str, cuts: list[int]) -> None:
     stream = TextStream(())
@@ -20,6 +21,7 @@ def test_text_comes_out_whole_however_it_is_cut(text: str, cuts: list[int]) -> N
     assert "\ufffd" not in "".join(pieces).replace(text, "")
 
 
+@settings(deadline=None)
 @given(
     st.text("ab\u20ac", max_size=30),
     st.text("ab\u20ac", min_size=1, max_size=4),
