@@ -107,10 +107,10 @@ class Report:
             "wall_seconds": self.wall_seconds,
             "planning_seconds": self.planning_seconds,
             "steps": [_step_json(step) for step in self.steps],
-            "edges": msgspec.to_builtins(self.graph.edges),
+            "edges": _plain(self.graph.edges),
             "waves": [list(wave) for wave in self.waves],
             "width": self.width,
-            "critical_path": msgspec.to_builtins(self.critical_path),
+            "critical_path": _plain(self.critical_path),
             "artifacts": dict(self.artifacts),
         }
 
@@ -236,6 +236,11 @@ def _answer(graph: StepGraph, story: Story, read: Read) -> str:
 
 
 def _step_json(step: StepRow) -> dict[str, Any]:
-    row: dict[str, Any] = msgspec.to_builtins(step)
+    row: dict[str, Any] = _plain(step)
     row |= {"prompt_tokens": step.prompt_tokens, "output_tokens": step.output_tokens}
     return row
+
+
+def _plain(value: object) -> Any:
+    """Return dataclasses and tuples as the objects and lists that they are in JSON."""
+    return msgspec.json.decode(msgspec.json.encode(value))
