@@ -97,6 +97,11 @@ class Board:
         return self._state.status if self._state else "starting"
 
     @property
+    def growing(self) -> bool:
+        """Whether more steps may come."""
+        return not self.plan and self.finished is None
+
+    @property
     def graph(self) -> StepGraph | None:
         """The graph of the steps known so far; None before the run was accepted."""
         return self._state.graph if self._state else None

@@ -26,15 +26,22 @@ class Picture:
 
 
 def draw(
-    order: Sequence[str], before: Mapping[str, Sequence[str]], marks: Mapping[str, str], glyphs: Glyphs
+    order: Sequence[str],
+    before: Mapping[str, Sequence[str]],
+    marks: Mapping[str, str],
+    glyphs: Glyphs,
+    *,
+    growing: bool = False,
 ) -> dict[str, Picture] | None:
     """Return the picture of each step, all equally wide; None where one would need more than MAX_LANES lanes.
 
     `order` is topological; `before` gives the direct dependencies; `marks` the character that stands for each step.
     A mark directly below another one continues its lane, so a step that depends on nothing gets a lane of its own
-    beside one that has just ended.
+    beside one that has just ended. In a plan that is still `growing` no lane ends for lack of readers.
     """
     waiting = _consumers(order, before)
+    if growing:
+        waiting = {step: count or 1 for step, count in waiting.items()}
     lanes: list[str | None] = []
     ended: int | None = None
     rows: dict[str, str] = {}

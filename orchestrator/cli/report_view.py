@@ -78,12 +78,16 @@ def heading(console: Console, title: str, signs: Glyphs) -> None:
 
 def _print_gates(console: Console, report: Report) -> None:
     """Print what gates said, unless all they said is that all is well."""
+    said: dict[tuple[str, str], dict[str, str]] = {}
     for step in report.steps:
         for gate in step.attempts[-1].gates if step.attempts else ():
             if gate.status != "passed":
-                text = f"gate {gate.gate} of {step.id}: {gate.status}"
-                evidence = f" ({one_line(gate.evidence)})" if gate.evidence else ""
-                console.print(Text(text + evidence, style="yellow" if gate.status == "not run" else "red"))
+                said.setdefault((gate.gate, gate.status), {})[step.id] = gate.evidence
+    for (gate_name, status), steps in said.items():
+        reasons = set(steps.values())
+        why = f" ({one_line(reasons.pop())})" if len(reasons) == 1 and reasons != {""} else ""
+        told = f"gate {gate_name} of {listed(list(steps))}: {status}{why}"
+        console.print(Text(told, style="yellow" if status == "not run" else "red"))
 
 
 def _print_problems(console: Console, report: Report) -> None:
@@ -146,7 +150,7 @@ def _figures(report: Report, speedup: Speedup | None, signs: Glyphs) -> Renderab
         f"{path.concurrency:.2f} = {seconds(path.sum_seconds)} of work in {seconds(report.wall_seconds)} of wall time"
     )
     table.add_row("Concurrency", work)
-    table.add_row("Bound", f"{path.bound:.2f} = the same work over the critical path; no schedule does better")
+    table.add_row("Bound", f"{path.bound:.2f} = that work over the critical path; no schedule does better")
     waves = f"{counted(len(report.waves), 'wave')}, {counted(path.critical_steps, 'critical step')}"
     table.add_row("Width", f"{report.width} in {waves}")
     usages = [attempt.usage for step in report.steps for attempt in step.attempts]

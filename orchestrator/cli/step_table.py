@@ -58,7 +58,7 @@ def _pictures(board: Board, views: Sequence[StepView], signs: Glyphs) -> dict[st
     if graph is None:
         return None
     marks = {view.id: signs.states[view.state] for view in views}
-    drawn = dag.draw(graph.order, graph.before, marks, signs)
+    drawn = dag.draw(graph.order, graph.before, marks, signs, growing=board.growing)
     if drawn is None:
         return None
     pictures = {step: picture.row for step, picture in drawn.items()}
@@ -89,6 +89,10 @@ def _remark(board: Board, view: StepView, after: str) -> Text:
 
 
 def most_telling(views: Sequence[StepView], count: int) -> list[StepView]:
-    """Return `count` steps in their order: those that run, then failures, then what comes next, then what is done."""
-    chosen = sorted(range(len(views)), key=lambda index: (TELLING.index(views[index].state), index))[:count]
-    return [views[index] for index in sorted(chosen)]
+    """Return `count` steps in their order: what runs, then failures, then what comes next, then what was done last."""
+
+    def rank(index: int) -> tuple[int, int]:
+        state = views[index].state
+        return TELLING.index(state), -index if state is State.DONE else index
+
+    return [views[index] for index in sorted(sorted(range(len(views)), key=rank)[:count])]

@@ -87,14 +87,16 @@ def test_the_published_schema_accepts_the_example(command: Cli) -> None:
         jsonschema.validate(TASK | {"objektive": 1}, schema)
 
 
-def test_a_dry_run_of_a_task_foretells_and_runs_nothing(command: Cli, home: Path) -> None:
+def test_a_dry_run_of_a_task_foretells_and_runs_nothing(command: Cli, home: Path, tmp_path: Path) -> None:
     told = command("run", FANOUT, "--dir", RECORDS, "--dry-run", "--json").json
     assert told["critical_path"]["steps"] == ["S1", "S2", "S3"]
-    assert told["waves"] == [["S1", "S4"], ["S2", "S5"], ["S3"]]
-    assert {edge["reason"] for edge in told["edges"]} == {"data", "order only"}
-    plain = command("run", FANOUT, "--dir", RECORDS, "--dry-run", "--mode", "discover")
-    assert "S4 → S5  order only, dropped" in plain.out
-    assert "  1  S1, S4, S5" in plain.out
+    assert told["waves"] == [["S1", "S4", "S5"], ["S2"], ["S3"]]
+    ordered = [STEP, STEP | {"id": "S2", "depends_on": ["S1"], "outputs": ["b.txt"]}]
+    file = _write(tmp_path, TASK | {"plan": {"steps": ordered}})
+    assert "S1 → S2  order only\n" in command("run", file, "--dry-run").out
+    plain = command("run", file, "--dry-run", "--mode", "discover")
+    assert "S1 → S2  order only, dropped" in plain.out
+    assert "  1  S1, S2\n" in plain.out
     assert not home.exists()
 
 

@@ -27,6 +27,13 @@ def test_a_chain_goes_straight_down_and_unrelated_steps_do_not() -> None:
     assert _rows({"S1": [], "S2": [], "S3": []}) == ["#", "  #", "#"]
 
 
+def test_lanes_stay_open_while_the_plan_grows() -> None:
+    before: dict[str, list[str]] = {"S1": [], "S2": [], "S3": ["S1"]}
+    drawn = draw(list(before), before, dict.fromkeys(before, "#"), UNICODE, growing=True)
+    assert drawn is not None
+    assert [picture.row.rstrip() for picture in drawn.values()] == ["#", "│ #", "# │"]
+
+
 def test_a_lane_that_is_not_read_is_passed_by() -> None:
     rows = _rows({"S1": [], "S2": [], "S3": ["S1"], "S4": ["S1", "S2", "S3"]})
     assert rows == ["#", "│ #", "├─│─#", "#─┴─╯"]

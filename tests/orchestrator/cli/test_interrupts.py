@@ -83,13 +83,19 @@ def test_a_signal_cancels_the_run_in_order(cli: Cli, home: Path, long_task: Path
     assert "has ended: cancelled" in again.err
 
 
-def test_a_cancelled_run_is_one_json_object(home: Path, long_task: Path) -> None:
+def test_a_run_going_on_can_be_read_but_not_joined_and_cancelled_as_one_json_object(
+    cli: Cli, home: Path, long_task: Path
+) -> None:
     process = _start(home, long_task, "--json")
     deadline = time.monotonic() + SECONDS
     while not list(home.glob("runs/*/artifacts/s2.txt")):
         assert time.monotonic() < deadline
         assert process.poll() is None
         time.sleep(0.05)
+    assert cli("show", "last", "--json").json["status"] == "running"
+    second = cli("run", long_task, "--dir", RECORDS, "--json")
+    assert second.code == 1
+    assert f"process {process.pid} owns this state folder" in second.json["error"]
     process.send_signal(signal.SIGINT)
     out, err = process.communicate(timeout=SECONDS)
     assert (process.returncode, err) == (130, b"")
