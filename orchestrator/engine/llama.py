@@ -198,8 +198,9 @@ class Llama:
         params.n_gpu_layers = 0
         params.load_mode = (lib.LLAMA_LOAD_MODE_MMAP if spec.mmap else 0) | (2 if spec.mlock else 0)
         params.check_tensors = spec.check_tensors
-        # gcc 12 miscompiles ggml's AMX kernels: the first product kills the process. Without the extra buffer types
-        # they are not used, and neither are repacked weights: build llama.cpp without AMX to have those.
+        # ggml's AMX kernels, as gcc 12 compiles them, load a tile configuration that was never stored (the stores are
+        # taken for dead), and the first product with quantised weights ends in SIGSEGV. Without the extra buffer types
+        # they are not used, and neither are repacked weights, which costs speed on such processors.
         params.use_extra_bufts = b"AMX_INT8 = 1" not in lib.llama_print_system_info()
 
         def report(part: float, _: object) -> bool:
