@@ -26,13 +26,14 @@ class EngineSpec:
     every weight once and refuses damaged ones. `log_file` None keeps the log in a temporary file. `hung_seconds` is
     how long the engine may be silent while it has work (5 predicted steps, if that is longer).
 
-    `exact` makes a sequence at temperature 0 give the same tokens alone and in any company, at the price of slower
-    prefill and of a lone sequence decoding as if it were two: every micro-batch then has 2 to 63 query tokens, for
-    which llama.cpp computes each token the same way whatever else is in the batch. That holds for quantised weights
-    with flash attention, while a sequence's cells lie in the order of its tokens, as they do until cells that others
-    have freed are used again: attention then sums in another order. It does not hold for F32, F16 and BF16 weights (other kernels for one row than for many), nor
-    without flash attention. Without `exact`, logits differ in their last bits with the batch, the prefix that was
-    reused and the number of threads, and a greedy choice between two nearly equal tokens may fall differently.
+    `exact` makes a sequence at temperature 0 give the same tokens alone and in company, at the price of slower prefill
+    and of a lone sequence decoding as if it were two: every micro-batch then has 2 to 63 query tokens, for which
+    llama.cpp computes each token the same way whatever else is in the batch. That holds for quantised weights with
+    flash attention, while a sequence's cells lie in the order of its tokens: cells that others have freed are used
+    again, and attention then sums in another order. It does not hold for F32, F16 and BF16 weights (other kernels for
+    one row than for many), nor without flash attention. Without `exact`, logits differ in their last bits with the
+    batch, the prefix that was reused and the number of threads, and a greedy choice between two nearly equal tokens
+    may fall differently.
     """
 
     file: str
