@@ -125,11 +125,19 @@ class Trimmed(io.TextIOBase):
         self._stream.flush()
 
 
+class PatientConsole(Console):
+    """Raises BrokenPipeError, for `write` to deal with, where rich would end the program, and the run with it."""
+
+    def on_broken_pipe(self) -> None:
+        """Called by rich while it handles the error."""
+        raise BrokenPipeError
+
+
 def make_console(stream: TextIO) -> Console:
     """Return a console on `stream`. Only a terminal gets control codes, whatever the environment says of colours."""
     terminal = stream.isatty()
     lively = terminal and os.environ.get("TERM", "") not in ("", "dumb", "unknown")
-    return Console(
+    return PatientConsole(
         file=stream if terminal else cast(TextIO, Trimmed(stream)),
         force_terminal=lively,
         no_color=None if lively else True,

@@ -129,6 +129,20 @@ def test_a_killed_run_can_be_resumed(cli: Cli, home: Path, tmp_path: Path) -> No
     assert told.json["status"] == "done"
 
 
+def test_a_reader_that_goes_away_does_not_end_the_run(cli: Cli, home: Path, long_task: Path) -> None:
+    task = json.loads(long_task.read_text())
+    task["plan"]["steps"] = task["plan"]["steps"][:3]
+    long_task.write_text(json.dumps(task))
+    command = f"{' '.join(COMMAND)} run {long_task} --dir {RECORDS} 2>&1 | head -n 2; echo ${{PIPESTATUS[0]}}"
+    done = subprocess.run(
+        ["bash", "-c", command], capture_output=True, env=environment(home), timeout=SECONDS, check=False, text=True
+    )
+    assert done.stdout.splitlines()[-1] == "0"
+    assert len(done.stdout.splitlines()) == 3
+    assert done.stderr == ""
+    assert [row["status"] for row in cli("runs", "--json").json["runs"]] == ["done"]
+
+
 class Terminal:
     """A command in a terminal of its own, which is read until something shows up."""
 
