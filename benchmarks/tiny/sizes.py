@@ -47,9 +47,9 @@ class Size:
 SIZES = {
     size.name: size
     for size in (
-        Size("large", 192, 5, 6, 2100),
-        Size("medium", 128, 4, 4, 1200),
-        Size("small", 64, 4, 2, 1800),
-        Size("draft", 64, 2, 2, 1500),
+        Size("large", 192, 5, 6, 1650),
+        Size("medium", 128, 4, 4, 500),
+        Size("small", 64, 4, 2, 500),
+        Size("draft", 64, 2, 2, 300),
     )
 }

@@ -1,6 +1,7 @@
 """Drive one engine process from asyncio: start it, ask it, notice its end."""
 
 import asyncio
+import contextlib
 import dataclasses
 import itertools
 import random
@@ -121,8 +122,9 @@ class Engine(asyncio.Protocol):
             self._doom(EngineStopped("the engine was stopped"), kill=False)
             self._send(Stop())
             try:
-                async with asyncio.timeout(_STOP_SECONDS):
-                    await self.died.wait()
+                with contextlib.suppress(TimeoutError):
+                    async with asyncio.timeout(_STOP_SECONDS):
+                        await self.died.wait()
             finally:
                 await self._end_now()
 

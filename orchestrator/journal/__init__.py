@@ -1,6 +1,6 @@
 """The durable memory of runs: a state folder with an event table in SQLite and content-addressed objects."""
 
-from orchestrator.journal.artifacts import export, publish
+from orchestrator.journal.artifacts import publish
 from orchestrator.journal.errors import (
     HomeLocked,
     JournalCorrupt,
@@ -28,7 +28,6 @@ __all__ = [
     "ObjectStore",
     "RunRow",
     "UnknownRun",
-    "export",
     "home_path",
     "publish",
 ]

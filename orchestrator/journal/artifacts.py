@@ -1,4 +1,4 @@
-"""Show a run's artifacts under their own names, beside the objects that hold them, and export them."""
+"""Show a run's artifacts under their own names, beside the objects that hold them."""
 
 import os
 from collections.abc import Mapping
@@ -25,26 +25,6 @@ def publish(home: Home, objects: ObjectStore, run: str, outputs: Mapping[str, st
         except OSError as error:
             raise JournalError(path, f"cannot be published: {error.strerror}") from error
     return folder
-
-
-def export(objects: ObjectStore, outputs: Mapping[str, str], folder: Path) -> list[Path]:
-    """Write each artifact as an ordinary file `NAME` under `folder`, over what was there, and return the files.
-
-    Raises `JournalError`.
-    """
-    return [_export_one(_beneath(folder, name), objects.get(digest)) for name, digest in outputs.items()]
-
-
-def _export_one(path: Path, data: bytes) -> Path:
-    unfinished = path.with_name(f".{path.name}.{os.getpid()}.unfinished")
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        unfinished.write_bytes(data)
-        unfinished.replace(path)
-    except OSError as error:
-        unfinished.unlink(missing_ok=True)
-        raise JournalError(path, f"cannot be written: {error.strerror}") from error
-    return path
 
 
 def _beneath(folder: Path, name: str) -> Path:
