@@ -13,6 +13,18 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from orchestrator.engine.errors import BadGrammar
+from orchestrator.engine.schema import (
+    ANNOTATIONS,
+    Schema,
+    bounds_of,
+    count_of,
+    is_excluded,
+    mapping_of,
+    merge,
+    names_of,
+    schemas_of,
+    without,
+)
 
 MAX_STRING = 8192
 MAX_ITEMS = 256
@@ -23,10 +35,6 @@ MAX_RULES = 20_000
 ANY_DEPTH = 3
 _BLOCK = 64
 
-ANNOTATIONS = frozenset(
-    "$schema $id $comment $defs definitions $anchor title description default example examples deprecated readOnly "
-    "writeOnly format contentEncoding contentMediaType contentSchema".split()
-)
 CHECKED_AFTERWARDS = frozenset(
     "pattern multipleOf uniqueItems minProperties maxProperties contains minContains maxContains propertyNames "
     "dependentRequired not".split()
@@ -42,8 +50,6 @@ _HINTS = {
     "string": ("minLength", "maxLength", "pattern"),
     "number": ("minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "multipleOf"),
 }
-_LOWER = ("minLength", "minItems", "minimum", "exclusiveMinimum")
-_UPPER = ("maxLength", "maxItems", "maximum", "exclusiveMaximum")
 
 _TERMINALS = {
     "ws": r'| " " | "\n" [ \t]{0,20}',
@@ -65,8 +71,6 @@ _NEEDS = {
     "number": ("integer",),
     "positive": ("natural",),
 }
-
-Schema = Mapping[str, Any] | bool
 
 
 class _Impossible(Exception):
@@ -128,11 +132,11 @@ class _Writer:
         return self._typed(schema, depth, refs)
 
     def _combined(self, keyword: str, schema: Mapping[str, Any], depth: int, refs: tuple[str, ...]) -> str:
-        rest: Schema = _without(schema, keyword)
-        parts = [self._resolved(part) for part in _schemas(schema, keyword)]
+        rest: Schema = without(schema, keyword)
+        parts = [self._resolved(part) for part in schemas_of(schema, keyword)]
         if keyword == "allOf":
-            return self.value(functools.reduce(_merge, parts, rest), depth + 1, refs)
-        return self._one_of((_merge(rest, part) for part in parts), depth + 1, refs)
+            return self.value(functools.reduce(merge, parts, rest), depth + 1, refs)
+        return self._one_of((merge(rest, part) for part in parts), depth + 1, refs)
 
     def _typed(self, schema: Mapping[str, Any], depth: int, refs: tuple[str, ...]) -> str:
         kinds = schema.get("type") or [kind for kind, hints in _HINTS.items() if any(h in schema for h in hints)]
@@ -172,12 +176,12 @@ class _Writer:
         name = schema["$ref"]
         if refs.count(name) > MAX_RECURSION:
             raise _Impossible
-        rest = _without(schema, "$ref")
+        rest = without(schema, "$ref")
         inside = (*refs, name)
         key = ("$ref", inside, json.dumps(rest, sort_keys=True, default=str))
         if key not in self._known:
             target = self._target(name)
-            merged = _merge(rest, target) if isinstance(target, Mapping) else target
+            merged = merge(rest, target) if isinstance(target, Mapping) else target
             self._known[key] = self.value(merged, depth + 1, inside)
         return self._known[key]
 
@@ -186,7 +190,7 @@ class _Writer:
         for _ in range(MAX_DEPTH):
             if not isinstance(schema, Mapping) or "$ref" not in schema:
                 return schema
-            schema = _merge(_without(schema, "$ref"), self._target(schema["$ref"]))
+            schema = merge(without(schema, "$ref"), self._target(schema["$ref"]))
         raise BadGrammar("$ref: a reference to itself", "$ref")
 
     def _target(self, name: object) -> Schema:
@@ -208,8 +212,8 @@ class _Writer:
     # Types
 
     def _object(self, schema: Mapping[str, Any], depth: int, refs: tuple[str, ...]) -> str:
-        properties = _mapping(schema, "properties")
-        required = _names(schema, "required")
+        properties = mapping_of(schema, "properties")
+        required = names_of(schema, "required")
         extra: Schema = schema.get("additionalProperties", not properties)
         pairs: list[tuple[str, bool]] = []
         for name, part in {**properties, **{n: extra for n in required if n not in properties}}.items():
@@ -242,9 +246,9 @@ class _Writer:
         return first
 
     def _array(self, schema: Mapping[str, Any], depth: int, refs: tuple[str, ...]) -> str:
-        heads = [self.value(part, depth + 1, refs) for part in _schemas(schema, "prefixItems", empty=True)]
-        low = _count(schema, "minItems", 0)
-        high = _count(schema, "maxItems", max(low, len(heads), MAX_ITEMS))
+        heads = [self.value(part, depth + 1, refs) for part in schemas_of(schema, "prefixItems", empty=True)]
+        low = count_of(schema, "minItems", 0)
+        high = count_of(schema, "maxItems", max(low, len(heads), MAX_ITEMS))
         if high < low:
             raise _Impossible
         try:
@@ -273,20 +277,20 @@ class _Writer:
         return f"{first} {rest}" if low >= 1 else f"({first} {rest})?"
 
     def _string(self, schema: Mapping[str, Any]) -> str:
-        low = _count(schema, "minLength", 0)
-        high = _count(schema, "maxLength", max(low, MAX_STRING))
+        low = count_of(schema, "minLength", 0)
+        high = count_of(schema, "maxLength", max(low, MAX_STRING))
         if high < low:
             raise _Impossible
         body = self._repeat(self._terminal("char"), low, min(high, max(low, MAX_STRING)))
         return self._rule(f'"\\"" {body} "\\""')
 
     def _number(self, kind: str, schema: Mapping[str, Any]) -> str:
-        low, high = _bounds(schema)
+        low, high = bounds_of(schema)
         if low is not None and high is not None and low > high:
             raise _Impossible
         if kind == "integer" and low is not None and high is not None and high - low <= MAX_ITEMS:
             first, last = -int(-low // 1), int(high // 1)
-            values = [n for n in range(first, last + 1) if not _excluded(schema, n)]
+            values = [n for n in range(first, last + 1) if not is_excluded(schema, n)]
             return self._enum(values)
         if low is not None and low >= 0:
             return self._terminal("natural" if kind == "integer" else "positive")
@@ -363,99 +367,3 @@ def _json_literal(value: object) -> str:
         return literal(json.dumps(value, ensure_ascii=False, allow_nan=False))
     except (TypeError, ValueError) as error:
         raise BadGrammar(f"{value!r:.80} is no JSON value: {error}") from error
-
-
-def _without(schema: Mapping[str, Any], keyword: str) -> dict[str, Any]:
-    return {key: part for key, part in schema.items() if key != keyword and key not in ANNOTATIONS}
-
-
-def _merge(left: Schema, right: Schema) -> Schema:
-    """Return a schema that means both. Raises BadGrammar for keywords that cannot be combined."""
-    if isinstance(left, bool) or isinstance(right, bool):
-        if left is False or right is False:
-            return False
-        return right if left is True else left
-    merged = dict(left)
-    for keyword, value in right.items():
-        if keyword in ANNOTATIONS:
-            continue
-        merged[keyword] = _combine(keyword, merged[keyword], value) if keyword in merged else value
-    return merged
-
-
-def _combine(keyword: str, left: Any, right: Any) -> Any:
-    if left == right:
-        return left
-    if keyword == "properties":
-        both = {name: {"allOf": [left[name], right[name]]} for name in left if name in right}
-        return {**left, **right, **both}
-    if keyword == "required":
-        return list(dict.fromkeys([*left, *right]))
-    if keyword in _LOWER or keyword in _UPPER:
-        return max(left, right) if keyword in _LOWER else min(left, right)
-    if keyword == "enum":
-        return [value for value in left if value in right]
-    if keyword == "type":
-        return _common_types(left, right)
-    if keyword in ("items", "additionalProperties"):
-        return {"allOf": [left, right]}
-    raise BadGrammar(f"{keyword}: two different ones apply to the same value", keyword)
-
-
-def _common_types(left: str | list[str], right: str | list[str]) -> list[str]:
-    a, b = ([kind] if isinstance(kind, str) else kind for kind in (left, right))
-    widened = {"integer": ("integer", "number"), "number": ("number",)}
-    common = [k for k in a if any(w in b for w in widened.get(k, (k,)))]
-    return common + [k for k in b if k not in common and any(w in a for w in widened.get(k, (k,)))]
-
-
-def _schemas(schema: Mapping[str, Any], keyword: str, empty: bool = False) -> list[Schema]:
-    parts = schema.get(keyword, [])
-    if not isinstance(parts, list) or (not parts and not empty):
-        raise BadGrammar(f"{keyword}: accepted is a list of schemas that is not empty", keyword)
-    return parts
-
-
-def _mapping(schema: Mapping[str, Any], keyword: str) -> Mapping[str, Any]:
-    value = schema.get(keyword, {})
-    if not isinstance(value, Mapping):
-        raise BadGrammar(f"{keyword}: accepted is an object", keyword)
-    return value
-
-
-def _names(schema: Mapping[str, Any], keyword: str) -> list[str]:
-    value = schema.get(keyword, [])
-    if not isinstance(value, list) or not all(isinstance(name, str) for name in value):
-        raise BadGrammar(f"{keyword}: accepted is a list of names", keyword)
-    return value
-
-
-def _count(schema: Mapping[str, Any], keyword: str, default: int) -> int:
-    value = schema.get(keyword, default)
-    if isinstance(value, bool) or not isinstance(value, int | float) or value < 0 or value != int(value):
-        raise BadGrammar(f"{keyword}: {value!r:.80}; accepted: a whole number, not negative", keyword)
-    return int(value)
-
-
-def _bounds(schema: Mapping[str, Any]) -> tuple[float | None, float | None]:
-    """Return the least and the greatest number allowed; whether they themselves are is for _excluded."""
-    found: dict[str, float] = {}
-    for keyword in ("minimum", "exclusiveMinimum", "maximum", "exclusiveMaximum"):
-        value = schema.get(keyword)
-        if value is None:
-            continue
-        if (
-            isinstance(value, bool)
-            or not isinstance(value, int | float)
-            or value != value
-            or abs(value) == float("inf")
-        ):
-            raise BadGrammar(f"{keyword}: {value!r:.80}; accepted: a number", keyword)
-        found[keyword] = value
-    lows = [found[k] for k in ("minimum", "exclusiveMinimum") if k in found]
-    highs = [found[k] for k in ("maximum", "exclusiveMaximum") if k in found]
-    return max(lows, default=None), min(highs, default=None)
-
-
-def _excluded(schema: Mapping[str, Any], number: int) -> bool:
-    return schema.get("exclusiveMinimum") == number or schema.get("exclusiveMaximum") == number

@@ -1,0 +1,120 @@
+"""Read what the keywords of a JSON Schema say, and merge schemas that apply to the same value.
+
+Everything raises BadGrammar, naming the keyword, for a value that the keyword cannot have.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+from orchestrator.engine.errors import BadGrammar
+
+Schema = Mapping[str, Any] | bool
+
+ANNOTATIONS = frozenset(
+    "$schema $id $comment $defs definitions $anchor title description default example examples deprecated readOnly "
+    "writeOnly format contentEncoding contentMediaType contentSchema".split()
+)
+_LOWER = ("minLength", "minItems", "minimum", "exclusiveMinimum")
+_UPPER = ("maxLength", "maxItems", "maximum", "exclusiveMaximum")
+
+
+def without(schema: Mapping[str, Any], keyword: str) -> dict[str, Any]:
+    """Return the schema without one keyword and without what only tells people something."""
+    return {key: part for key, part in schema.items() if key != keyword and key not in ANNOTATIONS}
+
+
+def merge(left: Schema, right: Schema) -> Schema:
+    """Return a schema that means both. Raises BadGrammar for keywords that cannot be combined."""
+    if isinstance(left, bool) or isinstance(right, bool):
+        if left is False or right is False:
+            return False
+        return right if left is True else left
+    merged = dict(left)
+    for keyword, value in right.items():
+        if keyword in ANNOTATIONS:
+            continue
+        merged[keyword] = _combine(keyword, merged[keyword], value) if keyword in merged else value
+    return merged
+
+
+def _combine(keyword: str, left: Any, right: Any) -> Any:
+    if left == right:
+        return left
+    if keyword == "properties":
+        both = {name: {"allOf": [left[name], right[name]]} for name in left if name in right}
+        return {**left, **right, **both}
+    if keyword == "required":
+        return list(dict.fromkeys([*left, *right]))
+    if keyword in _LOWER or keyword in _UPPER:
+        return max(left, right) if keyword in _LOWER else min(left, right)
+    if keyword == "enum":
+        return [value for value in left if value in right]
+    if keyword == "type":
+        return _common_types(left, right)
+    if keyword in ("items", "additionalProperties"):
+        return {"allOf": [left, right]}
+    raise BadGrammar(f"{keyword}: two different ones apply to the same value", keyword)
+
+
+def _common_types(left: str | list[str], right: str | list[str]) -> list[str]:
+    a, b = ([kind] if isinstance(kind, str) else kind for kind in (left, right))
+    widened = {"integer": ("integer", "number"), "number": ("number",)}
+    common = [k for k in a if any(w in b for w in widened.get(k, (k,)))]
+    return common + [k for k in b if k not in common and any(w in a for w in widened.get(k, (k,)))]
+
+
+def schemas_of(schema: Mapping[str, Any], keyword: str, empty: bool = False) -> list[Schema]:
+    """Return the keyword's list of schemas, which may be `empty` only where that is said."""
+    parts = schema.get(keyword, [])
+    if not isinstance(parts, list) or (not parts and not empty):
+        raise BadGrammar(f"{keyword}: accepted is a list of schemas that is not empty", keyword)
+    return parts
+
+
+def mapping_of(schema: Mapping[str, Any], keyword: str) -> Mapping[str, Any]:
+    """Return the keyword's object."""
+    value = schema.get(keyword, {})
+    if not isinstance(value, Mapping):
+        raise BadGrammar(f"{keyword}: accepted is an object", keyword)
+    return value
+
+
+def names_of(schema: Mapping[str, Any], keyword: str) -> list[str]:
+    """Return the keyword's list of names."""
+    value = schema.get(keyword, [])
+    if not isinstance(value, list) or not all(isinstance(name, str) for name in value):
+        raise BadGrammar(f"{keyword}: accepted is a list of names", keyword)
+    return value
+
+
+def count_of(schema: Mapping[str, Any], keyword: str, default: int) -> int:
+    """Return the keyword's whole number."""
+    value = schema.get(keyword, default)
+    if isinstance(value, bool) or not isinstance(value, int | float) or value < 0 or value != int(value):
+        raise BadGrammar(f"{keyword}: {value!r:.80}; accepted: a whole number, not negative", keyword)
+    return int(value)
+
+
+def bounds_of(schema: Mapping[str, Any]) -> tuple[float | None, float | None]:
+    """Return the least and the greatest number allowed; whether they themselves are is for is_excluded."""
+    found: dict[str, float] = {}
+    for keyword in ("minimum", "exclusiveMinimum", "maximum", "exclusiveMaximum"):
+        value = schema.get(keyword)
+        if value is None:
+            continue
+        if (
+            isinstance(value, bool)
+            or not isinstance(value, int | float)
+            or value != value
+            or abs(value) == float("inf")
+        ):
+            raise BadGrammar(f"{keyword}: {value!r:.80}; accepted: a number", keyword)
+        found[keyword] = value
+    lows = [found[k] for k in ("minimum", "exclusiveMinimum") if k in found]
+    highs = [found[k] for k in ("maximum", "exclusiveMaximum") if k in found]
+    return max(lows, default=None), min(highs, default=None)
+
+
+def is_excluded(schema: Mapping[str, Any], number: int) -> bool:
+    """Return whether a bound is itself not allowed."""
+    return schema.get("exclusiveMinimum") == number or schema.get("exclusiveMaximum") == number
