@@ -18,6 +18,7 @@ from orchestrator.taskir import Step
 from registry import find_registry, load_registry
 
 RECORD = Input("koldin.txt", "name: Koldin\nowner: Hillem\nlength: 187\nspeed: 52")
+SHORT: dict[str, Any] = {"type": "string", "maxLength": 20}
 FACTS = {
     "type": "object",
     "properties": {"name": {"type": "string"}, "speed": {"type": "integer"}},
@@ -51,7 +52,7 @@ async def test_text_and_json_side_by_side(tmp_path: Path) -> None:
         text, data, both = await asyncio.gather(
             run_attempt(attempt("Summarize koldin.txt.", RECORD), models, on_text=pieces.append),
             run_attempt(attempt("Extract name and speed from koldin.txt.", RECORD, output_schema=FACTS), models),
-            run_attempt(attempt("Summarize koldin.txt.", RECORD, outputs=("a.txt", "b.json")), models),
+            run_attempt(attempt("Summarize koldin.txt.", RECORD, outputs=("a", "b"), output_schema=SHORT), models),
         )
     summary = text.outputs["o.txt"].decode()
     assert "".join(pieces).strip() == summary
@@ -60,8 +61,8 @@ async def test_text_and_json_side_by_side(tmp_path: Path) -> None:
     assert [result.status for result in text.gates] == ["not run"]
     assert json.loads(data.outputs["o.txt"]).keys() == {"name", "speed"}
     assert [result.status for result in data.gates] == ["passed"]
-    assert set(both.outputs) == {"a.txt", "b.json"}
-    json.loads(both.outputs["b.json"])
+    assert set(both.outputs) == {"a", "b"}
+    assert all(len(json.loads(data)) <= SHORT["maxLength"] for data in both.outputs.values())
 
 
 async def test_prompt_that_does_not_fit_is_refused_with_its_tokens(tmp_path: Path) -> None:
