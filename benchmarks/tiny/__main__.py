@@ -5,6 +5,7 @@ import asyncio
 import subprocess
 import sys
 from collections.abc import Sequence
+from functools import partial
 
 from benchmarks.tiny import card, corpus, tokenizer
 from benchmarks.tiny.evaluate import evaluate
@@ -66,7 +67,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
                 run_module(part_name, size)
     if options.command in ("evaluate", "all"):
         for size in sizes:
-            asyncio.run(evaluate(size, print))
+            asyncio.run(evaluate(size, partial(print, flush=True)))
     if options.command in ("card", "all"):
         card.write()
 

@@ -1,4 +1,4 @@
-"""Pack training examples into rows of token ids with loss weights: step N is a function of the seed and N."""
+"""Pack training examples into rows of token ids with loss weights: a batch is a function of its step."""
 
 from dataclasses import dataclass
 from random import Random
@@ -7,17 +7,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from benchmarks.tiny import corpus
-from benchmarks.tiny.sizes import CONTEXT
+from benchmarks.tiny.sizes import CONTEXT, Size
 from benchmarks.tiny.tokenizer import SPECIAL_TOKENS, VOCABULARY_SIZE, Tokenizer
 from benchmarks.tiny.words import seeded
 
-SHORT_ROWS = (18, 512)
-LONG_ROWS = (5, CONTEXT)
+SHORT = 512
 LONG_EVERY = 16
 PROMPT_WEIGHT = 0.1
 MISSES = 10
 # Copying is learned first, from random tokens repeated: (until this share of the steps, share of rows).
-COPYING = ((0.08, 0.5), (0.2, 0.1))
+COPYING = ((0.1, 0.6), (0.25, 0.1))
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,12 +33,12 @@ def empty(shape: tuple[int, int]) -> Batch:
     return Batch(np.zeros((rows, length + 1), np.int64), np.zeros((rows, length), np.float32))
 
 
-def training_batch(tokenizer: Tokenizer, seed: str, step: int, steps: int) -> Batch:
+def training_batch(tokenizer: Tokenizer, size: Size, step: int) -> Batch:
     """Return the batch of `step`; each sixteenth has rows as long as the context."""
-    rng = seeded(f"{seed}/{step}")
+    rng = seeded(f"train/{step}")
     long = step % LONG_EVERY == LONG_EVERY - 1
-    batch = empty(LONG_ROWS if long else SHORT_ROWS)
-    share = next((share for until, share in COPYING if step < until * steps), 0.0)
+    batch = empty((round(size.rows * SHORT / CONTEXT), CONTEXT) if long else (size.rows, SHORT))
+    share = next((share for until, share in COPYING if step < until * size.steps), 0.0)
     rows = len(batch.ids)
     copying = round(share * rows) if not long else 0
     for row in range(copying):
@@ -50,7 +49,7 @@ def training_batch(tokenizer: Tokenizer, seed: str, step: int, steps: int) -> Ba
 
 def _fill_with_copies(batch: Batch, row: int, rng: Random) -> None:
     length = batch.ids.shape[1]
-    period = rng.randint(4, 96)
+    period = rng.randint(3, 24)
     pattern = [rng.randrange(len(SPECIAL_TOKENS), VOCABULARY_SIZE) for _ in range(period)]
     batch.ids[row] = np.resize(pattern, length)
     batch.weights[row, period:] = 1.0

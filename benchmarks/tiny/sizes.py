@@ -15,13 +15,17 @@ TOKENIZER_EXAMPLES = 6000
 
 @dataclass(frozen=True, slots=True)
 class Size:
-    """One model: its shape, and the number of training steps of about 9,500 tokens."""
+    """One model: its shape, the number of training steps and the rows of 512 tokens in each.
+
+    The small ones take more and smaller steps: their time is short, and what they lack at first is updates.
+    """
 
     name: str
     width: int
     layers: int
     heads: int
     steps: int
+    rows: int
 
     @property
     def hidden(self) -> int:
@@ -47,9 +51,9 @@ class Size:
 SIZES = {
     size.name: size
     for size in (
-        Size("large", 192, 5, 6, 1650),
-        Size("medium", 128, 4, 4, 500),
-        Size("small", 64, 4, 2, 500),
-        Size("draft", 64, 2, 2, 300),
+        Size("large", 192, 5, 6, 1650, 18),
+        Size("medium", 128, 4, 4, 900, 9),
+        Size("small", 64, 4, 2, 400, 9),
+        Size("draft", 64, 2, 2, 200, 9),
     )
 }

@@ -66,7 +66,7 @@ class Training:
     def step(self) -> float:
         """Do one step and return its loss."""
         progress, started = self.progress, time.monotonic()
-        batch = batches.training_batch(self.tokenizer, "train", progress.step, self.size.steps)
+        batch = batches.training_batch(self.tokenizer, self.size, progress.step)
         loss = self.loss(*tensors(batch))
         loss.backward()
         torch.nn.utils.clip_grad_norm_(self.model.parameters(), 1.0)
@@ -160,5 +160,5 @@ def train(size: Size, tokenizer: Tokenizer) -> None:
 
 
 if __name__ == "__main__":
-    torch.set_num_threads(2)
+    torch.set_flush_denormal(True)
     train(SIZES[sys.argv[1]], Tokenizer.load(TOKENIZER_FILE))

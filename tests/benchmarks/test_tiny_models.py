@@ -1,0 +1,121 @@
+"""The shipped models do through llama.cpp what their card says."""
+
+import json
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+import pytest_asyncio
+
+from benchmarks.tiny import card, corpus
+from benchmarks.tiny.chat import encode_prompt
+from benchmarks.tiny.evaluate import (
+    FIRST_PROMPTS,
+    LONG_FAMILIES,
+    STRUCTURED,
+    answers,
+    engine_spec,
+    family_examples,
+    is_right,
+    wilson,
+)
+from benchmarks.tiny.example import SYSTEM_PROMPTS
+from benchmarks.tiny.families import FAMILIES
+from benchmarks.tiny.sizes import CONTEXT, RESULTS_FILE, SIZES, TOKENIZER_FILE
+from benchmarks.tiny.tokenizer import SPECIAL_TOKENS, Tokenizer
+from benchmarks.tiny.words import Split, seeded
+from orchestrator.engine.client import Engine
+from orchestrator.engine.contract import Generation
+from orchestrator.engine.errors import PromptTooLong
+from orchestrator.steps.prompt import plan_messages
+
+# What other processors may round differently, in answers of the FIRST_PROMPTS.
+MARGIN = 2
+
+
+@pytest.fixture(scope="module")
+def results() -> dict[str, Any]:
+    loaded: dict[str, Any] = json.loads(RESULTS_FILE.read_text(encoding="utf-8"))
+    return loaded
+
+
+@pytest_asyncio.fixture
+async def large() -> AsyncIterator[Engine]:
+    async with await Engine.start(engine_spec(SIZES["large"])) as engine:
+        yield engine
+
+
+async def right_answers(engine: Engine, family: str, split: Split, grammar: bool = False) -> int:
+    examples = family_examples(family, split, FIRST_PROMPTS)
+    completions = await answers(engine, examples, grammar)
+    return sum(is_right(family, *pair) for pair in zip(examples, completions, strict=True))
+
+
+@pytest.mark.parametrize("family", [*FAMILIES, *LONG_FAMILIES])
+async def test_large_model_answers_as_published(large: Engine, results: dict[str, Any], family: str) -> None:
+    published = card.share_of(results["rows"], size="large", family=family, split="wording", grammar=False)
+    assert await right_answers(large, family, "wording") >= published["first_right"] - MARGIN
+
+
+@pytest.mark.parametrize("family", STRUCTURED)
+async def test_large_model_answers_as_published_within_grammar(
+    large: Engine, results: dict[str, Any], family: str
+) -> None:
+    published = card.share_of(results["rows"], size="large", family=family, split="entity", grammar=True)
+    assert await right_answers(large, family, "entity", grammar=True) >= published["first_right"] - MARGIN
+
+
+def test_long_prompts_take_most_of_the_context_and_joins_have_sixteen_inputs(results: dict[str, Any]) -> None:
+    for family in ("long extract", "long summarize"):
+        row = card.share_of(results["rows"], size="large", family=family, split="entity", grammar=False)
+        assert row["longest_prompt"] > 0.6 * CONTEXT
+    for family in ("compare 16", "merge 16"):
+        listed = [e.messages[1].content.count("\n\n[") + 1 for e in family_examples(family, "entity", 50)]
+        # The output of a `foreach` step is one input that holds all.
+        assert set(listed) == {1, 16}
+
+
+async def test_large_model_plans_the_request_of_the_readme(large: Engine) -> None:
+    files = [f"{letter}.txt" for letter in "abcd"]
+    request = "Summarize a, b, c and d, then compare them"
+    messages = plan_messages(SYSTEM_PROMPTS["frontdoor"], files, request)
+    done = await large.generate(Generation(messages=tuple((m.role, m.content) for m in messages)))
+    summaries = [{"role": "worker", "action": f"Summarize {file}.", "inputs": [file]} for file in files]
+    joined = {"role": "worker", "action": "Compare the summaries.", "inputs": ["S1", "S2", "S3", "S4"]}
+    assert json.loads(done.text) == {"steps": [*summaries, joined]}
+
+
+async def test_chat_template_gives_the_tokens_of_the_training(large: Engine) -> None:
+    tokenizer = Tokenizer.load(TOKENIZER_FILE)
+    for index in range(50):
+        example = corpus.draw(seeded(f"template/{index}"), "entity")
+        messages = tuple((message.role, message.content) for message in example.messages)
+        assert await large.count(messages) == len(encode_prompt(tokenizer, example.messages))
+
+
+async def test_prompt_beyond_the_context_is_refused(large: Engine) -> None:
+    with pytest.raises(PromptTooLong):
+        await large.generate(Generation(messages=(("user", "brimol dak " * CONTEXT),)))
+
+
+def test_training_never_shows_a_special_token_inside_content() -> None:
+    tokenizer = Tokenizer.load(TOKENIZER_FILE)
+    ids, prompt = corpus.encode(tokenizer, corpus.draw(seeded("special"), "train"))
+    shown = [SPECIAL_TOKENS[i] for i in ids if i < len(SPECIAL_TOKENS)]
+    assert shown == ["<|begin|>", "<|system|>", "<|end|>", "<|user|>", "<|end|>", "<|assistant|>", "<|end|>"]
+    assert SPECIAL_TOKENS[ids[prompt - 1]] == "<|assistant|>"
+
+
+def test_published_goals_and_card_are_those_of_the_rows(results: dict[str, Any]) -> None:
+    assert results["goals"] == card.goals(results["rows"], sum(results["bytes"].values()))
+    assert results["bytes"] == {size.name: size.weights.stat().st_size for size in SIZES.values()}
+    assert card.CARD.read_text(encoding="utf-8") == card.render(results)
+
+
+def test_all_models_together_are_small() -> None:
+    assert sum(size.weights.stat().st_size for size in SIZES.values()) <= card.MAX_BYTES
+
+
+def test_wilson_interval_of_a_textbook_case() -> None:
+    low, high = wilson(9, 10)
+    assert (round(low, 3), round(high, 3)) == (0.596, 0.982)
