@@ -35,6 +35,12 @@ STEP_KEYS = {
     "output_tokens",
     "attempts",
 }
+BEGINNINGS = (
+    "Zilthir: owner Renzer, length 214",
+    "Koldin: owner Hillem, length 187",
+    "Haklon: owner Votre, length 305",
+    "Tromco: owner Lasum, length 96",
+)
 
 
 def test_the_request_is_planned_run_and_answered(finished: Finished) -> None:
@@ -46,6 +52,8 @@ def test_the_request_is_planned_run_and_answered(finished: Finished) -> None:
     assert [step["depends_on"] for step in told["steps"]] == [[], [], [], [], ["S1", "S2", "S3", "S4"]]
     assert told["waves"] == [["S1", "S2", "S3", "S4"], ["S5"]]
     assert told["width"] == 4
+    for number, beginning in enumerate(BEGINNINGS, start=1):
+        assert (finished.out / f"s{number}.txt").read_text().startswith(beginning)
     assert all(name in told["answer"] for name in ("Zilthir", "Koldin", "Haklon", "Tromco"))
 
 
