@@ -2,8 +2,11 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 CHUNK = 128
+WORTH_FILLING = 3
+"""A gap of at most this many streams is filled: their tokens cost less than reading all weights once more."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,3 +51,26 @@ def choose(decoding: int, prefilling: Sequence[Prefill], *, batch: int, chunk: i
         if budget <= 0:
             break
     return Plan(decode, tuple(chunks))
+
+
+def company(streams: Sequence[int], count: int, *, alone: bool) -> list[int]:
+    """Return which other streams get a token too, when these (of `count`, in order) get one each.
+
+    llama.cpp computes streams together only if their numbers follow each other: small gaps are filled. Unless a stream
+    may be computed `alone`, one without neighbours gets one.
+    """
+    taken = _without_gaps(streams)
+    if not alone and count > 1:
+        for stream in streams:
+            if not taken & {stream - 1, stream + 1}:
+                taken.add(stream + 1 if stream + 1 < count else stream - 1)
+        taken = _without_gaps(sorted(taken))
+    return sorted(taken.difference(streams))
+
+
+def _without_gaps(streams: Sequence[int]) -> set[int]:
+    filled = set(streams)
+    for left, right in pairwise(streams):
+        if right - left - 1 <= WORTH_FILLING:
+            filled.update(range(left + 1, right))
+    return filled

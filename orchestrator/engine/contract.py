@@ -21,19 +21,20 @@ class EngineSpec:
     """How to load one model.
 
     `context` is the longest sequence in tokens, prompt and answer together (None: what the model was trained on, at
-    most 8,192). The KV cache has `slots` x `context` cells, shared by all sequences. `threads` None means the physical
-    cores. A context beyond the training context is refused unless `beyond_training` is set. `check_tensors` reads
-    every weight once and refuses damaged ones. `log_file` None keeps the log in a temporary file. `hung_seconds` is
-    how long the engine may be silent while it has work (5 predicted steps, if that is longer).
+    most 8,192). The KV cache has `slots` x `context` cells. `split` gives every sequence cells of its own: decoding is
+    faster, and a shared prefix is copied for each; otherwise all share one pool, and a prefix is there once. None means
+    split where `exact` asks for it. `threads` None means the physical cores. A context beyond the training context is
+    refused unless `beyond_training` is set. `check_tensors` reads every weight once and refuses damaged ones.
+    `log_file` None keeps the log in a temporary file. `hung_seconds` is how long the engine may be silent while it has
+    work (5 predicted steps, if that is longer).
 
     `exact` makes a sequence at temperature 0 give the same tokens alone and in company, at the price of slower prefill
     and of a lone sequence decoding as if it were two: every micro-batch then has 2 to 63 query tokens, for which
-    llama.cpp computes each token the same way whatever else is in the batch. That holds for quantised weights with
-    flash attention, while a sequence's cells lie in the order of its tokens: cells that others have freed are used
-    again, and attention then sums in another order. It does not hold for F32, F16 and BF16 weights (other kernels for
-    one row than for many), nor without flash attention. Without `exact`, logits differ in their last bits with the
-    batch, the prefix that was reused and the number of threads, and a greedy choice between two nearly equal tokens
-    may fall differently.
+    llama.cpp computes each token the same way whatever else is in the batch, and the cache is split, so that a
+    sequence's cells lie in the order of its tokens and attention always sums in that order. That holds for quantised
+    weights with flash attention. It does not hold for F32, F16 and BF16 weights (other kernels for one row than for
+    many), nor without flash attention. Without `exact`, logits differ in their last bits with the batch, the prefix
+    that was reused and the number of threads, and a greedy choice between two nearly equal tokens may fall differently.
     """
 
     file: str
@@ -48,11 +49,17 @@ class EngineSpec:
     check_tensors: bool = True
     beyond_training: bool = False
     exact: bool = False
+    split: bool | None = None
     experts: int | None = None
     niceness: int = 7
     log_file: str | None = None
     hung_seconds: float = 10.0
     load_seconds: float = 300.0
+
+    @property
+    def splits_cache(self) -> bool:
+        """Whether every sequence gets cells of its own, where the architecture allows a choice."""
+        return self.exact if self.split is None else self.split
 
     def problem(self) -> str | None:
         """Return what makes these settings impossible, or None."""
@@ -61,6 +68,7 @@ class EngineSpec:
             (1 <= self.slots <= MAX_SLOTS, f"slots is {self.slots}; accepted: 1 to {MAX_SLOTS}"),
             (self.slots * (self.context or 1) <= MAX_CELLS, f"slots x context is above {MAX_CELLS} cells"),
             (self.threads is None or 1 <= self.threads <= 1024, f"threads is {self.threads}"),
+            (not (self.exact and self.split is False), "exact needs a split cache; accepted: split left out or true"),
             (0 <= self.niceness <= 19, f"niceness is {self.niceness}; accepted: 0 to 19"),
             (self.experts is None or self.experts >= 1, f"experts is {self.experts}"),
             (0 < self.hung_seconds < math.inf, f"hung_seconds is {self.hung_seconds}"),
@@ -131,6 +139,7 @@ class ModelInfo:
     eos: str
     shares_prefixes: bool
     exact: bool
+    split_cache: bool
     llama_cpp: str
     load_seconds: float
 

@@ -15,12 +15,16 @@ from orchestrator.engine.llama import Llama, Logits, Tokens
 from orchestrator.engine.prefix import common_prefix
 from orchestrator.engine.prompt import prompt_tokens
 from orchestrator.engine.sequence import DeadEnd, NotFinite, Sequence
-from orchestrator.engine.slots import Slots
+from orchestrator.engine.slots import PooledSlots, Slots
+from orchestrator.engine.streams import StreamSlots
 
 _SCAN = 64
 """How many queued sequences are looked at in a step, when some of them wait for a prefix."""
 _WORTH_WAITING = 16
 """Wait for a prefix that another sequence is computing if it saves at least this many tokens."""
+
+_Share = tuple[Sequence, int]
+"""A sequence and how many of its tokens a step computes."""
 
 
 class Loop:
@@ -29,7 +33,11 @@ class Loop:
     def __init__(self, llama: Llama, link: Link) -> None:
         self._llama = llama
         self._link = link
-        self._slots = Slots(llama, llama.info.slots, retain=llama.context_limit)
+        self._slots: Slots = (
+            StreamSlots(llama, llama.info.slots)
+            if llama.split
+            else PooledSlots(llama, llama.info.slots, retain=llama.context_limit)
+        )
         self._template = ChatTemplate(llama.chat_template(), llama.info.bos, llama.info.eos)
         self._all: dict[int, Sequence] = {}
         self._queue: list[Sequence] = []
@@ -64,9 +72,13 @@ class Loop:
             self._take(commands)
             self._end_the_late(started)
             self._admit()
-            chosen = self._choose()
-            logits = self._decode()
-            self._sample(chosen, logits)
+            shares = self._choose()
+            if self._queue and not shares:
+                raise RuntimeError("the queue does not move although nothing runs")
+            for together in shares:
+                self._counts["decode_steps"] += any(sequence.output for sequence, _ in together)
+                chosen = self._fill(together)
+                self._sample(chosen, self._decode())
             self._emit()
             self._own_seconds += time.monotonic() - started - (self._llama_seconds - inside)
 
@@ -111,7 +123,7 @@ class Loop:
         answer = request.max_tokens or max(1, limit - len(prompt))
         if len(prompt) + answer > limit:
             raise PromptTooLong(len(prompt), limit, answer)
-        grammar = None if request.grammar is None else self._llama.grammar(request.grammar)
+        grammar = None if request.grammar is None else self._llama.grammars.start(request.grammar)
         sequence = Sequence(
             command.seq,
             request,
@@ -126,7 +138,7 @@ class Loop:
         self._counts["prompt_tokens"] += len(prompt)
 
     def _prompt(self, messages: tuple[ChatMessage, ...]) -> Tokens:
-        tokens = prompt_tokens(self._llama, self._template.segments(messages))
+        tokens = prompt_tokens(self._llama.vocab, self._template.segments(messages))
         if not len(tokens):
             raise PromptTooLong(0, self._llama.context_limit)
         return tokens
@@ -171,20 +183,35 @@ class Loop:
         common = max((common_prefix(shareable, other.prompt), other.computed) for other in self._prefilling)
         return common[0] >= max(common[1], self._slots.shared(sequence.prompt)[1]) + _WORTH_WAITING
 
-    def _choose(self) -> list[Sequence]:
+    def _choose(self) -> list[list[_Share]]:
+        """Return what this step computes, a list for each call of llama_decode.
+
+        Streams of their own are computed together only where they have equally many tokens: all that decode in one
+        call, each prompt in another.
+        """
+        batch = self._llama.batch
+        needs = [Prefill(s.computed, len(s.prompt) - s.computed) for s in self._prefilling]
+        room = self._llama.micro_batch if self._llama.split else batch.capacity
+        plan = choose(min(len(self._decoding), room), needs, batch=batch.capacity)
+        decode = sorted(((s, 1) for s in self._decoding[: len(plan.decode)]), key=lambda share: share[0].seq)
+        chunks = [(self._prefilling[index], count) for index, count in plan.chunks]
+        if self._llama.split:
+            return [share for share in (decode, *([chunk] for chunk in chunks)) if share]
+        return [[*decode, *chunks]] if decode or chunks else []
+
+    def _fill(self, shares: list[_Share]) -> list[Sequence]:
         """Fill the batch, and return the sequences that get logits, in the order of the rows."""
         batch = self._llama.batch
         batch.clear()
-        needs = [Prefill(s.computed, len(s.prompt) - s.computed) for s in self._prefilling]
-        plan = choose(len(self._decoding), needs, batch=batch.capacity)
-        chosen = self._decoding[: len(plan.decode)]
-        for sequence in chosen:
-            batch.add_token(sequence.seq, len(sequence.prompt) + len(sequence.output) - 1, sequence.output[-1])
-        for index, count in plan.chunks:
-            sequence = self._prefilling[index]
+        chosen = []
+        for sequence, count in shares:
+            if sequence.output:
+                batch.add(sequence.seq, len(sequence.prompt) + len(sequence.output) - 1, sequence.output[-1:], True)
+                chosen.append(sequence)
+                continue
             chunk = sequence.prompt[sequence.computed : sequence.computed + count]
             done = sequence.computed + count == len(sequence.prompt)
-            batch.add_chunk(sequence.seq, sequence.computed, chunk, done)
+            batch.add(sequence.seq, sequence.computed, chunk, done)
             sequence.computed += count
             self._slots.computed(sequence.seq, chunk)
             self._counts["prefill_tokens"] += count
@@ -194,12 +221,8 @@ class Loop:
 
     # Decode, sample, emit
 
-    def _decode(self) -> Logits | None:
+    def _decode(self) -> Logits:
         size = self._llama.batch.size
-        if not size:
-            if self._queue and not self._prefilling and not self._decoding:
-                raise RuntimeError("the queue does not move although nothing runs")
-            return None
         self._link.heartbeat(size * self._token_seconds)
         started = time.monotonic()
         logits = self._llama.decode()
@@ -207,16 +230,15 @@ class Loop:
         self._llama_seconds += seconds
         self._token_seconds += 0.2 * (seconds / size - self._token_seconds)
         self._counts["steps"] += 1
-        self._counts["decode_steps"] += bool(self._decoding)
         return logits
 
-    def _sample(self, chosen: list[Sequence], logits: Logits | None) -> None:
-        if logits is None or not chosen:
+    def _sample(self, chosen: list[Sequence], logits: Logits) -> None:
+        if not chosen:
             return
         best = logits.argmax(axis=1).tolist()
         for row, sequence in enumerate(chosen):
             try:
-                token = sequence.choose(logits[row], best[row], self._llama.piece)
+                token = sequence.choose(logits[row], best[row], self._llama.vocab.piece)
             except DeadEnd:
                 self._fail(sequence, BadGrammar("no token of the model's vocabulary continues the grammar"))
             except NotFinite:
@@ -225,8 +247,8 @@ class Loop:
                 self._advance(sequence, token)
 
     def _advance(self, sequence: Sequence, token: int) -> None:
-        end = token in self._llama.end_tokens
-        text = sequence.take(token, b"" if end else self._llama.piece(token), end)
+        end = token in self._llama.vocab.end
+        text = sequence.take(token, b"" if end else self._llama.vocab.piece(token), end)
         self._counts["output_tokens"] += not end
         if text and sequence.stream:
             self._texts.append((sequence.number, text))

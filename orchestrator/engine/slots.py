@@ -1,16 +1,48 @@
-"""Decide who may enter the KV cache, from which shared prefix, and what finished prompts stay there to be shared.
+"""Decide who may enter a common pool of KV cells, from which shared prefix, and which finished prompts stay in it.
 
 Whoever enters has room for all of its prompt and its answer, so the cache never runs out in the middle.
 """
 
 from collections import OrderedDict
 from dataclasses import dataclass
+from typing import Protocol
 
 from orchestrator.engine.llama import Llama, Tokens
 from orchestrator.engine.prefix import PrefixTree
 
 WORTH_KEEPING = 16
 """A finished prompt that would keep fewer cells than this is not kept: computing it again is as cheap."""
+
+
+class Slots(Protocol):
+    """The sequences of one context: who is in it, and what is kept for those to come."""
+
+    @property
+    def used_cells(self) -> int:
+        """Cells held or promised."""
+
+    @property
+    def retained(self) -> int:
+        """How many finished prompts are kept."""
+
+    @property
+    def full(self) -> bool:
+        """Whether every slot is taken."""
+
+    def shared(self, prompt: Tokens) -> tuple[int, int]:
+        """Return the sequence that holds the longest beginning of a prompt, and its length; (-1, 0) for none.
+
+        The last token is never shared: its logits are needed.
+        """
+
+    def enter(self, prompt: Tokens, answer: int) -> tuple[int, int] | None:
+        """Give a sequence its place: (sequence id, tokens already there), or None when there is no room now."""
+
+    def computed(self, seq: int, tokens: Tokens) -> None:
+        """Note that a chunk of the prompt is in the cache now."""
+
+    def leave(self, seq: int, computed: int) -> None:
+        """Free a sequence's place. What it has computed of its prompt stays for others, as long as there is room."""
 
 
 @dataclass(slots=True)
@@ -21,8 +53,8 @@ class Claim:
     answer: int
 
 
-class Slots:
-    """The sequences of one context. `retain` is the most cells that finished prompts may keep to themselves."""
+class PooledSlots:
+    """The sequences of one pool. `retain` is the most cells that finished prompts may keep to themselves."""
 
     def __init__(self, llama: Llama, slots: int, retain: int) -> None:
         self.tree = PrefixTree()

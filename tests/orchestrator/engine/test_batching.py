@@ -1,7 +1,9 @@
+from itertools import pairwise
+
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from orchestrator.engine.batching import Prefill, choose
+from orchestrator.engine.batching import WORTH_FILLING, Prefill, choose, company
 
 needs = st.lists(st.builds(Prefill, st.integers(0, 300), st.integers(1, 2000)), max_size=8)
 
@@ -40,3 +42,17 @@ def test_alone_a_prompt_gets_the_whole_batch_and_in_company_a_chunk() -> None:
 
 def test_short_prompts_share_a_batch() -> None:
     assert choose(0, [Prefill(0, 40)] * 20, batch=512, chunk=128).chunks == tuple((i, 40) for i in range(12))
+
+
+@settings(deadline=None)
+@given(st.integers(2, 40).flatmap(lambda n: st.tuples(st.just(n), st.sets(st.integers(0, n - 1), min_size=1))))
+def test_streams_get_company_and_small_gaps_are_filled(drawn: tuple[int, set[int]]) -> None:
+    count, streams = drawn
+    added = company(sorted(streams), count, alone=False)
+    together = sorted({*streams, *added})
+    assert len(together) == len(streams) + len(added)
+    assert set(together) <= set(range(count))
+    runs = [right - left for left, right in pairwise([-9, *together, count + 9]) if right - left > 1]
+    assert all(gap - 1 > WORTH_FILLING for gap in runs[1:-1])
+    assert all({one - 1, one + 1} & {*together} for one in together)
+    assert set(company(sorted(streams), count, alone=True)) <= set(added)

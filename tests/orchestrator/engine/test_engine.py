@@ -1,8 +1,10 @@
 """What an engine promises, on a real process with a real (if ignorant) model."""
 
 import asyncio
+import contextlib
 import dataclasses
 import json
+import random
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -56,6 +58,34 @@ async def test_greedy_text_is_the_same_alone_and_in_company(engine: Engine, mode
         assert (await other.stats()).decode_steps < 12 * 23
     assert [done.text for done in together] == alone
     assert len(set(alone)) > 6
+
+
+async def test_greedy_text_does_not_depend_on_what_came_before_or_beside_it(models: Path) -> None:
+    """Requests come and go at random, share beginnings, outnumber the slots and are cancelled: cells are used again."""
+    spec = EngineSpec(file=str(models / "quantised.gguf"), context=512, slots=4, threads=1, exact=True)
+    rng = random.Random(5)  # noqa: S311 (no secrets)
+    heads = [f"document {n} " + LOREM * rng.randint(1, 5) for n in range(3)]
+    requests = [
+        ask(f"{rng.choice(heads)} {n} " + LOREM * rng.choice((0, 0, 1)), max_tokens=rng.randint(2, 40))
+        for n in range(48)
+    ]
+
+    async def visit(engine: Engine, request: Generation, delay: float, patience: float) -> str:
+        await asyncio.sleep(delay)
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(patience):
+                return (await engine.generate(request)).text
+        return ""
+
+    async with await Engine.start(spec) as calm:
+        alone = [(await calm.generate(request)).text for request in requests]
+    async with await Engine.start(spec) as busy:
+        visits = [visit(busy, r, rng.random(), rng.choice((60, 60, 60, 0.05))) for r in requests]
+        together = await asyncio.gather(*visits)
+        assert (await busy.stats()).reused_tokens > 500
+    told = [(text, other) for text, other in zip(together, alone, strict=True) if text]
+    assert len(told) > 30
+    assert all(text == other for text, other in told)
 
 
 async def test_more_requests_than_slots_all_finish(engine: Engine) -> None:

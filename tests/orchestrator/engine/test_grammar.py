@@ -89,13 +89,13 @@ def llama(models: Path) -> Llama:
 
 
 def accepts(llama: Llama, schema: Any, text: str) -> bool:
-    grammar = llama.grammar(schema_grammar(schema))
+    grammar = llama.grammars.start(schema_grammar(schema))
     try:
-        for token in llama.tokenize(text, special=False):
+        for token in llama.vocab.tokenize(text, special=False):
             if not grammar.allows(token):
                 return False
             grammar.accept(token)
-        return grammar.allows(next(iter(llama.end_tokens)))
+        return grammar.allows(next(iter(llama.vocab.end)))
     finally:
         grammar.close()
 
@@ -145,20 +145,22 @@ def test_a_random_walk_through_the_grammar_ends_and_validates(llama: Llama, sche
 
 
 def walk(llama: Llama, schema: Any, rng: np.random.Generator) -> str:
-    grammar = llama.grammar(schema_grammar(schema))
+    grammar = llama.grammars.start(schema_grammar(schema))
     out = rest = b""
     for step in range(3000):
-        finite = np.flatnonzero(np.isfinite(grammar.mask(np.zeros(llama.vocabulary, np.float32))))
-        allowed = [int(token) for token in finite if utf8_rest(rest, llama.piece(int(token))) is not None]
+        finite = np.flatnonzero(np.isfinite(grammar.mask(np.zeros(llama.vocab.size, np.float32))))
+        allowed = [int(token) for token in finite if utf8_rest(rest, llama.vocab.piece(int(token))) is not None]
         assert len(allowed), f"dead end after {out!r}"
-        ends = [token for token in allowed if llama.piece(token) in (b'"', b"]", b"}") or token in llama.end_tokens]
+        ends = [
+            token for token in allowed if llama.vocab.piece(token) in (b'"', b"]", b"}") or token in llama.vocab.end
+        ]
         token = int(rng.choice(ends if ends and step > 40 else allowed))
-        if token in llama.end_tokens:
+        if token in llama.vocab.end:
             grammar.close()
             return out.decode()
         grammar.accept(token)
-        out += llama.piece(token)
-        rest = utf8_rest(rest, llama.piece(token)) or b""
+        out += llama.vocab.piece(token)
+        rest = utf8_rest(rest, llama.vocab.piece(token)) or b""
     raise AssertionError(f"endless: {out[-200:]!r}")
 
 

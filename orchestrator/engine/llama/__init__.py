@@ -1,0 +1,22 @@
+"""Call llama.cpp: the only package that imports llama_cpp. Much down there aborts the process, so this checks first.
+
+One `Llama` is a model with one context, for one thread. Token arrays are int32, logits float32.
+"""
+
+from orchestrator.engine.llama.batch import Batch, Tokens, as_tokens
+from orchestrator.engine.llama.grammar import Grammar, Logits
+from orchestrator.engine.llama.loading import CannotLoad
+from orchestrator.engine.llama.model import DecodeFailed, Llama
+from orchestrator.engine.llama.vocabulary import Vocabulary
+
+__all__ = [
+    "Batch",
+    "CannotLoad",
+    "DecodeFailed",
+    "Grammar",
+    "Llama",
+    "Logits",
+    "Tokens",
+    "Vocabulary",
+    "as_tokens",
+]

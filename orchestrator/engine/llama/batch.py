@@ -1,0 +1,73 @@
+"""Hold the tokens of one step in the arrays of a llama_batch."""
+
+import ctypes
+from collections.abc import Iterable, Sequence
+
+import llama_cpp.llama_cpp as lib
+import numpy as np
+import numpy.typing as npt
+
+Tokens = npt.NDArray[np.int32]
+
+
+def as_tokens(tokens: Sequence[int]) -> Tokens:
+    """Return an array of tokens."""
+    return np.asarray(tokens, dtype=np.int32)
+
+
+class Batch:
+    """The arrays of a llama_batch, reused for every step: token, position, sequence and whether logits are wanted.
+
+    `capacity` is for the caller's tokens; `padding` more rows are there for tokens that nobody asked for.
+    """
+
+    def __init__(self, capacity: int, padding: int) -> None:
+        size = capacity + padding
+        self.capacity = capacity
+        self.token = np.zeros(size, np.int32)
+        self.pos = np.zeros(size, np.int32)
+        self.seq = np.zeros(size, np.int32)
+        self.logits = np.zeros(size, np.int8)
+        self.size = 0
+        self.outputs = 0
+        self._one = np.ones(size, np.int32)
+        self._seq_pointers = self.seq.ctypes.data + np.arange(size, dtype=np.uint64) * 4
+        int32 = ctypes.POINTER(ctypes.c_int32)
+        self._struct = lib.llama_batch(
+            token=self.token.ctypes.data_as(int32),
+            pos=self.pos.ctypes.data_as(int32),
+            n_seq_id=self._one.ctypes.data_as(int32),
+            seq_id=ctypes.cast(ctypes.c_void_p(self._seq_pointers.ctypes.data), ctypes.POINTER(int32)),
+            logits=self.logits.ctypes.data_as(ctypes.POINTER(ctypes.c_int8)),
+        )
+
+    def clear(self) -> None:
+        """Start over with no tokens."""
+        self.size = self.outputs = 0
+
+    def add(self, seq: int, pos: int, tokens: Sequence[int] | Tokens, wanted: bool) -> None:
+        """Add tokens that follow each other; the logits of the last one are wanted, or none.
+
+        Its output's row is `outputs` before the call.
+        """
+        start, end = self.size, self.size + len(tokens)
+        self.token[start:end] = tokens
+        self.pos[start:end] = np.arange(pos, pos + len(tokens), dtype=np.int32)
+        self.seq[start:end] = seq
+        self.logits[start:end] = 0
+        self.logits[end - 1] = wanted
+        self.size = end
+        self.outputs += wanted
+
+    def pad(self, places: Iterable[tuple[int, int]]) -> None:
+        """Add a token that nobody asked for at each (sequence, position), and put the sequences in order."""
+        for seq, pos in places:
+            self.add(seq, pos, (0,), False)
+        order = np.argsort(self.seq[: self.size], kind="stable")
+        for array in (self.token, self.pos, self.seq, self.logits):
+            array[: self.size] = array[order]
+
+    def struct(self) -> lib.llama_batch:
+        """Return what llama_decode takes."""
+        self._struct.n_tokens = self.size
+        return self._struct

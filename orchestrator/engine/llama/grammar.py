@@ -1,0 +1,99 @@
+"""Hold the output of a sequence to a grammar."""
+
+import ctypes
+from collections import deque
+from typing import Any
+
+import llama_cpp.llama_cpp as lib
+import numpy as np
+import numpy.typing as npt
+
+from orchestrator.engine.errors import BadGrammar
+from orchestrator.engine.llama.vocabulary import Vocabulary
+
+Logits = npt.NDArray[np.float32]
+
+MAX_NESTING = 100
+_CACHED = 32
+_CANDIDATE = np.dtype([("id", np.int32), ("logit", np.float32), ("p", np.float32)])
+
+
+class Grammar:
+    """The state of one sequence in its grammar. `close` frees it; it is not to be used afterwards."""
+
+    def __init__(self, sampler: Any, size: int) -> None:
+        self._sampler = sampler
+        self._one = np.zeros(1, _CANDIDATE)
+        self._one_array = _candidates(self._one)
+        self._size = size
+
+    def allows(self, token: int) -> bool:
+        """Return whether this token may come next. Far cheaper than asking for all of them."""
+        self._one[0] = (token, 0.0, 0.0)
+        self._one_array.size = 1
+        lib.llama_sampler_apply(self._sampler, ctypes.byref(self._one_array))
+        return bool(self._one["logit"][0] == 0.0)
+
+    def mask(self, logits: Logits) -> Logits:
+        """Return a copy of the logits with minus infinity where a token is not allowed."""
+        candidates = np.empty(self._size, _CANDIDATE)
+        candidates["id"] = np.arange(self._size, dtype=np.int32)
+        candidates["logit"] = logits
+        lib.llama_sampler_apply(self._sampler, ctypes.byref(_candidates(candidates)))
+        return np.ascontiguousarray(candidates["logit"])
+
+    def accept(self, token: int) -> None:
+        """Move on by a token that is allowed (another one would abort the process)."""
+        lib.llama_sampler_accept(self._sampler, token)
+
+    def close(self) -> None:
+        """Free it."""
+        if self._sampler:
+            lib.llama_sampler_free(self._sampler)
+            self._sampler = None
+
+
+class Grammars:
+    """Parses grammars in GBNF and keeps the last ones: steps of one kind ask for the same again and again."""
+
+    def __init__(self, vocab: Vocabulary, errors: deque[str]) -> None:
+        self._vocab = vocab
+        self._errors = errors
+        self._parsed: dict[str, Any] = {}
+
+    def start(self, text: str) -> Grammar:
+        """Return a grammar at its start. Raises BadGrammar."""
+        master = self._parsed.get(text)
+        if master is None:
+            master = self._parse(text)
+            if len(self._parsed) >= _CACHED:
+                lib.llama_sampler_free(self._parsed.pop(next(iter(self._parsed))))
+            self._parsed[text] = master
+        return Grammar(lib.llama_sampler_clone(master), self._vocab.size)
+
+    def _parse(self, text: str) -> Any:
+        if _nesting(text) > MAX_NESTING:
+            raise BadGrammar(f"the grammar is nested more than {MAX_NESTING} deep")  # its parser is recursive
+        if "\0" in text:
+            raise BadGrammar("the grammar holds a zero byte")
+        self._errors.clear()
+        sampler = lib.llama_sampler_init_grammar(self._vocab.handle, text.encode(), b"root")
+        if not sampler:
+            raise BadGrammar("; ".join(self._errors) or "llama.cpp cannot parse the grammar")
+        return sampler
+
+
+def _candidates(array: npt.NDArray[Any]) -> Any:
+    data = array.ctypes.data_as(ctypes.POINTER(lib.llama_token_data))
+    return lib.llama_token_data_array(data=data, size=len(array), selected=-1, sorted=False)
+
+
+def _nesting(text: str) -> int:
+    depth = deepest = 0
+    for letter in text:
+        if letter == "(":
+            depth += 1
+            deepest = max(deepest, depth)
+        elif letter == ")":
+            depth -= 1
+    return deepest

@@ -1,0 +1,120 @@
+"""Load a model's weights, or say exactly why not."""
+
+import os
+from collections import deque
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import llama_cpp.llama_cpp as lib
+
+from orchestrator.engine.contract import EngineSpec
+from orchestrator.engine.errors import LoadFailure
+from orchestrator.engine.llama.vocabulary import meta
+
+_LEVEL_WARN, _LEVEL_ERROR, _LEVEL_CONTINUE = 3, 4, 5
+
+
+class CannotLoad(Exception):
+    """The model cannot be loaded; `kind` says why."""
+
+    def __init__(self, kind: LoadFailure, message: str) -> None:
+        super().__init__(message)
+        self.kind = kind
+
+
+class Log:
+    """llama.cpp's log: everything while loading, then warnings and errors, to standard error (the log file)."""
+
+    def __init__(self) -> None:
+        self.verbose = True
+        self.errors: deque[str] = deque(maxlen=8)
+        self._last = 0
+        self._callback = lib.llama_log_callback(self._write)
+        lib.llama_log_set(self._callback, None)
+
+    def told(self, otherwise: str) -> str:
+        """Return what llama.cpp complained of last, each thing once."""
+        return "; ".join(dict.fromkeys(self.errors)) or otherwise
+
+    def _write(self, level: int, text: bytes, _: object) -> None:
+        level = self._last if level == _LEVEL_CONTINUE else level
+        self._last = level
+        if level == _LEVEL_ERROR:
+            self.errors.append(text.decode("utf-8", "replace").strip())
+        if (self.verbose and 0 < level <= _LEVEL_ERROR and level != 1) or level in (_LEVEL_WARN, _LEVEL_ERROR):
+            os.write(2, text)
+
+
+def load_model(spec: EngineSpec, log: Log, progress: Callable[[float], None]) -> Any:
+    """Return the handle of the loaded model. Raises CannotLoad; `progress` is called with the part loaded, 0 to 1."""
+    _check_file(spec.file)
+    lib.llama_backend_init()
+    params = lib.llama_model_default_params()
+    params.n_gpu_layers = 0
+    params.load_mode = (lib.LLAMA_LOAD_MODE_MMAP if spec.mmap else 0) | (2 if spec.mlock else 0)
+    params.check_tensors = spec.check_tensors
+    # ggml's AMX kernels, as gcc 12 compiles them, load a tile configuration that was never stored (the stores are
+    # taken for dead), and the first product with quantised weights ends in SIGSEGV. Without the extra buffer types
+    # they are not used, and neither are repacked weights, which costs speed on such processors.
+    params.use_extra_bufts = b"AMX_INT8 = 1" not in lib.llama_print_system_info()
+
+    def report(part: float, _: object) -> bool:
+        progress(part)
+        return True
+
+    callback = lib.llama_progress_callback(report)
+    params.progress_callback = callback
+    overrides = None  # llama.cpp keeps no copy of them while it loads
+    if spec.experts is not None:
+        overrides = params.kv_overrides = _expert_override(spec, log)
+    model = lib.llama_model_load_from_file(os.fsencode(spec.file), params)
+    del overrides
+    if not model:
+        raise _load_error(log)
+    if not lib.llama_model_has_decoder(model) or lib.llama_model_has_encoder(model):
+        raise CannotLoad("architecture", "the model is no text generator (it has an encoder)")
+    return model
+
+
+def _expert_override(spec: EngineSpec, log: Log) -> Any:
+    """Return the overrides that set the number of experts used per token; needs the architecture's name first."""
+    params = lib.llama_model_default_params()
+    params.vocab_only = True
+    model = lib.llama_model_load_from_file(os.fsencode(spec.file), params)
+    if not model:
+        raise _load_error(log)
+    architecture = meta(model, "general.architecture")
+    count = meta(model, f"{architecture}.expert_count")
+    lib.llama_model_free(model)
+    if not count.isdigit() or int(count) < (spec.experts or 0):
+        raise CannotLoad("settings", f"experts is {spec.experts}, but the model has {count or 'no'} experts")
+    overrides = (lib.llama_model_kv_override * 2)()
+    overrides[0].tag = lib.LLAMA_KV_OVERRIDE_TYPE_INT
+    overrides[0].key = f"{architecture}.expert_used_count".encode()
+    overrides[0].value.val_i64 = spec.experts
+    return overrides
+
+
+def _load_error(log: Log) -> CannotLoad:
+    message = log.told("llama.cpp cannot load it and does not say why")
+    if "unknown model architecture" in message:
+        return CannotLoad("architecture", message)
+    if any(word in message for word in ("failed to allocate", "unable to allocate", "out of memory")):
+        return CannotLoad("memory", message)
+    return CannotLoad("corrupt", message)
+
+
+def _check_file(name: str) -> None:
+    path = Path(name)
+    try:
+        if not path.exists():
+            raise CannotLoad("missing", "there is no such file")
+        if not path.is_file():
+            raise CannotLoad("unreadable", "it is not a regular file")
+        with path.open("rb") as file:
+            magic = file.read(4)
+    except OSError as error:
+        raise CannotLoad("unreadable", f"it cannot be read: {error.strerror}") from error
+    if magic != b"GGUF":
+        raise CannotLoad("not-gguf", f"it is not a GGUF file: it begins with {magic!r}")

@@ -1,0 +1,215 @@
+"""Compute: a loaded model with its context, its KV cache and its vocabulary."""
+
+import ctypes
+import os
+import time
+from collections.abc import Callable
+from typing import Any
+
+import llama_cpp.llama_cpp as lib
+import numpy as np
+import psutil
+
+from orchestrator.engine.batching import company
+from orchestrator.engine.contract import MAX_CELLS, EngineSpec, ModelInfo
+from orchestrator.engine.llama.batch import Batch
+from orchestrator.engine.llama.grammar import Grammars, Logits
+from orchestrator.engine.llama.loading import CannotLoad, Log, load_model
+from orchestrator.engine.llama.vocabulary import Vocabulary, meta
+
+BATCH = 512
+EXACT_QUERIES = 63
+MAX_SEQUENCES = 256
+DEFAULT_CONTEXT = 8192
+_KV_TYPES = {"f32": 0, "f16": 1, "q4_0": 2, "q4_1": 3, "q5_0": 6, "q5_1": 7, "q8_0": 8, "bf16": 30}
+_FLASH = {"auto": -1, "off": 0, "on": 1}
+
+
+class DecodeFailed(Exception):
+    """llama_decode refused a batch. Admission and batching make sure of what it needs, so this is a defect."""
+
+
+class Llama:
+    """A model and its context. Raises CannotLoad; `progress` is called with the part loaded, 0 to 1.
+
+    Sequences are numbered from 0 to `sequences` - 1. When the cache is `split`, each has a stream of cells of its own:
+    a fork copies it whole, attention reads nobody else's cells, and a sequence's cells lie in the order of its tokens.
+    Otherwise all share one pool of cells, and a fork shares those of its source.
+    """
+
+    def __init__(self, spec: EngineSpec, progress: Callable[[float], None] = lambda _: None) -> None:
+        started = time.monotonic()
+        self.log = Log()
+        self._model: Any = load_model(spec, self.log, progress)
+        self.vocab = Vocabulary(self._model)
+        self.grammars = Grammars(self.vocab, self.log.errors)
+        self.can_share = not (lib.llama_model_is_recurrent(self._model) or lib.llama_model_is_hybrid(self._model))
+        self.split = spec.splits_cache and self.can_share
+        self.context_limit = self._choose_context(spec)
+        self._context: Any = self._make_context(spec)
+        self._memory = lib.llama_get_memory(self._context)
+        self._held = np.zeros(self.sequences + 1, np.int32)
+        self.cells: int = lib.llama_n_ctx(self._context) - self._spare
+        self._warm_up()
+        self.log.verbose = False
+        self.info = self._describe(spec, time.monotonic() - started)
+
+    # Loading
+
+    def _choose_context(self, spec: EngineSpec) -> int:
+        trained = lib.llama_model_n_ctx_train(self._model)
+        wanted = spec.context or min(trained, DEFAULT_CONTEXT, MAX_CELLS // spec.slots)
+        if wanted > trained and not spec.beyond_training:
+            raise CannotLoad(
+                "settings",
+                f"context is {wanted}, but the model was trained on {trained} tokens; accepted: at most that",
+            )
+        return wanted
+
+    def _make_context(self, spec: EngineSpec) -> Any:
+        params = lib.llama_context_default_params()
+        threads = spec.threads or default_threads()
+        self._exact = spec.exact
+        # A micro-batch of one token computes its attention in parts, one a thread, and the sum differs in its last
+        # bits. So when exact, it gets company: a token that is computed for that only, in a sequence beside it. In a
+        # common pool that is one which exists for nothing else, with a cell to spare.
+        self._spare = int(spec.exact and not self.split)
+        if self.split:
+            self.sequences = max(spec.slots, 1 + spec.exact)
+            params.n_ctx = self.context_limit * self.sequences
+        else:
+            self.sequences = min(2 * spec.slots, MAX_SEQUENCES - 1) if self.can_share else spec.slots
+            params.n_ctx = self.context_limit * spec.slots + self._spare
+        params.n_batch = min(BATCH, params.n_ctx)
+        params.n_ubatch = min(EXACT_QUERIES if spec.exact else BATCH, params.n_batch)
+        params.n_seq_max = self.sequences + self._spare
+        params.n_outputs_max = params.n_seq_max
+        params.n_threads = params.n_threads_batch = threads
+        params.flash_attn_type = _FLASH[spec.flash_attention]
+        params.type_k = _KV_TYPES[spec.kv_type_k]
+        params.type_v = _KV_TYPES[spec.kv_type_v]
+        params.kv_unified = not self.split
+        params.swa_full = True  # a window that forgets cannot be forked from
+        params.offload_kqv = False
+        params.no_perf = True
+        context = lib.llama_init_from_model(self._model, params)
+        if not context:
+            message = self.log.told("llama.cpp cannot make a context")
+            raise CannotLoad("memory" if "alloc" in message else "settings", message)
+        if not lib.llama_get_memory(context):
+            raise CannotLoad("architecture", "the model keeps no KV cache, so it cannot generate")
+        self.micro_batch: int = params.n_ubatch
+        self.batch = Batch(params.n_batch - self._spare, padding=params.n_seq_max + 1)
+        self.threads = threads
+        return context
+
+    def _warm_up(self) -> None:
+        """Decode a few tokens: touches every weight, and finds those that give NaN."""
+        self.batch.clear()
+        self.batch.add(0, 0, np.arange(min(8, self.vocab.size), dtype=np.int32), True)
+        started = time.monotonic()
+        row = self.decode()[0]
+        self.warm_seconds = time.monotonic() - started
+        self.clear()
+        if not np.isfinite(row).all():
+            raise CannotLoad("corrupt", "the model's first logits are not finite: its weights are damaged")
+
+    def _describe(self, spec: EngineSpec, seconds: float) -> ModelInfo:
+        text = ctypes.create_string_buffer(256)
+        lib.llama_model_desc(self._model, text, 256)
+        return ModelInfo(
+            pid=os.getpid(),
+            description=text.value.decode("utf-8", "replace"),
+            architecture=meta(self._model, "general.architecture"),
+            parameters=lib.llama_model_n_params(self._model),
+            bytes=lib.llama_model_size(self._model),
+            vocabulary=self.vocab.size,
+            context=self.context_limit,
+            training_context=lib.llama_model_n_ctx_train(self._model),
+            cells=self.cells,
+            slots=spec.slots,
+            threads=self.threads,
+            chat_template=self.chat_template() is not None,
+            bos=self.vocab.text(self.vocab.bos),
+            eos=self.vocab.text(self.vocab.eos),
+            shares_prefixes=self.can_share,
+            exact=spec.exact,
+            split_cache=self.split,
+            llama_cpp=lib.llama_version().decode("utf-8", "replace"),
+            load_seconds=seconds,
+        )
+
+    def chat_template(self) -> str | None:
+        """Return the model's own Jinja template, or None."""
+        template = lib.llama_model_chat_template(self._model, None)
+        return template.decode("utf-8", "replace") if template else None
+
+    # Decoding
+
+    def decode(self) -> Logits:
+        """Compute the batch and return its logits, a row for each output, valid until the next call.
+
+        With a split cache the batch holds either one token each of several sequences, in their order, or tokens of one
+        sequence only: llama.cpp then needs as few micro-batches as can be.
+        """
+        batch = self.batch
+        padded = self._padding()
+        if padded:
+            batch.pad((seq, self._position(seq)) for seq in padded)
+        code = lib.llama_decode(self._context, batch.struct())
+        if code:
+            raise DecodeFailed(f"llama_decode returned {code} for {batch.size} tokens")
+        np.maximum.at(self._held, batch.seq[: batch.size], batch.pos[: batch.size] + 1)
+        for seq in padded:
+            self.truncate(seq, int(self._held[seq]) - 1)
+        if not batch.outputs:
+            return np.empty((0, self.vocab.size), np.float32)
+        pointer = lib.llama_get_logits(self._context)
+        return np.ctypeslib.as_array(pointer, shape=(batch.outputs, self.vocab.size))
+
+    def _padding(self) -> list[int]:
+        """Return the sequences that get a token which nobody asked for."""
+        batch = self.batch
+        lone = self._exact and batch.size % self.micro_batch == 1
+        if not self.split:
+            return [self.sequences] if lone else []
+        seqs = batch.seq[: batch.size].tolist()
+        if seqs[0] == seqs[-1] and len(seqs) > 1:
+            return seqs[:1] if lone else []
+        return company(seqs, self.sequences, alone=not self._exact)
+
+    def _position(self, seq: int) -> int:
+        """Return where the next token of a sequence goes, behind what the batch holds of it."""
+        batch = self.batch
+        mine = batch.pos[: batch.size][batch.seq[: batch.size] == seq]
+        return int(mine[-1]) + 1 if len(mine) else int(self._held[seq])
+
+    def set_threads(self, threads: int) -> None:
+        """Use this many threads from the next decode on."""
+        self.threads = threads
+        lib.llama_set_n_threads(self._context, threads, threads)
+
+    def fork(self, source: int, target: int, length: int) -> None:
+        """Let `target`, which is empty, hold the first `length` tokens of `source`."""
+        if self.split:
+            lib.llama_memory_seq_cp(self._memory, source, target, -1, -1)  # only whole streams can be copied
+            self.truncate(target, length)
+        else:
+            lib.llama_memory_seq_cp(self._memory, source, target, 0, length)
+            self._held[target] = length
+
+    def truncate(self, seq: int, length: int) -> None:
+        """Forget what a sequence holds from position `length` on; all of it for 0."""
+        lib.llama_memory_seq_rm(self._memory, seq, length if length else -1, -1)
+        self._held[seq] = length
+
+    def clear(self) -> None:
+        """Forget everything."""
+        lib.llama_memory_clear(self._memory, False)
+        self._held[:] = 0
+
+
+def default_threads() -> int:
+    """Return the number of physical cores that this process may use."""
+    allowed = len(os.sched_getaffinity(0))
+    return max(1, min(psutil.cpu_count(logical=False) or allowed, allowed))

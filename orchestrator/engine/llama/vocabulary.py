@@ -1,0 +1,60 @@
+"""Turn text into a model's tokens and back."""
+
+import ctypes
+from typing import Any
+
+import llama_cpp.llama_cpp as lib
+
+
+class Vocabulary:
+    """The tokens of one model. `end` are those that end a generation; `bos` is -1 where there is none."""
+
+    def __init__(self, model: Any) -> None:
+        self.handle: Any = lib.llama_model_get_vocab(model)
+        self.size: int = lib.llama_vocab_n_tokens(self.handle)
+        self.end = frozenset(t for t in range(self.size) if lib.llama_vocab_is_eog(self.handle, t))
+        self.bos: int = lib.llama_vocab_bos(self.handle)
+        self.eos: int = lib.llama_vocab_eos(self.handle)
+        self.adds_bos = bool(lib.llama_vocab_get_add_bos(self.handle)) and self.bos >= 0
+        self.adds_space = meta(model, "tokenizer.ggml.model") == "llama" and (
+            meta(model, "tokenizer.ggml.add_space_prefix") != "false"
+        )
+        self._pieces: dict[int, bytes] = {}
+
+    def tokenize(self, text: str, special: bool) -> list[int]:
+        """Return the tokens of a text, without BOS; `special` lets the text spell control tokens."""
+        data = text.encode()
+        room = len(data) + 8
+        tokens = (ctypes.c_int32 * room)()
+        count = lib.llama_tokenize(self.handle, data, len(data), tokens, room, False, special)
+        if count < 0:
+            tokens = (ctypes.c_int32 * -count)()
+            count = lib.llama_tokenize(self.handle, data, len(data), tokens, -count, False, special)
+        return list(tokens[:count])
+
+    def piece(self, token: int) -> bytes:
+        """Return the bytes of a token; none for control tokens."""
+        known = self._pieces.get(token)
+        if known is None:
+            known = self._pieces[token] = self._spell(token, special=False)
+        return known
+
+    def text(self, token: int) -> str:
+        """Return how a token is spelled in a template, control tokens included; empty for no token."""
+        return self._spell(token, special=True).decode("utf-8", "replace") if 0 <= token < self.size else ""
+
+    def _spell(self, token: int, special: bool) -> bytes:
+        room = 64
+        buffer = ctypes.create_string_buffer(room)
+        count = lib.llama_token_to_piece(self.handle, token, buffer, room, 0, special)
+        if count < 0:
+            buffer = ctypes.create_string_buffer(-count)
+            count = lib.llama_token_to_piece(self.handle, token, buffer, -count, 0, special)
+        return buffer.raw[:count]
+
+
+def meta(model: Any, key: str) -> str:
+    """Return a value of the model's header as text, empty where there is none."""
+    text = ctypes.create_string_buffer(256)
+    count = lib.llama_model_meta_val_str(model, key.encode(), text, 256)
+    return text.value.decode("utf-8", "replace") if count >= 0 else ""
