@@ -43,10 +43,15 @@ from orchestrator.engine.spawn import Child, launch, signal_name
 from orchestrator.events import Usage
 
 OnText = Callable[[str], None]
+"""Gets the pieces of a text as they come. It may raise `StopGenerating`."""
 _STOP_SECONDS = 5.0
 _FAILURES: dict[str, type[errors.EngineError]] = {
     kind.__name__: kind for kind in (errors.BadRequest, errors.BadPrompt, errors.BadGrammar, errors.BrokenModel)
 }
+
+
+class StopGenerating(Exception):
+    """Raised by `on_text`: the text ends here. Its completion says "cancelled", and what it took so far."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -179,8 +184,8 @@ class Engine(asyncio.Protocol):
         return answer.stats
 
     async def set_threads(self, threads: int) -> None:
-        """Compute with this many threads from the next step on. Raises EngineDied, ValueError."""
-        if not 1 <= threads <= 1024:
+        """Compute with this many threads from the next step on; rest with 0. Raises EngineDied, ValueError."""
+        if not 0 <= threads <= 1024:
             raise ValueError(f"{threads} threads")
         self._send(SetThreads(threads))
 
@@ -276,6 +281,9 @@ class Engine(asyncio.Protocol):
             return
         try:
             waiting.on_text(text)
+        except StopGenerating:
+            waiting.on_text = None  # what is on its way is of no interest any more, but for the end
+            self._give_up(seq)
         except Exception as error:  # noqa: BLE001 (the caller's callback: its error is the caller's, not the engine's)
             waiting.future.set_exception(error)
             self._give_up(seq)

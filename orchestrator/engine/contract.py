@@ -25,8 +25,12 @@ class EngineSpec:
     faster, and a shared prefix is copied for each; otherwise all share one pool, and a prefix is there once. None means
     split where `exact` asks for it. `threads` None means the physical cores. A context beyond the training context is
     refused unless `beyond_training` is set. `check_tensors` reads every weight once and refuses damaged ones.
-    `log_file` None keeps the log in a temporary file. `hung_seconds` is how long the engine may be silent while it has
-    work (5 predicted steps, if that is longer).
+    `prompt_lookup` is (longest n-gram, most tokens): draft tokens are taken from what a sequence has said before.
+    `draft` is the file of a smaller model with the same vocabulary that guesses up to `draft_tokens` tokens. Output is
+    the same with and without, as far as `exact` goes. Drafts are made where they pay; `always_draft`, for measuring,
+    makes as many as there can be. `curves` is a folder that keeps what was measured of models.
+    `cpus` are the logical CPUs that the process is bound to, none for all. `log_file` None keeps the log in a temporary
+    file. `hung_seconds` is how long the engine may be silent while it has work (5 predicted steps, if that is longer).
 
     `exact` makes a sequence at temperature 0 give the same tokens alone and in company, at the price of slower prefill
     and of a lone sequence decoding as if it were two: every micro-batch then has 2 to 63 query tokens, for which
@@ -52,6 +56,12 @@ class EngineSpec:
     split: bool | None = None
     experts: int | None = None
     niceness: int = 7
+    prompt_lookup: tuple[int, int] | None = None
+    draft: str | None = None
+    draft_tokens: int = 8
+    always_draft: bool = False
+    curves: str | None = None
+    cpus: tuple[int, ...] = ()
     log_file: str | None = None
     hung_seconds: float = 10.0
     load_seconds: float = 300.0
@@ -70,6 +80,11 @@ class EngineSpec:
             (self.threads is None or 1 <= self.threads <= 1024, f"threads is {self.threads}"),
             (not (self.exact and self.split is False), "exact needs a split cache; accepted: split left out or true"),
             (0 <= self.niceness <= 19, f"niceness is {self.niceness}; accepted: 0 to 19"),
+            (
+                self.prompt_lookup is None or min(self.prompt_lookup) >= 1,
+                f"prompt_lookup is {self.prompt_lookup}; accepted: at least 1 and 1",
+            ),
+            (self.draft_tokens >= 1, f"draft_tokens is {self.draft_tokens}; accepted: at least 1"),
             (self.experts is None or self.experts >= 1, f"experts is {self.experts}"),
             (0 < self.hung_seconds < math.inf, f"hung_seconds is {self.hung_seconds}"),
             (0 < self.load_seconds < math.inf, f"load_seconds is {self.load_seconds}"),
@@ -149,8 +164,9 @@ class EngineStats:
     """Counters since the model was loaded, and what is going on now.
 
     `steps` are calls of llama_decode. `prompt_tokens` were asked for, of which `reused_tokens` came from a shared
-    prefix and `prefill_tokens` have been computed. `llama_seconds` were spent inside llama_decode and `own_seconds`
-    outside it, waiting for work not counted.
+    prefix and `prefill_tokens` have been computed. Of `drafted` tokens `accepted` ones stayed, which saved
+    `saved_seconds` (lost them, if negative); `speculation` says whether it goes on, and why. `llama_seconds` were spent
+    inside llama_decode and `own_seconds` outside it, waiting for work not counted.
     """
 
     steps: int = 0
@@ -163,6 +179,10 @@ class EngineStats:
     finished: int = 0
     cancelled: int = 0
     failed: int = 0
+    drafted: int = 0
+    accepted: int = 0
+    saved_seconds: float = 0.0
+    speculation: str = "not set up"
     llama_seconds: float = 0.0
     own_seconds: float = 0.0
     running: int = 0

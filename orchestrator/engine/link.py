@@ -4,10 +4,20 @@ import select
 import socket
 import time
 
-from orchestrator.engine.protocol import Command, Frames, Heartbeat, Reply, decode_command, encode
+from orchestrator.engine.protocol import (
+    Command,
+    Frames,
+    Heartbeat,
+    Reply,
+    SetThreads,
+    Stop,
+    decode_command,
+    encode,
+)
 
 _RECEIVE = 1 << 18
 _HEARTBEAT_SECONDS = 1.0
+_HEARTBEAT_MILLISECONDS = 1000
 
 
 class Link:
@@ -22,17 +32,36 @@ class Link:
         self._last_sent = time.monotonic()
 
     def receive(self, block: bool) -> list[Command]:
-        """Return the commands that have arrived; `block` waits for one. Raises ProtocolError."""
+        """Return the commands that have arrived; `block` waits for one. Raises ProtocolError.
+
+        With no threads to compute with (SetThreads 0) the engine rests here, between two steps, and says that it lives;
+        all that has arrived is returned as soon as there are some, or it is to stop.
+        """
         commands: list[Command] = []
-        while not self.closed and self._poll.poll(None if block and not commands else 0):
-            try:
-                data = self._socket.recv(_RECEIVE)
-            except OSError:
-                data = b""
-            if not data:
-                self.closed = True
-            commands.extend(map(decode_command, self._frames.feed(data)))
+        resting = False
+        while not self.closed:
+            patience = _HEARTBEAT_MILLISECONDS if resting else None if block and not commands else 0
+            if self._poll.poll(patience):
+                arrived = self._read()
+                commands += [command for command in arrived if command != SetThreads(0)]
+                for command in arrived:
+                    if isinstance(command, SetThreads | Stop):
+                        resting = command == SetThreads(0)
+            elif not resting:
+                break
+            if resting:
+                self.heartbeat(0.0)
         return commands
+
+    def _read(self) -> list[Command]:
+        """Read what is there: some commands, a part of one, or the end."""
+        try:
+            data = self._socket.recv(_RECEIVE)
+        except OSError:
+            data = b""
+        if not data:
+            self.closed = True
+        return list(map(decode_command, self._frames.feed(data)))
 
     def send(self, replies: list[Reply]) -> None:
         """Send replies, in one piece."""

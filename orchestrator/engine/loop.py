@@ -5,33 +5,42 @@ import sys
 import time
 import traceback
 
+import numpy as np
+
 from orchestrator.engine import protocol
 from orchestrator.engine.batching import Prefill, choose
 from orchestrator.engine.chat import ChatMessage, ChatTemplate
 from orchestrator.engine.contract import EngineStats, Finish
+from orchestrator.engine.curve import Curve, attended, favoured_width, turn
+from orchestrator.engine.drafting import Drafts
 from orchestrator.engine.errors import BadGrammar, BrokenModel, EngineError, PromptTooLong
 from orchestrator.engine.link import Link
-from orchestrator.engine.llama import Llama, Logits, Tokens
+from orchestrator.engine.llama import Llama, Logits, Tokens, as_tokens
 from orchestrator.engine.prefix import common_prefix
 from orchestrator.engine.prompt import prompt_tokens
 from orchestrator.engine.sequence import DeadEnd, NotFinite, Sequence
 from orchestrator.engine.slots import PooledSlots, Slots
 from orchestrator.engine.streams import StreamSlots
+from orchestrator.engine.verify import verified
 
 _SCAN = 64
 """How many queued sequences are looked at in a step, when some of them wait for a prefix."""
 _WORTH_WAITING = 16
 """Wait for a prefix that another sequence is computing if it saves at least this many tokens."""
 
-_Share = tuple[Sequence, int]
-"""A sequence and how many of its tokens a step computes."""
+_Share = tuple[Sequence, Tokens]
+"""A sequence and its tokens that a step computes: part of its prompt, or its last token with drafts behind it."""
+_WIDEST_EVERY = 256
+"""All that run decode together in one of so many steps, so that what wide steps cost is not forgotten."""
 
 
 class Loop:
     """The state of a running engine."""
 
-    def __init__(self, llama: Llama, link: Link) -> None:
+    def __init__(self, llama: Llama, link: Link, curve: Curve, drafts: Drafts | None) -> None:
         self._llama = llama
+        self._drafts = drafts
+        self._curves = {llama.threads: curve}
         self._link = link
         self._slots: Slots = (
             StreamSlots(llama, llama.info.slots)
@@ -54,6 +63,8 @@ class Loop:
                 "prefill_tokens",
                 "output_tokens",
                 "grammar_rejections",
+                "drafted",
+                "accepted",
                 "finished",
                 "cancelled",
                 "failed",
@@ -62,7 +73,6 @@ class Loop:
         )
         self._llama_seconds = 0.0
         self._own_seconds = 0.0
-        self._token_seconds = llama.warm_seconds / 8
 
     def run(self) -> None:
         """Work until the parent says stop or goes away."""
@@ -76,9 +86,7 @@ class Loop:
             if self._queue and not shares:
                 raise RuntimeError("the queue does not move although nothing runs")
             for together in shares:
-                self._counts["decode_steps"] += any(sequence.output for sequence, _ in together)
-                chosen = self._fill(together)
-                self._sample(chosen, self._decode())
+                self._compute(together)
             self._emit()
             self._own_seconds += time.monotonic() - started - (self._llama_seconds - inside)
 
@@ -95,7 +103,7 @@ class Loop:
                 case protocol.Reprioritise(number, slack):
                     self._reprioritise(number, slack)
                 case protocol.SetThreads(threads):
-                    self._llama.set_threads(threads)
+                    self._set_threads(threads)
                 case protocol.GetStats(number):
                     self._replies.append(protocol.Stats(number, self._snapshot()))
                 case protocol.Stop():
@@ -191,60 +199,115 @@ class Loop:
         """
         batch = self._llama.batch
         needs = [Prefill(s.computed, len(s.prompt) - s.computed) for s in self._prefilling]
-        room = self._llama.micro_batch if self._llama.split else batch.capacity
-        plan = choose(min(len(self._decoding), room), needs, batch=batch.capacity)
-        decode = sorted(((s, 1) for s in self._decoding[: len(plan.decode)]), key=lambda share: share[0].seq)
-        chunks = [(self._prefilling[index], count) for index, count in plan.chunks]
+        decode = self._decoders()
+        drafts = self._propose(decode, bool(needs))
+        size = len(decode) + sum(map(len, drafts))
+        plan = choose(size, needs, batch=batch.capacity)
+        shares = [(s, np.concatenate((as_tokens(s.output[-1:]), d))) for s, d in zip(decode, drafts, strict=True)]
+        shares.sort(key=lambda share: share[0].seq)
+        chunks = []
+        for index, count in plan.chunks:
+            sequence = self._prefilling[index]
+            chunks.append((sequence, sequence.prompt[sequence.computed : sequence.computed + count]))
         if self._llama.split:
-            return [share for share in (decode, *([chunk] for chunk in chunks)) if share]
-        return [[*decode, *chunks]] if decode or chunks else []
+            return [together for together in (shares, *([chunk] for chunk in chunks)) if together]
+        return [[*shares, *chunks]] if shares or chunks else []
 
-    def _fill(self, shares: list[_Share]) -> list[Sequence]:
-        """Fill the batch, and return the sequences that get logits, in the order of the rows."""
-        batch = self._llama.batch
-        batch.clear()
-        chosen = []
-        for sequence, count in shares:
-            if sequence.output:
-                batch.add(sequence.seq, len(sequence.prompt) + len(sequence.output) - 1, sequence.output[-1:], True)
-                chosen.append(sequence)
-                continue
-            chunk = sequence.prompt[sequence.computed : sequence.computed + count]
-            done = sequence.computed + count == len(sequence.prompt)
-            batch.add(sequence.seq, sequence.computed, chunk, done)
-            sequence.computed += count
-            self._slots.computed(sequence.seq, chunk)
-            self._counts["prefill_tokens"] += count
-            if done:
-                chosen.append(sequence)
+    def _decoders(self) -> list[Sequence]:
+        """Return the running sequences that decode in this step: as many as make most tokens a second, in turns."""
+        running = self._decoding[: min(self._llama.micro_batch, self._llama.max_outputs)]
+        width = len(running)
+        if self._counts["steps"] % _WIDEST_EVERY:
+            width = favoured_width(self._curve, [sequence.length for sequence in running])
+        chosen = [running[index] for index in turn(width, [sequence.waited for sequence in running])]
+        for sequence in running:
+            sequence.waited += 1
+        for sequence in chosen:
+            sequence.waited = 0
         return chosen
+
+    def _propose(self, decode: list[Sequence], crowded: bool) -> list[Tokens]:
+        """Return the draft tokens of each; none while prompts wait, which need the time more."""
+        room = min(self._llama.max_outputs, self._llama.batch.capacity) - len(decode)
+        if self._drafts is None or crowded or not decode:
+            return [as_tokens(())] * len(decode)
+        self._link.heartbeat(self._curve.seconds(len(decode), len(decode)))
+        return self._drafts.propose(decode, self._curve, room)
 
     # Decode, sample, emit
 
-    def _decode(self) -> Logits:
-        size = self._llama.batch.size
-        self._link.heartbeat(size * self._token_seconds)
+    def _compute(self, shares: list[_Share]) -> None:
+        """Do one call of llama_decode, and what follows from it."""
+        started = time.monotonic()
+        batch, curve = self._llama.batch, self._curve
+        batch.clear()
+        running = [(sequence, tokens) for sequence, tokens in shares if sequence.output]
+        prompts = [(sequence, tokens) for sequence, tokens in shares if not sequence.output]
+        depths = [sequence.length for sequence, _ in running]
+        for sequence, tokens in running:
+            batch.add(sequence.seq, sequence.length - 1, tokens, len(tokens))
+        for sequence, tokens in prompts:
+            self._add_chunk(sequence, tokens)
+        size = batch.size
+        cells = sum(attended(sequence.length - 1, len(tokens)) for sequence, tokens in running)
+        self._link.heartbeat(curve.seconds(size, len(shares), cells))
+        seconds, logits = self._decode()
+        if not prompts:
+            self._curve = curve.observed(size, len(running), seconds, cells)
+        drafted, accepted = self._sample(shares, logits)
+        self._counts["decode_steps"] += bool(running)
+        if drafted and not prompts and self._drafts is not None:
+            self._drafts.record(curve, depths, drafted, accepted, time.monotonic() - started + self._drafts.seconds)
+
+    def _add_chunk(self, sequence: Sequence, chunk: Tokens) -> None:
+        done = sequence.computed + len(chunk) == len(sequence.prompt)
+        self._llama.batch.add(sequence.seq, sequence.computed, chunk, int(done))
+        sequence.computed += len(chunk)
+        self._slots.computed(sequence.seq, chunk)
+        self._counts["prefill_tokens"] += len(chunk)
+
+    def _decode(self) -> tuple[float, Logits]:
         started = time.monotonic()
         logits = self._llama.decode()
         seconds = time.monotonic() - started
         self._llama_seconds += seconds
-        self._token_seconds += 0.2 * (seconds / size - self._token_seconds)
         self._counts["steps"] += 1
-        return logits
+        return seconds, logits
 
-    def _sample(self, chosen: list[Sequence], logits: Logits) -> None:
-        if not chosen:
-            return
-        best = logits.argmax(axis=1).tolist()
-        for row, sequence in enumerate(chosen):
-            try:
-                token = sequence.choose(logits[row], best[row], self._llama.vocab.piece)
-            except DeadEnd:
-                self._fail(sequence, BadGrammar("no token of the model's vocabulary continues the grammar"))
-            except NotFinite:
-                self._fail(sequence, BrokenModel("the model's logits are NaN: its weights or its KV types are unfit"))
-            else:
+    def _sample(self, shares: list[_Share], logits: Logits) -> tuple[int, int]:
+        """Let every sequence that has logits go on, and return how many tokens were drafted and accepted."""
+        best = logits.argmax(axis=1).tolist() if len(logits) else []
+        row = drafted = accepted = 0
+        for sequence, tokens in shares:
+            rows = len(tokens) if sequence.output else int(sequence.computed == len(sequence.prompt))
+            if rows:
+                drafted += rows - 1
+                accepted += self._go_on(
+                    sequence, tokens[1:] if sequence.output else tokens[:0], logits[row:], best[row:]
+                )
+            row += rows
+        self._counts["drafted"] += drafted
+        self._counts["accepted"] += accepted
+        return drafted, accepted
+
+    def _go_on(self, sequence: Sequence, drafts: Tokens, logits: Logits, best: list[int]) -> int:
+        """Add the tokens that a step has brought to a sequence, and return how many drafts are among them."""
+        before = len(sequence.output)
+        try:
+            for token in verified(drafts, lambda row: sequence.choose(logits[row], best[row], self._llama.vocab.piece)):
                 self._advance(sequence, token)
+                if sequence.finish is not None:
+                    break
+        except DeadEnd:
+            self._fail(sequence, BadGrammar("no token of the model's vocabulary continues the grammar"))
+        except NotFinite:
+            self._fail(sequence, BrokenModel("the model's logits are NaN: its weights or its KV types are unfit"))
+        accepted = max(0, len(sequence.output) - before - 1)
+        if self._drafts is not None and before and sequence.number in self._all:
+            self._drafts.observe(sequence, len(drafts), accepted)
+            if accepted < len(drafts):
+                self._llama.truncate(sequence.seq, sequence.length - 1)
+        return accepted
 
     def _advance(self, sequence: Sequence, token: int) -> None:
         end = token in self._llama.vocab.end
@@ -284,10 +347,28 @@ class Loop:
         for group in (self._queue, self._prefilling, self._decoding):
             if sequence in group:
                 group.remove(sequence)
+        if self._drafts is not None:
+            self._drafts.forget(sequence)
         if sequence.seq >= 0:
             self._slots.leave(sequence.seq, sequence.computed)
         self._counts["grammar_rejections"] += sequence.rejections
         sequence.close()
+
+    @property
+    def _curve(self) -> Curve:
+        return self._curves[self._llama.threads]
+
+    @_curve.setter
+    def _curve(self, curve: Curve) -> None:
+        self._curves[self._llama.threads] = curve
+
+    def _set_threads(self, threads: int) -> None:
+        """Compute with this many threads. Steps that were never done with so many are expected to take as long."""
+        curve = self._curve
+        self._llama.set_threads(threads)
+        self._curves.setdefault(threads, curve)
+        if self._drafts is not None and self._drafts.draft is not None:
+            self._drafts.draft.set_threads(threads)
 
     def _emit(self) -> None:
         if self._texts:
@@ -299,6 +380,8 @@ class Loop:
     def _snapshot(self) -> EngineStats:
         return EngineStats(
             **self._counts,
+            saved_seconds=self._drafts.ledger.saved if self._drafts else 0.0,
+            speculation=self._drafts.ledger.reason if self._drafts else "not set up",
             llama_seconds=self._llama_seconds,
             own_seconds=self._own_seconds,
             running=len(self._decoding),

@@ -8,9 +8,11 @@ import socket
 import sys
 import time
 
+from orchestrator.engine.drafting import drafts_for
 from orchestrator.engine.link import Link
 from orchestrator.engine.llama import CannotLoad, Llama
 from orchestrator.engine.loop import Loop
+from orchestrator.engine.measure import known_curve
 from orchestrator.engine.protocol import VERSION, Heartbeat, Load, LoadFailed, Ready
 
 _PR_SET_PDEATHSIG = 1
@@ -31,14 +33,27 @@ def main(descriptor: int, niceness: int) -> int:
         link.send([LoadFailed("settings", f"the engine speaks protocol {VERSION}, not {load.version}")])
         return 2
     try:
+        _bind(load.spec.cpus)
         llama = Llama(load.spec, _progress(link))
+        curve = known_curve(llama, load.spec)
+        drafts = drafts_for(llama, load.spec, link.heartbeat)
     except CannotLoad as error:
         link.send([LoadFailed(error.kind, str(error))])
         link.receive(block=True)  # until the parent has read it and lets go
         return 1
     link.send([Ready(llama.info)])
-    Loop(llama, link).run()
+    Loop(llama, link, curve, drafts).run()
     os._exit(0)  # the parent does not wait for gigabytes to be freed one by one
+
+
+def _bind(cpus: tuple[int, ...]) -> None:
+    """Run on these logical CPUs only, as do all threads that are started from here on. None means all."""
+    try:
+        if cpus:
+            os.sched_setaffinity(0, cpus)
+    except OSError as error:
+        listed = ", ".join(map(str, cpus))
+        raise CannotLoad("settings", f"the process cannot be bound to CPUs {listed}: {error.strerror}") from error
 
 
 def _progress(link: Link):  # type: ignore[no-untyped-def]

@@ -57,7 +57,7 @@ class Count(Message, frozen=True):
 
 
 class SetThreads(Message, frozen=True):
-    """Compute with this many threads from the next step on."""
+    """Compute with this many threads from the next step on; with 0, rest until there are some."""
 
     threads: int
 

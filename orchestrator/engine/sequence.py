@@ -44,6 +44,7 @@ class Sequence:
         "stream",
         "text",
         "times",
+        "waited",
     )
 
     def __init__(
@@ -72,6 +73,7 @@ class Sequence:
         self.computed = 0
         self.output: list[int] = []
         self.rejections = 0
+        self.waited = 0
         self.pending = b""
         self.finish: Finish | None = None
         self.times = [now, now, now, now]
@@ -80,6 +82,11 @@ class Sequence:
         """Leave the queue for a place in the KV cache, where `cached` tokens of the prompt are already."""
         self.seq, self.cached, self.computed = seq, cached, cached
         self.times[1:] = [time.monotonic()] * 3
+
+    @property
+    def length(self) -> int:
+        """How many tokens it has, prompt and output."""
+        return len(self.prompt) + len(self.output)
 
     def choose(self, logits: Logits, greedy: int, piece: Callable[[int], bytes]) -> int:
         """Return the next token, `greedy` being the most likely one. Raises DeadEnd, NotFinite."""

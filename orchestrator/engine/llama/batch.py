@@ -24,6 +24,7 @@ class Batch:
     def __init__(self, capacity: int, padding: int) -> None:
         size = capacity + padding
         self.capacity = capacity
+        self.padding = padding
         self.token = np.zeros(size, np.int32)
         self.pos = np.zeros(size, np.int32)
         self.seq = np.zeros(size, np.int32)
@@ -45,24 +46,24 @@ class Batch:
         """Start over with no tokens."""
         self.size = self.outputs = 0
 
-    def add(self, seq: int, pos: int, tokens: Sequence[int] | Tokens, wanted: bool) -> None:
-        """Add tokens that follow each other; the logits of the last one are wanted, or none.
-
-        Its output's row is `outputs` before the call.
-        """
+    def add(self, seq: int, pos: int, tokens: Sequence[int] | Tokens, outputs: int) -> None:
+        """Add tokens that follow each other. The logits of the last `outputs` of them are wanted: as many rows."""
         start, end = self.size, self.size + len(tokens)
         self.token[start:end] = tokens
         self.pos[start:end] = np.arange(pos, pos + len(tokens), dtype=np.int32)
         self.seq[start:end] = seq
-        self.logits[start:end] = 0
-        self.logits[end - 1] = wanted
+        self.logits[start : end - outputs] = 0
+        self.logits[end - outputs : end] = 1
         self.size = end
-        self.outputs += wanted
+        self.outputs += outputs
 
-    def pad(self, places: Iterable[tuple[int, int]]) -> None:
-        """Add a token that nobody asked for at each (sequence, position), and put the sequences in order."""
+    def pad(self, places: Iterable[tuple[int, int]], count: int) -> None:
+        """Add `count` tokens that nobody asked for at each (sequence, position)."""
         for seq, pos in places:
-            self.add(seq, pos, (0,), False)
+            self.add(seq, pos, (0,) * count, 0)
+
+    def sort(self) -> None:
+        """Put the sequences in order, each with its tokens as they are. So are the rows of their logits."""
         order = np.argsort(self.seq[: self.size], kind="stable")
         for array in (self.token, self.pos, self.seq, self.logits):
             array[: self.size] = array[order]

@@ -20,6 +20,8 @@ from orchestrator.engine.llama.vocabulary import Vocabulary, meta
 BATCH = 512
 EXACT_QUERIES = 63
 MAX_SEQUENCES = 256
+VERIFIED = 64
+"""How many logits a step may ask for at least, so that draft tokens can be verified."""
 DEFAULT_CONTEXT = 8192
 _KV_TYPES = {"f32": 0, "f16": 1, "q4_0": 2, "q4_1": 3, "q5_0": 6, "q5_1": 7, "q8_0": 8, "bf16": 30}
 _FLASH = {"auto": -1, "off": 0, "on": 1}
@@ -83,7 +85,8 @@ class Llama:
         params.n_batch = min(BATCH, params.n_ctx)
         params.n_ubatch = min(EXACT_QUERIES if spec.exact else BATCH, params.n_batch)
         params.n_seq_max = self.sequences + self._spare
-        params.n_outputs_max = params.n_seq_max
+        self.max_outputs: int = max(params.n_seq_max, min(VERIFIED, params.n_batch))
+        params.n_outputs_max = self.max_outputs
         params.n_threads = params.n_threads_batch = threads
         params.flash_attn_type = _FLASH[spec.flash_attention]
         params.type_k = _KV_TYPES[spec.kv_type_k]
@@ -106,7 +109,7 @@ class Llama:
     def _warm_up(self) -> None:
         """Decode a few tokens: touches every weight, and finds those that give NaN."""
         self.batch.clear()
-        self.batch.add(0, 0, np.arange(min(8, self.vocab.size), dtype=np.int32), True)
+        self.batch.add(0, 0, np.arange(min(8, self.vocab.size), dtype=np.int32), 1)
         started = time.monotonic()
         row = self.decode()[0]
         self.warm_seconds = time.monotonic() - started
@@ -149,40 +152,49 @@ class Llama:
     def decode(self) -> Logits:
         """Compute the batch and return its logits, a row for each output, valid until the next call.
 
-        With a split cache the batch holds either one token each of several sequences, in their order, or tokens of one
-        sequence only: llama.cpp then needs as few micro-batches as can be.
+        With a split cache the batch holds equally many tokens each of several sequences, in their order, or tokens of
+        one sequence only: llama.cpp then needs as few micro-batches as can be.
         """
         batch = self.batch
-        padded = self._padding()
+        padded, count = self._padding()
         if padded:
-            batch.pad((seq, self._position(seq)) for seq in padded)
+            batch.pad([(seq, self._position(seq)) for seq in padded], count)
+            if self.split:
+                batch.sort()
         code = lib.llama_decode(self._context, batch.struct())
         if code:
             raise DecodeFailed(f"llama_decode returned {code} for {batch.size} tokens")
         np.maximum.at(self._held, batch.seq[: batch.size], batch.pos[: batch.size] + 1)
         for seq in padded:
-            self.truncate(seq, int(self._held[seq]) - 1)
+            self.truncate(seq, int(self._held[seq]) - count)
         if not batch.outputs:
             return np.empty((0, self.vocab.size), np.float32)
         pointer = lib.llama_get_logits(self._context)
         return np.ctypeslib.as_array(pointer, shape=(batch.outputs, self.vocab.size))
 
-    def _padding(self) -> list[int]:
-        """Return the sequences that get a token which nobody asked for."""
+    def _padding(self) -> tuple[list[int], int]:
+        """Return the sequences that get tokens which nobody asked for, and how many each."""
         batch = self.batch
         lone = self._exact and batch.size % self.micro_batch == 1
         if not self.split:
-            return [self.sequences] if lone else []
-        seqs = batch.seq[: batch.size].tolist()
-        if seqs[0] == seqs[-1] and len(seqs) > 1:
-            return seqs[:1] if lone else []
-        return company(seqs, self.sequences, alone=not self._exact)
+            return ([self.sequences] if lone else []), 1
+        seqs = np.unique(batch.seq[: batch.size]).tolist()
+        count = batch.size // len(seqs)
+        if len(seqs) == 1 and count > 1:
+            return (seqs if lone else []), 1
+        padded = company(seqs, self.sequences, alone=not self._exact)
+        fits = len(padded) * count <= batch.padding and (len(seqs) + len(padded)) * count <= self.micro_batch
+        return (padded if fits else []), count
 
     def _position(self, seq: int) -> int:
         """Return where the next token of a sequence goes, behind what the batch holds of it."""
         batch = self.batch
         mine = batch.pos[: batch.size][batch.seq[: batch.size] == seq]
         return int(mine[-1]) + 1 if len(mine) else int(self._held[seq])
+
+    def held(self, seq: int) -> int:
+        """Return how many tokens a sequence holds."""
+        return int(self._held[seq])
 
     def set_threads(self, threads: int) -> None:
         """Use this many threads from the next decode on."""

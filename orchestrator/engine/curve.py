@@ -1,0 +1,182 @@
+"""Predict how long a decode step takes, from points measured on this machine and corrected by what is observed.
+
+A step computes `tokens` query tokens of `sequences` sequences, which attend to `cells` cells of the KV cache, summed
+over the query tokens. Times are in seconds. Pure: no clock, no files.
+"""
+
+from bisect import bisect_right
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from itertools import pairwise
+from math import inf
+
+SIZES = (1, 2, 4, 8, 16, 32, 64)
+"""The steps to measure, in tokens, as far as slots, context and time allow."""
+
+NOISE = 0.02
+"""Measurements are no better than this: a smaller difference is none."""
+
+_RATE = 0.1
+"""The share of an observed error that is corrected at once; the memory is about ten observations a point."""
+
+_LEAST_PER_CELL = 1e-5
+"""The least cost of a cell that is learned, relative to a step of one token: relative corrections never leave 0."""
+
+
+@dataclass(frozen=True, slots=True)
+class Points:
+    """How long steps of some `sizes` in tokens took. Sizes rise from 1. Raises ValueError for anything else."""
+
+    sizes: tuple[int, ...]
+    seconds: tuple[float, ...]
+
+    def __post_init__(self) -> None:
+        if self.sizes[:1] != (1,) or any(low >= high for low, high in pairwise(self.sizes)):
+            raise ValueError(f"the sizes are {self.sizes}; accepted: rising from 1")
+        if len(self.seconds) != len(self.sizes) or not all(0 < value < inf for value in self.seconds):
+            raise ValueError(f"the times are {self.seconds}; accepted: a positive number for each of {self.sizes}")
+
+    def place(self, size: int) -> tuple[int, float, int]:
+        """Return the point at or below `size` (at least 1), the part of the way to the next, and the tokens beyond
+        the last."""
+        at = bisect_right(self.sizes, size) - 1
+        if at + 1 == len(self.sizes):
+            return at, 0.0, size - self.sizes[at]
+        low, high = self.sizes[at : at + 2]
+        return at, (size - low) / (high - low), 0
+
+
+@dataclass(frozen=True)
+class Curve:
+    """What a step costs.
+
+    `many` are steps with one token for each of n sequences, `one` steps with n tokens of one sequence, both in a
+    nearly empty cache; their first points are the same. `prefill` is what a token more costs in a large batch, and
+    `per_cell` what a query token costs for every cell it attends to.
+    """
+
+    many: Points
+    one: Points
+    prefill: float
+    per_cell: float
+
+    def __post_init__(self) -> None:
+        if self.many.seconds[0] != self.one.seconds[0]:
+            raise ValueError("a step of one token has two different times")
+        if not (0 < self.prefill < inf and 0 <= self.per_cell < inf):
+            raise ValueError(f"prefill is {self.prefill} and per_cell {self.per_cell}; accepted: positive numbers")
+
+    def seconds(self, tokens: int, sequences: int, cells: int = 0) -> float:
+        """Return the expected time of a step; `tokens` is at least `sequences`, which is at least 1.
+
+        Between points it is linear, beyond the last a token costs `prefill`; for the same sequences it never falls
+        with more tokens, whatever noise the points have. What `many` costs more than `one` is put down to the number
+        of sequences, whether they have further tokens or not.
+        """
+        deep = self.per_cell * cells
+        if tokens == sequences:
+            return self._of_many(sequences) + deep
+        return self._of_one(tokens) + self._spread(sequences) + deep
+
+    def observed(self, tokens: int, sequences: int, seconds: float, cells: int = 0) -> "Curve":
+        """Return the curve after a step of this kind took `seconds`.
+
+        A part of the error goes to the points next to the step's size, to `prefill` for tokens beyond the last one,
+        and to `per_cell`, each by its share of the time (normalised least mean squares on relative values). So steps
+        at different depths part what is due to depth from what is not. An error counts as at most the whole
+        prediction: a process that was suspended says nothing about the model.
+        """
+        apart = tokens == sequences
+        points = self.many if apart else self.one
+        at, way, beyond = points.place(tokens)
+        near = points.seconds[at : at + 2] if way else (points.seconds[at], 0.0)
+        per_cell = max(self.per_cell, _LEAST_PER_CELL * self.one.seconds[0])
+        shares = (near[0] * (1 - way), near[1] * way, self.prefill * beyond, per_cell * cells)
+        known = sum(shares)
+        error = seconds - known - (0.0 if apart else self._spread(sequences))
+        error = max(-known, min(error, known)) / sum(share * share for share in shares)
+        low, high, prefill, deep = (1 + _RATE * error * share for share in shares)
+        times = list(points.seconds)
+        times[at] *= low
+        if way:
+            times[at + 1] *= high
+        first, learned = times[0], replace(points, seconds=tuple(times))
+        other = self.one if apart else self.many
+        other = replace(other, seconds=(first, *other.seconds[1:]))
+        many, one = (learned, other) if apart else (other, learned)
+        return Curve(many, one, self.prefill * prefill, per_cell * deep)
+
+    @cached_property
+    def _lines(self) -> tuple[tuple[float, ...], tuple[float, ...]]:
+        """The times of `many` and `one` without the falls, with the same first point."""
+        many, one = rising(self.many.seconds), rising(self.one.seconds)
+        first = min(many[0], one[0])
+        return (first, *many[1:]), (first, *one[1:])
+
+    @cached_property
+    def least_growth(self) -> float:
+        """The least that a token more can cost, wherever the step is on the curve."""
+        sizes, times = self.one.sizes, self._lines[1]
+        slopes = [(times[at + 1] - times[at]) / (sizes[at + 1] - sizes[at]) for at in range(len(sizes) - 1)]
+        return min([self.prefill, *slopes])
+
+    def _of_many(self, sequences: int) -> float:
+        return self._read(self.many, self._lines[0], sequences)
+
+    def _of_one(self, tokens: int) -> float:
+        return self._read(self.one, self._lines[1], tokens)
+
+    def _spread(self, sequences: int) -> float:
+        """Return what a step for so many sequences takes more than one of as many tokens of a single sequence."""
+        return self._of_many(sequences) - self._of_one(sequences)
+
+    def _read(self, points: Points, times: tuple[float, ...], size: int) -> float:
+        at, way, beyond = points.place(size)
+        if way:
+            return times[at] + way * (times[at + 1] - times[at])
+        return times[at] + beyond * self.prefill
+
+
+def rising(values: Sequence[float]) -> tuple[float, ...]:
+    """Return the closest values (least squares) that never fall, by pooling neighbours (Ayer et al. 1955)."""
+    pools: list[tuple[float, int]] = []
+    for value in values:
+        mean, size = value, 1
+        while pools and pools[-1][0] > mean:
+            other, count = pools.pop()
+            mean = (mean * size + other * count) / (size + count)
+            size += count
+        pools.append((mean, size))
+    return tuple(mean for mean, size in pools for _ in range(size))
+
+
+def attended(position: int, count: int) -> int:
+    """Return how many cells `count` tokens of one sequence attend to in all, the first of them at `position`."""
+    return count * position + count * (count + 1) // 2
+
+
+def favoured_width(curve: Curve, depths: Sequence[int]) -> int:
+    """Return how many running sequences to decode in one step, so that most tokens are made per second.
+
+    `depths` are the cells each holds, the most urgent first. It is not always all: two in a step can take longer than
+    one after the other. Of widths within the noise of the best, the widest.
+    """
+    rates = []
+    cells = 0
+    for width, depth in enumerate(depths, 1):
+        cells += depth
+        rates.append(width / curve.seconds(width, width, cells))
+    enough = max(rates, default=0.0) * (1 - NOISE)
+    return max((width for width, rate in enumerate(rates, 1) if rate >= enough), default=0)
+
+
+def turn(width: int, waited: Sequence[int]) -> list[int]:
+    """Return which running sequences decode now, `width` of them, at least 1.
+
+    `waited` says for each how many steps it has been left out, the most urgent first. All places but one go to the
+    most urgent; the last goes round among the others, so that each of them comes after at most len - width steps.
+    """
+    if width >= len(waited):
+        return list(range(len(waited)))
+    return [*range(width - 1), max(range(width - 1, len(waited)), key=waited.__getitem__)]

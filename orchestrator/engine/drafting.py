@@ -1,0 +1,163 @@
+"""Draft tokens for the sequences of an engine: from prompt lookup or a draft model, as many as pay."""
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from orchestrator.engine.contract import EngineSpec
+from orchestrator.engine.curve import Curve
+from orchestrator.engine.draft_model import DraftModel
+from orchestrator.engine.llama import CannotLoad, Llama, Tokens, as_tokens
+from orchestrator.engine.lookup import Lookup
+from orchestrator.engine.sequence import Sequence
+from orchestrator.engine.speculate import (
+    EXACT_QUERIES,
+    Acceptance,
+    Drafting,
+    Ledger,
+    Source,
+    common_draft_length,
+    draft_lengths,
+    model_acceptance,
+    plain_seconds,
+    sequence_acceptance,
+)
+
+_NOTHING = as_tokens(())
+
+
+@dataclass(slots=True)
+class _State:
+    """What is known of one sequence. `seen` is how much of its output the lookup has."""
+
+    lookup: Lookup | None
+    acceptance: dict[Source, Acceptance]
+    seen: int = 0
+    source: Source = "lookup"
+
+
+@dataclass(slots=True)
+class _Proposal:
+    """What could be drafted for a sequence; the draft model is only asked for what is worth it."""
+
+    sequence: Sequence
+    state: _State
+    tokens: Tokens
+    most: int
+
+
+@dataclass
+class Drafts:
+    """Decides on drafts and learns from what becomes of them. `draft` is None without a draft model."""
+
+    llama: Llama
+    spec: EngineSpec
+    draft: DraftModel | None
+    ledger: Ledger = field(default_factory=Ledger)
+    seconds: float = 0.0
+    """How long the drafts of the last step took."""
+    _model: dict[Source, Acceptance] = field(default_factory=model_acceptance)
+    _states: dict[int, _State] = field(default_factory=dict)
+
+    def propose(self, sequences: list[Sequence], curve: Curve, room: int) -> list[Tokens]:
+        """Return the draft tokens that each decoding sequence verifies in this step, at most `room` in all."""
+        started = time.monotonic()
+        try:
+            return self._propose(sequences, curve, room)
+        finally:
+            self.seconds = time.monotonic() - started
+
+    def _propose(self, sequences: list[Sequence], curve: Curve, room: int) -> list[Tokens]:
+        if not self.ledger.on and not self.spec.always_draft:
+            self.ledger.rest()
+            return [_NOTHING] * len(sequences)
+        proposals = [self._proposal(sequence) for sequence in sequences]
+        cost = self.draft.seconds_per_token(len(sequences)) if self.draft else 0.0
+        asked = [
+            Drafting(
+                p.state.acceptance[p.state.source].rate,
+                p.most,
+                p.sequence.due,
+                depth=p.sequence.length,
+                cost=cost if p.state.source == "draft" else 0.0,
+            )
+            for p in proposals
+        ]
+        return self._tokens(proposals, self._lengths(asked, curve, room))
+
+    def _lengths(self, asked: list[Drafting], curve: Curve, room: int) -> list[int]:
+        """Return how many tokens each sequence drafts; equally many with a split cache."""
+        exact, split = self.spec.exact, self.llama.split
+        if self.spec.always_draft:
+            each = (min(room, EXACT_QUERIES - len(asked)) if exact else room) // len(asked)
+            lengths = [max(0, min(each, drafting.most)) for drafting in asked]
+            return [max(lengths)] * len(asked) if split else lengths
+        if split:
+            return [common_draft_length(curve, asked, room=room, exact=exact)] * len(asked)
+        return draft_lengths(curve, asked, room=room, exact=exact)
+
+    def observe(self, sequence: Sequence, drafted: int, accepted: int) -> None:
+        """Learn that `accepted` of `drafted` tokens of a sequence stayed."""
+        state = self._states.get(sequence.number)
+        if state is not None:
+            state.acceptance[state.source].observe(drafted, accepted)
+
+    def record(self, curve: Curve, depths: list[int], drafted: int, accepted: int, seconds: float) -> None:
+        """Account for a step that did nothing but decode sequences of these depths, with drafts."""
+        plain = plain_seconds(curve, depths, len(depths) + accepted)
+        self.ledger.record(drafted, accepted, plain, seconds)
+
+    def forget(self, sequence: Sequence) -> None:
+        """Drop what is known of a sequence that has ended."""
+        self._states.pop(sequence.number, None)
+        if self.draft is not None and sequence.seq >= 0:
+            self.draft.forget(sequence.seq)
+
+    def _proposal(self, sequence: Sequence) -> _Proposal:
+        state = self._states.get(sequence.number)
+        if state is None:
+            longest = self.spec.prompt_lookup[0] if self.spec.prompt_lookup else 0
+            lookup = Lookup(sequence.prompt, longest) if longest else None
+            state = self._states[sequence.number] = _State(lookup, sequence_acceptance(self._model))
+        left = sequence.answer - len(sequence.output) - 1
+        tokens, most = _NOTHING, 0
+        if state.lookup is not None and self.spec.prompt_lookup:
+            for token in sequence.output[state.seen :]:
+                state.lookup.append(token)
+            state.seen = len(sequence.output)
+            state.source = "lookup"
+            tokens = state.lookup.propose(max(0, min(self.spec.prompt_lookup[1], left)))
+            most = len(tokens)
+        if not most and self.draft is not None:
+            state.source = "draft"
+            most = max(0, min(self.spec.draft_tokens, left))
+        return _Proposal(sequence, state, tokens, most)
+
+    def _tokens(self, proposals: list[_Proposal], lengths: list[int]) -> list[Tokens]:
+        """Return the drafts: those looked up, those that the draft model makes now, and fillers behind them."""
+        wanted = {
+            index: min(length, p.most)
+            for index, (p, length) in enumerate(zip(proposals, lengths, strict=True))
+            if p.state.source == "draft" and length and p.most
+        }
+        made: dict[int, Tokens] = {}
+        if wanted and self.draft is not None:
+            drafted = self.draft.propose([proposals[index].sequence for index in wanted], list(wanted.values()))
+            made = dict(zip(wanted, drafted, strict=True))
+        drafts = []
+        for index, (proposal, length) in enumerate(zip(proposals, lengths, strict=True)):
+            tokens = made.get(index, proposal.tokens)[:length]
+            fillers = np.zeros(length - len(tokens), np.int32)
+            drafts.append(np.concatenate((tokens, fillers)) if len(fillers) else tokens)
+        return drafts
+
+
+def drafts_for(llama: Llama, spec: EngineSpec, beat: Callable[[float], None]) -> Drafts | None:
+    """Return the drafts that the settings ask for, or None. Raises CannotLoad where they cannot be had."""
+    if spec.prompt_lookup is None and spec.draft is None:
+        return None
+    if not llama.can_share:
+        raise CannotLoad("settings", f"{llama.info.architecture} models cannot take back tokens, so nothing is drafted")
+    return Drafts(llama, spec, None if spec.draft is None else DraftModel(spec, llama, beat))

@@ -1,0 +1,57 @@
+"""Draft tokens by prompt lookup: what followed when the last tokens stood in this sequence before."""
+
+import numpy as np
+
+from orchestrator.engine.prefix import Tokens
+
+WINDOW = 8192
+"""How many n-grams of each length are remembered: about 1.5 MB a length."""
+
+SHORTEST = 2
+"""A single token says too little about the next."""
+
+
+class Lookup:
+    """The n-grams of one sequence, prompt and output.
+
+    `longest` is the longest n-gram that is compared. The oldest of more than `window` n-grams of a length are
+    forgotten. Only n-grams that something has followed are kept, so the end of the sequence never finds itself.
+    """
+
+    def __init__(self, prompt: Tokens, longest: int, window: int = WINDOW) -> None:
+        self._window = window
+        self._tokens: list[int] = prompt.tolist()
+        lengths = range(longest, min(SHORTEST, longest) - 1, -1)
+        self._followed = {length: self._n_grams(length) for length in lengths}
+
+    def _n_grams(self, length: int) -> dict[tuple[int, ...], int]:
+        """Return where the last occurrence of each n-gram of the prompt ends. In C, for prompts are long."""
+        end = len(self._tokens)
+        first = max(0, end - length - self._window)
+        columns = (self._tokens[first + offset : end] for offset in range(length))
+        return dict(zip(zip(*columns, strict=False), range(first + length, end), strict=False))
+
+    def append(self, token: int) -> None:
+        """Add the next token of the output."""
+        end = len(self._tokens)
+        for length, followed in self._followed.items():
+            if length <= end:
+                n_gram = tuple(self._tokens[-length:])
+                followed.pop(n_gram, None)  # so that the order is by the last occurrence
+                followed[n_gram] = end
+                if len(followed) > self._window:
+                    del followed[next(iter(followed))]
+        self._tokens.append(token)
+
+    def propose(self, k: int) -> Tokens:
+        """Return what may come next: `k` tokens, or none where the end of the sequence has not stood before.
+
+        They are what followed the last occurrence of the longest n-gram that matches. Where that runs into the end it
+        goes on with what it has proposed, as in LZ77, so that a repetition is proposed for as long as it may last.
+        """
+        for length, followed in self._followed.items():
+            start = followed.get(tuple(self._tokens[-length:]))
+            if start is not None:
+                period = len(self._tokens) - start
+                return np.array([self._tokens[start + at % period] for at in range(k)], dtype=np.int32)
+        return np.empty(0, dtype=np.int32)

@@ -1,0 +1,116 @@
+"""Measure how long this model's steps take on this machine, or take what was measured before."""
+
+import time
+from collections import defaultdict
+from contextlib import suppress
+from pathlib import Path
+from statistics import median
+
+import numpy as np
+
+from orchestrator.engine import curve_cache
+from orchestrator.engine.contract import EngineSpec
+from orchestrator.engine.curve import SIZES, Curve, Points
+from orchestrator.engine.llama import Llama
+
+ROUNDS = 3
+SECONDS = 8.0
+"""How long measuring may take, by the times of the steps measured so far."""
+_PREFILL = 256
+
+
+def known_curve(llama: Llama, spec: EngineSpec) -> Curve:
+    """Return the curve of a loaded model for its threads: from the folder of curves, or measured and put there."""
+    if spec.curves is None:
+        return measure_curve(llama)
+    folder = Path(spec.curves)
+    settings = (spec.kv_type_k, spec.kv_type_v, spec.flash_attention, spec.experts, spec.exact, llama.split, spec.slots)
+    with suppress(OSError):
+        key = curve_cache.curve_key(
+            Path(spec.file),
+            llama_cpp=llama.info.llama_cpp,
+            threads=llama.threads,
+            cpu=curve_cache.cpu_model(),
+            settings="/".join(map(str, settings)),
+        )
+        curve = curve_cache.load(folder, key)
+        if curve is None:
+            curve = measure_curve(llama)
+            curve_cache.store(folder, key, curve)
+        return curve
+    return measure_curve(llama)
+
+
+def measure_curve(llama: Llama) -> Curve:
+    """Return the medians of a few rounds over all sizes, one round after the other, as noise comes in bursts."""
+    watch = _Watch(llama)
+    single = min(llama.micro_batch, llama.max_outputs, llama.context_limit - 1)
+    many = _grid(min(llama.sequences, llama.micro_batch, llama.max_outputs))
+    one = _grid(single)
+    times: defaultdict[tuple[str, int], list[float]] = defaultdict(list)
+    watch.step([(0, 1)])  # the first of a kind allocates
+    for _ in range(ROUNDS):
+        for size in many:
+            if size == 1 or watch.has_time(size):
+                times["many", size].append(watch.step([(seq, 1) for seq in range(size)]))
+        for size in one[1:]:
+            if watch.has_time(size):
+                times["one", size].append(watch.step([(0, size)]))
+    first = median(times["many", 1])
+    points = {kind: _points(kind, sizes, first, times) for kind, sizes in (("many", many), ("one", one))}
+    prefill, per_cell = _depth(llama, watch, points["one"])
+    llama.clear()
+    return Curve(points["many"], points["one"], prefill, per_cell)
+
+
+class _Watch:
+    """Times steps, each from an empty cache."""
+
+    def __init__(self, llama: Llama) -> None:
+        self._llama = llama
+        self._left = SECONDS
+        self._token = llama.warm_seconds
+
+    def has_time(self, tokens: int) -> bool:
+        """Return whether a step of so many tokens should be done within the time that is left."""
+        return self._token * tokens < self._left
+
+    def step(self, shares: list[tuple[int, int]], *, outputs: bool = True, keep: bool = False) -> float:
+        """Return the seconds of a step with `shares` (sequence, tokens); `keep` what is in the cache."""
+        llama, batch = self._llama, self._llama.batch
+        batch.clear()
+        for seq, count in shares:
+            tokens = np.arange(1, count + 1, dtype=np.int32) % llama.vocab.size
+            batch.add(seq, llama.held(seq), tokens, count if outputs else 0)
+        started = time.monotonic()
+        llama.decode()
+        seconds = time.monotonic() - started
+        size = sum(count for _, count in shares)
+        self._left -= seconds
+        self._token = min(self._token, seconds / size)
+        if not keep:
+            for seq, _ in shares:
+                llama.truncate(seq, 0)
+        return seconds
+
+
+def _grid(most: int) -> tuple[int, ...]:
+    return tuple(sorted({min(size, most) for size in SIZES}))
+
+
+def _points(kind: str, sizes: tuple[int, ...], first: float, times: dict[tuple[str, int], list[float]]) -> Points:
+    measured = {1: first} | {size: median(times[kind, size]) for size in sizes[1:] if times[kind, size]}
+    return Points(tuple(measured), tuple(measured.values()))
+
+
+def _depth(llama: Llama, watch: _Watch, one: Points) -> tuple[float, float]:
+    """Return what a prompt token costs in a large batch, and a cell for the token that attends to it."""
+    size = min(_PREFILL, llama.batch.capacity, llama.context_limit - 1)
+    if size <= one.sizes[-1] or not watch.has_time(2 * size):
+        return max(one.seconds[-1] / one.sizes[-1], 1e-9), 0.0
+    prompt = watch.step([(0, size)], outputs=False, keep=True)
+    deep = []
+    for _ in range(ROUNDS):
+        deep.append(watch.step([(0, 1)], keep=True))
+        llama.truncate(0, size)
+    return prompt / size, max(0.0, (median(deep) - one.seconds[0]) / size)

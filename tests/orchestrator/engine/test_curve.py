@@ -1,0 +1,234 @@
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from orchestrator.engine.curve import NOISE, SIZES, Curve, Points, attended, favoured_width, rising, turn
+from orchestrator.engine.curve_cache import CurveKey, cpu_model, curve_key, load, store
+
+times = st.floats(1e-4, 10.0)
+
+
+@st.composite
+def curves(draw: st.DrawFn) -> Curve:
+    """Curves with any noise at all."""
+    count = draw(st.integers(1, len(SIZES)))
+    first = draw(times)
+    many = Points(SIZES[:count], (first, *draw(st.lists(times, min_size=count - 1, max_size=count - 1))))
+    one = Points(SIZES, (first, *draw(st.lists(times, min_size=6, max_size=6))))
+    return Curve(many, one, draw(times), draw(st.floats(0, 1e-3)))
+
+
+def curve(*many: float, prefill: float = 1.0, per_cell: float = 0.0) -> Curve:
+    points = Points(SIZES[: len(many)], many)
+    return Curve(points, points, prefill, per_cell)
+
+
+def test_measured_points_are_returned_and_joined_by_lines() -> None:
+    many, one = Points((1, 2, 4), (1.0, 3.0, 4.0)), Points((1, 2, 8), (1.0, 2.0, 5.0))
+    measured = Curve(many, one, prefill=0.25, per_cell=0.001)
+    assert [measured.seconds(n, n) for n in (1, 2, 3, 4, 6)] == [1.0, 3.0, 3.5, 4.0, 4.5]
+    assert [measured.seconds(n, 1) for n in (1, 2, 4, 8, 12)] == [1.0, 2.0, 3.0, 5.0, 6.0]
+    assert measured.seconds(8, 2) == 5.0 + (3.0 - 2.0)
+    assert measured.seconds(2, 2, cells=500) == 3.5
+
+
+@given(curves(), st.integers(1, 200), st.integers(1, 100), st.integers(0, 10_000))
+def test_more_tokens_never_take_less_time(curve: Curve, sequences: int, more: int, cells: int) -> None:
+    here = curve.seconds(sequences, sequences, cells)
+    further = curve.seconds(sequences + more, sequences, cells)
+    assert 0 < here <= further * (1 + 1e-9)
+    assert here <= curve.seconds(sequences + more, sequences + more, cells) * (1 + 1e-9)
+    assert further <= curve.seconds(sequences + more + 1, sequences, cells) * (1 + 1e-9)
+
+
+@given(curves(), st.integers(1, 8), st.integers(0, 100))
+def test_no_token_costs_less_than_the_least_growth(curve: Curve, sequences: int, more: int) -> None:
+    here = curve.seconds(sequences + more + 1, sequences)
+    further = curve.seconds(sequences + more + 2, sequences)
+    assert further - here >= curve.least_growth - 1e-9 * further
+
+
+@given(st.lists(times, min_size=1, max_size=8))
+def test_rising_changes_only_what_falls(values: list[float]) -> None:
+    smooth = rising(values)
+    assert list(smooth) == sorted(smooth)
+    assert sum(smooth) == pytest.approx(sum(values))
+    if values == sorted(values):
+        assert list(smooth) == values
+
+
+@settings(deadline=None)
+@given(
+    curves(),
+    st.lists(st.tuples(st.integers(1, 600), st.integers(1, 64), times, st.integers(0, 10**6)), min_size=1, max_size=30),
+)
+def test_any_observation_leaves_a_sound_curve(curve: Curve, steps: list[tuple[int, int, float, int]]) -> None:
+    for tokens, sequences, seconds, cells in steps:
+        curve = curve.observed(max(tokens, sequences), sequences, seconds, cells)
+    assert 0 < curve.seconds(1, 1) <= curve.seconds(700, 64)
+
+
+def test_observations_draw_the_curve_to_what_the_machine_does() -> None:
+    true = curve(1.0, 1.5, 2.0, 3.0, 5.0, 9.0, 17.0, prefill=0.3, per_cell=0.0002)
+    learned = curve(2.0, 2.0, 5.0, 5.0, 9.0, 11.0, 14.0, prefill=0.1, per_cell=0.001)
+    steps = [(n, s, n * depth) for n in (1, 2, 3, 5, 8, 20, 64, 128) for s in {1, n} for depth in (0, 400, 4000)]
+    for _ in range(300):
+        for tokens, sequences, cells in steps:
+            learned = learned.observed(tokens, sequences, true.seconds(tokens, sequences, cells), cells)
+    for tokens, sequences, cells in steps:
+        assert learned.seconds(tokens, sequences, cells) == pytest.approx(
+            true.seconds(tokens, sequences, cells), rel=0.03
+        )
+    assert learned.per_cell == pytest.approx(true.per_cell, rel=0.05)
+
+
+def test_what_is_seen_of_one_sequence_says_nothing_about_many() -> None:
+    learned = curve(1.0, 1.5, 2.0).observed(4, 1, 3.0)
+    assert learned.seconds(4, 1) == pytest.approx(2.1)
+    assert learned.seconds(4, 4) == 2.0
+    learned = learned.observed(4, 4, 3.0)
+    assert learned.seconds(4, 1) == learned.seconds(4, 4) == pytest.approx(2.1)
+
+
+def test_one_stalled_step_does_not_spoil_the_curve() -> None:
+    before = curve(1.0, 1.5, 2.0)
+    assert before.observed(1, 1, 1000.0).seconds(1, 1) <= 1.2
+    assert before.observed(1, 1, 1000.0).seconds(2, 2) == 1.5
+
+
+def test_depth_is_learned_although_none_was_measured() -> None:
+    learned = curve(1.0, 2.0)
+    for _ in range(2000):
+        learned = learned.observed(1, 1, 1.0, 0).observed(1, 1, 3.0, 8000)
+    assert learned.seconds(1, 1, 4000) == pytest.approx(2.0, rel=0.05)
+
+
+def test_a_learned_curve_keeps_the_single_token_the_same_in_both_sets() -> None:
+    learned = curve(1.0, 2.0).observed(1, 1, 2.0)
+    assert learned.many.seconds[0] == learned.one.seconds[0] == learned.seconds(1, 1) == pytest.approx(1.1)
+
+
+@pytest.mark.parametrize(
+    ("sizes", "seconds"),
+    [((), ()), ((2, 4), (1.0, 2.0)), ((1, 1), (1.0, 2.0)), ((1, 2), (1.0,)), ((1,), (0.0,)), ((1,), (float("nan"),))],
+)
+def test_impossible_points_are_refused(sizes: tuple[int, ...], seconds: tuple[float, ...]) -> None:
+    with pytest.raises(ValueError, match="accepted"):
+        Points(sizes, seconds)
+
+
+@given(st.integers(0, 50), st.integers(1, 20))
+def test_every_token_attends_to_itself_and_all_before_it(position: int, count: int) -> None:
+    assert attended(position, count) == sum(p + 1 for p in range(position, position + count))
+
+
+@given(curves(), st.lists(st.integers(0, 5000), max_size=40))
+def test_the_favoured_width_is_the_widest_of_the_best(curve: Curve, depths: list[int]) -> None:
+    width = favoured_width(curve, depths)
+    rates = [w / curve.seconds(w, w, sum(depths[:w])) for w in range(1, len(depths) + 1)]
+    if not depths:
+        assert width == 0
+        return
+    assert rates[width - 1] >= max(rates) * (1 - NOISE)
+    assert all(rate < max(rates) * (1 - NOISE) for rate in rates[width:])
+
+
+def test_two_that_are_slower_together_go_one_after_the_other() -> None:
+    dip = curve(4.0, 12.3, 12.5, 17.0, 27.0)
+    assert [favoured_width(dip, [0] * running) for running in (1, 2, 3, 4, 8, 16)] == [1, 1, 1, 4, 8, 16]
+    assert favoured_width(curve(4.0, 8.1), [0, 0]) == 2, "a difference within the noise is none"
+
+
+def test_a_deep_sequence_may_be_left_out() -> None:
+    shallow = curve(1.0, 1.2, per_cell=1e-3)
+    assert favoured_width(shallow, [0, 0]) == 2
+    assert favoured_width(shallow, [0, 5000]) == 1
+
+
+@given(st.integers(1, 12), st.integers(1, 12), st.integers(1, 40))
+def test_turns_starve_nobody_and_always_serve_the_most_urgent(width: int, running: int, steps: int) -> None:
+    waited = [0] * running
+    for _ in range(steps):
+        chosen = turn(width, waited)
+        assert chosen[: width - 1] == list(range(min(width - 1, running)))[: len(chosen)]
+        assert len(set(chosen)) == len(chosen) == min(width, running)
+        waited = [0 if index in chosen else count + 1 for index, count in enumerate(waited)]
+        assert max(waited) <= max(running - width, 0)
+
+
+KEY = CurveKey(file_bytes=7, file_mtime_ns=1, file_sha256="ab", llama_cpp="b1", threads=2, cpu="one", settings="kv f16")
+CURVE = Curve(Points((1, 2), (1.0, 3.0)), Points((1, 4), (1.0, 2.5)), 0.25, 0.001)
+
+
+def test_a_stored_curve_comes_back_for_its_own_key_only(tmp_path: Path) -> None:
+    folder = tmp_path / "curves"
+    assert load(folder, KEY) is None
+    store(folder, KEY, curve(1.0))
+    store(folder, KEY, CURVE)
+    assert load(folder, KEY) == CURVE
+    others = [replace(KEY, **{name: value}) for name, value in (("threads", 1), ("cpu", "two"), ("settings", "kv f32"))]
+    assert all(load(folder, other) is None for other in others)
+    assert [path.name for path in folder.iterdir()] == [KEY.name], "nothing unfinished is left"
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        (b'"schema":1', b'"schema":2'),
+        (b'"threads":2', b'"threads":3'),
+        (b"3.0", b"-3.0"),
+        (b"3.0", b"null"),
+        (b"0.25", b"0"),
+        (b"[1,2]", b"[2,1]"),
+        (b"[1.0,3.0]", b"[1.5,3.0]"),
+        (b'"one"', b'"two"'),
+        (b"}", b""),
+        (b"many", b"\xff\xfe"),
+    ],
+)
+def test_a_damaged_file_counts_as_none(tmp_path: Path, old: bytes, new: bytes) -> None:
+    store(tmp_path, KEY, CURVE)
+    path = tmp_path / KEY.name
+    assert old in path.read_bytes()
+    path.write_bytes(path.read_bytes().replace(old, new))
+    assert load(tmp_path, KEY) is None
+    store(tmp_path, KEY, CURVE)
+    assert load(tmp_path, KEY) == CURVE
+
+
+@pytest.mark.parametrize("data", [b"", b"{", b"[]", b"null", b"\x00" * 100, b"[" * 100_000])
+def test_any_rubbish_counts_as_none(tmp_path: Path, data: bytes) -> None:
+    (tmp_path / KEY.name).write_bytes(data)
+    assert load(tmp_path, KEY) is None
+
+
+def test_where_nothing_can_be_stored_that_is_said_and_nothing_is_left(tmp_path: Path) -> None:
+    (tmp_path / KEY.name).mkdir()
+    with pytest.raises(OSError, match=KEY.name):
+        store(tmp_path, KEY, CURVE)
+    assert [path.name for path in tmp_path.iterdir()] == [KEY.name]
+    assert load(tmp_path, KEY) is None
+
+
+def test_the_key_changes_with_the_file(tmp_path: Path) -> None:
+    model = tmp_path / "model.gguf"
+    model.write_bytes(b"GGUF one")
+
+    def key() -> CurveKey:
+        return curve_key(model, llama_cpp="b1", threads=2, cpu="one", settings="")
+
+    first = key()
+    assert key() == first
+    model.write_bytes(b"GGUF two")
+    assert key().file_sha256 != first.file_sha256
+    assert key().name != first.name
+
+
+def test_the_processor_is_named(tmp_path: Path) -> None:
+    info = tmp_path / "cpuinfo"
+    info.write_text("processor\t: 0\nmodel name\t: Fast 9000: turbo\nmodel name\t: other\n")
+    assert cpu_model(info) == "Fast 9000: turbo"
+    assert cpu_model(tmp_path / "absent")

@@ -1,0 +1,255 @@
+from dataclasses import replace
+from itertools import product
+from math import inf
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from orchestrator.engine.curve import NOISE, SIZES, Curve, Points
+from orchestrator.engine.speculate import (
+    Acceptance,
+    Drafting,
+    Ledger,
+    draft_lengths,
+    model_acceptance,
+    plain_seconds,
+    sequence_acceptance,
+)
+
+
+def curve(*one: float, per_cell: float = 0.0) -> Curve:
+    points = Points(SIZES[: len(one)], one)
+    return Curve(points, points, prefill=1.0, per_cell=per_cell)
+
+
+COMPUTE_BOUND = curve(1.0, 1.4, 2.26, 4.37, 5.91, 10.0, 20.0)
+"""Two cores."""
+BANDWIDTH_BOUND = curve(1.0, 1.01, 1.03, 1.08, 1.2, 1.6, 2.4)
+"""Many cores."""
+
+one_sequence = st.builds(
+    Drafting,
+    acceptance=st.floats(0, 1),
+    most=st.integers(0, 4),
+    slack=st.sampled_from([-1.0, 0.0, 5.0, inf]),
+)
+
+
+@st.composite
+def curves(draw: st.DrawFn) -> Curve:
+    times = st.floats(0.1, 10.0)
+    first = draw(times)
+    rest = st.lists(times, min_size=4, max_size=4)
+    sizes = SIZES[:5]
+    return Curve(Points(sizes, (first, *draw(rest))), Points(sizes, (first, *draw(rest))), 0.1, 0.0)
+
+
+def tokens_per_second(curve: Curve, sequences: list[Drafting], lengths: list[int]) -> float:
+    """Equation 1 of Leviathan et al. 2023 over the time of the step."""
+    width = len(sequences)
+    tokens = sum(sum(s.acceptance**j for j in range(length + 1)) for s, length in zip(sequences, lengths, strict=True))
+    drafting = sum(s.cost * length for s, length in zip(sequences, lengths, strict=True))
+    cells = sum(s.depth * (length + 1) for s, length in zip(sequences, lengths, strict=True))
+    return tokens / (curve.seconds(width + sum(lengths), width, cells) + drafting)
+
+
+@settings(deadline=None)
+@given(curves(), st.lists(one_sequence, min_size=1, max_size=3), st.integers(0, 12))
+def test_no_other_lengths_promise_more(curve: Curve, sequences: list[Drafting], room: int) -> None:
+    lengths = draft_lengths(curve, sequences, room=room, exact=False)
+    fitting = [c for c in product(*(range(s.most + 1) for s in sequences)) if sum(c) <= room]
+    best = max(tokens_per_second(curve, sequences, list(choice)) for choice in fitting)
+    blur = 0.01 * sum(lengths) / curve.seconds(1, 1)
+    assert tokens_per_second(curve, sequences, lengths) >= best / (1 + NOISE) - blur - best * 0.02
+
+
+@given(
+    curves(),
+    st.lists(
+        st.builds(
+            Drafting,
+            acceptance=st.floats(0, 1),
+            most=st.integers(0, 64),
+            slack=st.floats(-10, 10),
+            depth=st.integers(0, 4000),
+            cost=st.floats(0, 2),
+        ),
+        max_size=70,
+    ),
+    st.integers(-3, 200),
+    st.booleans(),
+    st.sampled_from([0.0, 1e-6, 1e-3]),
+)
+def test_every_ceiling_holds_and_drafting_promises_more_than_none(
+    curve: Curve, sequences: list[Drafting], room: int, exact: bool, per_cell: float
+) -> None:
+    curve = replace(curve, per_cell=per_cell)
+    lengths = draft_lengths(curve, sequences, room=room, exact=exact)
+    assert len(lengths) == len(sequences)
+    assert all(0 <= length <= s.most for length, s in zip(lengths, sequences, strict=True))
+    assert sum(lengths) <= max(room, 0)
+    if any(lengths):
+        assert not exact or sum(lengths) + len(sequences) < 64
+        plain = tokens_per_second(curve, sequences, [0] * len(sequences))
+        assert tokens_per_second(curve, sequences, lengths) > plain * (1 + NOISE) * (1 - 1e-9)
+
+
+def lone(acceptance: float, most: int = 24, cost: float = 0.0) -> list[Drafting]:
+    return [Drafting(acceptance, most, 0.0, cost=cost)]
+
+
+def test_the_machine_the_acceptance_and_the_cost_decide() -> None:
+    def length(curve: Curve, acceptance: float, cost: float = 0.0) -> int:
+        return draft_lengths(curve, lone(acceptance, cost=cost), room=500, exact=False)[0]
+
+    assert length(COMPUTE_BOUND, 0.2) == 0
+    assert 0 < length(COMPUTE_BOUND, 0.6) < length(COMPUTE_BOUND, 0.9) < length(COMPUTE_BOUND, 1.0) == 24
+    assert length(BANDWIDTH_BOUND, 0.2) > 0
+    assert length(BANDWIDTH_BOUND, 0.95) == 24
+    assert length(BANDWIDTH_BOUND, 0.7) > length(BANDWIDTH_BOUND, 0.7, cost=0.1) > length(BANDWIDTH_BOUND, 0.7, 0.6)
+    assert length(BANDWIDTH_BOUND, 0.7, cost=0.8) == 0
+
+
+def test_many_sequences_leave_less_to_gain() -> None:
+    def drafts(width: int) -> int:
+        return sum(draft_lengths(COMPUTE_BOUND, lone(0.7) * width, room=500, exact=False))
+
+    assert drafts(1) > 0
+    assert drafts(32) == 0
+
+
+def test_a_step_in_the_curve_is_taken_when_it_is_used_to_the_full() -> None:
+    stairs = curve(1.0, 2.2, 2.3)
+    assert draft_lengths(stairs, lone(0.9, most=1), room=9, exact=False) == [0]
+    assert draft_lengths(stairs, lone(0.9, most=3), room=9, exact=False) == [3]
+
+
+def test_of_equals_the_most_critical_drafts_first() -> None:
+    sequences = [Drafting(0.801, 8, 60.0), Drafting(0.8, 8, 0.0), Drafting(0.802, 8, inf)]
+    assert draft_lengths(BANDWIDTH_BOUND, sequences, room=1, exact=False) == [0, 1, 0]
+    assert draft_lengths(BANDWIDTH_BOUND, sequences, room=2, exact=False) == [1, 1, 0]
+    sequences[2] = Drafting(0.95, 8, inf)
+    assert draft_lengths(BANDWIDTH_BOUND, sequences, room=1, exact=False) == [0, 0, 1]
+
+
+def test_deep_sequences_draft_less() -> None:
+    deep = curve(1.0, 1.01, 1.03, 1.08, 1.2, 1.6, 2.4, per_cell=1e-4)
+    sequences = [Drafting(0.8, 8, 0.0, depth=4000), Drafting(0.8, 8, 0.0, depth=10)]
+    lengths = draft_lengths(deep, sequences, room=500, exact=False)
+    assert lengths[0] < lengths[1]
+
+
+def test_acceptance_follows_what_is_observed() -> None:
+    sequence = sequence_acceptance(model_acceptance())["lookup"]
+    for _ in range(100):
+        sequence.observe(8, 8)
+    assert sequence.rate > 0.95
+    for _ in range(20):
+        sequence.observe(8, 0)
+    assert sequence.rate < 0.5
+    for _ in range(300):
+        sequence.observe(4, 3)
+    assert sequence.rate == pytest.approx(0.75, abs=0.05)
+    for _ in range(300):
+        sequence.observe(8, 1)
+    assert sequence.rate == pytest.approx(0.5, abs=0.05), "what comes after the first refused token was never tried"
+
+
+def test_a_model_lends_what_it_knows_to_new_sequences_by_source() -> None:
+    model = model_acceptance()
+    before = model["draft"].rate
+    for _ in range(50):
+        sequence_acceptance(model)["lookup"].observe(6, 0)
+    assert sequence_acceptance(model)["lookup"].rate < 0.1
+    assert sequence_acceptance(model)["draft"].rate == before
+
+
+def test_what_was_refused_is_tried_again_after_a_while() -> None:
+    model = model_acceptance()
+    sequence = sequence_acceptance(model)["lookup"]
+    for _ in range(200):
+        sequence.observe(4, 0)
+    assert draft_lengths(COMPUTE_BOUND, lone(sequence.rate), room=50, exact=False) == [0]
+    steps = 0
+    while draft_lengths(COMPUTE_BOUND, lone(sequence.rate), room=50, exact=False) == [0]:
+        sequence.observe(0, 0)
+        steps += 1
+        assert steps < 5000
+    assert steps > 100
+
+
+@given(st.lists(st.tuples(st.integers(0, 30), st.integers(0, 30)), max_size=60), st.floats(0, 1))
+def test_acceptance_stays_a_probability(steps: list[tuple[int, int]], prior: float) -> None:
+    sequence = Acceptance(Acceptance(prior, 100), 10)
+    for drafted, accepted in steps:
+        sequence.observe(drafted, min(drafted, accepted))
+        assert 0 <= sequence.rate <= 1
+
+
+def test_plain_time_is_that_of_steps_of_the_same_width() -> None:
+    slow = curve(1.0, 1.5, per_cell=0.01)
+    assert plain_seconds(slow, [0], 3) == 3.0
+    assert plain_seconds(slow, [10, 40], 6) == 3 * (1.5 + 0.5)
+
+
+def run(ledger: Ledger, steps: int, gain: float) -> None:
+    for _ in range(steps):
+        ledger.record(4, 1, 1.0, 1.0 - gain)
+
+
+def rest_until_on(ledger: Ledger) -> int:
+    steps = 0
+    while not ledger.on:
+        ledger.rest()
+        steps += 1
+    return steps
+
+
+def test_a_ledger_adds_up() -> None:
+    ledger = Ledger()
+    ledger.record(4, 3, 4.0, 2.5)
+    ledger.record(2, 0, 1.0, 1.25)
+    assert (ledger.total.drafted, ledger.total.accepted, ledger.saved) == (6, 3, 1.25)
+
+
+def test_what_does_not_pay_is_switched_off_with_the_reason_and_tried_again_more_rarely() -> None:
+    ledger = Ledger()
+    run(ledger, Ledger.WINDOW, -0.25)
+    assert ledger.reason == (
+        "off for 512 steps: in the last 32 steps that drafted, 32 of 128 draft tokens were accepted, "
+        "and decoding took 25.0% more time than without"
+    )
+    pauses = []
+    for _ in range(8):
+        pauses.append(rest_until_on(ledger))
+        assert ledger.reason == "on trial for 32 steps"
+        run(ledger, Ledger.WINDOW, -0.25)
+    assert pauses == [512, 1024, 2048, 4096, 8192, 16384, 16384, 16384]
+
+
+def test_a_trial_must_gain_and_then_the_pause_is_short_again() -> None:
+    ledger = Ledger()
+    run(ledger, Ledger.WINDOW, -0.25)
+    rest_until_on(ledger)
+    run(ledger, Ledger.WINDOW, 0.0)
+    assert not ledger.on, "a draw is not enough to come back"
+    rest_until_on(ledger)
+    run(ledger, Ledger.WINDOW, 0.2)
+    assert ledger.on
+    assert ledger.reason.startswith("on: in the last 32 steps")
+    assert "20.0% less time" in ledger.reason
+    run(ledger, Ledger.WINDOW, 0.0)
+    assert ledger.on, "a draw is enough to stay"
+    run(ledger, Ledger.WINDOW, -0.25)
+    assert rest_until_on(ledger) == Ledger.PAUSE
+
+
+def test_what_never_pays_costs_next_to_nothing_in_the_long_run() -> None:
+    ledger = Ledger()
+    for _ in range(10_000):
+        if ledger.on:
+            run(ledger, 1, -0.3)
+        else:
+            ledger.rest()
+    assert -ledger.saved < 0.01 * 10_000

@@ -1,0 +1,129 @@
+"""Drafted tokens never change what an engine says, on real processes with real (if ignorant) models."""
+
+import asyncio
+import dataclasses
+from pathlib import Path
+
+import pytest
+
+from benchmarks.models import Shape, write_llama
+from orchestrator.engine.client import Completion, Engine
+from orchestrator.engine.contract import EngineSpec, EngineStats, Generation
+from orchestrator.engine.errors import ModelLoadFailed
+
+LOREM = "the quick brown fox jumps over the lazy dog and runs away "
+
+
+def ask(text: str, **options: object) -> Generation:
+    return Generation(messages=(("user", text),), **{"max_tokens": 40, **options})
+
+
+def spec_of(models: Path, **options: object) -> EngineSpec:
+    settings = {
+        "context": 512,
+        "slots": 4,
+        "threads": 1,
+        "exact": True,
+        "hung_seconds": 60,
+        "always_draft": True,
+        **options,
+    }
+    return EngineSpec(file=str(models / "quantised.gguf"), **settings)
+
+
+async def told(spec: EngineSpec, requests: list[Generation]) -> tuple[list[Completion], EngineStats]:
+    async with await Engine.start(spec) as engine:
+        return await asyncio.gather(*map(engine.generate, requests)), await engine.stats()
+
+
+COPY = 'root ::= "round and round it goes, " root'
+"""A grammar that leaves nothing to choose: what is looked up is right, as with a model that copies."""
+REQUESTS = [
+    *(ask(f"{n} " + LOREM * (n % 4)) for n in range(9)),
+    *(ask(f"warm {n} " + LOREM, temperature=0.7, top_p=0.9, seed=n) for n in range(4)),
+    *(ask(f"by grammar {n}", grammar=COPY, max_tokens=60 + n) for n in range(4)),
+    ask("another", grammar='root ::= ("over and " | "out, ")+', max_tokens=60),
+    ask("stops", stop=("e",)),
+]
+
+
+@pytest.mark.parametrize("slots", [1, 4, 16])
+async def test_prompt_lookup_changes_no_text(models: Path, slots: int) -> None:
+    plain, _ = await told(spec_of(models, slots=slots), REQUESTS)
+    drafted, stats = await told(spec_of(models, slots=slots, prompt_lookup=(3, 8)), REQUESTS)
+    assert [done.text for done in drafted] == [done.text for done in plain]
+    assert [done.finish for done in drafted] == [done.finish for done in plain]
+    assert 0 < stats.accepted <= stats.drafted
+
+
+@pytest.mark.parametrize("slots", [1, 5])
+async def test_a_draft_model_changes_no_text(models: Path, slots: int) -> None:
+    plain, _ = await told(spec_of(models, slots=slots), REQUESTS)
+    same = str(models / "quantised.gguf")
+    drafted, stats = await told(spec_of(models, slots=slots, draft=same, draft_tokens=5), REQUESTS)
+    assert [done.text for done in drafted] == [done.text for done in plain]
+    assert stats.accepted > 0
+
+
+async def test_a_draft_model_that_is_right_saves_most_steps(models: Path) -> None:
+    requests = [ask(f"{n} " + LOREM * n, max_tokens=60) for n in range(4)]
+    _, stats = await told(spec_of(models, draft=str(models / "quantised.gguf"), draft_tokens=5), requests)
+    assert stats.accepted > 0.7 * stats.drafted
+    assert stats.decode_steps < 20
+
+
+async def test_a_draft_model_that_is_always_wrong_changes_no_text(models: Path, tmp_path: Path) -> None:
+    write_llama(tmp_path / "other.gguf", Shape(), seed=77)
+    requests = [ask(f"{n} " + LOREM, max_tokens=120) for n in range(4)]
+    plain, _ = await told(spec_of(models), requests)
+    drafted, stats = await told(spec_of(models, draft=str(tmp_path / "other.gguf"), draft_tokens=4), requests)
+    assert [done.text for done in drafted] == [done.text for done in plain]
+    assert stats.accepted < stats.drafted / 4
+
+
+async def test_drafts_that_do_not_pay_are_given_up(models: Path) -> None:
+    """A draft model as large as the model itself never pays."""
+    same = str(models / "quantised.gguf")
+    spec = spec_of(models, draft=same, draft_tokens=8, always_draft=False)
+    done, stats = await told(spec, [ask(f"{n} " + LOREM, max_tokens=150) for n in range(4)])
+    assert stats.drafted < sum(one.usage.output_tokens for one in done) / 2
+
+
+async def test_a_common_pool_drafts_too(models: Path) -> None:
+    spec = spec_of(models, exact=False, split=False, prompt_lookup=(3, 8))
+    done, stats = await told(spec, REQUESTS)
+    assert [one.usage.output_tokens for one in done[13:17]] == [60, 61, 62, 63]
+    assert all(one.text == ("round and round it goes, " * 9)[: len(one.text)] for one in done[13:17])
+    assert stats.accepted > 30
+
+
+async def test_speculation_is_told(models: Path) -> None:
+    _, stats = await told(spec_of(models, prompt_lookup=(2, 4)), [ask(LOREM, max_tokens=100)])
+    assert stats.speculation.startswith(("on", "off"))
+    _, stats = await told(spec_of(models), REQUESTS[:1])
+    assert stats.speculation == "not set up"
+
+
+async def test_a_draft_model_needs_the_same_vocabulary(models: Path, tmp_path: Path) -> None:
+    write_llama(tmp_path / "larger.gguf", Shape(vocabulary=700))
+    with pytest.raises(ModelLoadFailed, match="tokens"):
+        await Engine.start(spec_of(models, draft=str(tmp_path / "larger.gguf")))
+
+
+async def test_a_missing_draft_model_is_named(models: Path) -> None:
+    with pytest.raises(ModelLoadFailed, match="no such file"):
+        await Engine.start(spec_of(models, draft="/nowhere/draft.gguf"))
+
+
+async def test_drafts_end_with_their_sequences(models: Path) -> None:
+    spec = dataclasses.replace(spec_of(models), prompt_lookup=(3, 8), draft=str(models / "quantised.gguf"))
+    async with await Engine.start(spec) as engine:
+        for _ in range(3):
+            tasks = [asyncio.create_task(engine.generate(ask(f"{n} " + LOREM, max_tokens=200))) for n in range(8)]
+            await asyncio.sleep(0.1)
+            for task in tasks[::2]:
+                task.cancel()
+            done = await asyncio.gather(*tasks, return_exceptions=True)
+            assert sum(isinstance(one, Completion) for one in done) >= 4
+        stats = await engine.stats()
+        assert (stats.running, stats.prefilling, stats.queued) == (0, 0, 0)
