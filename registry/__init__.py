@@ -4,10 +4,11 @@ from registry.errors import GgufError, RegistryError, RegistryProblem
 from registry.gguf import GgufHeader, read_header
 from registry.load import find_registry, load_registry
 from registry.memory import MemoryEstimate
-from registry.models import Defaults, ModelEntry, Persona, PromptLookup, Registry, RoleEntry, Speculation
+from registry.models import Defaults, Endpoint, ModelEntry, Persona, PromptLookup, Registry, RoleEntry, Speculation
 
 __all__ = [
     "Defaults",
+    "Endpoint",
     "GgufError",
     "GgufHeader",
     "MemoryEstimate",

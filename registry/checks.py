@@ -7,6 +7,7 @@ from collections.abc import Collection, Iterator, Mapping
 from typing import Final
 
 from registry import architectures
+from registry.backends import check_backend
 from registry.errors import RegistryProblem
 from registry.forms import MAX_CELLS, DefaultsForm, ModelForm, RegistryForm, RoleForm, nearest
 from registry.gguf import GgufHeader
@@ -14,9 +15,7 @@ from registry.strict_yaml import Document, Place
 
 QUANTISED_BLOCK: Final = 32
 NOT_YET: Final[Mapping[str, str]] = {
-    "speculation": "this version does not draft tokens with a second model",
-    "prompt_lookup": "this version does not draft tokens by prompt lookup",
-    "numa": "this version does not bind models to NUMA nodes",
+    "lora": "this version does not apply adapters",
 }
 
 
@@ -26,11 +25,13 @@ def check_registry(
     """Yield everything wrong. `headers` has each model's header, or None where it could not be read."""
     for name, model in form.models.items():
         header = headers[name]
+        yield from check_backend(("models", name), model, document)
         if header is not None:
             yield from _against_header(("models", name), model, header, document)
         if model.speculation is not None:
             yield from _draft(("models", name), model.speculation.draft, header, form, headers, document)
-        yield from _options(("models", name), model, form.defaults, document)
+        if model.backend == "llama.cpp":
+            yield from _options(("models", name), model, form.defaults, document)
     for name, role in form.roles.items():
         yield from _role(("roles", name), role, form, headers, personas, document)
     yield from _escalation_cycles(form.roles, document)
@@ -63,6 +64,13 @@ def _options(place: Place, model: ModelForm, defaults: DefaultsForm, document: D
         yield document.problem((*place, "slots"), what, f"at most {MAX_CELLS:,}")
     if model.kv_type_v.startswith("q") and model.flash_attention == "off":
         yield document.problem((*place, "flash_attention"), "is off, but a quantised kv_type_v needs it", "auto or on")
+    if model.numa is not None and model.instances > 1:
+        what = f"binds the model to node {model.numa}, but {model.instances} instances have a node each"
+        yield document.problem((*place, "numa"), what, "numa, or instances")
+    if model.split is False and (defaults.exact if model.exact is None else model.exact):
+        yield document.problem(
+            (*place, "split"), "is false, but exact needs a split cache", "exact: false, or no split"
+        )
     for option, why in NOT_YET.items():
         if getattr(model, option) is not None:
             yield document.problem((*place, option), f"cannot be honoured: {why}", "no such key")
@@ -82,7 +90,9 @@ def _draft(
         return
     model = form.roles[role].model
     draft = headers.get(model)
-    if model == place[-1]:
+    if model in form.models and form.models[model].backend != "llama.cpp":
+        yield document.problem(at, f"{model} cannot draft: another server runs it", "a role with a smaller model here")
+    elif model == place[-1]:
         yield document.problem(at, "a model cannot draft for itself", "a role with a smaller model")
     elif draft is not None and header is not None:
         reason = why_no_draft(header, draft)
@@ -99,6 +109,13 @@ def why_no_draft(target: GgufHeader, draft: GgufHeader) -> str | None:
     return architectures.why_no_rollback(draft.architecture)
 
 
+def why_no_text(header: GgufHeader) -> str | None:
+    """Return why a model cannot write text token after token, or None if it can."""
+    if header.pooling is not None:
+        return f"it was made for embeddings (the vectors of its tokens are joined by {header.pooling!r})"
+    return architectures.why_no_generation(header.architecture)
+
+
 def _role(
     place: Place,
     role: RoleForm,
@@ -111,7 +128,7 @@ def _role(
         what = f"there is no model {role.model!r}"
         yield document.problem((*place, "model"), what, nearest(role.model, form.models))
     header = headers.get(role.model)
-    reason = architectures.why_no_generation(header.architecture) if header is not None else None
+    reason = why_no_text(header) if header is not None else None
     if role.tier != "D" and reason is not None:
         yield document.problem((*place, "model"), f"{role.model} cannot do this: {reason}", "a model that writes text")
     if role.persona is not None and role.persona not in personas:

@@ -11,13 +11,17 @@ from pathlib import Path
 
 @dataclass(frozen=True, slots=True)
 class RegistryProblem:
-    """One thing wrong: in which file and line (None if unknown), at which key, what, and what is accepted."""
+    """One thing wrong: in which file and line (None if unknown), at which key, what, and what is accepted.
+
+    `place` is the key in parts, since names may hold dots.
+    """
 
     file: Path
     line: int | None
     key: str
     what: str
     accepted: str = ""
+    place: tuple[str | int, ...] = ()
 
     def __str__(self) -> str:
         place = f"{self.file}:{self.line}" if self.line is not None else str(self.file)

@@ -14,7 +14,9 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, StringConstr
 from registry.errors import RegistryError, RegistryProblem
 from registry.strict_yaml import Document, Place
 
-Name = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,63}$")]
+NAME: Final = r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,63}$"
+NAME_RULE: Final = "letters, digits, '_', '.' and '-', up to 64 characters"
+Name = Annotated[str, StringConstraints(pattern=NAME)]
 Text = Annotated[str, StringConstraints(max_length=20_000)]
 FileName = Annotated[str, StringConstraints(min_length=1, max_length=4096)]
 Residency = Literal["hot", "warm", "cold"]
@@ -29,7 +31,9 @@ Slots = Annotated[int, Field(ge=1, le=MAX_SLOTS)]
 Temperature = Annotated[float, Field(ge=0, le=5)]
 TopP = Annotated[float, Field(gt=0, le=1)]
 MaxTokens = Annotated[int, Field(ge=1, le=MAX_CONTEXT)]
+MaxReplans = Annotated[int, Field(ge=0, le=8)]
 
+_NOT_REPEATED: Final = (("base_url",), ("api_key_env",))  # a secret may stand there by mistake
 _UNITS: Final = {"": 1, "B": 1, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30, "TiB": 1 << 40}
 
 
@@ -69,10 +73,26 @@ class PromptLookupForm(Form):
     k: Annotated[int, Field(ge=1, le=64)] = 8
 
 
-class ModelForm(Form):
-    """One model. `context` counts the tokens of one sequence, `slots` the sequences at a time."""
+class LoraForm(Form):
+    """Low-rank weights that are added to the model's own, times `scale`."""
 
     file: FileName
+    scale: Annotated[float, Field(ge=-10, le=10)] = 1.0
+
+
+class ModelForm(Form):
+    """One model: a `file` that llama.cpp loads here, or with `backend: openai` one that another server runs.
+
+    `context` counts the tokens of one sequence, `slots` the sequences at a time. The server knows the model as `model`,
+    takes the API key that the environment variable `api_key_env` holds, and may be silent for `timeout_seconds`.
+    """
+
+    file: FileName | None = None
+    backend: Literal["llama.cpp", "openai"] = "llama.cpp"
+    base_url: Annotated[str, StringConstraints(max_length=2048)] | None = None
+    model: Annotated[str, StringConstraints(min_length=1, max_length=512)] | None = None
+    api_key_env: str | None = None
+    timeout_seconds: Annotated[float, Field(gt=0, le=3600)] = 120.0
     description: Text = ""
     residency: Residency | None = None
     context: Context | None = None
@@ -84,10 +104,13 @@ class ModelForm(Form):
     mlock: bool = False
     mmap: bool = True
     numa: Annotated[int, Field(ge=0, le=1023)] | None = None
+    instances: Annotated[int, Field(ge=1, le=64)] = 1
     exact: bool | None = None
+    split: bool | None = None
     experts: Annotated[int, Field(ge=1, le=1024)] | None = None
     speculation: SpeculationForm | None = None
     prompt_lookup: PromptLookupForm | None = None
+    lora: Annotated[list[LoraForm], Field(min_length=1, max_length=8)] | None = None
 
 
 class RoleForm(Form):
@@ -106,7 +129,10 @@ class RoleForm(Form):
 
 
 class DefaultsForm(Form):
-    """What models and roles have that do not say otherwise; `memory` bounds all loaded models together."""
+    """What models and roles have that do not say otherwise.
+
+    `memory` bounds all loaded models together, `max_replans` how often one plan may go on after a step of it is done.
+    """
 
     residency: Residency = "warm"
     context: Context = 4096
@@ -115,6 +141,8 @@ class DefaultsForm(Form):
     temperature: Temperature = 0.0
     top_p: TopP = 1.0
     max_tokens: MaxTokens = 1024
+    max_replans: MaxReplans = 2
+    idle_unload_seconds: Annotated[float, Field(gt=0, le=31_536_000)] = 900.0
     memory: Bytes | None = None
 
 
@@ -168,10 +196,12 @@ def _problem(form: type[Form], document: Document, detail: Any) -> RegistryProbl
     if detail["type"] == "missing":
         return document.problem(place, "is required")
     if detail["loc"] and detail["loc"][-1] == "[key]":
-        return document.problem(place, "is no name", "letters, digits, '_', '.' and '-', up to 64 characters")
+        return document.problem(place, "is no name", NAME_RULE)
     if detail["type"] in ("model_type", "dict_type"):
         return document.problem(place, f"is {_shown(detail['input'])}", _described(form, place))
     message = detail["msg"].removeprefix("Input should be ")
+    if place[-1:] in _NOT_REPEATED:
+        return document.problem(place, "has a value of the wrong form", message)
     return document.problem(place, f"is {_shown(detail['input'])}", message)
 
 

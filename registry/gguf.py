@@ -5,16 +5,18 @@ there too.
 """
 
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
 from registry.errors import GgufError
-from registry.gguf_layout import FILE_TYPES
+from registry.gguf_layout import FILE_TYPES, POOLING
 from registry.gguf_reader import Array, RawHeader, Scalar, read_raw
 
 MAX_LAYERS: Final = 4096
 MAX_SIZE: Final = 1 << 31
+NO_MODELS: Final = ("adapter", "imatrix", "mmproj")
 _PIECE: Final = re.compile(r"(?P<stem>.+)-(?P<number>\d{5})-of-(?P<count>\d{5})\.gguf")
 
 
@@ -23,7 +25,8 @@ class GgufHeader:
     """What a model's own file says of it. Sizes of heads are in numbers, `weight_bytes` and `file_bytes` in bytes.
 
     `kv_heads` has one number a layer: hybrids have layers without attention, with 0. `vocab_digest` is equal for two
-    models exactly when they have the same tokens in the same order, cut the same way.
+    models exactly when they have the same tokens in the same order, cut the same way. `pooling` says how a model that
+    was made for embeddings joins those of its tokens; it is None for one that writes.
     """
 
     architecture: str
@@ -45,6 +48,7 @@ class GgufHeader:
     experts: int
     experts_used: int
     state_bytes: int
+    pooling: str | None
     chat_template: str | None
 
 
@@ -53,6 +57,27 @@ def read_header(path: Path) -> GgufHeader:
     first = read_raw(path)
     pieces = [first, *(read_raw(piece) for piece in _other_pieces(path, first))]
     return _Fields(path, first).header(pieces)
+
+
+def read_adapter(path: Path, model: GgufHeader) -> int:
+    """Check that `path` holds a LoRA adapter for a model of this kind, and return its bytes. Raises GgufError."""
+    raw = read_raw(path)
+    kind, way = raw.entries.get("general.type", "model"), raw.entries.get("adapter.type", "none")
+    if kind != "adapter" or way != "lora":
+        raise GgufError(path, f"is no LoRA adapter: its general.type is {kind!r}, its adapter.type {way!r}")
+    architecture = raw.entries.get("general.architecture", "")
+    if architecture != model.architecture:
+        raise GgufError(path, f"is an adapter for {architecture!r}, and the model is {model.architecture!r}")
+    return sum(tensor.bytes for tensor in raw.tensors)
+
+
+def pieces(path: Path) -> tuple[Path, ...]:
+    """Return the files of a model by the name of its first one: `path` alone, but for a split model."""
+    match = _PIECE.fullmatch(path.name)
+    if match is None or int(match["number"]) != 1:
+        return (path,)
+    count = max(1, int(match["count"]))
+    return tuple(path.with_name(f"{match['stem']}-{n:05d}-of-{match['count']}.gguf") for n in range(1, count + 1))
 
 
 def _other_pieces(path: Path, first: RawHeader) -> list[Path]:
@@ -64,7 +89,7 @@ def _other_pieces(path: Path, first: RawHeader) -> list[Path]:
         raise GgufError(path, f"is one of {count} pieces; accepted: a name that ends in -00001-of-{count:05d}.gguf")
     if int(match["number"]) != 1:
         raise GgufError(path, f"is piece {int(match['number'])} of {count}; accepted: the first one")
-    return [path.with_name(f"{match['stem']}-{number:05d}-of-{count:05d}.gguf") for number in range(2, count + 1)]
+    return list(pieces(path)[1:])
 
 
 class _Fields:
@@ -77,6 +102,9 @@ class _Fields:
 
     def header(self, pieces: list[RawHeader]) -> GgufHeader:
         tensors = [tensor for piece in pieces for tensor in piece.tensors]
+        kind = self._text("general.type", "model")
+        if kind in NO_MODELS:
+            raise GgufError(self._path, f"holds no model, but one of type {kind!r}")
         if not tensors:
             raise GgufError(self._path, "holds no tensors: it is a vocabulary or a list of settings, not a model")
         layers = self._size("block_count", most=MAX_LAYERS)
@@ -84,11 +112,10 @@ class _Fields:
         heads = self._per_layer("attention.head_count", layers, 0)
         most_heads = max(heads, default=0)
         head = embedding // most_heads if most_heads else 0
-        kind = self._entries.get("general.file_type")
         return GgufHeader(
             architecture=self._architecture,
             name=self._text("general.name", self._path.stem),
-            file_type=FILE_TYPES.get(kind, "unknown") if isinstance(kind, int) else "unknown",
+            file_type=self._named("general.file_type", FILE_TYPES) or "unknown",
             parameters=sum(tensor.elements for tensor in tensors),
             weight_bytes=sum(tensor.bytes for tensor in tensors),
             file_bytes=sum(piece.file_bytes for piece in pieces),
@@ -105,6 +132,7 @@ class _Fields:
             experts=self._size("expert_count", 0),
             experts_used=self._size("expert_used_count", 0),
             state_bytes=self._state_bytes(layers, embedding),
+            pooling=self._named(f"{self._architecture}.pooling_type", POOLING),
             chat_template=self._text("tokenizer.chat_template", "") or None,
         )
 
@@ -139,6 +167,11 @@ class _Fields:
         if isinstance(value, str):
             return value
         raise GgufError(self._path, f"{key} is missing" if value is None else f"{key} is not a text")
+
+    def _named(self, key: str, names: Mapping[int, str]) -> str | None:
+        """Return the name of the number under a key, or None where there is none that is known."""
+        value = self._entries.get(key)
+        return names.get(value) if isinstance(value, int) else None
 
     def _size(self, key: str, default: int | None = None, most: int = MAX_SIZE) -> int:
         full = f"{self._architecture}.{key}"

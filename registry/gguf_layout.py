@@ -97,3 +97,6 @@ FILE_TYPES: Final[dict[int, str]] = {
     39: "NVFP4",
     40: "Q1_0",
 }
+
+# what `pooling_type` means; 0 is none
+POOLING: Final[dict[int, str]] = {1: "mean", 2: "cls", 3: "last", 4: "rank"}

@@ -2,18 +2,30 @@
 
 import os
 from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
 from types import MappingProxyType
 from typing import Final
 
 from registry import memory
+from registry.backends import why_no_key
 from registry.checks import check_registry
-from registry.errors import GgufError, RegistryError
+from registry.errors import GgufError, RegistryError, RegistryProblem
 from registry.forms import DefaultsForm, ModelForm, RegistryForm, RoleForm, read_form
-from registry.gguf import GgufHeader, read_header
-from registry.models import Defaults, ModelEntry, Persona, PromptLookup, Registry, RoleEntry, Speculation
+from registry.gguf import GgufHeader, pieces, read_adapter, read_header
+from registry.models import (
+    Defaults,
+    Endpoint,
+    Lora,
+    ModelEntry,
+    Persona,
+    PromptLookup,
+    Registry,
+    RoleEntry,
+    Speculation,
+)
 from registry.personas import load_personas
-from registry.strict_yaml import parse_file
+from registry.strict_yaml import Document, parse_file
 
 ENVIRONMENT: Final = "ORCHESTRATOR_REGISTRY"
 PACKAGED: Final = Path(__file__).resolve().parent.parent / "model_registry.yaml"
@@ -39,22 +51,103 @@ def load_registry(path: Path) -> Registry:
 
     A model file that is missing or broken is no such problem: see `Registry.why_not`.
     """
-    path = path.absolute()
-    document = parse_file(path)
+    return registry_from(parse_file(path.absolute()))
+
+
+def registry_from(document: Document) -> Registry:
+    """Return the registry that a parsed file describes, as `load_registry` does."""
     form = read_form(RegistryForm, document)
-    personas = load_personas(PACKAGED_PERSONAS if form.personas is None else _resolve(path, form.personas))
+    offer = read_offer(document, form, load_personas(personas_file(document.path, form)))
+    if problems := offer.problems():
+        raise RegistryError(*problems)
+    return offer.registry()
+
+
+@dataclass(frozen=True, slots=True)
+class Offer:
+    """What a registry file and the files that it names say, before its entries are checked against each other.
+
+    `headers` has None for a model whose file gave none, and `reasons` says why.
+    """
+
+    document: Document
+    form: RegistryForm
+    headers: Mapping[str, GgufHeader | None]
+    reasons: Mapping[str, str]
+    personas: Mapping[str, Persona]
+
+    def problems(self) -> tuple[RegistryProblem, ...]:
+        """Return what keeps it from being a registry."""
+        return tuple(check_registry(self.form, self.document, self.headers, self.personas))
+
+    def registry(self) -> Registry:
+        """Return it as a registry. Names that have problems lead nowhere in it."""
+        defaults = self.form.defaults
+        return Registry(
+            path=self.document.path,
+            models=MappingProxyType({name: self._model(name, form) for name, form in self.form.models.items()}),
+            roles=MappingProxyType({name: _role(name, form, defaults) for name, form in self.form.roles.items()}),
+            personas=MappingProxyType(dict(self.personas)),
+            defaults=Defaults(
+                memory=defaults.memory,
+                max_replans=defaults.max_replans,
+                idle_unload_seconds=defaults.idle_unload_seconds,
+            ),
+        )
+
+    def _model(self, name: str, form: ModelForm) -> ModelEntry:
+        path, header = self.document.path, self.headers[name]
+        role = None if form.speculation is None else self.form.roles.get(form.speculation.draft)
+        draft = role.model if role is not None and role.model in self.form.models else None
+        entry = _model(name, path, form, self.form.defaults, header, self.reasons.get(name))
+        return entry if draft is None else self._with_draft(entry, draft)
+
+    def _with_draft(self, entry: ModelEntry, draft: str) -> ModelEntry:
+        """Return the entry with the model that drafts for it, which is loaded into the same process."""
+        form, header = self.form.models[draft], self.headers[draft]
+        asked = self.form.models[entry.id].speculation
+        if asked is None or form.file is None:
+            return entry
+        both = None
+        if entry.memory is not None and header is not None:
+            both = entry.memory + memory.estimate(header, context=entry.context, slots=entry.slots)
+        file = _resolve(self.document.path, form.file)
+        return replace(entry, speculation=Speculation(asked.draft, file, asked.k), memory=both or entry.memory)
+
+
+def read_offer(document: Document, form: RegistryForm, personas: Mapping[str, Persona]) -> Offer:
+    """Read the headers of the models that `form` names. Raises nothing: what cannot be read is in `reasons`."""
     headers: dict[str, GgufHeader | None] = {}
     reasons: dict[str, str] = {}
     for name, model in form.models.items():
         try:
-            headers[name] = read_header(_resolve(path, model.file))
+            headers[name] = _header(document.path, model)
         except GgufError as error:
             headers[name] = None
             reasons[name] = str(error)
-    problems = tuple(check_registry(form, document, headers, personas))
-    if problems:
-        raise RegistryError(*problems)
-    return _registry(path, form, headers, reasons, personas)
+    return Offer(document, form, headers, reasons, personas)
+
+
+def personas_file(registry: Path, form: RegistryForm) -> Path:
+    """Return the file of personas that goes with a registry."""
+    return PACKAGED_PERSONAS if form.personas is None else _resolve(registry, form.personas)
+
+
+def model_files(registry: Path, form: ModelForm) -> tuple[Path, ...]:
+    """Return the files that a model is read from: all pieces of a split one, and its adapters."""
+    if form.file is None:
+        return ()
+    adapters = (_resolve(registry, adapter.file) for adapter in form.lora or ())
+    return (*pieces(_resolve(registry, form.file)), *adapters)
+
+
+def _header(registry: Path, form: ModelForm) -> GgufHeader | None:
+    """Read a model's header, and count the weights of its adapters in. None where another server runs the model."""
+    if form.file is None:
+        return None
+    header = read_header(_resolve(registry, form.file))
+    adapters = [read_adapter(_resolve(registry, adapter.file), header) for adapter in form.lora or ()]
+    return replace(header, weight_bytes=header.weight_bytes + sum(adapters))
 
 
 def _resolve(registry: Path, name: str) -> Path:
@@ -62,39 +155,20 @@ def _resolve(registry: Path, name: str) -> Path:
     return Path(os.path.normpath(registry.parent / (given.expanduser() if name.startswith("~/") else given)))
 
 
-def _registry(
-    path: Path,
-    form: RegistryForm,
-    headers: Mapping[str, GgufHeader | None],
-    reasons: Mapping[str, str],
-    personas: Mapping[str, Persona],
-) -> Registry:
-    models = {
-        name: _model(name, _resolve(path, model.file), model, form.defaults, headers[name], reasons.get(name))
-        for name, model in form.models.items()
-    }
-    return Registry(
-        path=path,
-        models=MappingProxyType(models),
-        roles=MappingProxyType({name: _role(name, role, form.defaults) for name, role in form.roles.items()}),
-        personas=MappingProxyType(dict(personas)),
-        defaults=Defaults(memory=form.defaults.memory),
-    )
-
-
 def _model(
-    name: str, file: Path, form: ModelForm, defaults: DefaultsForm, header: GgufHeader | None, reason: str | None
+    name: str, path: Path, form: ModelForm, defaults: DefaultsForm, header: GgufHeader | None, reason: str | None
 ) -> ModelEntry:
     ceiling = header.context_length if header is not None else defaults.context
     context = form.context or min(defaults.context, ceiling)
     slots = form.slots or defaults.slots
     exact = defaults.exact if form.exact is None else form.exact
-    draft, lookup = form.speculation, form.prompt_lookup
+    lookup = form.prompt_lookup
     return ModelEntry(
         id=name,
-        file=file,
+        file=None if form.file is None else _resolve(path, form.file),
+        remote=_endpoint(form),
         description=form.description,
-        residency=form.residency or defaults.residency,
+        residency=form.residency or (defaults.residency if form.backend == "llama.cpp" else "remote"),
         context=context,
         slots=slots,
         threads=form.threads,
@@ -104,10 +178,13 @@ def _model(
         mlock=form.mlock,
         mmap=form.mmap,
         numa=form.numa,
+        instances=form.instances,
         exact=exact,
+        split=form.split,
         experts=form.experts,
-        speculation=Speculation(draft.draft, draft.k) if draft is not None else None,
+        speculation=None,
         prompt_lookup=PromptLookup(lookup.ngram, lookup.k) if lookup is not None else None,
+        lora=tuple(Lora(_resolve(path, adapter.file), adapter.scale) for adapter in form.lora or ()),
         header=header,
         memory=None
         if header is None
@@ -120,8 +197,14 @@ def _model(
             flash_attention=form.flash_attention != "off",
             exact=exact,
         ),
-        unavailable=reason,
+        unavailable=reason if form.api_key_env is None else why_no_key(form.api_key_env, os.environ),
     )
+
+
+def _endpoint(form: ModelForm) -> Endpoint | None:
+    if form.base_url is None or form.model is None:
+        return None
+    return Endpoint(form.base_url.rstrip("/"), form.model, form.api_key_env, form.timeout_seconds)
 
 
 def _role(name: str, form: RoleForm, defaults: DefaultsForm) -> RoleEntry:

@@ -40,6 +40,14 @@ class MemoryEstimate:
         """All of it, in bytes."""
         return self.weights + self.kv_cache + self.compute + self.process
 
+    def __add__(self, other: "MemoryEstimate") -> "MemoryEstimate":
+        """Both in one process."""
+        return MemoryEstimate(
+            weights=self.weights + other.weights,
+            kv_cache=self.kv_cache + other.kv_cache,
+            compute=self.compute + other.compute,
+        )
+
     def __str__(self) -> str:
         parts = ((self.weights, "weights"), (self.kv_cache, "KV cache"), (self.compute, "compute buffers"))
         return " + ".join(f"{size(number)} {what}" for number, what in (*parts, (self.process, "process")))

@@ -4,20 +4,27 @@ A model whose file is missing or broken stays in the registry with the reason in
 file does not take everything else down; whoever is about to use it asks `Registry.why_not` first.
 """
 
+import ipaddress
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
+from types import MappingProxyType
+from typing import Literal, TypeVar
+from urllib.parse import urlsplit
 
 from registry.forms import CacheType, Level, Residency, Switch, Tier
 from registry.gguf import GgufHeader
 from registry.memory import MemoryEstimate
 
+T = TypeVar("T")
+
 
 @dataclass(frozen=True, slots=True)
 class Speculation:
-    """Draft tokens come from the model of the role `draft`, at most `k` in one step."""
+    """Draft tokens come from the model of the role `draft`, which is in `file`, at most `k` in one step."""
 
     draft: str
+    file: Path
     k: int
 
 
@@ -29,20 +36,62 @@ class PromptLookup:
     k: int
 
 
+@dataclass(frozen=True, slots=True)
+class Lora:
+    """Low-rank weights in `file` that are added to the model's own, times `scale`."""
+
+    file: Path
+    scale: float
+
+
+@dataclass(frozen=True, slots=True)
+class Endpoint:
+    """An OpenAI-compatible API under `base_url` (without a slash at the end) that knows a model as `model`.
+
+    The environment variable `api_key_env` holds its key; None: it wants none. A server that sends nothing for
+    `timeout_seconds` counts as failed.
+    """
+
+    base_url: str
+    model: str
+    api_key_env: str | None
+    timeout_seconds: float
+
+    @property
+    def is_local(self) -> bool:
+        """Whether the server is on this machine."""
+        host = urlsplit(self.base_url).hostname or ""
+        try:
+            return ipaddress.ip_address(host).is_loopback
+        except ValueError:
+            return host == "localhost"
+
+    @property
+    def sends_key_in_clear(self) -> bool:
+        """Whether others on the network can read the key."""
+        return self.api_key_env is not None and self.base_url.startswith("http://") and not self.is_local
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelEntry:
     """One model. `context` is in tokens of one sequence, `slots` in sequences at a time, `threads` a ceiling.
 
-    `exact` asks for the same greedy tokens alone and in company, at some cost in prefill; `experts` is how many of a
-    mixture are used, None for as many as the model was made with. `speculation`, `prompt_lookup` and `numa` are
-    checked and then refused until an engine acts on them, so they are None. Exactly one of `header` and `unavailable`
-    (the reason why there is no header) is set. `memory` is an estimate.
+    `exact` asks for the same greedy tokens alone and in company, at some cost in prefill; `split` gives each sequence
+    KV cells of its own (None: where `exact` needs it); `experts` is how many of a mixture are used, None for as many as
+    the model was made with. `lora` is checked and then refused until an engine acts on it, so it is empty. `numa` binds
+    the model to a node; where a machine has several nodes, up to `instances` of it run, one bound to each. Exactly one
+    of `header` and `unavailable` (the reason why there is no header) is set. `memory` is an estimate, of the model and
+    of the one that drafts for it.
+
+    A model that another server runs has `remote` instead of `file`, and neither header nor memory: `context` is what
+    the registry says, `slots` bounds the requests, and what else describes a model that is loaded here has no meaning.
     """
 
     id: str
-    file: Path
+    file: Path | None
+    remote: Endpoint | None = None
     description: str
-    residency: Residency
+    residency: Residency | Literal["remote"]
     context: int
     slots: int
     threads: int | None
@@ -52,19 +101,29 @@ class ModelEntry:
     mlock: bool
     mmap: bool
     numa: int | None
+    instances: int
     exact: bool
+    split: bool | None
     experts: int | None
     speculation: Speculation | None
     prompt_lookup: PromptLookup | None
+    lora: tuple[Lora, ...]
     header: GgufHeader | None
     memory: MemoryEstimate | None
     unavailable: str | None
+
+    @property
+    def countable_context(self) -> int | None:
+        """How many tokens prompt and answer may have; None where nobody here can count them, but only its server."""
+        return None if self.remote is not None else self.context
 
     @property
     def why_not(self) -> str | None:
         """Why the model cannot be asked for anything, or None if it can."""
         if self.unavailable is not None:
             return f"model {self.id}: {self.unavailable}"
+        if self.residency == "cold" and self.remote is not None:
+            return f"model {self.id} is cold: it is known but not used; accepted: an entry without residency"
         if self.residency == "cold":
             return f"model {self.id} is cold: it is known but not loaded; accepted: residency warm or hot"
         return None
@@ -102,9 +161,15 @@ class Persona:
 
 @dataclass(frozen=True, slots=True)
 class Defaults:
-    """What the registry says of all models together. `memory` is their budget in bytes, or None for what is free."""
+    """What the registry says of all models together. `memory` is their budget in bytes, or None for what is free.
+
+    `max_replans` is how often one plan may go on, with more steps, after a step of it is done. A model that is not HOT
+    is unloaded when nobody has used it for `idle_unload_seconds`.
+    """
 
     memory: int | None
+    max_replans: int
+    idle_unload_seconds: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,6 +181,15 @@ class Registry:
     roles: Mapping[str, RoleEntry]
     personas: Mapping[str, Persona]
     defaults: Defaults
+
+    def beside(self, former: "Registry") -> "Registry":
+        """Return this registry with the entries that only `former` has, for whoever may still name them."""
+        return replace(
+            self,
+            models=MappingProxyType({**self.models, **_missing(former.models, self.models)}),
+            roles=MappingProxyType({**self.roles, **_missing(former.roles, self.roles)}),
+            personas=MappingProxyType({**self.personas, **_missing(former.personas, self.personas)}),
+        )
 
     def why_not(self, role: str) -> str | None:
         """Return why `role` cannot work in this installation, or None if it can."""
@@ -130,3 +204,7 @@ class Registry:
     def usable_models(self) -> frozenset[str]:
         """The models whose file is there, could be read, and may be loaded."""
         return frozenset(model.id for model in self.models.values() if model.why_not is None)
+
+
+def _missing(former: Mapping[str, T], now: Mapping[str, T]) -> dict[str, T]:
+    return {name: entry for name, entry in former.items() if name not in now}

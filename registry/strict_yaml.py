@@ -4,15 +4,18 @@ YAML itself lets a later duplicate of a key win and lets aliases blow a small fi
 person edits by hand the first is always a mistake and the second never needed.
 """
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any, Final
 
 import yaml
 
 from registry.errors import RegistryError, RegistryProblem
 
 MAX_BYTES = 1 << 20
+_PLAIN: Final[dict[str, Any]] = {"sort_keys": False, "allow_unicode": True, "width": math.inf}
 Place = tuple[str | int, ...]
 
 
@@ -29,7 +32,20 @@ class Document:
         known = place
         while known and known not in self.lines:
             known = known[:-1]
-        return RegistryProblem(self.path, self.lines.get(known), ".".join(map(str, place)), what, accepted)
+        return RegistryProblem(self.path, self.lines.get(known), ".".join(map(str, place)), what, accepted, place)
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """Where a value stands in the text, as offsets of characters; `end` is that of its last scalar or bracket.
+
+    `column` is that of its key, or where it begins itself if it has none. `flow` tells braces and brackets.
+    """
+
+    start: int
+    end: int
+    column: int
+    flow: bool
 
 
 def parse_file(path: Path) -> Document:
@@ -62,6 +78,24 @@ def parse_text(raw: bytes, path: Path) -> Document:
     except (yaml.YAMLError, ValueError, OverflowError) as error:  # the latter two: a date such as 2020-99-99
         raise _error(path, None, str(error)) from error
     return Document(path, data, lines)
+
+
+def outline(text: str) -> dict[Place, Span]:
+    """Return where each value of a document stands that `parse_text` accepts."""
+    spans: dict[Place, Span] = {}
+    node = _StrictLoader(text).get_single_node()
+    if node is not None:
+        _outline(node, (), node.start_mark.column, spans)
+    return spans
+
+
+def write_yaml(data: Mapping[str, object], indent: int = 2) -> str:
+    """Write a mapping of scalars, and of mappings of scalars, as YAML, a line for each key."""
+    lines = (
+        yaml.safe_dump({key: value}, default_flow_style=None if isinstance(value, Mapping) else False, **_PLAIN)
+        for key, value in data.items()
+    )
+    return "".join(f"{' ' * indent}{line}" for line in lines)
 
 
 class _StrictLoader(yaml.SafeLoader):
@@ -104,5 +138,19 @@ def _mapping(
     return result
 
 
+def _outline(node: yaml.Node, place: Place, column: int, spans: dict[Place, Span]) -> int:
+    """Note the span of a node and of all below it, and return its end."""
+    end = node.end_mark.index
+    flow = bool(getattr(node, "flow_style", False))
+    if isinstance(node, yaml.MappingNode):
+        ends = [_outline(value, (*place, key.value), key.start_mark.column, spans) for key, value in node.value]
+        end = end if flow else max(ends, default=end)
+    elif isinstance(node, yaml.SequenceNode):
+        ends = [_outline(item, (*place, at), item.start_mark.column, spans) for at, item in enumerate(node.value)]
+        end = end if flow else max(ends, default=end)
+    spans[place] = Span(node.start_mark.index, end, column, flow)
+    return end
+
+
 def _error(path: Path, line: int | None, what: str, accepted: str = "", at: Place = ()) -> RegistryError:
-    return RegistryError(RegistryProblem(path, line, ".".join(map(str, at)), what, accepted))
+    return RegistryError(RegistryProblem(path, line, ".".join(map(str, at)), what, accepted, at))

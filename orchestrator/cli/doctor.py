@@ -19,8 +19,9 @@ import psutil
 
 from orchestrator.cli.terminal import size
 from orchestrator.journal import Home, JournalError, JournalReader
+from orchestrator.remote import probe
 from orchestrator.taskir import GATES
-from registry import ModelEntry, Registry, RegistryError, load_registry
+from registry import Endpoint, ModelEntry, Registry, RegistryError, load_registry
 
 MINIMUM_PYTHON = (3, 11)
 PROBE_SECONDS = 60
@@ -138,12 +139,25 @@ def _model(model: ModelEntry, registry: Registry) -> Check:
         return Check(name, "ok", f"cold: known, and not loaded; {roles or 'no role'} would use it")
     if reason := model.why_not:
         return Check(name, "broken" if roles else "note", reason, "correct its entry in the registry, or remove it")
+    if model.remote is not None:
+        return _remote(name, model.remote, roles)
     assert model.memory is not None, "a usable model has a header"
     budget = min(registry.defaults.memory or psutil.virtual_memory().available, _memory_limit() or sys.maxsize)
     if model.memory.total > budget:
         needed = f"needs {size(model.memory.total)} ({model.memory}), but {size(budget)} can be had"
         return Check(name, "broken" if roles else "note", needed, "fewer slots, a smaller context, or a smaller file")
     return Check(name, "ok", f"{size(model.memory.total)} when loaded; {roles or 'no role uses it'}")
+
+
+def _remote(name: str, endpoint: Endpoint, roles: str) -> Check:
+    """Ask the server for its models; that also tells whether it takes the key."""
+    found = f"{endpoint.model} at {endpoint.base_url}"
+    if reason := probe(endpoint):
+        mend = "start the server, or correct the entry in the registry"
+        return Check(name, "broken" if roles else "note", f"{found}: {reason}", mend)
+    if endpoint.sends_key_in_clear:
+        return Check(name, "note", f"{found}: the key goes over the network in clear text", "use https")
+    return Check(name, "ok", f"{found}; {roles or 'no role uses it'}")
 
 
 def _folder(home: Path) -> Check:

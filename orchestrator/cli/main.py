@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from orchestrator.cli import history, run, system, task
+from orchestrator.cli import history, models, run, system, task
 from orchestrator.cli.errors import Boundary
 from orchestrator.cli.settings import Settings
 
@@ -41,7 +41,7 @@ app.command("run")(run.run)
 app.command("plan")(task.plan)
 app.command("validate")(task.validate)
 app.command("schema")(task.schema)
-app.command("models")(system.models)
+app.add_typer(models.app, name="models")
 app.command("runs")(history.runs)
 app.command("show")(history.show)
 app.command("explain")(history.explain)

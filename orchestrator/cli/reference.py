@@ -1,6 +1,10 @@
 """Print the help of every command as one Markdown page: `python -m orchestrator.cli.reference > docs/cli.md`."""
 
+from collections.abc import Iterator
+from typing import Any
+
 import typer.main
+from typer.core import TyperGroup
 
 from orchestrator.cli.main import app
 
@@ -15,13 +19,18 @@ def reference() -> str:
     """Return the page."""
     group = typer.main.get_group(app)
     root = group.make_context("orchestrator", [], resilient_parsing=True, terminal_width=COLUMNS)
-    parts = [HEAD, _block(root.get_help())]
-    for name in group.list_commands(root):
-        command = group.get_command(root, name)
+    return "".join([HEAD, _block(root.get_help()), *_commands(group, root, "")])
+
+
+def _commands(group: TyperGroup, parent: Any, path: str) -> Iterator[str]:
+    """Yield a section for each command of a group, and for the commands below it."""
+    for name in group.list_commands(parent):
+        command = group.get_command(parent, name)
         assert command is not None, "it was listed"
-        context = command.make_context(name, [], parent=root, resilient_parsing=True, terminal_width=COLUMNS)
-        parts += [f"\n## {name}\n\n", _block(context.get_help())]
-    return "".join(parts)
+        context = command.make_context(name, [], parent=parent, resilient_parsing=True, terminal_width=COLUMNS)
+        yield f"\n## {path}{name}\n\n{_block(context.get_help())}"
+        if isinstance(command, TyperGroup):
+            yield from _commands(command, context, f"{path}{name} ")
 
 
 def _block(text: str) -> str:

@@ -3,6 +3,7 @@
 import platform
 import sys
 from collections.abc import Mapping
+from dataclasses import asdict
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
@@ -105,7 +106,7 @@ def _model_table(registry: Registry) -> Table:
         header = model.header
         table.add_row(
             model.id,
-            f"{header.architecture} {header.file_type}" if header else "-",
+            f"{header.architecture} {header.file_type}" if header else "server" if model.remote else "-",
             _count(header.parameters) if header else "-",
             size(header.file_bytes) if header else "-",
             size(model.memory.total) if model.memory else "-",
@@ -162,7 +163,8 @@ def _model_json(model: ModelEntry) -> Mapping[str, Any]:
     header = model.header
     return {
         "id": model.id,
-        "file": str(model.file),
+        "file": None if model.file is None else str(model.file),
+        "remote": None if model.remote is None else asdict(model.remote),
         "usable": model.why_not is None,
         "why_not": model.why_not,
         "residency": model.residency,

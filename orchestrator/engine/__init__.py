@@ -8,14 +8,23 @@
     process     the process: its main function
     loop        take commands; choose this step's tokens; decode; sample; emit
     batching    what goes into one llama_decode, as a pure function
-    slots       who may enter the KV cache, and which prefix it starts from
+    curve       how long a step takes: measured points, interpolation, corrections; the favoured width
+    curve_cache measured curves in a folder
+    measure     the curve of a loaded model, measured or known
+    slots       who may enter a common pool of cells, and which prefix it starts from
+    streams     the same where every sequence has cells of its own
     prefix      which sequence holds which tokens in the KV cache
     sequence    one generation on its way through the engine
+    drafting    draft tokens for the sequences of a step, from a lookup or a draft model
+    lookup      what a sequence has said before
+    draft_model a smaller model that guesses
+    speculate   how many draft tokens are worth it, and whether drafting pays
+    verify      which draft tokens stay
     sampling    logits to token
     text        tokens' bytes to text: whole characters, stop strings
     grammar     JSON Schema to GBNF
     chat        messages to tokens, through the model's own template
-    llama       the only file that calls llama.cpp
+    llama       the only package that calls llama.cpp
 
 This file imports nothing, so that the process starts without the parent's dependencies.
 """

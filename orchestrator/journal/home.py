@@ -44,6 +44,10 @@ class Home:
         return self.path / "curves"
 
     @property
+    def footprints(self) -> Path:
+        return self.path / "footprints.json"
+
+    @property
     def prefixes(self) -> Path:
         return self.path / "prefixes"
 

@@ -1,27 +1,54 @@
-"""Models on demand: residency, memory admission, leases, cores."""
+"""Models on demand: residency, memory admission, leases, cores.
+
+pool        Pool: ask a model, load, unload, pin; one call for a batch
+residency   loads and stops engines as the policy says
+policy      what to load, to stop and to let run dry, from a picture of the pool; pure
+admission   whether bytes fit, and who has to go for them; pure
+footprint   what engines were measured to take
+decoding    who is decoding, and with how many threads
+cores       how the physical cores are shared, and whose turn it is; pure
+placement   which node an instance runs on, and which instance a request goes to; pure
+heads       which beginnings of prompts an engine has seen
+seat        one model: its engines, who waits, how it failed
+remotes     the models that other servers run
+machine     cores, nodes and memory of this machine
+topology    nodes and cores as data
+status      the pool as people see it
+errors      why a model cannot be had
+"""
 
 from orchestrator.pool.errors import (
     ModelBroken,
+    ModelPinned,
+    ModelRemote,
     ModelTooLarge,
     ModelUnavailable,
     PoolClosed,
     PoolError,
     UnknownModel,
 )
-from orchestrator.pool.machine import memory_budget, physical_cores
+from orchestrator.pool.machine import memory_budget, read_topology
+from orchestrator.pool.policy import Rules
 from orchestrator.pool.pool import Pool
-from orchestrator.pool.status import ModelStatus, PoolSnapshot
+from orchestrator.pool.status import InstanceStatus, ModelStatus, PoolSnapshot
+from orchestrator.pool.topology import Node, Topology
 
 __all__ = [
+    "InstanceStatus",
     "ModelBroken",
+    "ModelPinned",
+    "ModelRemote",
     "ModelStatus",
     "ModelTooLarge",
     "ModelUnavailable",
+    "Node",
     "Pool",
     "PoolClosed",
     "PoolError",
     "PoolSnapshot",
+    "Rules",
+    "Topology",
     "UnknownModel",
     "memory_budget",
-    "physical_cores",
+    "read_topology",
 ]

@@ -4,6 +4,8 @@
     ├── UnknownModel        the registry has no such model; asking again is useless
     ├── ModelUnavailable    its file is missing or broken, or it is cold; useless until the registry changes
     ├── ModelTooLarge       it can never fit the memory budget; useless until the registry changes
+    ├── ModelRemote         another server runs it, and what was asked can only be done here
+    ├── ModelPinned         it stays loaded until it is unpinned
     ├── ModelBroken         its engine has failed too often lately; it is tried again after a while
     └── PoolClosed          the pool is shutting down
 
@@ -29,14 +31,22 @@ class ModelUnavailable(PoolError):
     """The registry says itself that the model cannot be used, and why."""
 
 
+class ModelRemote(PoolError):
+    """Another server runs the model: it is neither loaded nor unloaded here, nor are its prompts counted."""
+
+
 class ModelTooLarge(PoolError):
-    """The model needs `wanted` bytes, of a `budget` of which `pinned` are held by HOT models for good."""
+    """The model needs `wanted` bytes, of a `budget` of which `pinned` are held by models that stay."""
 
     def __init__(self, model: str, message: str, *, wanted: int, budget: int, pinned: int) -> None:
         super().__init__(model, message)
         self.wanted = wanted
         self.budget = budget
         self.pinned = pinned
+
+
+class ModelPinned(PoolError):
+    """The model is HOT or pinned, and is not unloaded."""
 
 
 class ModelBroken(PoolError):

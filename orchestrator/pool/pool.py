@@ -3,146 +3,237 @@
 import asyncio
 import contextlib
 import dataclasses
-from collections.abc import AsyncIterator, Iterator, Sequence
+from collections.abc import AsyncIterator, Collection, Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import Self
+from typing import Final, Self
 
 from orchestrator.engine.client import Completion, Engine, OnText
 from orchestrator.engine.contract import Generation
-from orchestrator.engine.errors import EngineDied
+from orchestrator.engine.errors import EngineDied, EngineError
 from orchestrator.events import Usage
-from orchestrator.pool.cores import share_cores
-from orchestrator.pool.errors import UnknownModel
-from orchestrator.pool.machine import memory_budget, physical_cores
+from orchestrator.pool.admission import Budget
+from orchestrator.pool.decoding import Decoding
+from orchestrator.pool.errors import ModelPinned, PoolError, UnknownModel
+from orchestrator.pool.footprint import Footprints
+from orchestrator.pool.heads import heads_of
+from orchestrator.pool.machine import memory_budget, read_topology
+from orchestrator.pool.policy import Rules
+from orchestrator.pool.remotes import Remotes
 from orchestrator.pool.residency import Residency
-from orchestrator.pool.seat import Seat
+from orchestrator.pool.seat import Instance, Seat, Wish
 from orchestrator.pool.status import PoolSnapshot
+from orchestrator.pool.topology import Topology
+from registry.diff import difference
 from registry.models import Registry
+
+_OF_A_NODE: Final = 0.9
+"""The share of a node's memory that engines bound to it may take."""
 
 
 class Pool:
     """The models of one registry. An async context manager: inside it, processes run; after it, none does.
 
-    `budget` in bytes bounds the estimates of all loaded models together; without one it is the registry's, else most
-    of the memory that is free. Engines write their logs into `log_dir`.
+    `budget` in bytes bounds all loaded models together, by what they are estimated or were measured to take; without
+    one it is the registry's, else most of the memory that is free. Engines write their logs into `log_dir`. What they
+    take is remembered in the file `footprints`, how long their steps take in the folder `curves`; without these, for
+    the life of the pool or the engine. `topology` and `rules` are the
+    machine's and the registry's unless given.
     """
 
     def __init__(
-        self, registry: Registry, log_dir: Path, *, budget: int | None = None, cores: int | None = None
+        self,
+        registry: Registry,
+        log_dir: Path,
+        *,
+        budget: int | None = None,
+        footprints: Path | None = None,
+        curves: Path | None = None,
+        topology: Topology | None = None,
+        rules: Rules | None = None,
     ) -> None:
-        self._cores = cores or physical_cores()
-        self._seats = {name: Seat(entry) for name, entry in registry.models.items()}
-        self._busy: dict[str, Seat] = {}
+        self._registry = registry
+        self._given = budget, rules
+        self._topology = topology or read_topology()
+        here = {name: entry for name, entry in registry.models.items() if entry.remote is None}
+        self._seats = {name: Seat.of(entry, self._topology) for name, entry in here.items()}
+        self._remotes = Remotes(registry.models.values())
         self._log_dir = log_dir
-        limits = (budget, registry.defaults.memory)
-        most = next((limit for limit in limits if limit is not None), None)
+        self._decoding = Decoding(self._topology)
+        self._tasks = asyncio.TaskGroup()
         self._residency = Residency(
-            self._seats.values(), memory_budget() if most is None else most, self._cores, log_dir
+            self._seats,
+            self._topology,
+            *self._limits(0),
+            Footprints(footprints),
+            log_dir,
+            curves,
+            self._tasks,
         )
 
     async def __aenter__(self) -> Self:
         """Begin to load the HOT models. One that cannot be loaded says so when it is asked for, and in `snapshot`."""
         self._log_dir.mkdir(parents=True, exist_ok=True)
-        await self._residency.open()
+        await self._tasks.__aenter__()
+        self._turns = self._tasks.create_task(self._decoding.rotate())
+        self._residency.open()
         return self
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         """Stop all engines. What is still being generated raises EngineStopped."""
-        await self._residency.close()
+        self._turns.cancel()
+        try:
+            await self._residency.close()
+            await self._remotes.close()
+        finally:
+            await self._tasks.__aexit__(None, None, None)
 
     async def count(self, model: str, messages: Sequence[tuple[str, str]]) -> int:
         """Return the tokens of a prompt of `messages`, (role, content) each. Loads the model if need be.
 
-        Raises what `generate` raises.
+        Raises what `generate` raises, and ModelRemote: only its server can count what a remote model is asked.
         """
-        with self._lease(model) as seat:
-            engine = await self._residency.engine(seat)
-            async with self._noticing_death(seat, engine):
-                return await engine.count(messages)
+        seat = self._seat(model)
+        async with self._lease(seat, Wish(due=asyncio.get_running_loop().time())) as (_, engine):
+            return await engine.count(messages)
 
-    async def generate(self, model: str, request: Generation, on_text: OnText | None = None) -> Completion:
+    async def generate(
+        self, model: str, request: Generation, on_text: OnText | None = None, *, interactive: bool = True
+    ) -> Completion:
         """Generate text with a model, loading it if need be; its deadline and slack count from here.
 
-        Time spent on loading is in `usage.queued_seconds`. Raises PoolError (see `orchestrator.pool.errors`) and
-        EngineError: ModelLoadFailed, BadRequest and its like, EngineDied.
+        What is not `interactive` is served after what is when models have to make room for each other. Time spent on
+        loading is in `usage.queued_seconds`. Raises PoolError (see `orchestrator.pool.errors`) and EngineError:
+        ModelLoadFailed, BadRequest and its like, EngineDied; a remote model's are in `orchestrator.remote.errors`.
         """
         clock = asyncio.get_running_loop().time
         asked = clock()
-        with self._lease(model) as seat:
+        if (remote := self._remotes.get(model)) is not None:
+            return await remote.generate(request, on_text)
+        seat = self._seat(model)
+        heads = heads_of(request.messages) if len(seat.instances) > 1 else ()
+        wish = Wish(interactive=interactive, due=asked + request.slack, heads=heads)
+        async with contextlib.AsyncExitStack() as stack:
             try:
                 async with asyncio.timeout(request.deadline_seconds):
-                    engine = await self._residency.engine(seat)
+                    instance, engine = await stack.enter_async_context(self._lease(seat, wish))
             except TimeoutError:
                 return Completion("", "deadline", Usage(queued_seconds=clock() - asked))
             waited = clock() - asked
-            async with self._noticing_death(seat, engine), self._decoding(seat):
+            async with self._decoding.of(instance, seat.entry.threads, wish.due):
                 completion = await engine.generate(_later(request, waited), on_text)
         usage = completion.usage
         queued = dataclasses.replace(usage, queued_seconds=usage.queued_seconds + waited)
         return dataclasses.replace(completion, usage=queued)
 
+    async def generate_batch(
+        self, model: str, requests: Sequence[Generation], *, interactive: bool = True
+    ) -> list[Completion | EngineError | PoolError]:
+        """Generate for all requests at once, and return what each came to, in their order.
+
+        The engine decodes them together. One that fails gives its error in its place and does not fail the others.
+        """
+
+        async def one(request: Generation) -> Completion | EngineError | PoolError:
+            try:
+                return await self.generate(model, request, interactive=interactive)
+            except (EngineError, PoolError) as error:
+                return error
+
+        async with asyncio.TaskGroup() as group:
+            tasks = [group.create_task(one(request)) for request in requests]
+        return [task.result() for task in tasks]
+
+    async def load(self, model: str) -> None:
+        """Load a model, and wait until it is there. Raises what `generate` raises when that cannot be."""
+        seat = self._seat(model)
+        async with self._lease(seat, Wish(due=asyncio.get_running_loop().time())):
+            pass
+
+    async def unload(self, model: str) -> None:
+        """Stop a model's engines when what they are doing is done, and wait for that.
+
+        Requests that come meanwhile wait, and load it again. Raises UnknownModel, ModelPinned.
+        """
+        seat = self._seat(model)
+        if seat.pinned:
+            raise ModelPinned(model, f"model {model} is {'HOT' if seat.hot else 'pinned'}; accepted: unpin it first")
+        await self._residency.unload(seat)
+
+    def pin(self, model: str, pinned: bool = True) -> None:
+        """Keep a model from being evicted or unloaded when idle, from when it is loaded on; or no longer.
+
+        HOT models are pinned from the start. Raises UnknownModel.
+        """
+        seat = self._seat(model)
+        seat.pinned = pinned
+        for instance in seat.instances:
+            instance.leaving = instance.leaving and not pinned
+        self._residency.reconsider()
+
+    def adopt(self, registry: Registry, rewritten: Collection[Path] = ()) -> None:
+        """Take up another version of the registry. `rewritten` are model files whose content is no longer the same.
+
+        What is under way ends as it began. What waits, and what comes, gets what the registry says now; engines that
+        are no longer what it says end when nobody uses them. A model that is gone raises UnknownModel.
+        """
+        before, self._registry = self._registry, registry
+        if registry.defaults != before.defaults:
+            self._residency.budget, self._residency.rules = self._limits(self._residency.used)
+        for remote in self._remotes.adopt(registry.models.values()):
+            self._tasks.create_task(remote.retire())
+        here = {name: entry for name, entry in registry.models.items() if entry.remote is None}
+        self._residency.adopt(here, difference(before, registry, rewritten).retired)
+
+    def _limits(self, used: int) -> tuple[Budget, Rules]:
+        """Return what the models may take together, of which they have `used` already, and the rules."""
+        budget, rules = self._given
+        defaults = self._registry.defaults
+        most = defaults.memory if budget is None else budget
+        total = memory_budget() + used if most is None else most
+        return _budget(total, self._topology), rules or Rules(idle_unload_seconds=defaults.idle_unload_seconds)
+
     def snapshot(self) -> PoolSnapshot:
         """Describe every model and what they hold together."""
         now = asyncio.get_running_loop().time()
         return PoolSnapshot(
-            budget=self._residency.budget,
+            budget=self._residency.budget.total,
             used=self._residency.used,
-            cores=self._cores,
-            models=tuple(seat.status(now) for seat in self._seats.values()),
+            cores=self._topology.cores,
+            models=(*(seat.status(now) for seat in self._seats.values()), *self._remotes.statuses(now)),
         )
 
-    @contextlib.contextmanager
-    def _lease(self, model: str) -> Iterator[Seat]:
-        """Keep a model from being evicted, from the moment it is asked for."""
+    def _seat(self, model: str) -> Seat:
         seat = self._seats.get(model)
-        if seat is None:
-            known = ", ".join(sorted(self._seats))
+        if seat is None or (seat.retiring and seat.successor is None):
+            self._remotes.refuse(model)
+            known = ", ".join(sorted({*self._seats, *self._remotes} - {model}))
             raise UnknownModel(model, f"there is no model {model!r}; accepted: {known}")
-        seat.leases += 1
-        try:
-            yield seat
-        finally:
-            seat.leases -= 1
-            seat.last_used = asyncio.get_running_loop().time()
-            if not seat.leases:
-                self._residency.admit_waiting()
+        return seat
 
     @contextlib.asynccontextmanager
-    async def _noticing_death(self, seat: Seat, engine: Engine) -> AsyncIterator[None]:
-        """Let EngineDied out only when its process is gone, so that whoever asks again gets a fresh one."""
+    async def _lease(self, seat: Seat, wish: Wish) -> AsyncIterator[tuple[Instance, Engine]]:
+        """Have an engine that stays. EngineDied is let out when its process is gone, so that the next one is fresh."""
+        instance = await self._residency.acquire(seat, wish)
+        engine = instance.engine
+        assert engine is not None, "an instance that serves has an engine"
         try:
-            yield
+            yield instance, engine
         except EngineDied:
             await engine.wait_dead()
-            self._residency.bury(seat, engine)
+            self._residency.bury(instance, engine)
             raise
-
-    @contextlib.asynccontextmanager
-    async def _decoding(self, seat: Seat) -> AsyncIterator[None]:
-        """Count a generation, and share the cores anew when its model becomes busy or idle."""
-        seat.active += 1
-        try:
-            if seat.active == 1:
-                self._busy[seat.entry.id] = seat
-                await self._share()
-            yield
         finally:
-            seat.active -= 1
-            if not seat.active:
-                del self._busy[seat.entry.id]
-                await self._share()
+            self._residency.release(instance)
 
-    async def _share(self) -> None:
-        shares = share_cores(self._cores, {model: seat.entry.threads for model, seat in self._busy.items()})
-        for model, threads in shares.items():
-            seat = self._seats[model]
-            if seat.engine is not None and seat.threads != threads:
-                seat.threads = threads
-                with contextlib.suppress(EngineDied):
-                    await seat.engine.set_threads(threads)
+
+def _budget(total: int, topology: Topology) -> Budget:
+    """Bound the machine, and each node where there are several."""
+    if len(topology.nodes) < 2:
+        return Budget(total)
+    return Budget(total, {node.id: int(node.memory * _OF_A_NODE) for node in topology.nodes})
 
 
 def _later(request: Generation, seconds: float) -> Generation:

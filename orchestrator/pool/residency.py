@@ -1,13 +1,11 @@
-"""Load models, and unload them: one engine process each, within the memory budget.
+"""Load models, and unload them: one process an engine, as the policy says.
 
-A load is a task of its own that every caller who wants the model waits for. Loads wait for room in the order in which
-they were asked for; nobody overtakes, so none starves behind smaller ones.
+`reconsider` is the heart: it shows the policy what there is and carries out what it decides. It is called whenever
+something has changed, and when the policy asked to be woken.
 """
 
 import asyncio
-from collections import deque
-from collections.abc import Collection, Iterable
-from dataclasses import dataclass
+from collections.abc import Collection, Mapping
 from pathlib import Path
 
 import structlog
@@ -15,169 +13,283 @@ import structlog
 from orchestrator.engine.client import Engine
 from orchestrator.engine.contract import EngineSpec
 from orchestrator.engine.errors import EngineError, EngineStopped
-from orchestrator.pool.admission import Admitted, MustWait, NeverFits, admit
-from orchestrator.pool.errors import ModelTooLarge, PoolClosed, PoolError
-from orchestrator.pool.seat import Abandoned, Outcome, Seat
+from orchestrator.pool.admission import Budget, NeverFits
+from orchestrator.pool.errors import ModelTooLarge, ModelUnavailable, PoolClosed, UnknownModel
+from orchestrator.pool.footprint import Footprints, measure
+from orchestrator.pool.placement import Place
+from orchestrator.pool.policy import Decision, PoolView, Rules, decide
+from orchestrator.pool.seat import Instance, Seat, Waiter, Wish
+from orchestrator.pool.topology import Topology
 from registry.memory import size
 from registry.models import ModelEntry
 
 log = structlog.get_logger(__name__)
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class _Ticket:
-    """A load that waits for room. The answer is the engines that have to be stopped first, or Abandoned."""
-
-    seat: Seat
-    room: "asyncio.Future[tuple[Engine, ...] | Abandoned]"
-
-
 class Residency:
-    """Which models are loaded. Enter it to begin, leave it to stop every process."""
+    """Which models are loaded. Open it to begin, close it to stop every process; `tasks` has to be open in between."""
 
-    def __init__(self, seats: Collection[Seat], budget: int, cores: int, log_dir: Path) -> None:
+    def __init__(
+        self,
+        seats: dict[str, Seat],
+        topology: Topology,
+        budget: Budget,
+        rules: Rules,
+        footprints: Footprints,
+        log_dir: Path,
+        curves: Path | None,
+        tasks: asyncio.TaskGroup,
+    ) -> None:
         self.budget = budget
-        self._seats = {seat.entry.id: seat for seat in seats}
-        self._cores = cores
+        self.rules = rules
+        self._seats = seats
+        self._topology = topology
+        self._footprints = footprints
         self._log_dir = log_dir
-        self._queue: deque[_Ticket] = deque()
+        self._curves = curves
         self._engines: set[Engine] = set()
-        self._tasks = asyncio.TaskGroup()
+        self._loads: set[asyncio.Task[None]] = set()
+        self._tasks = tasks
+        self._alarm: asyncio.TimerHandle | None = None
         self._closed = False
 
-    async def open(self) -> None:
-        """Begin to load the HOT models, and return without waiting for them."""
-        await self._tasks.__aenter__()
+    def open(self) -> None:
+        """Begin to load the HOT models."""
         for seat in self._seats.values():
-            if seat.pinned and seat.entry.why_not is None:
-                self._begin(seat)
+            _preload(seat)
+        self.reconsider()
+
+    def adopt(self, entries: Mapping[str, ModelEntry], retired: Collection[str]) -> None:
+        """Take up other entries; those `retired` are loaded in another way than before, so that their engines go."""
+        for name, seat in self._seats.items():
+            entry = entries.get(name)
+            if entry == seat.entry and not seat.retiring and name not in retired:
+                continue
+            if entry is None or entry.why_not or seat.retiring or name in retired or seat.absent:
+                seat.retire(entry)
+            else:
+                seat.update(entry)
+                _preload(seat)
+            if entry is None:
+                seat.refuse(UnknownModel(name, f"model {name} is no longer in the registry"))
+        for name, entry in entries.items():
+            if name not in self._seats:
+                self._seats[name] = Seat.of(entry, self._topology)
+                _preload(self._seats[name])
+        self.reconsider()
 
     async def close(self) -> None:
-        """Stop every engine, loading ones too, and wait until their processes are gone."""
+        """Stop every engine, and wait until its process is gone. The tasks of those that are loading are cancelled."""
         self._closed = True
+        if self._alarm is not None:
+            self._alarm.cancel()
         for seat in self._seats.values():
-            if seat.load is not None:
-                seat.load.cancel()
-        try:
-            await _stop(self._engines)
-        finally:
-            await self._tasks.__aexit__(None, None, None)
+            seat.refuse(self._closing(seat))
+        for load in self._loads:
+            load.cancel()
+        async with asyncio.TaskGroup() as stopping:
+            for engine in tuple(self._engines):
+                stopping.create_task(engine.stop())
 
     @property
     def used(self) -> int:
         """The bytes that are taken, or promised to a model that is being loaded."""
-        return sum(seat.bytes for seat in self._seats.values())
+        return sum(instance.bytes for seat in self._seats.values() for instance in seat.instances)
 
-    async def engine(self, seat: Seat) -> Engine:
-        """Return the engine of a model, loaded if need be. The caller counts in `seat.leases`.
+    async def acquire(self, seat: Seat, wish: Wish) -> Instance:
+        """Return an engine of a model, loaded if need be, that stays until `release`.
 
         Raises ModelUnavailable, ModelBroken, ModelTooLarge, PoolClosed or the engine's ModelLoadFailed.
         """
-        while True:
-            if self._closed:
-                raise PoolClosed(seat.entry.id, f"model {seat.entry.id}: the pool has stopped")
-            if seat.engine is not None and not seat.engine.died.is_set():
-                return seat.engine
-            load = seat.load or self._begin(seat)
-            await asyncio.wait([load])  # a caller that gives up leaves the load to the others
-            outcome = PoolClosed(seat.entry.id, "the pool has stopped") if load.cancelled() else load.result()
-            if isinstance(outcome, Exception):
-                raise outcome
-            if isinstance(outcome, Engine):
-                return outcome
+        if self._closed:
+            raise self._closing(seat)
+        instance = seat.choose(wish.heads)
+        if instance is not None:
+            instance.grant(wish.heads)
+            if len(seat.instances) > 1:
+                self.reconsider()  # another instance may be worth its memory now
+            return instance
+        seat.check(_now())
+        waiter = Waiter(wish, _now(), asyncio.get_running_loop().create_future())
+        seat.waiting[waiter] = None
+        self.reconsider()
+        try:
+            return await waiter.granted
+        except asyncio.CancelledError:
+            seat.waiting.pop(waiter, None)
+            if waiter.granted.done() and not waiter.granted.cancelled() and waiter.granted.exception() is None:
+                self.release(waiter.granted.result())
+            self.reconsider()
+            raise
 
-    def bury(self, seat: Seat, engine: Engine) -> None:
-        """Take notice that an engine has died. The next caller gets a fresh one."""
-        if seat.engine is not engine:
+    def release(self, instance: Instance) -> None:
+        """Give an engine back."""
+        instance.leases -= 1
+        instance.last_used = _now()
+        if not instance.leases:
+            self.reconsider()
+
+    async def unload(self, seat: Seat) -> None:
+        """Stop the engines of a model as soon as nobody uses them, and wait for that. New requests wait, too."""
+        leaving = [instance for instance in seat.instances if instance.state != "absent"]
+        for instance in seat.instances:
+            instance.asked = None
+        for instance in leaving:
+            instance.leaving = True
+        self.reconsider()
+        for instance in leaving:
+            await instance.gone.wait()
+
+    def bury(self, instance: Instance, engine: Engine) -> None:
+        """Take notice that an engine's process is gone. The next caller gets a fresh one, and HOT models at once."""
+        if instance.engine is not engine:
             return
-        seat.vacate()
+        seat = self._seats[instance.place[0]]
+        instance.vacate()
         if not isinstance(engine.failure, EngineStopped):
             seat.failed(_now(), str(engine.failure))
             log.warning("an engine died", model=seat.entry.id, pid=engine.info.pid, reason=str(engine.failure))
-        self.admit_waiting()
+            if seat.pinned and not seat.broken_for(_now()):
+                instance.asked = _now()
+        self.reconsider()
 
-    def admit_waiting(self) -> None:
-        """Let those loads begin that there is room for. Call it whenever a model has become idle."""
-        while self._queue:
-            ticket = self._queue[0]
-            if not self._answer(ticket):
-                return
-            self._queue.popleft()
+    def reconsider(self) -> None:
+        """Let the policy decide anew, and do what it says."""
+        if self._closed:
+            return
+        self._succeed()
+        decision = decide(self._view(), self.rules)
+        self._carry_out(decision)
+        for seat in self._seats.values():
+            if seat.waiting:
+                seat.serve()
+        if self._alarm is not None:
+            self._alarm.cancel()
+            self._alarm = None
+        if decision.wake is not None:
+            self._alarm = asyncio.get_running_loop().call_at(decision.wake, self.reconsider)
 
-    def _answer(self, ticket: _Ticket) -> bool:
-        """Answer the load that has waited longest, or return False if it has to wait on."""
-        seat = ticket.seat
-        if ticket.room.done():
-            return True
-        if not seat.leases and not seat.pinned:
-            ticket.room.set_result(Abandoned())
-            return True
-        wanted = _wanted(seat)
-        residents = [other.resident() for other in self._seats.values() if other.bytes]
-        match admit(wanted, residents, self.budget):
-            case NeverFits(pinned, short):
-                ticket.room.set_exception(_too_large(seat.entry, wanted, self.budget, pinned, short))
-            case Admitted(evicted):
-                seat.bytes = wanted
-                engines = [self._seats[model].vacate() for model in evicted]
-                ticket.room.set_result(tuple(engine for engine in engines if engine is not None))
-                for model in evicted:
-                    log.info("a model makes room", model=model, wanted_by=seat.entry.id)
-            case MustWait():
-                return False
-        return True
+    def _succeed(self) -> None:
+        """Let those take their places whose predecessors' processes are gone."""
+        for name, seat in tuple(self._seats.items()):
+            if seat.retiring and not seat.absent:
+                seat.retire(seat.successor)
+            elif seat.retiring and seat.successor is None:
+                del self._seats[name]
+            elif seat.retiring and seat.successor is not None:
+                seat.become(seat.successor, self._topology)
+                _preload(seat)
+                if seat.why_not is not None:
+                    seat.refuse(ModelUnavailable(name, seat.why_not))
 
-    def _begin(self, seat: Seat) -> "asyncio.Task[Outcome]":
-        seat.check(_now())
-        seat.load = self._tasks.create_task(self._load(seat))
-        return seat.load
+    def _view(self) -> PoolView:
+        models = tuple(
+            seat.view(self._footprints.needed(seat.entry) if _might_load(seat) else 0) for seat in self._seats.values()
+        )
+        return PoolView(now=_now(), budget=self.budget, models=models)
 
-    async def _load(self, seat: Seat) -> Outcome:
-        """Make room and start the engine. Errors are returned: they belong to those who asked, however many."""
-        outcome: Outcome = Abandoned()
+    def _carry_out(self, decision: Decision) -> None:
+        for stop in decision.stops:
+            seat, instance = self._at(stop.place)
+            log.info("a model is unloaded", model=seat.entry.id, reason=stop.reason)
+            self._stop(seat, instance)
+        for refusal in decision.refusals:
+            self._refuse(*self._at(refusal.place), refusal.why)
+        for place in decision.loads:
+            seat, instance = self._at(place)
+            instance.begin(self._footprints.needed(seat.entry), _now())
+            load = self._tasks.create_task(self._load(seat, instance))
+            self._loads.add(load)
+            load.add_done_callback(self._loads.discard)
+        for seat in self._seats.values():
+            for instance in seat.instances:
+                instance.draining = instance.place in decision.draining
+
+    async def _load(self, seat: Seat, instance: Instance) -> None:
+        """Start the engine. Those who wait for it get it, or the error."""
+        cores = self._topology.cores_of(instance.node)
+        threads = min(seat.entry.threads or cores, cores)
         try:
-            outcome = await self._start(seat)
-        except PoolError as error:
-            outcome = error
+            spec = engine_spec(
+                seat.entry,
+                threads,
+                instance,
+                self._topology,
+                log_dir=self._log_dir,
+                curves=self._curves,
+            )
+            engine = await Engine.start(spec)
         except EngineError as error:
-            outcome = error
+            instance.vacate()
             seat.failed(_now(), str(error))
             log.warning("a model could not be loaded", model=seat.entry.id, reason=str(error))
-        finally:
-            seat.load = None
-            if not isinstance(outcome, Engine):
-                seat.vacate()
-                if not self._closed:
-                    self.admit_waiting()
-        return outcome
+            if not seat.coming:
+                seat.refuse(error)
+        except asyncio.CancelledError:
+            instance.vacate()
+            raise
+        else:
+            instance.loaded(engine, threads, _now())
+            self._engines.add(engine)
+            self._tasks.create_task(self._watch(instance, engine))
+            self._measure(seat, instance)
+            log.info("a model was loaded", model=seat.entry.id, pid=engine.info.pid, seconds=engine.info.load_seconds)
+            seat.serve()
+        self.reconsider()
 
-    async def _start(self, seat: Seat) -> Engine | Abandoned:
-        room = await self._room(seat)
-        if isinstance(room, Abandoned):
-            return room
-        await _stop(room)
-        threads = min(seat.entry.threads or self._cores, self._cores)
-        engine = await Engine.start(engine_spec(seat.entry, threads, self._log_dir))
-        seat.engine, seat.threads, seat.last_used = engine, threads, _now()
-        self._engines.add(engine)
-        self._tasks.create_task(self._watch(seat, engine))
-        log.info("a model was loaded", model=seat.entry.id, pid=engine.info.pid, seconds=engine.info.load_seconds)
-        return engine
+    def _stop(self, seat: Seat, instance: Instance) -> None:
+        """End an engine's process. What it holds is free when `bury` has seen it end."""
+        assert instance.engine is not None, "only an engine that is ready is stopped"
+        self._measure(seat, instance)
+        instance.state = "stopping"
+        self._tasks.create_task(instance.engine.stop())
 
-    async def _room(self, seat: Seat) -> tuple[Engine, ...] | Abandoned:
-        ticket = _Ticket(seat, asyncio.get_running_loop().create_future())
-        self._queue.append(ticket)
-        self.admit_waiting()
-        return await ticket.room
+    def _measure(self, seat: Seat, instance: Instance) -> None:
+        """Remember what an engine takes, for the next load. If it is more than was reserved, it counts at once."""
+        assert instance.engine is not None, "only a running engine is measured"
+        assert seat.entry.memory is not None, "a model without a header is not loaded"
+        taken = measure(instance.engine.info.pid, seat.entry.memory.total)
+        if taken is not None:
+            self._footprints.note(seat.entry, taken)
+            instance.bytes = max(instance.bytes, taken)
 
-    async def _watch(self, seat: Seat, engine: Engine) -> None:
+    def _refuse(self, seat: Seat, instance: Instance, why: NeverFits) -> None:
+        entry = seat.entry
+        error = _too_large(entry, self._footprints.needed(entry), self._footprints.describe(entry), why)
+        instance.asked = None
+        seat.last_failure = str(error)
+        log.warning("a model does not fit", model=entry.id, reason=str(error))
+        if not seat.coming:
+            seat.refuse(error)
+
+    async def _watch(self, instance: Instance, engine: Engine) -> None:
         await engine.wait_dead()
         self._engines.discard(engine)
-        self.bury(seat, engine)
+        self.bury(instance, engine)
+
+    def _at(self, place: Place) -> tuple[Seat, Instance]:
+        seat = self._seats[place[0]]
+        return seat, seat.instances[place[1]]
+
+    def _closing(self, seat: Seat) -> PoolClosed:
+        return PoolClosed(seat.entry.id, f"model {seat.entry.id}: the pool has stopped")
 
 
-def engine_spec(entry: ModelEntry, threads: int, log_dir: Path) -> EngineSpec:
-    """Translate a registry entry for the engine."""
+def engine_spec(
+    entry: ModelEntry,
+    threads: int,
+    instance: Instance,
+    topology: Topology,
+    *,
+    log_dir: Path,
+    curves: Path | None,
+) -> EngineSpec:
+    """Translate a registry entry for the engine.
+
+    An engine that is bound to a node reads its weights into memory of its own: memory that a pinned process touches
+    first lies on its node, while a mapped file lies wherever it was read first.
+    """
+    number, lookup, draft = instance.place[1], entry.prompt_lookup, entry.speculation
     return EngineSpec(
         file=str(entry.file),
         context=entry.context,
@@ -186,33 +298,42 @@ def engine_spec(entry: ModelEntry, threads: int, log_dir: Path) -> EngineSpec:
         kv_type_k=entry.kv_type_k,
         kv_type_v=entry.kv_type_v,
         flash_attention=entry.flash_attention,
-        mmap=entry.mmap,
+        mmap=entry.mmap and instance.node is None,
         mlock=entry.mlock,
         exact=entry.exact,
+        split=entry.split,
+        prompt_lookup=(lookup.ngram, lookup.k) if lookup is not None else None,
+        draft=str(draft.file) if draft is not None else None,
+        draft_tokens=draft.k if draft is not None else 8,
+        curves=str(curves) if curves is not None else None,
         experts=entry.experts,
-        log_file=str(log_dir / f"{entry.id}.log"),
+        cpus=topology.node(instance.node).cpus if instance.node is not None else (),
+        log_file=str(log_dir / (f"{entry.id}#{number}.log" if number else f"{entry.id}.log")),
     )
 
 
-async def _stop(engines: Iterable[Engine]) -> None:
-    async with asyncio.TaskGroup() as stopping:
-        for engine in tuple(engines):
-            stopping.create_task(engine.stop())
+def _preload(seat: Seat) -> None:
+    """Ask for the engines of a HOT model."""
+    for instance in seat.instances if seat.pinned and seat.why_not is None else ():
+        if instance.state == "absent":
+            instance.asked = _now()
 
 
-def _wanted(seat: Seat) -> int:
-    assert seat.entry.memory is not None, "a model without a header is not loaded"
-    return seat.entry.memory.total
+def _might_load(seat: Seat) -> bool:
+    """Whether the policy may want to know what another engine of this model needs."""
+    asked = any(instance.asked is not None for instance in seat.instances)
+    return bool(seat.waiting) or asked or (len(seat.instances) > 1 and seat.coming)
 
 
-def _too_large(entry: ModelEntry, wanted: int, budget: int, pinned: int, short: int) -> ModelTooLarge:
-    held = f", of which HOT models keep {size(pinned)}" if pinned else ""
+def _too_large(entry: ModelEntry, wanted: int, parts: str, why: NeverFits) -> ModelTooLarge:
+    held = f", of which HOT and pinned models keep {size(why.pinned)}" if why.pinned else ""
+    where = "the budget" if why.node is None else f"the budget of NUMA node {why.node}"
     what = (
-        f"model {entry.id} needs {size(wanted)} ({entry.memory}); the budget is {size(budget)}{held}: "
-        f"{size(short)} too little; accepted: fewer slots than {entry.slots}, a context below {entry.context}, "
+        f"model {entry.id} needs {size(wanted)} ({parts}); {where} is {size(why.limit)}{held}: "
+        f"{size(why.short)} too little; accepted: fewer slots than {entry.slots}, a context below {entry.context}, "
         "or more memory under defaults in the registry"
     )
-    return ModelTooLarge(entry.id, what, wanted=wanted, budget=budget, pinned=pinned)
+    return ModelTooLarge(entry.id, what, wanted=wanted, budget=why.limit, pinned=why.pinned)
 
 
 def _now() -> float:

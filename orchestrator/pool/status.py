@@ -3,26 +3,47 @@
 from dataclasses import dataclass
 from typing import Literal
 
-State = Literal["unavailable", "unloaded", "waiting", "loading", "ready", "broken"]
+State = Literal["unavailable", "unloaded", "waiting", "loading", "ready", "stopping", "broken"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ModelStatus:
-    """One model. `bytes` is what it holds of the budget; `requests` wait for it or use it, `active` of them generate.
+class InstanceStatus:
+    """One engine of a model, or the place for one. `node` is the NUMA node that it is bound to, None for all.
 
-    `threads` is what it computes with, `pid` its process, both None without one. `reason` says why it is unavailable
-    or how its engine failed last.
+    `threads` is what it computes with, 0 while it waits for its turn; it and `pid` are None without a process.
     """
 
-    model: str
-    residency: str
-    state: State
+    number: int
+    node: int | None
+    state: Literal["absent", "loading", "ready", "stopping"]
     bytes: int
     requests: int
     active: int
     threads: int | None
     pid: int | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModelStatus:
+    """One model. `bytes` is what it holds of the budget, `threads` what it computes with, over all its `instances`.
+
+    Of `requests`, which use it or wait for it, `waiting` have no engine yet and `active` generate. `pid` is the process
+    of its first engine, None without one. A `pinned` model is neither evicted nor unloaded when idle. `reason` says why
+    it is unavailable or how its engine failed last.
+    """
+
+    model: str
+    residency: str
+    pinned: bool
+    state: State
+    bytes: int
+    waiting: int
+    requests: int
+    active: int
+    threads: int | None
+    pid: int | None
     reason: str | None
+    instances: tuple[InstanceStatus, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -3,6 +3,7 @@
 from orchestrator.engine.errors import BadRequest, BrokenModel, EngineError, ModelLoadFailed, PromptTooLong
 from orchestrator.events import Failure, FailureKind
 from orchestrator.pool.errors import ModelBroken, ModelTooLarge, ModelUnavailable, PoolError, UnknownModel
+from orchestrator.remote.errors import RemoteBusy
 
 _PASSING = ("died", "hung", "memory")
 """Load failures that another try may not meet; all others are in the file or the settings."""
@@ -19,7 +20,7 @@ def failure_from(error: EngineError | PoolError) -> Failure:
 def _kind(error: EngineError | PoolError) -> FailureKind:
     if isinstance(error, PromptTooLong | ModelTooLarge):
         return FailureKind.RESOURCE
-    if isinstance(error, ModelBroken):
+    if isinstance(error, ModelBroken | RemoteBusy):
         return FailureKind.RESOURCE  # it is tried again after a while: the rule that waits
     if isinstance(error, ModelLoadFailed) and error.kind == "memory":
         return FailureKind.RESOURCE

@@ -21,9 +21,13 @@ def _write(
     template: str | None = "{{ messages[0].content }}",
     experts: int = 0,
     quantised: bool = False,
+    pooling: int | None = None,
+    name: str = "a test model",
 ) -> Path:
     writer = gguf.GGUFWriter(path, architecture)
-    writer.add_name("a test model")
+    writer.add_name(name)
+    if pooling is not None:
+        writer.add_pooling_type(gguf.PoolingType(pooling))
     writer.add_context_length(context)
     writer.add_block_count(layers)
     writer.add_embedding_length(embedding)

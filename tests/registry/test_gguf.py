@@ -10,7 +10,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from registry.errors import GgufError
-from registry.gguf import read_header
+from registry.gguf import pieces, read_adapter, read_header
 from registry.gguf_layout import FILE_TYPES, TENSOR_TYPES
 
 
@@ -191,6 +191,47 @@ def test_a_split_model_is_counted_whole(tmp_path: Path) -> None:
     (tmp_path / "big-00002-of-00002.gguf").unlink()
     with pytest.raises(GgufError, match=r"00002-of-00002\.gguf: cannot be read: No such file"):
         read_header(first)
+
+
+def test_the_pieces_of_a_model_are_known_by_the_name_of_the_first(tmp_path: Path) -> None:
+    names = [f"big-{number:05d}-of-00003.gguf" for number in (1, 2, 3)]
+    assert [piece.name for piece in pieces(tmp_path / names[0])] == names
+    for alone in (names[1], "big.gguf", "big-00001-of-00000.gguf"):
+        assert pieces(tmp_path / alone) == (tmp_path / alone,)
+
+
+def test_models_for_embeddings_say_how_they_pool(tmp_path: Path, write_gguf) -> None:
+    kinds = {None: None, 0: None, 1: "mean", 2: "cls", 3: "last", 4: "rank"}
+    for kind, told in kinds.items():
+        assert read_header(write_gguf(tmp_path / "model.gguf", pooling=kind)).pooling == told
+
+
+def _write_adapter(path: Path, architecture: str = "llama", general: str = "adapter", way: str = "lora") -> Path:
+    writer = gguf.GGUFWriter(path, architecture)
+    writer.add_type(general)
+    writer.add_string("adapter.type", way)
+    writer.add_float32("adapter.lora.alpha", 4.0)
+    for part in "ab":
+        writer.add_tensor(f"blk.0.attn_q.weight.lora_{part}", np.zeros((4, 8), dtype=np.float32))
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+    return path
+
+
+def test_an_adapter_is_no_model_and_a_model_no_adapter(tmp_path: Path, write_gguf) -> None:
+    model, adapter = write_gguf(tmp_path / "model.gguf"), _write_adapter(tmp_path / "adapter.gguf")
+    header = read_header(model)
+    assert read_adapter(adapter, header) == 2 * 4 * 8 * 4
+    with pytest.raises(GgufError, match="holds no model, but one of type 'adapter'"):
+        read_header(adapter)
+    with pytest.raises(GgufError, match=r"is no LoRA adapter: its general.type is 'model', its adapter.type 'none'"):
+        read_adapter(model, header)
+    with pytest.raises(GgufError, match=r"its adapter.type 'magic'"):
+        read_adapter(_write_adapter(adapter, way="magic"), header)
+    with pytest.raises(GgufError, match="is an adapter for 'qwen2', and the model is 'llama'"):
+        read_adapter(_write_adapter(adapter, architecture="qwen2"), header)
 
 
 def _write_piece(path: Path, number: int, count: int) -> None:

@@ -4,6 +4,8 @@ import pytest
 
 from registry import RegistryError, find_registry, load_registry
 from registry.load import PACKAGED, PACKAGED_PERSONAS
+from registry.memory import estimate
+from registry.models import Speculation
 from registry.personas import load_personas
 
 GOOD = """\
@@ -65,7 +67,7 @@ def test_a_good_registry_is_complete(folder: Path) -> None:
     assert (coder.level, coder.temperature, coder.top_p, coder.max_tokens) == ("B1", 0.0, 1.0, 7)
     assert registry.personas["terse"].text == "Be terse."
     assert registry.usable_roles == {"frontdoor", "worker", "coder", "architect"}
-    assert registry.defaults.memory is None
+    assert (registry.defaults.memory, registry.defaults.max_replans) == (None, 2)
 
 
 def test_a_missing_or_broken_file_takes_only_its_own_roles_down(folder: Path) -> None:
@@ -95,6 +97,7 @@ def test_a_cold_model_says_that_it_is_not_loaded(folder: Path) -> None:
         ("tier: A", "tier: E", "roles.frontdoor.tier: is 'E'; accepted: 'A', 'B', 'C' or 'D'"),
         ("slots: 8", "slots: many", "model_registry.yaml:4: defaults.slots: is 'many'; accepted: a valid integer"),
         ("slots: 8", "slots: 0", "defaults.slots: is 0; accepted: greater than or equal to 1"),
+        ("slots: 8", "max_replans: 9", "defaults.max_replans: is 9; accepted: less than or equal to 8"),
         ("  big:\n    file: big.gguf\n", "  big:\n", "models.big.file: is required"),
         ("  big:\n", "  big one:\n", "models.big one: is no name; accepted: letters"),
         ("model: little, tier: C", "model: litle, tier: C", "there is no model 'litle'; accepted: little? (one of"),
@@ -107,8 +110,11 @@ def test_a_cold_model_says_that_it_is_not_loaded(folder: Path) -> None:
         ("threads: 2", "kv_type_v: q8_0", "kv_type_v: q8_0 needs heads of a multiple of 32 numbers"),
         ("threads: 2", "experts: 2", "models.big.experts: is 2, but the model has no experts"),
         ("threads: 2", "slots: 128\n    exact: maybe", "models.big.exact: is 'maybe'; accepted: a valid boolean"),
-        ("threads: 2", "prompt_lookup: {}", "models.big.prompt_lookup: cannot be honoured: this version"),
-        ("threads: 2", "numa: 0", "models.big.numa: cannot be honoured: this version"),
+        ("threads: 2", "lora: [{file: a.gguf}]", "models.big.lora: cannot be honoured: this version"),
+        ("threads: 2", "lora: []", "models.big.lora: is []; accepted: "),
+        ("threads: 2", "numa: 1\n    instances: 2", "models.big.numa: binds the model to node 1, but 2 instances have"),
+        ("threads: 2", "instances: 0", "models.big.instances: is 0; accepted: greater than or equal to 1"),
+        ("slots: 8", "slots: 8\n  idle_unload_seconds: 0", "idle_unload_seconds: is 0; accepted: greater than 0"),
         ("threads: 2", "speculation: {draft: drft}", "models.big.speculation.draft: there is no role 'drft'"),
         ("threads: 2", "speculation: {k: 3}", "models.big.speculation.draft: is required"),
         ("threads: 2", "speculation: {draft: worker, kk: 3}", "models.big.speculation.kk: unknown key; accepted: "),
@@ -155,7 +161,12 @@ def test_a_draft_needs_the_same_vocabulary(folder: Path, write_gguf) -> None:
         write_gguf(folder / "sub" / "little.gguf", tokens=tokens)
         assert any(reason in problem for problem in _problems(folder, text))
     write_gguf(folder / "sub" / "little.gguf")
-    assert not any("cannot draft" in problem for problem in _problems(folder, text))
+    big, little = (_load(folder, text).models[name] for name in ("big", "little"))
+    assert big.speculation == Speculation("worker", little.file, 8)
+    alone = _load(folder).models["big"].memory
+    assert alone is not None
+    assert little.header is not None
+    assert big.memory == alone + estimate(little.header, context=512, slots=8)
 
 
 def test_a_role_that_writes_needs_a_model_that_can(folder: Path, write_gguf) -> None:

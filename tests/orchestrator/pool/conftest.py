@@ -69,16 +69,23 @@ def model_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def registry_of(tmp_path: Path, model_file: Path) -> LoadedRegistry:
-    """Load a registry of models that all share one real file; each is given as its id and its residency.
+    """Load a registry of models that are links to one real file; each is given as its id and its residency.
 
-    One thread each: ggml's threads wait for each other by spinning, which on a busy machine takes seconds a token.
+    `options` are further keys of every model, `defaults` of the defaults, as YAML. One thread each: ggml's threads wait
+    for each other by spinning, which on a busy machine takes seconds a token.
     """
 
-    def load(*, file: Path = model_file, threads: int | None = 1, **residencies: str) -> Registry:
-        options = "" if threads is None else f", threads: {threads}"
-        lines = ["defaults: {context: 256, slots: 4}", "models:"]
+    def load(
+        *, file: Path | None = None, threads: int | None = 1, options: str = "", defaults: str = "", **residencies: str
+    ) -> Registry:
+        if threads is not None:
+            options = f"threads: {threads}, {options}"
+        lines = [f"defaults: {{context: 256, slots: 4, {defaults}}}", "models:"]
         for name, residency in residencies.items():
-            lines.append(f"  {name}: {{file: '{file}', residency: {residency}{options}}}")
+            own = tmp_path / f"{name}.gguf"
+            if file is None and not own.exists():
+                own.symlink_to(model_file)
+            lines.append(f"  {name}: {{file: '{file or own}', residency: {residency}, {options}}}")
         lines += ["roles:", f"  worker: {{model: {next(iter(residencies))}, tier: C}}"]
         path = tmp_path / "model_registry.yaml"
         path.write_text("\n".join(lines))

@@ -2,24 +2,76 @@ import os
 from pathlib import Path
 
 import psutil
+import pytest
 
-from orchestrator.pool.machine import memory_budget, physical_cores
+from orchestrator.pool.machine import cpu_list, memory_budget, read_topology
 
-
-def test_two_threads_of_a_core_count_once(tmp_path: Path) -> None:
-    allowed = sorted(os.sched_getaffinity(0))
-    for cpu in allowed:
-        (tmp_path / f"cpu{cpu}" / "topology").mkdir(parents=True)
-        (tmp_path / f"cpu{cpu}" / "topology" / "thread_siblings_list").write_text("all one core\n")
-    assert physical_cores(tmp_path) == 1
-    for cpu in allowed:
-        (tmp_path / f"cpu{cpu}" / "topology" / "thread_siblings_list").write_text(f"{cpu}\n")
-    assert physical_cores(tmp_path) == len(allowed)
+ALLOWED = sorted(os.sched_getaffinity(0))
 
 
-def test_without_a_topology_the_affinity_bounds_the_count(tmp_path: Path) -> None:
-    assert 1 <= physical_cores(tmp_path) <= len(os.sched_getaffinity(0))
-    assert 1 <= physical_cores() <= len(os.sched_getaffinity(0))
+def _describe(system: Path, siblings: dict[int, str], nodes: dict[int, str]) -> None:
+    """Write what Linux says of CPUs (their siblings) and of nodes (their CPUs; 1 GiB each)."""
+    for cpu, listed in siblings.items():
+        (system / f"cpu/cpu{cpu}/topology").mkdir(parents=True)
+        (system / f"cpu/cpu{cpu}/topology/thread_siblings_list").write_text(f"{listed}\n")
+    for node, cpus in nodes.items():
+        (system / f"node/node{node}").mkdir(parents=True)
+        (system / f"node/node{node}/cpulist").write_text(f"{cpus}\n")
+        (system / f"node/node{node}/meminfo").write_text(
+            f"Node {node} MemTotal:        1048576 kB\nNode {node} MemFree: 1 kB\n"
+        )
+
+
+def _pretend_cpus(monkeypatch: pytest.MonkeyPatch, count: int) -> None:
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(count)))
+
+
+def test_two_nodes_of_two_cores_of_two_threads(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    _pretend_cpus(monkeypatch, 8)
+    siblings = {cpu: f"{cpu % 4},{cpu % 4 + 4}" for cpu in range(8)}
+    _describe(tmp_path, siblings, {0: "0-1,4-5", 1: "2-3,6-7"})
+    topology = read_topology(tmp_path)
+    assert [(node.id, node.cores, node.memory) for node in topology.nodes] == [
+        (0, ((0, 4), (1, 5)), 1 << 30),
+        (1, ((2, 6), (3, 7)), 1 << 30),
+    ]
+    assert (topology.cores, topology.cores_of(1), topology.cores_of(None)) == (4, 2, 4)
+    assert topology.node(1).cpus == (2, 3, 6, 7)
+
+
+def test_only_what_this_process_may_use_counts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    _describe(tmp_path, {cpu: str(cpu) for cpu in range(6)}, {0: "0-1", 1: "2-3", 2: "4-5", 3: ""})
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: {1, 4, 5})
+    nodes = read_topology(tmp_path).nodes
+    assert [(node.id, node.cores) for node in nodes] == [(0, ((1,),)), (2, ((4,), (5,)))]
+
+
+def test_without_nodes_there_is_one_with_everything(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    _pretend_cpus(monkeypatch, 4)
+    _describe(tmp_path, {cpu: str(cpu // 2) for cpu in range(4)}, {})
+    (node,) = read_topology(tmp_path).nodes
+    assert (node.id, node.cores, node.memory) == (0, ((0, 1), (2, 3)), psutil.virtual_memory().total)
+
+
+def test_nodes_that_leave_a_core_out_are_not_believed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    _pretend_cpus(monkeypatch, 4)
+    _describe(tmp_path, {cpu: str(cpu) for cpu in range(4)}, {0: "0", 1: "1-2"})
+    (node,) = read_topology(tmp_path).nodes
+    assert len(node.cores) == 4
+
+
+def test_without_anything_psutil_bounds_the_cores(tmp_path: Path) -> None:
+    topology = read_topology(tmp_path)
+    assert 1 <= topology.cores <= len(ALLOWED)
+    assert topology.nodes[0].cpus == tuple(ALLOWED)
+    assert 1 <= read_topology().cores <= len(ALLOWED)
+
+
+def test_lists_of_cpus() -> None:
+    assert cpu_list("0-3,8\n") == {0, 1, 2, 3, 8}
+    assert cpu_list("\n") == frozenset()
+    with pytest.raises(ValueError, match="x"):
+        cpu_list("x")
 
 
 def test_a_cgroup_bounds_the_memory(tmp_path: Path) -> None:

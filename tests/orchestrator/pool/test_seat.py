@@ -1,11 +1,18 @@
+import asyncio
+
 import pytest
 
-from orchestrator.pool.errors import ModelBroken
-from orchestrator.pool.seat import FAILURE_WINDOW, MAX_FAILURES, Seat
+from orchestrator.pool.errors import ModelBroken, ModelUnavailable
+from orchestrator.pool.heads import BLOCK, heads_of
+from orchestrator.pool.seat import FAILURE_WINDOW, MAX_FAILURES, Seat, Waiter, Wish
+from orchestrator.pool.topology import Node, Topology
+
+ONE = Topology.flat(2, 1 << 34)
+TWO = Topology((Node(0, ((0,),), 1 << 34), Node(1, ((1,),), 1 << 34)))
 
 
 def _failed(registry_of, *times: float) -> Seat:
-    seat = Seat(registry_of(a="warm").models["a"])
+    seat = Seat.of(registry_of(a="warm").models["a"], ONE)
     for time in times:
         seat.failed(time, f"died at {time}")
     return seat
@@ -26,3 +33,54 @@ def test_slow_failures_do_not(registry_of) -> None:
     seat = _failed(registry_of, 0.0, FAILURE_WINDOW, 2 * FAILURE_WINDOW)
     seat.check(2 * FAILURE_WINDOW)
     assert seat.status(2 * FAILURE_WINDOW).reason == f"died at {2 * FAILURE_WINDOW}"
+
+
+def _with_option(registry_of, option: str, topology: Topology) -> Seat:
+    return Seat.of(registry_of(options=option, a="warm").models["a"], topology)
+
+
+def test_a_model_is_placed_as_the_machine_allows(registry_of) -> None:
+    assert [one.node for one in _with_option(registry_of, "instances: 3", TWO).instances] == [0, 1]
+    assert [one.node for one in _with_option(registry_of, "instances: 3", ONE).instances] == [None]
+    assert [one.node for one in _with_option(registry_of, "numa: 1", TWO).instances] == [1]
+
+
+def test_a_model_bound_to_a_node_that_is_not_there_is_refused(registry_of) -> None:
+    seat = _with_option(registry_of, "numa: 7", TWO)
+    with pytest.raises(ModelUnavailable, match="model a is bound to NUMA node 7; accepted on this machine: 0, 1"):
+        seat.check(0.0)
+    assert seat.status(0.0).state == "unavailable"
+
+
+async def test_what_the_policy_sees_of_those_who_wait(registry_of) -> None:
+    seat = Seat.of(registry_of(a="warm").models["a"], ONE)
+    assert seat.view(5).demand is None
+    future = asyncio.get_running_loop().create_future
+    seat.waiting[Waiter(Wish(interactive=False, due=3.0), 1.0, future())] = None
+    seat.waiting[Waiter(Wish(interactive=True, due=9.0), 2.0, future())] = None
+    view = seat.view(5)
+    assert view.demand is not None
+    assert (view.demand.since, view.demand.interactive, view.demand.due) == (1.0, True, 3.0)
+    assert (view.slots, view.instances[0].bytes, view.instances[0].state) == (4, 5, "absent")
+    assert (seat.status(0.0).state, seat.status(0.0).waiting) == ("waiting", 2)
+
+
+async def test_a_refusal_reaches_all_who_wait_and_still_want_to_know(registry_of) -> None:
+    seat = Seat.of(registry_of(a="warm").models["a"], ONE)
+    waiters = [Waiter(Wish(), 0.0, asyncio.get_running_loop().create_future()) for _ in range(3)]
+    seat.waiting.update(dict.fromkeys(waiters))
+    waiters[0].granted.cancel()
+    seat.refuse(ZeroDivisionError("no"))
+    assert not seat.waiting
+    for waiter in waiters[1:]:
+        with pytest.raises(ZeroDivisionError):
+            await waiter.granted
+
+
+def test_an_instance_forgets_its_prompts_with_its_process(registry_of) -> None:
+    instance = _with_option(registry_of, "instances: 2", TWO).instances[0]
+    heads = heads_of([("user", "a" * BLOCK * 2)])
+    instance.grant(heads)
+    assert instance.seen.match(heads) == 2
+    instance.vacate()
+    assert instance.seen.match(heads) == 0

@@ -1,0 +1,142 @@
+"""The commands about models: list them, propose an entry for a file."""
+
+import itertools
+import re
+import sys
+from dataclasses import asdict
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from orchestrator.cli import system
+from orchestrator.cli.settings import JsonFlag, settings
+from orchestrator.cli.terminal import one_line, print_json, printable, write
+from orchestrator.errors import InputError, Problem
+from orchestrator.pool import memory_budget
+from registry import GgufError, Registry, read_header
+from registry.edit import add_model, give_role, replace_registry
+from registry.fit import Room
+from registry.forms import NAME, NAME_RULE
+from registry.propose import Proposal, full_path, propose
+from registry.strict_yaml import write_yaml
+from registry.suits import tier_of
+
+app = typer.Typer(rich_markup_mode=None, add_completion=False, subcommand_metavar="[COMMAND [ARGS]...]")
+
+
+@app.callback(invoke_without_command=True)
+def models(context: typer.Context, as_json: JsonFlag = False) -> None:
+    """List models, roles and personas."""
+    if context.invoked_subcommand is None:
+        system.models(context, as_json)
+
+
+@app.command("add")
+def add(
+    context: typer.Context,
+    file: Annotated[Path, typer.Argument(metavar="FILE.gguf", help="The model; of a split one, the first piece.")],
+    name: Annotated[
+        str | None, typer.Option("--id", metavar="ID", help="The model's id; made from the file's name without it.")
+    ] = None,
+    role: Annotated[
+        str | None, typer.Option(metavar="ROLE", help="Give it this role too, which is added if there is none.")
+    ] = None,
+    save: Annotated[bool, typer.Option("--write", help="Add the entry to the registry.")] = False,
+    as_json: JsonFlag = False,
+) -> None:
+    """Propose an entry of the registry for a model.
+
+    It is made from the file's header and the memory that there is, and printed as YAML, with the reasons. What is in
+    the registry stays as it is, comments too; nothing is written that would not load.
+    """
+    registry = settings(context).registry()
+    proposal = _proposed(file, registry, name, role)
+    _check(proposal, registry, role)
+    if save:
+        _save(proposal, registry, role)
+    if as_json:
+        print_json(_as_json(proposal, registry, role, written=save))
+        return
+    write(lambda: print(printable(_as_yaml(proposal, registry, role, written=save)), end=""))
+    warnings = "".join(f"warning: {printable(warning)}\n" for warning in proposal.warnings)
+    write(lambda: print(warnings, end="", file=sys.stderr))
+
+
+def _proposed(file: Path, registry: Registry, name: str | None, role: str | None) -> Proposal:
+    """Read the file's header and propose an entry. Raises InputError."""
+    try:
+        header = read_header(file)
+        full_path(file).as_posix().encode()
+    except GgufError as error:
+        raise InputError(Problem(str(file), error.reason, "a GGUF model")) from error
+    except UnicodeEncodeError as error:
+        raise InputError(Problem(str(file), "its name is not UTF-8, as the registry is", "another name")) from error
+    hot = sum(model.memory.total for model in registry.models.values() if model.residency == "hot" and model.memory)
+    budget = memory_budget() if registry.defaults.memory is None else registry.defaults.memory
+    return propose(header, file, registry, Room(budget=budget, hot=hot), name=name, role=role)
+
+
+def _check(proposal: Proposal, registry: Registry, role: str | None) -> None:
+    """Raise InputError for names that cannot be, and for a role that the model cannot have."""
+    for option, name in (("--id", proposal.id), ("--role", role)):
+        if name is not None and not re.fullmatch(NAME, name):
+            raise InputError(Problem(f"{option} {name}", "is no name", NAME_RULE))
+    if proposal.id in registry.models:
+        taken = f"is taken by {registry.models[proposal.id].file or 'a model that another server runs'}"
+        raise InputError(Problem(f"--id {proposal.id}", taken, f"a new one, such as {_free(proposal.id, registry)}"))
+    if role is None or proposal.speechless is None:
+        return
+    tier = registry.roles[role].tier if role in registry.roles else tier_of(role)
+    if tier != "D":
+        raise InputError(
+            Problem(f"--role {role}", f"the model cannot have it: {proposal.speechless}", "a role of tier D")
+        )
+
+
+def _free(name: str, registry: Registry) -> str:
+    return next(free for n in itertools.count(2) if (free := f"{name[:60]}-{n}") not in registry.models)
+
+
+def _save(proposal: Proposal, registry: Registry, role: str | None) -> None:
+    """Write the entry into the registry's file. Raises RegistryError."""
+    try:
+        before = registry.path.read_bytes()
+    except OSError as error:
+        raise InputError(Problem(str(registry.path), f"cannot be read: {error.strerror}")) from error
+    after = add_model(before, registry.path, proposal.id, proposal.entry)
+    if role is not None:
+        after = give_role(after, registry.path, role, proposal.id, tier_of(role))
+    replace_registry(registry.path, before, after)
+
+
+def _role_entry(proposal: Proposal, registry: Registry, role: str) -> dict[str, object]:
+    """Return what of a role is new: its model, or all of it."""
+    return {"model": proposal.id} if role in registry.roles else {"model": proposal.id, "tier": tier_of(role)}
+
+
+def _as_yaml(proposal: Proposal, registry: Registry, role: str | None, *, written: bool) -> str:
+    suits = f"suits: {proposal.suits.role or 'no role'} ({proposal.suits.why})"
+    lines = [f"# {one_line(note)}\n" for note in (*proposal.notes, suits)]
+    lines += ["models:\n", f"  {proposal.id}:\n", write_yaml(proposal.entry, 4)]
+    if role is not None:
+        lines += ["roles:\n", f"  {role}:\n", write_yaml(_role_entry(proposal, registry, role), 4)]
+    if written:
+        lines.append(f"# written to {registry.path}\n")
+    return "".join(lines)
+
+
+def _as_json(proposal: Proposal, registry: Registry, role: str | None, *, written: bool) -> dict[str, Any]:
+    fit, memory = proposal.fit, proposal.fit.memory
+    return {
+        "id": proposal.id,
+        "entry": dict(proposal.entry),
+        "role": None if role is None else {"name": role, "entry": _role_entry(proposal, registry, role)},
+        "suits": {"role": proposal.suits.role, "why": proposal.suits.why},
+        "memory": {**asdict(memory), "total": memory.total, "budget": proposal.room.budget, "hot": proposal.room.hot},
+        "fits": not fit.short,
+        "notes": list(proposal.notes),
+        "warnings": list(proposal.warnings),
+        "registry": str(registry.path),
+        "written": written,
+    }

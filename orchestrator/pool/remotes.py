@@ -1,0 +1,77 @@
+"""Hold the models of a registry that other servers run. They take no memory, no cores and no process here."""
+
+import asyncio
+from collections.abc import Iterable, Iterator
+
+from orchestrator.pool.errors import ModelRemote, ModelUnavailable
+from orchestrator.pool.status import ModelStatus, State
+from orchestrator.remote import RemoteModel
+from registry.models import ModelEntry
+
+
+class Remotes:
+    """The remote ones among the `entries` of a registry. Use it from one event loop, and `close` it at the end."""
+
+    def __init__(self, entries: Iterable[ModelEntry]) -> None:
+        self._models = {entry.id: RemoteModel(entry) for entry in entries if entry.remote is not None}
+        self._retired: set[RemoteModel] = set()
+
+    def adopt(self, entries: Iterable[ModelEntry]) -> list[RemoteModel]:
+        """Take up other entries, and return the models that nobody is to ask any more, to be retired."""
+        before, self._models = self._models, {}
+        for entry in entries:
+            if entry.remote is None:
+                continue
+            model = before.get(entry.id)
+            if model is not None and (model.entry.remote, model.entry.slots) == (entry.remote, entry.slots):
+                model.entry = entry
+                self._models[entry.id] = before.pop(entry.id)
+            else:
+                self._models[entry.id] = RemoteModel(entry)
+        self._retired = {model for model in (*self._retired, *before.values()) if model.requests}
+        return list(before.values())
+
+    def get(self, model: str) -> RemoteModel | None:
+        """Return a model if it is a remote one. Raises ModelUnavailable."""
+        remote = self._models.get(model)
+        if remote is not None and remote.entry.why_not is not None:
+            raise ModelUnavailable(model, remote.entry.why_not)
+        return remote
+
+    def refuse(self, model: str) -> None:
+        """Raise ModelRemote if it is one: what is asked can only be done with a model that is loaded here."""
+        if model in self._models:
+            told = "it is neither loaded nor unloaded here, nor are its prompts counted"
+            raise ModelRemote(model, f"model {model} is run by another server: {told}")
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._models)
+
+    def statuses(self, now: float) -> Iterator[ModelStatus]:
+        """Describe them."""
+        return (_status(remote, now) for remote in self._models.values())
+
+    async def close(self) -> None:
+        """End what is under way, which raises EngineStopped, and close the connections."""
+        async with asyncio.TaskGroup() as closing:
+            for remote in (*self._models.values(), *self._retired):
+                closing.create_task(remote.close())
+
+
+def _status(remote: RemoteModel, now: float) -> ModelStatus:
+    why_not = remote.entry.why_not
+    state: State = "unavailable" if why_not else "broken" if remote.rests_for(now) else "ready"
+    return ModelStatus(
+        model=remote.entry.id,
+        residency=remote.entry.residency,
+        pinned=False,
+        state=state,
+        bytes=0,
+        waiting=remote.requests - remote.active,
+        requests=remote.requests,
+        active=remote.active,
+        threads=None,
+        pid=None,
+        reason=why_not or remote.last_failure,
+        instances=(),
+    )

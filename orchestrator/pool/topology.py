@@ -1,0 +1,49 @@
+"""Describe where a machine computes and where it remembers: NUMA nodes, their cores, their memory. Pure.
+
+A core is the tuple of its logical CPUs: the hardware threads of one core multiply matrices with the same units.
+"""
+
+from dataclasses import dataclass
+from itertools import chain
+from typing import Self
+
+Core = tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """A NUMA node: its number, the cores that this process may use of it, and its memory in bytes."""
+
+    id: int
+    cores: tuple[Core, ...]
+    memory: int
+
+    @property
+    def cpus(self) -> tuple[int, ...]:
+        """The logical CPUs of all its cores."""
+        return tuple(sorted(chain.from_iterable(self.cores)))
+
+
+@dataclass(frozen=True, slots=True)
+class Topology:
+    """The nodes that have a core for us, at least one, by number."""
+
+    nodes: tuple[Node, ...]
+
+    @classmethod
+    def flat(cls, cores: int, memory: int) -> Self:
+        """Return a machine of one node whose `cores` have one logical CPU each."""
+        return cls((Node(0, tuple((cpu,) for cpu in range(cores)), memory),))
+
+    @property
+    def cores(self) -> int:
+        """How many cores there are in all."""
+        return sum(len(node.cores) for node in self.nodes)
+
+    def cores_of(self, node: int | None) -> int:
+        """How many cores a process has that is bound to `node`, or to none."""
+        return self.cores if node is None else len(self.node(node).cores)
+
+    def node(self, number: int) -> Node:
+        """Return a node that is known to exist."""
+        return next(node for node in self.nodes if node.id == number)

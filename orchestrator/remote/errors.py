@@ -1,0 +1,51 @@
+"""What can go wrong with a model that another server runs.
+
+    EngineError                       orchestrator.engine
+    ├── RemoteError                   no answer, and the request is not to blame
+    │   ├── RemoteFailed              unreachable, silent, broken off, HTTP 5xx, or an answer that makes no sense
+    │   └── RemoteBusy                HTTP 429, or the server is left alone for a while after failing too often
+    └── BadRequest
+        ├── RemoteRefused             the server refuses the request or the key; trying again is useless
+        └── PromptTooLong
+            └── RemotePromptTooLong   the server says that it does not fit its context
+
+A schema that the server cannot enforce is the engine's BadGrammar. No message holds an API key.
+"""
+
+from orchestrator.engine.errors import BadRequest, EngineError, PromptTooLong
+
+
+class RemoteError(EngineError):
+    """The server gave no answer. If it is `passing`, the same request may be answered in a moment.
+
+    `retry_after` is how many seconds the server is to be left alone, None where nobody says.
+    """
+
+    def __init__(self, message: str, *, passing: bool = False, retry_after: float | None = None) -> None:
+        super().__init__(message)
+        self.passing = passing
+        self.retry_after = retry_after
+
+
+class RemoteFailed(RemoteError):
+    """The server, or the way to it, failed."""
+
+
+class RemoteBusy(RemoteError):
+    """The server wants to be asked later."""
+
+
+class RemoteRefused(BadRequest):
+    """The server understands the request and will not carry it out. `status` is HTTP's, None where there was none."""
+
+    def __init__(self, message: str, status: int | None = None) -> None:
+        super().__init__(message)
+        self.status = status
+
+
+class RemotePromptTooLong(PromptTooLong):
+    """Prompt and answer do not fit the server's context. Numbers that the server does not tell are 0."""
+
+    def __init__(self, message: str, *, tokens: int = 0, limit: int = 0) -> None:
+        super().__init__(tokens, limit)
+        self.args = (message,)

@@ -1,0 +1,175 @@
+"""Ask a server over HTTP: one streamed POST a try. The only file that knows the HTTP library and the API key.
+
+The key is read from the environment for each request, and kept nowhere. What a server says of an error may repeat
+it, so that every such text has it taken out before it goes on.
+"""
+
+import os
+from collections.abc import AsyncGenerator, Generator
+from contextlib import aclosing, suppress
+from datetime import UTC, datetime
+from http import HTTPStatus
+from typing import Final, cast
+
+import httpx2
+import msgspec
+
+from orchestrator.engine.errors import EngineError
+from orchestrator.remote.errors import RemoteFailed, RemoteRefused
+from orchestrator.remote.retry import retry_after
+from orchestrator.remote.wire import (
+    Chunk,
+    NotUnderstood,
+    Problem,
+    Question,
+    error_of,
+    one_line,
+    read_chunk,
+    read_problem,
+    status_of,
+)
+from registry.backends import why_no_key
+from registry.models import Endpoint
+
+CONNECT_SECONDS: Final = 10.0
+PROBE_SECONDS: Final = 5.0
+MAX_EVENT: Final = 1 << 20
+MAX_ERROR: Final = 1 << 16
+END: Final = "[DONE]"
+HEADERS: Final = {"Content-Type": "application/json", "Accept": "text/event-stream", "Accept-Encoding": "identity"}
+
+
+class _Key(httpx2.Auth):
+    """Signs requests with the API key of an endpoint, if it wants one."""
+
+    def __init__(self, variable: str | None) -> None:
+        self._variable = variable
+
+    def auth_flow(self, request: httpx2.Request) -> Generator[httpx2.Request, httpx2.Response, None]:
+        if self._variable is not None:
+            request.headers["Authorization"] = f"Bearer {os.environ[self._variable]}"
+        yield request
+
+
+class Server:
+    """One OpenAI-compatible server, as the model with the id `model` of the registry uses it.
+
+    Connections are kept and used again. Use it from one event loop, and `close` it at the end.
+    """
+
+    def __init__(self, model: str, endpoint: Endpoint) -> None:
+        self.where = f"model {model} at {endpoint.base_url}"
+        self._endpoint = endpoint
+        self._client: httpx2.AsyncClient | None = None
+
+    async def chunks(self, asked: Question) -> AsyncGenerator[Chunk, None]:
+        """Send a question and yield the answer in pieces as they arrive; leave it to close the connection.
+
+        Raises RemoteError, RemoteRefused, RemotePromptTooLong, BadGrammar.
+        """
+        if reason := self._why_no_key():
+            raise RemoteRefused(f"{self.where}: {reason}")
+        client, url = self._connected(), f"{self._endpoint.base_url}/chat/completions"
+        try:
+            async with client.stream("POST", url, content=asked.body, headers=HEADERS) as response:
+                if response.status_code != HTTPStatus.OK:
+                    raise await self._refusal(response, asked)
+                async with aclosing(_events(response)) as events:
+                    ended = False
+                    async for event in events:
+                        ended = ended or event.data == END
+                        if event.data and not ended:  # read on to the end, so that the connection can be used again
+                            yield self._chunk(event.data, asked)
+        except httpx2.RequestError as error:
+            raise self._broken(error) from None  # it may quote what the server repeats
+
+    async def close(self) -> None:
+        """Close all connections."""
+        if self._client is not None:
+            await self._client.aclose()
+
+    def _connected(self) -> httpx2.AsyncClient:
+        if self._client is None:
+            seconds = self._endpoint.timeout_seconds
+            self._client = httpx2.AsyncClient(
+                auth=_Key(self._endpoint.api_key_env),
+                timeout=httpx2.Timeout(seconds, connect=min(seconds, CONNECT_SECONDS), pool=None),
+                limits=httpx2.Limits(max_connections=None),
+                trust_env=not self._endpoint.is_local,  # no proxy stands before this machine
+            )
+        return self._client
+
+    def _chunk(self, data: str, asked: Question) -> Chunk:
+        try:
+            chunk = read_chunk(data)
+        except NotUnderstood as error:
+            raise RemoteFailed(f"{self.where}: sent what is no piece of an answer: {error}") from error
+        if chunk.problem is not None:
+            raise self._error(status_of(chunk.problem), chunk.problem, asked)
+        return chunk
+
+    async def _refusal(self, response: httpx2.Response, asked: Question) -> EngineError:
+        body = bytearray()
+        with suppress(httpx2.RequestError):  # what has arrived is enough
+            async for piece in response.aiter_bytes():
+                body += piece
+                if len(body) > MAX_ERROR:
+                    break
+        wait = retry_after(response.headers.get("retry-after"), datetime.now(UTC))
+        return self._error(response.status_code, read_problem(bytes(body)), asked, wait)
+
+    def _error(self, status: int, problem: Problem, asked: Question, wait: float | None = None) -> EngineError:
+        told = msgspec.structs.replace(problem, message=_redacted(problem.message or "", self._endpoint))
+        error = error_of(self.where, status, told, asked, wait)
+        if status in (HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN):
+            variable = self._endpoint.api_key_env
+            hint = f"the key in {variable}" if variable else "no key was sent, since the registry has no api_key_env"
+            return RemoteRefused(f"{error}; {hint}", status)
+        return error
+
+    def _broken(self, error: httpx2.RequestError) -> RemoteFailed:
+        told = _told(error, self._endpoint)
+        match error:
+            case httpx2.ConnectError() | httpx2.ConnectTimeout():
+                return RemoteFailed(f"{self.where}: cannot be reached: {told}", passing=True)
+            case httpx2.TimeoutException():
+                seconds = self._endpoint.timeout_seconds
+                return RemoteFailed(f"{self.where}: was silent for {seconds:g} s; accepted: a longer timeout_seconds")
+            case httpx2.NetworkError() | httpx2.RemoteProtocolError() | httpx2.ProxyError():
+                return RemoteFailed(f"{self.where}: the connection broke: {told}", passing=True)
+        return RemoteFailed(f"{self.where}: {told}")
+
+    def _why_no_key(self) -> str | None:
+        variable = self._endpoint.api_key_env
+        return None if variable is None else why_no_key(variable, os.environ)
+
+
+def probe(endpoint: Endpoint) -> str | None:
+    """Return why the server cannot be used, as far as a look at its list of models tells, or None.
+
+    Blocks for a few seconds at most.
+    """
+    key, proxied = _Key(endpoint.api_key_env), not endpoint.is_local
+    try:
+        with httpx2.Client(auth=key, timeout=PROBE_SECONDS, trust_env=proxied) as client:
+            status = client.get(f"{endpoint.base_url}/models").status_code
+    except httpx2.RequestError as error:
+        return f"cannot be reached: {_told(error, endpoint)}"
+    if status in (HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN):
+        variable = endpoint.api_key_env
+        return f"HTTP {status}: {f'refuses the key in {variable}' if variable else 'wants a key'}"
+    return f"HTTP {status}" if status >= HTTPStatus.INTERNAL_SERVER_ERROR else None
+
+
+def _told(error: httpx2.RequestError, endpoint: Endpoint) -> str:
+    return one_line(_redacted(str(error), endpoint)) or type(error).__name__
+
+
+def _redacted(text: str, endpoint: Endpoint) -> str:
+    key = os.environ.get(endpoint.api_key_env or "")
+    return text.replace(key, "[API key]") if key else text
+
+
+def _events(response: httpx2.Response) -> AsyncGenerator[httpx2.ServerSentEvent, None]:
+    """Return the events of a response. That they are a generator, which can be closed, the library does not declare."""
+    return cast(AsyncGenerator[httpx2.ServerSentEvent, None], aiter(httpx2.EventSource(response, MAX_EVENT)))

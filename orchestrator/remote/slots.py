@@ -1,0 +1,49 @@
+"""Let a bounded number of requests go at a time, the most urgent of those that wait first."""
+
+import asyncio
+import heapq
+import itertools
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+
+class Slots:
+    """`count` places. Who waits gets one in the order of `due`, then of arrival; times are the event loop's.
+
+    Nobody starves: what is asked for later is due later, but for a difference in slack.
+    """
+
+    def __init__(self, count: int) -> None:
+        self._free = count
+        self._arrivals = itertools.count()
+        self._waiting: list[tuple[float, int, asyncio.Future[None]]] = []
+
+    @asynccontextmanager
+    async def hold(self, due: float) -> AsyncIterator[None]:
+        """Wait for a place and keep it inside of the block."""
+        await self._take(due)
+        try:
+            yield
+        finally:
+            self._give()
+
+    async def _take(self, due: float) -> None:
+        if self._free:
+            self._free -= 1
+            return
+        turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        heapq.heappush(self._waiting, (due, next(self._arrivals), turn))
+        try:
+            await turn
+        except asyncio.CancelledError:
+            if not turn.cancelled():  # the place came at the same moment as the cancellation
+                self._give()
+            raise
+
+    def _give(self) -> None:
+        while self._waiting:
+            *_, turn = heapq.heappop(self._waiting)
+            if not turn.done():
+                turn.set_result(None)
+                return
+        self._free += 1

@@ -1,0 +1,86 @@
+"""Check the keys of a model that another server runs, and the environment variable that holds its API key.
+
+A key that was written where its name belongs must not travel on, so that no message here repeats a value.
+"""
+
+import ipaddress
+import re
+from collections.abc import Iterator, Mapping
+from typing import Final
+
+from registry.errors import RegistryProblem
+from registry.forms import ModelForm
+from registry.strict_yaml import Document, Place
+
+REMOTE: Final = ("base_url", "model", "api_key_env", "timeout_seconds")
+COMMON: Final = ("backend", "description", "residency", "context", "slots")
+_VARIABLE: Final = re.compile(r"[A-Z_][A-Z0-9_]{0,127}")
+_KEY: Final = re.compile(r"[\x21-\x7e]+")
+_URL: Final = re.compile(
+    r"https?://(?P<host>[A-Za-z0-9_](?:[A-Za-z0-9._-]*[A-Za-z0-9_])?|\[[0-9A-Fa-f:.]+\])(?::(?P<port>\d{1,5}))?"
+    r"(?:/[A-Za-z0-9._~!$&'()*+,;=:%/-]*)?"
+)
+
+
+def check_backend(place: Place, model: ModelForm, document: Document) -> Iterator[RegistryProblem]:
+    """Yield what is wrong with the keys of one model, as far as they depend on who runs it."""
+    yield from (_local if model.backend == "llama.cpp" else _remote)(place, model, document)
+
+
+def _local(place: Place, model: ModelForm, document: Document) -> Iterator[RegistryProblem]:
+    if model.file is None:
+        yield document.problem((*place, "file"), "is required")
+    for option in REMOTE:
+        if option in model.model_fields_set:
+            what = "is for a model that another server runs"
+            yield document.problem((*place, option), what, "with backend: openai, or no such key")
+
+
+def _remote(place: Place, model: ModelForm, document: Document) -> Iterator[RegistryProblem]:
+    for option in ("base_url", "model"):
+        if getattr(model, option) is None:
+            yield document.problem((*place, option), "is required with backend: openai")
+    for option in ModelForm.model_fields:
+        if option in model.model_fields_set and option not in (*REMOTE, *COMMON):
+            what = "is for a model that llama.cpp loads here; with backend: openai its server decides that"
+            yield document.problem((*place, option), what, "no such key")
+    if model.residency in ("hot", "warm"):
+        what = f"is {model.residency!r}, but a model that another server runs is never loaded here"
+        yield document.problem((*place, "residency"), what, "cold, so that it is not used, or no such key")
+    if model.base_url is not None and (wrong := _why_no_url(model.base_url)):
+        yield document.problem((*place, "base_url"), wrong, "http(s)://HOST[:PORT][/PATH], as in http://host:8000/v1")
+    if model.api_key_env is not None and not _VARIABLE.fullmatch(model.api_key_env):
+        what = "is no name of an environment variable in capital letters, digits and '_'"
+        yield document.problem((*place, "api_key_env"), what, "the name of the variable with the key, never the key")
+
+
+def why_no_key(variable: str, environment: Mapping[str, str]) -> str | None:
+    """Return why an environment variable holds no API key, or None if it does."""
+    key = environment.get(variable)
+    what = f"the environment variable {variable}, which is to hold its API key,"
+    if not key:
+        return f"{what} is {'not set' if key is None else 'empty'}"
+    if not _KEY.fullmatch(key):
+        return f"{what} holds characters that no HTTP header may have; accepted: printable ASCII without spaces"
+    return None
+
+
+def _why_no_url(url: str) -> str | None:
+    if "@" in url:
+        return "holds a user name or a password, which is a secret in a file: api_key_env names where the key is"
+    if "?" in url or "#" in url:
+        return "holds a query or a fragment, but paths are put behind it"
+    match = _URL.fullmatch(url)
+    if match is None or int(match["port"] or 0) > 65535 or not _is_host(match["host"]):
+        return "is no such URL"
+    return None
+
+
+def _is_host(host: str) -> bool:
+    if not host.startswith("["):
+        return True
+    try:
+        ipaddress.IPv6Address(host[1:-1])
+    except ValueError:
+        return False
+    return True

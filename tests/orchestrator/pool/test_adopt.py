@@ -1,0 +1,232 @@
+"""A registry that changes while its models are loaded, in use or waited for."""
+
+import asyncio
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import psutil
+import pytest
+
+from orchestrator.engine.client import Completion
+from orchestrator.engine.contract import Generation
+from orchestrator.pool import ModelStatus, ModelUnavailable, Pool, UnknownModel
+from registry import Registry
+
+MESSAGES = (("user", "hello there"),)
+SHORT = Generation(messages=MESSAGES, max_tokens=4)
+LONG = Generation(messages=MESSAGES, max_tokens=120, grammar='root ::= "a" root')
+CONTEXT = 128
+
+
+@pytest.fixture(autouse=True)
+def _no_process_is_left() -> Iterator[None]:
+    before = set(psutil.Process().children(recursive=True))
+    yield
+    assert set(psutil.Process().children(recursive=True)) == before
+
+
+def _with(registry: Registry, model: str, **changes: object) -> Registry:
+    changed = replace(registry.models[model], **changes)  # type: ignore[arg-type]
+    return replace(registry, models={**registry.models, model: changed})
+
+
+def _without(registry: Registry, model: str) -> Registry:
+    return replace(registry, models={name: entry for name, entry in registry.models.items() if name != model})
+
+
+def _status(pool: Pool, model: str) -> ModelStatus | None:
+    return next((status for status in pool.snapshot().models if status.model == model), None)
+
+
+def _pid(pool: Pool, model: str) -> int:
+    status = _status(pool, model)
+    assert status is not None
+    assert status.pid is not None
+    return status.pid
+
+
+async def _until(holds: Callable[[], bool]) -> None:
+    async with asyncio.timeout(30):
+        while not holds():  # noqa: ASYNC110 (nobody asks, so nobody is told)
+            await asyncio.sleep(0.02)
+
+
+async def _begun(pool: Pool, model: str) -> "asyncio.Task[Completion]":
+    """Return a generation whose first text has arrived."""
+    arrived = asyncio.Event()
+    task = asyncio.create_task(pool.generate(model, LONG, lambda _: arrived.set()))
+    waiting = asyncio.create_task(arrived.wait())
+    await asyncio.wait([waiting, task], return_when=asyncio.FIRST_COMPLETED)
+    waiting.cancel()
+    assert arrived.is_set(), task
+    return task
+
+
+async def test_what_runs_ends_as_it_began_and_what_comes_is_served_as_the_registry_now_says(
+    registry_of, tmp_path: Path
+) -> None:
+    registry = registry_of(a="warm", b="warm")
+    async with Pool(registry, tmp_path) as pool:
+        running, bystander = await _begun(pool, "a"), await _begun(pool, "b")
+        before = {model: _pid(pool, model) for model in "ab"}
+        pool.adopt(_with(registry, "a", context=CONTEXT))
+        assert _pid(pool, "a") == before["a"]
+        assert "the registry says something else" in (_status(pool, "a").reason or "")
+        later = await asyncio.gather(*(pool.generate("a", SHORT) for _ in range(3)))
+        assert running.done(), "the next engine comes when the last one has gone"
+        assert (await running).usage.output_tokens == 120
+        assert all(completion.usage.output_tokens > 0 for completion in later)
+        assert _pid(pool, "a") != before["a"]
+        assert not psutil.pid_exists(before["a"])
+        assert (await bystander).usage.output_tokens == 120
+        assert _pid(pool, "b") == before["b"]
+        too_long = Generation(messages=(("user", "word " * 100),), max_tokens=4)
+        with pytest.raises(Exception, match=str(CONTEXT)):
+            await pool.generate("a", too_long)
+        assert _status(pool, "a").reason is None
+
+
+async def test_an_idle_engine_that_is_loaded_in_another_way_goes_at_once(registry_of, tmp_path: Path) -> None:
+    registry = registry_of(a="warm")
+    async with Pool(registry, tmp_path) as pool:
+        await pool.generate("a", SHORT)
+        pool.adopt(_with(registry, "a", slots=2))
+        await _until(lambda: _status(pool, "a").state == "unloaded")
+        assert pool.snapshot().used == 0
+        assert (await pool.generate("a", SHORT)).usage.output_tokens > 0
+
+
+async def test_an_engine_whose_file_was_rewritten_goes(registry_of, tmp_path: Path) -> None:
+    registry = registry_of(a="warm", b="warm")
+    async with Pool(registry, tmp_path) as pool:
+        await asyncio.gather(pool.generate("a", SHORT), pool.generate("b", SHORT))
+        pid, file = _pid(pool, "b"), registry.models["a"].file
+        assert file is not None
+        pool.adopt(registry, {file})
+        await _until(lambda: _status(pool, "a").state == "unloaded")
+        assert _pid(pool, "b") == pid
+
+
+async def test_words_about_a_model_touch_no_engine(registry_of, tmp_path: Path) -> None:
+    registry = registry_of(a="warm")
+    async with Pool(registry, tmp_path) as pool:
+        await pool.generate("a", SHORT)
+        pid = _pid(pool, "a")
+        described = _with(registry, "a", description="other words")
+        pool.adopt(described)
+        pool.adopt(described)
+        assert (await pool.generate("a", SHORT)).usage.output_tokens > 0
+        assert _pid(pool, "a") == pid
+
+
+async def test_a_removed_model_ends_when_its_leases_do(registry_of, tmp_path: Path) -> None:
+    registry = registry_of(a="warm", b="warm")
+    smaller = _without(registry, "a")
+    async with Pool(registry, tmp_path) as pool:
+        running = await _begun(pool, "a")
+        pid = _pid(pool, "a")
+        pool.adopt(smaller)
+        with pytest.raises(UnknownModel, match="there is no model 'a'; accepted: b"):
+            await pool.generate("a", SHORT)
+        assert (await running).usage.output_tokens == 120
+        await _until(lambda: _status(pool, "a") is None)
+        assert not psutil.pid_exists(pid)
+        pool.adopt(registry)
+        assert (await pool.generate("a", SHORT)).usage.output_tokens > 0
+
+
+async def test_a_model_that_comes_back_before_it_has_gone_is_served(registry_of, tmp_path: Path) -> None:
+    registry = registry_of(a="warm", b="warm")
+    async with Pool(registry, tmp_path) as pool:
+        running = await _begun(pool, "a")
+        pid = _pid(pool, "a")
+        pool.adopt(_without(registry, "a"))
+        pool.adopt(registry)
+        assert (await pool.generate("a", SHORT)).usage.output_tokens > 0
+        assert (await running).usage.output_tokens == 120
+        assert _pid(pool, "a") != pid
+
+
+async def test_those_who_wait_for_a_model_that_is_removed_are_told(registry_of, tmp_path: Path) -> None:
+    registry = registry_of(a="warm", b="warm")
+    async with Pool(registry, tmp_path) as pool:
+        waiting = asyncio.create_task(pool.generate("a", SHORT))
+        await _until(lambda: _status(pool, "a").state == "loading")
+        pool.adopt(_without(registry, "a"))
+        with pytest.raises(UnknownModel, match="no longer in the registry"):
+            await waiting
+        await _until(lambda: _status(pool, "a") is None)
+        assert pool.snapshot().used == 0
+
+
+async def test_added_and_newly_hot_models_are_there(registry_of, tmp_path: Path) -> None:
+    whole = registry_of(a="warm", b="warm", c="warm")
+    registry = _without(whole, "c")
+    async with Pool(registry, tmp_path) as pool:
+        larger = _with(_with(whole, "b", residency="hot"), "c", residency="hot")
+        pool.adopt(larger)
+        await _until(lambda: [_status(pool, model).state for model in "abc"] == ["unloaded", "ready", "ready"])
+        pids = [_pid(pool, model) for model in "bc"]
+        pool.adopt(_with(larger, "b", residency="warm"))
+        assert [_status(pool, model).pinned for model in "abc"] == [False, False, True]
+        assert [_pid(pool, model) for model in "bc"] == pids
+
+
+async def test_a_hot_model_is_loaded_anew_by_itself(registry_of, tmp_path: Path) -> None:
+    registry = registry_of(a="hot")
+    async with Pool(registry, tmp_path) as pool:
+        await pool.generate("a", SHORT)
+        pid = _pid(pool, "a")
+        pool.adopt(_with(registry, "a", context=CONTEXT))
+        await _until(lambda: _status(pool, "a").pid not in (None, pid))
+
+
+async def test_a_model_that_becomes_cold_is_refused(registry_of, tmp_path: Path) -> None:
+    registry = registry_of(a="warm")
+    async with Pool(registry, tmp_path) as pool:
+        running = await _begun(pool, "a")
+        pool.adopt(_with(registry, "a", residency="cold"))
+        with pytest.raises(ModelUnavailable, match="model a is cold"):
+            await pool.generate("a", SHORT)
+        assert running.done()
+        assert (await running).usage.output_tokens == 120
+        assert _status(pool, "a").state == "unavailable"
+
+
+async def test_what_models_may_take_together_is_taken_up(registry_of, tmp_path: Path) -> None:
+    registry = registry_of(a="warm")
+    async with Pool(registry, tmp_path) as pool:
+        pool.adopt(replace(registry, defaults=replace(registry.defaults, memory=5 << 20)))
+        assert pool.snapshot().budget == 5 << 20
+        with pytest.raises(Exception, match=r"the budget is 5.0 MiB"):
+            await pool.generate("a", SHORT)
+        pool.adopt(registry)
+        assert (await pool.generate("a", SHORT)).usage.output_tokens > 0
+    async with Pool(registry, tmp_path, budget=1 << 30) as pool:
+        pool.adopt(replace(registry, defaults=replace(registry.defaults, memory=5 << 20)))
+        assert pool.snapshot().budget == 1 << 30
+
+
+async def test_any_order_of_changes_leaves_what_the_last_registry_says(registry_of, tmp_path: Path) -> None:
+    whole = registry_of(a="warm", b="hot")
+    versions = [
+        whole,
+        _with(whole, "a", context=CONTEXT),
+        _without(whole, "a"),
+        _with(whole, "b", slots=2),
+        _with(_with(whole, "a", slots=3), "b", residency="warm"),
+        whole,
+    ]
+    async with Pool(whole, tmp_path) as pool:
+        asked = [asyncio.create_task(pool.generate(model, SHORT)) for model in "abab"]
+        for version in versions[1:]:
+            await asyncio.sleep(0.03)
+            pool.adopt(version)
+            asked += [asyncio.create_task(pool.generate(model, SHORT)) for model in "ab"]
+        outcomes = await asyncio.gather(*asked, return_exceptions=True)
+        assert all(isinstance(outcome, Completion | UnknownModel) for outcome in outcomes), outcomes
+        assert sum(isinstance(outcome, Completion) for outcome in outcomes) >= 7
+        await _until(lambda: _status(pool, "b").state == "ready")
+        assert all((status.requests, status.waiting) == (0, 0) for status in pool.snapshot().models)
+        assert pool.snapshot().used <= pool.snapshot().budget

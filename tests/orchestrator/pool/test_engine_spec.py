@@ -1,0 +1,179 @@
+"""Every option of a model in the registry reaches llama.cpp."""
+
+import re
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import gguf
+import numpy as np
+import psutil
+import pytest
+
+from benchmarks.models import Shape, write_llama
+from orchestrator.engine.client import Engine
+from orchestrator.engine.contract import EngineSpec, Generation
+from orchestrator.pool.residency import engine_spec
+from orchestrator.pool.seat import Instance
+from orchestrator.pool.topology import Node, Topology
+from registry import load_registry
+from registry.forms import ModelForm
+
+SHAPE = Shape(width=128, heads=4, kv_heads=4, layers=2, feed_forward=128, vocabulary=512, context=512)
+SHORT = Generation(messages=(("user", "hello"),), max_tokens=4)
+FLAT = Topology.flat(2, 1 << 40)
+OPTIONS: Mapping[str, tuple[str, Any]] = {
+    "file": ("small.gguf", lambda spec: Path(spec.file).name == "small.gguf"),
+    "context": ("99", lambda spec: spec.context == 99),
+    "slots": ("3", lambda spec: spec.slots == 3),
+    "threads": ("1", lambda spec: spec.threads == 1),
+    "kv_type_k": ("q8_0", lambda spec: spec.kv_type_k == "q8_0"),
+    "kv_type_v": ("q4_0", lambda spec: spec.kv_type_v == "q4_0"),
+    "flash_attention": ("off", lambda spec: spec.flash_attention == "off"),
+    "mlock": ("true", lambda spec: spec.mlock),
+    "mmap": ("false", lambda spec: not spec.mmap),
+    "exact": ("true", lambda spec: spec.exact),
+    "split": ("true", lambda spec: spec.split is True),
+    "experts": ("1", lambda spec: spec.experts == 1),
+    "speculation": (
+        "{draft: guess, k: 5}",
+        lambda spec: (Path(spec.draft or "").name, spec.draft_tokens) == ("draft.gguf", 5),
+    ),
+    "prompt_lookup": ("{ngram: 4, k: 7}", lambda spec: spec.prompt_lookup == (4, 7)),
+}
+ELSEWHERE = {
+    "description": "for people",
+    "residency": "for the pool",
+    "instances": "for the pool",
+    "numa": "for the pool, which binds the process: tested there",
+    "lora": "refused by the registry: no engine applies adapters yet",
+    "backend": "another server runs it",
+    "base_url": "another server runs it",
+    "model": "another server runs it",
+    "api_key_env": "another server runs it",
+    "timeout_seconds": "another server runs it",
+}
+
+
+def _write_experts(path: Path) -> Path:
+    """Write a mixture of four experts, of which two are used: a Llama model whose feed-forward parts are apart."""
+    dense = gguf.GGUFReader(write_llama(path.with_suffix(".dense"), SHAPE))
+    writer = gguf.GGUFWriter(path, "llama")
+    for field in dense.fields.values():
+        if not field.name.startswith("GGUF.") and field.name != "general.architecture":
+            kind = field.types[0]
+            sub_type = field.types[-1] if kind == gguf.GGUFValueType.ARRAY else None
+            writer.add_key_value(field.name, field.contents(), kind, sub_type)
+    writer.add_expert_count(4)
+    writer.add_expert_used_count(2)
+    rng = np.random.default_rng(3)
+    for tensor in dense.tensors:
+        if ".ffn_" not in tensor.name or "norm" in tensor.name:
+            writer.add_tensor(tensor.name, tensor.data, raw_dtype=tensor.tensor_type)
+    for layer in range(SHAPE.layers):
+        block = f"blk.{layer}.ffn"
+        writer.add_tensor(f"{block}_gate_inp.weight", rng.normal(0, 0.1, (4, SHAPE.width)).astype(np.float32))
+        for name in ("gate", "up", "down"):
+            values = rng.normal(0, 0.1, (4, SHAPE.feed_forward, SHAPE.width)).astype(np.float32)
+            writer.add_tensor(f"{block}_{name}_exps.weight", values)
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+    return path
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    made = tmp_path_factory.mktemp("models")
+    write_llama(made / "small.gguf", SHAPE)
+    write_llama(made / "draft.gguf", SHAPE, seed=1)
+    _write_experts(made / "experts.gguf")
+    return made
+
+
+@pytest.fixture
+def spec_of(folder: Path, tmp_path: Path) -> Callable[..., EngineSpec]:
+    """Return the specification of a model whose entry in a registry has these options, as YAML."""
+
+    def make(node: int | None = None, topology: Topology = FLAT, **options: str) -> EngineSpec:
+        options = {"file": "experts.gguf", "context": "256", "threads": "1"} | options
+        entry = ", ".join(f"{name}: {value}" for name, value in options.items())
+        path = folder / "registry.yaml"
+        path.write_text(
+            f"models:\n  m: {{{entry}}}\n  d: {{file: draft.gguf}}\n"
+            "roles: {w: {model: m, tier: C}, guess: {model: d, tier: D}}\n"
+        )
+        model = load_registry(path).models["m"]
+        threads = model.threads or topology.cores
+        return engine_spec(model, threads, Instance(("m", 0), node), topology, log_dir=tmp_path, curves=None)
+
+    return make
+
+
+@pytest.mark.parametrize("option", OPTIONS)
+def test_an_option_is_handed_on(spec_of: Callable[..., EngineSpec], option: str) -> None:
+    value, is_there = OPTIONS[option]
+    assert is_there(spec_of(**{option: value}))
+    if option != "threads":
+        assert not is_there(spec_of()), "or this shows nothing"
+
+
+def test_no_option_of_the_registry_is_forgotten() -> None:
+    assert set(ModelForm.model_fields) == {*OPTIONS, *ELSEWHERE}
+
+
+def test_a_node_is_handed_on(spec_of: Callable[..., EngineSpec]) -> None:
+    nodes = Topology((Node(0, ((0,),), 1 << 40), Node(1, ((1,), (2,)), 1 << 40)))
+    bound = spec_of(node=1, topology=nodes)
+    assert bound.cpus == (1, 2)
+    assert (bound.mmap, spec_of().mmap) == (False, True), "memory of its own lies on its node"
+
+
+async def _loaded(spec: EngineSpec) -> tuple[str, str, list[str], int]:
+    """Return what llama.cpp logged, and of the process: its limits, the files that it maps, its threads."""
+    async with await Engine.start(spec) as engine:
+        completion = await engine.generate(SHORT)
+        assert completion.usage.output_tokens > 0
+        process = psutil.Process(engine.info.pid)
+        status = Path(f"/proc/{process.pid}/status").read_text()  # noqa: ASYNC240 (no disk is behind it)
+        maps = [region.path for region in process.memory_maps()]
+        threads = (await engine.stats()).threads
+    assert spec.log_file is not None
+    return Path(spec.log_file).read_text(errors="replace"), status, maps, threads  # noqa: ASYNC240
+
+
+async def test_the_cache_has_the_size_and_the_types_that_were_asked_for(spec_of: Callable[..., EngineSpec]) -> None:
+    spec = spec_of(kv_type_k="q8_0", kv_type_v="q4_0", slots="3", context="128")
+    log, *_ = await _loaded(spec)
+    assert re.search(r"K \(q8_0\)", log)
+    assert re.search(r"V \(q4_0\)", log)
+    async with await Engine.start(spec) as engine:
+        assert (engine.info.context, engine.info.slots) == (128, 3)
+        assert engine.info.cells >= 3 * 128
+
+
+@pytest.mark.parametrize(("asked", "told"), [("on", "enabled"), ("off", "disabled")])
+async def test_flash_attention_is_as_asked_for(spec_of: Callable[..., EngineSpec], asked: str, told: str) -> None:
+    log, *_ = await _loaded(spec_of(flash_attention=asked))
+    assert re.search(rf"flash_attn\s+= {told}", log)
+
+
+async def test_weights_are_mapped_or_read_and_locked_as_asked_for(spec_of: Callable[..., EngineSpec]) -> None:
+    for mmap in (True, False):
+        _, status, maps, _ = await _loaded(spec_of(mmap=str(mmap).lower()))
+        assert any(path.endswith("experts.gguf") for path in maps) == mmap
+        assert re.search(r"VmLck:\s+0 kB", status)
+    log, status, *_ = await _loaded(spec_of(mlock="true"))
+    assert not re.search(r"VmLck:\s+0 kB", status) or "failed to mlock" in log
+
+
+@pytest.mark.parametrize("experts", [1, 4])
+async def test_so_many_experts_are_used(spec_of: Callable[..., EngineSpec], experts: int) -> None:
+    log, *_ = await _loaded(spec_of(experts=str(experts)))
+    assert re.findall(r"n_expert_used\s+= (\d+)", log)[-1] == str(experts)
+
+
+async def test_so_many_threads_compute(spec_of: Callable[..., EngineSpec]) -> None:
+    assert (await _loaded(spec_of(threads="2")))[-1] == 2
+    assert (await _loaded(spec_of(threads="1")))[-1] == 1

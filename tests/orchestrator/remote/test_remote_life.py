@@ -1,0 +1,202 @@
+import asyncio
+import socket
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from server_answers import USAGE, does, error, ok, piece, stream
+
+from orchestrator.engine.client import Completion, StopGenerating
+from orchestrator.engine.contract import Generation
+from orchestrator.engine.errors import EngineError, EngineStopped
+from orchestrator.remote import RemoteBusy, RemoteFailed, RemoteModel, RemoteRefused
+from orchestrator.remote.breaker import THRESHOLD, Breaker
+
+HELLO = Generation(messages=(("system", "Be brief."), ("user", "Hello?")), max_tokens=9)
+AnyAnswer = dict[str, Any]
+Opened = Callable[..., Any]
+
+
+async def _failing(
+    model: RemoteModel, request: Generation = HELLO, kind: type[EngineError] = EngineError
+) -> EngineError:
+    with pytest.raises(kind) as caught:
+        await model.generate(request)
+    return caught.value
+
+
+async def test_a_silent_server_is_given_up(remote, opened) -> None:
+    remote.plays(does(["stall"]), does(["send", piece("some")], ["stall"]))
+    async with opened(timeout_seconds=0.2) as model:
+        for _ in range(2):
+            assert "was silent for 0.2 s" in str(await _failing(model, kind=RemoteFailed))
+    assert [request["ended"] for request in remote.wait_seen(_all_ended)] == ["closed by the client"] * 2
+
+
+async def test_a_deadline_ends_the_answer_and_the_connection(remote, opened) -> None:
+    remote.plays(does(["send", piece("so") + piece(" far")], ["stall"]))
+    async with opened() as model:
+        done = await model.generate(Generation(messages=HELLO.messages, deadline_seconds=0.5))
+    assert (done.text, done.finish) == ("so far", "deadline")
+    assert (done.usage.output_tokens, done.usage.estimated_tokens > 2) == (2, True)
+    assert remote.wait_seen(_all_ended)[0]["ended"] == "closed by the client"
+
+
+async def test_a_deadline_counts_while_waiting_for_a_slot_or_a_new_try(remote, opened) -> None:
+    remote.plays(does(["stall"]))
+    async with opened(slots=1) as model:
+        first = asyncio.create_task(model.generate(HELLO))
+        await asyncio.sleep(0)
+        done = await model.generate(Generation(messages=HELLO.messages, deadline_seconds=0.05))
+        assert (done.text, done.finish, done.usage.output_tokens) == ("", "deadline", 0)
+        assert done.usage.queued_seconds >= 0.05
+        assert (model.requests, model.active) == (1, 1)
+        first.cancel()
+    remote.plays(error(503, headers={"Retry-After": "5"}))
+    async with opened() as model:
+        assert isinstance(await _failing(model, Generation(messages=HELLO.messages, deadline_seconds=2)), RemoteFailed)
+
+
+async def test_cancelling_closes_the_connection_and_leaves_the_others_alone(remote, opened) -> None:
+    remote.plays(does(["send", piece("a")], ["stall"]), does(["send", piece("b")], ["gate"], ["send", stream("c")]))
+    async with opened() as model:
+        begun = asyncio.Event()
+        first = asyncio.create_task(model.generate(HELLO, lambda _: begun.set()))
+        await begun.wait()
+        second = asyncio.create_task(model.generate(HELLO))
+        await asyncio.to_thread(remote.wait_seen, lambda seen: len(seen) == 2)
+        first.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await first
+        await asyncio.to_thread(remote.wait_seen, lambda seen: seen[0]["ended"] == "closed by the client")
+        remote.open()
+        assert (await second).text == "bc"
+        assert (model.requests, model.active) == (0, 0)
+
+
+async def test_what_the_callback_raises_is_the_callers(remote, opened) -> None:
+    remote.plays(*[does(["send", piece("a")], ["stall"])] * 2)
+
+    def fail(_: str) -> None:
+        raise TimeoutError("the caller's own")
+
+    async with opened() as model:
+        with pytest.raises(TimeoutError, match="the caller's own"):
+            await model.generate(Generation(messages=HELLO.messages, deadline_seconds=60), fail)
+
+        def stop(_: str) -> None:
+            raise StopGenerating
+
+        done = await model.generate(HELLO, stop)
+        assert (done.text, done.finish) == ("a", "cancelled")
+    assert [request["ended"] for request in remote.wait_seen(_all_ended)] == ["closed by the client"] * 2
+
+
+async def test_no_more_than_the_slots_are_under_way_and_the_most_urgent_goes_first(remote, opened) -> None:
+    remote.plays(*[does(["gate"], ["send", stream("x")])] * 5)
+    async with opened(slots=2) as model:
+        slacks = {"first": 0.0, "second": 0.0, "patient": 90.0, "urgent": -5.0, "early": 10.0}
+        asked = [Generation(messages=(("user", name),), slack=slack) for name, slack in slacks.items()]
+        tasks = []
+        for request in asked:
+            tasks.append(asyncio.create_task(model.generate(request)))
+            await asyncio.sleep(0)
+        await asyncio.to_thread(remote.wait_seen, lambda seen: len(seen) == 2)
+        assert (model.requests, model.active) == (5, 2)
+        remote.open()
+        await asyncio.gather(*tasks)
+    order = [request["body"]["messages"][0]["content"] for request in remote.seen()]
+    assert set(order[:2]) == {"first", "second"}
+    assert order[2:] == ["urgent", "early", "patient"]
+
+
+async def test_a_connection_is_used_again(remote, opened) -> None:
+    remote.plays(ok("a"), ok("b"), error(400), ok("c"))
+    async with opened() as model:
+        await model.generate(HELLO)
+        await model.generate(HELLO)
+        await _failing(model)
+        await model.generate(HELLO)
+    assert len({request["connection"] for request in remote.seen()}) == 1
+
+
+async def test_a_server_that_keeps_failing_is_left_alone_and_then_probed(remote, opened) -> None:
+    remote.plays(*[error(500, "down")] * THRESHOLD)
+    async with opened(breaker=Breaker(pause=0.3)) as model:
+        for _ in range(2):
+            await _failing(model, kind=RemoteFailed)
+        assert len(remote.seen()) == THRESHOLD
+        resting = await _failing(model, kind=RemoteBusy)
+        assert "failed too often" in str(resting)
+        assert "HTTP 500: down" in str(resting)
+        assert 0 < model.rests_for(asyncio.get_running_loop().time()) <= 0.3
+        assert len(remote.seen()) == THRESHOLD
+        remote.plays(does(["gate"], ["send", stream("up")]), ok("again"))
+        await asyncio.sleep(0.3)
+        probe = asyncio.create_task(model.generate(HELLO))
+        await asyncio.to_thread(remote.wait_seen, lambda seen: len(seen) == THRESHOLD + 1)
+        assert "one request is trying it now" in str(await _failing(model, kind=RemoteBusy))
+        remote.open()
+        assert (await probe).text == "up"
+        assert (await model.generate(HELLO)).text == "again"
+
+
+async def test_a_probe_that_is_given_up_leaves_room_for_the_next(remote, opened) -> None:
+    remote.plays(*[does(["stall"])] * 2, ok("up"))
+    async with opened(breaker=Breaker(state="open")) as model:
+        done = await model.generate(Generation(messages=HELLO.messages, deadline_seconds=0.1))
+        assert done.finish == "deadline"
+        probe = asyncio.create_task(model.generate(HELLO))
+        await asyncio.to_thread(remote.wait_seen, lambda seen: len(seen) == 2)
+        probe.cancel()
+        await asyncio.wait([probe])
+        assert (await model.generate(HELLO)).text == "up"
+
+
+async def test_refusals_do_not_count_as_failures_of_the_server(remote, opened) -> None:
+    remote.plays(*[error(400)] * (THRESHOLD + 1), ok("fine"))
+    async with opened() as model:
+        for _ in range(THRESHOLD + 1):
+            await _failing(model, kind=RemoteRefused)
+        assert (await model.generate(HELLO)).text == "fine"
+
+
+async def test_nobody_there_is_told_as_it_is(opened) -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        async with opened(url=f"http://127.0.0.1:{taken.getsockname()[1]}/v1") as model:
+            assert "cannot be reached" in str(await _failing(model, kind=RemoteFailed))
+
+
+async def test_closing_ends_what_is_under_way_and_what_comes_later(remote, opened) -> None:
+    remote.plays(does(["send", piece("a")], ["stall"]))
+    async with opened(slots=1) as model:
+        begun = asyncio.Event()
+        running = asyncio.create_task(model.generate(HELLO, lambda _: begun.set()))
+        waiting = asyncio.create_task(model.generate(HELLO))
+        await begun.wait()
+        await model.close()
+        for task in (running, waiting):
+            with pytest.raises(EngineStopped, match="model far"):
+                await task
+        with pytest.raises(EngineStopped):
+            await model.generate(HELLO)
+    assert remote.wait_seen(_all_ended)[0]["ended"] == "closed by the client"
+
+
+async def test_many_at_once_are_all_answered_or_cancelled(remote, opened) -> None:
+    remote.plays(*[ok(*("x" * 20), usage=USAGE)] * 200)
+    async with opened(slots=8) as model:
+        tasks = [asyncio.create_task(model.generate(HELLO)) for _ in range(200)]
+        await asyncio.to_thread(remote.wait_seen, lambda seen: len(seen) >= 20)
+        for task in tasks[::5]:
+            task.cancel()
+        outcomes = await asyncio.gather(*tasks, return_exceptions=True)
+        assert all(isinstance(outcome, Completion | asyncio.CancelledError) for outcome in outcomes)
+        assert all(outcome.text == "x" * 20 for outcome in outcomes if isinstance(outcome, Completion))
+        assert sum(isinstance(outcome, Completion) for outcome in outcomes) >= 160
+        assert (model.requests, model.active) == (0, 0)
+
+
+def _all_ended(seen: list[dict[str, Any]]) -> bool:
+    return bool(seen) and all(request["ended"] for request in seen)

@@ -1,0 +1,138 @@
+import asyncio
+from pathlib import Path
+
+import pytest
+from server_answers import DONE, VARIABLE, does, error, ok, piece
+from server_play import Remote
+
+from orchestrator.cli.doctor import Check, examine
+from orchestrator.engine.contract import Generation
+from orchestrator.engine.errors import EngineStopped
+from orchestrator.events import FailureKind, Rung
+from orchestrator.failures import FailedAttempt, GiveUp, Ladder, Retry, decide
+from orchestrator.pool import ModelRemote, ModelStatus, ModelUnavailable, Pool, UnknownModel
+from orchestrator.remote import RemoteBusy, RemoteFailed, RemoteRefused, probe
+from orchestrator.remote.breaker import THRESHOLD
+from orchestrator.steps.blame import failure_from
+
+HELLO = Generation(messages=(("user", "Hello?"),))
+
+
+def _status(pool: Pool) -> ModelStatus:
+    return next(status for status in pool.snapshot().models if status.model == "far")
+
+
+async def test_a_remote_model_is_asked_like_any_other(remote, remote_registry, tmp_path: Path) -> None:
+    remote.plays(ok("Hel", "lo"), does(["send", piece("a")], ["stall"]))
+    pieces: list[str] = []
+    async with Pool(remote_registry(remote.url, slots=1), tmp_path / "logs") as pool:
+        assert (await pool.generate("far", HELLO, pieces.append)).text == "Hello"
+        assert pieces == ["Hel", "lo"]
+        begun = asyncio.Event()
+        running = asyncio.create_task(pool.generate("far", HELLO, lambda _: begun.set()))
+        waiting = asyncio.create_task(pool.generate("far", HELLO))
+        await begun.wait()
+        status = _status(pool)
+        assert (status.residency, status.state, status.bytes, status.pid) == ("remote", "ready", 0, None)
+        assert (status.requests, status.active, status.waiting) == (2, 1, 1)
+        assert pool.snapshot().used == 0
+    for task in (running, waiting):
+        with pytest.raises(EngineStopped):
+            await task
+    assert remote.wait_seen(lambda seen: bool(seen[-1]["ended"]))[-1]["ended"] == "closed by the client"
+
+
+async def test_what_only_a_model_here_can_do_is_refused(remote, remote_registry, tmp_path: Path) -> None:
+    async with Pool(remote_registry(remote.url), tmp_path / "logs") as pool:
+        for asked in (pool.count("far", HELLO.messages), pool.load("far"), pool.unload("far")):
+            with pytest.raises(ModelRemote, match="model far is run by another server"):
+                await asked
+        with pytest.raises(ModelRemote):
+            pool.pin("far")
+        with pytest.raises(UnknownModel, match="accepted: far"):
+            await pool.generate("fra", HELLO)
+
+
+async def test_without_its_key_a_model_is_unavailable(
+    remote, remote_registry, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv(VARIABLE)
+    async with Pool(remote_registry(remote.url), tmp_path / "logs") as pool:
+        with pytest.raises(ModelUnavailable, match=f"{VARIABLE}, which is to hold its API key, is not set"):
+            await pool.generate("far", HELLO)
+        assert _status(pool).state == "unavailable"
+    assert remote.seen() == []
+
+
+async def test_a_key_that_is_gone_since_is_told_as_that(
+    remote, remote_registry, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with Pool(remote_registry(remote.url), tmp_path / "logs") as pool:
+        monkeypatch.setenv(VARIABLE, "two\nlines")
+        with pytest.raises(RemoteRefused, match="holds characters that no HTTP header may have"):
+            await pool.generate("far", HELLO)
+    assert remote.seen() == []
+
+
+async def test_a_server_that_keeps_failing_shows_as_broken(remote, remote_registry, tmp_path: Path) -> None:
+    remote.plays(*[error(400)], *[does(["send", piece("a", "unheard_of")])] * THRESHOLD)
+    async with Pool(remote_registry(remote.url), tmp_path / "logs") as pool:
+        with pytest.raises(RemoteRefused):
+            await pool.generate("far", HELLO)
+        for _ in range(THRESHOLD):
+            assert _status(pool).state == "ready"
+            with pytest.raises(RemoteFailed, match="unheard_of"):
+                await pool.generate("far", HELLO)
+        assert _status(pool).state == "broken"
+        assert "unheard_of" in (_status(pool).reason or "")
+
+
+async def test_a_changed_registry_lets_requests_end_and_asks_the_new_server(
+    remote, remote_registry, tmp_path: Path
+) -> None:
+    remote.plays(does(["send", piece("a")], ["gate"], ["send", piece("b", "stop") + DONE]))
+    other = Remote(remote.port)
+    other.plays(ok("other"))
+    async with Pool(remote_registry(remote.url), tmp_path / "logs") as pool:
+        begun = asyncio.Event()
+        running = asyncio.create_task(pool.generate("far", HELLO, lambda _: begun.set()))
+        await begun.wait()
+        pool.adopt(remote_registry(other.url))
+        assert (await pool.generate("far", HELLO)).text == "other"
+        remote.open()
+        assert (await running).text == "ab"
+        assert _status(pool).requests == 0
+
+
+@pytest.mark.parametrize(
+    ("failed", "kind", "follows"),
+    [
+        (RemoteBusy("later", retry_after=9.0), FailureKind.RESOURCE, Retry),
+        (RemoteFailed("broken"), FailureKind.INFRASTRUCTURE, Retry),
+        (RemoteRefused("no", 404), FailureKind.INFRASTRUCTURE, GiveUp),
+    ],
+)
+def test_what_a_step_does_about_a_failure(failed: RemoteFailed, kind: FailureKind, follows: type) -> None:
+    failure = failure_from(failed)
+    assert failure.kind is kind
+    decision = decide(FailedAttempt("worker", failure), [], Ladder({"worker": Rung("coder", "B1")}))
+    assert isinstance(decision, follows)
+
+
+def test_a_probe_tells_whether_the_server_is_there_and_takes_the_key(
+    remote, entry_of, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert probe(entry_of(remote.url).remote) is None
+    monkeypatch.setenv(VARIABLE, "wrong")
+    assert probe(entry_of(remote.url).remote) == f"HTTP 401: refuses the key in {VARIABLE}"
+    assert "cannot be reached" in (probe(entry_of("http://127.0.0.1:1/v1").remote) or "")
+
+
+def test_the_doctor_looks_at_remote_models(remote, remote_registry, tmp_path: Path) -> None:
+    def check(url: str) -> Check:
+        path = remote_registry(url).path
+        return next(check for check in examine(path, tmp_path / "home", frozenset()) if check.name == "model far")
+
+    assert check(remote.url).state == "ok"
+    assert check(remote.url).found == f"served-name at {remote.url}; worker, frontdoor"
+    assert check("http://127.0.0.1:1/v1").state == "broken"

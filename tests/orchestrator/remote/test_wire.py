@@ -1,0 +1,86 @@
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from orchestrator.engine.contract import Generation
+from orchestrator.engine.errors import BadRequest
+from orchestrator.remote.wire import NotUnderstood, one_line, question, read_chunk, read_problem
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(max_size=5),
+    lambda inner: (
+        st.lists(inner, max_size=3)
+        | st.dictionaries(st.sampled_from(["choices", "delta", "content", "error", "usage", "message", "code"]), inner)
+    ),
+)
+
+
+@given(JSON)
+def test_any_json_is_a_piece_or_is_refused(value: object) -> None:
+    try:
+        chunk = read_chunk(json.dumps(value))
+    except NotUnderstood:
+        return
+    assert isinstance(value, dict)
+    assert isinstance(chunk.text, str)
+
+
+@given(st.binary(max_size=60) | JSON.map(lambda value: json.dumps(value).encode()))
+def test_any_body_of_an_error_says_something_that_can_be_told(body: bytes) -> None:
+    assert (read_problem(body).message or "").isprintable() or one_line(read_problem(body).message or "").isprintable()
+
+
+@pytest.mark.parametrize(
+    ("body", "message"),
+    [
+        (b'{"error": {"message": "m", "code": null}}', "m"),
+        (b'{"error": "m"}', "m"),
+        (b'{"object": "error", "message": "m", "code": 400}', "m"),
+        (b'{"message": "m"}', "m"),
+        (b'{"detail": "m"}', "m"),
+        (b'{"detail": [{"loc": 1}]}', '{"detail": [{"loc": 1}]}'),
+        (b"<html>Bad Gateway</html>", "<html>Bad Gateway</html>"),
+        (b"\xff", "\ufffd"),
+        (b"", ""),
+    ],
+)
+def test_the_ways_to_say_what_is_wrong(body: bytes, message: str) -> None:
+    assert read_problem(body).message == message
+
+
+def test_half_a_character_is_no_text() -> None:
+    with pytest.raises(NotUnderstood):
+        read_chunk(r'{"choices": [{"delta": {"content": "\ud83d"}}]}')
+
+
+def test_pieces_without_text_or_choices_are_empty() -> None:
+    for data in (
+        '{"choices": []}',
+        '{"choices": [{"delta": {"role": "assistant", "content": null}}]}',
+        '{"choices": [{}]}',
+    ):
+        chunk = read_chunk(data)
+        assert (chunk.text, chunk.reason, chunk.problem) == ("", None, None)
+
+
+@given(st.text(max_size=30), st.integers(0, (1 << 64) - 1), st.integers(1, 1 << 30))
+def test_any_good_request_becomes_json_that_every_server_takes(text: str, seed: int, max_tokens: int) -> None:
+    request = Generation(messages=(("user", text),), seed=seed, max_tokens=max_tokens)
+    body = json.loads(question("m", request, 4096).body)
+    assert body["messages"] == [{"role": "user", "content": text}]
+    assert 0 <= body["seed"] < 1 << 31
+    assert body["max_tokens"] == min(max_tokens, 4096)
+
+
+def test_text_that_is_no_unicode_is_refused() -> None:
+    with pytest.raises(BadRequest, match="no Unicode"):
+        question("m", Generation(messages=(("user", "\udc80"),)), 4096)
+
+
+@given(st.text())
+def test_a_servers_words_fit_on_one_line(text: str) -> None:
+    line = one_line(text)
+    assert line.isprintable()
+    assert len(line) <= 400

@@ -1,0 +1,154 @@
+import json
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from registry import Endpoint, Registry, RegistryError, load_registry
+from registry.backends import why_no_key
+
+SECRET = "sk-Never/Tell+Anyone"  # noqa: S105 - nobody's
+GOOD = {"backend": "openai", "base_url": "https://models.example:8443/v1/", "model": "org/name:tag"}
+
+
+def _load(folder: Path, write_gguf, **changes: object) -> Registry:
+    entry = {key: value for key, value in {**GOOD, **changes}.items() if value is not None}
+    local = write_gguf(folder / "local.gguf") if not (folder / "local.gguf").exists() else folder / "local.gguf"
+    models = {"far": entry, "near": {"file": str(local), "slots": 2}}
+    roles = {"worker": {"model": "far", "tier": "C"}, "draft": {"model": "near", "tier": "D"}}
+    defaults = {"residency": "hot", "context": 1024, "slots": 6, "exact": True}
+    path = folder / "model_registry.yaml"
+    path.write_text(json.dumps({"defaults": defaults, "models": models, "roles": roles}))
+    return load_registry(path)
+
+
+def _problems(folder: Path, write_gguf, **changes: object) -> list[str]:
+    with pytest.raises(RegistryError) as caught:
+        _load(folder, write_gguf, **changes)
+    return [problem.removeprefix(f"{folder}/") for problem in str(caught.value).splitlines()]
+
+
+def test_a_remote_model_has_an_endpoint_and_no_file(tmp_path: Path, write_gguf) -> None:
+    registry = _load(tmp_path, write_gguf)
+    far = registry.models["far"]
+    assert far.remote == Endpoint("https://models.example:8443/v1", "org/name:tag", None, 120.0)
+    assert (far.file, far.header, far.memory, far.why_not) == (None, None, None, None)
+    assert (far.residency, far.context, far.slots, far.countable_context) == ("remote", 1024, 6, None)
+    assert registry.models["near"].remote is None
+    assert registry.models["near"].countable_context == 1024
+    assert "worker" in registry.usable_roles
+    own = _load(tmp_path, write_gguf, context=200_000, slots=64, timeout_seconds=9, description="big").models["far"]
+    assert (own.context, own.slots, own.description) == (200_000, 64, "big")
+    assert own.remote is not None
+    assert own.remote.timeout_seconds == 9
+
+
+def test_the_key_is_in_the_environment_and_nowhere_else(
+    tmp_path: Path, write_gguf, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("FAR_KEY", raising=False)
+    registry = _load(tmp_path, write_gguf, api_key_env="FAR_KEY")
+    assert "FAR_KEY, which is to hold its API key, is not set" in (registry.why_not("worker") or "")
+    assert "worker" not in registry.usable_roles
+    monkeypatch.setenv("FAR_KEY", SECRET)
+    registry = _load(tmp_path, write_gguf, api_key_env="FAR_KEY")
+    assert registry.why_not("worker") is None
+    assert SECRET not in repr(registry)
+
+
+def test_a_cold_remote_model_is_not_used(tmp_path: Path, write_gguf) -> None:
+    reason = _load(tmp_path, write_gguf, residency="cold").why_not("worker")
+    assert reason == "model far is cold: it is known but not used; accepted: an entry without residency"
+
+
+@pytest.mark.parametrize(
+    ("changes", "expected"),
+    [
+        ({"base_url": None}, "models.far.base_url: is required with backend: openai"),
+        ({"model": None}, "models.far.model: is required with backend: openai"),
+        ({"backend": "vllm"}, "models.far.backend: is 'vllm'; accepted: 'llama.cpp' or 'openai'"),
+        ({"backend": None}, "models.far.base_url: is for a model that another server runs; accepted: with backend"),
+        ({"backend": None}, "models.far.file: is required"),
+        ({"file": "a.gguf"}, "models.far.file: is for a model that llama.cpp loads here"),
+        ({"threads": 4}, "models.far.threads: is for a model that llama.cpp loads here; with backend: openai its"),
+        ({"mlock": False}, "models.far.mlock: is for a model that llama.cpp loads here"),
+        ({"kv_type_k": "q8_0"}, "models.far.kv_type_k: is for a model that llama.cpp loads here"),
+        ({"exact": True}, "models.far.exact: is for a model that llama.cpp loads here"),
+        ({"prompt_lookup": {}}, "models.far.prompt_lookup: is for a model that llama.cpp loads here"),
+        ({"speculation": {"draft": "draft"}}, "models.far.speculation: is for a model that llama.cpp loads here"),
+        ({"residency": "hot"}, "models.far.residency: is 'hot', but a model that another server runs is never loaded"),
+        ({"timeout_seconds": 0}, "models.far.timeout_seconds: is 0; accepted: greater than 0"),
+        ({"slots": 0}, "models.far.slots: is 0; accepted: greater than or equal to 1"),
+        ({"base_url": "ftp://host/v1"}, "models.far.base_url: is no such URL; accepted: http(s)://HOST[:PORT][/PATH]"),
+        ({"base_url": "http://host/v1?api-version=1"}, "models.far.base_url: holds a query or a fragment"),
+        ({"base_url": "http://host/v1#a"}, "models.far.base_url: holds a query or a fragment"),
+        ({"base_url": "http://"}, "models.far.base_url: is no such URL"),
+        ({"base_url": "http://host:99999/"}, "models.far.base_url: is no such URL"),
+        ({"base_url": "http://a b/"}, "models.far.base_url: is no such URL"),
+        ({"base_url": "http://host/\n"}, "models.far.base_url: is no such URL"),
+        ({"base_url": "http://[::zz]/"}, "models.far.base_url: is no such URL"),
+        ({"base_url": 5}, "models.far.base_url: has a value of the wrong form; accepted: a valid string"),
+    ],
+)
+def test_what_makes_no_sense_is_refused_with_the_reason(
+    tmp_path: Path, write_gguf, changes: dict[str, object], expected: str
+) -> None:
+    problems = _problems(tmp_path, write_gguf, **changes)
+    assert any(expected in problem for problem in problems), problems
+
+
+@pytest.mark.parametrize("url", ["http://127.0.0.1:8080/v1", "http://[::1]:8080", "https://a_b.c-d.example/x/~y/v1"])
+def test_these_are_good_urls(tmp_path: Path, write_gguf, url: str) -> None:
+    far = _load(tmp_path, write_gguf, base_url=url).models["far"]
+    assert far.remote is not None
+    assert far.remote.base_url == url
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"base_url": f"https://user:{SECRET}@host/v1"},
+        {"base_url": f"https://{SECRET}@host/v1"},
+        {"base_url": f"https://host/v1?key={SECRET}"},
+        {"base_url": [SECRET]},
+        {"api_key_env": SECRET},
+        {"api_key_env": [SECRET]},
+        {"api_key": SECRET},
+    ],
+)
+def test_a_secret_in_the_file_is_refused_without_telling_it(
+    tmp_path: Path, write_gguf, changes: dict[str, object]
+) -> None:
+    problems = _problems(tmp_path, write_gguf, **changes)
+    assert len(problems) == 1
+    assert "sk-" not in problems[0]
+    assert "Tell" not in problems[0]
+
+
+def test_a_remote_model_cannot_draft_for_a_local_one(tmp_path: Path, write_gguf) -> None:
+    write_gguf(tmp_path / "m.gguf")
+    models = {"far": GOOD, "near": {"file": "m.gguf", "speculation": {"draft": "worker"}}}
+    path = tmp_path / "model_registry.yaml"
+    path.write_text(json.dumps({"models": models, "roles": {"worker": {"model": "far", "tier": "C"}}}))
+    with pytest.raises(RegistryError, match="far cannot draft: another server runs it"):
+        load_registry(path)
+
+
+def test_who_can_read_the_key_on_its_way() -> None:
+    def endpoint(url: str, variable: str | None = "FAR_KEY") -> Endpoint:
+        return Endpoint(url, "m", variable, 9.0)
+
+    assert endpoint("http://models.example/v1").sends_key_in_clear
+    assert endpoint("http://10.0.0.5/v1").sends_key_in_clear
+    assert not endpoint("http://models.example/v1", None).sends_key_in_clear
+    for url in ("https://models.example", "http://localhost:8000/v1", "http://127.0.0.9", "http://[::1]:80"):
+        assert not endpoint(url).sends_key_in_clear
+
+
+@given(st.text(max_size=30))
+def test_only_what_an_http_header_may_hold_is_a_key(key: str) -> None:
+    reason = why_no_key("FAR_KEY", {"FAR_KEY": key})
+    good = bool(key) and all("!" <= char <= "~" for char in key)
+    assert (reason is None) == good
+    assert reason is None or len(key) < 4 or key not in reason

@@ -1,0 +1,137 @@
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from registry import Registry, load_registry
+from registry.diff import Difference, Names, difference
+from registry.models import Endpoint, ModelEntry, Speculation
+
+TEXT = """\
+personas: personas.yaml
+models:
+  a: {file: a.gguf}
+  b: {file: b-00001-of-00002.gguf}
+  c: {file: a.gguf}
+roles:
+  r: {model: a, tier: C}
+  s: {model: b, tier: C, persona: p}
+  draft: {model: c, tier: D}
+"""
+FOR_THE_ENGINE: Mapping[str, Any] = {
+    "file": Path("/else.gguf"),
+    "context": 77,
+    "slots": 9,
+    "threads": 3,
+    "kv_type_k": "q8_0",
+    "kv_type_v": "q8_0",
+    "flash_attention": "on",
+    "mlock": True,
+    "mmap": False,
+    "numa": 1,
+    "exact": True,
+    "experts": 2,
+    "remote": Endpoint("http://h/v1", "m", None, 120.0),
+}
+_SPECULATION = Speculation("draft", Path("/draft.gguf"), 4)
+NOT_FOR_THE_ENGINE: Mapping[str, Any] = {"description": "other", "residency": "hot", "memory": None}
+
+
+@pytest.fixture(scope="module")
+def registry(tmp_path_factory: pytest.TempPathFactory, write_gguf) -> Registry:
+    folder = tmp_path_factory.mktemp("diff")
+    write_gguf(folder / "a.gguf")
+    write_gguf(folder / "b-00001-of-00002.gguf", context=999)
+    (folder / "personas.yaml").write_text("personas: {p: {text: P}, q: {text: Q}}")
+    (folder / "registry.yaml").write_text(TEXT)
+    return load_registry(folder / "registry.yaml")
+
+
+def _with(registry: Registry, **models: ModelEntry) -> Registry:
+    return replace(registry, models=MappingProxyType({**registry.models, **models}))
+
+
+def test_nothing_differs_from_itself(registry: Registry) -> None:
+    assert difference(registry, registry) == Difference()
+    assert not difference(registry, registry)
+    assert not difference(registry, load_registry(registry.path))
+
+
+@given(
+    changes=st.dictionaries(st.sampled_from(sorted({**FOR_THE_ENGINE, **NOT_FOR_THE_ENGINE})), st.none(), max_size=4),
+    model=st.sampled_from("abc"),
+)
+def test_an_engine_ends_exactly_when_it_would_be_loaded_in_another_way(
+    registry: Registry, changes: dict[str, None], model: str
+) -> None:
+    values = {name: {**FOR_THE_ENGINE, **NOT_FOR_THE_ENGINE}[name] for name in changes}
+    changed = difference(registry, _with(registry, **{model: replace(registry.models[model], **values)}))
+    assert changed.models == Names(changed=(model,) if changes else ())
+    assert changed.retired == ({model} if FOR_THE_ENGINE.keys() & changes.keys() else set())
+    assert (changed.roles, changed.personas, changed.settings) == (Names(), Names(), False)
+
+
+SUBSETS = st.sets(st.sampled_from(["a", "b", "c", "d"]))
+
+
+@given(old=SUBSETS, new=SUBSETS, touched=SUBSETS)
+def test_names_are_told_by_what_became_of_them(
+    registry: Registry, old: set[str], new: set[str], touched: set[str]
+) -> None:
+    entry = registry.models["a"]
+    before = replace(registry, models=dict.fromkeys(sorted(old), entry), roles={})
+    after = replace(
+        registry, models={name: replace(entry, slots=9) if name in touched else entry for name in sorted(new)}, roles={}
+    )
+    told = difference(before, after)
+    assert set(told.models.added) == new - old
+    assert set(told.models.removed) == old - new
+    assert set(told.models.changed) == old & new & touched
+    assert told.retired == (old - new) | (old & new & touched)
+    assert bool(told) == bool((old ^ new) | (old & new & touched) or (old != new))
+    back = difference(after, before)
+    assert (back.models.added, back.models.removed) == (told.models.removed, told.models.added)
+
+
+def test_roles_and_personas_concern_no_engine(registry: Registry) -> None:
+    roles = {**registry.roles, "r": replace(registry.roles["r"], system="New.", model="b")}
+    personas = {"p": replace(registry.personas["p"], text="New."), "n": registry.personas["q"]}
+    told = difference(registry, replace(registry, roles=roles, personas=personas))
+    assert told == Difference(roles=Names(changed=("r",)), personas=Names(("n",), ("p",), ("q",)))
+    assert str(told.personas) == "added n; changed p; removed q"
+
+
+def test_defaults_and_the_order_of_roles_are_told(registry: Registry) -> None:
+    assert difference(registry, replace(registry, defaults=replace(registry.defaults, memory=5))).settings
+    assert difference(registry, replace(registry, roles=dict(reversed(registry.roles.items())))).settings
+
+
+def test_a_model_that_may_not_be_loaded_any_more_is_retired(registry: Registry) -> None:
+    cold = _with(registry, a=replace(registry.models["a"], residency="cold"))
+    assert difference(registry, cold).retired == {"a"}
+    assert difference(cold, registry).retired == set(), "it has no engine that could end"
+    assert difference(cold, registry).models.changed == ("a",)
+
+
+def test_a_model_is_loaded_anew_with_the_one_that_drafts_for_it(registry: Registry) -> None:
+    old = _with(registry, a=replace(registry.models["a"], speculation=_SPECULATION))
+    assert difference(registry, old).retired == {"a"}
+    other = replace(old, roles={**old.roles, "draft": replace(old.roles["draft"], model="b")})
+    assert difference(old, other).retired == {"a"}
+    drafts = _with(old, c=replace(old.models["c"], file=Path("/else.gguf")))
+    assert difference(old, drafts).retired == {"a", "c"}
+    assert difference(old, _with(old, c=replace(old.models["c"], description="x"))).retired == set()
+
+
+def test_a_rewritten_file_concerns_all_models_that_were_loaded_from_it(registry: Registry) -> None:
+    folder = registry.path.parent
+    told = difference(registry, registry, {folder / "a.gguf"})
+    assert (told.retired, told.models) == ({"a", "c"}, Names())
+    assert told
+    assert difference(registry, registry, {folder / "b-00002-of-00002.gguf"}).retired == {"b"}
+    assert not difference(registry, registry, {folder / "registry.yaml"})

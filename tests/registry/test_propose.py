@@ -1,0 +1,150 @@
+from pathlib import Path
+
+import pytest
+import yaml
+
+from registry import Registry, load_registry
+from registry.fit import Room
+from registry.gguf import read_header
+from registry.propose import Proposal, file_name, id_from, propose
+from registry.strict_yaml import write_yaml
+
+TEXT = """\
+models:
+  big: {file: big.gguf}
+  little: {file: little.gguf}
+roles:
+  worker: {model: big, tier: C}
+  guess: {model: little, tier: D}
+"""
+ROOM = Room(budget=8 << 30)
+OTHER = ["x", "y"]
+
+
+@pytest.fixture
+def registry(tmp_path: Path, write_gguf) -> Registry:
+    write_gguf(tmp_path / "big.gguf", embedding=1024)
+    write_gguf(tmp_path / "little.gguf", embedding=64)
+    (tmp_path / "registry.yaml").write_text(TEXT)
+    return load_registry(tmp_path / "registry.yaml")
+
+
+def _propose(registry: Registry, write_gguf, name: str = "new.gguf", **options: object) -> Proposal:
+    file = write_gguf(registry.path.parent / name, **options)
+    return propose(read_header(file), file, registry, ROOM)
+
+
+def test_a_proposal_loads_and_says_what_was_proposed(registry: Registry, write_gguf) -> None:
+    made = _propose(registry, write_gguf, context=1000, embedding=512)
+    text = TEXT.replace("roles:\n", f"  {made.id}:\n{write_yaml(made.entry, 4)}roles:\n")
+    registry.path.write_text(text)
+    model = load_registry(registry.path).models["new"]
+    assert model.file == registry.path.parent / "new.gguf"
+    assert (model.context, model.slots) == (made.fit.context, made.fit.slots) == (1000, 16)
+    assert (model.kv_type_k, model.flash_attention, model.threads) == ("f16", "auto", None)
+    assert model.memory == made.fit.memory
+    assert "a test model (llama F32" in model.description
+
+
+def test_a_draft_has_the_same_vocabulary_and_is_much_smaller(registry: Registry, write_gguf) -> None:
+    assert _propose(registry, write_gguf, embedding=512).entry["speculation"] == {"draft": "guess", "k": 8}
+    assert "speculation" not in _propose(registry, write_gguf, embedding=128).entry, "only twice as large"
+    file = registry.path.parent / "guess.gguf"
+    header = read_header(write_gguf(file, embedding=512))
+    assert "speculation" not in propose(header, file, registry, ROOM, role="guess").entry, "it would be its own draft"
+    alien = _propose(registry, write_gguf, embedding=4096, tokens=OTHER)
+    assert "speculation" not in alien.entry
+    assert any("no role has a model of the same vocabulary" in note for note in alien.notes)
+    assert alien.entry["prompt_lookup"] == {"ngram": 3, "k": 8}
+
+
+@pytest.mark.parametrize("architecture", ["mamba", "rwkv7", "jamba", "qwen3next"])
+def test_state_space_models_are_not_drafted_for(registry: Registry, write_gguf, architecture: str) -> None:
+    made = _propose(registry, write_gguf, architecture=architecture, embedding=512)
+    assert not {"speculation", "prompt_lookup"} & made.entry.keys()
+    assert any("impossible" in note and "cannot roll it back" in note for note in made.notes)
+    assert made.suits.role == "worker"
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "role"),
+    [
+        ("Some-7B-Instruct.gguf", {}, "worker"),
+        ("deepseek-coder-6.7b.gguf", {}, "coder"),
+        ("Qwen2.5-Coder-7B.gguf", {}, "coder"),
+        ("encoder-thing.gguf", {}, "worker"),
+        ("judge-8b.gguf", {}, "judge"),
+        ("base.gguf", {"template": None}, None),
+        ("small.gguf", {"embedding": 64, "tokens": tuple(f"t{n}" for n in range(96))}, "draft"),
+        ("small-base.gguf", {"embedding": 64, "template": None, "tokens": tuple(f"t{n}" for n in range(96))}, "draft"),
+        ("nomic.gguf", {"architecture": "nomic-bert"}, "embedder"),
+        ("qwen3.gguf", {"architecture": "qwen3", "pooling": 3}, "embedder"),
+        ("bge-small.gguf", {}, "embedder"),
+        ("ranker.gguf", {"architecture": "bert", "pooling": 4}, None),
+        ("dream.gguf", {"architecture": "dream"}, None),
+    ],
+)
+def test_a_role_is_guessed_from_name_size_and_template(
+    registry: Registry, write_gguf, name: str, options: dict[str, object], role: str | None
+) -> None:
+    made = _propose(registry, write_gguf, name, **{"tokens": OTHER, "embedding": 512, **options})
+    assert made.suits.role == role, made.suits
+
+
+def test_an_embedding_model_is_told_apart_whatever_its_architecture(registry: Registry, write_gguf) -> None:
+    made = _propose(registry, write_gguf, architecture="llama", pooling=1)
+    assert made.speechless is not None
+    assert not any("chat template" in warning for warning in made.warnings)
+    registry.path.write_text(TEXT.replace("model: big", "model: new").replace("big: {file: big", "new: {file: new"))
+    with pytest.raises(Exception, match=r"roles.worker.model: new cannot do this: it was made for embeddings"):
+        load_registry(registry.path)
+
+
+def test_what_will_not_go_well_is_warned_of(registry: Registry, write_gguf) -> None:
+    assert "no chat template" in "".join(_propose(registry, write_gguf, template=None).warnings)
+    file = registry.path.parent / "big.gguf"
+    again = propose(read_header(file), file, registry, ROOM)
+    assert again.warnings == ("the registry has this file already, as big",)
+    cramped = propose(read_header(file), file, registry, Room(budget=1 << 20))
+    assert any(warning.startswith("it does not fit: ") for warning in cramped.warnings)
+    assert cramped.fit.short > 0
+
+
+def test_a_mixture_of_experts_is_told(registry: Registry, write_gguf) -> None:
+    made = _propose(registry, write_gguf, experts=8)
+    assert any("2 of 8 experts are used" in note for note in made.notes)
+
+
+@pytest.mark.parametrize(
+    ("file", "name"),
+    [
+        ("Qwen2.5-7B-Instruct-Q4_K_M.gguf", "qwen2.5-7b-instruct-q4_k_m"),
+        ("big-00001-of-00003.gguf", "big"),
+        ("My Model (new)#1.gguf", "my-model-new-1"),
+        ("...gguf", "model"),
+        ("ünïcode.gguf", "n-code"),
+        ("x" * 200 + ".gguf", "x" * 64),
+    ],
+)
+def test_an_id_is_made_from_the_name_of_the_file(file: str, name: str) -> None:
+    assert id_from(Path(file)) == name
+
+
+def test_a_file_below_the_registry_is_named_relative_to_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    registry = tmp_path / "conf" / "registry.yaml"
+    assert file_name(tmp_path / "conf" / "sub" / "m.gguf", registry) == "sub/m.gguf"
+    assert file_name(tmp_path / "conf" / "x" / ".." / "m.gguf", registry) == "m.gguf"
+    assert file_name(tmp_path / "m.gguf", registry) == str(tmp_path / "m.gguf")
+    assert file_name(tmp_path / "conf" / "~" / "m.gguf", registry) == "./~/m.gguf"
+    monkeypatch.chdir(tmp_path)
+    assert file_name(Path("conf/m.gguf"), Path("conf/registry.yaml")) == "m.gguf"
+
+
+def test_a_hostile_name_in_a_file_stays_one_quoted_line(registry: Registry, write_gguf) -> None:
+    file = write_gguf(registry.path.parent / "new.gguf", name="a\n  evil: {file: x}\n\x1b[31m" + "y" * 500)
+    made = propose(read_header(file), file, registry, ROOM)
+    written = write_yaml(made.entry, 4)
+    assert len(written.splitlines()) == len(made.entry)
+    assert "\x1b" not in written
+    assert yaml.safe_load(written) == dict(made.entry)
+    assert len(str(made.entry["description"])) < 200

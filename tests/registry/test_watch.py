@@ -1,0 +1,199 @@
+import os
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from registry import load_registry
+from registry.watch import Reload, Reloader, Seen, Signature, ripe, signature
+
+TEXT = """\
+personas: personas.yaml
+models:
+  a: {file: a.gguf}
+  b: {file: b.gguf}
+roles:
+  worker: {model: a, tier: C, system: Work.}
+"""
+
+
+@pytest.fixture
+def folder(tmp_path: Path, write_gguf) -> Path:
+    for name in "ab":
+        write_gguf(tmp_path / f"{name}.gguf")
+    (tmp_path / "personas.yaml").write_text("personas: {p: {text: P}}")
+    (tmp_path / "registry.yaml").write_text(TEXT)
+    return tmp_path
+
+
+@pytest.fixture
+def reloader(folder: Path) -> Reloader:
+    """One that has seen that nothing has changed since its registry was loaded."""
+    made = Reloader(load_registry(folder / "registry.yaml"))
+    assert [made.poll() for _ in range(4)] == [None] * 4
+    return made
+
+
+def _soon(reloader: Reloader) -> Reload:
+    """Return what becomes of a change: the first look sees it, the second one sees that it has settled."""
+    assert reloader.poll() is None
+    reload = reloader.poll()
+    assert reload is not None
+    return reload
+
+
+def _write(path: Path, content: str | bytes) -> None:
+    """Replace a file as editors do. The new file is another inode, so that no clock is too coarse to tell."""
+    new = path.with_suffix(".new")
+    new.write_bytes(content if isinstance(content, bytes) else content.encode())
+    os.replace(new, path)
+
+
+def test_a_change_is_taken_up_once_it_has_settled(reloader: Reloader, folder: Path) -> None:
+    _write(folder / "registry.yaml", TEXT.replace("Work.", "Do the work."))
+    reload = _soon(reloader)
+    assert reload.registry.roles["worker"].system == "Do the work."
+    assert (reload.difference.roles.changed, reload.difference.retired) == (("worker",), frozenset())
+    assert reload.problems == ()
+    assert (reloader.status.taken_up, reloader.status.problems) == (1, ())
+    assert [reloader.poll() for _ in range(4)] == [None] * 4
+
+
+def test_a_file_that_is_being_written_is_waited_for(reloader: Reloader, folder: Path) -> None:
+    text = TEXT.replace("Work.", "Do the work.")
+    for length in range(20, len(text), 25):
+        _write(folder / "registry.yaml", text[:length])
+        assert reloader.poll() is None
+    _write(folder / "registry.yaml", text)
+    assert _soon(reloader).problems == ()
+
+
+def test_a_change_before_the_first_look_is_not_missed(folder: Path) -> None:
+    reloader = Reloader(load_registry(folder / "registry.yaml"))
+    _write(folder / "registry.yaml", TEXT.replace("Work.", "Do the work."))
+    assert _soon(reloader).registry.roles["worker"].system == "Do the work."
+
+
+def test_an_error_is_told_once_and_the_registry_stays(reloader: Reloader, folder: Path) -> None:
+    _write(folder / "registry.yaml", TEXT.replace("tier: C", "teir: C").replace("b.gguf}", "b.gguf, slots: 3}"))
+    reload = _soon(reloader)
+    assert reload.registry.models["b"].slots == 3
+    assert reload.registry.roles["worker"].tier == "C"
+    assert [str(entry) for entry in reload.kept_out] == ["roles.worker"]
+    assert "roles.worker.teir: unknown key; accepted: tier?" in "\n".join(map(str, reload.problems))
+    assert reloader.status.problems == reload.problems
+    assert [reloader.poll() for _ in range(4)] == [None] * 4
+    _write(folder / "registry.yaml", "models: [")
+    broken = _soon(reloader)
+    assert (broken.registry, bool(broken.difference)) == (reload.registry, False)
+    assert reloader.status.taken_up == 1
+    _write(folder / "registry.yaml", TEXT)
+    assert _soon(reloader).problems == ()
+    assert reloader.status.problems == ()
+
+
+def test_a_persona_and_the_file_it_is_in_are_followed(reloader: Reloader, folder: Path) -> None:
+    _write(folder / "personas.yaml", "personas: {p: {text: Q}}")
+    assert _soon(reloader).difference.personas.changed == ("p",)
+    (folder / "other.yaml").write_text("personas: {o: {text: O}}")
+    _write(folder / "registry.yaml", TEXT.replace("personas.yaml", "other.yaml"))
+    moved = _soon(reloader).difference.personas
+    assert (moved.added, moved.removed) == (("o",), ("p",))
+    assert [reloader.poll() for _ in range(3)] == [None] * 3
+    _write(folder / "other.yaml", "personas: {o: {text: other}}")
+    assert _soon(reloader).registry.personas["o"].text == "other"
+
+
+def test_a_model_comes_when_the_copying_of_its_file_has_ended(reloader: Reloader, folder: Path) -> None:
+    content = (folder / "a.gguf").read_bytes()
+    new = "  c: {file: c.gguf}\nroles:\n  other: {model: c, tier: C}\n"
+    _write(folder / "registry.yaml", TEXT.replace("roles:\n", new))
+    (folder / "c.gguf").write_bytes(content[:2000])
+    waiting = _soon(reloader)
+    assert [str(entry) for entry in waiting.kept_out] == ["models.c", "roles.other"]
+    assert "c.gguf: is truncated" in str(waiting.problems[0])
+    for length in (3000, 4000):
+        (folder / "c.gguf").write_bytes(content[:length])
+        assert reloader.poll() is None
+    (folder / "c.gguf").write_bytes(content)
+    complete = _soon(reloader)
+    assert (complete.difference.models.added, complete.difference.roles.added) == (("c",), ("other",))
+    assert complete.problems == ()
+
+
+def test_a_model_whose_file_was_rewritten_is_loaded_anew(reloader: Reloader, folder: Path) -> None:
+    content = (folder / "a.gguf").read_bytes()
+    _write(folder / "a.gguf", content[:-4] + b"\x01\x02\x03\x04")
+    assert _soon(reloader).difference.retired == {"a"}
+    assert [reloader.poll() for _ in range(3)] == [None] * 3
+    (folder / "a.gguf").unlink()
+    gone = _soon(reloader)
+    assert (gone.difference.retired, [str(entry) for entry in gone.kept_out]) == (frozenset(), ["models.a"])
+    _write(folder / "a.gguf", content)
+    back = _soon(reloader)
+    assert (back.difference.retired, back.problems) == ({"a"}, ())
+
+
+def test_a_file_that_was_broken_is_noticed_when_it_is_whole_again(reloader: Reloader, folder: Path) -> None:
+    content = (folder / "a.gguf").read_bytes()
+    _write(folder / "a.gguf", content[:-100])
+    assert _soon(reloader).difference.retired == frozenset()
+    _write(folder / "a.gguf", content)
+    assert _soon(reloader).difference.retired == {"a"}
+
+
+def test_rights_that_are_given_later_are_noticed(folder: Path) -> None:
+    path = folder / "registry.yaml"
+    before = signature(path)
+    os.chmod(path, 0o600)
+    after = signature(path)
+    assert before is not None
+    assert after is not None
+    assert before != after
+    assert before.content == after.content
+
+
+def test_what_cannot_be_looked_at_has_no_signature(folder: Path) -> None:
+    assert signature(folder / "absent") is None
+    assert signature(Path("a\0b")) is None
+
+
+PIECES = st.sampled_from(
+    [b"", b"\n", b":", b"  ", b"{", b"]", b"*a", b"&a ", b"!!int ", b"\xff", b"models:\n", b"a.gguf", b"~"]
+)
+
+
+@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(changes=st.lists(st.tuples(st.integers(0, 150), st.integers(0, 12), PIECES), min_size=1, max_size=4))
+def test_whatever_is_written_the_registry_in_force_can_be_used(
+    folder: Path, changes: list[tuple[int, int, bytes]]
+) -> None:
+    _write(folder / "registry.yaml", TEXT)
+    before = load_registry(folder / "registry.yaml")
+    content = TEXT.encode()
+    for at, length, piece in changes:
+        content = content[:at] + piece + content[at + length :]
+    _write(folder / "registry.yaml", content)
+    reloader = Reloader(before)
+    assert reloader.poll() is None
+    reload = reloader.poll()
+    now = before if reload is None else reload.registry
+    assert now.roles
+    assert all(now.models[role.model] and (role.persona or "p") in now.personas for role in now.roles.values())
+    assert reload is None or reload.problems or reload.difference
+
+
+SIGNATURES = st.one_of(st.none(), st.builds(Signature, *(st.integers(0, 1) for _ in range(5))))
+LOOKS = st.dictionaries(st.sampled_from([Path("a"), Path("b")]), SIGNATURES)
+
+
+@given(acted=LOOKS, before=LOOKS, now=LOOKS)
+def test_what_is_acted_on_is_new_and_still(acted: Seen, before: Seen, now: Seen) -> None:
+    found = ripe(acted, before, now)
+    for file in now:
+        still = file in before and before[file] == now[file]
+        new = file not in acted or acted[file] != now[file]
+        assert (file in found) == (still and new)
+    assert all(found[file] == now[file] for file in found)
+    assert ripe({**acted, **found}, now, now).keys().isdisjoint(found)
