@@ -87,6 +87,23 @@ def write_llama(path: Path, shape: Shape, seed: int = 0) -> Path:
     return path
 
 
+def write_adapter(path: Path, width: int, rank: int = 4, seed: int = 0) -> Path:
+    """Write a LoRA adapter for two matrices of a Llama-like model with at least two layers, and return its path."""
+    rng = np.random.default_rng(seed)
+    writer = gguf.GGUFWriter(path, "llama")
+    writer.add_type("adapter")
+    writer.add_string("adapter.type", "lora")
+    writer.add_float32("adapter.lora.alpha", float(rank))
+    for part, shape in (("a", (rank, width)), ("b", (width, rank))):
+        for name in ("blk.0.attn_q", "blk.1.attn_output"):
+            writer.add_tensor(f"{name}.weight.lora_{part}", rng.standard_normal(shape, dtype=np.float32))
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+    return path
+
+
 def _add_vocabulary(writer: gguf.GGUFWriter, shape: Shape) -> None:
     pairs = itertools.product(string.ascii_lowercase, repeat=2)
     triples = itertools.product(string.ascii_lowercase, repeat=3)

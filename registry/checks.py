@@ -14,9 +14,6 @@ from registry.gguf import GgufHeader
 from registry.strict_yaml import Document, Place
 
 QUANTISED_BLOCK: Final = 32
-NOT_YET: Final[Mapping[str, str]] = {
-    "lora": "this version does not apply adapters",
-}
 
 
 def check_registry(
@@ -71,9 +68,6 @@ def _options(place: Place, model: ModelForm, defaults: DefaultsForm, document: D
         yield document.problem(
             (*place, "split"), "is false, but exact needs a split cache", "exact: false, or no split"
         )
-    for option, why in NOT_YET.items():
-        if getattr(model, option) is not None:
-            yield document.problem((*place, option), f"cannot be honoured: {why}", "no such key")
 
 
 def _draft(

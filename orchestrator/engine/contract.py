@@ -25,12 +25,13 @@ class EngineSpec:
     faster, and a shared prefix is copied for each; otherwise all share one pool, and a prefix is there once. None means
     split where `exact` asks for it. `threads` None means the physical cores. A context beyond the training context is
     refused unless `beyond_training` is set. `check_tensors` reads every weight once and refuses damaged ones.
-    `prompt_lookup` is (longest n-gram, most tokens): draft tokens are taken from what a sequence has said before.
-    `draft` is the file of a smaller model with the same vocabulary that guesses up to `draft_tokens` tokens. Output is
-    the same with and without, as far as `exact` goes. Drafts are made where they pay; `always_draft`, for measuring,
-    makes as many as there can be. `curves` is a folder that keeps what was measured of models.
-    `cpus` are the logical CPUs that the process is bound to, none for all. `log_file` None keeps the log in a temporary
-    file. `hung_seconds` is how long the engine may be silent while it has work (5 predicted steps, if that is longer).
+    `lora` are adapters (file, scale) that are added to the weights, for all sequences. `prompt_lookup` is (longest
+    n-gram, most tokens): draft tokens are taken from what a sequence has said before. `draft` is the file of a smaller
+    model with the same vocabulary that guesses up to `draft_tokens` tokens. Output is the same with and without, as far
+    as `exact` goes. Drafts are made where they pay; `always_draft`, for measuring, makes as many as there can be.
+    `curves` is a folder that keeps what was measured of models. `cpus` are the logical CPUs that the process is bound
+    to, none for all. `log_file` None keeps the log in a temporary file. `hung_seconds` is how long the engine may be
+    silent while it has work (5 predicted steps, if that is longer).
 
     `exact` makes a sequence at temperature 0 give the same tokens alone and in company, at the price of slower prefill
     and of a lone sequence decoding as if it were two: every micro-batch then has 2 to 63 query tokens, for which
@@ -55,6 +56,7 @@ class EngineSpec:
     exact: bool = False
     split: bool | None = None
     experts: int | None = None
+    lora: tuple[tuple[str, float], ...] = ()
     niceness: int = 7
     prompt_lookup: tuple[int, int] | None = None
     draft: str | None = None

@@ -30,6 +30,7 @@ class DraftModel:
             kv_type_k="f16",
             kv_type_v="f16",
             experts=None,
+            lora=(),
             exact=False,
             split=target.split,
             prompt_lookup=None,

@@ -24,7 +24,16 @@ def known_curve(llama: Llama, spec: EngineSpec) -> Curve:
     if spec.curves is None:
         return measure_curve(llama)
     folder = Path(spec.curves)
-    settings = (spec.kv_type_k, spec.kv_type_v, spec.flash_attention, spec.experts, spec.exact, llama.split, spec.slots)
+    settings = (
+        spec.kv_type_k,
+        spec.kv_type_v,
+        spec.flash_attention,
+        spec.experts,
+        spec.exact,
+        llama.split,
+        spec.slots,
+        len(spec.lora),
+    )
     with suppress(OSError):
         key = curve_cache.curve_key(
             Path(spec.file),

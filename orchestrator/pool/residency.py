@@ -307,6 +307,7 @@ def engine_spec(
         draft_tokens=draft.k if draft is not None else 8,
         curves=str(curves) if curves is not None else None,
         experts=entry.experts,
+        lora=tuple((str(adapter.file), adapter.scale) for adapter in entry.lora),
         cpus=topology.node(instance.node).cpus if instance.node is not None else (),
         log_file=str(log_dir / (f"{entry.id}#{number}.log" if number else f"{entry.id}.log")),
     )

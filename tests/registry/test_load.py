@@ -110,7 +110,6 @@ def test_a_cold_model_says_that_it_is_not_loaded(folder: Path) -> None:
         ("threads: 2", "kv_type_v: q8_0", "kv_type_v: q8_0 needs heads of a multiple of 32 numbers"),
         ("threads: 2", "experts: 2", "models.big.experts: is 2, but the model has no experts"),
         ("threads: 2", "slots: 128\n    exact: maybe", "models.big.exact: is 'maybe'; accepted: a valid boolean"),
-        ("threads: 2", "lora: [{file: a.gguf}]", "models.big.lora: cannot be honoured: this version"),
         ("threads: 2", "lora: []", "models.big.lora: is []; accepted: "),
         ("threads: 2", "numa: 1\n    instances: 2", "models.big.numa: binds the model to node 1, but 2 instances have"),
         ("threads: 2", "instances: 0", "models.big.instances: is 0; accepted: greater than or equal to 1"),

@@ -1,5 +1,6 @@
 """Load a model's weights, or say exactly why not."""
 
+import ctypes
 import os
 from collections import deque
 from collections.abc import Callable
@@ -75,6 +76,27 @@ def load_model(spec: EngineSpec, log: Log, progress: Callable[[float], None]) ->
     if not lib.llama_model_has_decoder(model) or lib.llama_model_has_encoder(model):
         raise CannotLoad("architecture", "the model is no text generator (it has an encoder)")
     return model
+
+
+def apply_adapters(model: Any, context: Any, spec: EngineSpec, log: Log) -> None:
+    """Add the LoRA adapters to all that a context computes. Raises CannotLoad."""
+    if not spec.lora:
+        return
+    handles = []
+    for file, _ in spec.lora:
+        _check_file(file)
+        log.errors.clear()
+        handle = lib.llama_adapter_lora_init(model, os.fsencode(file))
+        if not handle:
+            raise CannotLoad("settings", f"the adapter {file} does not fit: {log.told('llama.cpp does not say why')}")
+        handles.append(handle)
+    count = len(handles)
+    adapters = (lib.llama_adapter_lora_p_ctypes * count)(
+        *(ctypes.cast(h, lib.llama_adapter_lora_p_ctypes) for h in handles)
+    )
+    scales = (ctypes.c_float * count)(*(scale for _, scale in spec.lora))
+    if lib.llama_set_adapters_lora(context, adapters, count, scales):
+        raise CannotLoad("settings", log.told("llama.cpp does not take the adapters"))
 
 
 def _expert_override(spec: EngineSpec, log: Log) -> Any:

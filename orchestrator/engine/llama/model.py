@@ -14,7 +14,7 @@ from orchestrator.engine.batching import company
 from orchestrator.engine.contract import MAX_CELLS, EngineSpec, ModelInfo
 from orchestrator.engine.llama.batch import Batch
 from orchestrator.engine.llama.grammar import Grammars, Logits
-from orchestrator.engine.llama.loading import CannotLoad, Log, load_model
+from orchestrator.engine.llama.loading import CannotLoad, Log, apply_adapters, load_model
 from orchestrator.engine.llama.vocabulary import Vocabulary, meta
 
 BATCH = 512
@@ -101,6 +101,7 @@ class Llama:
             raise CannotLoad("memory" if "alloc" in message else "settings", message)
         if not lib.llama_get_memory(context):
             raise CannotLoad("architecture", "the model keeps no KV cache, so it cannot generate")
+        apply_adapters(self._model, context, spec, self.log)
         self.micro_batch: int = params.n_ubatch
         self.batch = Batch(params.n_batch - self._spare, padding=params.n_seq_max + 1)
         self.threads = threads

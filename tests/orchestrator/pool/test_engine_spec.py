@@ -10,7 +10,7 @@ import numpy as np
 import psutil
 import pytest
 
-from benchmarks.models import Shape, write_llama
+from benchmarks.models import Shape, write_adapter, write_llama
 from orchestrator.engine.client import Engine
 from orchestrator.engine.contract import EngineSpec, Generation
 from orchestrator.pool.residency import engine_spec
@@ -39,6 +39,7 @@ OPTIONS: Mapping[str, tuple[str, Any]] = {
         "{draft: guess, k: 5}",
         lambda spec: (Path(spec.draft or "").name, spec.draft_tokens) == ("draft.gguf", 5),
     ),
+    "lora": ("[{file: adapter.gguf, scale: 0.5}]", lambda spec: spec.lora[0][1] == 0.5 if spec.lora else False),
     "prompt_lookup": ("{ngram: 4, k: 7}", lambda spec: spec.prompt_lookup == (4, 7)),
 }
 ELSEWHERE = {
@@ -46,7 +47,6 @@ ELSEWHERE = {
     "residency": "for the pool",
     "instances": "for the pool",
     "numa": "for the pool, which binds the process: tested there",
-    "lora": "refused by the registry: no engine applies adapters yet",
     "backend": "another server runs it",
     "base_url": "another server runs it",
     "model": "another server runs it",
@@ -89,6 +89,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     write_llama(made / "small.gguf", SHAPE)
     write_llama(made / "draft.gguf", SHAPE, seed=1)
     _write_experts(made / "experts.gguf")
+    write_adapter(made / "adapter.gguf", SHAPE.width)
     return made
 
 

@@ -1,0 +1,37 @@
+"""LoRA adapters change what a model says, by their scale, and are refused where they do not fit."""
+
+from pathlib import Path
+
+import pytest
+
+from benchmarks.models import write_adapter
+from orchestrator.engine.client import Engine
+from orchestrator.engine.contract import EngineSpec, Generation
+from orchestrator.engine.errors import ModelLoadFailed
+
+WIDTH = 64
+
+
+async def said(models: Path, *lora: tuple[str, float]) -> str:
+    spec = EngineSpec(file=str(models / "quantised.gguf"), context=256, slots=2, threads=1, exact=True, lora=lora)
+    async with await Engine.start(spec) as engine:
+        return (await engine.generate(Generation(messages=(("user", "hello"),), max_tokens=40))).text
+
+
+async def test_an_adapter_counts_by_its_scale(models: Path, tmp_path: Path) -> None:
+    adapter = str(write_adapter(tmp_path / "adapter.gguf", WIDTH))
+    plain = await said(models)
+    assert await said(models, (adapter, 0.0)) == plain
+    whole = await said(models, (adapter, 1.0))
+    assert whole != plain
+    assert await said(models, (adapter, 0.5), (adapter, 0.5)) == whole
+
+
+async def test_an_adapter_of_other_measures_is_refused(models: Path, tmp_path: Path) -> None:
+    with pytest.raises(ModelLoadFailed, match=r"wide\.gguf does not fit"):
+        await said(models, (str(write_adapter(tmp_path / "wide.gguf", 2 * WIDTH)), 1.0))
+
+
+async def test_a_missing_adapter_is_told(models: Path) -> None:
+    with pytest.raises(ModelLoadFailed, match="no such file"):
+        await said(models, ("/nowhere/adapter.gguf", 1.0))
