@@ -15,6 +15,7 @@ Level = Literal["B1", "B2", "B3"]
 Mode = Literal["as-planned", "discover", "serial"]
 RunStatus = Literal["accepted", "planning", "running", "done", "failed", "cancelled"]
 PlanOrigin = Literal["taskir", "planned", "repaired", "fallback"]
+ReplanOutcome = Literal["planned", "repaired", "stopped"]
 
 
 class FailureKind(StrEnum):
@@ -54,7 +55,10 @@ class GateResult:
 
 @dataclass(frozen=True, slots=True)
 class Usage:
-    """Tokens and seconds of one generation. `cached_tokens` of the prompt came from a shared prefix."""
+    """Tokens and seconds of one generation. `cached_tokens` of the prompt came from a shared prefix.
+
+    `estimated_tokens`, of prompt and output together, have not been counted but estimated: not every server counts.
+    """
 
     prompt_tokens: int = 0
     cached_tokens: int = 0
@@ -62,6 +66,7 @@ class Usage:
     queued_seconds: float = 0.0
     prefill_seconds: float = 0.0
     decode_seconds: float = 0.0
+    estimated_tokens: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +92,7 @@ class RunAccepted:
     """A request or a TaskIR was taken in, with all that its course depends on, so that a replay gives the same.
 
     `rungs` (role → who takes over from it) and `rates` are those of this moment: a registry or a history that changes
-    later does not change a run.
+    later does not change a run. `max_replans` is how often its plan may go on after a step that it ended with.
     """
 
     at: float
@@ -99,6 +104,7 @@ class RunAccepted:
     files: tuple[str, ...] = ()
     rungs: Mapping[str, Rung] = field(default_factory=dict)
     rates: Mapping[str, RoleRates] = field(default_factory=dict)
+    max_replans: int = 0
     kind: Literal["run_accepted"] = "run_accepted"
 
 
@@ -114,21 +120,30 @@ class PlanningStarted:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StepsPlanned:
-    """The plan grew. The new steps are frozen from here on; they name only each other and earlier ones."""
+    """The plan grew. The new steps are frozen from here on; they name only each other and earlier ones.
+
+    `written` is each step as the frontdoor wrote it, in its compact form; empty where it did not write them.
+    """
 
     at: float
     steps: tuple[Step, ...]
+    written: tuple[str, ...] = ()
     kind: Literal["steps_planned"] = "steps_planned"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlanFinished:
-    """No more steps will come. `reason` says why the plan had to be repaired or replaced, if it had."""
+    """The plan is whole. `reason` says why it had to be repaired or replaced, if it had.
+
+    If it `goes_on_after` its last step, the frontdoor is to be asked for the rest when that step is done, unless the
+    run's `max_replans` are used up. Otherwise no more steps will come.
+    """
 
     at: float
     origin: PlanOrigin
     reason: str = ""
     usage: Usage = field(default_factory=Usage)
+    goes_on_after: str | None = None
     kind: Literal["plan_finished"] = "plan_finished"
 
 
@@ -139,6 +154,35 @@ class PlanFailed:
     at: float
     failure: Failure
     kind: Literal["plan_failed"] = "plan_failed"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReplanStarted:
+    """Step `after` is done, and the frontdoor was asked to go on with the plan. It is there again after a restart."""
+
+    at: float
+    after: str
+    role: str
+    model: str
+    kind: Literal["replan_started"] = "replan_started"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReplanFinished:
+    """The frontdoor has gone on with the plan after step `after`, or could not, and what there is of it stands.
+
+    `reason` says why it had to be repaired or was stopped, if it was. `asked` counts how often the frontdoor was asked.
+    `goes_on_after` is as in PlanFinished.
+    """
+
+    at: float
+    after: str
+    outcome: ReplanOutcome
+    reason: str = ""
+    usage: Usage = field(default_factory=Usage)
+    asked: int = 1
+    goes_on_after: str | None = None
+    kind: Literal["replan_finished"] = "replan_finished"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -247,6 +291,8 @@ Event = (
     | StepsPlanned
     | PlanFinished
     | PlanFailed
+    | ReplanStarted
+    | ReplanFinished
     | StepExpanded
     | StepGathered
     | AttemptStarted

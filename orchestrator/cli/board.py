@@ -15,7 +15,6 @@ from orchestrator.events import (
     AttemptSucceeded,
     Event,
     GateResult,
-    PlanFinished,
     RunAccepted,
     RunFinished,
     StepExpanded,
@@ -45,7 +44,6 @@ class Board:
     title: str = ""
     run: str = ""
     mode: str = "as-planned"
-    plan: str = ""
     accepted: float | None = None
     finished: float | None = None
     error: str = ""
@@ -67,8 +65,6 @@ class Board:
         assert self._state is not None, "a run's first event is RunAccepted"
         self._state.handle(event)
         match event:
-            case PlanFinished():
-                self.plan = f"{event.origin}: {event.reason}" if event.reason else event.origin
             case StepExpanded():
                 self.row(event.step).started = event.at
             case StepGathered():
@@ -99,7 +95,7 @@ class Board:
     @property
     def growing(self) -> bool:
         """Whether more steps may come."""
-        return not self.plan and self.finished is None
+        return self._state is None or self._state.growing
 
     @property
     def graph(self) -> StepGraph | None:

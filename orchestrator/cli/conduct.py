@@ -9,9 +9,8 @@ from orchestrator.cli.errors import Cancelled
 from orchestrator.cli.interrupt import Interrupts
 from orchestrator.cli.live import View
 from orchestrator.cli.logs import log_to
-from orchestrator.daemon import EventUpdate, Job, Orchestrator
+from orchestrator.daemon import EventUpdate, Job, Orchestrator, PlannedTask
 from orchestrator.journal import Home
-from orchestrator.taskir import TaskIR
 from registry import Registry
 
 T = TypeVar("T")
@@ -35,7 +34,7 @@ class Conductor:
         with Interrupts(self._view.end) as interrupts:
             await self._accompanied(self._carry_out(begins, interrupts), interrupts)
 
-    async def plan(self, job: Job) -> TaskIR:
+    async def plan(self, job: Job) -> PlannedTask:
         """Let the frontdoor plan a job, and run nothing. Raises `Cancelled` if stopped."""
         with Interrupts(self._view.end) as interrupts:
             return await self._accompanied(self._plan(job), interrupts)
@@ -53,7 +52,7 @@ class Conductor:
             raise Cancelled
         return task.result()
 
-    async def _plan(self, job: Job) -> TaskIR:
+    async def _plan(self, job: Job) -> PlannedTask:
         async with Orchestrator.open(self._home, self._registry) as orchestrator:
             return await orchestrator.plan(job)
 

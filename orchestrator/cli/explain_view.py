@@ -123,7 +123,8 @@ def _add_attempt(table: Table, attempt: AttemptRow) -> None:
     if usage.prompt_tokens:
         shared = f" ({usage.cached_tokens} shared)" if usage.cached_tokens else ""
         rate = f" at {usage.output_tokens / usage.decode_seconds:.0f} tok/s" if usage.decode_seconds > 0 else ""
-        table.add_row("", f"{usage.prompt_tokens} prompt{shared} and {usage.output_tokens} output tokens{rate}")
+        about = "about " if usage.estimated_tokens else ""
+        table.add_row("", f"{about}{usage.prompt_tokens} prompt{shared} and {usage.output_tokens} output tokens{rate}")
         table.add_row("", f"queued {seconds(usage.queued_seconds)}, prefill {seconds(usage.prefill_seconds)}")
     for gate in attempt.gates:
         evidence = f": {one_line(gate.evidence)}" if gate.evidence else ""

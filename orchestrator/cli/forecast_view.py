@@ -19,7 +19,10 @@ from orchestrator.taskir import TaskIR, dump_task
 
 @dataclass(frozen=True, slots=True)
 class Forecast:
-    """What can be said of a task before it runs. Times are predictions, in seconds."""
+    """What can be said of a task before it runs. Times are predictions, in seconds.
+
+    More steps follow, of which nothing can be said yet, if the plan `goes_on_after` one of these.
+    """
 
     task: TaskIR
     mode: Mode
@@ -27,13 +30,21 @@ class Forecast:
     seconds: Mapping[str, float]
     path: CriticalPath
     slack: Mapping[str, float]
+    goes_on_after: str | None
 
     @classmethod
-    def of(cls, task: TaskIR, mode: Mode, graph: StepGraph, rates: Mapping[str, RoleRates]) -> "Forecast":
+    def of(
+        cls,
+        task: TaskIR,
+        mode: Mode,
+        graph: StepGraph,
+        rates: Mapping[str, RoleRates],
+        goes_on_after: str | None = None,
+    ) -> "Forecast":
         """Foretell a task from its graph and from what is typical of each role."""
         predicted = predict_seconds(task.plan.steps, rates)
         path = critical_path(graph.before, graph.order, predicted)
-        return cls(task, mode, graph, predicted, path, slack(graph.before, graph.order, predicted))
+        return cls(task, mode, graph, predicted, path, slack(graph.before, graph.order, predicted), goes_on_after)
 
     def to_json(self) -> dict[str, Any]:
         """Return the forecast under the keys of a run's report, as far as they apply."""
@@ -55,6 +66,7 @@ class Forecast:
             "dry_run": True,
             "mode": self.mode,
             "steps": steps,
+            "goes_on_after": self.goes_on_after,
             "edges": [asdict(edge) for edge in self.graph.edges],
             "waves": [list(wave) for wave in self.graph.waves],
             "width": self.graph.width,
@@ -77,6 +89,9 @@ def print_forecast(console: Console, forecast: Forecast, *, full: bool) -> None:
     console.print(f"dry run, nothing was run  {forecast.mode}  {counted(len(graph.steps), 'step')}")
     heading(console, "Steps", signs)
     _print_steps(console, forecast, signs, full=full)
+    if forecast.goes_on_after:
+        more = f"The plan goes on after {forecast.goes_on_after}, when its output is known; more steps may follow."
+        console.print(Text(more, style="yellow"))
     if graph.edges:
         heading(console, "Edges", signs)
         _print_edges(console, graph, signs, full=full)

@@ -148,6 +148,8 @@ def render(board: Board, now: float, height: int, said: str, tail: tuple[str, st
     status.append(f"{board.run}  " if board.run else "")
     status.append(board.status, style=STATE_STYLES.get(board.status, ""))
     status.append(f"  {board.mode}  {done} of {len(steps)} done  {seconds(elapsed)}")
+    if steps and board.growing:
+        status.append("  more steps may come", style="dim")
     foot = Text(no_wrap=True, overflow="ellipsis", style="dim")
     step, text = tail
     if text:

@@ -12,6 +12,8 @@ from orchestrator.events import (
     PlanFailed,
     PlanFinished,
     PlanningStarted,
+    ReplanFinished,
+    ReplanStarted,
     RunAccepted,
     RunFinished,
     StepExpanded,
@@ -27,7 +29,7 @@ def progress_line(event: Event) -> str:
     match event:
         case AttemptStarted() | AttemptGenerated() | AttemptSucceeded() | AttemptFailed() | AttemptCancelled():
             return _attempt_line(event)
-        case PlanningStarted() | StepsPlanned() | PlanFinished() | PlanFailed():
+        case PlanningStarted() | StepsPlanned() | PlanFinished() | PlanFailed() | ReplanStarted() | ReplanFinished():
             return _plan_line(event)
         case RunAccepted():
             return f"run {event.run} accepted, {event.mode}"
@@ -41,16 +43,26 @@ def progress_line(event: Event) -> str:
             return f"run {event.status}" + (f": {event.error}" if event.error else "")
 
 
-def _plan_line(event: PlanningStarted | StepsPlanned | PlanFinished | PlanFailed) -> str:
+def _plan_line(
+    event: PlanningStarted | StepsPlanned | PlanFinished | PlanFailed | ReplanStarted | ReplanFinished,
+) -> str:
     match event:
         case PlanningStarted():
             return f"planning: {event.role} on {event.model}"
         case StepsPlanned():
             return _planned_line(event)
         case PlanFinished():
-            return f"plan finished, {event.origin}" + (f": {event.reason}" if event.reason else "")
+            return f"plan {_end(event)}, {event.origin}" + (f": {event.reason}" if event.reason else "")
         case PlanFailed():
             return f"planning failed: {event.failure.message}"
+        case ReplanStarted():
+            return f"planning the rest, after {event.after}: {event.role} on {event.model}"
+        case ReplanFinished():
+            return f"rest of the plan {_end(event)}, {event.outcome}" + (f": {event.reason}" if event.reason else "")
+
+
+def _end(event: PlanFinished | ReplanFinished) -> str:
+    return f"goes on after {event.goes_on_after}" if event.goes_on_after else "finished"
 
 
 def _attempt_line(

@@ -14,7 +14,8 @@ from orchestrator.cli.step_table import most_telling, step_table
 from orchestrator.cli.terminal import STATE_STYLES, Glyphs, glyphs, one_line, printable, seconds
 from orchestrator.cli.timeline import Bar, Span, timeline
 from orchestrator.daemon.report import PathRow, Report, StepRow
-from orchestrator.daemon.story import AttemptRow
+from orchestrator.daemon.story import AttemptRow, ReplanRow
+from orchestrator.events import Usage
 from orchestrator.scheduler import State
 
 MANY = 40
@@ -66,6 +67,24 @@ def _print_head(console: Console, report: Report) -> None:
     console.print(line)
     if report.plan_reason:
         console.print(Text(f"plan {report.plan_origin}: {one_line(report.plan_reason)}", style="yellow"))
+    for row in report.replans:
+        console.print(Text(_replan(row), style="yellow" if row.reason or row.outcome == "stopped" else ""))
+
+
+def _replan(row: ReplanRow) -> str:
+    """Say in one line what became of the plan after a step that it hung on."""
+    added = counted(len(row.steps), "more step") if row.steps else "nothing more to do"
+    rest = f", but for {added}" if row.steps else ""
+    told = {
+        "waiting": f"plan goes on after {row.after}",
+        "planning": f"plan is being continued after {row.after}",
+        "planned": f"plan continued after {row.after}: {added}",
+        "repaired": f"plan continued after {row.after}, repaired: {added}",
+        "stopped": f"plan stopped after {row.after}{rest}",
+        "refused": f"plan ends with {row.after}, and was to go on",
+        "cancelled": f"plan did not go on after {row.after}{rest}",
+    }[row.outcome]
+    return told + (f" ({one_line(row.reason)})" if row.reason else "")
 
 
 def heading(console: Console, title: str, signs: Glyphs) -> None:
@@ -118,14 +137,21 @@ def _print_timeline(console: Console, report: Report, signs: Glyphs, *, full: bo
     if not full and len(bars) > MANY:
         shown = sorted(bars, key=lambda bar: (not bar.critical, -(bar.seconds or 0.0)))[:MANY]
         hidden, bars = len(bars) - MANY, [bar for bar in bars if bar in shown]
-    if report.planning_seconds:
-        bars.insert(0, Bar("plan", (Span(0.0, report.planning_seconds),)))
+    if plans := _plan_spans(report):
+        bars.insert(0, Bar("plan", plans))
     total = max(report.wall_seconds, *(span.end for span in chain.from_iterable(bar.spans for bar in bars)))
     console.print(timeline(bars, total, console.width, signs))
     legend = f"* {signs.critical} on the critical path"
     if any(span.kind == "broken" for bar in bars for span in bar.spans):
         legend += f"   {signs.broken} an attempt that came to nothing"
     console.print(Text(f"{legend}   {hidden} more steps" if hidden else legend, style="dim"))
+
+
+def _plan_spans(report: Report) -> tuple[Span, ...]:
+    """Return when the frontdoor was at work: on the first part of the plan, and on each later one."""
+    first = (Span(0.0, report.planning_seconds),) if report.planning_seconds else ()
+    later = ((row.started, row.finished or report.wall_seconds) for row in report.replans)
+    return (*first, *(Span(start, end) for start, end in later if start is not None))
 
 
 def _bar(step: StepRow, report: Report) -> Bar:
@@ -153,17 +179,24 @@ def _figures(report: Report, speedup: Speedup | None, signs: Glyphs) -> Renderab
     table.add_row("Bound", f"{path.bound:.2f} = that work over the critical path; no schedule does better")
     waves = f"{counted(len(report.waves), 'wave')}, {counted(path.critical_steps, 'critical step')}"
     table.add_row("Width", f"{report.width} in {waves}")
-    usages = [attempt.usage for step in report.steps for attempt in step.attempts]
-    prompt, cached = sum(u.prompt_tokens for u in usages), sum(u.cached_tokens for u in usages)
-    shared = f" ({cached} shared)" if cached else ""
-    table.add_row("Tokens", f"{prompt} prompt{shared}, {sum(u.output_tokens for u in usages)} output")
+    table.add_row("Tokens", _tokens([attempt.usage for step in report.steps for attempt in step.attempts]))
+    plans = [report.plan_usage, *(row.usage for row in report.replans)]
+    if any(usage.prompt_tokens for usage in plans):
+        table.add_row("", f"{_tokens(plans)} for the plan")
     if speedup:
         table.add_row("Speedup", Text(speedup.told))
     return table
 
 
+def _tokens(usages: Sequence[Usage]) -> str:
+    prompt, cached = sum(usage.prompt_tokens for usage in usages), sum(usage.cached_tokens for usage in usages)
+    shared = f" ({cached} shared)" if cached else ""
+    return f"{prompt} prompt{shared}, {sum(usage.output_tokens for usage in usages)} output"
+
+
 def _path_seconds(path: PathRow, wall: float) -> str:
-    return f"{seconds(path.seconds)} of {seconds(wall)}; predicted {seconds(path.predicted_seconds)}"
+    paused = f" ({seconds(path.replan_seconds)} for the rest of the plan)" if path.replan_seconds else ""
+    return f"{seconds(path.seconds)}{paused} of {seconds(wall)}; predicted {seconds(path.predicted_seconds)}"
 
 
 def facts() -> Table:

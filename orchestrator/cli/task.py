@@ -15,7 +15,7 @@ from orchestrator.cli.report_view import counted
 from orchestrator.cli.settings import DirOption, JsonFlag, Settings, settings
 from orchestrator.cli.source import check_folder, read_source, read_task
 from orchestrator.cli.terminal import glyphs, make_console, print_json, write
-from orchestrator.daemon import Job, capabilities, known_rates, list_files
+from orchestrator.daemon import Job, PlannedTask, capabilities, known_rates, list_files
 from orchestrator.errors import InputError, Problem
 from orchestrator.journal import JournalReader
 from orchestrator.taskir import TaskIR, check_task, dump_task, json_schema
@@ -43,7 +43,7 @@ def plan(
             Problem(request, "is a TaskIR document, which has a plan already", "a request in plain language")
         )
     job = Job(request=source, task=None, directory=check_folder(folder), mode="as-planned")
-    print_json(dump_task(plan_of(chosen, job)))
+    print_json(dump_task(plan_of(chosen, job).task))
 
 
 def validate(context: typer.Context, task: TaskArgument, folder: DirOption = None, as_json: JsonFlag = False) -> None:
@@ -69,11 +69,11 @@ def schema() -> None:
 
 def dry_run(chosen: Settings, job: Job, *, full: bool, as_json: bool) -> None:
     """Print what can be foretold of a job. A request is planned for that, but no step runs."""
-    task = job.task or plan_of(chosen, job)
-    graph = check(task, chosen.registry(), job)
+    planned = plan_of(chosen, job) if job.task is None else PlannedTask(job.task)
+    graph = check(planned.task, chosen.registry(), job)
     with JournalReader.open_to_read(chosen.home) as journal:
         rates = known_rates(journal)
-    told = Forecast.of(task, job.mode, graph, rates)
+    told = Forecast.of(planned.task, job.mode, graph, rates, planned.goes_on_after)
     if as_json:
         print_json(told.to_json())
         return
@@ -94,6 +94,6 @@ def check(task: TaskIR, registry: Registry, job: Job) -> StepGraph:
     return graph
 
 
-def plan_of(chosen: Settings, job: Job) -> TaskIR:
+def plan_of(chosen: Settings, job: Job) -> PlannedTask:
     """Let the frontdoor plan a job's request."""
     return asyncio.run(Conductor(chosen.home, chosen.registry(), SilentView()).plan(job))

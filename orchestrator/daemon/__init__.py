@@ -2,6 +2,7 @@
 
 from orchestrator.daemon.job import Job, capabilities, known_rates, list_files
 from orchestrator.daemon.orchestrator import Orchestrator
+from orchestrator.daemon.planning import PlannedTask
 from orchestrator.daemon.report import Report, build_report, load_report
 from orchestrator.daemon.updates import EventUpdate, Progress, Update
 
@@ -9,6 +10,7 @@ __all__ = [
     "EventUpdate",
     "Job",
     "Orchestrator",
+    "PlannedTask",
     "Progress",
     "Report",
     "Update",

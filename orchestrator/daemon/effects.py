@@ -1,4 +1,4 @@
-"""Carry out what a run's scheduler asks for: attempts, lists taken apart and joined, the plan itself."""
+"""Carry out what a run's scheduler asks for: attempts, lists taken apart and joined, the plan itself and its rest."""
 
 import asyncio
 from collections.abc import Callable, Mapping
@@ -8,7 +8,7 @@ from pathlib import Path
 from orchestrator.analysis import Source
 from orchestrator.daemon.clock import Clock
 from orchestrator.daemon.job import FRONTDOOR
-from orchestrator.daemon.planning import beyond, plan_request
+from orchestrator.daemon.planning import plan_request, planned_steps
 from orchestrator.daemon.updates import Broadcast, Progress
 from orchestrator.events import (
     AttemptFailed,
@@ -18,42 +18,49 @@ from orchestrator.events import (
     PlanFailed,
     PlanFinished,
     PlanningStarted,
+    ReplanFinished,
+    ReplanStarted,
     RunAccepted,
     StepExpanded,
     StepGathered,
     StepsPlanned,
     Usage,
 )
-from orchestrator.frontdoor import REQUEST_LABEL, PlanError, make_plan
+from orchestrator.frontdoor import (
+    REQUEST_LABEL,
+    Finding,
+    PlanError,
+    PlannedStep,
+    PlanRequest,
+    extend_plan,
+    make_plan,
+)
 from orchestrator.gates import asked_gates
-from orchestrator.journal import Journal, publish
-from orchestrator.pool import Pool
+from orchestrator.journal import Journal, JournalError, publish
 from orchestrator.routing import Route, route
-from orchestrator.scheduler import ExpandStep, GatherStep, RunState, StartAttempt
+from orchestrator.scheduler import ExpandStep, ExtendPlan, GatherStep, RunState, StartAttempt
 from orchestrator.steps.errors import AttemptError
 from orchestrator.steps.fan import gather
 from orchestrator.steps.generate import Attempt, Models, run_attempt
 from orchestrator.steps.inputs import RunInputs
-from orchestrator.taskir import Step, TaskInput
+from orchestrator.taskir import TaskInput
 from registry import Registry
 
 PROGRESS_SECONDS = 0.1
 TAIL_LENGTH = 80
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Services:
-    """What all runs share."""
+    """What all runs share. `models` is the pool as steps and the frontdoor see it.
+
+    `registry` is replaced when its files change. It keeps what is no longer in them but a run may still name.
+    """
 
     registry: Registry
-    pool: Pool
+    models: Models
     journal: Journal
     clock: Clock
-
-    @property
-    def models(self) -> Models:
-        """Return the pool as steps and the frontdoor see it."""
-        return Models(self.pool.count, self.pool.generate)
 
 
 class Meter:
@@ -89,6 +96,8 @@ class RunEffects:
         self._task = accepted.task
         self._outputs: dict[str, Mapping[str, str]] = {}
         self._planning = False
+        self._planned: list[PlannedStep] = []
+        self._replans_left = accepted.max_replans
         directory = None if accepted.directory is None else Path(accepted.directory)
         self._inputs = RunInputs(inputs_of(accepted), directory, services.journal.get)
 
@@ -99,6 +108,9 @@ class RunEffects:
                 self._planning = True
             case StepsPlanned(steps=steps):
                 self._inputs.planned(steps)
+                self._planned += planned_steps(event)
+            case ReplanFinished():
+                self._replans_left -= 1
             case AttemptSucceeded(step=step, outputs=outputs) | StepGathered(step=step, outputs=outputs):
                 self._outputs[step] = outputs
                 self._inputs.produced(step, outputs)
@@ -139,21 +151,59 @@ class RunEffects:
 
     async def plan(self, emit: Callable[[Event], None]) -> Event:
         """Have the frontdoor plan the request, emitting each step as it closes."""
-        now, registry = self._services.clock.now, self._services.registry
-
-        def accept(step: Step) -> None:
-            emit(StepsPlanned(at=now(), steps=(step,)))
-
+        now, asked = self._services.clock.now, self._plan_request(self._replans_left)
         if not self._planning:
-            emit(PlanningStarted(at=now(), role=FRONTDOOR, model=registry.roles[FRONTDOOR].model))
-        asked = plan_request(self._accepted.request or "", self._accepted.files, registry)
-        meter = Meter(self._broadcast, "", 0)
+            emit(PlanningStarted(at=now(), role=FRONTDOOR, model=asked.model))
+        meter, known = Meter(self._broadcast, "", 0), tuple(self._planned)
         try:
-            accept_new = beyond(self._state.graph.steps.values(), accept)
-            planned = await make_plan(asked, self._services.pool.generate, accept_new, meter)
+            planned = await make_plan(asked, self._services.models.generate, self._accept(emit), meter, known)
         except PlanError as error:
             return PlanFailed(at=now(), failure=error.failure)
-        return PlanFinished(at=now(), origin=planned.origin, reason=planned.reason, usage=planned.usage)
+        return PlanFinished(
+            at=now(),
+            origin=planned.origin,
+            reason=planned.reason,
+            usage=planned.usage,
+            goes_on_after=planned.goes_on_after,
+        )
+
+    def replanning(self, command: ExtendPlan) -> ReplanStarted:
+        """Return the event that the rest of the plan begins with."""
+        model = self._services.registry.roles[FRONTDOOR].model
+        return ReplanStarted(at=self._services.clock.now(), after=command.after, role=FRONTDOOR, model=model)
+
+    async def extend(self, command: ExtendPlan, emit: Callable[[Event], None]) -> Event:
+        """Have the frontdoor go on with the plan, emitting each step as it closes."""
+        now, after, known = self._services.clock.now, command.after, tuple(self._planned)
+        try:
+            output = await asyncio.to_thread(self._text_of, after)
+        except JournalError as error:
+            return ReplanFinished(at=now(), after=after, outcome="stopped", reason=str(error), asked=0)
+        asked, meter = self._plan_request(self._replans_left - 1), Meter(self._broadcast, "", 0)
+        finding = Finding(after, output, known)
+        made = await extend_plan(asked, finding, self._services.models, self._accept(emit), meter)
+        return ReplanFinished(
+            at=now(),
+            after=after,
+            outcome=made.outcome,
+            reason=made.reason,
+            usage=made.usage,
+            asked=made.asked,
+            goes_on_after=made.goes_on_after,
+        )
+
+    def _plan_request(self, replans: int) -> PlanRequest:
+        accepted = self._accepted
+        return plan_request(accepted.request or "", accepted.files, self._services.registry, replans)
+
+    def _accept(self, emit: Callable[[Event], None]) -> Callable[[PlannedStep], None]:
+        now = self._services.clock.now
+        return lambda made: emit(StepsPlanned(at=now(), steps=(made.step,), written=(made.written,)))
+
+    def _text_of(self, step: str) -> str:
+        """Return what a step of the plan has written; it has one output. Blocks on the disk. Raises JournalError."""
+        (digest,) = self._outputs[step].values()
+        return self._services.journal.get(digest).decode(errors="replace")
 
     async def _prepared(self, command: StartAttempt, chosen: Route) -> Attempt:
         step, registry = command.step, self._services.registry
@@ -167,7 +217,7 @@ class RunEffects:
             inputs=inputs,
             failures=command.failures,
             gates=asked_gates(step, self._task.gates if self._task else ()),
-            context=registry.models[chosen.model].context,
+            context=registry.models[chosen.model].countable_context,
             max_tokens=role.max_tokens,
             temperature=role.temperature,
             top_p=role.top_p,

@@ -7,6 +7,7 @@ the inbox, and so round again until the run has finished.
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Protocol
 
 import structlog
@@ -21,6 +22,8 @@ from orchestrator.events import (
     Failure,
     FailureKind,
     PlanFailed,
+    ReplanFinished,
+    ReplanStarted,
     RunFinished,
 )
 from orchestrator.journal import Journal
@@ -29,6 +32,7 @@ from orchestrator.scheduler import (
     CancelAttempt,
     Command,
     ExpandStep,
+    ExtendPlan,
     FinishRun,
     GatherStep,
     RunState,
@@ -59,6 +63,12 @@ class Effects(Protocol):
     async def plan(self, emit: Callable[[Event], None]) -> Event:
         """Make a plan of the request, emitting steps as they come."""
 
+    def replanning(self, command: ExtendPlan) -> ReplanStarted:
+        """Return the event that the rest of the plan begins with."""
+
+    async def extend(self, command: ExtendPlan, emit: Callable[[Event], None]) -> Event:
+        """Make the rest of the plan, emitting steps as they come."""
+
 
 @dataclass(frozen=True, slots=True)
 class Due:
@@ -82,6 +92,7 @@ class RunLoop:
         self._inbox: asyncio.Queue[Event | Due] = asyncio.Queue()
         self._at_work: dict[tuple[str, int], asyncio.Task[None]] = {}
         self._cancelled: set[tuple[str, int]] = set()
+        self._planning: asyncio.Task[None] | None = None
 
     def emit(self, event: Event) -> None:
         """Put an event into the inbox."""
@@ -91,13 +102,15 @@ class RunLoop:
         """Run until the run has finished. `outstanding` commands and the need for a `plan` come from a replay."""
         async with asyncio.TaskGroup() as tasks:
             if plan:
-                tasks.create_task(self._plan())
+                self._planning = tasks.create_task(self._plan(self._effects.plan(self.emit), self._no_plan))
             finished = await self._act(outstanding, [], tasks)
             while not finished:
                 items = await self._take()
                 events = [item for item in items if not isinstance(item, Due)]
                 due = [item.command for item in items if isinstance(item, Due) and not self._was_cancelled(item)]
                 finished = await self._act([*due, *self._state.handle(*events)], events, tasks)
+            if self._planning is not None:
+                self._planning.cancel()  # a run that was cancelled ends before its plan does
 
     async def _take(self) -> list[Event | Due]:
         """Return everything that is in the inbox, at least one item."""
@@ -110,7 +123,8 @@ class RunLoop:
         """Journal what has happened and what begins now, in one commit; then begin it. Return whether it is over."""
         starting = [c for c in commands if isinstance(c, StartAttempt) and not c.delay_seconds]
         routes = {c.step.id: self._effects.route(c) for c in starting}
-        begun = [self._started(c, routes[c.step.id]) for c in starting]
+        begun: list[Event] = [self._started(c, routes[c.step.id]) for c in starting]
+        begun += [self._effects.replanning(c) for c in commands if isinstance(c, ExtendPlan)]
         ended = [
             RunFinished(at=self._clock.now(), status=c.status, error=c.error)
             for c in commands
@@ -157,6 +171,9 @@ class RunLoop:
                 tasks.create_task(self._carry(step.id, 0, self._effects.expand(command)))
             case GatherStep(step):
                 tasks.create_task(self._carry(step.id, 0, self._effects.gather(command)))
+            case ExtendPlan():
+                rest = self._effects.extend(command, self.emit)
+                self._planning = tasks.create_task(self._plan(rest, partial(self._no_rest, command)))
             case CancelAttempt(step_id, number):
                 self._cancel(step_id, number)
             case FinishRun():
@@ -191,11 +208,17 @@ class RunLoop:
         self._at_work.pop((step, number), None)
         self._inbox.put_nowait(outcome)
 
-    async def _plan(self) -> None:
+    async def _plan(self, work: Awaitable[Event], broken: Callable[[str], Event]) -> None:
+        """Have the plan or its rest made, and put what came of it into the inbox, whatever that is."""
         try:
-            outcome = await self._effects.plan(self.emit)
+            outcome = await work
         except Exception as error:
             log.exception("planning broke down", run=self.run)
-            failure = Failure(FailureKind.INFRASTRUCTURE, f"internal error: {error!r}")
-            outcome = PlanFailed(at=self._clock.now(), failure=failure)
+            outcome = broken(f"internal error: {error!r}")
         self.emit(outcome)
+
+    def _no_plan(self, reason: str) -> PlanFailed:
+        return PlanFailed(at=self._clock.now(), failure=Failure(FailureKind.INFRASTRUCTURE, reason))
+
+    def _no_rest(self, command: ExtendPlan, reason: str) -> ReplanFinished:
+        return ReplanFinished(at=self._clock.now(), after=command.after, outcome="stopped", reason=reason)

@@ -3,11 +3,11 @@
 import asyncio
 import secrets
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Collection, Coroutine
 from contextlib import AsyncExitStack
 from pathlib import Path
 from types import TracebackType
-from typing import Self
+from typing import Any, Self
 
 import structlog
 
@@ -15,7 +15,8 @@ from orchestrator.daemon.clock import Clock
 from orchestrator.daemon.effects import RunEffects, Services
 from orchestrator.daemon.job import Job, check_job, known_rates, rungs
 from orchestrator.daemon.loop import RunLoop
-from orchestrator.daemon.planning import plan_request
+from orchestrator.daemon.planning import PlannedTask, plan_request, planned_task
+from orchestrator.daemon.reload import follow
 from orchestrator.daemon.replay import accepted_in, fresh_state
 from orchestrator.daemon.updates import Broadcast, EventUpdate, Update
 from orchestrator.errors import InputError, Problem
@@ -28,12 +29,13 @@ from orchestrator.events import (
     RunFinished,
     StepsPlanned,
 )
-from orchestrator.frontdoor import REQUEST_LABEL, make_plan
+from orchestrator.frontdoor import PlannedStep, make_plan
 from orchestrator.journal import Journal
 from orchestrator.pool import Pool
 from orchestrator.scheduler import RunState
-from orchestrator.taskir import Plan, Step, TaskInput, TaskIR
+from orchestrator.steps.generate import Models
 from registry import Registry
+from registry.watch import Reloader, WatchStatus
 
 log = structlog.get_logger(__name__)
 
@@ -41,12 +43,14 @@ log = structlog.get_logger(__name__)
 class Orchestrator:
     """Runs jobs. An async context manager: inside it the state folder is ours and engines run; after it, neither.
 
-    Runs that have not ended when it closes are interrupted: `resume` goes on with them.
+    Runs that have not ended when it closes are interrupted: `resume` goes on with them. Changes of the registry's files
+    are taken up meanwhile, as far as they are valid.
     """
 
     def __init__(self, home: Path, registry: Registry) -> None:
         self._home = home
         self._registry = registry
+        self._reloader = Reloader(registry)
         self._clock = Clock()
         self._stack = AsyncExitStack()
         self._loops: dict[str, RunLoop] = {}
@@ -60,11 +64,15 @@ class Orchestrator:
     async def __aenter__(self) -> Self:
         async with AsyncExitStack() as stack:
             journal = stack.enter_context(Journal.open(self._home))
-            pool = await stack.enter_async_context(Pool(self._registry, journal.home.logs))
+            home = journal.home
+            self._pool = pool = await stack.enter_async_context(
+                Pool(self._registry, home.logs, footprints=home.footprints, curves=home.curves)
+            )
             self._tasks = await stack.enter_async_context(asyncio.TaskGroup())
             self._driving: set[asyncio.Task[None]] = set()
             stack.callback(self._interrupt)
-            self._services = Services(self._registry, pool, journal, self._clock)
+            self._services = Services(self._registry, Models(pool.count, pool.generate), journal, self._clock)
+            self._drive_on(follow(self._reloader, self._adopt))
             self._stack = stack.pop_all()
         return self
 
@@ -73,9 +81,15 @@ class Orchestrator:
     ) -> None:
         await self._stack.__aexit__(kind, error, trace)
 
+    @property
+    def registry_status(self) -> WatchStatus:
+        """What of the registry's files is not in force, and why."""
+        return self._reloader.status
+
     async def submit(self, job: Job) -> str:
         """Accept a job and return the id of its run, once it is durable. Raises InputError."""
-        files = await asyncio.to_thread(check_job, job, self._registry)
+        registry = self._registry
+        files = await asyncio.to_thread(check_job, job, registry)
         accepted = RunAccepted(
             at=self._clock.now(),
             run=time.strftime("%Y%m%d-%H%M%S-") + secrets.token_hex(3),
@@ -84,8 +98,9 @@ class Orchestrator:
             task=job.task,
             directory=None if job.directory is None else str(job.directory.absolute()),
             files=files,
-            rungs=rungs(self._registry),
+            rungs=rungs(registry),
             rates=known_rates(self._services.journal),
+            max_replans=registry.defaults.max_replans if job.task is None else 0,
         )
         events: list[Event] = [accepted]
         if job.task is not None:
@@ -115,16 +130,20 @@ class Orchestrator:
         if run in self._loops:
             self._loops[run].emit(CancelRequested(at=self._clock.now(), step=step))
 
-    async def plan(self, job: Job) -> TaskIR:
+    async def plan(self, job: Job) -> PlannedTask:
         """Return the plan of a request as a task that can be submitted. Nothing is journaled, nothing runs.
+
+        Of a plan that hangs on what a step of it finds, that is the part up to this step.
 
         Raises InputError, and PlanError when the frontdoor's model cannot be asked.
         """
-        files = await asyncio.to_thread(check_job, job, self._registry)
-        request, steps = job.request or "", list[Step]()
-        await make_plan(plan_request(request, files, self._registry), self._services.pool.generate, steps.append)
-        given = (TaskInput(type="text", label=REQUEST_LABEL, value=request),)
-        return TaskIR(objective=request, inputs=given, plan=Plan(steps=tuple(steps)))
+        registry = self._registry
+        files = await asyncio.to_thread(check_job, job, registry)
+        request, made = job.request or "", list[PlannedStep]()
+        asked = plan_request(request, files, registry, registry.defaults.max_replans)
+        planned = await make_plan(asked, self._services.models.generate, made.append)
+        goes_on_after = planned.goes_on_after if asked.replans else None
+        return planned_task(request, [one.step for one in made], goes_on_after)
 
     def _begin(self, events: list[Event]) -> None:
         """Drive a run on from where its journaled events end."""
@@ -138,9 +157,19 @@ class Orchestrator:
         unplanned = not any(isinstance(event, PlanFinished | PlanFailed) for event in events)
         loop = RunLoop(accepted.run, state, effects, self._services.journal, self._clock, broadcast)
         self._loops[accepted.run], self._broadcasts[accepted.run] = loop, broadcast
-        task = self._tasks.create_task(self._drive(loop, state, plan=unplanned))
+        self._drive_on(self._drive(loop, state, plan=unplanned))
+
+    def _drive_on(self, work: Coroutine[Any, Any, None]) -> None:
+        """Let something go on until it ends or this closes."""
+        task = self._tasks.create_task(work)
         self._driving.add(task)
         task.add_done_callback(self._driving.discard)
+
+    def _adopt(self, registry: Registry, rewritten: Collection[Path]) -> None:
+        """Go by another version of the registry. Runs in progress may name what is no longer in it."""
+        self._registry = registry
+        self._services.registry = registry.beside(self._services.registry)
+        self._pool.adopt(registry, rewritten)
 
     async def _drive(self, loop: RunLoop, state: RunState, *, plan: bool) -> None:
         await loop.drive(state.resume(), plan=plan)

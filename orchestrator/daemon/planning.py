@@ -1,17 +1,28 @@
-"""Ask the frontdoor of this installation for a plan."""
+"""Say what the frontdoor of this installation is to be asked, and what it has answered before."""
 
-from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 
 from orchestrator.daemon.job import FRONTDOOR, plan_roles
-from orchestrator.events import Failure, FailureKind
-from orchestrator.frontdoor import PlanError, PlanRequest
-from orchestrator.taskir import Step
+from orchestrator.events import StepsPlanned
+from orchestrator.frontdoor import REQUEST_LABEL, PlannedStep, PlanRequest
+from orchestrator.taskir import Context, Plan, Step, TaskInput, TaskIR
 from registry import Registry
 
 
-def plan_request(request: str, files: tuple[str, ...], registry: Registry) -> PlanRequest:
-    """Return what to ask the registry's frontdoor. The first role of tier C is the one to fall back on."""
+@dataclass(frozen=True, slots=True)
+class PlannedTask:
+    """The plan of a request as a task. It may only be the first part: the rest `goes_on_after` its last step."""
+
+    task: TaskIR
+    goes_on_after: str | None = None
+
+
+def plan_request(request: str, files: tuple[str, ...], registry: Registry, replans: int) -> PlanRequest:
+    """Return what to ask the registry's frontdoor. The first role of tier C is the one to fall back on.
+
+    After what it writes now, the plan may still go on `replans` times.
+    """
     role, roles = registry.roles[FRONTDOOR], plan_roles(registry)
     workers = [name for name in roles if registry.roles[name].tier == "C"]
     return PlanRequest(
@@ -21,23 +32,24 @@ def plan_request(request: str, files: tuple[str, ...], registry: Registry) -> Pl
         fallback_role=(workers or roles)[0],
         model=role.model,
         system=role.system,
+        context=registry.models[role.model].countable_context,
         temperature=role.temperature,
         top_p=role.top_p,
+        replans=replans,
     )
 
 
-def beyond(known: Iterable[Step], accept: Callable[[Step], None]) -> Callable[[Step], None]:
-    """Return an `accept` that lets the steps pass which are `known` from before a restart, and takes only those after.
+def planned_steps(event: StepsPlanned) -> Iterator[PlannedStep]:
+    """Yield the steps that the plan grew by, each with what the frontdoor wrote, as far as the journal tells."""
+    written = event.written or ("",) * len(event.steps)
+    return (PlannedStep(*pair) for pair in zip(event.steps, written, strict=True))
 
-    It raises PlanError when the plan comes out differently this time: what was accepted is frozen.
-    """
-    expected = deque(known)
 
-    def take(step: Step) -> None:
-        if not expected:
-            accept(step)
-        elif step != expected.popleft():
-            message = f"the plan was interrupted, and came out differently at {step.id} the second time"
-            raise PlanError(Failure(FailureKind.INFRASTRUCTURE, message, final=True))
-
-    return take
+def planned_task(request: str, steps: Sequence[Step], goes_on_after: str | None) -> PlannedTask:
+    """Return the plan of a request. A task cannot grow, so one that lacks the rest says so in its notes."""
+    given = (TaskInput(type="text", label=REQUEST_LABEL, value=request),)
+    task = TaskIR(objective=request, inputs=given, plan=Plan(steps=tuple(steps)))
+    if goes_on_after is None:
+        return PlannedTask(task)
+    notes = f"The plan of the request goes on after {goes_on_after}, when its output is known; that part is not here."
+    return PlannedTask(task.model_copy(update={"context": Context(notes=notes)}), goes_on_after)

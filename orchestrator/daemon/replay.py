@@ -26,6 +26,7 @@ def fresh_state(accepted: RunAccepted) -> RunState:
         labels=task.labels if task else (REQUEST_LABEL,),
         files=accepted.files,
         estimate=lambda step: predict_step(step, accepted.rates),
+        max_replans=accepted.max_replans,
     )
 
 

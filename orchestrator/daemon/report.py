@@ -18,9 +18,10 @@ from orchestrator.critical_path import (
     predict_seconds,
     slack,
 )
+from orchestrator.daemon.pauses import paced
 from orchestrator.daemon.replay import replay
-from orchestrator.daemon.story import AttemptRow, Story
-from orchestrator.events import Event, Mode, PlanOrigin, RunStatus
+from orchestrator.daemon.story import AttemptRow, ReplanRow, Story
+from orchestrator.events import Event, Mode, PlanOrigin, RunStatus, Usage
 from orchestrator.journal import JournalReader
 from orchestrator.scheduler import RunState, StepView
 
@@ -60,11 +61,16 @@ class StepRow:
 
 @dataclass(frozen=True, slots=True)
 class PathRow:
-    """The critical path, and what the run's parallelism came to."""
+    """The critical path, and what the run's parallelism came to.
+
+    `replan_seconds` of the path's `seconds` are pauses between its steps in which the rest of the plan was written. The
+    pauses are work: they count in `sum_seconds` too.
+    """
 
     steps: tuple[str, ...]
     predicted_seconds: float
     seconds: float
+    replan_seconds: float
     critical_steps: int
     sum_seconds: float
     concurrency: float
@@ -73,7 +79,10 @@ class PathRow:
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """What became of a run. `waves` are the steps at one depth, children in the place of their `foreach` step."""
+    """What became of a run. `waves` are the steps at one depth, children in the place of their `foreach` step.
+
+    `plan_origin`, `plan_reason` and `plan_usage` are of the plan's first part, `replans` of what came after it.
+    """
 
     run_id: str
     status: RunStatus
@@ -84,6 +93,8 @@ class Report:
     planning_seconds: float
     plan_origin: PlanOrigin | None
     plan_reason: str
+    plan_usage: Usage
+    replans: tuple[ReplanRow, ...]
     answer: str | None
     error: str | None
     steps: tuple[StepRow, ...]
@@ -103,6 +114,8 @@ class Report:
             "error": self.error,
             "plan_origin": self.plan_origin,
             "plan_reason": self.plan_reason,
+            "plan_usage": _plain(self.plan_usage),
+            "replans": _plain(self.replans),
             "accepted_at": self.accepted_at,
             "wall_seconds": self.wall_seconds,
             "planning_seconds": self.planning_seconds,
@@ -128,10 +141,13 @@ def build_report(events: Sequence[Event], read: Read) -> Report:
     times = {view.id: story.times(view.id) for view in views}
     seconds = _seconds_at_work(views, times)
     before, order = _with_children(state)
+    pace = paced(before, order, story.replans, state)
+    seconds |= pace.seconds
     predicted = predict_seconds(state.graph.steps.values(), story.accepted.rates)
-    spare = slack(before, order, {step: seconds.get(step, predicted.get(step, 0.0)) for step in order})
+    spare = slack(pace.before, pace.order, predicted | seconds)
     waves = _waves_with_children(state)
-    measured = figures(before, order, seconds, story.wall_seconds)
+    measured = figures(pace.before, pace.order, seconds, story.wall_seconds)
+    path = measured.critical_path
     rows = tuple(_row(view, story, times[view.id], before[view.id], spare[view.id]) for view in views)
     status = story.status
     return Report(
@@ -144,6 +160,8 @@ def build_report(events: Sequence[Event], read: Read) -> Report:
         planning_seconds=story.planning_seconds,
         plan_origin=story.origin,
         plan_reason=story.plan_reason,
+        plan_usage=story.plan_usage,
+        replans=tuple(story.replans),
         answer=_answer(state.graph, story, read) if status == "done" else None,
         error=story.error,
         steps=rows,
@@ -151,9 +169,10 @@ def build_report(events: Sequence[Event], read: Read) -> Report:
         waves=waves,
         width=max(map(len, waves), default=0),
         critical_path=PathRow(
-            steps=measured.critical_path.steps,
+            steps=tuple(step for step in path.steps if step not in pace.seconds),
             predicted_seconds=critical_path(state.graph.before, state.graph.order, predicted).seconds,
-            seconds=measured.critical_path.seconds,
+            seconds=path.seconds,
+            replan_seconds=sum(pace.seconds.get(step, 0.0) for step in path.steps),
             critical_steps=critical_steps_of(waves, {row.id: len(row.attempts) for row in rows}, story.plannings),
             sum_seconds=measured.sum_seconds,
             concurrency=measured.concurrency,
@@ -226,8 +245,9 @@ def _row(
 
 
 def _answer(graph: StepGraph, story: Story, read: Read) -> str:
-    """Return what the steps that no other step reads have written: the text of one, or each under its name."""
-    last = [step for step in graph.steps if not graph.after[step]]
+    """Return what the steps that nothing goes on from have written: the text of one, or each under its name."""
+    planned_on = {row.after for row in story.replans if row.steps}
+    last = [step for step in graph.steps if not graph.after[step] and step not in planned_on]
     outputs = {name: digest for step in last for name, digest in story.outputs.get(step, {}).items()}
     texts = {name: read(digest).decode(errors="replace").strip() for name, digest in outputs.items()}
     if len(texts) == 1:

@@ -19,6 +19,8 @@ from orchestrator.events import (
     PlanFinished,
     PlanningStarted,
     PlanOrigin,
+    ReplanFinished,
+    ReplanStarted,
     RunFinished,
     RunStatus,
     StepExpanded,
@@ -45,6 +47,26 @@ class AttemptRow:
     gates: tuple[GateResult, ...] = ()
 
 
+@dataclass(slots=True)
+class ReplanRow:
+    """One time that the plan was to go on after a step, which added `steps`.
+
+    `outcome` is waiting (for the step), planning, planned, repaired, stopped (what there is of the plan stands),
+    refused (by `max_replans`) or cancelled. `pause_seconds` passed until the first new step was there; or, if there was
+    none, until that was clear.
+    """
+
+    after: str
+    outcome: str
+    reason: str = ""
+    model: str = ""
+    started: float | None = None
+    finished: float | None = None
+    pause_seconds: float | None = None
+    steps: tuple[str, ...] = ()
+    usage: Usage = field(default_factory=Usage)
+
+
 class Story:
     """What a run's events say, of which the first is RunAccepted."""
 
@@ -56,6 +78,7 @@ class Story:
         self.plan_reason = ""
         self.plan_usage = Usage()
         self.plannings = 0
+        self.replans: list[ReplanRow] = []
         self.attempts: dict[str, list[AttemptRow]] = {}
         self.outputs: dict[str, Mapping[str, str]] = {}
         self.wall_seconds = events[-1].at - self.accepted.at
@@ -82,14 +105,18 @@ class Story:
             case PlanningStarted():
                 self.status, self.plannings = "planning", self.plannings + 1
                 self._planning = (at, at)
-            case StepsPlanned() if self.status == "accepted":
-                self.status = "running"
+            case StepsPlanned(steps=steps):
+                self.status = "running" if self.status == "accepted" else self.status
+                self._take_in_new(tuple(step.id for step in steps), at)
             case PlanFinished(origin=origin, reason=reason, usage=usage):
                 self.status, self.origin, self.plan_reason, self.plan_usage = "running", origin, reason, usage
                 self._planning = (self._planning[0], at)
                 self.plannings += origin in ("repaired", "fallback")
+                self._await(event.goes_on_after)
             case PlanFailed(failure=failure):
                 self.error = failure.message
+            case ReplanStarted() | ReplanFinished():
+                self._take_in_replan(event, at)
             case StepExpanded(step=step):
                 self._fans[step] = (at, None)
             case StepGathered(step=step, outputs=outputs):
@@ -97,8 +124,42 @@ class Story:
                 self.outputs[step] = outputs
             case RunFinished(status=status, error=error):
                 self.status, self.error = status, error
+                if self.replans and self.replans[-1].outcome in ("waiting", "planning"):
+                    self.replans[-1].outcome = "cancelled"
             case _:
                 self._take_in_attempt(event, at)
+
+    def _take_in_replan(self, event: ReplanStarted | ReplanFinished, at: float) -> None:
+        row = self.replans[-1]
+        if isinstance(event, ReplanStarted):
+            row.outcome, row.model = "planning", event.model
+            row.started = at if row.started is None else row.started
+            return
+        row.outcome, row.reason, row.usage, row.finished = event.outcome, event.reason, event.usage, at
+        self.plannings += event.asked
+        self._pause(row, at)
+        self._await(event.goes_on_after)
+
+    def _take_in_new(self, steps: tuple[str, ...], at: float) -> None:
+        """Note which steps the rest of a plan has; those of its first part are noted nowhere."""
+        if self.replans:
+            self.replans[-1].steps += steps
+            self._pause(self.replans[-1], at)
+
+    def _await(self, step: str | None) -> None:
+        """Note that the plan is to go on after a step, if it is."""
+        if step is None:
+            return
+        most = self.accepted.max_replans
+        if len(self.replans) < most:
+            self.replans.append(ReplanRow(step, "waiting"))
+        else:
+            self.replans.append(ReplanRow(step, "refused", f"max_replans is {most}"))
+
+    @staticmethod
+    def _pause(row: ReplanRow, at: float) -> None:
+        if row.pause_seconds is None and row.started is not None:
+            row.pause_seconds = at - row.started
 
     def _take_in_attempt(self, event: Event, at: float) -> None:
         match event:

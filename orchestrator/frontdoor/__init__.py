@@ -1,7 +1,19 @@
 """The way in for plain language: a request becomes the steps of a TaskIR, handed on while the plan is written."""
 
-from orchestrator.frontdoor.builder import REQUEST_LABEL
+from orchestrator.frontdoor.asking import PlanRequest
+from orchestrator.frontdoor.builder import REQUEST_LABEL, PlannedStep
 from orchestrator.frontdoor.errors import PlanError
-from orchestrator.frontdoor.plan import Planned, PlanRequest, make_plan
+from orchestrator.frontdoor.extend import Extended, Finding, extend_plan
+from orchestrator.frontdoor.plan import Planned, make_plan
 
-__all__ = ["REQUEST_LABEL", "PlanError", "PlanRequest", "Planned", "make_plan"]
+__all__ = [
+    "REQUEST_LABEL",
+    "Extended",
+    "Finding",
+    "PlanError",
+    "PlanRequest",
+    "Planned",
+    "PlannedStep",
+    "extend_plan",
+    "make_plan",
+]

@@ -5,6 +5,10 @@
 
 `S1` is the output of the first step; other names are files, or `request` for the text of the request itself. Code
 fills in the rest. The form is short because every token of it is waited for.
+
+A plan that depends on what a step finds ends with that step, which then has `"replan":true` as its last key: when it is
+done the frontdoor is asked to go on, and writes only the steps that are left, in the same form; none, if the plan is
+finished. They are numbered on.
 """
 
 import re
@@ -14,6 +18,7 @@ from typing import Annotated, Any
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from orchestrator.frontdoor.errors import PlanFlaw
+from orchestrator.steps.fan import compact_json
 from orchestrator.taskir.json_text import read_json
 
 MAX_STEPS = 64
@@ -41,16 +46,27 @@ class CompactStep(BaseModel):
     foreach: _Name | None = None
     output: _Name | None = None
     after: _Names = ()
+    replan: Annotated[bool, Field(strict=True)] = False
 
     def as_json(self) -> dict[str, Any]:
         """Return the step as it is written, without what it leaves out."""
-        optional = {"foreach": self.foreach, "output": self.output, "after": list(self.after)}
+        optional = {"foreach": self.foreach, "output": self.output, "after": list(self.after), "replan": self.replan}
         written = {"role": self.role, "action": self.action, "inputs": list(self.inputs)}
         return written | {key: value for key, value in optional.items() if value}
 
+    @property
+    def written(self) -> str:
+        """The step as a model writes it."""
+        return compact_json(self.as_json())
 
-def compact_schema(roles: Collection[str], accepted: Sequence[CompactStep] = ()) -> dict[str, Any]:
-    """Return the JSON Schema of a plan for these roles, one that begins with the `accepted` steps and goes on."""
+
+def compact_schema(
+    roles: Collection[str], accepted: Sequence[CompactStep] = (), *, least: int = 1, replan: bool = False
+) -> dict[str, Any]:
+    """Return the JSON Schema of a plan for these roles that begins with the `accepted` steps and has `least` in all.
+
+    Only with `replan` may a step ask for the plan to go on after it.
+    """
     name = {"type": "string", "minLength": 1, "maxLength": MAX_NAME}
     names = {"type": "array", "items": name, "maxItems": MAX_READS}
     step = {
@@ -62,20 +78,24 @@ def compact_schema(roles: Collection[str], accepted: Sequence[CompactStep] = ())
             "foreach": name,
             "output": name,
             "after": names,
+            **({"replan": {"const": True}} if replan else {}),
         },
         "required": ["role", "action", "inputs"],
         "additionalProperties": False,
     }
-    steps: dict[str, Any] = {"type": "array", "items": step, "minItems": len(accepted) + 1, "maxItems": MAX_STEPS}
+    steps: dict[str, Any] = {"type": "array", "items": step, "minItems": least, "maxItems": MAX_STEPS}
     if accepted:
         steps["prefixItems"] = [{"const": one.as_json()} for one in accepted]
     return {"type": "object", "properties": {"steps": steps}, "required": ["steps"], "additionalProperties": False}
 
 
 class CompactStream:
-    """Takes a plan in pieces and gives each step the moment its object closes. Raises `PlanFlaw` as soon as it can."""
+    """Takes a plan in pieces and gives each step the moment its object closes. Raises `PlanFlaw` as soon as it can.
 
-    def __init__(self) -> None:
+    If it is the rest of a plan of which so many steps are `done`, flaws count them in, and it may have no steps.
+    """
+
+    def __init__(self, done: int = 0) -> None:
         self.length = 0
         """Characters taken in so far."""
         self.closed = False
@@ -85,7 +105,7 @@ class CompactStream:
         self._at = 0
         self._depth = 0
         self._quoted = False
-        self._count = 0
+        self._done = self._count = done
 
     def feed(self, piece: str) -> list[CompactStep]:
         """Return the steps that `piece` completes, in order."""
@@ -105,7 +125,7 @@ class CompactStream:
         """Say that nothing more will come. Raises `PlanFlaw` for a plan that breaks off."""
         if not self.closed:
             raise PlanFlaw(f"the plan breaks off in step {self._count + 1}" if self._begun else "there is no plan")
-        if not self._count:
+        if not self._count:  # nor is anything done: there is nothing to do at all
             raise PlanFlaw("the plan has no steps")
 
     def _begin(self) -> bool:
@@ -148,7 +168,7 @@ class CompactStream:
 
     def _step(self, text: str) -> CompactStep:
         self._count += 1
-        if self._count > MAX_STEPS:
+        if self._count - self._done > MAX_STEPS:
             raise PlanFlaw(f"the plan has more than {MAX_STEPS} steps")
         document, problems = read_json(text.strip().lstrip(",").lstrip())
         if problems:

@@ -1,6 +1,14 @@
 """Decide what a run does next: `RunState.handle(*events) -> commands`, pure, without I/O or a clock."""
 
-from orchestrator.scheduler.commands import CancelAttempt, Command, ExpandStep, FinishRun, GatherStep, StartAttempt
+from orchestrator.scheduler.commands import (
+    CancelAttempt,
+    Command,
+    ExpandStep,
+    ExtendPlan,
+    FinishRun,
+    GatherStep,
+    StartAttempt,
+)
 from orchestrator.scheduler.run import RunState
 from orchestrator.scheduler.states import TRANSITIONS, IllegalTransition, State
 from orchestrator.scheduler.step import Cause, StepView
@@ -11,6 +19,7 @@ __all__ = [
     "Cause",
     "Command",
     "ExpandStep",
+    "ExtendPlan",
     "FinishRun",
     "GatherStep",
     "IllegalTransition",

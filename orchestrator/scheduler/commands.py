@@ -52,6 +52,16 @@ class GatherStep:
 
 
 @dataclass(frozen=True, slots=True)
+class ExtendPlan:
+    """Have the rest of the plan written, now that step `after` is done.
+
+    Answers: ReplanStarted, StepsPlanned (any number of them), ReplanFinished.
+    """
+
+    after: str
+
+
+@dataclass(frozen=True, slots=True)
 class CancelAttempt:
     """Stop an attempt. Answers: AttemptCancelled, even if there is no such attempt (any more), or its late outcome."""
 
@@ -67,4 +77,4 @@ class FinishRun:
     error: str | None = None
 
 
-Command = StartAttempt | ExpandStep | GatherStep | CancelAttempt | FinishRun
+Command = StartAttempt | ExpandStep | GatherStep | ExtendPlan | CancelAttempt | FinishRun

@@ -21,6 +21,9 @@ def violations(state: RunState) -> Iterator[str]:
         yield f"{unended} steps have not ended, but {state._unended} are counted"
     if state._finished and unended:
         yield f"the run has finished, but {unended} steps have not ended"
+    awaited = None if state._stopped or state._finished else state._growth.awaited
+    if awaited and state._steps[awaited].state in FINAL:
+        yield f"the plan waits for {awaited}, which has ended"
     if state._doomed or state._commands:
         yield "something is left to do that no event will bring up"
 

@@ -1,14 +1,14 @@
 """Run a plan: turn each event of a run into the commands that follow from it. Pure, and the same for every replay.
 
-The heart is `RunState.handle`: *take the event in, settle what it dooms, dispatch what is ready, finish when all is
-over*. Every change of a step's state goes through `RunState._move`, which knows `TRANSITIONS`.
+The heart is `RunState.handle`: *take the event in, settle what it dooms, dispatch what is ready, go on with the plan,
+finish when all is over*. Every change of a step's state goes through `RunState._move`, which knows `TRANSITIONS`.
 """
 
 from collections import deque
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, Literal
 
-from orchestrator.analysis import StepGraph, analyze
+from orchestrator.analysis import StepGraph
 from orchestrator.events import (
     AttemptCancelled,
     AttemptFailed,
@@ -21,6 +21,8 @@ from orchestrator.events import (
     PlanFailed,
     PlanFinished,
     PlanningStarted,
+    ReplanFinished,
+    ReplanStarted,
     RunAccepted,
     RunFinished,
     RunStatus,
@@ -29,10 +31,11 @@ from orchestrator.events import (
     StepsPlanned,
 )
 from orchestrator.failures import Decision, Escalate, FailedAttempt, GiveUp, Ladder, decide
-from orchestrator.scheduler.commands import CancelAttempt, Command, FinishRun
+from orchestrator.scheduler.commands import CancelAttempt, Command, ExtendPlan, FinishRun
+from orchestrator.scheduler.growth import Growth
 from orchestrator.scheduler.outcome import outcome
 from orchestrator.scheduler.queue import Limits, ReadyQueue
-from orchestrator.scheduler.ranking import rank
+from orchestrator.scheduler.ranking import Rank
 from orchestrator.scheduler.states import ACTIVE, FINAL, TRANSITIONS, IllegalTransition, State
 from orchestrator.scheduler.step import Cause, StepEvent, StepRecord, StepView, StepViews
 from orchestrator.taskir import Agent, Parallelism, Step
@@ -42,7 +45,8 @@ class RunState:
     """What has become of a run so far. It is built empty, and changed by events alone.
 
     `estimate` predicts the seconds of a step. It only decides who goes first, so it may change between a run and its
-    replay. `labels` and `files` are what the steps may read beside artifacts. `ladder` holds the task's escalation.
+    replay. `labels` and `files` are what the steps may read beside artifacts. `ladder` holds the task's escalation,
+    and `max_replans` is how often the plan may go on after a step that it ended with.
     """
 
     def __init__(
@@ -55,17 +59,17 @@ class RunState:
         labels: Collection[str] = (),
         files: Collection[str] = (),
         estimate: Callable[[Step], float] = lambda step: 1.0,
+        max_replans: int = 0,
     ) -> None:
         self.mode = mode
-        self._ladder, self._labels, self._files, self._estimate = ladder, labels, files, estimate
-        self._graph = analyze((), labels=labels, files=files, mode=mode)
-        self._seconds: dict[str, float] = {}
+        self._ladder = ladder
+        self._growth = Growth(mode, labels, files, estimate, max_replans)
         self._steps: dict[str, StepRecord] = {}
         self._queue = ReadyQueue(Limits.of(mode, parallelism or Parallelism(), agents))
         self._doomed: deque[tuple[StepRecord, Cause]] = deque()
         self._commands: list[Command] = []
         self._unended = 0
-        self._planning, self._plan_open = False, True
+        self._planning = False
         self._stopped: FinishRun | None = None
         self._stopped_by: Cause | None = None
         self._finish_asked = False
@@ -74,8 +78,10 @@ class RunState:
             RunAccepted: lambda event: None,
             PlanningStarted: self._on_planning,
             StepsPlanned: self._on_planned,
-            PlanFinished: self._on_plan_finished,
+            PlanFinished: self._growth.finish_first,
             PlanFailed: self._on_plan_failed,
+            ReplanStarted: self._growth.begin_rest,
+            ReplanFinished: self._growth.finish_rest,
             AttemptStarted: self._on_started,
             AttemptGenerated: self._on_generated,
             AttemptSucceeded: self._on_succeeded,
@@ -106,6 +112,7 @@ class RunState:
         Attempts that had not ended run again, under the next number if they had started. This is not a retry.
         """
         self._commands, self._finish_asked = [], False
+        self._growth.ask_again()
         for record in self._steps.values():
             if record.state in ACTIVE:
                 self._ask_again(record)
@@ -115,6 +122,7 @@ class RunState:
     def _advance(self) -> None:
         self._settle()
         self._dispatch()
+        self._go_on_with_plan()
         self._finish_when_over()
 
     def _settle(self) -> None:
@@ -129,11 +137,23 @@ class RunState:
             self._move(record, State.RUNNING)
             self._commands.append(record.command())
 
+    def _go_on_with_plan(self) -> None:
+        """Have the rest of the plan written when the step that it hangs on is done; if that failed, there is none."""
+        awaited = self._growth.awaited
+        if awaited is None or self._stopped or self._finished:
+            return
+        state = self._steps[awaited].state
+        if state is State.DONE:
+            self._growth.ask()
+            self._commands.append(ExtendPlan(awaited))
+        elif state in FINAL:
+            self._growth.close()
+
     def _finish_when_over(self) -> None:
-        if self._unended or self._finish_asked or self._finished or (self._plan_open and not self._stopped):
+        if self._unended or self._finish_asked or self._finished or (self._growth.is_open and not self._stopped):
             return
         self._finish_asked = True
-        self._commands.append(self._stopped or outcome([self._steps[step] for step in self._graph.steps]))
+        self._commands.append(self._stopped or outcome([self._steps[step] for step in self.graph.steps]))
 
     def _move(self, record: StepRecord, to: State) -> None:
         """Change the state of a step, and see to all that this entails. Nothing else changes states."""
@@ -161,7 +181,7 @@ class RunState:
             if not record.parent.pending:
                 self._join(record.parent)
             return
-        for dependant in map(self._steps.__getitem__, self._graph.after[record.id]):
+        for dependant in map(self._steps.__getitem__, self.graph.after[record.id]):
             if record.cause:
                 self._doomed.append((dependant, record.cause))
                 continue
@@ -169,21 +189,14 @@ class RunState:
             if not dependant.unmet and dependant.state is State.WAITING:
                 self._move(dependant, State.READY)
 
-    def extended(self, steps: Sequence[Step]) -> StepGraph:
-        """Return the graph that the plan would have with these steps, and change nothing. Raises InvalidTask."""
-        every = (*self._graph.steps.values(), *steps)
-        return analyze(every, labels=self._labels, files=self._files, mode=self.mode, earlier=self._graph)
-
     def _on_planning(self, event: PlanningStarted) -> None:
         self._planning = True
 
     def _on_planned(self, event: StepsPlanned) -> None:
-        self._require_open_plan(event)
-        self._graph = self.extended(event.steps)
-        self._rank(event.steps)
+        self._rank(event.steps, self._growth.grow(event))
         for step in event.steps:
             record = self._steps[step.id]
-            before = [self._steps[earlier] for earlier in self._graph.before[step.id]]
+            before = [self._steps[earlier] for earlier in self.graph.before[step.id]]
             record.unmet = sum(earlier.state is not State.DONE for earlier in before)
             spoilt = next((earlier.cause for earlier in before if earlier.state in FINAL and earlier.cause), None)
             if cause := self._stopped_by or spoilt:
@@ -191,28 +204,17 @@ class RunState:
             elif not record.unmet:
                 self._move(record, State.READY)
 
-    def _rank(self, new: Sequence[Step]) -> None:
+    def _rank(self, new: Sequence[Step], ranks: Mapping[str, Rank]) -> None:
         """Rank the whole plan anew, and add the records of the new steps."""
-        self._seconds.update((step.id, self._estimate(step)) for step in new)
-        ranks = rank(self._graph, self.mode, self._seconds)
         for record in self._steps.values():
             record.rank = ranks[record.parent.id if record.parent else record.id]
         self._steps.update((step.id, StepRecord(step, ranks[step.id])) for step in new)
         self._unended += len(new)
         self._queue.replace({step: self._steps[step].place for step in self._queue.ready})
 
-    def _on_plan_finished(self, event: PlanFinished) -> None:
-        self._require_open_plan(event)
-        self._plan_open = False
-
     def _on_plan_failed(self, event: PlanFailed) -> None:
-        self._require_open_plan(event)
-        self._plan_open = False
+        self._growth.finish_first(event)
         self._stop("failed", f"no plan: {event.failure.message}")
-
-    def _require_open_plan(self, event: Event) -> None:
-        if not self._plan_open:
-            raise IllegalTransition(None, f"{event.kind} came after the plan was finished")
 
     def _on_started(self, event: AttemptStarted) -> None:
         if record := self._subject(event):
@@ -383,7 +385,12 @@ class RunState:
     @property
     def graph(self) -> StepGraph:
         """The plan as far as it is known. Children of `foreach` steps are not in it."""
-        return self._graph
+        return self._growth.graph
+
+    @property
+    def growing(self) -> bool:
+        """Whether more steps may come."""
+        return self._growth.is_open and not self._finished
 
     @property
     def steps(self) -> Mapping[str, StepView]:

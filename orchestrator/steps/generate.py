@@ -13,7 +13,7 @@ from orchestrator.pool.errors import PoolError
 from orchestrator.steps.answer import ANY_JSON, AnswerShape
 from orchestrator.steps.blame import failure_from
 from orchestrator.steps.errors import AttemptError
-from orchestrator.steps.prompt import Input, step_messages
+from orchestrator.steps.prompt import Input, after_failure, step_messages
 from orchestrator.taskir import Step
 
 EVIDENCE_LENGTH = 600
@@ -94,9 +94,8 @@ async def run_attempt(
 
 
 def with_evidence(action: str, failures: Sequence[Failure]) -> str:
-    """Return the action with what earlier answers failed for, so that no retry repeats the same greedy prompt."""
-    told = (failure.evidence for failure in failures if failure.evidence)
-    return "\n".join([action, *(f"The previous answer failed: {_clip(evidence)}" for evidence in told)])
+    """Return the action with what earlier answers failed for, each shortened to what matters."""
+    return after_failure(action, (_clip(failure.evidence) for failure in failures if failure.evidence))
 
 
 async def _complete(

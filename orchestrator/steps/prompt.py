@@ -38,3 +38,13 @@ def plan_messages(system: str, files: Iterable[str], request: str) -> tuple[Mess
     listed = ", ".join(files)
     known = f"Files: {listed}\n" if listed else ""
     return Message("system", system), Message("user", f"{known}Request: {request}")
+
+
+def after_failure(action: str, evidence: Iterable[str]) -> str:
+    """Return `action` with what earlier answers failed for, so that no retry repeats the same greedy prompt."""
+    return "\n".join([action, *(f"The previous answer failed: {text}" for text in evidence)])
+
+
+def after_steps(request: str, steps: str, name: str, output: str) -> str:
+    """Return `request` with the `steps` so far, as JSON, and the `output` of step `name` that the rest hangs on."""
+    return f"{request}\nDone: {steps}\n[{name}]\n{output.strip()}\nPlan the rest."

@@ -16,6 +16,8 @@ from orchestrator.events import (
     Failure,
     FailureKind,
     PlanFinished,
+    ReplanFinished,
+    ReplanStarted,
     RunFinished,
     StepExpanded,
     StepGathered,
@@ -27,6 +29,7 @@ from orchestrator.scheduler import (
     CancelAttempt,
     Command,
     ExpandStep,
+    ExtendPlan,
     FinishRun,
     GatherStep,
     RunState,
@@ -51,7 +54,10 @@ def step(number: int, *after: int, **fields: Any) -> Step:
 
 @dataclass
 class Driver:
-    """`settings` go to each `RunState`. `working` are the commands that have not been answered, by step id."""
+    """`settings` go to each `RunState`. `working` are the commands that have not been answered, by step id.
+
+    `extending` is the step after which the plan is to go on, as long as that has not been answered.
+    """
 
     settings: dict[str, Any]
     estimate: Callable[[Step], float] = lambda step: 1.0
@@ -61,6 +67,7 @@ class Driver:
     to_cancel: dict[str, CancelAttempt] = field(default_factory=dict)
     started: Counter[str] = field(default_factory=Counter)
     done: set[str] = field(default_factory=set)
+    extending: str | None = None
     finish: FinishRun | None = None
     latest: list[Command] = field(default_factory=list)
     crashed: bool = False
@@ -89,7 +96,7 @@ class Driver:
         assert outcomes(self.state) == outcomes(before), "nothing that ended is lost, whatever the estimates are"
         if same:
             assert views(self.state) == views(before), "and everything else too, unless there was a restart in between"
-        self.working, self.to_cancel, self.finish = {}, {}, None
+        self.working, self.to_cancel, self.extending, self.finish = {}, {}, None, None
         self._note(self.state.resume())
 
     def _note(self, commands: list[Command]) -> None:
@@ -100,12 +107,17 @@ class Driver:
                 self.finish = command
             elif isinstance(command, CancelAttempt):
                 self.to_cancel[command.step] = command
+            elif isinstance(command, ExtendPlan):
+                assert self.extending is None, "a plan goes on once at a time"
+                assert command.after in self.done, "a plan goes on after what is done"
+                self.extending = command.after
             else:
                 assert command.step.id not in self.done, "no completed step runs again"
                 assert command.step.id not in self.working, "a step does one thing at a time"
                 self.working[command.step.id] = command
         if self.finish:
             assert not self.working, "a run does not finish while something is at work"
+            assert not self.extending or self.finish.status == "cancelled", "nor while its plan goes on"
         assert list(violations(self.state)) == []
 
     def attempt(self, step_id: str) -> StartAttempt:
@@ -118,8 +130,17 @@ class Driver:
         if closed:
             self.close()
 
-    def close(self) -> None:
-        self.send(PlanFinished(at=0, origin="planned"))
+    def close(self, goes_on_after: str | None = None) -> None:
+        self.send(PlanFinished(at=0, origin="planned", goes_on_after=goes_on_after))
+
+    def begin_rest(self) -> None:
+        assert self.extending is not None
+        self.send(ReplanStarted(at=0, after=self.extending, role="frontdoor", model="m"))
+
+    def end_rest(self, goes_on_after: str | None = None) -> None:
+        after, self.extending = self.extending, None
+        assert after is not None
+        self.send(ReplanFinished(at=0, after=after, outcome="planned", goes_on_after=goes_on_after))
 
     def start(self, step_id: str) -> None:
         command = self.attempt(step_id)
@@ -178,6 +199,9 @@ class Driver:
                 self.stopped(next(iter(self.to_cancel)))
             elif self.working:
                 self.succeed(next(iter(self.working)))
+            elif self.extending:
+                self.begin_rest()
+                self.end_rest()
             else:
                 self.close()
         event = self.end_event(self.finish.status, self.finish.error)
@@ -206,7 +230,7 @@ class Driver:
 
 
 def views(state: RunState) -> tuple[object, ...]:
-    return dict(state.steps), state.status, state.graph
+    return dict(state.steps), state.status, state.graph, state.growing
 
 
 def outcomes(state: RunState) -> dict[str, tuple[object, ...]]:

@@ -45,9 +45,17 @@ class SchedulerMachine(RuleBasedStateMachine):
         max_level=st.sampled_from(["B1", "B2"]),
         hurry=st.booleans(),
         seed=st.integers(0, 9),
+        replans=st.integers(0, 2),
     )
     def accept(
-        self, mode: str, all_steps: int | None, workers: int | None, coders: int | None, seed: int, **escalation: Any
+        self,
+        mode: str,
+        all_steps: int | None,
+        workers: int | None,
+        coders: int | None,
+        seed: int,
+        replans: int,
+        **escalation: Any,
     ) -> None:
         self.serial, self.drops = mode == "serial", mode == "discover"
         self.slots = {
@@ -60,6 +68,7 @@ class SchedulerMachine(RuleBasedStateMachine):
             "ladder": Ladder(LADDER, escalation["max_level"], escalation["hurry"]),
             "parallelism": Parallelism(max_concurrent_steps=all_steps, max_concurrent_workers=workers),
             "agents": (Agent(tier="C", role="coder", max_concurrency=coders),),
+            "max_replans": replans,
         }
         self.driver = Driver(run, times(seed))
 
@@ -94,10 +103,17 @@ class SchedulerMachine(RuleBasedStateMachine):
         )
 
     @precondition(lambda self: self.open and self.steps)
-    @rule()
-    def finish_plan(self) -> None:
+    @rule(data=st.data(), goes_on=st.booleans())
+    def finish_plan(self, data: st.DataObject, goes_on: bool) -> None:
         self.open_plan = False
-        self._do(self.driver.close)
+        after = self._pick(data, self.steps) if goes_on else None
+        self._do(lambda: self.driver.end_rest(after) if self.is_rest else self.driver.close(after))
+
+    @precondition(lambda self: self.driver.extending and not self.open_plan and self.driver.finish is None)
+    @rule()
+    def begin_rest(self) -> None:
+        self.open_plan = self.is_rest = True
+        self._do(self.driver.begin_rest)
 
     @precondition(lambda self: self._attempts(started=False))
     @rule(data=st.data())
@@ -148,11 +164,12 @@ class SchedulerMachine(RuleBasedStateMachine):
 
     @rule(seed=st.none() | st.integers(0, 9))
     def crash(self, seed: int | None) -> None:
+        self.open_plan = self.open_plan and not self.is_rest  # whoever was writing the rest has to be asked again
         self._do(lambda: self.driver.crash(None if seed is None else times(seed)))
 
     # What must hold
 
-    open_plan = True
+    open_plan, is_rest = True, False
 
     @property
     def open(self) -> bool:

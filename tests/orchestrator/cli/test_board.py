@@ -1,17 +1,21 @@
 """Events, folded into what the user sees: the live table, the report, an explanation."""
 
 import io
+import re
 
 import pytest
 from rich.console import Console, RenderableType
 
+from orchestrator.analysis import analyze_task
 from orchestrator.cli.board import Board
 from orchestrator.cli.explain_view import explanation_json, print_explanation
+from orchestrator.cli.forecast_view import Forecast, print_forecast
 from orchestrator.cli.live import render
 from orchestrator.cli.paired import compare
 from orchestrator.cli.progress_lines import progress_line
 from orchestrator.cli.report_view import print_report
 from orchestrator.cli.terminal import ASCII, UNICODE, Glyphs
+from orchestrator.daemon.planning import planned_task
 from orchestrator.daemon.report import Report, build_report
 from orchestrator.events import (
     AttemptCancelled,
@@ -26,13 +30,16 @@ from orchestrator.events import (
     GateResult,
     PlanFinished,
     PlanningStarted,
+    ReplanFinished,
+    ReplanOutcome,
+    ReplanStarted,
     RunAccepted,
     RunFinished,
     StepExpanded,
     StepsPlanned,
     Usage,
 )
-from orchestrator.taskir import Step
+from orchestrator.taskir import Step, dump_task
 
 ANSWER = "Zilthir 214,\tHaklon 305; \x1b[2Jhighest Haklon."
 HOSTILE = "[bold]a.txt[/bold] \x1b[31m"
@@ -203,6 +210,81 @@ def test_a_cancelled_run_says_so() -> None:
     print_report(console, _report(events), Board.of(events), None, full=False)
     assert "r1  cancelled  as-planned" in written.getvalue()
     assert "cancelled by the user" in written.getvalue()
+
+
+def _continued_run(outcome: ReplanOutcome = "planned", reason: str = "") -> list[Event]:
+    request = "Summarize the files that a.txt names"
+    usage = Usage(prompt_tokens=70, output_tokens=30)
+    more = _step(2, "Summarize b.txt.", "b.txt").model_copy(update={"depends_on": ("S1",)})
+    return [
+        RunAccepted(at=100.0, run="r1", mode="as-planned", request=request, files=("a.txt", "b.txt"), max_replans=1),
+        PlanningStarted(at=100.0, role="frontdoor", model="large"),
+        StepsPlanned(at=100.1, steps=(_step(1, "List each file in a.txt.", "a.txt"),)),
+        _started("S1", 100.1),
+        PlanFinished(at=100.2, origin="planned", usage=usage, goes_on_after="S1"),
+        *_done("S1", 100.4),
+        ReplanStarted(at=100.4, after="S1", role="frontdoor", model="large"),
+        StepsPlanned(at=100.6, steps=(more,)),
+        _started("S2", 100.6),
+        ReplanFinished(at=100.7, after="S1", outcome=outcome, reason=reason, usage=usage, goes_on_after="S2"),
+        *_done("S2", 100.9),
+        RunFinished(at=101.0, status="done"),
+    ]
+
+
+def test_the_report_tells_how_the_plan_went_on() -> None:
+    console, written = _console()
+    print_report(console, _report(_continued_run()), Board.of(_continued_run()), None, full=False)
+    text = written.getvalue()
+    assert "plan continued after S1: 1 more step\n" in text
+    assert "plan ends with S2, and was to go on (max_replans is 1)\n" in text
+    assert "Critical path  S1 → S2 " in text
+    assert "0.80 s (0.20 s for the rest of the plan) of 1.00 s" in text
+    assert "140 prompt, 60 output for the plan" in text
+    (bar,) = [line for line in text.splitlines() if line.startswith("  plan ")]
+    assert len(re.findall(f"{UNICODE.bar}+", bar)) == 2, bar
+
+
+def test_the_report_tells_why_a_plan_was_stopped() -> None:
+    console, written = _console()
+    events = _continued_run("stopped", "step 3: no\x1b such file")
+    print_report(console, _report(events), Board.of(events), None, full=False)
+    assert "plan stopped after S1, but for 1 more step (step 3: no\\x1b such file)" in written.getvalue()
+
+
+def test_a_plan_that_goes_on_is_told_at_every_moment() -> None:
+    events = _continued_run()
+    told = [line for line in map(progress_line, events) if "plan" in line]
+    assert told[3:] == [
+        "plan goes on after S1, planned",
+        "planning the rest, after S1: frontdoor on large",
+        "S2 planned: worker: Summarize b.txt.",
+        "rest of the plan goes on after S2, planned",
+    ]
+    for count in range(5, len(events)):
+        console, written = _console()
+        print_report(console, _report(events[:count]), Board.of(events[:count]), None, full=False)
+        assert "after S1" in written.getvalue()
+
+
+def test_a_frame_says_that_more_steps_may_come() -> None:
+    events = _continued_run()
+    for count in (4, 6, 8, 10):
+        assert "more steps may come" in _frame(events[:count])
+    assert "more steps may come" not in _frame(events[:11]), "max_replans is used up"
+
+
+def test_a_dry_run_says_that_the_plan_goes_on() -> None:
+    planned = planned_task("List and summarize", [_step(1, "List each file in a.txt.", "request")], "S1")
+    graph = analyze_task(planned.task)
+    told = Forecast.of(planned.task, "as-planned", graph, {}, planned.goes_on_after)
+    console, written = _console()
+    print_forecast(console, told, full=False)
+    assert "The plan goes on after S1, when its output is known; more steps may follow.\n" in written.getvalue()
+    assert told.to_json()["goes_on_after"] == "S1"
+    assert "goes on after S1" in dump_task(planned.task)["context"]["notes"]
+    whole = planned_task("List", [_step(1, "List each file in a.txt.", "request")], None)
+    assert "context" not in dump_task(whole.task)
 
 
 def test_an_explanation_tells_waiting_role_attempts_and_gates() -> None:

@@ -181,8 +181,8 @@ async def test_steps_start_while_the_plan_is_still_written(orchestrator: Orchest
 
 
 async def test_a_plan_can_be_had_without_running_it(orchestrator: Orchestrator, tmp_path: Path) -> None:
-    task = await orchestrator.plan(Job("Summarize a and b, then compare them", None, RECORDS, "as-planned"))
-    assert [step.inputs for step in task.plan.steps[:2]] == [("a.txt",), ("b.txt",)]
+    planned = await orchestrator.plan(Job("Summarize a and b, then compare them", None, RECORDS, "as-planned"))
+    assert [step.inputs for step in planned.task.plan.steps[:2]] == [("a.txt",), ("b.txt",)]
     with JournalReader.open_to_read(tmp_path / "home") as journal:
         assert journal.runs() == []
 

@@ -2,7 +2,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from orchestrator.frontdoor.builder import PlanBuilder
+from orchestrator.frontdoor.builder import PlanBuilder, PlannedStep
 from orchestrator.frontdoor.compact import CompactStep
 from orchestrator.frontdoor.errors import PlanFlaw
 from orchestrator.frontdoor.naming import FileNames, default_output
@@ -153,3 +153,51 @@ def test_fallback_is_one_step_that_does_the_request() -> None:
 def test_default_output_is_always_free() -> None:
     assert default_output(1, False, []) == "s1.txt"
     assert default_output(1, True, ["s1.json", "s1-output.json"]) == "s1-output-output.json"
+
+
+def known(*steps: CompactStep) -> list[PlannedStep]:
+    return [PlannedStep(made, one.written) for made, one in zip(built(*steps), steps, strict=True)]
+
+
+def test_nothing_follows_a_step_after_which_the_plan_goes_on() -> None:
+    builder = PlanBuilder(FILES, ("worker",))
+    builder.add(step())
+    assert builder.goes_on_after is None
+    builder.add(step("Sum up the item.", foreach="S1", replan=True))
+    assert builder.goes_on_after == "S2"
+    with pytest.raises(PlanFlaw, match="step 3: nothing may follow S2, whose replan ends the plan for now"):
+        builder.add(step())
+
+
+def test_the_rest_of_a_plan_is_numbered_on_and_waits_for_what_it_hangs_on() -> None:
+    builder = PlanBuilder(FILES, ("worker",), known(step("Look.", "a"), step("List.", "b.md", replan=True)), done=2)
+    assert builder.goes_on_after is None
+    third = builder.add(step("Go.", "a.txt"))
+    fourth = builder.add(step("Go.", "S3"))
+    fifth = builder.add(step("Go on from S2.", "S1", "S2", replan=True))
+    assert (third.id, third.inputs, third.depends_on) == ("S3", ("a.txt",), ("S2",))
+    assert (fourth.inputs, fourth.depends_on) == (("s3.txt",), ())
+    assert (fifth.inputs, fifth.depends_on, fifth.action) == (("s1.txt", "s2.txt"), (), "Go on from s2.txt.")
+    assert builder.goes_on_after == "S5"
+    with pytest.raises(PlanFlaw, match="step 6: nothing may follow S5"):
+        builder.add(step())
+
+
+def test_a_step_that_only_reads_earlier_outputs_waits_too() -> None:
+    builder = PlanBuilder(FILES, ("worker",), known(step("Look.", "a"), step("List.", "b.md", replan=True)), done=2)
+    assert builder.add(step("Go.", "S1", after=["S1"])).depends_on == ("S1", "S2")
+
+
+def test_a_plan_that_is_taken_up_again_goes_on_as_if_nothing_had_happened() -> None:
+    steps = (step("Look.", "a"), step("Write.", "S1", output="a.md"), step("Go.", "S2", "a.txt", after=["S1"]))
+    again = PlanBuilder(FILES, ("worker",), known(*steps[:2]))
+    assert again.accepted == list(steps[:2])
+    again.add(steps[2])
+    assert again.steps == built(*steps)
+
+
+def test_steps_of_an_older_journal_are_taken_as_they_are() -> None:
+    first, second = built(step("Look.", "a"), step("Sum up S1.", "S1", output="o.md"))
+    builder = PlanBuilder(FILES, ("worker",), [PlannedStep(first), PlannedStep(second)])
+    assert builder.accepted[1] == step("Sum up s1.txt.", "s1.txt", output="o.md")
+    assert builder.add(step("Go.", "S2")).inputs == ("o.md",)

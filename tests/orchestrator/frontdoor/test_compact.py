@@ -20,6 +20,7 @@ STEPS = st.lists(
         foreach=st.none() | NAMES,
         output=st.none() | NAMES,
         after=st.lists(NAMES, max_size=2).map(tuple),
+        replan=st.booleans(),
     ),
     min_size=1,
     max_size=4,
@@ -82,6 +83,7 @@ def test_fence_around_the_plan_is_no_flaw() -> None:
         ('{"steps":[{"role":"worker","action":""}]}', "step 1: action: "),
         ('{"steps":[{"role":"worker","action":"a","inputs":[7]}]}', "step 1: inputs/0: "),
         ('{"steps":[{"role":"worker","action":"a","why":"b"}]}', "step 1: why: Extra inputs"),
+        ('{"steps":[{"role":"worker","action":"a","replan":"yes"}]}', "step 1: replan: "),
         ('{"steps":[{"role":"worker","action":"a","action":"b"}]}', 'the key "action" is there twice'),
         ('{"steps":[{"role":"worker","action":"\\ud800"}]}', "half a surrogate pair"),
         ('{"steps":[{"role":"worker" "action"]}', "step 1: line 1"),
@@ -109,19 +111,40 @@ def test_any_text_is_a_plan_or_a_flaw(text: str) -> None:
 @given(steps=STEPS)
 def test_schema_accepts_what_the_stream_reads(steps: list[CompactStep]) -> None:
     plan = json.loads(written(steps))
-    jsonschema.validate(plan, compact_schema(["worker", "coder"]))
+    jsonschema.validate(plan, compact_schema(["worker", "coder"], replan=True))
     with pytest.raises(jsonschema.ValidationError):
         jsonschema.validate(plan, compact_schema(["architect"]))
 
 
 def test_schema_of_a_repair_begins_with_the_accepted_steps_and_goes_on() -> None:
     accepted = [CompactStep(role="worker", action="a", inputs=("x",)), CompactStep(role="coder", action="b")]
-    schema = compact_schema(["worker", "coder"], accepted)
+    schema = compact_schema(["worker", "coder"], accepted, least=3)
     more = CompactStep(role="worker", action="c")
     jsonschema.validate(json.loads(written([*accepted, more])), schema)
     for wrong in (accepted, [accepted[0], more, more], [more]):
         with pytest.raises(jsonschema.ValidationError):
             jsonschema.validate(json.loads(written(wrong)), schema)
+
+
+def test_replan_is_the_last_key_and_offered_only_where_it_is_allowed() -> None:
+    step = CompactStep(role="worker", action="a", after=("S1",), replan=True)
+    assert step.written == '{"role":"worker","action":"a","inputs":[],"after":["S1"],"replan":true}'
+    plan = {"steps": [step.as_json()]}
+    jsonschema.validate(plan, compact_schema(["worker"], replan=True))
+    with pytest.raises(jsonschema.ValidationError):
+        jsonschema.validate(plan, compact_schema(["worker"]))
+    offered = schema_grammar(compact_schema(["worker"], replan=True))
+    assert "replan" in offered
+    assert "replan" not in schema_grammar(compact_schema(["worker"]))
+
+
+def test_rest_of_a_plan_counts_on_and_may_be_empty() -> None:
+    stream = CompactStream(2)
+    assert stream.feed('{"steps":[]}') == []
+    stream.finish()
+    with pytest.raises(PlanFlaw, match="step 3: action"):
+        CompactStream(2).feed('{"steps":[{"role":"worker"}]}')
+    jsonschema.validate({"steps": []}, compact_schema(["worker"], least=0))
 
 
 def test_schemas_make_grammars() -> None:

@@ -1,17 +1,17 @@
 """What the model writes is the input of these tests, so it is scripted."""
 
 import json
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import pytest
 
-from orchestrator.engine.client import Completion
+from orchestrator.engine.client import Completion, OnText, StopGenerating
 from orchestrator.engine.contract import Finish, Generation
-from orchestrator.engine.errors import EngineDied, ModelLoadFailed, PromptTooLong
+from orchestrator.engine.errors import BrokenModel, EngineDied, ModelLoadFailed, PromptTooLong
 from orchestrator.events import FailureKind, Usage
-from orchestrator.frontdoor import PlanError, PlanRequest, make_plan
-from orchestrator.frontdoor.plan import OnText
+from orchestrator.frontdoor import PlanError, Planned, PlannedStep, PlanRequest, make_plan
+from orchestrator.steps.fan import compact_json
 from orchestrator.taskir import Step
 
 A = {"role": "worker", "action": "Summarize a.txt.", "inputs": ["a.txt"]}
@@ -38,8 +38,10 @@ class Script:
     """Writes its answers in small pieces, or breaks off with an error after what it has written."""
 
     answers: list[tuple[str, Exception | Finish]]
+    request: PlanRequest = REQUEST
+    known: list[PlannedStep] = field(default_factory=list)
     asked: list[Generation] = field(default_factory=list)
-    accepted: list[Step] = field(default_factory=list)
+    made: list[PlannedStep] = field(default_factory=list)
     progress: list[tuple[int, int]] = field(default_factory=list)
     streams: bool = True
 
@@ -48,15 +50,25 @@ class Script:
         text, end = self.answers.pop(0)
         assert on_text is not None
         for index in range(0, len(text) if self.streams else 0, 7):
-            on_text(text[index : index + 7])
+            try:
+                on_text(text[index : index + 7])
+            except StopGenerating:
+                return Completion(text[: index + 7], "cancelled", Usage(prompt_tokens=10, output_tokens=index + 7))
             self.progress.append((index, len(self.accepted)))
         if isinstance(end, Exception):
             raise end
         return Completion(text, end, Usage(prompt_tokens=10, output_tokens=len(text)))
 
+    async def plan(self) -> Planned:
+        return await make_plan(self.request, self.generate, self.made.append, known=self.known)
+
     async def run(self) -> tuple[str, str, Usage]:
-        planned = await make_plan(REQUEST, self.generate, self.accepted.append)
+        planned = await self.plan()
         return planned.origin, planned.reason, planned.usage
+
+    @property
+    def accepted(self) -> list[Step]:
+        return [made.step for made in self.made]
 
     @property
     def actions(self) -> list[str]:
@@ -184,3 +196,69 @@ async def test_request_too_long_to_plan_is_one_step() -> None:
     assert origin == "fallback"
     assert "9000 tokens" in reason
     assert script.actions == [TEXT]
+
+
+async def test_tokens_of_a_plan_that_was_stopped_are_counted() -> None:
+    script = Script([(plan(A, BAD, JOIN), "stop"), (plan(A, B, JOIN), "stop")])
+    _, _, usage = await script.run()
+    written = usage.output_tokens - len(plan(A, B, JOIN))
+    assert usage.prompt_tokens == 20
+    assert len(plan(A, BAD)) - 2 <= written < len(plan(A, BAD)) + 7, "up to the flaw, and a piece beyond at most"
+
+
+LIST = {"role": "worker", "action": "List each file in a.txt.", "inputs": ["a.txt"], "replan": True}
+ENDS = replace(REQUEST, replans=1)
+
+
+async def test_plan_may_say_that_it_goes_on_after_its_last_step() -> None:
+    script = Script([(plan(B, LIST), "stop")], ENDS)
+    planned = await script.plan()
+    assert (planned.origin, planned.reason, planned.goes_on_after) == ("planned", "", "S2")
+    assert [made.written for made in script.made] == [compact_json(B), compact_json(LIST)]
+    assert "replan" in json.dumps(script.asked[0].schema)
+
+
+async def test_replan_is_not_offered_where_a_plan_may_not_go_on() -> None:
+    script = Script([(plan(LIST), "stop")])
+    assert (await script.plan()).goes_on_after == "S1", "whoever asked knows that it is one too many"
+    assert "replan" not in json.dumps(script.asked[0].schema)
+
+
+@pytest.mark.parametrize(
+    ("answer", "end", "reason"),
+    [
+        (plan(LIST, B), "stop", "step 2: nothing may follow S1"),
+        (plan(LIST)[:-2], "length", "the plan was cut off (length) in step 2"),
+        (plan(LIST)[:-2], EngineDied("dead"), "dead"),
+        (plan(LIST)[:-2], BrokenModel("NaN"), "NaN"),
+    ],
+)
+async def test_plan_is_whole_with_the_step_that_it_goes_on_after(
+    answer: str, end: Exception | Finish, reason: str
+) -> None:
+    script = Script([(answer, end)], ENDS)
+    planned = await script.plan()
+    assert (planned.origin, planned.goes_on_after) == ("planned", "S1")
+    assert planned.reason.startswith(reason)
+    assert script.actions == [LIST["action"]]
+
+
+async def test_interrupted_plan_is_asked_for_with_what_is_known_in_front() -> None:
+    first = Script([(plan(A, B), "stop")])
+    await first.run()
+    script = Script([(plan(A, B, JOIN), "stop")], known=first.made[:1])
+    assert (await script.run())[:2] == ("planned", "")
+    assert script.actions == [B["action"], JOIN["action"]]
+    assert [step.id for step in script.accepted] == ["S2", "S3"]
+    assert script.asked[0].messages == first.asked[0].messages
+    schema: Any = script.asked[0].schema
+    steps = schema["properties"]["steps"]
+    assert (steps["prefixItems"], steps["minItems"]) == ([{"const": A}], 1)
+
+
+async def test_interrupted_plan_that_was_whole_is_not_asked_for_again() -> None:
+    first = Script([(plan(LIST), "stop")], ENDS)
+    await first.run()
+    script = Script([], ENDS, known=first.made)
+    planned = await script.plan()
+    assert (planned.origin, planned.goes_on_after, script.made) == ("planned", "S1", [])

@@ -2,21 +2,41 @@
 
 from pathlib import Path
 
-from orchestrator.engine.client import Completion
+from orchestrator.engine.client import Completion, OnText
 from orchestrator.engine.contract import Generation
-from orchestrator.frontdoor import REQUEST_LABEL, Planned, PlanRequest, make_plan
-from orchestrator.frontdoor.plan import OnText
+from orchestrator.frontdoor import (
+    REQUEST_LABEL,
+    Finding,
+    Planned,
+    PlannedStep,
+    PlanRequest,
+    extend_plan,
+    make_plan,
+)
 from orchestrator.pool import Pool
+from orchestrator.steps.generate import Models
 from orchestrator.taskir import Step
 from registry import find_registry, load_registry
 
 
+def asking(text: str, files: tuple[str, ...], replans: int = 0) -> PlanRequest:
+    return PlanRequest(
+        text=text,
+        files=files,
+        roles=("worker", "coder", "judge"),
+        fallback_role="worker",
+        model="tiny-large",
+        system="Plan the request as steps.",
+        context=2048,
+        replans=replans,
+    )
+
+
 async def planned(folder: Path, text: str, files: tuple[str, ...]) -> tuple[Planned, list[Step], list[int]]:
     """Plan a request; return also how many steps had been handed on after each piece of text."""
-    accepted: list[Step] = []
+    accepted: list[PlannedStep] = []
     handed_on: list[int] = []
-    # One thread: on cores that others use too, two of them mostly wait for each other.
-    async with Pool(load_registry(find_registry(None)), folder, cores=1) as pool:
+    async with Pool(load_registry(find_registry(None)), folder) as pool:
 
         async def generate(model: str, request: Generation, on_text: OnText | None) -> Completion:
             def take(piece: str) -> None:
@@ -26,15 +46,8 @@ async def planned(folder: Path, text: str, files: tuple[str, ...]) -> tuple[Plan
 
             return await pool.generate(model, request, take)
 
-        request = PlanRequest(
-            text=text,
-            files=files,
-            roles=("worker", "coder", "judge"),
-            fallback_role="worker",
-            model="tiny-large",
-            system="Plan the request as steps.",
-        )
-        return await make_plan(request, generate, accepted.append), accepted, handed_on
+        plan = await make_plan(asking(text, files), generate, accepted.append)
+        return plan, [made.step for made in accepted], handed_on
 
 
 async def test_fan_out_and_join(tmp_path: Path) -> None:
@@ -57,3 +70,24 @@ async def test_whatever_the_model_writes_only_real_names_are_planned(tmp_path: P
     assert "zorul" in plan.reason
     if plan.origin == "fallback":
         assert steps[-1].action == request
+
+
+async def test_the_rest_of_a_plan_is_numbered_on_and_names_only_what_is_there(tmp_path: Path) -> None:
+    files = ("a.txt", "b.txt", "index.txt")
+    action, written = "List each file in index.txt.", '{"role":"worker","action":"List each file in index.txt."}'
+    first = Step(id="S1", actor="worker", action=action, inputs=("index.txt",), outputs=("s1.txt",))
+    finding = Finding("S1", '["a.txt","b.txt"]', [PlannedStep(first, written)])
+    accepted: list[PlannedStep] = []
+    async with Pool(load_registry(find_registry(None)), tmp_path) as pool:
+        models = Models(pool.count, pool.generate)
+        request = asking("Summarize each file that index.txt names, then compare the summaries.", files, replans=1)
+        made = await extend_plan(request, finding, models, accepted.append)
+    assert made.outcome in ("planned", "repaired", "stopped")
+    assert bool(made.reason) == (made.outcome != "planned")
+    assert made.usage.prompt_tokens > 60
+    assert made.asked == 2 - (made.outcome == "planned")
+    known = {REQUEST_LABEL, *files, "s1.txt"}
+    for number, one in enumerate(accepted, start=2):
+        assert one.step.id == f"S{number}"
+        assert known.issuperset(one.step.inputs)
+        known.update(one.step.outputs)

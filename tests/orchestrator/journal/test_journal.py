@@ -21,6 +21,8 @@ from orchestrator.events import (
     GateResult,
     PlanFinished,
     PlanningStarted,
+    ReplanFinished,
+    ReplanStarted,
     RunAccepted,
     RunFinished,
     StepExpanded,
@@ -60,8 +62,8 @@ def story() -> list[Event]:
     return [
         accepted(),
         PlanningStarted(at=2.0, role="frontdoor", model="large"),
-        StepsPlanned(at=3.0, steps=(step,)),
-        PlanFinished(at=4.0, origin="planned", usage=USAGE),
+        StepsPlanned(at=3.0, steps=(step,), written=('{"role":"worker"}',)),
+        PlanFinished(at=4.0, origin="planned", usage=USAGE, goes_on_after="S1"),
         AttemptStarted(at=5.0, step="S1", number=1, role="worker", persona=None, model="small", reason="actor"),
         AttemptGenerated(at=6.0, step="S1", number=1, usage=USAGE),
         AttemptFailed(at=7.0, step="S1", number=1, failure=Failure(FailureKind.SCHEMA, "no", "why"), gates=(failed,)),
@@ -69,6 +71,8 @@ def story() -> list[Event]:
         StepExpanded(at=8.0, step="S2", count=0),
         StepGathered(at=8.5, step="S2", outputs={"all": "0" * 64}),
         AttemptSucceeded(at=9.0, step="S1", number=2, outputs={"hello.txt": "0" * 64}),
+        ReplanStarted(at=9.5, after="S1", role="frontdoor", model="large"),
+        ReplanFinished(at=9.75, after="S1", outcome="stopped", reason="why", usage=USAGE, asked=2),
         RunFinished(at=10.0, status="done"),
     ]
 
@@ -92,6 +96,12 @@ async def test_what_is_appended_is_read_back_in_order(home: Path) -> None:
         assert [number for number, _ in journal.events("R", after=numbers[4])] == numbers[5:]
     with JournalReader.open_to_read(home) as reader:
         assert only_events(reader, "R") == story()
+
+
+def test_events_of_earlier_versions_can_be_read() -> None:
+    planned = decode_event('{"at":3.0,"steps":[],"kind":"steps_planned"}')
+    finished = decode_event('{"at":4.0,"origin":"planned","reason":"","kind":"plan_finished"}')
+    assert (planned, finished) == (StepsPlanned(at=3.0, steps=()), PlanFinished(at=4.0, origin="planned"))
 
 
 def test_a_task_keeps_only_what_its_author_wrote() -> None:
@@ -128,7 +138,7 @@ async def test_run_rows_follow_the_events(home: Path) -> None:
         for event in story():
             await journal.append("R", [event])
             seen.append(journal.run("R").status)
-        assert seen == ["accepted", "planning", *["running"] * 9, "done"]
+        assert seen == ["accepted", "planning", *["running"] * 11, "done"]
         await journal.append("T", [RunAccepted(at=20.0, run="T", mode="serial", task=TASK)])
         newest, oldest = journal.runs()
         assert (newest.run, newest.title, newest.mode, newest.finished) == ("T", "Say hello.", "serial", None)

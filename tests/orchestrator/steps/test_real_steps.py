@@ -11,6 +11,7 @@ import pytest
 
 from orchestrator.events import FailureKind
 from orchestrator.pool import Pool
+from orchestrator.pool.topology import Topology
 from orchestrator.steps.errors import AttemptError
 from orchestrator.steps.generate import Attempt, Models, run_attempt
 from orchestrator.steps.prompt import Input
@@ -29,7 +30,7 @@ FACTS = {
 
 def pool_at(folder: Path) -> Pool:
     # One thread: on cores that others use too, two of them mostly wait for each other.
-    return Pool(load_registry(find_registry(None)), folder, cores=1)
+    return Pool(load_registry(find_registry(None)), folder, topology=Topology.flat(1, 1 << 40))
 
 
 def attempt(action: str, *inputs: Input, outputs: tuple[str, ...] = ("o.txt",), **step: Any) -> Attempt:

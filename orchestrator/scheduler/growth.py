@@ -1,0 +1,101 @@
+"""Follow how a plan grows: its graph, whether the frontdoor is writing it, and after which step it goes on."""
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import Literal
+
+from orchestrator.analysis import StepGraph, analyze
+from orchestrator.events import Event, Mode, PlanFailed, PlanFinished, ReplanFinished, ReplanStarted, StepsPlanned
+from orchestrator.scheduler.ranking import Rank, rank
+from orchestrator.scheduler.states import IllegalTransition
+from orchestrator.taskir import Step
+
+Stage = Literal["planning", "waiting", "asked", "extending", "closed"]
+
+
+class Growth:
+    """A plan as far as it is known. First it is planned, then it may wait for step `after`, go on, and so again.
+
+    It may go on `most` times. What takes an event raises IllegalTransition for one that cannot come now, and then
+    nothing has changed.
+    """
+
+    def __init__(
+        self,
+        mode: Mode,
+        labels: Collection[str],
+        files: Collection[str],
+        estimate: Callable[[Step], float],
+        most: int,
+    ) -> None:
+        self.graph = analyze((), labels=labels, files=files, mode=mode)
+        self.stage: Stage = "planning"
+        self.after: str | None = None
+        self._mode, self._labels, self._files, self._estimate = mode, labels, files, estimate
+        self._seconds: dict[str, float] = {}
+        self._left = most
+
+    @property
+    def awaited(self) -> str | None:
+        """The step that has to be done before the plan goes on."""
+        return self.after if self.stage == "waiting" else None
+
+    @property
+    def is_open(self) -> bool:
+        """Whether more steps may come."""
+        return self.stage != "closed"
+
+    def ask(self) -> None:
+        """The awaited step is done: whoever can go on with the plan is asked to."""
+        self.stage = "asked"
+
+    def ask_again(self) -> None:
+        """What was asked was lost in a restart."""
+        if self.stage in ("asked", "extending"):
+            self.stage = "waiting"
+
+    def close(self) -> None:
+        """No more steps will come."""
+        self.stage = "closed"
+
+    def extended(self, steps: Sequence[Step]) -> StepGraph:
+        """Return the graph that the plan would have with these steps, and change nothing. Raises InvalidTask."""
+        every = (*self.graph.steps.values(), *steps)
+        return analyze(every, labels=self._labels, files=self._files, mode=self._mode, earlier=self.graph)
+
+    def grow(self, event: StepsPlanned) -> Mapping[str, Rank]:
+        """Take new steps in, and return the ranks of all. Raises InvalidTask for steps that do not fit the plan."""
+        self._require(event, "planning", "extending")
+        self.graph = self.extended(event.steps)
+        self._seconds.update((step.id, self._estimate(step)) for step in event.steps)
+        return rank(self.graph, self._mode, self._seconds)
+
+    def finish_first(self, event: PlanFinished | PlanFailed) -> None:
+        """The plan is whole, or there is none."""
+        self._require(event, "planning")
+        self._end(event.goes_on_after if isinstance(event, PlanFinished) else None)
+
+    def begin_rest(self, event: ReplanStarted) -> None:
+        """The rest is being written; for the second time after a restart."""
+        self._require(event, "asked", "extending")
+        self.stage = "extending"
+
+    def finish_rest(self, event: ReplanFinished) -> None:
+        """The rest is written, or there is none."""
+        self._require(event, "extending")
+        self._end(event.goes_on_after)
+
+    def _end(self, goes_on_after: str | None) -> None:
+        if goes_on_after is not None and goes_on_after not in self.graph.steps:
+            raise IllegalTransition(goes_on_after, "the plan is to go on after it, but there is no such step")
+        if goes_on_after is None or not self._left:
+            self.close()
+        else:
+            self.stage, self.after, self._left = "waiting", goes_on_after, self._left - 1
+
+    def _require(self, event: Event, *stages: Stage) -> None:
+        if self.stage == "closed":
+            raise IllegalTransition(None, f"{event.kind} came after the plan was finished")
+        fits = not isinstance(event, ReplanStarted | ReplanFinished) or event.after == self.after
+        if self.stage not in stages or not fits:
+            after = f" after {self.after}" if self.after else ""
+            raise IllegalTransition(None, f"{event.kind} came while the plan was {self.stage}{after}: {event}")

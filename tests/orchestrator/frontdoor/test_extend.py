@@ -1,0 +1,225 @@
+"""What the model writes is the input of these tests, so it is scripted."""
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from orchestrator.engine.client import Completion, OnText, StopGenerating
+from orchestrator.engine.contract import Finish, Generation
+from orchestrator.engine.errors import EngineDied, ModelLoadFailed, PromptTooLong
+from orchestrator.events import Usage
+from orchestrator.frontdoor import Extended, Finding, PlannedStep, PlanRequest, extend_plan
+from orchestrator.frontdoor.builder import PlanBuilder
+from orchestrator.frontdoor.compact import CompactStep
+from orchestrator.frontdoor.extend import ROOM_TOKENS, TOLD_LENGTHS, clip
+from orchestrator.steps.generate import Models
+
+TEXT = "Summarize the files that index.txt names"
+FILES = ("a.txt", "b.txt", "index.txt")
+LIST = {"role": "worker", "action": "List each file in index.txt.", "inputs": ["index.txt"], "replan": True}
+A = {"role": "worker", "action": "Summarize a.txt.", "inputs": ["a.txt"]}
+B = {"role": "worker", "action": "Summarize b.txt.", "inputs": ["b.txt"]}
+JOIN = {"role": "worker", "action": "Compare the summaries.", "inputs": ["S2", "S3"]}
+BAD = {"role": "worker", "action": "Summarize c.txt.", "inputs": ["c.txt"]}
+FOUND = '["a.txt","b.txt"]'
+ASKED = (
+    f"Files: a.txt, b.txt, index.txt\nRequest: {TEXT}\n"
+    'Done: {"steps":[{"role":"worker","action":"List each file in index.txt.","inputs":["index.txt"],"replan":true}]}\n'
+    f"[S1]\n{FOUND}\nPlan the rest."
+)
+
+
+def rest(*steps: dict[str, Any]) -> str:
+    return json.dumps({"steps": steps}, separators=(",", ":"))
+
+
+def known(*written: dict[str, Any]) -> list[PlannedStep]:
+    """Return these steps as a plan that has accepted them, the first one alone and the others as its rest."""
+    made: list[PlannedStep] = []
+    for number, text in enumerate(written):
+        one = CompactStep.model_validate(text)
+        made.append(PlannedStep(PlanBuilder(FILES, ("worker",), made, min(number, 1)).add(one), one.written))
+    return made
+
+
+@dataclass
+class Script:
+    """Answers in pieces of seven characters; a character of the prompt is a token."""
+
+    answers: list[tuple[str, Exception | Finish]]
+    context: int | None = None
+    replans: int = 0
+    counts: list[Exception] = field(default_factory=list)
+    asked: list[Generation] = field(default_factory=list)
+    made: list[PlannedStep] = field(default_factory=list)
+    when: list[int] = field(default_factory=list)
+
+    async def generate(self, model: str, request: Generation, on_text: OnText | None) -> Completion:
+        self.asked.append(request)
+        text, end = self.answers.pop(0)
+        assert on_text is not None
+        for index in range(0, len(text), 7):
+            try:
+                on_text(text[index : index + 7])
+            except StopGenerating:
+                return Completion(text[: index + 7], "cancelled", Usage(prompt_tokens=10, output_tokens=index + 7))
+            self.when += [index] * (len(self.made) - len(self.when))
+        if isinstance(end, Exception):
+            raise end
+        return Completion(text, end, Usage(prompt_tokens=10, output_tokens=len(text)))
+
+    async def count(self, model: str, messages: Sequence[tuple[str, str]]) -> int:
+        if self.counts:
+            raise self.counts.pop(0)
+        return sum(len(text) for _, text in messages)
+
+    async def extend(self, output: str = FOUND, steps: Sequence[PlannedStep] = ()) -> Extended:
+        request = PlanRequest(
+            text=TEXT,
+            files=FILES,
+            roles=("worker",),
+            fallback_role="worker",
+            model="large",
+            system="Plan.",
+            context=self.context,
+            replans=self.replans,
+        )
+        models = Models(self.count, self.generate)
+        return await extend_plan(request, Finding("S1", output, steps or known(LIST)), models, self.made.append)
+
+    @property
+    def ids(self) -> list[str]:
+        return [made.step.id for made in self.made]
+
+
+async def test_the_rest_is_asked_for_in_the_layout_the_models_know() -> None:
+    script = Script([(rest(A, B, JOIN), "stop")])
+    made = await script.extend(f"\n{FOUND}\n")
+    assert made == Extended("planned", "", Usage(prompt_tokens=10, output_tokens=len(rest(A, B, JOIN))), 1)
+    (asked,) = script.asked
+    assert asked.messages == (("system", "Plan."), ("user", ASKED))
+    assert script.ids == ["S2", "S3", "S4"]
+    assert script.made[2].step.inputs == ("s2.txt", "s3.txt")
+    assert [one.step.depends_on for one in script.made] == [("S1",), ("S1",), ()]
+    schema: Any = asked.schema
+    assert schema["properties"]["steps"]["minItems"] == 0
+    assert "replan" not in json.dumps(schema)
+
+
+async def test_steps_are_handed_on_while_the_rest_is_still_being_written() -> None:
+    script = Script([(rest(A, B, JOIN), "stop")])
+    await script.extend()
+    assert script.when[0] < len(rest(A)) < script.when[1] < len(rest(A, B)) < script.when[2]
+
+
+async def test_nothing_may_be_left_to_do() -> None:
+    script = Script([(rest(), "stop")])
+    made = await script.extend()
+    assert (made.outcome, made.reason, made.asked, script.made) == ("planned", "", 1, [])
+
+
+async def test_the_rest_may_go_on_again_as_long_as_that_is_allowed() -> None:
+    script = Script([(rest(A, {**B, "replan": True}), "stop")], replans=1)
+    assert (await script.extend()).goes_on_after == "S3"
+    assert '"replan": {"const": true}' in json.dumps(script.asked[0].schema)
+
+
+async def test_a_flawed_rest_is_repaired_once_and_accepted_steps_stand() -> None:
+    script = Script([(rest(A, BAD, JOIN), "stop"), (rest(A, B, JOIN), "stop")])
+    made = await script.extend()
+    flaw = "step 3: 'c.txt' is no earlier step, no file and not 'request'"
+    assert (made.outcome, made.reason, made.asked) == ("repaired", flaw, 2)
+    assert script.ids == ["S2", "S3", "S4"]
+    assert made.usage.prompt_tokens == 20
+    stand = f"These steps stand: {rest(A)}\nWrite the plan again, with them first."
+    assert script.asked[1].messages[1][1] == f"{ASKED}\nThe previous plan failed: {flaw}\n{stand}"
+    schema: Any = script.asked[1].schema
+    assert schema["properties"]["steps"]["prefixItems"] == [{"const": A}]
+
+
+async def test_a_rest_that_cannot_be_repaired_ends_the_plan_without_a_step_in_its_place() -> None:
+    script = Script([(rest(A, BAD), "stop"), (rest(A, BAD), "stop")])
+    made = await script.extend()
+    assert (made.outcome, made.asked, made.goes_on_after) == ("stopped", 2, None)
+    assert made.reason.count("'c.txt' is no earlier step") == 2
+    assert script.ids == ["S2"]
+
+
+async def test_a_dead_engine_is_asked_again_for_what_is_missing() -> None:
+    script = Script([(rest(A, B)[:-20], EngineDied("killed")), (rest(A, B), "stop")], counts=[EngineDied("died")])
+    script.context = 5000
+    made = await script.extend()
+    assert (made.outcome, made.reason, script.ids) == ("planned", "killed", ["S2", "S3"])
+
+
+@pytest.mark.parametrize("error", [EngineDied("dead"), ModelLoadFailed("large.gguf", "missing", "is dead")])
+async def test_an_engine_that_cannot_run_ends_the_plan(error: Exception) -> None:
+    script = Script([("", error)] * 2)
+    made = await script.extend()
+    assert made.outcome == "stopped"
+    assert "dead" in made.reason
+    script = Script([], context=5000, counts=[error, error])
+    assert ((await script.extend()).outcome, script.asked) == ("stopped", [])
+
+
+async def test_what_was_accepted_before_a_restart_is_not_accepted_again() -> None:
+    script = Script([(rest(A, B, JOIN), "stop")])
+    made = await script.extend(steps=known(LIST, A))
+    assert (made.outcome, script.ids) == ("planned", ["S3", "S4"])
+    assert script.asked[0].messages[1][1] == ASKED, "it is the same question"
+    schema: Any = script.asked[0].schema
+    steps = schema["properties"]["steps"]
+    assert (steps["prefixItems"], steps["minItems"]) == ([{"const": A}], 1)
+
+
+async def test_a_rest_that_was_whole_before_a_restart_is_not_asked_for_again() -> None:
+    script = Script([], replans=1)
+    made = await script.extend(steps=known(LIST, {**A, "replan": True}))
+    assert made == Extended("planned", "", Usage(), 0, "S2")
+
+
+async def test_a_long_output_is_told_as_far_as_it_fits_and_the_gap_is_marked() -> None:
+    script = Script([(rest(), "stop")], context=3000)
+    made = await script.extend("x" * 9000)
+    (asked,) = script.asked
+    told = asked.messages[1][1]
+    assert told.count("x") - TEXT.count("x") >= 2000
+    assert "[… 7,000 characters left out …]" in told
+    assert sum(len(text) for _, text in asked.messages) + ROOM_TOKENS <= 3000
+    assert (made.outcome, made.reason) == ("planned", "of 9,000 characters of S1, 2,000 were told")
+
+
+async def test_a_long_output_is_bounded_where_the_context_is_not_known() -> None:
+    script = Script([(rest(), "stop")])
+    await script.extend("x" * 9000)
+    assert "[… 5,000 characters left out …]" in script.asked[0].messages[1][1]
+
+
+async def test_what_does_not_fit_at_all_ends_the_plan_and_nobody_is_asked() -> None:
+    script = Script([], context=600)
+    made = await script.extend("x" * 9000)
+    assert made.outcome == "stopped"
+    assert "one sequence of this model may have 600 tokens" in made.reason
+    assert script.asked == []
+
+
+async def test_an_engine_that_finds_the_prompt_too_long_ends_the_plan() -> None:
+    script = Script([("", PromptTooLong(9000, 2048))])
+    assert "9000 tokens" in (await script.extend()).reason
+
+
+@settings(deadline=None)
+@given(output=st.text(max_size=9000), length=st.sampled_from(TOLD_LENGTHS))
+def test_a_clipped_output_keeps_its_ends_and_counts_what_is_missing(output: str, length: int) -> None:
+    told = clip(output, length)
+    if len(output) <= length:
+        assert told == output
+        return
+    half = length // 2
+    assert (told[:half], told[-half:]) == (output[:half], output[-half:])
+    assert told[half:-half] == f"\n[… {len(output) - length:,} characters left out …]\n"
