@@ -38,8 +38,8 @@ class Rules:
     batch_patience: float = 30.0
 
     def overdue_at(self, want: "Demand") -> float:
-        """Return when a request has waited too long."""
-        return want.since + (self.patience if want.interactive else self.batch_patience)
+        """Return when the first of the requests has waited too long."""
+        return min(want.since + self.batch_patience, want.interactive_since + self.patience)
 
     def stays_until(self, one: "InstanceView", interactive: bool) -> float:
         """Return until when a loaded engine is not stopped for an interactive request, or for one of a batch."""
@@ -52,12 +52,18 @@ class Rules:
 class Demand:
     """Requests that wait for a model.
 
-    The oldest does since `since`, the most urgent one should be done at `due`; `interactive` if any of them is.
+    The oldest does since `since`, the oldest interactive one since `interactive_since` (infinite if none is), and the
+    most urgent one should be done at `due`.
     """
 
     since: float
-    interactive: bool = True
+    interactive_since: float = math.inf
     due: float = math.inf
+
+    @property
+    def interactive(self) -> bool:
+        """Whether any of them is interactive."""
+        return self.interactive_since < math.inf
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -154,7 +160,11 @@ class _Want:
 def _wants(models: Iterable[ModelView]) -> Iterator[_Want]:
     for model in models:
         absent = tuple(one for one in model.instances if one.state == "absent")
-        asked = [_Want(Demand(since=one.asked, due=-math.inf), (one,)) for one in absent if one.asked is not None]
+        asked = [
+            _Want(Demand(since=one.asked, interactive_since=one.asked, due=-math.inf), (one,))
+            for one in absent
+            if one.asked is not None
+        ]
         yield from asked
         coming = asked or any(one.serves or (one.state == "loading" and not one.leaving) for one in model.instances)
         if model.demand is not None and absent and not coming:

@@ -1,6 +1,7 @@
 """Hold what the pool knows of one model: its engines, who uses them, who waits for one, and how they have failed."""
 
 import asyncio
+import math
 from collections import deque
 from collections.abc import Collection
 from dataclasses import dataclass, field
@@ -292,6 +293,6 @@ class Seat:
 def _demand(waiting: Collection[Waiter]) -> Demand:
     return Demand(
         since=min(waiter.since for waiter in waiting),
-        interactive=any(waiter.wish.interactive for waiter in waiting),
+        interactive_since=min((waiter.since for waiter in waiting if waiter.wish.interactive), default=math.inf),
         due=min(waiter.wish.due for waiter in waiting),
     )

@@ -2,6 +2,7 @@
 
 import heapq
 import itertools
+import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
@@ -115,10 +116,11 @@ class World:
         models = []
         for model in self.sizes:
             waiting = [request for request in self.waiting if request.model == model]
+            interactive = [request.since for request in waiting if request.interactive]
             demand = (
                 Demand(
                     since=min(request.since for request in waiting),
-                    interactive=any(request.interactive for request in waiting),
+                    interactive_since=min(interactive, default=math.inf),
                     due=min(request.since for request in waiting),
                 )
                 if waiting

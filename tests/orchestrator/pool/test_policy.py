@@ -30,13 +30,13 @@ def _stopped(decision: Decision) -> list[str]:
 
 def test_what_fits_is_loaded_when_someone_waits_for_it() -> None:
     assert _decide(0, _alone(_one("a"))) == Decision()
-    assert _decide(0, _alone(_one("a"), demand=Demand(since=0))).loads == (("a", 0),)
-    assert _decide(0, _alone(_one("a", "loading"), demand=Demand(since=0))).loads == ()
+    assert _decide(0, _alone(_one("a"), demand=Demand(since=0, interactive_since=0))).loads == (("a", 0),)
+    assert _decide(0, _alone(_one("a", "loading"), demand=Demand(since=0, interactive_since=0))).loads == ()
     assert _decide(0, _alone(_one("a", asked=0.0))).loads == (("a", 0),)
 
 
 def test_an_idle_engine_makes_room_and_the_other_is_loaded_when_it_is_gone() -> None:
-    waiting = _alone(_one("b"), demand=Demand(since=100))
+    waiting = _alone(_one("b"), demand=Demand(since=100, interactive_since=100))
     decision = _decide(100, _alone(_one("a", "ready")), waiting)
     assert (_stopped(decision), decision.loads) == (["a"], ())
     assert _decide(101, _alone(_one("a", "stopping")), waiting) == Decision()
@@ -44,15 +44,15 @@ def test_an_idle_engine_makes_room_and_the_other_is_loaded_when_it_is_gone() -> 
 
 
 def test_bytes_that_a_stop_will_free_are_promised_to_one_only() -> None:
-    first = _alone(_one("b"), demand=Demand(since=100, due=1))
-    second = _alone(_one("c"), demand=Demand(since=100, due=2))
+    first = _alone(_one("b"), demand=Demand(since=100, interactive_since=100, due=1))
+    second = _alone(_one("c"), demand=Demand(since=100, interactive_since=100, due=2))
     decision = _decide(101, _alone(_one("a", "stopping")), second, first)
     assert decision == Decision(wake=105)
     assert _decide(101, _alone(_one("a")), second, first).loads == (("b", 0),)
 
 
 def test_engines_in_use_loading_or_pinned_are_not_stopped() -> None:
-    waiting = _alone(_one("b"), demand=Demand(since=0))
+    waiting = _alone(_one("b"), demand=Demand(since=0, interactive_since=0))
     for other in (_one("a", "ready", requests=1), _one("a", "loading")):
         assert _stopped(_decide(1000, _alone(other), waiting)) == []
     pinned = _decide(1000, _alone(_one("a", "ready", pinned=True)), waiting)
@@ -62,8 +62,8 @@ def test_engines_in_use_loading_or_pinned_are_not_stopped() -> None:
 
 def test_a_fresh_engine_stays_for_a_batch_and_for_an_interactive_request_as_long_as_loading_took() -> None:
     fresh = _alone(_one("a", "ready", loaded_at=100, load_seconds=2, last_used=100))
-    batch = _alone(_one("b"), demand=Demand(since=100, interactive=False))
-    interactive = _alone(_one("b"), demand=Demand(since=100))
+    batch = _alone(_one("b"), demand=Demand(since=100))
+    interactive = _alone(_one("b"), demand=Demand(since=100, interactive_since=100))
     assert _decide(109, fresh, batch).wake == 110
     assert _stopped(_decide(109, fresh, batch)) == []
     assert _stopped(_decide(110, fresh, batch)) == ["a"]
@@ -75,12 +75,12 @@ def test_a_fresh_engine_stays_for_a_batch_and_for_an_interactive_request_as_long
 def test_an_interactive_request_leaves_a_fresh_engine_where_it_has_another_way() -> None:
     fresh = _alone(replace(_one("a", "ready", loaded_at=100, load_seconds=2, last_used=50), bytes=60))
     old = _alone(replace(_one("c", "ready", last_used=99), bytes=40))
-    waiting = _alone(replace(_one("b"), bytes=40), demand=Demand(since=103))
+    waiting = _alone(replace(_one("b"), bytes=40), demand=Demand(since=103, interactive_since=103))
     assert _stopped(_decide(103, fresh, old, waiting)) == ["c"]
 
 
 def test_an_engine_used_a_moment_ago_is_not_idle() -> None:
-    waiting = _alone(_one("b"), demand=Demand(since=100))
+    waiting = _alone(_one("b"), demand=Demand(since=100, interactive_since=100))
     used = _alone(_one("a", "ready", last_used=99.9))
     assert _stopped(_decide(100, used, waiting)) == []
     assert _decide(100, used, waiting).wake == 99.9 + 0.2
@@ -88,23 +88,23 @@ def test_an_engine_used_a_moment_ago_is_not_idle() -> None:
 
 def test_the_work_of_a_loaded_model_goes_first_until_another_has_waited_too_long() -> None:
     busy = _alone(_one("a", "ready", requests=3))
-    waiting = _alone(_one("b"), demand=Demand(since=100))
+    waiting = _alone(_one("b"), demand=Demand(since=100, interactive_since=100))
     early = _decide(104, busy, waiting)
     assert (early.draining, early.wake) == (frozenset(), 105)
     assert _decide(105, busy, waiting).draining == {("a", 0)}
-    batch = replace(waiting, demand=Demand(since=100, interactive=False))
+    batch = replace(waiting, demand=Demand(since=100))
     assert _decide(129, busy, batch).draining == frozenset()
     assert _decide(130, busy, batch).draining == {("a", 0)}
 
 
 def test_nothing_runs_dry_any_more_when_the_one_it_was_for_has_gone() -> None:
     draining = _one("a", "ready", requests=1, draining=True)
-    assert _decide(200, _alone(draining, demand=Demand(since=150))) == Decision()
+    assert _decide(200, _alone(draining, demand=Demand(since=150, interactive_since=150))) == Decision()
 
 
 def test_a_fresh_engine_runs_dry_only_after_it_has_stayed() -> None:
     busy = _alone(_one("a", "ready", requests=3, loaded_at=104, load_seconds=4))
-    waiting = _alone(_one("b"), demand=Demand(since=100))
+    waiting = _alone(_one("b"), demand=Demand(since=100, interactive_since=100))
     decision = _decide(106, busy, waiting)
     assert (decision.draining, decision.wake) == (frozenset(), 108)
     assert _decide(108, busy, waiting).draining == {("a", 0)}
@@ -112,10 +112,16 @@ def test_a_fresh_engine_runs_dry_only_after_it_has_stayed() -> None:
 
 def test_small_models_overtake_only_while_the_large_one_has_patience() -> None:
     busy = _alone(_one("a", "ready", requests=1))
-    large = _alone(_one("b"), demand=Demand(since=100))
-    small = _alone(replace(_one("c"), bytes=30), demand=Demand(since=101))
+    large = _alone(_one("b"), demand=Demand(since=100, interactive_since=100))
+    small = _alone(replace(_one("c"), bytes=30), demand=Demand(since=101, interactive_since=101))
     assert _decide(102, busy, large, small).loads == (("c", 0),)
     assert _decide(105, busy, large, small).loads == ()
+
+
+def test_the_age_of_a_batch_makes_no_interactive_request_overdue() -> None:
+    assert RULES.overdue_at(Demand(since=100)) == 130
+    assert RULES.overdue_at(Demand(since=100, interactive_since=110)) == 115
+    assert RULES.overdue_at(Demand(since=100, interactive_since=128)) == 130
 
 
 def test_interactive_before_batch_then_what_is_due_then_age_but_who_has_waited_too_long_is_first() -> None:
@@ -123,11 +129,13 @@ def test_interactive_before_batch_then_what_is_due_then_age_but_who_has_waited_t
         """Say which of them gets the only place."""
         return _decide(now, *(_alone(_one(name), demand=demand) for name, demand in demands.items())).loads[0][0]
 
-    assert order(10, a=Demand(since=1, interactive=False), b=Demand(since=9)) == "b"
-    assert order(10, a=Demand(since=8, due=50), b=Demand(since=9, due=40)) == "b"
-    assert order(10, a=Demand(since=9), b=Demand(since=8)) == "b"
-    assert order(40, a=Demand(since=1, interactive=False), b=Demand(since=39)) == "a"
-    assert order(40, a=Demand(since=39, due=-math.inf), b=Demand(since=20)) == "b"
+    assert order(10, a=Demand(since=1), b=Demand(since=9, interactive_since=9)) == "b"
+    assert (
+        order(10, a=Demand(since=8, interactive_since=8, due=50), b=Demand(since=9, interactive_since=9, due=40)) == "b"
+    )
+    assert order(10, a=Demand(since=9, interactive_since=9), b=Demand(since=8, interactive_since=8)) == "b"
+    assert order(40, a=Demand(since=1), b=Demand(since=39, interactive_since=39)) == "a"
+    assert order(40, a=Demand(since=39, due=-math.inf), b=Demand(since=20, interactive_since=20)) == "b"
 
 
 def test_what_idles_for_long_is_unloaded_but_never_a_pinned_one() -> None:
@@ -151,14 +159,14 @@ def test_a_model_grows_when_a_whole_batch_waits_and_memory_is_free() -> None:
     assert grown(7, 120).loads == ()
     assert grown(8, 120).loads == (("a", 1),)
     assert grown(8, 119).loads == ()
-    idle, waiting = _alone(_one("b", "ready")), _alone(_one("c"), demand=Demand(since=99))
+    idle, waiting = _alone(_one("b", "ready")), _alone(_one("c"), demand=Demand(since=99, interactive_since=99))
     assert grown(8, 160, idle).stops == ()
     assert grown(8, 120, waiting).loads == (("c", 0),)
 
 
 def test_an_instance_is_loaded_on_the_node_that_has_room() -> None:
     pinned = _alone(_one("p", "ready", pinned=True, node=0))
-    model = _alone(_one("a", node=0), _one("a", number=1, node=1), demand=Demand(since=100))
+    model = _alone(_one("a", node=0), _one("a", number=1, node=1), demand=Demand(since=100, interactive_since=100))
     assert _decide(100, pinned, model, budget=Budget(200, {0: 100, 1: 100})).loads == (("a", 1),)
     refused = _decide(100, pinned, model, budget=Budget(200, {0: 100, 1: 50})).refusals
     assert [(refusal.why.node, refusal.why.short) for refusal in refused] == [(1, 10)]
@@ -186,7 +194,8 @@ def test_any_single_decision_keeps_the_promises(data: st.DataObject) -> None:
             )
             for index in range(data.draw(st.integers(1, 2)))
         )
-        demand = data.draw(st.none() | st.builds(Demand, since=number, interactive=st.booleans(), due=number))
+        demands = st.builds(Demand, since=number, interactive_since=st.just(math.inf) | number, due=number)
+        demand = data.draw(st.none() | demands)
         models.append(ModelView(slots=4, instances=instances, demand=demand))
     instances = {one.place: one for model in models for one in model.instances}
     held = sum(one.bytes for one in instances.values() if one.state != "absent")

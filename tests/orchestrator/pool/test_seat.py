@@ -60,7 +60,7 @@ async def test_what_the_policy_sees_of_those_who_wait(registry_of) -> None:
     seat.waiting[Waiter(Wish(interactive=True, due=9.0), 2.0, future())] = None
     view = seat.view(5)
     assert view.demand is not None
-    assert (view.demand.since, view.demand.interactive, view.demand.due) == (1.0, True, 3.0)
+    assert (view.demand.since, view.demand.interactive_since, view.demand.due) == (1.0, 2.0, 3.0)
     assert (view.slots, view.instances[0].bytes, view.instances[0].state) == (4, 5, "absent")
     assert (seat.status(0.0).state, seat.status(0.0).waiting) == ("waiting", 2)
 
