@@ -12,11 +12,11 @@ from benchmarks.tiny.tokenizer import SPECIAL_TOKENS, VOCABULARY_SIZE, Tokenizer
 from benchmarks.tiny.words import seeded
 
 SHORT = 512
-LONG_EVERY = 16
+LONG_EVERY = 12
 PROMPT_WEIGHT = 0.1
 MISSES = 10
-# Copying is learned first, from random tokens repeated: (until this share of the steps, share of rows).
-COPYING = ((0.1, 0.6), (0.25, 0.1))
+# Copying is learned first, from random tokens repeated: (until this step, share of rows).
+COPYING = ((400, 0.6), (800, 0.1))
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,11 +34,11 @@ def empty(shape: tuple[int, int]) -> Batch:
 
 
 def training_batch(tokenizer: Tokenizer, size: Size, step: int) -> Batch:
-    """Return the batch of `step`; each sixteenth has rows as long as the context."""
+    """Return the batch of `step`; each twelfth has rows as long as the context."""
     rng = seeded(f"train/{step}")
     long = step % LONG_EVERY == LONG_EVERY - 1
     batch = empty((round(size.rows * SHORT / CONTEXT), CONTEXT) if long else (size.rows, SHORT))
-    share = next((share for until, share in COPYING if step < until * size.steps), 0.0)
+    share = next((share for until, share in COPYING if step < until), 0.0)
     rows = len(batch.ids)
     copying = round(share * rows) if not long else 0
     for row in range(copying):

@@ -145,7 +145,6 @@ def render(results: dict[str, Any]) -> str:
         processor=f"{results['machine']['cores']} cores of {results['machine']['processor']}",
         context=results["context"],
         prompts=share_of(rows, size="large", family="plan", split="entity", grammar=False)["prompts"],
-        fewer=share_of(rows, size="small", family="plan", split="entity", grammar=False)["prompts"],
         entity=accuracy_table(rows, "entity", FAMILIES, False),
         wording=accuracy_table(rows, "wording", FAMILIES, False),
         entity_grammar=accuracy_table(rows, "entity", STRUCTURED, True),

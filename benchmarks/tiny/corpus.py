@@ -14,7 +14,7 @@ from benchmarks.tiny.families.summarize import Summarize
 from benchmarks.tiny.tokenizer import Tokenizer
 from benchmarks.tiny.words import SPLITS, Split, seeded
 
-SHARES = {"plan": 27, "extract": 15, "code": 13, "shell": 6, "summarize": 13, "compare": 12, "merge": 5, "judge": 9}
+SHARES = {"plan": 25, "extract": 17, "code": 11, "shell": 5, "summarize": 16, "compare": 13, "merge": 5, "judge": 8}
 LONG_SHARES = {"long extract": 30, "long summarize": 30, "compare 16": 20, "merge 16": 10, "plan 8": 10}
 HASHED_EXAMPLES = 500
 

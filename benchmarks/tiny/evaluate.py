@@ -17,12 +17,10 @@ from benchmarks.tiny.words import Split
 from orchestrator.engine.client import Completion, Engine
 from orchestrator.engine.contract import EngineSpec, Generation
 
-# Prompts a family: usual and long ones. The goals are the large model's; the rest needs less precision.
-PROMPTS = {"large": (200, 16)}
-FEWER_PROMPTS = (60, 16)
+# Prompts of a family, and of one with long prompts or answers.
+PROMPTS, LONG_PROMPTS = 200, 16
 FIRST_PROMPTS = 16
-# More sequences share one cache, and each then attends over the cells of all: slower for models this small.
-SLOTS = 2
+SLOTS = 8
 HELD_OUT: tuple[Split, ...] = ("entity", "wording")
 STRUCTURED = ("plan", "extract", "judge")
 LONG_FAMILIES = {
@@ -108,7 +106,7 @@ def is_right(family: str, example: Example, completion: Completion) -> bool:
 
 async def measure(engine: Engine, size: str, family: str, split: Split, grammar: bool) -> Row:
     """Let `engine` answer the examples of one family and split."""
-    examples = family_examples(family, split, PROMPTS.get(size, FEWER_PROMPTS)[family in LONG_FAMILIES])
+    examples = family_examples(family, split, LONG_PROMPTS if family in LONG_FAMILIES else PROMPTS)
     completions = await answers(engine, examples, grammar)
     right = list(map(partial(is_right, family), examples, completions))
     longest = max(completion.usage.prompt_tokens for completion in completions)

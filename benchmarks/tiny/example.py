@@ -10,7 +10,7 @@ from typing import Any, Protocol
 import yaml
 
 from benchmarks.tiny.words import Split
-from orchestrator.steps.prompt import Input, Message, step_messages
+from orchestrator.steps.prompt import Input, Message, after_failure, step_messages
 
 SYSTEM_PROMPTS = {
     "frontdoor": "Plan the request as steps.",
@@ -20,6 +20,20 @@ SYSTEM_PROMPTS = {
     "judge": "Judge the answer.",
 }
 STEP_ROLES = ("worker", "coder", "architect")
+RETRIED_SHARE = 0.05
+FLAWS = (
+    "it is no valid JSON: Expecting value: line 1 column 1 (char 0)",
+    "it is no valid JSON: Expecting ',' delimiter: line 1 column 24 (char 23)",
+    "it was cut off after 512 tokens",
+    "the answer is empty",
+    "'name' is a required property",
+    "12 is not of type 'string'",
+    "SyntaxError: invalid syntax (line 1)",
+    "E999 unexpected indent",
+    "1 failed, 2 passed",
+    "The price should be 214.",
+    "The city is missing.",
+)
 PERSONAS_FILE = Path(__file__).parents[2] / "registry" / "personas.yaml"
 
 
@@ -82,5 +96,7 @@ def step_example(
     Steps escalate from role to role, so every role has to know every family.
     """
     role = role or rng.choice(STEP_ROLES)
+    if rng.random() < RETRIED_SHARE:
+        action = after_failure(action, rng.choices(FLAWS, k=rng.choice((1, 1, 2))))
     messages = step_messages(SYSTEM_PROMPTS[role], persona_texts()[persona], inputs, action)
     return Example(family, role, persona, messages, answer, wording, schema)

@@ -20,7 +20,7 @@ from benchmarks.tiny.words import seeded
 MUON_RATE = 0.02
 ADAM_RATE = 3e-3
 WARM_UP_STEPS = 40
-DECAY_SHARE = 0.35
+DECAY_SHARE = 0.52
 SAVE_SECONDS = 150.0
 REPORT_EVERY = 20
 PROBE_EVERY = 200

@@ -81,7 +81,7 @@ class Compare:
         """Return a new example of `join` inputs, or of a random number of them."""
         words = Lexicon(rng, split)
         keys = texts.make_keys(rng, 1, 3)
-        count = join or rng.choice((2, 2, 3, 3, 4, 4, 5, 6, 8))
+        count = join or rng.choice((2, 2, 2, 3, 3, 4, 4, 4, 5, 6, 8))
         records = self._records(words, keys, count)
         named_steps = count > 12 or rng.random() < 0.67
         # Mostly all inputs have one form; summaries made under different personas have several.

@@ -90,6 +90,7 @@ def object_schema(keys: list[str]) -> dict[str, Any]:
     return {"type": "object", "properties": properties, "required": keys, "additionalProperties": False}
 
 
+FILE_LINES = ("{f}", "- {f}", "file: {f}", "See {f}.", "Read {f} first.", "The file {f} tells more.")
 LIST_SCHEMA: dict[str, Any] = {"type": "array", "items": {"type": "string"}, "maxItems": 64}
 
 
@@ -105,7 +106,7 @@ class Extract:
             return self._list(words, split)
         record = texts.make_record(words, texts.make_keys(rng))
         keys = self._wanted(rng, record)
-        if not long and rng.random() < 0.15:
+        if not long and rng.random() < 0.2:
             target, inputs = "the item", texts.item_inputs(words, record)
         else:
             target, inputs = self._source(words, record, keys, long)
@@ -140,11 +141,25 @@ class Extract:
     def _list(self, words: Lexicon, split: Split) -> Example:
         """Return an example that asks for one key of each record, or for the records themselves."""
         rng = words.rng
+        if rng.random() < 0.12:
+            return self._listed(words, split, "file", *self._named_files(words))
         keys = texts.make_keys(rng, 1, 3)
         records = [texts.make_record(words, keys) for _ in range(rng.randint(1, 8))]
         told = [texts.inline(record) for record in records]
         key = rng.choice(("name", "name", "record", *keys))
         items = told if key == "record" else [str(record.value(key)) for record in records]
+        return self._listed(words, split, key, items, told)
+
+    @staticmethod
+    def _named_files(words: Lexicon) -> tuple[list[str], list[str]]:
+        """Return the names of files, and the lines of a text that names them."""
+        files = [words.file() for _ in range(words.rng.randint(1, 6))]
+        line = words.rng.choice(FILE_LINES)
+        return files, [line.format(f=file) for file in files]
+
+    def _listed(self, words: Lexicon, split: Split, key: str, items: list[str], told: list[str]) -> Example:
+        """Return an example that asks for `items`, one `key` of each of the lines `told`."""
+        rng = words.rng
         source = texts.input_name(words)
         target = "the text" if source == "request" else source
         text = "\n".join(texts.with_filler(words, told, rng.choice((0, 0, 1, 3))))

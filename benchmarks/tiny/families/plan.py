@@ -29,6 +29,7 @@ SCHEMA: dict[str, Any] = {
                     "foreach": NAME,
                     "output": NAME,
                     "after": {"type": "array", "items": NAME, "maxItems": 16},
+                    "replan": {"type": "boolean"},
                 },
                 "required": ["role", "action", "inputs"],
                 "additionalProperties": False,
@@ -39,10 +40,11 @@ SCHEMA: dict[str, Any] = {
     "additionalProperties": False,
 }
 SCENES: tuple[tuple[Callable[[Draft], str], int], ...] = (
-    (scenes.fan, 40),
+    (scenes.fan, 36),
     (scenes.everything, 7),
     (scenes.mixed, 9),
-    (scenes.foreach, 14),
+    (scenes.foreach, 13),
+    (scenes.follow, 7),
     (scenes.code, 9),
     (scenes.code_then_run, 4),
     (scenes.shell, 6),
@@ -52,7 +54,8 @@ SCENES: tuple[tuple[Callable[[Draft], str], int], ...] = (
     (scenes.judged, 6),
 )
 # Scenes that name their own files and leave others alone can stand side by side in one request.
-PAIRABLE = tuple((scene, weight) for scene, weight in SCENES if scene not in (scenes.everything, scenes.inline_text))
+WHOLE = (scenes.everything, scenes.inline_text, scenes.follow)
+PAIRABLE = tuple((scene, weight) for scene, weight in SCENES if scene not in WHOLE)
 
 
 class Plan:
@@ -69,7 +72,8 @@ class Plan:
             request = self._request(draft, rng)
         prefix = draft.word_as(wordings.PREFIXES)
         end = "?" if prefix.startswith(("could", "can")) else rng.choice(("", "", "."))
-        messages = plan_messages(SYSTEM_PROMPTS["frontdoor"], draft.listed_files(), sentence(prefix + request) + end)
+        asked = draft.progress(sentence(prefix + request) + end)
+        messages = plan_messages(SYSTEM_PROMPTS["frontdoor"], draft.listed_files(), asked)
         return Example(self.name, "frontdoor", "", messages, draft.render(), "|".join(draft.wordings), SCHEMA)
 
     @staticmethod

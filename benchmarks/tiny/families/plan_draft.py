@@ -5,6 +5,7 @@ from pathlib import PurePosixPath
 
 from benchmarks.tiny.families.extract import compact
 from benchmarks.tiny.words import Lexicon, Pool, Split, listing
+from orchestrator.steps.prompt import after_steps
 
 MAX_FILES = 10
 
@@ -19,10 +20,11 @@ class PlannedStep:
     foreach: str = ""
     output: str = ""
     after: tuple[str, ...] = ()
+    replan: bool = False
 
     def as_dict(self) -> dict[str, object]:
         """Return the step with its optional keys only where they say something."""
-        optional = {"foreach": self.foreach, "output": self.output, "after": list(self.after)}
+        optional = {"foreach": self.foreach, "output": self.output, "after": list(self.after), "replan": self.replan}
         required = {"role": self.role, "action": self.action, "inputs": list(self.inputs)}
         return {**required, **{key: value for key, value in optional.items() if value}}
 
@@ -38,6 +40,8 @@ class Draft:
         self.steps: list[PlannedStep] = []
         self.wordings: list[str] = []
         self.complete = False
+        self.done = 0
+        self.found = ""
         # Some folders hold a.txt, b.txt, …: names that are no made-up words.
         self.series = iter("abcdefghijklmnop") if self.rng.random() < 0.2 else None
         self.extension = self.rng.choice(("txt", "md", "csv", "json", "log"))
@@ -80,6 +84,10 @@ class Draft:
         """Give the last step's output a file name."""
         self.steps[-1] = replace(self.steps[-1], output=output)
 
+    def replan_after_last(self) -> None:
+        """Let the plan end with the last step, to be continued when its output is known."""
+        self.steps[-1] = replace(self.steps[-1], replan=True)
+
     def leaves(self, start: int = 0) -> tuple[str, ...]:
         """Return the steps from `start` on that no other step reads."""
         read = {name for step in self.steps for name in (*step.inputs, step.foreach)}
@@ -104,6 +112,20 @@ class Draft:
         # A folder is listed in order of name; a hand-written list may have any order.
         return sorted(files) if self.rng.random() < 0.6 else self.rng.sample(files, len(files))
 
+    def finish_first(self, output: str) -> None:
+        """Let the first step be done, with this output: only the rest is still to be planned."""
+        self.done, self.found = 1, output
+
+    def progress(self, request: str) -> str:
+        """Return `request` as the frontdoor reads it, with what is done so far."""
+        if not self.done:
+            return request
+        return after_steps(request, self._rendered(self.steps[: self.done]), f"S{self.done}", self.found)
+
     def render(self) -> str:
-        """Return the plan as the frontdoor writes it."""
-        return compact({"steps": [step.as_dict() for step in self.steps]})
+        """Return the plan, or what is left of it, as the frontdoor writes it."""
+        return self._rendered(self.steps[self.done :])
+
+    @staticmethod
+    def _rendered(steps: list[PlannedStep]) -> str:
+        return compact({"steps": [step.as_dict() for step in steps]})

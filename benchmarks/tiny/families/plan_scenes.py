@@ -3,6 +3,7 @@
 from benchmarks.tiny import texts
 from benchmarks.tiny.families import plan_wordings as wordings
 from benchmarks.tiny.families.code import specify
+from benchmarks.tiny.families.extract import compact
 from benchmarks.tiny.families.plan_draft import Draft
 from benchmarks.tiny.families.shell import make_command
 from benchmarks.tiny.words import listing
@@ -105,6 +106,23 @@ def foreach(draft: Draft) -> str:
     if draft.rng.random() < 0.4:
         clause += join(draft, noun, [each])
     return clause + output(draft)
+
+
+def follow(draft: Draft) -> str:
+    """Work on files that another file names: known only when that one is read, so the plan goes on after it."""
+    (file,) = draft.take(1)
+    draft.add("worker", f"List each file in {file}.", (file,))
+    draft.replan_after_last()
+    named = draft.take(draft.rng.choice((1, 2, 2, 3, 4)))
+    rest = len(draft.steps)
+    clause, noun, outputs = work(draft, named, draft.word_as(wordings.NAMED_FILES).format(x=draft.refer([file])))
+    if draft.rng.random() < 0.6:
+        clause += join(draft, noun, outputs)
+    if draft.rng.random() < 0.6:
+        draft.finish_first(compact(named))
+    else:
+        del draft.steps[rest:]
+    return clause
 
 
 def code(draft: Draft) -> str:

@@ -183,6 +183,16 @@ ALL_OF_KIND = Pool(
     ("all {e} files", "every {e} file", "all the {e} files", "each {e} file"),
     ("all of the {e} files", "every one of the {e} files"),
 )
+NAMED_FILES = Pool(
+    (
+        "each file that {x} names",
+        "every file named in {x}",
+        "the files that {x} lists",
+        "all files listed in {x}",
+        "each file mentioned in {x}",
+    ),
+    ("every file that {x} lists", "all files named in {x}", "each file listed in {x}"),
+)
 INLINE = Pool(
     ("{v} this: {t}", "{v} this text: {t}", "{v} the following: {t}", "{v} this record: {t}"),
     ("{v} the following text: {t}", "{v} the following record: {t}"),

@@ -66,9 +66,9 @@ class Summarize:
         wording = ACTIONS.pick(rng, split)
         record = texts.make_record(words, texts.make_keys(rng))
         roll = 1.0 if long else rng.random()
-        if roll < 0.12:
+        if roll < 0.18:
             inputs, target = texts.item_inputs(words, record), "the item"
-        elif roll < 0.24:
+        elif roll < 0.3:
             inputs, target = self._two(words, record)
         else:
             name = texts.input_name(words)
