@@ -31,6 +31,8 @@ from orchestrator.steps.prompt import plan_messages
 
 # What other processors may round differently, in answers of the FIRST_PROMPTS.
 MARGIN = 2
+LONGER = ("long extract", "plan 8")
+"""Long prompts and long answers that are asked for in every run; the other kinds take minutes."""
 
 
 @pytest.fixture(scope="module")
@@ -51,7 +53,10 @@ async def right_answers(engine: Engine, family: str, split: Split, grammar: bool
     return sum(is_right(family, *pair) for pair in zip(examples, completions, strict=True))
 
 
-@pytest.mark.parametrize("family", [*FAMILIES, *LONG_FAMILIES])
+@pytest.mark.parametrize(
+    "family",
+    [*FAMILIES, *LONGER, *(pytest.param(name, marks=pytest.mark.slow) for name in LONG_FAMILIES if name not in LONGER)],
+)
 async def test_large_model_answers_as_published(large: Engine, results: dict[str, Any], family: str) -> None:
     published = card.share_of(results["rows"], size="large", family=family, split="wording", grammar=False)
     assert await right_answers(large, family, "wording") >= published["first_right"] - MARGIN

@@ -53,21 +53,21 @@ def load(name: str) -> Llama:
 
 def test_llama_cpp_agrees_on_ten_thousand_strings(tokenizer: Tokenizer) -> None:
     model = load("draft")
-    different = [text for text in strings() if model.tokenize(text, special=False) != tokenizer.encode(text)]
+    different = [text for text in strings() if model.vocab.tokenize(text, special=False) != tokenizer.encode(text)]
     assert not different, different[:5]
 
 
 def test_all_models_share_the_tokenizer(tokenizer: Tokenizer) -> None:
     text = " ".join(tokenizer.tokens)
     for name in SIZES:
-        assert load(name).tokenize(text, special=False) == tokenizer.encode(text)
+        assert load(name).vocab.tokenize(text, special=False) == tokenizer.encode(text)
 
 
 def test_llama_cpp_spells_the_tokens_alike(tokenizer: Tokenizer) -> None:
     model = load("draft")
-    assert model.vocabulary == VOCABULARY_SIZE
-    assert [model.token_text(i) for i in range(len(SPECIAL_TOKENS))] == list(SPECIAL_TOKENS)
-    assert all(model.piece(i).decode(errors="replace") == tokenizer.decode([i]) for i in range(VOCABULARY_SIZE))
+    assert model.vocab.size == VOCABULARY_SIZE
+    assert [model.vocab.text(i) for i in range(len(SPECIAL_TOKENS))] == list(SPECIAL_TOKENS)
+    assert all(model.vocab.piece(i).decode(errors="replace") == tokenizer.decode([i]) for i in range(VOCABULARY_SIZE))
 
 
 def test_decoding_gives_the_text_back(tokenizer: Tokenizer) -> None:
