@@ -100,8 +100,11 @@ async def test_hot_models_are_loaded_at_start_and_together(registry_of, tmp_path
 async def test_the_least_recently_used_idle_model_makes_room(registry_of, tmp_path: Path) -> None:
     registry = registry_of(a="warm", b="warm", c="warm")
     async with Pool(registry, tmp_path, budget=_bytes(registry) * 5 // 2) as pool:
+        clock = asyncio.get_running_loop().time
+        began = clock()
         for model in "aba":
             await pool.generate(model, SHORT)
+        await asyncio.sleep(clock() - began)  # an engine stays for as long as loading it took
         pids = {model: _status(pool, model).pid for model in "ab"}
         await pool.generate("c", SHORT)
         assert [_status(pool, model).state for model in "abc"] == ["ready", "unloaded", "ready"]
