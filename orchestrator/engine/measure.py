@@ -34,7 +34,7 @@ def known_curve(llama: Llama, spec: EngineSpec) -> Curve:
         spec.slots,
         len(spec.lora),
     )
-    with suppress(OSError):
+    try:
         key = curve_cache.curve_key(
             Path(spec.file),
             llama_cpp=llama.info.llama_cpp,
@@ -42,12 +42,14 @@ def known_curve(llama: Llama, spec: EngineSpec) -> Curve:
             cpu=curve_cache.cpu_model(),
             settings="/".join(map(str, settings)),
         )
-        curve = curve_cache.load(folder, key)
-        if curve is None:
-            curve = measure_curve(llama)
+    except OSError:  # the file is gone, although the model is loaded: nothing to know the curve by
+        return measure_curve(llama)
+    curve = curve_cache.load(folder, key)
+    if curve is None:
+        curve = measure_curve(llama)
+        with suppress(OSError):  # a full disk costs a measurement next time
             curve_cache.store(folder, key, curve)
-        return curve
-    return measure_curve(llama)
+    return curve
 
 
 def measure_curve(llama: Llama) -> Curve:

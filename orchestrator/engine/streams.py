@@ -1,43 +1,23 @@
 """Decide who may enter a split KV cache, in which stream, and which finished prompts stay in the streams left over."""
 
-import bisect
-from collections import OrderedDict
-
-from orchestrator.engine.llama import Llama, Tokens
-from orchestrator.engine.prefix import PrefixTree
+from orchestrator.engine.llama import Tokens
+from orchestrator.engine.slots import Claim, Slots
 
 WORTH_COPYING = 32
 """A shared beginning shorter than this is computed again: a fork copies a whole stream."""
 
 
-class StreamSlots:
+class StreamSlots(Slots):
     """The sequences of one context, each in a stream of its own that is long enough for the longest.
 
     The lowest free stream is taken first, so that those in use lie side by side, as decoding them together needs.
     """
 
-    def __init__(self, llama: Llama, slots: int) -> None:
-        self.tree = PrefixTree()
-        self._llama = llama
-        self._slots = slots
-        self._free = list(range(llama.sequences))
-        self._live: dict[int, int] = {}
-        self._retained: OrderedDict[int, int] = OrderedDict()
-
     @property
     def used_cells(self) -> int:
         """Cells held or promised."""
-        return sum(self._live.values()) + sum(self._retained.values())
-
-    @property
-    def retained(self) -> int:
-        """How many finished prompts are kept."""
-        return len(self._retained)
-
-    @property
-    def full(self) -> bool:
-        """Whether every slot is taken."""
-        return len(self._live) >= self._slots
+        held = sum(map(self._llama.held, range(self._llama.sequences)))
+        return held + sum(claim.cells for claim in self._live.values())
 
     def shared(self, prompt: Tokens) -> tuple[int, int]:
         """Return the sequence that holds the longest beginning of a prompt, and its length; (-1, 0) for none worth it.
@@ -58,19 +38,9 @@ class StreamSlots:
             self._shorten(seq, reused)
         else:
             seq = self._place(source)
-            if reused:
-                self.tree.fork(source, seq, reused)
-                self._llama.fork(source, seq, reused)
-            else:
-                self.tree.start(seq)
-        if source in self._retained:
-            self._retained.move_to_end(source)
-        self._live[seq] = len(prompt) + answer
+            self._begin(seq, source, reused)
+        self._live[seq] = Claim(len(prompt) - reused, answer)
         return seq, reused
-
-    def computed(self, seq: int, tokens: Tokens) -> None:
-        """Note that a chunk of the prompt is in the cache now."""
-        self.tree.extend(seq, tokens)
 
     def leave(self, seq: int, computed: int) -> None:
         """Free a sequence's place. What it has computed of its prompt stays for others until its stream is needed."""
@@ -84,9 +54,7 @@ class StreamSlots:
     def _place(self, source: int) -> int:
         """Return an empty stream: a free one, or that of the finished prompt that was used least recently."""
         if not self._free:
-            oldest = next(seq for seq in self._retained if seq != source)
-            del self._retained[oldest]
-            self._remove(oldest)
+            self._forget(next(seq for seq in self._retained if seq != source))
         return self._free.pop(0)
 
     def _shorten(self, seq: int, length: int) -> None:
@@ -96,8 +64,3 @@ class StreamSlots:
         self.tree.fork(spare, seq, length)
         self.tree.drop(spare)
         self._llama.truncate(seq, length)
-
-    def _remove(self, seq: int) -> None:
-        self.tree.drop(seq)
-        self._llama.truncate(seq, 0)
-        bisect.insort(self._free, seq)

@@ -37,8 +37,7 @@ class Pool:
     `budget` in bytes bounds all loaded models together, by what they are estimated or were measured to take; without
     one it is the registry's, else most of the memory that is free. Engines write their logs into `log_dir`. What they
     take is remembered in the file `footprints`, how long their steps take in the folder `curves`; without these, for
-    the life of the pool or the engine. `topology` and `rules` are the
-    machine's and the registry's unless given.
+    the life of the pool or the engine. `topology` and `rules` are the machine's and the registry's unless given.
     """
 
     def __init__(
