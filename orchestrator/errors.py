@@ -7,6 +7,7 @@
     ├── EngineError         a llama.cpp process, and what it did          orchestrator.engine
     ├── PoolError           a model that cannot be had                    orchestrator.pool
     ├── PlanError           a request no plan could be made of            orchestrator.frontdoor
+    ├── SandboxError        a program that is not run, and why            orchestrator.sandbox
     └── JournalError        the state folder or its database              orchestrator.journal
 
 Each package below this one owns its branch. `registry` stands on its own and has `registry.errors`.

@@ -16,6 +16,18 @@ command -v "${CC:-cc}" >/dev/null || missing "a C compiler is needed to build ll
 command -v "${CXX:-c++}" >/dev/null || missing "a C++ compiler is needed to build llama.cpp" "build-essential"
 command -v cmake >/dev/null || missing "cmake is needed to build llama.cpp" "cmake"
 
+# Without bubblewrap everything works but running code that a model wrote, which is then refused.
+if ! command -v bwrap >/dev/null; then
+    if [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null; then
+        echo "setup: installing bubblewrap"
+        { apt-get install -qy bubblewrap || { apt-get update -q && apt-get install -qy bubblewrap; }; } >/dev/null ||
+            echo "setup: bubblewrap could not be installed" >&2
+    else
+        echo "setup: bubblewrap is missing: no code that a model wrote will be run" >&2
+        echo "setup: on Debian or Ubuntu: apt-get install bubblewrap" >&2
+    fi
+fi
+
 CMAKE_BUILD_PARALLEL_LEVEL=${CMAKE_BUILD_PARALLEL_LEVEL:-$(nproc)}
 PIP_CONSTRAINT=requirements.lock
 PIP_DISABLE_PIP_VERSION_CHECK=1

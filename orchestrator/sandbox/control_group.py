@@ -1,0 +1,174 @@
+"""Count a job's memory and processes together by a control group, version 1 or 2, where one can be written to."""
+
+import itertools
+import os
+import signal
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from orchestrator.sandbox.contract import Limits
+
+_OWN = Path("/proc/self/cgroup")
+_MOUNTS = Path("/proc/self/mounts")
+_PREFIX = "orchestrator-"
+_numbers = itertools.count(1)
+
+
+@dataclass(frozen=True, slots=True)
+class ControlGroup:
+    """One job's group. The folders are one of version 2, or one a controller of version 1; `pids` may be missing."""
+
+    version: int
+    memory: Path
+    pids: Path | None
+
+    def entrances(self) -> list[str]:
+        """Return the files into which a process writes itself to join."""
+        return [str(folder / "cgroup.procs") for folder in self._folders()]
+
+    def ran_out_of_memory(self) -> bool:
+        """Say whether the kernel ended one of its processes for its memory."""
+        return _counter(self.memory / ("memory.events" if self.version == 2 else "memory.oom_control"), "oom_kill") > 0
+
+    def ran_out_of_processes(self) -> bool:
+        """Say whether a process or thread was refused for their number."""
+        return self.pids is not None and _counter(self.pids / "pids.events", "max") > 0
+
+    def remove(self) -> None:
+        """Remove the group, of which all processes have ended. Raises OSError."""
+        for folder in self._folders():
+            folder.rmdir()
+
+    def _folders(self) -> list[Path]:
+        return list(dict.fromkeys(filter(None, (self.memory, self.pids))))
+
+
+@dataclass(frozen=True, slots=True)
+class ControlGroups:
+    """Where groups can be made: the parent folders."""
+
+    version: int
+    memory: Path
+    pids: Path | None
+
+    def create(self, limits: Limits, own_processes: int) -> ControlGroup:
+        """Make a group with a job's limits. `own_processes` are the sandbox's, beside the job's. Raises OSError."""
+        name = f"{_PREFIX}{os.getpid()}-{next(_numbers)}"
+        pids = self.pids / name if self.pids else None
+        group = ControlGroup(self.version, self.memory / name, pids)
+        try:
+            _limit(group, limits.memory, limits.processes + own_processes)
+        except OSError:
+            remove_quietly(group)
+            raise
+        return group
+
+    def sweep(self) -> None:
+        """Remove what owners that were killed have left: their groups, with any process in them."""
+        for parent in filter(None, (self.memory, self.pids)):
+            for folder in parent.glob(f"{_PREFIX}*-*"):
+                owner = folder.name.removeprefix(_PREFIX).split("-")[0]
+                if owner.isdigit() and not Path("/proc", owner).exists():
+                    _kill_members(folder)
+                    remove_quietly(ControlGroup(self.version, folder, None))
+
+
+def find_control_groups(own: Path = _OWN, mounts: Path = _MOUNTS) -> ControlGroups | None:
+    """Return where groups that count memory can be made, or None. Nothing is made yet, so making one may still fail."""
+    paths = dict(_own_paths(own.read_text(encoding="utf-8")))
+    roots = dict(_hierarchies(mounts.read_text(encoding="utf-8")))
+    if "memory" in roots:
+        memory = _version_1(roots, paths, "memory")
+        return ControlGroups(1, memory, _version_1(roots, paths, "pids")) if memory else None
+    unified = _version_2(roots[""], paths.get("", "/")) if "" in roots else None
+    return ControlGroups(2, *unified) if unified else None
+
+
+def remove_quietly(group: ControlGroup) -> None:
+    """Remove the group as far as it exists and is empty."""
+    for folder in (group.memory, group.pids):
+        if folder is not None and folder.exists():
+            try:
+                folder.rmdir()
+            except OSError:
+                continue  # still in use, or gone meanwhile: the next start sweeps again
+
+
+def _kill_members(folder: Path) -> None:
+    for pid in map(int, (folder / "cgroup.procs").read_text(encoding="ascii").split()):
+        try:
+            os.kill(pid, signal.SIGKILL)
+        except (ProcessLookupError, PermissionError):
+            continue
+
+
+def _own_paths(text: str) -> Iterator[tuple[str, str]]:
+    """Yield (controller, path of our own group); the controller is empty for version 2."""
+    for line in text.splitlines():
+        _, controllers, path = line.split(":", 2)
+        for controller in controllers.split(","):
+            yield controller, path
+
+
+def _hierarchies(text: str) -> Iterator[tuple[str, Path]]:
+    """Yield (controller, mount point); the controller is empty for version 2."""
+    for line in text.splitlines():
+        _, place, kind, options, *_ = line.split()
+        if kind == "cgroup2":
+            yield "", Path(place)
+        elif kind == "cgroup":
+            for option in options.split(","):
+                yield option, Path(place)
+
+
+def _version_1(roots: dict[str, Path], paths: dict[str, str], controller: str) -> Path | None:
+    """Return the folder of our own group, else the hierarchy's root, whichever is there and can be written to."""
+    root = roots.get(controller)
+    if root is None:
+        return None
+    places = (root / paths.get(controller, "/").lstrip("/"), root)
+    return next((place for place in places if os.access(place, os.W_OK)), None)
+
+
+def _version_2(root: Path, own: str) -> tuple[Path, Path | None] | None:
+    """Return the nearest folder from our own upwards that can be written to and gives its children a memory limit."""
+    place = root / own.lstrip("/")
+    for folder in (place, *place.parents):
+        if not folder.is_relative_to(root):
+            return None
+        try:
+            given = (folder / "cgroup.subtree_control").read_text(encoding="ascii").split()
+        except OSError:
+            continue
+        if "memory" in given and all(os.access(path, os.W_OK) for path in (folder, folder / "cgroup.procs")):
+            return folder, folder if "pids" in given else None
+    return None
+
+
+def _limit(group: ControlGroup, memory: int, processes: int) -> None:
+    group.memory.mkdir()
+    if group.version == 2:
+        _write(group.memory / "memory.max", memory)
+        _write(group.memory / "memory.swap.max", 0, missing_ok=True)
+    else:
+        _write(group.memory / "memory.limit_in_bytes", memory)
+        _write(group.memory / "memory.memsw.limit_in_bytes", memory, missing_ok=True)
+    if group.pids is not None:
+        group.pids.mkdir(exist_ok=group.version == 2)
+        _write(group.pids / "pids.max", processes)
+
+
+def _write(file: Path, value: int, *, missing_ok: bool = False) -> None:
+    if missing_ok and not file.exists():
+        return
+    file.write_text(str(value), encoding="ascii")
+
+
+def _counter(file: Path, name: str) -> int:
+    """Return a number out of a file of lines `name number`; 0 where there is none."""
+    try:
+        lines = file.read_text(encoding="ascii").splitlines()
+    except OSError:
+        return 0
+    return next((int(line.split()[1]) for line in lines if line.split()[:1] == [name]), 0)

@@ -1,0 +1,36 @@
+"""Turn a job's limits into resource limits of the kernel (setrlimit(2)), hard ones."""
+
+from orchestrator.sandbox.contract import Limits
+
+OWN_PROCESSES = 2
+"""bubblewrap outside and inside the namespaces, which a control group counts beside the job's own processes."""
+
+_OPEN_FILES = 256
+_LOCKED_MEMORY = 64 * 1024
+_CPU_GRACE = 1
+_ADDRESS_SPACE_FACTOR = 8
+
+ResourceLimit = tuple[str, int, int]
+"""The name of a constant of the module `resource`, the soft limit, the hard limit."""
+
+
+def resource_limits(limits: Limits, *, memory_counted: bool, one_more_process: bool) -> list[ResourceLimit]:
+    """Return the limits of each process.
+
+    Where a control group counts memory (`memory_counted`) the address space is only kept from growing without bound,
+    since programs reserve far more of it than they use; elsewhere it is the limit. `one_more_process` leaves room for
+    bubblewrap's inner process where that has the same uid, and lets a control group that counts processes refuse first.
+    """
+    space = limits.memory * (_ADDRESS_SPACE_FACTOR if memory_counted else 1)
+    processes = limits.processes + one_more_process
+    return [
+        ("RLIMIT_CPU", limits.cpu, limits.cpu + _CPU_GRACE),
+        ("RLIMIT_AS", space, space),
+        ("RLIMIT_NPROC", processes, processes),
+        ("RLIMIT_FSIZE", limits.disk, limits.disk),
+        ("RLIMIT_NOFILE", _OPEN_FILES, _OPEN_FILES),
+        ("RLIMIT_MEMLOCK", _LOCKED_MEMORY, _LOCKED_MEMORY),
+        ("RLIMIT_MSGQUEUE", 0, 0),
+        ("RLIMIT_RTPRIO", 0, 0),
+        ("RLIMIT_CORE", 0, 0),
+    ]

@@ -1,0 +1,43 @@
+import asyncio
+import os
+from collections.abc import Iterator
+
+import psutil
+import pytest
+from sandbox_jobs import own_groups
+
+from orchestrator.sandbox import Sandbox, SandboxUnavailable
+
+
+@pytest.fixture(scope="session")
+def probed() -> Sandbox | str:
+    """The sandbox of this machine, or why there is none."""
+    try:
+        return asyncio.run(Sandbox.probe())
+    except SandboxUnavailable as error:
+        return str(error)
+
+
+@pytest.fixture
+def sandbox(probed: Sandbox | str) -> Iterator[Sandbox]:
+    """A sandbox that has to leave nothing behind: no process, no descriptor, no control group."""
+    if isinstance(probed, str):
+        pytest.skip(probed)
+    before = _descriptors()
+    yield probed
+    assert psutil.Process().children(recursive=True) == []
+    assert _descriptors() == before
+    assert own_groups(probed) == []
+
+
+def _descriptors() -> set[str]:
+    """Return what the descriptors of this process lead to, but for those of event loops, which come and go."""
+    found = set()
+    for name in os.listdir("/proc/self/fd"):
+        try:
+            target = os.readlink(f"/proc/self/fd/{name}")
+        except OSError:
+            continue  # the one that listed them
+        if "pidfd" in target or "memfd" in target or target.startswith("/"):
+            found.add(f"{name} {target}")
+    return found

@@ -1,0 +1,64 @@
+import os
+from pathlib import Path
+
+from orchestrator.sandbox import Limits, Sandbox
+from orchestrator.sandbox.control_group import ControlGroups, find_control_groups
+
+
+def _find(tmp_path: Path, own: str, mounts: str) -> ControlGroups | None:
+    (tmp_path / "own").write_text(own)
+    (tmp_path / "mounts").write_text(mounts)
+    return find_control_groups(tmp_path / "own", tmp_path / "mounts")
+
+
+def test_version_1_is_found_at_our_own_place(tmp_path: Path) -> None:
+    memory, pids = tmp_path / "memory", tmp_path / "pids"
+    (memory / "user" / "me").mkdir(parents=True)
+    pids.mkdir()
+    own = "5:pids:/gone\n4:memory:/user/me\n0::/\n"
+    mounts = f"cgroup {memory} cgroup rw,memory 0 0\ncgroup {pids} cgroup rw,pids 0 0\ntmpfs / tmpfs rw 0 0\n"
+    assert _find(tmp_path, own, mounts) == ControlGroups(1, memory / "user" / "me", pids)
+
+
+def test_version_2_is_found_above_us_where_children_get_a_memory_limit(tmp_path: Path) -> None:
+    root = tmp_path / "unified"
+    own = root / "app.slice" / "terminal.scope"
+    own.mkdir(parents=True)
+    for folder, given in ((root, "cpu"), (own.parent, "memory pids"), (own, "")):
+        (folder / "cgroup.subtree_control").write_text(given)
+        (folder / "cgroup.procs").touch()
+    mounts = f"cgroup2 {root} cgroup2 rw,nsdelegate 0 0\n"
+    found = _find(tmp_path, "0::/app.slice/terminal.scope\n", mounts)
+    assert found == ControlGroups(2, own.parent, own.parent)
+    (own.parent / "cgroup.subtree_control").write_text("pids")
+    assert _find(tmp_path, "0::/app.slice/terminal.scope\n", mounts) is None
+
+
+def test_no_group_is_found_where_there_is_none(tmp_path: Path) -> None:
+    assert _find(tmp_path, "0::/\n", "proc /proc proc rw 0 0\n") is None
+
+
+def test_version_2_is_limited_by_its_own_files(tmp_path: Path) -> None:
+    groups = ControlGroups(2, tmp_path, tmp_path)
+    group = groups.create(Limits(memory=1 << 20, processes=5), 2)
+    assert (group.memory / "memory.max").read_text() == str(1 << 20)
+    assert (group.memory / "pids.max").read_text() == "7"
+    assert group.entrances() == [str(group.memory / "cgroup.procs")]
+    assert not group.ran_out_of_memory()
+    (group.memory / "memory.events").write_text("low 0\noom 1\noom_kill 2\n")
+    (group.memory / "pids.events").write_text("max 3\n")
+    assert group.ran_out_of_memory()
+    assert group.ran_out_of_processes()
+
+
+def test_groups_of_owners_that_were_killed_are_swept(sandbox: Sandbox) -> None:
+    groups = sandbox.groups
+    if groups is None:
+        return
+    free = next(pid for pid in range(4_000_000, 4_100_000) if not Path("/proc", str(pid)).exists())
+    left, held = groups.memory / f"orchestrator-{free}-1", groups.memory / f"orchestrator-{os.getpid()}-x"
+    left.mkdir()
+    held.mkdir()
+    groups.sweep()
+    assert not left.exists()
+    held.rmdir()
