@@ -6,11 +6,19 @@ pairs of letters up to `vocabulary`, then the special tokens of ChatML.
 
 import itertools
 import string
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import gguf
 import numpy as np
+import numpy.typing as npt
+
+Matrix = npt.NDArray[np.float32]
+Draw = Callable[[str, int, int], Matrix]
+"""Gives the weights of a tensor by name, rows and columns."""
+Merges = Sequence[tuple[str, str]]
+"""Pairs of tokens that become one, the first to be merged first."""
 
 CHATML = (
     "{% for message in messages %}<|im_start|>{{ message.role }}\n{{ message.content }}<|im_end|>\n{% endfor %}"
@@ -41,9 +49,14 @@ class Shape:
     scale: float = 1.0
 
 
-def write_llama(path: Path, shape: Shape, seed: int = 0) -> Path:
-    """Write a model of architecture `llama` with weights from `seed`, and return its path."""
-    rng = np.random.default_rng(seed)
+def write_llama(
+    path: Path, shape: Shape, seed: int = 0, *, draw: Draw | None = None, merges: Merges | None = None
+) -> Path:
+    """Write a model of architecture `llama`, and return its path.
+
+    Its weights are random numbers from `seed`, or what `draw` gives; its vocabulary is bytes and letters, or `merges`.
+    """
+    weights = draw or _random(seed, shape.scale)
     writer = gguf.GGUFWriter(path, "llama")
     writer.add_name(path.stem)
     writer.add_context_length(shape.context)
@@ -55,12 +68,11 @@ def write_llama(path: Path, shape: Shape, seed: int = 0) -> Path:
     writer.add_layer_norm_rms_eps(1e-5)
     writer.add_rope_dimension_count(shape.width // shape.heads)
     writer.add_vocab_size(shape.vocabulary)
-    _add_vocabulary(writer, shape)
+    _add_vocabulary(writer, shape, _letters(shape) if merges is None else merges)
 
     def matrix(name: str, rows: int, columns: int) -> None:
-        values = rng.standard_normal((rows, columns), dtype=np.float32) * (shape.scale / np.sqrt(columns))
         kind = _TYPES[shape.weights]
-        writer.add_tensor(name, gguf.quants.quantize(values, kind), raw_dtype=kind)
+        writer.add_tensor(name, gguf.quants.quantize(weights(name, rows, columns), kind), raw_dtype=kind)
 
     def norm(name: str) -> None:
         writer.add_tensor(name, np.ones(shape.width, dtype=np.float32))
@@ -87,6 +99,58 @@ def write_llama(path: Path, shape: Shape, seed: int = 0) -> Path:
     return path
 
 
+def write_mamba(path: Path, shape: Shape, seed: int = 0, *, state: int = 8, kernel: int = 4) -> Path:
+    """Write a state-space model of architecture `mamba` (Gu and Dao 2023), random from `seed`, and return its path.
+
+    Of `shape` it has neither heads nor a feed-forward part. Each channel keeps `state` numbers of the past, and its
+    convolution sees `kernel` tokens.
+    """
+    inner, rank = 2 * shape.width, max(1, shape.width // 16)
+    weights = _random(seed, shape.scale)
+    writer = gguf.GGUFWriter(path, "mamba")
+    writer.add_name(path.stem)
+    writer.add_context_length(shape.context)
+    writer.add_embedding_length(shape.width)
+    writer.add_block_count(shape.layers)
+    writer.add_feed_forward_length(0)
+    writer.add_head_count(0)
+    writer.add_layer_norm_rms_eps(1e-5)
+    writer.add_ssm_conv_kernel(kernel)
+    writer.add_ssm_inner_size(inner)
+    writer.add_ssm_state_size(state)
+    writer.add_ssm_time_step_rank(rank)
+    writer.add_vocab_size(shape.vocabulary)
+    _add_vocabulary(writer, shape, _letters(shape))
+
+    def matrix(name: str, rows: int, columns: int, kind: str = shape.weights) -> None:
+        values = gguf.quants.quantize(weights(name, rows, columns), _TYPES[kind])
+        writer.add_tensor(name, values, raw_dtype=_TYPES[kind])
+
+    def constant(name: str, *values: float, count: int) -> None:
+        writer.add_tensor(name, np.tile(np.array(values, dtype=np.float32), (count, 1) if len(values) > 1 else count))
+
+    matrix("token_embd.weight", shape.vocabulary, shape.width)
+    for layer in range(shape.layers):
+        block = f"blk.{layer}"
+        constant(f"{block}.attn_norm.weight", 1.0, count=shape.width)
+        matrix(f"{block}.ssm_in.weight", 2 * inner, shape.width)
+        matrix(f"{block}.ssm_conv1d.weight", inner, kernel, "f32")
+        constant(f"{block}.ssm_conv1d.bias", 0.0, count=inner)
+        matrix(f"{block}.ssm_x.weight", rank + 2 * state, inner)
+        matrix(f"{block}.ssm_dt.weight", inner, rank, "f32")
+        constant(f"{block}.ssm_dt.bias", -2.0, count=inner)
+        constant(f"{block}.ssm_a", *(-float(n) for n in range(1, state + 1)), count=inner)
+        constant(f"{block}.ssm_d", 1.0, count=inner)
+        matrix(f"{block}.ssm_out.weight", shape.width, inner)
+    constant("output_norm.weight", 1.0, count=shape.width)
+    matrix("output.weight", shape.vocabulary, shape.width)
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+    return path
+
+
 def write_adapter(path: Path, width: int, rank: int = 4, seed: int = 0) -> Path:
     """Write a LoRA adapter for two matrices of a Llama-like model with at least two layers, and return its path."""
     rng = np.random.default_rng(seed)
@@ -104,19 +168,37 @@ def write_adapter(path: Path, width: int, rank: int = 4, seed: int = 0) -> Path:
     return path
 
 
-def _add_vocabulary(writer: gguf.GGUFWriter, shape: Shape) -> None:
+def _random(seed: int, scale: float) -> Draw:
+    rng = np.random.default_rng(seed)
+
+    def draw(_: str, rows: int, columns: int) -> Matrix:
+        values: Matrix = rng.standard_normal((rows, columns), dtype=np.float32) * (scale / np.sqrt(columns))
+        return values
+
+    return draw
+
+
+def _room(shape: Shape) -> int:
+    """Return how many tokens there are besides bytes and special ones."""
+    return shape.vocabulary - 256 - len(SPECIAL)
+
+
+def _letters(shape: Shape) -> Merges:
     pairs = itertools.product(string.ascii_lowercase, repeat=2)
     triples = itertools.product(string.ascii_lowercase, repeat=3)
-    room = shape.vocabulary - 256 - len(SPECIAL)
-    merged = list(itertools.islice(itertools.chain(pairs, triples), room))
-    normal = [*_byte_letters(), *("".join(letters) for letters in merged)]
-    fill = [f"<unused{n}>" for n in range(room - len(merged))]
+    merged = itertools.islice(itertools.chain(pairs, triples), _room(shape))
+    return [("".join(letters[:-1]), letters[-1]) for letters in merged]
+
+
+def _add_vocabulary(writer: gguf.GGUFWriter, shape: Shape, merges: Merges) -> None:
+    normal = [*byte_letters(), *(left + right for left, right in merges)]
+    fill = [f"<unused{n}>" for n in range(_room(shape) - len(merges))]
     writer.add_tokenizer_model("gpt2")
     writer.add_tokenizer_pre("gpt-2")
     writer.add_token_list([*normal, *fill, *SPECIAL])
     kinds = [gguf.TokenType.NORMAL] * len(normal) + [gguf.TokenType.UNUSED] * len(fill)
     writer.add_token_types([*kinds, *[gguf.TokenType.CONTROL] * len(SPECIAL)])
-    writer.add_token_merges([f"{''.join(letters[:-1])} {letters[-1]}" for letters in merged])
+    writer.add_token_merges([f"{left} {right}" for left, right in merges])
     writer.add_bos_token_id(shape.vocabulary - 3)
     writer.add_eos_token_id(shape.vocabulary - 3)
     writer.add_eot_token_id(shape.vocabulary - 1)
@@ -125,7 +207,7 @@ def _add_vocabulary(writer: gguf.GGUFWriter, shape: Shape) -> None:
         writer.add_chat_template(shape.chat_template)
 
 
-def _byte_letters() -> list[str]:
+def byte_letters() -> list[str]:
     """Return the printable letter that stands for each byte in GPT-2's vocabulary, in the order of the bytes."""
     printable = [*range(33, 127), *range(161, 173), *range(174, 256)]
     spare = itertools.count(256)

@@ -56,7 +56,14 @@ def _against_header(
 
 def _options(place: Place, model: ModelForm, defaults: DefaultsForm, document: Document) -> Iterator[RegistryProblem]:
     slots, context = model.slots or defaults.slots, model.context or defaults.context
-    if slots * context > MAX_CELLS:
+    apart = model.split or (defaults.exact if model.exact is None else model.exact)
+    if model.cells is not None and apart:
+        what = "is for a common pool, but exact or split gives each sequence cells of its own"
+        yield document.problem((*place, "cells"), what, "exact: false and no split, or no cells")
+    if model.cells is not None and model.cells < context:
+        what = f"is {model.cells:,}, and one sequence may take {context:,}"
+        yield document.problem((*place, "cells"), what, f"at least {context}, or a smaller context")
+    if model.cells is None and slots * context > MAX_CELLS:
         what = f"{slots} slots of {context:,} tokens make a KV cache of {slots * context:,} cells"
         yield document.problem((*place, "slots"), what, f"at most {MAX_CELLS:,}")
     if model.kv_type_v.startswith("q") and model.flash_attention == "off":

@@ -83,8 +83,9 @@ class LoraForm(Form):
 class ModelForm(Form):
     """One model: a `file` that llama.cpp loads here, or with `backend: openai` one that another server runs.
 
-    `context` counts the tokens of one sequence, `slots` the sequences at a time. The server knows the model as `model`,
-    takes the API key that the environment variable `api_key_env` holds, and may be silent for `timeout_seconds`.
+    `context` counts the tokens of one sequence, `slots` the sequences at a time; where few get as long as that, they
+    may share a KV cache of fewer `cells`. The server knows the model as `model`, takes the API key that the environment
+    variable `api_key_env` holds, and may be silent for `timeout_seconds`.
     """
 
     file: FileName | None = None
@@ -107,6 +108,7 @@ class ModelForm(Form):
     instances: Annotated[int, Field(ge=1, le=64)] = 1
     exact: bool | None = None
     split: bool | None = None
+    cells: Annotated[int, Field(ge=64, le=MAX_CELLS)] | None = None
     experts: Annotated[int, Field(ge=1, le=1024)] | None = None
     speculation: SpeculationForm | None = None
     prompt_lookup: PromptLookupForm | None = None

@@ -181,6 +181,7 @@ def _model(
         instances=form.instances,
         exact=exact,
         split=form.split,
+        cells=form.cells,
         experts=form.experts,
         speculation=None,
         prompt_lookup=PromptLookup(lookup.ngram, lookup.k) if lookup is not None else None,
@@ -196,6 +197,7 @@ def _model(
             value_type=form.kv_type_v,
             flash_attention=form.flash_attention != "off",
             exact=exact,
+            cells=form.cells,
         ),
         unavailable=reason if form.api_key_env is None else why_no_key(form.api_key_env, os.environ),
     )

@@ -62,12 +62,13 @@ def estimate(
     value_type: str = "f16",
     flash_attention: bool = True,
     exact: bool = False,
+    cells: int | None = None,
 ) -> MemoryEstimate:
-    """Estimate the bytes of a model with `slots` sequences of up to `context` tokens each.
+    """Estimate the bytes of a model with `slots` sequences of up to `context` tokens each, which may share `cells`.
 
     An `exact` engine never decodes one sequence alone, so it has room for two at least.
     """
-    cells = context * max(slots, 1 + exact)
+    cells = cells or context * max(slots, 1 + exact)
     per_head = header.key_length * CACHE_TYPES[key_type] + header.value_length * CACHE_TYPES[value_type]
     kv_cache = int(sum(header.kv_heads) * per_head * cells) + header.state_bytes * slots
     micro_batch = EXACT_BATCH if exact else BATCH

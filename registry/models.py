@@ -77,11 +77,11 @@ class ModelEntry:
     """One model. `context` is in tokens of one sequence, `slots` in sequences at a time, `threads` a ceiling.
 
     `exact` asks for the same greedy tokens alone and in company, at some cost in prefill; `split` gives each sequence
-    KV cells of its own (None: where `exact` needs it); `experts` is how many of a mixture are used, None for as many as
-    the model was made with; `lora` are adapters that all its text is made with. `numa` binds the model to a node; where
-    a machine has several nodes, up to `instances` of it run, one bound to each. Exactly one of `header` and
-    `unavailable` (the reason why there is no header) is set. `memory` is an estimate, of the model and of the one that
-    drafts for it.
+    KV cells of its own (None: where `exact` needs it), and otherwise they share `cells` (None: slots x context);
+    `experts` is how many of a mixture are used, None for as many as the model was made with; `lora` are adapters that
+    all its text is made with. `numa` binds the model to a node; where a machine has several nodes, up to `instances` of
+    it run, one bound to each. Exactly one of `header` and `unavailable` (the reason why there is no header) is set.
+    `memory` is an estimate, of the model and of the one that drafts for it.
 
     A model that another server runs has `remote` instead of `file`, and neither header nor memory: `context` is what
     the registry says, `slots` bounds the requests, and what else describes a model that is loaded here has no meaning.
@@ -104,6 +104,7 @@ class ModelEntry:
     instances: int
     exact: bool
     split: bool | None
+    cells: int | None
     experts: int | None
     speculation: Speculation | None
     prompt_lookup: PromptLookup | None

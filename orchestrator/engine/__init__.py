@@ -11,9 +11,13 @@
     curve       how long a step takes: measured points, interpolation, corrections; the favoured width
     curve_cache measured curves in a folder
     measure     the curve of a loaded model, measured or known
+    sequences   who is queued, in prefill, decoding; into the cache and out of it
+    urgency     who goes first, and who gives way, as pure functions
     slots       who may enter a common pool of cells, and which prefix it starts from
     streams     the same where every sequence has cells of its own
     prefix      which sequence holds which tokens in the KV cache
+    prefix_store KV cells of beginnings in a folder
+    warm        which of them an engine begins with and leaves behind
     sequence    one generation on its way through the engine
     drafting    draft tokens for the sequences of a step, from a lookup or a draft model
     lookup      what a sequence has said before

@@ -23,14 +23,18 @@ class EngineSpec:
     `context` is the longest sequence in tokens, prompt and answer together (None: what the model was trained on, at
     most 8,192). The KV cache has `slots` x `context` cells. `split` gives every sequence cells of its own: decoding is
     faster, and a shared prefix is copied for each; otherwise all share one pool, and a prefix is there once. None means
-    split where `exact` asks for it. `threads` None means the physical cores. A context beyond the training context is
+    split where `exact` asks for it. A common pool may have fewer `cells`, since few sequences become as long as they
+    may: when they run out, the sequence with the most slack gives its own up, and is computed again later.
+    `threads` None means the physical cores. A context beyond the training context is
     refused unless `beyond_training` is set. `check_tensors` reads every weight once and refuses damaged ones.
     `lora` are adapters (file, scale) that are added to the weights, for all sequences. `prompt_lookup` is (longest
     n-gram, most tokens): draft tokens are taken from what a sequence has said before. `draft` is the file of a smaller
     model with the same vocabulary that guesses up to `draft_tokens` tokens. Output is the same with and without, as far
     as `exact` goes. Drafts are made where they pay; `always_draft`, for measuring, makes as many as there can be.
-    `curves` is a folder that keeps what was measured of models. `cpus` are the logical CPUs that the process is bound
-    to, none for all. `log_file` None keeps the log in a temporary file. `hung_seconds` is how long the engine may be
+    `curves` is a folder that keeps what was measured of models. `prefixes` is one, of at most `prefix_bytes`, where a
+    stopped engine leaves the KV cells of prompts that begin with one of the system messages `heads` for the next one.
+    `cpus` are the logical CPUs that the process is bound to, none for all. `log_file` None keeps the log in a temporary
+    file. `hung_seconds` is how long the engine may be
     silent while it has work (5 predicted steps, if that is longer).
 
     `exact` makes a sequence at temperature 0 give the same tokens alone and in company, at the price of slower prefill
@@ -55,6 +59,7 @@ class EngineSpec:
     beyond_training: bool = False
     exact: bool = False
     split: bool | None = None
+    cells: int | None = None
     experts: int | None = None
     lora: tuple[tuple[str, float], ...] = ()
     niceness: int = 7
@@ -63,6 +68,9 @@ class EngineSpec:
     draft_tokens: int = 8
     always_draft: bool = False
     curves: str | None = None
+    prefixes: str | None = None
+    prefix_bytes: int = 2 << 30
+    heads: tuple[str, ...] = ()
     cpus: tuple[int, ...] = ()
     log_file: str | None = None
     hung_seconds: float = 10.0
@@ -81,6 +89,7 @@ class EngineSpec:
             (self.slots * (self.context or 1) <= MAX_CELLS, f"slots x context is above {MAX_CELLS} cells"),
             (self.threads is None or 1 <= self.threads <= 1024, f"threads is {self.threads}"),
             (not (self.exact and self.split is False), "exact needs a split cache; accepted: split left out or true"),
+            *self._cell_checks(),
             (0 <= self.niceness <= 19, f"niceness is {self.niceness}; accepted: 0 to 19"),
             (
                 self.prompt_lookup is None or min(self.prompt_lookup) >= 1,
@@ -92,6 +101,16 @@ class EngineSpec:
             (0 < self.load_seconds < math.inf, f"load_seconds is {self.load_seconds}"),
         )
         return next((what for fine, what in checks if not fine), None)
+
+    def _cell_checks(self) -> tuple[tuple[bool, str], ...]:
+        least = self.context or 8
+        return (
+            (self.cells is None or not self.splits_cache, "cells needs a common pool; accepted: exact and split false"),
+            (
+                self.cells is None or least <= self.cells <= MAX_CELLS,
+                f"cells is {self.cells}, and one sequence may take {least}; accepted: {least} to {MAX_CELLS}",
+            ),
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -166,7 +185,9 @@ class EngineStats:
     """Counters since the model was loaded, and what is going on now.
 
     `steps` are calls of llama_decode. `prompt_tokens` were asked for, of which `reused_tokens` came from a shared
-    prefix and `prefill_tokens` have been computed. Of `drafted` tokens `accepted` ones stayed, which saved
+    prefix and `prefill_tokens` have been computed. Sequences were `preempted` so often because the cache was full, and
+    `recomputed_tokens` of them were computed again. `restored_prefixes` of `restored_tokens` in all were there from the
+    start. Of `drafted` tokens `accepted` ones stayed, which saved
     `saved_seconds` (lost them, if negative); `speculation` says whether it goes on, and why. `llama_seconds` were spent
     inside llama_decode and `own_seconds` outside it, waiting for work not counted.
     """
@@ -176,6 +197,10 @@ class EngineStats:
     prompt_tokens: int = 0
     reused_tokens: int = 0
     prefill_tokens: int = 0
+    preempted: int = 0
+    recomputed_tokens: int = 0
+    restored_prefixes: int = 0
+    restored_tokens: int = 0
     output_tokens: int = 0
     grammar_rejections: int = 0
     finished: int = 0

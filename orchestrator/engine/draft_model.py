@@ -33,6 +33,7 @@ class DraftModel:
             lora=(),
             exact=False,
             split=target.split,
+            cells=None,
             prompt_lookup=None,
             draft=None,
             beyond_training=True,

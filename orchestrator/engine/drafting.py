@@ -1,5 +1,6 @@
 """Draft tokens for the sequences of an engine: from prompt lookup or a draft model, as many as pay."""
 
+import sys
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -26,6 +27,7 @@ from orchestrator.engine.speculate import (
 )
 
 _NOTHING = as_tokens(())
+_NO_FILE = ("missing", "unreadable", "not-gguf", "corrupt")
 
 
 @dataclass(slots=True)
@@ -50,16 +52,25 @@ class _Proposal:
 
 @dataclass
 class Drafts:
-    """Decides on drafts and learns from what becomes of them. `draft` is None without a draft model."""
+    """Decides on drafts and learns from what becomes of them. `draft` is None without a draft model, and `missing` says
+    why there is none although there should be."""
 
     llama: Llama
     spec: EngineSpec
     draft: DraftModel | None
+    missing: str = ""
     ledger: Ledger = field(default_factory=Ledger)
     seconds: float = 0.0
     """How long the drafts of the last step took."""
     _model: dict[Source, Acceptance] = field(default_factory=model_acceptance)
     _states: dict[int, _State] = field(default_factory=dict)
+
+    @property
+    def told(self) -> str:
+        """Whether drafting goes on, and why."""
+        if not self.missing:
+            return self.ledger.reason
+        return f"{self.ledger.reason}; {self.missing}" if self.spec.prompt_lookup else f"off: {self.missing}"
 
     def propose(self, sequences: list[Sequence], curve: Curve, room: int) -> list[Tokens]:
         """Return the draft tokens that each decoding sequence verifies in this step, at most `room` in all."""
@@ -79,7 +90,7 @@ class Drafts:
             Drafting(
                 p.state.acceptance[p.state.source].rate,
                 p.most,
-                p.sequence.due,
+                p.sequence.rank,
                 depth=p.sequence.length,
                 cost=cost if p.state.source == "draft" else 0.0,
             )
@@ -155,9 +166,22 @@ class Drafts:
 
 
 def drafts_for(llama: Llama, spec: EngineSpec, beat: Callable[[float], None]) -> Drafts | None:
-    """Return the drafts that the settings ask for, or None. Raises CannotLoad where they cannot be had."""
+    """Return the drafts that the settings ask for, or None.
+
+    Without the file of the draft model, or with a broken one, it goes on without drafts of it, for they only save time.
+    Raises CannotLoad where what is asked for is impossible.
+    """
     if spec.prompt_lookup is None and spec.draft is None:
         return None
     if not llama.can_share:
         raise CannotLoad("settings", f"{llama.info.architecture} models cannot take back tokens, so nothing is drafted")
-    return Drafts(llama, spec, None if spec.draft is None else DraftModel(spec, llama, beat))
+    if spec.draft is None:
+        return Drafts(llama, spec, None)
+    try:
+        return Drafts(llama, spec, DraftModel(spec, llama, beat))
+    except CannotLoad as error:
+        if error.kind not in _NO_FILE:
+            raise
+        missing = f"the draft model {spec.draft} cannot be used: {error}"
+        print(missing, file=sys.stderr, flush=True)
+        return Drafts(llama, spec, None, missing)

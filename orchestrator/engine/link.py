@@ -21,10 +21,10 @@ _HEARTBEAT_MILLISECONDS = 1000
 
 
 class Link:
-    """The process's end of the socket. `closed` is set when the parent is gone."""
+    """The process's end of the socket. `closed` is set when the parent is gone, `resting` while it gives no threads."""
 
     def __init__(self, connection: socket.socket) -> None:
-        self.closed = False
+        self.closed = self.resting = False
         self._socket = connection
         self._frames = Frames()
         self._poll = select.poll()
@@ -34,24 +34,23 @@ class Link:
     def receive(self, block: bool) -> list[Command]:
         """Return the commands that have arrived; `block` waits for one. Raises ProtocolError.
 
-        With no threads to compute with (SetThreads 0) the engine rests here, between two steps, and says that it lives;
-        all that has arrived is returned as soon as there are some, or it is to stop.
+        With no threads to compute with (SetThreads 0) the engine is `resting`: it waits for commands even if it has
+        work, and returns without any once a second, after it has said that it lives.
         """
         commands: list[Command] = []
-        resting = False
-        while not self.closed:
-            patience = _HEARTBEAT_MILLISECONDS if resting else None if block and not commands else 0
-            if self._poll.poll(patience):
-                arrived = self._read()
-                commands += [command for command in arrived if command != SetThreads(0)]
-                for command in arrived:
-                    if isinstance(command, SetThreads | Stop):
-                        resting = command == SetThreads(0)
-            elif not resting:
-                break
-            if resting:
-                self.heartbeat(0.0)
+        while not self.closed and self._poll.poll(self._patience(block) if not commands else 0):
+            for command in self._read():
+                if isinstance(command, SetThreads | Stop):
+                    self.resting = command == SetThreads(0)
+                if command != SetThreads(0):
+                    commands.append(command)
+        if self.resting:
+            self.heartbeat(0.0)
         return commands
+
+    def _patience(self, block: bool) -> int | None:
+        """Return for how many milliseconds to wait for a command; None for as long as it takes."""
+        return _HEARTBEAT_MILLISECONDS if self.resting else None if block else 0
 
     def _read(self) -> list[Command]:
         """Read what is there: some commands, a part of one, or the end."""

@@ -1,32 +1,26 @@
 """Run the engine: take commands; choose this step's tokens; decode; sample; emit."""
 
-import bisect
 import sys
 import time
 import traceback
+from collections import Counter
 
 import numpy as np
 
 from orchestrator.engine import protocol
 from orchestrator.engine.batching import Prefill, choose
 from orchestrator.engine.chat import ChatMessage, ChatTemplate
-from orchestrator.engine.contract import EngineStats, Finish
+from orchestrator.engine.contract import EngineSpec, EngineStats, Finish
 from orchestrator.engine.curve import Curve, attended, favoured_width, turn
 from orchestrator.engine.drafting import Drafts
 from orchestrator.engine.errors import BadGrammar, BrokenModel, EngineError, PromptTooLong
 from orchestrator.engine.link import Link
 from orchestrator.engine.llama import Llama, Logits, Tokens, as_tokens
-from orchestrator.engine.prefix import common_prefix
 from orchestrator.engine.prompt import prompt_tokens
 from orchestrator.engine.sequence import DeadEnd, NotFinite, Sequence
-from orchestrator.engine.slots import PooledSlots, Slots
-from orchestrator.engine.streams import StreamSlots
+from orchestrator.engine.sequences import Sequences
 from orchestrator.engine.verify import verified
-
-_SCAN = 64
-"""How many queued sequences are looked at in a step, when some of them wait for a prefix."""
-_WORTH_WAITING = 16
-"""Wait for a prefix that another sequence is computing if it saves at least this many tokens."""
+from orchestrator.engine.warm import WarmPrefixes
 
 _Share = tuple[Sequence, Tokens]
 """A sequence and its tokens that a step computes: part of its prompt, or its last token with drafts behind it."""
@@ -37,58 +31,41 @@ _WIDEST_EVERY = 256
 class Loop:
     """The state of a running engine."""
 
-    def __init__(self, llama: Llama, link: Link, curve: Curve, drafts: Drafts | None) -> None:
+    def __init__(self, llama: Llama, spec: EngineSpec, link: Link, curve: Curve, drafts: Drafts | None) -> None:
         self._llama = llama
         self._drafts = drafts
         self._curves = {llama.threads: curve}
         self._link = link
-        self._slots: Slots = (
-            StreamSlots(llama, llama.info.slots)
-            if llama.split
-            else PooledSlots(llama, llama.info.slots, retain=llama.context_limit)
-        )
         self._template = ChatTemplate(llama.chat_template(), llama.info.bos, llama.info.eos)
-        self._all: dict[int, Sequence] = {}
-        self._queue: list[Sequence] = []
-        self._prefilling: list[Sequence] = []
-        self._decoding: list[Sequence] = []
+        self._counts: Counter[str] = Counter()
+        self._sequences = Sequences(llama, self._counts, self._let_go)
+        self._warm = WarmPrefixes(llama, spec, self._template)
+        self._warm.restore(self._sequences.slots)
         self._texts: list[tuple[int, str]] = []
         self._replies: list[protocol.Reply] = []
-        self._counts = dict.fromkeys(
-            (
-                "steps",
-                "decode_steps",
-                "prompt_tokens",
-                "reused_tokens",
-                "prefill_tokens",
-                "output_tokens",
-                "grammar_rejections",
-                "drafted",
-                "accepted",
-                "finished",
-                "cancelled",
-                "failed",
-            ),
-            0,
-        )
         self._llama_seconds = 0.0
         self._own_seconds = 0.0
 
     def run(self) -> None:
         """Work until the parent says stop or goes away."""
         while not self._link.closed:
-            commands = self._link.receive(block=not self._all)
+            commands = self._link.receive(block=not self._sequences.all)
             started, inside = time.monotonic(), self._llama_seconds
             self._take(commands)
-            self._end_the_late(started)
-            self._admit()
-            shares = self._choose()
-            if self._queue and not shares:
-                raise RuntimeError("the queue does not move although nothing runs")
-            for together in shares:
-                self._compute(together)
+            for sequence in self._sequences.late(started):
+                self._end(sequence, "deadline")
+            if not (self._link.resting or self._link.closed):
+                self._step()
             self._emit()
             self._own_seconds += time.monotonic() - started - (self._llama_seconds - inside)
+
+    def _step(self) -> None:
+        self._sequences.admit()
+        shares = self._choose()
+        if self._sequences.queue and not shares:
+            raise RuntimeError("the queue does not move although nothing runs")
+        for together in shares:
+            self._compute(together)
 
     # Take commands
 
@@ -98,15 +75,16 @@ class Loop:
                 case protocol.Submit(number) | protocol.Count(number):
                     self._guarded(number, command)
                 case protocol.Cancel(number):
-                    if number in self._all:
-                        self._end(self._all[number], "cancelled")
+                    if number in self._sequences.all:
+                        self._end(self._sequences.all[number], "cancelled")
                 case protocol.Reprioritise(number, slack):
-                    self._reprioritise(number, slack)
+                    self._sequences.reprioritise(number, slack)
                 case protocol.SetThreads(threads):
                     self._set_threads(threads)
                 case protocol.GetStats(number):
                     self._replies.append(protocol.Stats(number, self._snapshot()))
                 case protocol.Stop():
+                    self._warm.save(self._sequences.slots)
                     self._link.closed = True
                 case protocol.Load():
                     raise protocol.ProtocolError("a second Load")
@@ -141,8 +119,7 @@ class Loop:
             grammar=grammar,
             stream=command.stream,
         )
-        self._all[command.seq] = sequence
-        bisect.insort(self._queue, sequence, key=_urgency)
+        self._sequences.add(sequence)
         self._counts["prompt_tokens"] += len(prompt)
 
     def _prompt(self, messages: tuple[ChatMessage, ...]) -> Tokens:
@@ -151,45 +128,7 @@ class Loop:
             raise PromptTooLong(0, self._llama.context_limit)
         return tokens
 
-    def _reprioritise(self, number: int, slack: float) -> None:
-        sequence = self._all.get(number)
-        if sequence is not None:
-            sequence.due = time.monotonic() + slack
-            for group in (self._queue, self._prefilling, self._decoding):
-                group.sort(key=_urgency)
-
     # Choose
-
-    def _end_the_late(self, now: float) -> None:
-        for sequence in [s for s in self._all.values() if s.deadline is not None and s.deadline <= now]:
-            self._end(sequence, "deadline")
-
-    def _admit(self) -> None:
-        """Give slots to the queue, the most urgent first. Who waits for a prefix lets others pass; who waits for
-        room does not, so that a large one is not starved by small ones."""
-        entered = []
-        for sequence in self._queue[:_SCAN]:
-            if self._slots.full:
-                break
-            if self._prefix_is_coming(sequence):
-                continue
-            place = self._slots.enter(sequence.prompt, sequence.answer)
-            if place is None:
-                break
-            sequence.enter(*place)
-            self._counts["reused_tokens"] += sequence.cached
-            bisect.insort(self._prefilling, sequence, key=_urgency)
-            entered.append(sequence)
-        for sequence in entered:
-            self._queue.remove(sequence)
-
-    def _prefix_is_coming(self, sequence: Sequence) -> bool:
-        """Return whether a sequence in prefill will soon hold much more of this prompt than is there now."""
-        if not self._llama.can_share or not self._prefilling:
-            return False
-        shareable = sequence.prompt[:-1]
-        common = max((common_prefix(shareable, other.prompt), other.computed) for other in self._prefilling)
-        return common[0] >= max(common[1], self._slots.shared(sequence.prompt)[1]) + _WORTH_WAITING
 
     def _choose(self) -> list[list[_Share]]:
         """Return what this step computes, a list for each call of llama_decode.
@@ -198,8 +137,9 @@ class Loop:
         call, each prompt in another.
         """
         batch = self._llama.batch
-        needs = [Prefill(s.computed, len(s.prompt) - s.computed) for s in self._prefilling]
-        decode = self._decoders()
+        decode = self._sequences.make_room(self._decoders())
+        prefilling = self._sequences.prefilling
+        needs = [Prefill(s.computed, len(s.head) - s.computed) for s in prefilling]
         drafts = self._propose(decode, bool(needs))
         size = len(decode) + sum(map(len, drafts))
         plan = choose(size, needs, batch=batch.capacity)
@@ -207,15 +147,15 @@ class Loop:
         shares.sort(key=lambda share: share[0].seq)
         chunks = []
         for index, count in plan.chunks:
-            sequence = self._prefilling[index]
-            chunks.append((sequence, sequence.prompt[sequence.computed : sequence.computed + count]))
+            sequence = prefilling[index]
+            chunks.append((sequence, sequence.head[sequence.computed : sequence.computed + count]))
         if self._llama.split:
             return [together for together in (shares, *([chunk] for chunk in chunks)) if together]
         return [[*shares, *chunks]] if shares or chunks else []
 
     def _decoders(self) -> list[Sequence]:
         """Return the running sequences that decode in this step: as many as make most tokens a second, in turns."""
-        running = self._decoding[: min(self._llama.micro_batch, self._llama.max_outputs)]
+        running = self._sequences.decoding[: min(self._llama.micro_batch, self._llama.max_outputs)]
         width = len(running)
         if self._counts["steps"] % _WIDEST_EVERY:
             width = favoured_width(self._curve, [sequence.length for sequence in running])
@@ -228,11 +168,14 @@ class Loop:
 
     def _propose(self, decode: list[Sequence], crowded: bool) -> list[Tokens]:
         """Return the draft tokens of each; none while prompts wait, which need the time more."""
-        room = min(self._llama.max_outputs, self._llama.batch.capacity) - len(decode)
         if self._drafts is None or crowded or not decode:
             return [as_tokens(())] * len(decode)
+        slots = self._sequences.slots
+        room = slots.room(min(self._llama.max_outputs, self._llama.batch.capacity)) - len(decode)
         self._link.heartbeat(self._curve.seconds(len(decode), len(decode)))
-        return self._drafts.propose(decode, self._curve, room)
+        drafts = self._drafts.propose(decode, self._curve, room)
+        slots.make_room(len(decode) + sum(map(len, drafts)))
+        return drafts
 
     # Decode, sample, emit
 
@@ -241,30 +184,33 @@ class Loop:
         started = time.monotonic()
         batch, curve = self._llama.batch, self._curve
         batch.clear()
-        running = [(sequence, tokens) for sequence, tokens in shares if sequence.output]
-        prompts = [(sequence, tokens) for sequence, tokens in shares if not sequence.output]
+        running = [share for share in shares if share[0].decodes]
+        prompts = [share for share in shares if not share[0].decodes]
         depths = [sequence.length for sequence, _ in running]
         for sequence, tokens in running:
             batch.add(sequence.seq, sequence.length - 1, tokens, len(tokens))
-        for sequence, tokens in prompts:
-            self._add_chunk(sequence, tokens)
+        asked = [(sequence, tokens[1:]) for sequence, tokens in running]
+        asked += [(sequence, chunk[:0]) for sequence, chunk in prompts if self._add_chunk(sequence, chunk)]
         size = batch.size
         cells = sum(attended(sequence.length - 1, len(tokens)) for sequence, tokens in running)
         self._link.heartbeat(curve.seconds(size, len(shares), cells))
         seconds, logits = self._decode()
         if not prompts:
             self._curve = curve.observed(size, len(running), seconds, cells)
-        drafted, accepted = self._sample(shares, logits)
+        drafted, accepted = self._sample(asked, logits)
         self._counts["decode_steps"] += bool(running)
         if drafted and not prompts and self._drafts is not None:
             self._drafts.record(curve, depths, drafted, accepted, time.monotonic() - started + self._drafts.seconds)
 
-    def _add_chunk(self, sequence: Sequence, chunk: Tokens) -> None:
-        done = sequence.computed + len(chunk) == len(sequence.prompt)
-        self._llama.batch.add(sequence.seq, sequence.computed, chunk, int(done))
-        sequence.computed += len(chunk)
-        self._slots.computed(sequence.seq, chunk)
-        self._counts["prefill_tokens"] += len(chunk)
+    def _add_chunk(self, sequence: Sequence, chunk: Tokens) -> bool:
+        """Add a part of a head to the batch, and return whether its logits are wanted.
+
+        They are when the prompt ends there. After the head of one that was preempted, its last token is decoded.
+        """
+        wanted = sequence.computed + len(chunk) == len(sequence.head) and not sequence.output
+        self._llama.batch.add(sequence.seq, sequence.computed, chunk, int(wanted))
+        self._sequences.computed(sequence, chunk)
+        return wanted
 
     def _decode(self) -> tuple[float, Logits]:
         started = time.monotonic()
@@ -274,18 +220,14 @@ class Loop:
         self._counts["steps"] += 1
         return seconds, logits
 
-    def _sample(self, shares: list[_Share], logits: Logits) -> tuple[int, int]:
-        """Let every sequence that has logits go on, and return how many tokens were drafted and accepted."""
+    def _sample(self, asked: list[_Share], logits: Logits) -> tuple[int, int]:
+        """Let sequences with their drafts go on, and return how many tokens were drafted and accepted."""
         best = logits.argmax(axis=1).tolist() if len(logits) else []
         row = drafted = accepted = 0
-        for sequence, tokens in shares:
-            rows = len(tokens) if sequence.output else int(sequence.computed == len(sequence.prompt))
-            if rows:
-                drafted += rows - 1
-                accepted += self._go_on(
-                    sequence, tokens[1:] if sequence.output else tokens[:0], logits[row:], best[row:]
-                )
-            row += rows
+        for sequence, drafts in asked:
+            accepted += self._go_on(sequence, drafts, logits[row:], best[row:])
+            drafted += len(drafts)
+            row += len(drafts) + 1
         self._counts["drafted"] += drafted
         self._counts["accepted"] += accepted
         return drafted, accepted
@@ -303,7 +245,7 @@ class Loop:
         except NotFinite:
             self._fail(sequence, BrokenModel("the model's logits are NaN: its weights or its KV types are unfit"))
         accepted = max(0, len(sequence.output) - before - 1)
-        if self._drafts is not None and before and sequence.number in self._all:
+        if self._drafts is not None and before and sequence.number in self._sequences.all:
             self._drafts.observe(sequence, len(drafts), accepted)
             if accepted < len(drafts):
                 self._llama.truncate(sequence.seq, sequence.length - 1)
@@ -318,8 +260,7 @@ class Loop:
         if sequence.finish is not None:
             self._finish(sequence)
         elif len(sequence.output) == 1:
-            self._prefilling.remove(sequence)
-            bisect.insort(self._decoding, sequence, key=_urgency)
+            self._sequences.begin_decoding(sequence)
 
     def _end(self, sequence: Sequence, finish: Finish) -> None:
         text = sequence.end(finish)
@@ -343,16 +284,13 @@ class Loop:
 
     def _remove(self, sequence: Sequence) -> None:
         """Forget a sequence, wherever it is, and free what it holds."""
-        del self._all[sequence.number]
-        for group in (self._queue, self._prefilling, self._decoding):
-            if sequence in group:
-                group.remove(sequence)
-        if self._drafts is not None:
-            self._drafts.forget(sequence)
-        if sequence.seq >= 0:
-            self._slots.leave(sequence.seq, sequence.computed)
+        self._sequences.remove(sequence)
         self._counts["grammar_rejections"] += sequence.rejections
         sequence.close()
+
+    def _let_go(self, sequence: Sequence) -> None:
+        if self._drafts is not None:
+            self._drafts.forget(sequence)
 
     @property
     def _curve(self) -> Curve:
@@ -380,20 +318,17 @@ class Loop:
     def _snapshot(self) -> EngineStats:
         return EngineStats(
             **self._counts,
+            restored_prefixes=self._warm.restored,
+            restored_tokens=self._warm.restored_tokens,
             saved_seconds=self._drafts.ledger.saved if self._drafts else 0.0,
-            speculation=self._drafts.ledger.reason if self._drafts else "not set up",
+            speculation=self._drafts.told if self._drafts else "not set up",
             llama_seconds=self._llama_seconds,
             own_seconds=self._own_seconds,
-            running=len(self._decoding),
-            prefilling=len(self._prefilling),
-            queued=len(self._queue),
-            retained=self._slots.retained,
-            used_cells=self._slots.used_cells,
+            running=len(self._sequences.decoding),
+            prefilling=len(self._sequences.prefilling),
+            queued=len(self._sequences.queue),
+            retained=self._sequences.slots.retained,
+            used_cells=self._sequences.slots.used_cells,
             cells=self._llama.cells,
             threads=self._llama.threads,
         )
-
-
-def _urgency(sequence: Sequence) -> float:
-    """Slack counts from the arrival, so whoever waits grows more urgent and nobody starves."""
-    return sequence.due

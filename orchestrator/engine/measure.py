@@ -116,12 +116,9 @@ def _points(kind: str, sizes: tuple[int, ...], first: float, times: dict[tuple[s
 
 def _depth(llama: Llama, watch: _Watch, one: Points) -> tuple[float, float]:
     """Return what a prompt token costs in a large batch, and a cell for the token that attends to it."""
-    size = min(_PREFILL, llama.batch.capacity, llama.context_limit - 1)
+    size = min(_PREFILL, llama.batch.capacity, llama.context_limit - ROUNDS)
     if size <= one.sizes[-1] or not watch.has_time(2 * size):
         return max(one.seconds[-1] / one.sizes[-1], 1e-9), 0.0
     prompt = watch.step([(0, size)], outputs=False, keep=True)
-    deep = []
-    for _ in range(ROUNDS):
-        deep.append(watch.step([(0, 1)], keep=True))
-        llama.truncate(0, size)
+    deep = [watch.step([(0, 1)], keep=True) for _ in range(ROUNDS)]  # not all models can take the token back
     return prompt / size, max(0.0, (median(deep) - one.seconds[0]) / size)

@@ -36,13 +36,13 @@ def main(descriptor: int, niceness: int) -> int:
         _bind(load.spec.cpus)
         llama = Llama(load.spec, _progress(link))
         curve = known_curve(llama, load.spec)
-        drafts = drafts_for(llama, load.spec, link.heartbeat)
+        loop = Loop(llama, load.spec, link, curve, drafts_for(llama, load.spec, link.heartbeat))
     except CannotLoad as error:
         link.send([LoadFailed(error.kind, str(error))])
         link.receive(block=True)  # until the parent has read it and lets go
         return 1
     link.send([Ready(llama.info)])
-    Loop(llama, link, curve, drafts).run()
+    loop.run()
     os._exit(0)  # the parent does not wait for gigabytes to be freed one by one
 
 

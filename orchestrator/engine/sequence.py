@@ -6,10 +6,11 @@ from collections.abc import Callable
 import numpy as np
 
 from orchestrator.engine.contract import Finish, Generation
-from orchestrator.engine.llama import Grammar, Logits, Tokens
+from orchestrator.engine.llama import Grammar, Logits, Tokens, as_tokens
 from orchestrator.engine.protocol import Finished
 from orchestrator.engine.sampling import Sampler
 from orchestrator.engine.text import TextStream, utf8_rest
+from orchestrator.engine.urgency import rank
 
 _LOOP_TOKENS = 256
 _LOOP_PERIOD = 32
@@ -24,26 +25,34 @@ class NotFinite(Exception):
 
 
 class Sequence:
-    """One generation. Times are of time.monotonic."""
+    """One generation. Times are of time.monotonic.
+
+    `head` is what has to be in the KV cache before it decodes, and `computed` how much of that is: the prompt, and when
+    it was `preempted` also what it had said. What it samples with stays as it is meanwhile.
+    """
 
     __slots__ = (
         "answer",
+        "arrived",
         "cached",
         "computed",
         "deadline",
-        "due",
+        "entered",
         "finish",
+        "first",
         "grammar",
+        "head",
         "number",
         "output",
         "pending",
+        "preempted",
         "prompt",
+        "rank",
         "rejections",
         "sampler",
         "seq",
         "stream",
         "text",
-        "times",
         "waited",
     )
 
@@ -60,13 +69,14 @@ class Sequence:
     ) -> None:
         now = time.monotonic()
         self.number = number
-        self.prompt = prompt
+        self.prompt = self.head = prompt
         self.answer = answer
         self.stream = stream
         self.grammar = grammar
         self.sampler = Sampler(request.temperature, request.top_p, request.seed or 0)
         self.text = TextStream(request.stop + stops)
-        self.due = now + request.slack
+        self.arrived = now
+        self.rank = rank(now, now + request.slack)
         self.deadline = None if request.deadline_seconds is None else now + request.deadline_seconds
         self.seq = -1
         self.cached = 0
@@ -74,19 +84,41 @@ class Sequence:
         self.output: list[int] = []
         self.rejections = 0
         self.waited = 0
+        self.preempted = False
         self.pending = b""
         self.finish: Finish | None = None
-        self.times = [now, now, now, now]
+        self.entered: float | None = None
+        self.first: float | None = None
 
     def enter(self, seq: int, cached: int) -> None:
-        """Leave the queue for a place in the KV cache, where `cached` tokens of the prompt are already."""
-        self.seq, self.cached, self.computed = seq, cached, cached
-        self.times[1:] = [time.monotonic()] * 3
+        """Leave the queue for a place in the KV cache, where `cached` tokens of its head are already."""
+        self.seq, self.computed = seq, cached
+        if self.entered is None:
+            self.cached, self.entered = cached, time.monotonic()
+
+    def give_way(self) -> None:
+        """Lose the place in the KV cache. It needs another one, and all but its last token computed there."""
+        self.seq, self.computed, self.preempted = -1, 0, True
+        self.head = np.concatenate((self.prompt, as_tokens(self.output[:-1])))
+
+    def reprioritise(self, slack: float) -> None:
+        """Note that from now on it has so many seconds of slack."""
+        self.rank = rank(self.arrived, time.monotonic() + slack)
 
     @property
     def length(self) -> int:
         """How many tokens it has, prompt and output."""
         return len(self.prompt) + len(self.output)
+
+    @property
+    def decodes(self) -> bool:
+        """Whether its next token follows from its last one, and nothing has to be computed before."""
+        return bool(self.output) and self.computed == len(self.head)
+
+    @property
+    def left(self) -> int:
+        """How many tokens it may still put into the KV cache behind its head."""
+        return self.answer - (len(self.head) - len(self.prompt))
 
     def choose(self, logits: Logits, greedy: int, piece: Callable[[int], bytes]) -> int:
         """Return the next token, `greedy` being the most likely one. Raises DeadEnd, NotFinite."""
@@ -111,8 +143,8 @@ class Sequence:
 
     def take(self, token: int, data: bytes, end: bool) -> str:
         """Add a token, which may finish the sequence, and return the text that is certain by now."""
-        if not self.output:
-            self.times[2] = time.monotonic()
+        if self.first is None:
+            self.first = time.monotonic()
         if end:
             self.finish = "stop"
             return self.text.finish()
@@ -138,12 +170,9 @@ class Sequence:
 
     def report(self) -> Finished:
         """Return the result, after the end."""
-        queued, entered, first = self.times[:3]
         now = time.monotonic()
-        if self.seq < 0:
-            entered = first = now
-        elif not self.output:
-            first = now
+        entered = now if self.entered is None else self.entered
+        first = now if self.first is None else self.first
         return Finished(
             seq=self.number,
             text=self.text.text,
@@ -151,7 +180,7 @@ class Sequence:
             prompt_tokens=len(self.prompt),
             cached_tokens=self.cached,
             output_tokens=len(self.output),
-            queued_seconds=entered - queued,
+            queued_seconds=entered - self.arrived,
             prefill_seconds=first - entered,
             decode_seconds=now - first,
         )

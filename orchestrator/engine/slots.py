@@ -1,11 +1,13 @@
 """Decide who may enter a common pool of KV cells, from which shared prefix, and which finished prompts stay in it.
 
-Whoever enters has room for all of its prompt and its answer, so the cache never runs out in the middle.
+Whoever enters has room for its prompt and for what it will say soon. A pool that has fewer cells than all sequences
+could take may run out in the middle: then `make_room` says no, and somebody has to be preempted.
 """
 
 import bisect
 from abc import ABC, abstractmethod
 from collections import OrderedDict
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from orchestrator.engine.llama import Llama, Tokens
@@ -14,18 +16,27 @@ from orchestrator.engine.prefix import PrefixTree
 WORTH_KEEPING = 16
 """A finished prompt that would keep fewer cells than this is not kept: computing it again is as cheap."""
 
+SOON = 64
+"""Who enters a pool finds room for so many tokens of answer, for itself and for each that is there already. So between
+two preemptions much is said."""
+
 
 @dataclass(slots=True)
 class Claim:
-    """What a live sequence will still take: prompt tokens to be computed, and its whole answer."""
+    """What a live sequence takes: `head` tokens to begin with, of which `computed` are there, and then its answer."""
 
-    prompt: int
+    head: int
     answer: int
+    computed: int
 
     @property
-    def cells(self) -> int:
-        """Both together."""
-        return self.prompt + self.answer
+    def to_come(self) -> int:
+        """How many tokens of its head are still to be computed."""
+        return self.head - self.computed
+
+    def said(self, held: int) -> int:
+        """Return how many cells hold its answer, when it holds so many in all."""
+        return max(0, held - self.computed)
 
 
 class Slots(ABC):
@@ -52,27 +63,62 @@ class Slots(ABC):
     @property
     @abstractmethod
     def used_cells(self) -> int:
-        """Cells held or promised."""
+        """Cells held, or promised to heads that are being computed and to what will be said soon."""
 
     @abstractmethod
-    def shared(self, prompt: Tokens) -> tuple[int, int]:
-        """Return the sequence that holds the longest beginning of a prompt, and its length; (-1, 0) for none.
+    def room(self, wanted: int) -> int:
+        """Return how many of the `wanted` cells there are for live sequences, if finished prompts make way."""
+
+    @abstractmethod
+    def make_room(self, cells: int) -> bool:
+        """Let finished prompts make way for so many cells, and return whether there is room for them in this step."""
+
+    @abstractmethod
+    def shared(self, head: Tokens) -> tuple[int, int]:
+        """Return the sequence that holds the longest beginning of a head, and its length; (-1, 0) for none.
 
         The last token is never shared: its logits are needed.
         """
 
     @abstractmethod
-    def enter(self, prompt: Tokens, answer: int) -> tuple[int, int] | None:
+    def enter(self, head: Tokens, answer: int) -> tuple[int, int] | None:
         """Give a sequence its place: (sequence id, tokens already there), or None when there is no room now."""
 
     @abstractmethod
     def leave(self, seq: int, computed: int) -> None:
-        """Free a sequence's place. What it has computed of its prompt stays for others, as long as there is room."""
+        """Free a sequence's place. What it has computed of its head stays for others, as long as there is room."""
+
+    @abstractmethod
+    def may_adopt(self, length: int) -> bool:
+        """Return whether so many tokens may be kept that nobody here has computed."""
+
+    def adopt(self, tokens: Tokens, fill: Callable[[int], bool]) -> bool:
+        """Keep a beginning that `fill` puts into the empty sequence it is given, as if a finished prompt had left it.
+
+        Return whether it did. The last sequence is taken: the first ones lie side by side for those that come.
+        """
+        if not self._free or not self.may_adopt(len(tokens)) or not fill(self._free[-1]):
+            return False
+        seq = self._free.pop()
+        self.tree.start(seq)
+        self.tree.extend(seq, tokens)
+        self._retained[seq] = len(tokens)
+        return True
+
+    def preempt(self, seq: int) -> None:
+        """Take a sequence's place away, and what it holds for itself alone."""
+        del self._live[seq]
+        self._remove(seq)
+
+    def frees(self, seq: int) -> int:
+        """Return how many cells would be free without a live sequence, held or promised."""
+        claim = self._live[seq]
+        return self.tree.exclusive(seq) + claim.to_come + claim.said(self._llama.held(seq))
 
     def computed(self, seq: int, tokens: Tokens) -> None:
-        """Note that a chunk of the prompt is in the cache now."""
+        """Note that a chunk of the head is in the cache now."""
         self.tree.extend(seq, tokens)
-        self._live[seq].prompt -= len(tokens)
+        self._live[seq].computed += len(tokens)
 
     def _begin(self, seq: int, source: int, reused: int) -> None:
         """Let an empty sequence begin with what it shares."""
@@ -101,21 +147,51 @@ class PooledSlots(Slots):
         super().__init__(llama, slots)
         self._retain = retain if llama.can_share else 0
         self._stuck = False
+        self._spare = 0  # so many cells are free for sure: counting them at every step would take too long
 
     @property
     def used_cells(self) -> int:
-        """Cells held or promised."""
-        return self.tree.cells + sum(claim.cells for claim in self._live.values())
+        """Cells held, or promised to heads that are being computed and to what will be said soon."""
+        claims = self._live.items()
+        soon = sum(min(SOON, claim.answer - claim.said(self._llama.held(seq))) for seq, claim in claims)
+        return self._taken + soon
 
-    def shared(self, prompt: Tokens) -> tuple[int, int]:
-        """Return the sequence that holds the longest beginning of a prompt, and its length; (-1, 0) for none."""
-        return self.tree.match(prompt[:-1]) if self._llama.can_share else (-1, 0)
+    def room(self, wanted: int) -> int:
+        """Return how many of the `wanted` cells there are for live sequences, if finished prompts make way."""
+        if wanted > self._spare:
+            self._spare = self._llama.cells - self._taken
+        if wanted > self._spare:
+            return min(wanted, self._spare + sum(map(self.tree.exclusive, self._retained)))
+        return wanted
 
-    def enter(self, prompt: Tokens, answer: int) -> tuple[int, int] | None:
+    @property
+    def _taken(self) -> int:
+        """Cells held, or promised to heads that are being computed."""
+        claims = self._live.items()
+        return self.tree.cells + sum(claim.to_come + claim.said(self._llama.held(seq)) for seq, claim in claims)
+
+    def make_room(self, cells: int) -> bool:
+        """Let finished prompts make way for so many cells, and return whether there is room for them in this step."""
+        if cells > self._spare:
+            self._spare = self._llama.cells - self._taken
+        while cells > self._spare and self._retained:
+            before = self.tree.cells
+            self._forget(next(iter(self._retained)))
+            self._spare += before - self.tree.cells
+        if cells > self._spare:
+            return False
+        self._spare -= cells
+        return True
+
+    def shared(self, head: Tokens) -> tuple[int, int]:
+        """Return the sequence that holds the longest beginning of a head, and its length; (-1, 0) for none."""
+        return self.tree.match(head[:-1]) if self._llama.can_share else (-1, 0)
+
+    def enter(self, head: Tokens, answer: int) -> tuple[int, int] | None:
         """Give a sequence its place: (sequence id, tokens already there), or None when there is no room now."""
         if self.full or self._stuck:
             return None
-        source, reused = self.shared(prompt)
+        source, reused = self.shared(head)
         if not self._free:
             oldest = next((seq for seq in self._retained if seq != source), None)
             if oldest is None:
@@ -123,18 +199,28 @@ class PooledSlots(Slots):
             self._forget(oldest)
         seq = self._free.pop(0)
         self._begin(seq, source, reused)
-        need = len(prompt) - reused + answer
-        while self.used_cells + need > self._llama.cells and self._retained:
-            self._forget(next(iter(self._retained)))
-        if self.used_cells + need > self._llama.cells:
+        need = len(head) - reused + min(SOON, answer) + self.used_cells - self._taken
+        hopeless = bool(self._live) and self.room(need) < need  # then finished prompts need not go for nothing
+        fits = not hopeless and self.make_room(need)
+        self._spare = 0
+        if not fits:
             self._remove(seq)
             self._stuck = True  # until someone leaves: trying again would cost as much at every step
             return None
-        self._live[seq] = Claim(len(prompt) - reused, answer)
+        self._live[seq] = Claim(len(head), answer, reused)
         return seq, reused
 
+    def may_adopt(self, length: int) -> bool:
+        """Return whether so many tokens may be kept that nobody here has computed."""
+        return sum(map(self.tree.exclusive, self._retained)) + length <= self._retain
+
+    def preempt(self, seq: int) -> None:
+        """Take a sequence's place away, and what it holds for itself alone."""
+        super().preempt(seq)
+        self._stuck = False
+
     def leave(self, seq: int, computed: int) -> None:
-        """Free a sequence's place. What it has computed of its prompt stays for others, as long as there is room."""
+        """Free a sequence's place. What it has computed of its head stays for others, as long as there is room."""
         del self._live[seq]
         self._stuck = False
         if not self._retain or self.tree.exclusive(seq) < WORTH_KEEPING:

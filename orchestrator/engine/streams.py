@@ -15,23 +15,32 @@ class StreamSlots(Slots):
 
     @property
     def used_cells(self) -> int:
-        """Cells held or promised."""
-        held = sum(map(self._llama.held, range(self._llama.sequences)))
-        return held + sum(claim.cells for claim in self._live.values())
+        """Cells held, or promised to sequences that are live."""
+        held = {seq: self._llama.held(seq) for seq in range(self._llama.sequences)}
+        live = self._live.items()
+        return sum(held.values()) + sum(one.to_come + one.answer - one.said(held[seq]) for seq, one in live)
 
-    def shared(self, prompt: Tokens) -> tuple[int, int]:
-        """Return the sequence that holds the longest beginning of a prompt, and its length; (-1, 0) for none worth it.
+    def room(self, wanted: int) -> int:
+        """Return `wanted`: every sequence has a stream that is long enough for it."""
+        return wanted
+
+    def make_room(self, cells: int) -> bool:
+        """Return True, for the same reason."""
+        return True
+
+    def shared(self, head: Tokens) -> tuple[int, int]:
+        """Return the sequence that holds the longest beginning of a head, and its length; (-1, 0) for none worth it.
 
         The last token is never shared: its logits are needed.
         """
-        source, length = self.tree.match(prompt[:-1])
+        source, length = self.tree.match(head[:-1])
         return (source, length) if length >= WORTH_COPYING else (-1, 0)
 
-    def enter(self, prompt: Tokens, answer: int) -> tuple[int, int] | None:
+    def enter(self, head: Tokens, answer: int) -> tuple[int, int] | None:
         """Give a sequence its place: (sequence id, tokens already there), or None when every slot is taken."""
         if self.full:
             return None
-        source, reused = self.shared(prompt)
+        source, reused = self.shared(head)
         if self._retained.get(source) == reused or (not self._free and [*self._retained] == [source]):
             seq = source  # nothing that it holds is lost, or there is no other place
             self._retained.pop(source)
@@ -39,17 +48,21 @@ class StreamSlots(Slots):
         else:
             seq = self._place(source)
             self._begin(seq, source, reused)
-        self._live[seq] = Claim(len(prompt) - reused, answer)
+        self._live[seq] = Claim(len(head), answer, reused)
         return seq, reused
 
     def leave(self, seq: int, computed: int) -> None:
-        """Free a sequence's place. What it has computed of its prompt stays for others until its stream is needed."""
+        """Free a sequence's place. What it has computed of its head stays for others until its stream is needed."""
         del self._live[seq]
         if self.tree.exclusive(seq) < WORTH_COPYING:
             self._remove(seq)
         else:
             self._llama.truncate(seq, computed)
             self._retained[seq] = computed
+
+    def may_adopt(self, length: int) -> bool:
+        """Any stream that is free may keep what fits it."""
+        return length <= self._llama.context_limit
 
     def _place(self, source: int) -> int:
         """Return an empty stream: a free one, or that of the finished prompt that was used least recently."""

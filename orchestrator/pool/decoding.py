@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 from orchestrator.engine.errors import EngineDied
 from orchestrator.pool.cores import TURN_SECONDS, Decoder, share_cores
+from orchestrator.pool.placement import Place
 from orchestrator.pool.seat import Instance
 from orchestrator.pool.topology import Topology
 
@@ -51,6 +52,21 @@ class Decoding:
             if not work.due or self._crowded.is_set():
                 await self._share()
 
+    @contextlib.asynccontextmanager
+    async def of_loading(self, instance: Instance, ceiling: int | None) -> AsyncIterator[int]:
+        """Count an engine that is being loaded, and yield the threads that it may have: its share, but at least one.
+
+        It measures how long its steps take, so it computes like those that decode. It keeps what it is given here.
+        """
+        work = self._work[instance] = _Work(ceiling, _now(), running=True, due=[_now()])
+        try:
+            shares = await self._share()
+            yield max(1, shares[instance.place])
+        finally:
+            if self._work.get(instance) is work:
+                del self._work[instance]
+            await self._share()
+
     async def rotate(self) -> None:
         """Let those who wait have their turn, for as long as someone does. Never returns."""
         while True:
@@ -58,7 +74,7 @@ class Decoding:
             await asyncio.sleep(TURN_SECONDS)
             await self._share()
 
-    async def _share(self) -> None:
+    async def _share(self) -> dict[Place, int]:
         now = _now()
         decoders = [
             Decoder(
@@ -81,6 +97,7 @@ class Decoding:
             self._crowded.clear()
         else:
             self._crowded.set()
+        return shares
 
     async def _tell(self, instance: Instance, threads: int) -> None:
         """Set an engine's threads. One that has died is found out by those who wait for it."""

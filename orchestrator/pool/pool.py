@@ -3,7 +3,7 @@
 import asyncio
 import contextlib
 import dataclasses
-from collections.abc import AsyncIterator, Collection, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Final, Self
@@ -20,7 +20,7 @@ from orchestrator.pool.heads import heads_of
 from orchestrator.pool.machine import memory_budget, read_topology
 from orchestrator.pool.policy import Rules
 from orchestrator.pool.remotes import Remotes
-from orchestrator.pool.residency import Residency
+from orchestrator.pool.residency import Folders, Residency
 from orchestrator.pool.seat import Instance, Seat, Wish
 from orchestrator.pool.status import PoolSnapshot
 from orchestrator.pool.topology import Topology
@@ -36,8 +36,10 @@ class Pool:
 
     `budget` in bytes bounds all loaded models together, by what they are estimated or were measured to take; without
     one it is the registry's, else most of the memory that is free. Engines write their logs into `log_dir`. What they
-    take is remembered in the file `footprints`, how long their steps take in the folder `curves`; without these, for
-    the life of the pool or the engine. `topology` and `rules` are the machine's and the registry's unless given.
+    take is remembered in the file `footprints`, how long their steps take in the folder `curves`, and in `prefixes`
+    what they have computed of prompts that begin with the system messages which `heads` gives for a model; without
+    these, for the life of the pool or the engine. `topology` and `rules` are the machine's and the registry's unless
+    given.
     """
 
     def __init__(
@@ -48,6 +50,8 @@ class Pool:
         budget: int | None = None,
         footprints: Path | None = None,
         curves: Path | None = None,
+        prefixes: Path | None = None,
+        heads: Callable[[str], tuple[str, ...]] = lambda model: (),
         topology: Topology | None = None,
         rules: Rules | None = None,
     ) -> None:
@@ -65,8 +69,9 @@ class Pool:
             self._topology,
             *self._limits(0),
             Footprints(footprints),
-            log_dir,
-            curves,
+            Folders(log_dir, curves, prefixes),
+            heads,
+            self._decoding,
             self._tasks,
         )
 
@@ -89,13 +94,14 @@ class Pool:
         finally:
             await self._tasks.__aexit__(None, None, None)
 
-    async def count(self, model: str, messages: Sequence[tuple[str, str]]) -> int:
+    async def count(self, model: str, messages: Sequence[tuple[str, str]], *, interactive: bool = True) -> int:
         """Return the tokens of a prompt of `messages`, (role, content) each. Loads the model if need be.
 
         Raises what `generate` raises, and ModelRemote: only its server can count what a remote model is asked.
         """
         seat = self._seat(model)
-        async with self._lease(seat, Wish(due=asyncio.get_running_loop().time())) as (_, engine):
+        wish = Wish(interactive=interactive, due=asyncio.get_running_loop().time())
+        async with self._lease(seat, wish) as (_, engine):
             return await engine.count(messages)
 
     async def generate(

@@ -5,7 +5,8 @@ something has changed, and when the policy asked to be woken.
 """
 
 import asyncio
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 
 import structlog
@@ -14,6 +15,7 @@ from orchestrator.engine.client import Engine
 from orchestrator.engine.contract import EngineSpec
 from orchestrator.engine.errors import EngineError, EngineStopped
 from orchestrator.pool.admission import Budget, NeverFits
+from orchestrator.pool.decoding import Decoding
 from orchestrator.pool.errors import ModelTooLarge, ModelUnavailable, PoolClosed, UnknownModel
 from orchestrator.pool.footprint import Footprints, measure
 from orchestrator.pool.placement import Place
@@ -26,6 +28,15 @@ from registry.models import ModelEntry
 log = structlog.get_logger(__name__)
 
 
+@dataclass(frozen=True, slots=True)
+class Folders:
+    """Where engines write: their logs, how long their steps take, and the KV cells of prompts that many begin with."""
+
+    logs: Path
+    curves: Path | None = None
+    prefixes: Path | None = None
+
+
 class Residency:
     """Which models are loaded. Open it to begin, close it to stop every process; `tasks` has to be open in between."""
 
@@ -36,8 +47,9 @@ class Residency:
         budget: Budget,
         rules: Rules,
         footprints: Footprints,
-        log_dir: Path,
-        curves: Path | None,
+        folders: Folders,
+        heads: Callable[[str], tuple[str, ...]],
+        decoding: Decoding,
         tasks: asyncio.TaskGroup,
     ) -> None:
         self.budget = budget
@@ -45,8 +57,9 @@ class Residency:
         self._seats = seats
         self._topology = topology
         self._footprints = footprints
-        self._log_dir = log_dir
-        self._curves = curves
+        self._folders = folders
+        self._heads = heads
+        self._decoding = decoding
         self._engines: set[Engine] = set()
         self._loads: set[asyncio.Task[None]] = set()
         self._tasks = tasks
@@ -207,18 +220,12 @@ class Residency:
 
     async def _load(self, seat: Seat, instance: Instance) -> None:
         """Start the engine. Those who wait for it get it, or the error."""
-        cores = self._topology.cores_of(instance.node)
-        threads = min(seat.entry.threads or cores, cores)
+        entry = seat.entry
         try:
-            spec = engine_spec(
-                seat.entry,
-                threads,
-                instance,
-                self._topology,
-                log_dir=self._log_dir,
-                curves=self._curves,
-            )
-            engine = await Engine.start(spec)
+            async with self._decoding.of_loading(instance, entry.threads) as threads:
+                heads = self._heads(entry.id)
+                spec = engine_spec(entry, threads, instance, self._topology, folders=self._folders, heads=heads)
+                engine = await Engine.start(spec)
         except EngineError as error:
             instance.vacate()
             seat.failed(_now(), str(error))
@@ -281,10 +288,10 @@ def engine_spec(
     instance: Instance,
     topology: Topology,
     *,
-    log_dir: Path,
-    curves: Path | None,
+    folders: Folders,
+    heads: tuple[str, ...] = (),
 ) -> EngineSpec:
-    """Translate a registry entry for the engine.
+    """Translate a registry entry for the engine. `heads` are system messages that many of its prompts begin with.
 
     An engine that is bound to a node reads its weights into memory of its own: memory that a pinned process touches
     first lies on its node, while a mapped file lies wherever it was read first.
@@ -302,14 +309,17 @@ def engine_spec(
         mlock=entry.mlock,
         exact=entry.exact,
         split=entry.split,
+        cells=entry.cells,
         prompt_lookup=(lookup.ngram, lookup.k) if lookup is not None else None,
         draft=str(draft.file) if draft is not None else None,
         draft_tokens=draft.k if draft is not None else 8,
-        curves=str(curves) if curves is not None else None,
+        curves=str(folders.curves) if folders.curves is not None else None,
+        prefixes=str(folders.prefixes) if folders.prefixes is not None else None,
+        heads=heads,
         experts=entry.experts,
         lora=tuple((str(adapter.file), adapter.scale) for adapter in entry.lora),
         cpus=topology.node(instance.node).cpus if instance.node is not None else (),
-        log_file=str(log_dir / (f"{entry.id}#{number}.log" if number else f"{entry.id}.log")),
+        log_file=str(folders.logs / (f"{entry.id}#{number}.log" if number else f"{entry.id}.log")),
     )
 
 

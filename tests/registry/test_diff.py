@@ -35,6 +35,7 @@ FOR_THE_ENGINE: Mapping[str, Any] = {
     "mmap": False,
     "numa": 1,
     "exact": True,
+    "cells": 99,
     "experts": 2,
     "remote": Endpoint("http://h/v1", "m", None, 120.0),
 }

@@ -109,6 +109,8 @@ def test_a_cold_model_says_that_it_is_not_loaded(folder: Path) -> None:
         ("context: 512", "context: 4096", "models.big.context: 4,096 tokens, but the model was made for 2,048"),
         ("threads: 2", "kv_type_v: q8_0", "kv_type_v: q8_0 needs heads of a multiple of 32 numbers"),
         ("threads: 2", "experts: 2", "models.big.experts: is 2, but the model has no experts"),
+        ("threads: 2", "cells: 900\n    exact: true", "models.big.cells: is for a common pool, but exact or split"),
+        ("threads: 2", "cells: 500", "models.big.cells: is 500, and one sequence may take 512; accepted: at least 512"),
         ("threads: 2", "slots: 128\n    exact: maybe", "models.big.exact: is 'maybe'; accepted: a valid boolean"),
         ("threads: 2", "lora: []", "models.big.lora: is []; accepted: "),
         ("threads: 2", "numa: 1\n    instances: 2", "models.big.numa: binds the model to node 1, but 2 instances have"),

@@ -8,6 +8,7 @@ from typing import Any
 
 import llama_cpp.llama_cpp as lib
 import numpy as np
+import numpy.typing as npt
 import psutil
 
 from orchestrator.engine.batching import company
@@ -46,6 +47,8 @@ class Llama:
         self.vocab = Vocabulary(self._model)
         self.grammars = Grammars(self.vocab, self.log.errors)
         self.can_share = not (lib.llama_model_is_recurrent(self._model) or lib.llama_model_is_hybrid(self._model))
+        # Of a sliding window only what is in it now would be written down, and a shorter prefix needs what was before.
+        self.can_keep = self.can_share and lib.llama_model_n_swa(self._model) == 0
         self.split = spec.splits_cache and self.can_share
         self.context_limit = self._choose_context(spec)
         self._context: Any = self._make_context(spec)
@@ -60,7 +63,7 @@ class Llama:
 
     def _choose_context(self, spec: EngineSpec) -> int:
         trained = lib.llama_model_n_ctx_train(self._model)
-        wanted = spec.context or min(trained, DEFAULT_CONTEXT, MAX_CELLS // spec.slots)
+        wanted = spec.context or min(trained, DEFAULT_CONTEXT, spec.cells or MAX_CELLS // spec.slots)
         if wanted > trained and not spec.beyond_training:
             raise CannotLoad(
                 "settings",
@@ -81,7 +84,7 @@ class Llama:
             params.n_ctx = self.context_limit * self.sequences
         else:
             self.sequences = min(2 * spec.slots, MAX_SEQUENCES - 1) if self.can_share else spec.slots
-            params.n_ctx = self.context_limit * spec.slots + self._spare
+            params.n_ctx = (spec.cells or self.context_limit * spec.slots) + self._spare
         params.n_batch = min(BATCH, params.n_ctx)
         params.n_ubatch = min(EXACT_QUERIES if spec.exact else BATCH, params.n_batch)
         params.n_seq_max = self.sequences + self._spare
@@ -216,10 +219,34 @@ class Llama:
         lib.llama_memory_seq_rm(self._memory, seq, length if length else -1, -1)
         self._held[seq] = length
 
+    def state(self, seq: int) -> bytes:
+        """Return the cells of a sequence, as `restore` takes them."""
+        buffer = np.empty(lib.llama_state_seq_get_size(self._context, seq), np.uint8)
+        size = lib.llama_state_seq_get_data(self._context, _bytes_of(buffer), len(buffer), seq)
+        return buffer[:size].tobytes()
+
+    def restore(self, seq: int, state: bytes, length: int) -> bool:
+        """Give an empty sequence cells that `state` has returned for `length` tokens, and return whether it has them.
+
+        They must be unchanged: llama.cpp believes what they say of themselves. It refuses those of another layout.
+        """
+        buffer = np.frombuffer(state, np.uint8)
+        taken = lib.llama_state_seq_set_data(self._context, _bytes_of(buffer), len(buffer), seq)
+        last = lib.llama_memory_seq_pos_max(self._memory, seq)
+        if not taken or last != length - 1:
+            self.truncate(seq, 0)
+            return False
+        self._held[seq] = length
+        return True
+
     def clear(self) -> None:
         """Forget everything."""
         lib.llama_memory_clear(self._memory, False)
         self._held[:] = 0
+
+
+def _bytes_of(buffer: npt.NDArray[np.uint8]) -> Any:
+    return buffer.ctypes.data_as(ctypes.POINTER(ctypes.c_uint8))
 
 
 def default_threads() -> int:

@@ -1,7 +1,9 @@
 """Engines that cannot load, die, hang or lose their parent."""
 
 import asyncio
+import dataclasses
 import os
+import random
 import signal
 import subprocess
 import sys
@@ -12,11 +14,12 @@ import psutil
 import pytest
 
 from benchmarks.models import Shape, write_llama
-from orchestrator.engine.client import Engine
+from orchestrator.engine.client import Completion, Engine
 from orchestrator.engine.contract import EngineSpec, Generation
 from orchestrator.engine.errors import EngineDied, EngineHung, EngineStopped, ModelLoadFailed
 
 LONG = Generation(messages=(("user", "go on"),), max_tokens=1900)
+SHORT = Generation(messages=(("user", "x"),), max_tokens=2, grammar='root ::= "ab" root')
 
 
 def spec(models: Path, **options: object) -> EngineSpec:
@@ -150,6 +153,90 @@ async def test_nothing_is_left_behind(models: Path) -> None:
     assert not psutil.Process().children()
 
 
+async def test_a_file_that_shrinks_while_it_is_mapped_is_the_end_of_its_engine(models: Path, tmp_path: Path) -> None:
+    own = tmp_path / "own.gguf"
+    own.write_bytes((models / "quantised.gguf").read_bytes())
+    engine = await Engine.start(spec(models, file=str(own)))
+    os.truncate(own, 4096)
+    with pytest.raises(EngineDied) as caught:
+        await engine.generate(LONG)
+    assert caught.value.signal == "SIGBUS"
+    assert not psutil.pid_exists(engine.info.pid)
+
+
+async def test_an_engine_without_threads_answers_and_gives_up_what_it_is_told_to(models: Path) -> None:
+    async with await Engine.start(spec(models)) as engine:
+        task = await running(engine)
+        await engine.set_threads(0)
+        before = await engine.stats()
+        assert await engine.count(LONG.messages) > 0
+        task.cancel()
+        late = await engine.generate(dataclasses.replace(LONG, deadline_seconds=0.01))
+        after = await engine.stats()
+        assert (after.steps, after.running, after.cancelled) == (before.steps, 0, 1)
+        assert (late.finish, late.usage.output_tokens) == ("deadline", 0)
+        await engine.set_threads(1)
+        assert (await engine.generate(SHORT)).usage.output_tokens == 2
+
+
+async def test_five_hundred_requests_at_once_are_all_answered_and_nothing_leaks(models: Path) -> None:
+    async with await Engine.start(spec(models, slots=16, context=256)) as engine:
+        await engine.generate(SHORT)
+        before = held(engine)
+        done = await asyncio.gather(*(engine.generate(dataclasses.replace(SHORT, slack=n)) for n in range(500)))
+        assert [one.usage.output_tokens for one in done] == [2] * 500
+        assert held(engine) == before
+        await all_slots_take_their_fill(engine)
+
+
+@pytest.mark.parametrize("exact", [False, True])
+async def test_a_storm_of_cancellations_touches_nobody_else_and_leaks_nothing(models: Path, exact: bool) -> None:
+    chance = random.Random(7)  # noqa: S311 (no secrets)
+    requests = [asked(n, exact) for n in range(80)]
+
+    async def visit(engine: Engine, request: Generation, doomed: bool) -> str | None:
+        await asyncio.sleep(chance.random() / 4)
+        task = asyncio.create_task(engine.generate(request))
+        if doomed:
+            await asyncio.sleep(chance.random() / 4)
+            task.cancel()
+        outcome = (await asyncio.gather(task, return_exceptions=True))[0]
+        return outcome.text if isinstance(outcome, Completion) else None
+
+    async with await Engine.start(spec(models, slots=4, context=256, exact=exact)) as engine:
+        alone = [(await engine.generate(request)).text for request in requests[::4]]
+        before = held(engine)
+        told = await asyncio.gather(*(visit(engine, one, bool(n % 4)) for n, one in enumerate(requests)))
+        assert told[::4] == alone
+        assert (await engine.stats()).cancelled > 10
+        assert held(engine) == before
+        await all_slots_take_their_fill(engine)
+
+
+def asked(number: int, exact: bool) -> Generation:
+    """Return a request whose text is known: only `exact` makes sure of that, unless a grammar leaves no choice."""
+    grammar = None if exact else f'root ::= "{number} goes round, " root'
+    shared = "in company of others " * (number % 3)
+    return Generation(messages=(("user", f"{shared}{number}"),), max_tokens=20 + number % 13, grammar=grammar)
+
+
+def held(engine: Engine) -> tuple[int, int, int, int]:
+    """Return the descriptors and threads of the engine, and our own descriptors and processes."""
+    process, own = psutil.Process(engine.info.pid), psutil.Process()
+    return process.num_fds(), process.num_threads(), own.num_fds(), len(own.children())
+
+
+async def all_slots_take_their_fill(engine: Engine) -> None:
+    """Use every slot to the end of its context at the same time: none and no cell is lost."""
+    longest = engine.info.context - await engine.count(SHORT.messages)
+    full = dataclasses.replace(SHORT, max_tokens=longest, grammar='root ::= "all of it, " root')
+    done = await asyncio.gather(*(engine.generate(full) for _ in range(engine.info.slots)))
+    assert {one.usage.output_tokens for one in done} == {longest}
+    stats = await engine.stats()
+    assert (stats.running, stats.prefilling, stats.queued, stats.preempted) == (0, 0, 0, 0)
+    assert stats.used_cells <= stats.cells
+
+
 async def test_a_cancelled_start_leaves_no_process(models: Path) -> None:
     task = asyncio.ensure_future(Engine.start(spec(models)))
     await asyncio.sleep(0.05)
@@ -163,7 +250,7 @@ def test_an_engine_dies_with_its_parent(models: Path) -> None:
     program = textwrap.dedent(
         """
         import asyncio, os, sys
-        from orchestrator.engine.client import Engine
+        from orchestrator.engine.client import Completion, Engine
         from orchestrator.engine.contract import EngineSpec
 
         async def main():

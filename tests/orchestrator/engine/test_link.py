@@ -1,7 +1,6 @@
 """The engine's end of the socket, without an engine."""
 
 import socket
-import threading
 from collections.abc import Iterator
 
 import pytest
@@ -37,34 +36,34 @@ def test_the_end_of_the_parent_is_noticed(pair: tuple[Link, socket.socket]) -> N
     assert link.closed
 
 
-class _Resting:
-    """A link that rests in a thread of its own, as an engine does, until `result` is there."""
-
-    def __init__(self, link: Link) -> None:
-        self.result: list[Command] | None = None
-        self._thread = threading.Thread(target=self._receive, args=(link,))
-        self._thread.start()
-
-    def _receive(self, link: Link) -> None:
-        self.result = link.receive(block=False)
-
-    def end(self) -> list[Command]:
-        self._thread.join(10)
-        assert self.result is not None
-        return self.result
-
-
-def test_an_engine_without_threads_rests_until_it_has_some_and_says_that_it_lives(
+def test_an_engine_without_threads_says_that_it_lives_and_hears_what_it_is_told(
     pair: tuple[Link, socket.socket],
 ) -> None:
     link, end = pair
     _say(end, Cancel(1), SetThreads(0), Cancel(2))
-    resting = _Resting(link)
-    heard = [decode_reply(body) for body in Frames().feed(end.recv(100))]
-    assert heard == [Heartbeat(0.0)]
-    assert resting.result is None
-    _say(end, Cancel(3), SetThreads(2), Cancel(4))
-    assert resting.end() == [Cancel(1), Cancel(2), Cancel(3), SetThreads(2), Cancel(4)]
+    assert link.receive(block=False) == [Cancel(1), Cancel(2)]
+    assert link.resting
+    commands: list[Command] = []
+    while not _heard(end):
+        commands += link.receive(block=False)
+    assert commands == []
+    _say(end, Cancel(3))
+    assert link.receive(block=False) == [Cancel(3)]
+    assert link.resting
+    _say(end, SetThreads(2), Cancel(4))
+    assert link.receive(block=False) == [SetThreads(2), Cancel(4)]
+    assert not link.resting
+
+
+def _heard(end: socket.socket) -> bool:
+    """Return whether the engine has said that it lives, and nothing else."""
+    end.setblocking(False)
+    try:
+        said = [decode_reply(body) for body in Frames().feed(end.recv(100))]
+    except BlockingIOError:
+        return False
+    assert said == [Heartbeat(0.0)]
+    return True
 
 
 def test_only_the_last_word_on_threads_counts(pair: tuple[Link, socket.socket]) -> None:
@@ -77,11 +76,12 @@ def test_only_the_last_word_on_threads_counts(pair: tuple[Link, socket.socket]) 
 def test_a_resting_engine_can_be_stopped(pair: tuple[Link, socket.socket], how: str) -> None:
     link, end = pair
     _say(end, SetThreads(0))
-    resting = _Resting(link)
+    assert link.receive(block=False) == []
     if how == "stop":
         _say(end, Stop())
-        assert resting.end() == [Stop()]
+        assert link.receive(block=False) == [Stop()]
+        assert not link.resting
     else:
         end.close()
-        assert resting.end() == []
+        assert link.receive(block=False) == []
         assert link.closed

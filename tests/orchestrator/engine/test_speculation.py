@@ -110,9 +110,18 @@ async def test_a_draft_model_needs_the_same_vocabulary(models: Path, tmp_path: P
         await Engine.start(spec_of(models, draft=str(tmp_path / "larger.gguf")))
 
 
-async def test_a_missing_draft_model_is_named(models: Path) -> None:
-    with pytest.raises(ModelLoadFailed, match="no such file"):
-        await Engine.start(spec_of(models, draft="/nowhere/draft.gguf"))
+@pytest.mark.parametrize("lookup", [None, (3, 8)])
+async def test_without_its_draft_model_it_goes_on_and_says_so(
+    models: Path, tmp_path: Path, lookup: tuple[int, int] | None
+) -> None:
+    (tmp_path / "broken.gguf").write_bytes(b"GGUF" + bytes(100))
+    plain, _ = await told(spec_of(models), REQUESTS[13:15])
+    for draft, why in (("/nowhere/draft.gguf", "there is no such file"), (str(tmp_path / "broken.gguf"), "")):
+        done, stats = await told(spec_of(models, draft=draft, prompt_lookup=lookup), REQUESTS[13:15])
+        assert [one.text for one in done] == [one.text for one in plain]
+        assert f"the draft model {draft} cannot be used: {why}" in stats.speculation
+        assert (stats.drafted > 0) == (lookup is not None)
+        assert stats.speculation.startswith("o" if lookup else "off: the draft model")
 
 
 async def test_drafts_end_with_their_sequences(models: Path) -> None:

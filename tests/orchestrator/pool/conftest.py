@@ -1,8 +1,9 @@
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import gguf
 import numpy as np
+import psutil
 import pytest
 
 from registry import Registry, load_registry
@@ -60,6 +61,14 @@ def write_random_model(path: Path, width: int = 64, layers: int = 2, heads: int 
     writer.write_tensors_to_file()
     writer.close()
     return path
+
+
+@pytest.fixture(autouse=True)
+def _no_process_is_left() -> Iterator[None]:
+    before = set(psutil.Process().children(recursive=True))
+    yield
+    left = [process for process in psutil.Process().children(recursive=True) if process not in before]
+    assert not left
 
 
 @pytest.fixture(scope="session")

@@ -13,7 +13,7 @@ import pytest
 from benchmarks.models import Shape, write_adapter, write_llama
 from orchestrator.engine.client import Engine
 from orchestrator.engine.contract import EngineSpec, Generation
-from orchestrator.pool.residency import engine_spec
+from orchestrator.pool.residency import Folders, engine_spec
 from orchestrator.pool.seat import Instance
 from orchestrator.pool.topology import Node, Topology
 from registry import load_registry
@@ -34,6 +34,7 @@ OPTIONS: Mapping[str, tuple[str, Any]] = {
     "mmap": ("false", lambda spec: not spec.mmap),
     "exact": ("true", lambda spec: spec.exact),
     "split": ("true", lambda spec: spec.split is True),
+    "cells": ("320", lambda spec: spec.cells == 320),
     "experts": ("1", lambda spec: spec.experts == 1),
     "speculation": (
         "{draft: guess, k: 5}",
@@ -107,7 +108,7 @@ def spec_of(folder: Path, tmp_path: Path) -> Callable[..., EngineSpec]:
         )
         model = load_registry(path).models["m"]
         threads = model.threads or topology.cores
-        return engine_spec(model, threads, Instance(("m", 0), node), topology, log_dir=tmp_path, curves=None)
+        return engine_spec(model, threads, Instance(("m", 0), node), topology, folders=Folders(tmp_path))
 
     return make
 

@@ -1,0 +1,123 @@
+"""Measure how often greedy text differs from what `exact` says: in company, from a shared pool, with drafts.
+
+    python -m benchmarks.divergence [FILE.gguf …]
+
+Without files it takes the embedded models. `exact` alone is the reference, and `exact` in company a check: it must not
+differ at all.
+"""
+
+import asyncio
+import dataclasses
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import zip_longest
+from pathlib import Path
+from statistics import median
+from tempfile import TemporaryDirectory
+from typing import Any, Final
+
+from benchmarks.results import FOLDER, machine, versions, write
+from orchestrator.engine.client import Engine
+from orchestrator.engine.contract import EngineSpec, Generation
+from orchestrator.steps.prompt import Input, step_messages
+
+_TINY: Final = Path(__file__).parents[1] / "registry" / "tiny"
+_SLOTS: Final = 8
+_MAX_TOKENS: Final = 96
+_SUBJECTS: Final = ("the harbour", "a red bicycle", "the night train", "an old clock", "the north wind", "two sisters")
+_ACTIONS: Final = ("Summarize the text.", "List the nouns as JSON.", "Compare the first and the last sentence.")
+MODES: Final[Mapping[str, Mapping[str, Any]]] = {
+    "exact, in company": {"exact": True},
+    "exact, in company, prompt lookup": {"exact": True, "prompt_lookup": (3, 8), "always_draft": True},
+    "split cache, in company": {"split": True},
+    "common pool, in company": {},
+    "common pool, in company, prompt lookup": {"prompt_lookup": (3, 8), "always_draft": True},
+    "common pool, one slot": {"slots": 1},
+    "common pool, one slot, prompt lookup": {"slots": 1, "prompt_lookup": (3, 8), "always_draft": True},
+}
+"""What is compared, as what it sets of an EngineSpec."""
+
+
+@dataclass(frozen=True, slots=True)
+class Divergence:
+    """Of so many `texts`, so many are `differing`. Their first difference is at character `earliest`, and at `typical`
+    in the median."""
+
+    texts: int
+    differing: int
+    earliest: int | None
+    typical: float | None
+
+    @property
+    def share(self) -> float:
+        """The part of the texts that differs."""
+        return self.differing / self.texts if self.texts else 0.0
+
+
+def divergence(reference: Sequence[str], texts: Sequence[str]) -> Divergence:
+    """Compare texts with those that they should be, one by one."""
+    firsts = [
+        first
+        for right, text in zip(reference, texts, strict=True)
+        if (first := _first_difference(right, text)) is not None
+    ]
+    typical = median(firsts) if firsts else None
+    return Divergence(len(texts), len(firsts), min(firsts, default=None), typical)
+
+
+def prompts() -> list[Generation]:
+    """Return requests of different lengths, some of which begin alike, as the steps of a run do."""
+    requests = []
+    for number, subject in enumerate(_SUBJECTS):
+        sentence = f"This is about {subject}, which somebody saw {number + 2} times before noon. "
+        for action in _ACTIONS:
+            text = Input("notes.txt", sentence * (1 + 3 * (number % 3)))
+            messages = step_messages("Do the task.", "", [text], action)
+            pairs = tuple((message.role, message.content) for message in messages)
+            requests.append(Generation(messages=pairs, max_tokens=_MAX_TOKENS))
+    return requests
+
+
+async def compare(spec: EngineSpec, requests: Sequence[Generation]) -> dict[str, Divergence]:
+    """Return how far each of `MODES` is from `exact` alone. The settings of `spec` hold where a mode says nothing."""
+    async with await Engine.start(dataclasses.replace(spec, exact=True)) as engine:
+        alone = [(await engine.generate(request)).text for request in requests]
+    found = {}
+    for mode, settings in MODES.items():
+        async with await Engine.start(dataclasses.replace(spec, **settings)) as engine:
+            done = await asyncio.gather(*map(engine.generate, requests))
+        found[mode] = divergence(alone, [one.text for one in done])
+    return found
+
+
+def _first_difference(one: str, other: str) -> int | None:
+    return next((at for at, (left, right) in enumerate(zip_longest(one, other)) if left != right), None)
+
+
+def _spec(file: Path, curves: str) -> EngineSpec:
+    return EngineSpec(file=str(file), context=1024, slots=_SLOTS, threads=1, curves=curves, hung_seconds=120.0)
+
+
+def _rows(model: str, found: Mapping[str, Divergence]) -> list[dict[str, Any]]:
+    return [
+        {"model": model, "mode": mode, **dataclasses.asdict(result), "share": round(result.share, 4)}
+        for mode, result in found.items()
+    ]
+
+
+def main(files: Sequence[str]) -> None:
+    """Compare all modes on these models, print what came out, and write it down."""
+    rows: list[dict[str, Any]] = []
+    with TemporaryDirectory() as curves:
+        for file in map(Path, files) if files else sorted(_TINY.glob("*.gguf")):
+            rows += _rows(file.name, asyncio.run(compare(_spec(file, curves), prompts())))
+    for row in rows:
+        typical = "" if row["typical"] is None else f"; first difference typically at character {row['typical']:g}"
+        print(f"{row['model']}: {row['mode']}: {row['differing']} of {row['texts']} texts differ{typical}")
+    results = {"machine": machine(), "versions": versions("llama-cpp-python"), "rows": rows, "goals": []}
+    write(FOLDER / "divergence.json", results)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

@@ -1,0 +1,28 @@
+"""Write down results: what they were measured on, with which versions, and as which JSON."""
+
+import json
+import os
+import platform
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+from orchestrator.engine.curve_cache import cpu_model
+
+FOLDER = Path(__file__).with_name("results")
+
+
+def machine() -> dict[str, Any]:
+    """Return what the figures were measured on."""
+    return {"processor": cpu_model(), "cores": os.cpu_count()}
+
+
+def versions(*packages: str) -> dict[str, str]:
+    """Return the versions of Python and of some packages."""
+    return {"python": platform.python_version(), **{package: version(package) for package in packages}}
+
+
+def write(file: Path, results: dict[str, Any]) -> None:
+    """Write results as JSON. Raises OSError."""
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_text(json.dumps(results, indent=1) + "\n", encoding="utf-8")

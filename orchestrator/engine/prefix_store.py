@@ -1,0 +1,106 @@
+"""Keep the KV cells of prompt beginnings in a folder, so that an engine that is started again need not compute them.
+
+A file is a line of JSON, which says what the cells belong to and what they should look like, and then the cells as
+llama.cpp writes them. They are only given to llama.cpp when every byte is as it was written.
+"""
+
+import hashlib
+import os
+from contextlib import suppress
+from pathlib import Path
+from uuid import uuid4
+
+import msgspec
+
+from orchestrator.engine.prefix import Tokens
+
+SCHEMA = 1
+_SUFFIX = ".kv"
+_HEADER = 4096
+"""The most bytes of the line of JSON."""
+
+
+class BadPrefix(Exception):
+    """A stored prefix is damaged, or belongs to something else."""
+
+
+class _Header(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    schema: int
+    key: str
+    tokens: str
+    state_bytes: int
+    state_sha256: str
+
+
+def prefix_file(folder: Path, key: str, tokens: Tokens) -> Path:
+    """Return where the cells of these tokens are kept. `key` stands for the model and all that its cells depend on."""
+    return folder / (hashlib.sha256(f"{key} {_digest(tokens)}".encode()).hexdigest()[:32] + _SUFFIX)
+
+
+def read_prefix(folder: Path, key: str, tokens: Tokens) -> bytes | None:
+    """Return the cells of these tokens, or None if there are none. Raises BadPrefix, and OSError."""
+    path = prefix_file(folder, key, tokens)
+    try:
+        with path.open("rb") as file:
+            header = _header(file.readline(_HEADER))
+            if (header.schema, header.key, header.tokens) != (SCHEMA, key, _digest(tokens)):
+                raise BadPrefix("it was written for something else")
+            there = os.fstat(file.fileno()).st_size - file.tell()
+            if there != header.state_bytes:
+                raise BadPrefix(f"it has {there} bytes of cells instead of {header.state_bytes}")
+            state = file.read()
+    except FileNotFoundError:
+        return None
+    if hashlib.sha256(state).hexdigest() != header.state_sha256:
+        raise BadPrefix("its cells are not those that were written")
+    with suppress(OSError):
+        os.utime(path)  # it was used, so others are deleted before it
+    return state
+
+
+def write_prefix(folder: Path, key: str, tokens: Tokens, state: bytes) -> None:
+    """Put cells in the place of what was kept for these tokens, whole or not at all. Raises OSError."""
+    folder.mkdir(parents=True, exist_ok=True)
+    header = _Header(SCHEMA, key, _digest(tokens), len(state), hashlib.sha256(state).hexdigest())
+    path = prefix_file(folder, key, tokens)
+    unfinished = path.with_name(f"{path.name}.{uuid4().hex}")
+    try:
+        with unfinished.open("wb") as file:
+            file.write(msgspec.json.encode(header) + b"\n")
+            file.write(state)
+        unfinished.replace(path)
+    except BaseException:
+        with suppress(OSError):
+            unfinished.unlink(missing_ok=True)
+        raise
+
+
+def keep_within(folder: Path, most_bytes: int) -> int:
+    """Delete what was used least recently until the folder has at most so many bytes. Return how many files went.
+
+    What a killed engine has left unfinished counts and goes like the rest.
+    """
+    files = []
+    for path in folder.glob(f"*{_SUFFIX}*"):
+        with suppress(OSError):  # another engine may have deleted it
+            status = path.stat()
+            files.append((status.st_mtime_ns, status.st_size, path))
+    used, gone = sum(size for _, size, _ in files), 0
+    for _, size, path in sorted(files):
+        if used <= most_bytes:
+            break
+        with suppress(OSError):
+            path.unlink(missing_ok=True)
+            used, gone = used - size, gone + 1
+    return gone
+
+
+def _header(line: bytes) -> _Header:
+    try:
+        return msgspec.json.decode(line, type=_Header)
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise BadPrefix(f"it does not begin with what describes it: {error}") from error
+
+
+def _digest(tokens: Tokens) -> str:
+    return hashlib.sha256(tokens.tobytes()).hexdigest()

@@ -1,0 +1,138 @@
+"""Keep the sequences of an engine, each group with the most urgent first, and let them into the KV cache and out of it.
+
+A sequence is queued, then its head is computed (prefilling), then it decodes. When the cache runs out in the middle,
+one that decodes or is in prefill goes back into the queue, and what it held is computed again later.
+"""
+
+import bisect
+from collections import Counter
+from collections.abc import Callable
+
+from orchestrator.engine.llama import Llama, Tokens
+from orchestrator.engine.prefix import common_prefix
+from orchestrator.engine.sequence import Sequence
+from orchestrator.engine.slots import PooledSlots, Slots
+from orchestrator.engine.streams import StreamSlots
+from orchestrator.engine.urgency import Holder, gives_way
+
+_SCAN = 64
+"""How many queued sequences are looked at in a step, when some of them wait for a prefix."""
+_WORTH_WAITING = 16
+"""Wait for a prefix that another sequence is computing if it saves at least this many tokens."""
+
+
+class Sequences:
+    """All sequences of one context, by number and in their groups.
+
+    `counts` gets reused_tokens, preempted and recomputed_tokens. `let_go` is told of a sequence that is about to lose
+    its place in the cache.
+    """
+
+    def __init__(self, llama: Llama, counts: Counter[str], let_go: Callable[[Sequence], None]) -> None:
+        self.slots: Slots = (
+            StreamSlots(llama, llama.info.slots)
+            if llama.split
+            else PooledSlots(llama, llama.info.slots, retain=llama.context_limit)
+        )
+        self.all: dict[int, Sequence] = {}
+        self.queue: list[Sequence] = []
+        self.prefilling: list[Sequence] = []
+        self.decoding: list[Sequence] = []
+        self._can_share = llama.can_share
+        self._counts = counts
+        self._let_go = let_go
+
+    def add(self, sequence: Sequence) -> None:
+        """Queue a new sequence."""
+        self.all[sequence.number] = sequence
+        bisect.insort(self.queue, sequence, key=_rank)
+
+    def remove(self, sequence: Sequence) -> None:
+        """Forget a sequence, wherever it is, and free what it holds."""
+        del self.all[sequence.number]
+        self._take_out(sequence)
+        self._let_go(sequence)
+        if sequence.seq >= 0:
+            self.slots.leave(sequence.seq, sequence.computed)
+
+    def reprioritise(self, number: int, slack: float) -> None:
+        """Note that a sequence has so many seconds of slack from now on. One that has ended does not matter."""
+        sequence = self.all.get(number)
+        if sequence is not None:
+            sequence.reprioritise(slack)
+            for group in (self.queue, self.prefilling, self.decoding):
+                group.sort(key=_rank)
+
+    def late(self, now: float) -> list[Sequence]:
+        """Return those whose deadline is over."""
+        return [one for one in self.all.values() if one.deadline is not None and one.deadline <= now]
+
+    def admit(self) -> None:
+        """Give slots to the queue, the most urgent first. Who waits for a prefix lets others pass; who waits for
+        room does not, so that a large one is not starved by small ones."""
+        entered = []
+        for sequence in self.queue[:_SCAN]:
+            if self.slots.full:
+                break
+            if self._prefix_is_coming(sequence):
+                continue
+            place = self.slots.enter(sequence.head, sequence.left)
+            if place is None:
+                break
+            sequence.enter(*place)
+            if not sequence.preempted:
+                self._counts["reused_tokens"] += sequence.cached
+            bisect.insort(self.prefilling, sequence, key=_rank)
+            entered.append(sequence)
+        for sequence in entered:
+            self.queue.remove(sequence)
+
+    def computed(self, sequence: Sequence, chunk: Tokens) -> None:
+        """Note that the next chunk of a head is computed in this step."""
+        sequence.computed += len(chunk)
+        self.slots.computed(sequence.seq, chunk)
+        self._counts["recomputed_tokens" if sequence.preempted else "prefill_tokens"] += len(chunk)
+        if sequence.decodes:
+            self.begin_decoding(sequence)
+
+    def begin_decoding(self, sequence: Sequence) -> None:
+        """Take a sequence from those in prefill to those that decode."""
+        self.prefilling.remove(sequence)
+        bisect.insort(self.decoding, sequence, key=_rank)
+
+    def make_room(self, decode: list[Sequence]) -> list[Sequence]:
+        """Make room for a token of each of these, and return those that still have a place after that.
+
+        Where finished prompts are not enough, sequences have to give way: never the most urgent one, which fits alone.
+        """
+        while not self.slots.make_room(len(decode)):
+            live = [*self.decoding, *self.prefilling]
+            loser = live[gives_way([Holder(one.rank, self.slots.frees(one.seq)) for one in live])]
+            self._preempt(loser)
+            decode = [one for one in decode if one is not loser]
+        return decode
+
+    def _preempt(self, sequence: Sequence) -> None:
+        self._take_out(sequence)
+        self._let_go(sequence)
+        self.slots.preempt(sequence.seq)
+        sequence.give_way()
+        bisect.insort(self.queue, sequence, key=_rank)
+        self._counts["preempted"] += 1
+
+    def _take_out(self, sequence: Sequence) -> None:
+        for group in (self.queue, self.prefilling, self.decoding):
+            if sequence in group:
+                group.remove(sequence)
+
+    def _prefix_is_coming(self, sequence: Sequence) -> bool:
+        """Return whether a sequence in prefill will soon hold much more of this head than is there now."""
+        if not self._can_share or not self.prefilling:
+            return False
+        shareable = sequence.head[:-1]
+        common = max((common_prefix(shareable, other.head), other.computed) for other in self.prefilling)
+        return common[0] >= max(common[1], self.slots.shared(sequence.head)[1]) + _WORTH_WAITING
+
+
+def _rank(sequence: Sequence) -> float:
+    return sequence.rank

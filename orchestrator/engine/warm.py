@@ -1,0 +1,124 @@
+"""Begin with the KV cells of known beginnings of prompts that an earlier engine has kept, and keep them at the end.
+
+They are those of system messages that the engine was told of: role's system prompt, with and without a persona.
+"""
+
+import sys
+from contextlib import suppress
+from functools import partial
+from pathlib import Path
+
+from orchestrator.engine import curve_cache
+from orchestrator.engine.chat import ChatTemplate
+from orchestrator.engine.contract import EngineSpec
+from orchestrator.engine.errors import BadPrompt
+from orchestrator.engine.llama import Llama, Tokens
+from orchestrator.engine.prefix import common_prefix
+from orchestrator.engine.prefix_store import BadPrefix, keep_within, prefix_file, read_prefix, write_prefix
+from orchestrator.engine.prompt import prompt_tokens
+from orchestrator.engine.slots import Slots
+
+WORTH_KEEPING = 32
+"""Fewer tokens than this are computed sooner than they are looked for."""
+
+
+class WarmPrefixes:
+    """What is kept of one model's beginnings. `restored` prefixes of `restored_tokens` were there from the start.
+
+    Whatever goes wrong is told in the log and costs no more than computing them again.
+    """
+
+    def __init__(self, llama: Llama, spec: EngineSpec, template: ChatTemplate) -> None:
+        self.restored = self.restored_tokens = 0
+        self._llama = llama
+        self._most_bytes = spec.prefix_bytes
+        self._folder = Path(spec.prefixes) if spec.prefixes is not None and llama.can_keep else None
+        self._heads = () if self._folder is None else _heads(llama, template, spec.heads)
+        self._key = _key(llama, spec) if self._heads else ""
+
+    def restore(self, slots: Slots) -> None:
+        """Put what was kept into free sequences, the longest first; what such a one begins with is there, too."""
+        for tokens in self._heads:
+            missing = len(tokens) - slots.tree.match(tokens)[1]
+            if missing >= WORTH_KEEPING and slots.adopt(tokens, partial(self._fill, tokens)):
+                self.restored += 1
+                self.restored_tokens += len(tokens)
+
+    def save(self, slots: Slots) -> None:
+        """Keep what the sequences hold of the beginnings. They are cut for that, so nothing is computed after it."""
+        kept: list[Tokens] = []
+        for tokens in self._heads:
+            source, length = slots.tree.match(tokens)
+            alike = max((common_prefix(tokens, longer) for longer in kept), default=0)
+            if length == len(tokens) and length - alike >= WORTH_KEEPING:
+                self._llama.truncate(source, length)
+                kept.append(tokens)
+                self._save(source, tokens)
+        if self._folder is not None and kept:
+            keep_within(self._folder, self._most_bytes)
+
+    def _fill(self, tokens: Tokens, seq: int) -> bool:
+        """Return whether an empty sequence now holds these tokens."""
+        assert self._folder is not None, "without a folder there are no heads"
+        path = prefix_file(self._folder, self._key, tokens)
+        try:
+            state = read_prefix(self._folder, self._key, tokens)
+            if state is None:
+                return False
+            if not self._llama.restore(seq, state, len(tokens)):
+                raise BadPrefix("llama.cpp does not take it")
+        except (BadPrefix, OSError) as error:
+            _log(f"the prefix in {path} is not used: {error}")
+            with suppress(OSError):
+                path.unlink(missing_ok=True)
+            return False
+        return True
+
+    def _save(self, seq: int, tokens: Tokens) -> None:
+        assert self._folder is not None, "without a folder there are no heads"
+        path = prefix_file(self._folder, self._key, tokens)
+        if path.exists():
+            return
+        try:
+            state = self._llama.state(seq)
+            if len(state) <= self._most_bytes:
+                write_prefix(self._folder, self._key, tokens, state)
+                _log(f"a prefix of {len(tokens)} tokens is kept in {path} ({len(state)} bytes)")
+        except OSError as error:
+            _log(f"a prefix cannot be kept in {path}: {error}")
+
+
+def _heads(llama: Llama, template: ChatTemplate, systems: tuple[str, ...]) -> tuple[Tokens, ...]:
+    """Return the tokens with which every prompt with one of these system messages begins, the longest first."""
+    heads: dict[bytes, Tokens] = {}
+    for text in systems:
+        try:
+            one, other = (
+                prompt_tokens(llama.vocab, template.segments((("system", text), ("user", content)))) for content in "a1"
+            )
+        except BadPrompt as error:
+            _log(f"a system message is not looked for: {error}")
+            continue
+        head = one[: common_prefix(one, other)]
+        if WORTH_KEEPING <= len(head) < llama.context_limit:
+            heads[head.tobytes()] = head
+    return tuple(sorted(heads.values(), key=len, reverse=True))
+
+
+def _key(llama: Llama, spec: EngineSpec) -> str:
+    """Return a name for all that the cells depend on, down to their last bits."""
+    adapters = [(Path(file).stat().st_size, Path(file).stat().st_mtime_ns, scale) for file, scale in spec.lora]
+    layout = llama.sequences if llama.split else 0
+    settings = (spec.kv_type_k, spec.kv_type_v, spec.flash_attention, spec.experts, spec.exact, layout, adapters)
+    key = curve_cache.curve_key(
+        Path(spec.file),
+        llama_cpp=llama.info.llama_cpp,
+        threads=0,
+        cpu=curve_cache.cpu_model(),
+        settings=repr(settings),
+    )
+    return key.name
+
+
+def _log(text: str) -> None:
+    print(text, file=sys.stderr, flush=True)

@@ -1,0 +1,125 @@
+"""A pool of cells that is too small for all: sequences give way, come back, and say what they say alone."""
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+from orchestrator.engine.client import Completion, Engine
+from orchestrator.engine.contract import EngineSpec, EngineStats, Generation
+from orchestrator.engine.errors import ModelLoadFailed, PromptTooLong
+
+LOREM = "the quick brown fox jumps over the lazy dog and runs away "
+COPY = 'root ::= "round and round it goes, " root'
+
+
+def ask(text: str, **options: object) -> Generation:
+    return Generation(messages=(("user", text),), **{"max_tokens": 180, **options})
+
+
+def spec_of(models: Path, **options: object) -> EngineSpec:
+    """F32 throughout: without `exact`, sums in another order then differ far less than the logits of two tokens. Flash
+    attention would go over to F16 for 64 tokens in a step."""
+    exactly = {"kv_type_k": "f32", "kv_type_v": "f32", "flash_attention": "off"}
+    settings = {"context": 256, "cells": 256, "slots": 6, "threads": 1, "hung_seconds": 60, **exactly, **options}
+    settings["curves"] = str(models / "curves")
+    return EngineSpec(file=str(models / "float.gguf"), **settings)
+
+
+async def told(spec: EngineSpec, requests: list[Generation]) -> tuple[list[Completion], EngineStats]:
+    async with await Engine.start(spec) as engine:
+        return await asyncio.gather(*map(engine.generate, requests)), await engine.stats()
+
+
+REQUESTS = [
+    *(ask(f"{n}", max_tokens=150 + n) for n in range(3)),
+    *(ask(f"warm {n}", temperature=0.9, top_p=0.95, seed=n, slack=float("inf")) for n in range(2)),
+    ask("by grammar", grammar=COPY, slack=60.0),
+    ask("grammar and chance", grammar='root ::= ("over and " | "out, ")+', temperature=1.0, seed=5, slack=90.0),
+    ask("stops", stop=("xy",)),
+]
+
+
+@pytest.mark.parametrize("lookup", [None, (3, 6)])
+async def test_more_sequences_than_cells_all_say_what_they_say_alone(
+    models: Path, lookup: tuple[int, int] | None
+) -> None:
+    alone, before = await told(spec_of(models, cells=None, slots=1), REQUESTS)
+    assert before.preempted == before.recomputed_tokens == 0
+    spec = spec_of(models, prompt_lookup=lookup, always_draft=lookup is not None)
+    crowd, stats = await told(spec, REQUESTS)
+    assert [(one.text, one.finish) for one in crowd] == [(one.text, one.finish) for one in alone]
+    assert [one.usage.output_tokens for one in crowd] == [one.usage.output_tokens for one in alone]
+    assert stats.preempted > 0
+    assert stats.recomputed_tokens > 0
+    assert stats.prompt_tokens == stats.reused_tokens + stats.prefill_tokens == before.prompt_tokens
+    assert stats.finished == len(REQUESTS)
+    assert (stats.running, stats.prefilling, stats.queued) == (0, 0, 0)
+    assert stats.used_cells <= stats.cells == 256
+
+
+async def test_text_streams_on_after_a_preemption(models: Path) -> None:
+    async with await Engine.start(spec_of(models)) as engine:
+        pieces: list[list[str]] = [[] for _ in REQUESTS]
+        calls = [engine.generate(one, heard.append) for one, heard in zip(REQUESTS, pieces, strict=True)]
+        done = await asyncio.gather(*calls)
+        assert (await engine.stats()).preempted > 0
+    assert ["".join(heard) for heard in pieces] == [one.text for one in done]
+
+
+async def test_the_most_urgent_goes_on_to_its_end(models: Path) -> None:
+    async with await Engine.start(spec_of(models)) as engine:
+        patient = [asyncio.create_task(engine.generate(ask(f"{n}", slack=1e6, grammar=COPY))) for n in range(4)]
+        urgent = await engine.generate(ask("hurry", slack=-1e6, grammar=COPY))
+        before = await engine.stats()
+        await asyncio.gather(*patient)
+    assert urgent.usage.output_tokens == 180
+    assert before.finished == 1
+    assert before.preempted > 0
+
+
+async def test_what_was_computed_for_others_is_not_computed_again(models: Path) -> None:
+    """Both begin alike. The one that gives way finds the beginning when it comes back."""
+    requests = [ask(LOREM * 2 + str(n), slack=float(n), grammar=COPY, max_tokens=90) for n in range(2)]
+    done, stats = await told(spec_of(models, slots=2), requests)
+    alike = done[0].usage.prompt_tokens - 10
+    assert alike > 80
+    assert stats.preempted == 1
+    assert 0 < stats.recomputed_tokens < alike
+
+
+async def test_a_preempted_one_can_be_cancelled_and_ends_in_time(models: Path) -> None:
+    async with await Engine.start(spec_of(models)) as engine:
+        tasks = [asyncio.create_task(engine.generate(ask(f"{n}", grammar=COPY, slack=float(n)))) for n in range(6)]
+        async with asyncio.timeout(60):
+            while not (await engine.stats()).preempted:  # noqa: ASYNC110 (the engine tells nobody)
+                await asyncio.sleep(0)
+        for task in tasks[3:]:
+            task.cancel()
+        assert all(one.usage.output_tokens == 180 for one in await asyncio.gather(*tasks[:3]))
+        late = await asyncio.gather(*(engine.generate(ask("x", grammar=COPY, deadline_seconds=0.01)) for _ in range(4)))
+        assert {one.finish for one in late} == {"deadline"}
+        stats = await engine.stats()
+        assert (stats.running, stats.prefilling, stats.queued, stats.cancelled) == (0, 0, 0, 3)
+
+
+async def test_what_fits_not_even_alone_is_refused_at_once_with_the_arithmetic(models: Path) -> None:
+    async with await Engine.start(spec_of(models)) as engine:
+        running = [asyncio.create_task(engine.generate(ask(f"{n}", max_tokens=60))) for n in range(6)]
+        with pytest.raises(PromptTooLong, match="one sequence of this model may have 256 tokens in all") as caught:
+            await engine.generate(ask("hello", max_tokens=250))
+        assert caught.value.tokens + caught.value.max_tokens > caught.value.limit == 256
+        await asyncio.gather(*running)
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"cells": 128}, "cells is 128, and one sequence may take 256; accepted: 256 to"),
+        ({"exact": True}, "cells needs a common pool; accepted: exact and split false"),
+        ({"split": True}, "cells needs a common pool"),
+    ],
+)
+async def test_impossible_pools_are_refused(models: Path, options: dict[str, object], words: str) -> None:
+    with pytest.raises(ModelLoadFailed, match=words):
+        await Engine.start(spec_of(models, **options))

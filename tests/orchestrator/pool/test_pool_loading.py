@@ -1,0 +1,72 @@
+"""What loading a model has to do with those that are at work, and with what was left behind by the last time."""
+
+import asyncio
+import os
+import shutil
+from pathlib import Path
+
+import pytest
+from pool_use import SHORT, status_of, until, writes
+
+from orchestrator.engine.contract import Generation
+from orchestrator.engine.errors import EngineDied, ModelLoadFailed
+from orchestrator.pool import Pool, Topology
+
+SYSTEM = "a system prompt that many requests begin with " * 4
+
+
+async def test_an_engine_that_is_loaded_takes_its_share_of_the_cores_from_one_that_decodes(
+    registry_of, tmp_path: Path
+) -> None:
+    topology = Topology.flat(2, 1 << 40)
+    async with Pool(registry_of(threads=None, a="warm", b="warm"), tmp_path, topology=topology) as pool:
+        begun = asyncio.Event()
+
+        async def stream() -> None:
+            while True:
+                await pool.generate("a", writes(), lambda _: begun.set())
+
+        streaming = asyncio.create_task(stream())
+        await begun.wait()
+        assert status_of(pool, "a").threads == 2
+        loading = asyncio.create_task(pool.load("b"))
+        await until(lambda: status_of(pool, "b").state == "loading" and status_of(pool, "a").threads == 1)
+        await loading
+        await until(lambda: status_of(pool, "a").threads == 2)
+        streaming.cancel()
+        await asyncio.wait([streaming])
+
+
+async def test_what_many_prompts_begin_with_is_kept_over_a_restart(registry_of, tmp_path: Path) -> None:
+    registry, asked = registry_of(a="warm"), list[str]()
+
+    def heads(model: str) -> tuple[str, ...]:
+        asked.append(model)
+        return (SYSTEM,)
+
+    request = Generation(messages=(("system", SYSTEM), ("user", "hello")), max_tokens=4)
+    cached = []
+    for _ in range(2):
+        async with Pool(registry, tmp_path, prefixes=tmp_path / "prefixes", heads=heads) as pool:
+            cached.append((await pool.generate("a", request)).usage.cached_tokens)
+    assert cached[0] == 0
+    assert cached[1] > 100
+    assert asked == ["a", "a"]
+
+
+async def test_a_file_that_shrinks_while_it_is_mapped_costs_one_engine(
+    registry_of, model_file: Path, tmp_path: Path
+) -> None:
+    own = tmp_path / "a.gguf"
+    shutil.copyfile(model_file, own)
+    async with Pool(registry_of(a="warm", b="warm"), tmp_path) as pool:
+        bystander = asyncio.create_task(pool.generate("b", writes()))
+        await pool.generate("a", SHORT)
+        os.truncate(own, 4096)
+        with pytest.raises(EngineDied, match="SIGBUS"):
+            await pool.generate("a", SHORT)
+        with pytest.raises(ModelLoadFailed, match=r"a\.gguf"):
+            await pool.generate("a", SHORT)
+        shutil.copyfile(model_file, own)
+        assert (await pool.generate("a", SHORT)).usage.output_tokens > 0
+        assert (await bystander).usage.output_tokens == 200
