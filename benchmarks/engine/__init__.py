@@ -1,0 +1,1 @@
+"""Measure the engine against its peers: the same models, prompts, tokens and threads, in turns on one machine."""

@@ -1,0 +1,110 @@
+"""Measure the engine against its peers: `python -m benchmarks.engine {list,models,build,run,report,all}`."""
+
+import argparse
+import asyncio
+import itertools
+import os
+from collections.abc import Sequence
+from functools import partial
+from pathlib import Path
+
+from benchmarks import results
+from benchmarks.engine import report, rows
+from benchmarks.engine.cells import all_cells, chosen, trial_cells
+from benchmarks.engine.goals import goals
+from benchmarks.engine.models import DRAFTS, LARGE, SMALL
+from benchmarks.engine.names import SYSTEMS
+from benchmarks.engine.peers import PeerMissing, Peers, build
+from benchmarks.engine.run import Plan, run
+from benchmarks.engine.start import Place
+from orchestrator.engine.contract import EngineSpec
+from orchestrator.engine.llama.model import default_threads
+
+FOLDER = Path(__file__).parents[2] / "build" / "bench"
+RESULTS = results.FOLDER / "engine.json"
+_say = partial(print, flush=True)
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Do what the command line says."""
+    options = _parser().parse_args(arguments)
+    if options.command == "list":
+        for cell in chosen(all_cells(), options.cells):
+            _say(f"{cell.name:24} {cell.rounds} rounds, {cell.own} own tokens, {cell.answer} to generate")
+        return
+    if options.command in ("models", "all") and not options.trial:
+        for model in (SMALL, LARGE, *DRAFTS.values()):
+            _say(f"{model.write(options.folder / 'models')}")
+    try:
+        if options.command in ("build", "all"):
+            build(options.folder)
+        if options.command in ("run", "all"):
+            _run(options)
+    except PeerMissing as error:
+        raise SystemExit(str(error)) from error
+    if options.command in ("run", "report", "all"):
+        _report(options)
+
+
+def _run(options: argparse.Namespace) -> None:
+    """Measure, and say which cells are left."""
+    peers = Peers.under(options.folder)
+    if missing := peers.missing(options.systems):
+        raise PeerMissing(f"not there: {', '.join(missing)}; `python -m benchmarks.engine build` makes it")
+    plan = Plan(
+        place=Place(options.folder, peers, tuple(options.systems)),
+        cells=chosen(trial_cells() if options.trial else all_cells(), options.cells),
+        file=_rows_file(options),
+        stamp=_stamp(options),
+        rounds=options.rounds or (1 if options.trial else None),
+        seconds=None if options.budget is None else 60 * options.budget,
+        tell=_say,
+    )
+    left = asyncio.run(run(plan))
+    if left:
+        _say(f"the time was up before {', '.join(cell.name for cell in left)}; run again to go on")
+
+
+def _report(options: argparse.Namespace) -> None:
+    """Print the tables of the cells that are finished, and write the results."""
+    cells = trial_cells() if options.trial else all_cells()
+    finished = rows.read(_rows_file(options), _stamp(options), cells)
+    found = list(itertools.chain.from_iterable(finished.values()))
+    reached = goals(found, split=EngineSpec(file="").splits_cache)
+    _say(report.printed(found, reached))
+    if not options.trial:
+        results.write(RESULTS, report.document(found, reached, _stamp(options), len(cells)))
+        _say(f"written to {RESULTS}")
+
+
+def _stamp(options: argparse.Namespace) -> rows.Stamp:
+    return {**report.stamp(default_threads()), "systems": list(options.systems), "rounds": options.rounds}
+
+
+def _rows_file(options: argparse.Namespace) -> Path:
+    folder: Path = options.folder
+    return folder / ("trial.jsonl" if options.trial else "rows.jsonl")
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.engine", description=__doc__)
+    parser.add_argument("command", choices=["list", "models", "build", "run", "report", "all"])
+    parser.add_argument("--cells", nargs="+", default=[], metavar="PATTERN", help="such as '150m/*x1024'; default: all")
+    parser.add_argument("--systems", nargs="+", choices=SYSTEMS, default=list(SYSTEMS), help="default: all")
+    parser.add_argument("--rounds", type=_positive, help="default: 5 or 11, as the cell needs")
+    parser.add_argument("--budget", type=float, metavar="MINUTES", help="begin no further cell after so long")
+    parser.add_argument("--folder", type=Path, default=FOLDER, help="keeps models, peers and finished cells")
+    parser.add_argument("--trial", action="store_true", help="small cells on a model of no size; nothing is written")
+    return parser
+
+
+def _positive(text: str) -> int:
+    value = int(text)
+    if value < 1:
+        raise argparse.ArgumentTypeError(f"{text} rounds; accepted: at least 1")
+    return value
+
+
+if __name__ == "__main__":
+    os.environ.setdefault("GGML_NO_BACKTRACE", "1")
+    main()

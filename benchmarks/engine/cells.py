@@ -1,0 +1,107 @@
+"""Lay out what is measured: cells, each a model, a number of concurrent requests and what their prompts share."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from typing import Literal
+
+State = Literal["cold", "warm"]
+"""Whether the shared prefix is new, or held since the load before. Whatever follows on it is always new."""
+Task = Literal["copy", "free"]
+"""Edit a text, or write a new one."""
+
+TASKS: tuple[Task, ...] = ("copy", "free")
+WIDTHS = (1, 2, 4, 16, 64)
+BETWEEN = 2
+"""A width at which nothing is compared but our engine with one request after the other."""
+PREFIXES = (0, 64, 1024)
+SPECULATION_WIDTHS = (1, 4, 16)
+SERVED_WIDTHS = (1, 4)
+"""Widths at which speculation is compared with llama-server's."""
+LEAST_ROUNDS = 5
+_MORE_ROUNDS = 11
+_LARGEST = ("500m", 64, 1024)
+EMBEDDED = "tiny-large"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cell:
+    """`width` requests at once to a model: `prefix` tokens that all share, `own` further ones, `answer` to generate.
+
+    With a `task`, speculation is compared; otherwise systems are. The prefix of an embedded model is its chat's own.
+    """
+
+    model: str
+    width: int
+    prefix: int = 0
+    own: int
+    answer: int
+    task: Task | None = None
+
+    @property
+    def name(self) -> str:
+        """A short name, unique and with slashes."""
+        if self.task:
+            return f"speculation/{self.task}/{self.width}"
+        return f"{self.model}/{self.width}x{self.prefix}"
+
+    @property
+    def group(self) -> tuple[str, int, Task | None]:
+        """Cells of one group are measured with the same processes."""
+        return self.model, 0 if self.task else self.width, self.task
+
+    @property
+    def context(self) -> int:
+        """The longest sequence, in tokens."""
+        return self.prefix + self.own + self.answer
+
+    @property
+    def states(self) -> tuple[State, ...]:
+        """The states to measure."""
+        return ("cold", "warm") if self.prefix else ("cold",)
+
+    @property
+    def rounds(self) -> int:
+        """How many rounds tell enough: more where a round is short."""
+        return _MORE_ROUNDS if self.width <= 4 and self.prefix < 1024 else LEAST_ROUNDS
+
+
+def all_cells() -> tuple[Cell, ...]:
+    """Return the whole benchmark, what matters most first."""
+    found = [_plain(model, width, prefix) for model in ("150m", "500m") for width in WIDTHS for prefix in PREFIXES]
+    found = [cell for cell in found if (cell.model, cell.width, cell.prefix) != _LARGEST]
+    speculation = [
+        Cell(model="500m", width=width, own=128, answer=112, task=task)
+        for task in TASKS
+        for width in SPECULATION_WIDTHS
+    ]
+    embedded = [Cell(model=EMBEDDED, width=width, own=352, answer=32) for width in WIDTHS if width != BETWEEN]
+    return (*found, *speculation, *embedded)
+
+
+def trial_cells() -> tuple[Cell, ...]:
+    """Return one small cell of each kind, on a model of no size: to see that everything runs."""
+    plain = [Cell(model="trial", width=width, prefix=prefix, own=8, answer=4) for width in (3, 4) for prefix in (0, 64)]
+    speculation = [Cell(model="trial", width=width, own=40, answer=24, task=task) for task in TASKS for width in (1, 2)]
+    return (*plain, *speculation, Cell(model=EMBEDDED, width=3, own=352, answer=4))
+
+
+def chosen(cells: Iterable[Cell], patterns: Iterable[str]) -> tuple[Cell, ...]:
+    """Return the cells with a name that one of the patterns fits; all without patterns."""
+    wanted = tuple(patterns)
+    return tuple(cell for cell in cells if not wanted or any(fnmatchcase(cell.name, pattern) for pattern in wanted))
+
+
+def groups(cells: Iterable[Cell]) -> list[tuple[Cell, ...]]:
+    """Return the cells by group, in order."""
+    found: dict[tuple[str, int, Task | None], list[Cell]] = {}
+    for cell in cells:
+        found.setdefault(cell.group, []).append(cell)
+    return [tuple(group) for group in found.values()]
+
+
+def _plain(model: str, width: int, prefix: int) -> Cell:
+    """Few own tokens and short answers where there are many of them, so that everything fits into two hours."""
+    short = model == "500m" and width == 64
+    own = 16 if prefix else 64
+    return Cell(model=model, width=width, prefix=prefix, own=own // 2 if short else own, answer=16 if short else 32)

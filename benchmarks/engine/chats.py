@@ -1,0 +1,58 @@
+"""Make loads for the embedded models: real chats, in the tokens of the model itself."""
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import llama_cpp.llama_cpp as lib
+
+from benchmarks.engine.cells import Cell
+from benchmarks.engine.system import Load, Prompt
+from benchmarks.engine.workload import common
+from benchmarks.tiny.families import FAMILIES
+from benchmarks.tiny.words import seeded
+from orchestrator.engine.chat import ChatMessage, ChatTemplate
+from orchestrator.engine.llama import Vocabulary
+from orchestrator.engine.prompt import prompt_tokens
+
+FAMILY = "plan"
+_LONG_ANSWER = 160
+"""Requests whose right answer has fewer characters are passed over: the measured answers are cut, never short."""
+
+
+@dataclass(frozen=True, slots=True)
+class Chats:
+    """The vocabulary and the template of a model."""
+
+    vocabulary: Vocabulary
+    template: ChatTemplate
+
+    @classmethod
+    def of(cls, file: Path) -> "Chats":
+        """Read them from a model file, and no weights. Raises OSError. They stay in memory until the process ends."""
+        parameters: Any = lib.llama_model_default_params()
+        parameters.vocab_only = True
+        model = lib.llama_model_load_from_file(os.fsencode(file), parameters)
+        if not model:
+            raise OSError(f"llama.cpp cannot read {file}")
+        vocabulary = Vocabulary(model)
+        source = lib.llama_model_chat_template(model, None)
+        names = (vocabulary.text(vocabulary.bos), vocabulary.text(vocabulary.eos))
+        return cls(vocabulary, ChatTemplate(source.decode() if source else None, *names))
+
+    def load(self, cell: Cell, number: int) -> Load:
+        """Return the load of round `number`."""
+        rng = seeded(f"{cell.name}/{number}")
+        prompts: list[Prompt] = []
+        while len(prompts) < cell.width:
+            example = FAMILIES[FAMILY].generate(rng, "wording")
+            prompt = self._prompt(tuple((message.role, message.content) for message in example.messages))
+            if len(example.answer) >= _LONG_ANSWER and len(prompt.tokens) <= cell.own:
+                prompts.append(prompt)
+        shared = common(tuple(prompt.tokens for prompt in prompts))
+        return Load(prompts=tuple(prompts), answer=cell.answer, shared=shared)
+
+    def _prompt(self, messages: tuple[ChatMessage, ...]) -> Prompt:
+        tokens = prompt_tokens(self.vocabulary, self.template.segments(messages))
+        return Prompt(messages, tuple(tokens.tolist()))

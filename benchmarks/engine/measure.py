@@ -1,0 +1,139 @@
+"""Measure the cells of a group: rounds in which every system gets the same load, one system after the other.
+
+The machine is noisy, and slower at times. So a round is short, the systems take turns in another order each time, and
+only rounds with the same number are compared.
+"""
+
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import replace
+from statistics import median
+
+from benchmarks.engine.bound import Propose, StepTimes, best_speedup, by_lookup, by_model
+from benchmarks.engine.cells import Cell, State
+from benchmarks.engine.chain import Next, walk
+from benchmarks.engine.names import OURS, speculating
+from benchmarks.engine.rows import Row
+from benchmarks.engine.start import LONGEST, MOST_DRAFTS
+from benchmarks.engine.system import Load, Measured, System, Tokens
+from benchmarks.engine.systems.ceiling import Ceiling
+from benchmarks.engine.systems.served import ServerFailed
+
+Loads = Callable[[int], Mapping[State, Load]]
+"""Gives the loads of a round."""
+OneRound = Callable[[System, int], Awaitable[dict[State, Measured]]]
+"""Measures a system in a round, in every state."""
+WARM_UP = -1
+"""The number of a round that is not measured: the first steps of any kind are slower."""
+
+
+class WrongAnswer(Exception):
+    """A system did not say what the model does."""
+
+
+async def measure(
+    cell: Cell, systems: Sequence[System], loads: Loads, rounds: int, tell: Callable[[str], None]
+) -> list[Row]:
+    """Return a row for each system and state."""
+
+    async def measured(system: System, number: int) -> dict[State, Measured]:
+        if number == WARM_UP:
+            load = next(iter(loads(number).values()))
+            await system.run(replace(load, answer=min(2, load.answer), texts=None))
+            return {}
+        return {state: await _checked(cell, system, load) for state, load in loads(number).items()}
+
+    return await _rounds(cell, systems, measured, rounds, tell)
+
+
+async def measure_task(
+    cell: Cell, systems: Sequence[System], load_of: Callable[[int], Load], rounds: int, tell: Callable[[str], None]
+) -> list[Row]:
+    """Return a row for each system. Every prompt is computed before its round, so that decoding alone is measured."""
+
+    async def measured(system: System, number: int) -> dict[State, Measured]:
+        load = load_of(number)
+        await system.run(replace(load, answer=1, texts=None))
+        return {"warm": await _checked(cell, system, load)}
+
+    return await _rounds(cell, systems, measured, rounds, tell)
+
+
+async def _rounds(
+    cell: Cell, systems: Sequence[System], measured: OneRound, rounds: int, tell: Callable[[str], None]
+) -> list[Row]:
+    """Do all rounds, and return a row for each system and state. A peer's server that fails has none in this cell."""
+    found: dict[tuple[str, State], list[Measured]] = {}
+    partners = list(systems)
+    for number in range(WARM_UP, rounds):
+        for system in in_turn(partners, number):
+            try:
+                states = await measured(system, number)
+            except ServerFailed as error:
+                tell(f"left out of {cell.name}: {error}")
+                partners.remove(system)
+                continue
+            if number != WARM_UP:
+                for state, each in states.items():
+                    found.setdefault((system.name, state), []).append(each)
+    names = {system.name for system in partners}
+    return [_row(cell, name, state, all_of_it) for (name, state), all_of_it in found.items() if name in names]
+
+
+def step_times(target: Ceiling, drafter: Ceiling, prompts: Sequence[Tokens]) -> tuple[StepTimes, StepTimes]:
+    """Return how long steps take behind such prompts (medians): with looked-up drafts, and with those of a model."""
+    rounds = [(target.steps(prompt, MOST_DRAFTS + 1), drafter.steps(prompt, 1)) for prompt in prompts]
+    steps = tuple(map(median, zip(*(of_target for of_target, _ in rounds), strict=True)))
+    return StepTimes(steps, 0.0), StepTimes(steps, median(of_draft[0] for _, of_draft in rounds))
+
+
+def with_bounds(
+    rows: Sequence[Row], loads: Sequence[Load], models: tuple[Next, Next], times: tuple[StepTimes, StepTimes]
+) -> list[Row]:
+    """Return the rows with the best speed-up that lookup and drafts could bring to these loads of single requests.
+
+    `models` are what target and draft model say.
+    """
+    target, drafter = models
+    prompts = [load.prompts[0].tokens for load in loads]
+    answers = [walk(target, prompt[-1], loads[0].answer) for prompt in prompts]
+    by_method: dict[str, list[Callable[[], Propose]]] = {
+        "lookup": [lambda prompt=prompt: by_lookup(prompt, LONGEST) for prompt in prompts],  # type: ignore[misc]
+        "draft": [lambda: by_model(drafter) for _ in prompts],
+    }
+    bounds = {
+        speculating(OURS, method): best_speedup(answers, proposals, of_method)
+        for (method, proposals), of_method in zip(by_method.items(), times, strict=True)
+    }
+    return [replace(row, bound=bounds.get(row.system)) for row in rows]
+
+
+def in_turn(systems: Sequence[System], number: int) -> list[System]:
+    """Return the systems in the order of round `number`: each begins in turn."""
+    first = number % len(systems) if systems else 0
+    return [*systems[first:], *systems[:first]]
+
+
+async def _checked(cell: Cell, system: System, load: Load) -> Measured:
+    """Do a load and compare the answers with what the model is known to say. Raises WrongAnswer."""
+    measured = await system.run(load)
+    if load.texts is not None and measured.texts is not None:
+        for said, right in zip(measured.texts, load.texts, strict=True):
+            if said.split() != right.split():
+                raise WrongAnswer(f"{cell.name}: {system.name} says {said!r}; the model says {right!r}")
+    return measured
+
+
+def _row(cell: Cell, system: str, state: State, measured: Sequence[Measured]) -> Row:
+    return Row(
+        cell=cell.name,
+        model=cell.model,
+        width=cell.width,
+        prefix=cell.prefix,
+        state=state,
+        system=system,
+        task=cell.task,
+        tokens=round(median(each.tokens for each in measured)),
+        seconds=tuple(each.seconds for each in measured),
+        llama_seconds=sum(each.llama_seconds for each in measured),
+        own_seconds=sum(each.own_seconds for each in measured),
+    )

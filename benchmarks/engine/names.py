@@ -1,0 +1,19 @@
+"""Name the systems, in rows, tables and goals."""
+
+OURS = "ours"
+SERIAL = "one after the other"
+SERVER = "llama-server"
+EXAMPLE = "example server"
+POOLED = "ceiling, pooled cache"
+SPLIT = "ceiling, split cache"
+SYSTEMS = (OURS, SERIAL, SERVER, EXAMPLE, POOLED, SPLIT)
+
+METHODS = ("lookup", "draft")
+"""How tokens are drafted."""
+SETTINGS = ("its settings", "our settings")
+"""llama-server drafts with the settings it has by default, and with those that our engine has here."""
+
+
+def speculating(system: str, method: str, settings: str = "") -> str:
+    """Return the name of a system that drafts."""
+    return ", ".join(filter(None, (system, method, settings)))

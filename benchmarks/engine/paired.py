@@ -1,0 +1,36 @@
+"""Compare two series of rounds, pair by pair. Pure."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from statistics import fmean, median, stdev
+
+_T95 = (12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228, 2.201, 2.179, 2.160, 2.145, 2.131)
+"""Student's t, 97.5 %, for 1, 2, ... degrees of freedom."""
+
+
+@dataclass(frozen=True, slots=True)
+class Ratio:
+    """The median of paired ratios, and a 95 % interval of their geometric mean (Student's t on logarithms).
+
+    The interval is without bounds for a single pair.
+    """
+
+    median: float
+    low: float
+    high: float
+    rounds: int
+
+
+def ratio(numerators: Sequence[float], denominators: Sequence[float]) -> Ratio:
+    """Return how the first series compares with the second. Raises ValueError for unequal lengths or none."""
+    if not numerators or len(numerators) != len(denominators):
+        raise ValueError(f"{len(numerators)} and {len(denominators)} rounds cannot be paired")
+    ratios = [top / bottom for top, bottom in zip(numerators, denominators, strict=True)]
+    if len(ratios) == 1:
+        return Ratio(ratios[0], 0.0, math.inf, 1)
+    logarithms = [math.log(value) for value in ratios]
+    t = _T95[min(len(ratios) - 1, len(_T95)) - 1]
+    reach = t * stdev(logarithms) / math.sqrt(len(ratios))
+    centre = fmean(logarithms)
+    return Ratio(median(ratios), math.exp(centre - reach), math.exp(centre + reach), len(ratios))

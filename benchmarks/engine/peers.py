@@ -1,0 +1,95 @@
+"""Find the peers, or fetch and build them: llama.cpp's server and the example server of llama-cpp-python.
+
+Both come out of llama-cpp-python's source distribution in the installed version, so that all run the same llama.cpp.
+"""
+
+import os
+import subprocess
+import sys
+import tarfile
+from collections.abc import Collection
+from dataclasses import dataclass
+from importlib.metadata import version
+from pathlib import Path
+
+from benchmarks.engine.names import EXAMPLE, SERVER
+
+VARIABLE = "LLAMA_SERVER"
+"""Names a llama-server that is there already."""
+_CMAKE = (
+    "-DCMAKE_BUILD_TYPE=Release",
+    "-DGGML_NATIVE=ON",
+    "-DBUILD_SHARED_LIBS=ON",
+    "-DLLAMA_BUILD_UI=OFF",
+    "-DLLAMA_USE_PREBUILT_UI=OFF",
+    "-DLLAMA_BUILD_TESTS=OFF",
+    "-DLLAMA_BUILD_EXAMPLES=OFF",
+    "-DLLAMA_BUILD_APP=OFF",
+)
+_EXAMPLE_NEEDS = ("fastapi", "uvicorn", "openai", "websockets")
+
+
+class PeerMissing(Exception):
+    """A peer cannot be used, and why."""
+
+
+@dataclass(frozen=True, slots=True)
+class Peers:
+    """Where the peers are: llama-server's binary, the example server's script, and the packages that this imports."""
+
+    server: Path
+    example: Path
+    packages: Path
+
+    @classmethod
+    def under(cls, folder: Path) -> "Peers":
+        """Return where they are when `folder` keeps them; LLAMA_SERVER may name another llama-server."""
+        named = os.environ.get(VARIABLE)
+        built = folder / "llama-server" / "bin" / "llama-server"
+        script = _source(folder) / "examples" / "server" / "server.py"
+        return cls(Path(named) if named else built, script, folder / "example-server-packages")
+
+    def missing(self, systems: Collection[str]) -> list[str]:
+        """Return what is not there of that which these systems need."""
+        needs = {SERVER: (self.server,), EXAMPLE: (self.example, self.packages)}
+        return [str(path) for system in systems for path in needs.get(system, ()) if not path.exists()]
+
+
+def build(folder: Path) -> None:
+    """Fetch and build what is missing (several minutes). Raises PeerMissing, with what to do."""
+    peers = Peers.under(folder)
+    if not peers.example.exists():
+        _fetch(folder)
+    if not peers.packages.exists():
+        _run([*_PIP, "install", "-q", "--target", str(peers.packages), *_EXAMPLE_NEEDS], "the packages are not there")
+    if not peers.server.exists():
+        if os.environ.get(VARIABLE):
+            raise PeerMissing(f"{VARIABLE} is {peers.server}, which is not there; accepted: a llama-server binary")
+        source, target = _source(folder) / "vendor" / "llama.cpp", folder / "llama-server"
+        _run(["cmake", "-S", str(source), "-B", str(target), *_CMAKE], "cmake cannot configure llama.cpp")
+        cores = str(len(os.sched_getaffinity(0)))
+        _run(["cmake", "--build", str(target), "--target", "llama-server", "-j", cores], "llama-server was not built")
+
+
+_PIP = (sys.executable, "-m", "pip", "--disable-pip-version-check")
+
+
+def _fetch(folder: Path) -> None:
+    """Download the source distribution and unpack it."""
+    folder.mkdir(parents=True, exist_ok=True)
+    wanted = f"llama-cpp-python=={version('llama-cpp-python')}"
+    command = [*_PIP, "download", "-q", "--no-binary", ":all:", "--no-deps", "-d", str(folder), wanted]
+    _run(command, f"pip cannot download {wanted}")
+    with tarfile.open(_source(folder).with_suffix(_source(folder).suffix + ".tar.gz")) as archive:
+        archive.extractall(folder, filter="data")
+
+
+def _source(folder: Path) -> Path:
+    return folder / f"llama_cpp_python-{version('llama-cpp-python')}"
+
+
+def _run(command: list[str], otherwise: str) -> None:
+    try:
+        subprocess.run(command, check=True)  # noqa: S603 (our own command)
+    except (OSError, subprocess.CalledProcessError) as error:
+        raise PeerMissing(f"{otherwise}: {error}; {VARIABLE} may name a llama-server that is there") from error

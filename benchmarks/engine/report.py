@@ -1,0 +1,123 @@
+"""Make the results and the printed tables out of rows. Pure, but for what it asks about the machine."""
+
+import hashlib
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+from benchmarks import results
+from benchmarks.engine.goals import Goal, own_share, speed
+from benchmarks.engine.models import DRAFTS, LARGE, SMALL
+from benchmarks.engine.names import OURS
+from benchmarks.engine.rows import Row
+from benchmarks.engine.start import AGREEMENT, LONGEST, MOST_DRAFTS
+from benchmarks.engine.workload import DECOYS, WRONG_WORDS
+
+ENGINE = Path(__file__).parents[2] / "orchestrator" / "engine"
+CONSTRUCTION = (
+    "Generated models whose greedy text is known: each word is followed by one certain word. The 500 M model has the "
+    "embedding, the first two layers and the output of its draft models, and further layers that add nothing, so that "
+    "the pair agrees by construction; the draft models expect a wrong word after the given share of words. To copy: "
+    "the prompt holds the text to come but for the given share of words. Free: it holds none of it, but misleading "
+    "pairs of words. Speculation is measured on prompts that are computed already."
+)
+
+
+def document(rows: Sequence[Row], goals: Sequence[Goal], stamp: dict[str, Any], planned: int) -> dict[str, Any]:
+    """Return the results as they are written; `planned` is how many cells the whole benchmark has."""
+    return {
+        "machine": stamp["machine"],
+        "versions": stamp["versions"],
+        "command": "make bench-engine",
+        "engine": stamp["engine"],
+        "threads": stamp["threads"],
+        "cells": {"measured": len({row.cell for row in rows}), "planned": planned},
+        "models": {model.name: asdict(model.shape) for model in (SMALL, LARGE, *DRAFTS.values())},
+        "speculation": {
+            "construction": CONSTRUCTION,
+            "agreement of the draft model": AGREEMENT,
+            "wrong words in a text to be copied": WRONG_WORDS,
+            "misled words of a free answer": DECOYS,
+            "longest n-gram": LONGEST,
+            "most draft tokens": MOST_DRAFTS,
+        },
+        "rows": [_row(row) for row in rows],
+        "goals": [
+            {key: value for key, value in asdict(goal).items() if value is not None or key == "value"} for goal in goals
+        ],
+    }
+
+
+def stamp(threads: int) -> dict[str, Any]:
+    """Return what measurements depend on besides their cell."""
+    return {
+        "machine": results.machine(),
+        "versions": results.versions("llama-cpp-python", "numpy"),
+        "threads": threads,
+        "engine": _source_hash(),
+    }
+
+
+def _source_hash() -> str:
+    """Return a hash of the engine's source: another engine is measured anew."""
+    digest = hashlib.sha256()
+    for file in sorted(ENGINE.rglob("*.py")):
+        digest.update(file.read_bytes())
+    return digest.hexdigest()[:16]
+
+
+def printed(rows: Sequence[Row], goals: Iterable[Goal]) -> str:
+    """Return tables of all rows and of the goals, as text."""
+    lines = [_line("cell", "state", "system", "seconds", "(least-most)", "tokens/s", "ours is faster by", "own time")]
+    reference = {(row.cell, row.state): row for row in rows if row.system == OURS}
+    lines += [_row_line(row, reference.get((row.cell, row.state))) for row in rows]
+    lines += ["", f"{'goal':62} {'value':>8} {'wanted':>8}  met"]
+    lines += [_goal_line(goal) for goal in goals]
+    return "\n".join(lines)
+
+
+def _row(row: Row) -> dict[str, Any]:
+    middle = median(row.seconds)
+    found = asdict(row) | {
+        "median": round(middle, 6),
+        "least": round(min(row.seconds), 6),
+        "most": round(max(row.seconds), 6),
+        "tokens_per_second": round(row.tokens / middle, 1),
+    }
+    share = own_share(row)
+    if share is not None:
+        found["own_share"] = round(share, 5)
+    return found | {"seconds": [round(value, 6) for value in row.seconds]}
+
+
+def _row_line(row: Row, reference: Row | None) -> str:
+    middle = median(row.seconds)
+    versus = ""
+    if reference is not None and reference is not row and len(reference.seconds) == len(row.seconds):
+        found = speed(reference, row)
+        versus = f"{found.median:.3f} ({found.low:.3f}-{found.high:.3f})"
+    share = own_share(row)
+    return _line(
+        row.cell,
+        row.state,
+        row.system,
+        f"{middle:.3f}",
+        f"({min(row.seconds):.3f}-{max(row.seconds):.3f})",
+        f"{row.tokens / middle:.1f}",
+        versus,
+        "" if share is None else f"{share:.2%}",
+    )
+
+
+def _line(cell: str, state: str, system: str, seconds: str, spread: str, rate: str, versus: str, own: str) -> str:
+    text = f"{cell:22} {state:5} {system:36} {seconds:>8} {spread:19} {rate:>9} {versus:>22} {own:>8}"
+    return text.rstrip()
+
+
+def _goal_line(goal: Goal) -> str:
+    value = "none" if goal.value is None else f"{goal.value:.3f}"
+    interval = "" if goal.interval is None else f" ({goal.interval[0]:.3f}-{goal.interval[1]:.3f})"
+    where = "" if goal.where is None else f"  decided by 1 of {goal.cells}: {goal.where}{interval}"
+    return f"{goal.name:62} {value:>8} {goal.goal:>8}  {'yes' if goal.met else 'NO'}{where}"

@@ -1,0 +1,59 @@
+"""Hold what was measured: rows, and the file that keeps those of finished cells, so that a later run goes on."""
+
+import json
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from benchmarks.engine.cells import Cell
+
+Stamp = dict[str, Any]
+"""What measurements depend on besides the cell; those with another stamp do not count."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Row:
+    """What one system did in one cell and state: `seconds` of each round, and the tokens it made in a round.
+
+    Rounds of different systems with the same index had the same prompts, one after the other. `llama_seconds` and
+    `own_seconds` are sums over the rounds of time inside llama_decode and of our own time around it. `bound` is the
+    best speed-up that speculation could bring.
+    """
+
+    cell: str
+    model: str
+    width: int
+    prefix: int
+    state: str
+    system: str
+    tokens: int
+    seconds: tuple[float, ...]
+    task: str | None = None
+    llama_seconds: float = 0.0
+    own_seconds: float = 0.0
+    bound: float | None = None
+
+
+def read(file: Path, stamp: Stamp, cells: Iterable[Cell]) -> dict[str, list[Row]]:
+    """Return the rows of each of the cells that is finished: measured as it is now, with this stamp; the last ones."""
+    if not file.exists():
+        return {}
+    wanted = {cell.name: asdict(cell) for cell in cells}
+    found: dict[str, list[Row]] = {}
+    for line in file.read_text(encoding="utf-8").splitlines():
+        entry = json.loads(line)
+        name = entry["name"]
+        if entry["stamp"] == stamp and entry["cell"] == wanted.get(name):
+            found[name] = [Row(**{**row, "seconds": tuple(row["seconds"])}) for row in entry["rows"]]
+    return found
+
+
+def append(file: Path, stamp: Stamp, cell: Cell, rows: Iterable[Row]) -> None:
+    """Add a finished cell to the file, whole or not at all. Raises OSError."""
+    file.parent.mkdir(parents=True, exist_ok=True)
+    before = file.read_text(encoding="utf-8") if file.exists() else ""
+    entry = {"name": cell.name, "cell": asdict(cell), "stamp": stamp, "rows": [asdict(row) for row in rows]}
+    unfinished = file.with_suffix(".unfinished")
+    unfinished.write_text(f"{before}{json.dumps(entry)}\n", encoding="utf-8")
+    unfinished.replace(file)

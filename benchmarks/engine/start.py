@@ -1,0 +1,124 @@
+"""Start the systems that a group of cells compares, one after the other: none is measured while another loads."""
+
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+
+from benchmarks.engine.cells import BETWEEN, SERVED_WIDTHS, Cell, Task
+from benchmarks.engine.models import DRAFTS, LARGE, SMALL, TRIAL, TRIAL_DRAFT, Generated
+from benchmarks.engine.names import EXAMPLE, METHODS, OURS, POOLED, SERIAL, SERVER, SETTINGS, SPLIT, speculating
+from benchmarks.engine.peers import Peers
+from benchmarks.engine.system import Setup, System
+from benchmarks.engine.systems import example_server, server
+from benchmarks.engine.systems.ceiling import Ceiling
+from benchmarks.engine.systems.ours import Ours
+from benchmarks.engine.systems.serial import Serial
+from benchmarks.engine.systems.served import ServerFailed
+from orchestrator.engine.llama.model import default_threads
+
+MODELS = {model.name: model for model in (SMALL, LARGE, TRIAL)}
+TINY = Path(__file__).parents[2] / "registry" / "tiny" / "large.gguf"
+AGREEMENT: dict[Task, float] = {"copy": 0.9, "free": 0.6}
+"""The share of its drafts that the target agrees with, by the task they are for."""
+LONGEST, MOST_DRAFTS = 3, 16
+"""The longest n-gram of prompt lookup, and the most tokens that are drafted in a step."""
+
+Starter = Callable[[], Awaitable[System]]
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where things are, and which systems are wanted."""
+
+    folder: Path
+    peers: Peers
+    systems: tuple[str, ...]
+
+    def setup(self, cells: Sequence[Cell]) -> Setup:
+        """Return the common setup of a group of cells."""
+        model = MODELS.get(cells[0].model)
+        width = max(cell.width for cell in cells)
+        context = max(cell.context for cell in cells)
+        if cells[0].task:
+            context += width * cells[0].own  # so that every prompt can stay where it was computed
+        return Setup(
+            model=TINY if model is None else model.write(self.folder / "models"),
+            width=width,
+            context=context,
+            threads=default_threads(),
+            folder=self.folder,
+        )
+
+    def drafter(self, task: Task, model: str) -> Generated:
+        """Return the draft model for a task."""
+        return TRIAL_DRAFT if model == TRIAL.name else DRAFTS[AGREEMENT[task]]
+
+
+@asynccontextmanager
+async def started(place: Place, cells: Sequence[Cell], tell: Callable[[str], None]) -> AsyncIterator[list[System]]:
+    """Start the systems of a group; they end with the context. A peer's server that does not start is left out."""
+    setup = place.setup(cells)
+    async with AsyncExitStack() as stack:
+        systems = []
+        for start in _speculating(place, setup, cells[0]) if cells[0].task else _plain(place, setup, cells):
+            try:
+                system = await start()
+            except ServerFailed as error:
+                tell(f"left out: {error}")
+                continue
+            stack.push_async_callback(system.close)
+            systems.append(system)
+        yield systems
+
+
+def takes_part(system: str, cell: Cell) -> bool:
+    """Return whether a system is measured in a cell."""
+    if cell.task:
+        return cell.width in SERVED_WIDTHS or not system.startswith(SERVER)
+    return cell.width != BETWEEN or system in (OURS, SERIAL)
+
+
+def _plain(place: Place, setup: Setup, cells: Sequence[Cell]) -> list[Starter]:
+    peers = place.peers
+    starters: dict[str, Starter] = {
+        OURS: partial(Ours.start, setup),
+        SERIAL: partial(Serial.start, setup),
+        SERVER: partial(server.start, setup, peers.server),
+        EXAMPLE: partial(example_server.start, setup, peers.example, peers.packages),
+        POOLED: partial(Ceiling.start, setup, split=False),
+        SPLIT: partial(Ceiling.start, setup, split=True),
+    }
+    return [starters[name] for name in place.systems if any(takes_part(name, cell) for cell in cells)]
+
+
+def _speculating(place: Place, setup: Setup, cell: Cell) -> list[Starter]:
+    """Return our engine and llama-server, without drafts and with each kind of them."""
+    assert cell.task is not None, "only cells with a task compare speculation"
+    draft = place.drafter(cell.task, cell.model).write(place.folder / "models")
+    lookup = (LONGEST, MOST_DRAFTS)
+    starters: list[Starter] = []
+    if OURS in place.systems:
+        starters.append(partial(Ours.start, setup))
+        starters.append(partial(Ours.start, setup, speculating(OURS, "lookup"), lookup=lookup))
+        drafting = partial(Ours.start, setup, speculating(OURS, "draft"), draft=draft, draft_tokens=MOST_DRAFTS)
+        starters.append(drafting)
+    if SERVER in place.systems:
+        served = replace(setup, width=min(setup.width, max(SERVED_WIDTHS)))
+        starters.append(partial(server.start, served, place.peers.server))
+        for method in METHODS:
+            for settings in SETTINGS:
+                options = _server_options(method, settings, draft)
+                name = speculating(SERVER, method, settings)
+                starters.append(partial(server.start, served, place.peers.server, name, options))
+    return starters
+
+
+def _server_options(method: str, settings: str, draft: Path) -> list[str]:
+    ours = settings == SETTINGS[1]
+    if method == "draft":
+        most = ["--spec-draft-n-max", str(MOST_DRAFTS)]
+        return ["-md", str(draft), "--spec-type", "draft-simple", *(most if ours else [])]
+    sizes = ["--spec-ngram-simple-size-n", str(LONGEST), "--spec-ngram-simple-size-m", str(MOST_DRAFTS)]
+    return ["--spec-type", "ngram-simple", *(sizes if ours else [])]

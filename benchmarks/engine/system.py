@@ -1,0 +1,62 @@
+"""Say what every measured system gets and gives back."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+Tokens = tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Setup:
+    """How to start a system. `context` is the longest sequence and `width` the most sequences at once; every system
+    gets a KV cache of `width` x `context` cells. `folder` keeps logs and what was measured of models."""
+
+    model: Path
+    width: int
+    context: int
+    threads: int
+    folder: Path
+
+
+@dataclass(frozen=True, slots=True)
+class Prompt:
+    """A prompt as chat messages and as the tokens that these come to."""
+
+    messages: tuple[tuple[str, str], ...]
+    tokens: Tokens
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Load:
+    """Requests that come at the same time. `answer` tokens are generated for each at temperature 0. The first `shared`
+    tokens of all prompts are the same. `texts` are the answers, where they are known."""
+
+    prompts: tuple[Prompt, ...]
+    answer: int
+    shared: int = 0
+    texts: tuple[str, ...] | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Measured:
+    """What a load came to. `seconds` run from the first request to the last answer; of them `llama_seconds` were spent
+    inside llama_decode and `own_seconds` in our own steps around it, where that is known."""
+
+    seconds: float
+    tokens: int
+    texts: tuple[str, ...] | None = None
+    llama_seconds: float = 0.0
+    own_seconds: float = 0.0
+
+
+class System(Protocol):
+    """One way to generate text, with a model loaded."""
+
+    name: str
+
+    async def run(self, load: Load) -> Measured:
+        """Do it all and say how long it took."""
+
+    async def close(self) -> None:
+        """Free everything."""

@@ -1,0 +1,62 @@
+"""Ask the example server of llama-cpp-python's source distribution: batched, with a radix tree of prefixes, in Python
+on the same bindings. `python -m benchmarks.engine.systems.example_server SCRIPT ARGUMENTS` runs the script."""
+
+import json
+import os
+import runpy
+import sys
+from pathlib import Path
+from typing import Any
+
+from benchmarks.engine.names import EXAMPLE
+from benchmarks.engine.system import Prompt, Setup
+from benchmarks.engine.systems.parameters import avoid_broken_amx
+from benchmarks.engine.systems.served import Served, free_port, serve
+
+
+async def start(setup: Setup, script: Path, packages: Path) -> Served:
+    """Start it with what it needs from the folder `packages`. Raises ServerFailed.
+
+    As it is shipped its cache is unified. It gets twice as many sequences as requests, as our engine does, so that
+    prompts that ended can stay.
+    """
+    port = free_port()
+    model = {
+        "path": str(setup.model),
+        "n_ctx": setup.width * setup.context,
+        "n_seq_max": min(2 * setup.width, 255),
+        "n_batch": 512,
+        "n_ubatch": 512,
+        "threads": setup.threads,
+        "threads_batch": setup.threads,
+        "max_seq_len": setup.context,
+    }
+    setup.folder.mkdir(parents=True, exist_ok=True)
+    config = setup.folder / "example-server.json"
+    config.write_text(json.dumps({"server": {"port": port}, "model": model}), encoding="utf-8")
+    command = [sys.executable, "-m", __name__, str(script), "-C", str(config)]
+    paths = [str(packages), *filter(None, [os.environ.get("PYTHONPATH")])]
+    log = setup.folder / "logs" / "example-server.log"
+    environment = {"PYTHONPATH": os.pathsep.join(paths)}
+    process = await serve(command, port=port, health="/healthz", log=log, environment=environment)
+    return Served(EXAMPLE, f"http://127.0.0.1:{port}/v1/completions", process, _request, _answer)
+
+
+def _request(prompt: Prompt, answer: int) -> dict[str, Any]:
+    return {"prompt": list(prompt.tokens), "max_tokens": answer, "temperature": 0.0}
+
+
+def _answer(body: dict[str, Any]) -> tuple[str, int]:
+    return body["choices"][0]["text"], body["usage"]["completion_tokens"]
+
+
+def main() -> None:
+    """Run the script with our parameters for loading models."""
+    avoid_broken_amx()
+    script = sys.argv[1]
+    sys.argv[:] = sys.argv[1:]
+    runpy.run_path(script, run_name="__main__")
+
+
+if __name__ == "__main__":
+    main()

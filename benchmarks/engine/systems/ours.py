@@ -1,0 +1,76 @@
+"""Ask our engine, in a process of its own."""
+
+import asyncio
+import time
+from pathlib import Path
+from typing import Self
+
+from benchmarks.engine.names import OURS
+from benchmarks.engine.system import Load, Measured, Setup
+from orchestrator.engine.client import Engine
+from orchestrator.engine.contract import EngineSpec, Generation
+
+
+class Ours:
+    """An engine."""
+
+    def __init__(self, name: str, engine: Engine) -> None:
+        self.name = name
+        self._engine = engine
+
+    @classmethod
+    async def start(
+        cls,
+        setup: Setup,
+        name: str = OURS,
+        *,
+        lookup: tuple[int, int] | None = None,
+        draft: Path | None = None,
+        draft_tokens: int = 8,
+    ) -> Self:
+        """Start it with the settings that it has by default. Raises ModelLoadFailed."""
+        spec = EngineSpec(
+            file=str(setup.model),
+            context=setup.context,
+            slots=setup.width,
+            threads=setup.threads,
+            niceness=0,
+            prompt_lookup=lookup,
+            draft=None if draft is None else str(draft),
+            draft_tokens=draft_tokens,
+            curves=str(setup.folder / "curves"),
+            hung_seconds=120.0,
+        )
+        return cls(name, await Engine.start(spec))
+
+    async def run(self, load: Load) -> Measured:
+        """Answer all requests at once."""
+        before = await self._engine.stats()
+        started = time.perf_counter()
+        async with asyncio.TaskGroup() as group:
+            tasks = [
+                group.create_task(self._engine.generate(Generation(messages=p.messages, max_tokens=load.answer)))
+                for p in load.prompts
+            ]
+        seconds = time.perf_counter() - started
+        after = await self._engine.stats()
+        answers = [task.result() for task in tasks]
+        asked = [len(prompt.tokens) for prompt in load.prompts]
+        if [answer.usage.prompt_tokens for answer in answers] != asked:
+            raise ValueError(f"{self.name} makes other tokens of the prompts of {_described(load)} than the peers get")
+        return Measured(
+            seconds=seconds,
+            tokens=sum(answer.usage.output_tokens for answer in answers),
+            texts=tuple(answer.text for answer in answers),
+            llama_seconds=after.llama_seconds - before.llama_seconds,
+            own_seconds=after.own_seconds - before.own_seconds,
+        )
+
+    async def close(self) -> None:
+        """End the process."""
+        await self._engine.stop()
+
+
+def _described(load: Load) -> str:
+    """Return a load in words."""
+    return f"{len(load.prompts)} requests of {len(load.prompts[0].tokens)} tokens"

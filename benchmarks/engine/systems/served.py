@@ -1,0 +1,115 @@
+"""Run a peer's HTTP server in a process of its own and ask it, all requests at once."""
+
+import asyncio
+import os
+import socket
+import subprocess
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import httpx2
+
+from benchmarks.engine.system import Load, Measured, Prompt
+
+START_SECONDS = 300.0
+_LOOK_SECONDS = 0.1
+_LOG_TAIL = 2000
+
+Request = Callable[[Prompt, int], dict[str, Any]]
+"""Makes the JSON of a request from a prompt and the number of tokens to generate."""
+Answer = Callable[[dict[str, Any]], tuple[str, int]]
+"""Takes text and number of tokens from the JSON of an answer."""
+
+
+class ServerFailed(Exception):
+    """A peer's server did not start, or did not answer."""
+
+
+class Served:
+    """A server that was started."""
+
+    def __init__(self, name: str, url: str, process: subprocess.Popen[bytes], request: Request, answer: Answer) -> None:
+        self.name = name
+        self._url = url
+        self._process = process
+        self._request = request
+        self._answer = answer
+        limits = httpx2.Limits(max_connections=None, max_keepalive_connections=None)
+        self._client = httpx2.AsyncClient(timeout=None, limits=limits, trust_env=False)
+
+    async def run(self, load: Load) -> Measured:
+        """Send all requests at once and wait for the last answer. Raises ServerFailed."""
+        bodies = [self._request(prompt, load.answer) for prompt in load.prompts]
+        started = time.perf_counter()
+        try:
+            async with asyncio.TaskGroup() as group:
+                tasks = [group.create_task(self._ask(body)) for body in bodies]
+        except* httpx2.HTTPError as errors:
+            raise ServerFailed(f"{self.name}: {errors.exceptions[0]!r}") from errors
+        seconds = time.perf_counter() - started
+        answers = [self._answer(task.result()) for task in tasks]
+        return Measured(seconds=seconds, tokens=sum(count for _, count in answers), texts=tuple(t for t, _ in answers))
+
+    async def close(self) -> None:
+        """End the process."""
+        await self._client.aclose()
+        end(self._process)
+
+    async def _ask(self, body: dict[str, Any]) -> dict[str, Any]:
+        response = await self._client.post(self._url, json=body)
+        response.raise_for_status()
+        found: dict[str, Any] = response.json()
+        return found
+
+
+async def serve(
+    command: Sequence[str], *, port: int, health: str, log: Path, environment: Mapping[str, str] | None = None
+) -> subprocess.Popen[bytes]:
+    """Start a server and wait until its page `health` is there. Raises ServerFailed."""
+    log.parent.mkdir(parents=True, exist_ok=True)
+    with log.open("wb") as out:
+        variables = {**os.environ, "GGML_NO_BACKTRACE": "1", **(environment or {})}
+        process = subprocess.Popen(  # noqa: ASYNC220, S603 (our own command; what starts it is not slow)
+            command, stdin=subprocess.DEVNULL, stdout=out, stderr=out, env=variables
+        )
+    try:
+        await _healthy(process, f"http://127.0.0.1:{port}{health}", log)
+    except BaseException:
+        end(process)
+        raise
+    return process
+
+
+async def _healthy(process: subprocess.Popen[bytes], url: str, log: Path) -> None:
+    patience = time.monotonic() + START_SECONDS
+    async with httpx2.AsyncClient(trust_env=False, timeout=10) as client:
+        while time.monotonic() < patience:
+            if process.poll() is not None:
+                raise ServerFailed(f"{process.args!r} ended with code {process.returncode}; {log} says:\n{_tail(log)}")
+            try:
+                if (await client.get(url)).status_code == httpx2.codes.OK:
+                    return
+            except httpx2.TransportError:
+                pass  # it does not listen yet
+            await asyncio.sleep(_LOOK_SECONDS)
+    raise ServerFailed(f"{process.args!r} was not ready after {START_SECONDS:g} s; its log is {log}")
+
+
+def _tail(log: Path) -> str:
+    return log.read_text(encoding="utf-8", errors="replace")[-_LOG_TAIL:]
+
+
+def free_port() -> int:
+    """Return a port that nobody uses now."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port
+
+
+def end(process: subprocess.Popen[bytes]) -> None:
+    """Kill a process and wait for its end."""
+    process.kill()
+    process.wait()

@@ -1,0 +1,43 @@
+"""Ask llama-server, built from the same llama.cpp as the bindings. It has a slot and a cache of its own for each
+request; a slot that holds the beginning of a prompt goes on from there."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from benchmarks.engine.names import SERVER
+from benchmarks.engine.system import Prompt, Setup
+from benchmarks.engine.systems.parameters import has_broken_amx
+from benchmarks.engine.systems.served import Served, free_port, serve
+
+
+async def start(setup: Setup, binary: Path, name: str = SERVER, options: Sequence[str] = ()) -> Served:
+    """Start it with further options. Raises ServerFailed.
+
+    Its prompt cache in memory is off: it would copy slots back and forth, and every prompt here is either new or in
+    a slot.
+    """
+    port = free_port()
+    cells = setup.width * setup.context
+    command = [str(binary), "-m", str(setup.model), "--host", "127.0.0.1", "--port", str(port)]
+    command += ["-np", str(setup.width), "-c", str(cells), "-t", str(setup.threads), "-tb", str(setup.threads)]
+    command += ["--cache-ram", "0", "--no-slots", *(["--no-repack"] if has_broken_amx() else []), *options]
+    log = setup.folder / "logs" / f"{name.replace(' ', '-').replace(',', '')}.log"
+    process = await serve(command, port=port, health="/health", log=log)
+    return Served(name, f"http://127.0.0.1:{port}/completion", process, _request, _answer)
+
+
+def _request(prompt: Prompt, answer: int) -> dict[str, Any]:
+    return {
+        "prompt": list(prompt.tokens),
+        "n_predict": answer,
+        "temperature": 0.0,
+        "samplers": ["top_k"],
+        "top_k": 1,
+        "cache_prompt": True,
+        "response_fields": ["content", "tokens_predicted"],
+    }
+
+
+def _answer(body: dict[str, Any]) -> tuple[str, int]:
+    return body["content"], body["tokens_predicted"]

@@ -1,0 +1,90 @@
+"""Make the loads of a cell: the same prompts for every system, new ones in every round. Pure, from seeds."""
+
+import random
+from itertools import takewhile
+
+from benchmarks.engine.cells import Cell, State
+from benchmarks.engine.chain import Next, walk
+from benchmarks.engine.system import Load, Prompt, Tokens
+from benchmarks.engine.words import COUNT, FIRST, text_of
+
+WRONG_WORDS = 0.05
+"""The share of words in which a text to be copied differs from the copy."""
+DECOYS = 0.2
+"""The share of an answer's words whose beginning stands in the prompt of a free task, and goes on differently there."""
+
+
+def loads(cell: Cell, following: Next, number: int) -> dict[State, Load]:
+    """Return the loads of round `number`, the same prefix in all states."""
+    rng = _seeded(cell, number)
+    prefix = _words(rng, cell.prefix)
+    return {state: _load(cell, following, prefix, rng) for state in cell.states}
+
+
+def task_load(cell: Cell, following: Next, number: int) -> Load:
+    """Return the load of round `number` of a cell with a task."""
+    rng = _seeded(cell, number)
+    copying = cell.task == "copy"
+    prompts = [
+        copy_prompt(following, rng, cell.own) if copying else free_prompt(following, rng, cell.own, cell.answer)
+        for _ in range(cell.width)
+    ]
+    texts = tuple(text_of(walk(following, tokens[-1], cell.answer)) for tokens in prompts)
+    return Load(prompts=tuple(worded((), tokens) for tokens in prompts), answer=cell.answer, texts=texts)
+
+
+def copy_prompt(following: Next, rng: random.Random, length: int) -> Tokens:
+    """Return a prompt that holds the `length` - 2 words to come, some of them replaced, behind the one it ends with."""
+    (start,) = _words(rng, 1)
+    text = [start, *walk(following, start, length - 2)]
+    for index in rng.sample(range(3, len(text)), round(WRONG_WORDS * len(text))):
+        text[index] = _other(rng, text[index])
+    return (*text, start)
+
+
+def free_prompt(following: Next, rng: random.Random, length: int, answer: int) -> Tokens:
+    """Return a prompt that says nothing of the text to come, but for pairs of words that mislead."""
+    (start,) = _words(rng, 1)
+    text = (start, *walk(following, start, answer))
+    prompt: list[int] = []
+    for index in sorted(rng.sample(range(answer - 1), round(DECOYS * answer))):
+        prompt += [text[index], text[index + 1], _other(rng, text[index + 2])]
+    filler = _words(rng, max(0, length - 1 - len(prompt)))
+    return (*filler, *prompt[: length - 1], start)
+
+
+def worded(prefix: Tokens, own: Tokens) -> Prompt:
+    """Return a prompt of words: a system message if there is a prefix, and a user message."""
+    messages = (("system", text_of(prefix)), ("user", text_of(own)))
+    return Prompt(messages if prefix else messages[1:], prefix + own)
+
+
+def common(prompts: tuple[Tokens, ...]) -> int:
+    """Return how many tokens all of several prompts begin with, less than the shortest has; 0 for a single one."""
+    if len(prompts) < 2:
+        return 0
+    same = takewhile(lambda column: len(set(column)) == 1, zip(*prompts, strict=False))
+    return min(sum(1 for _ in same), min(map(len, prompts)) - 1)
+
+
+def _load(cell: Cell, following: Next, prefix: Tokens, rng: random.Random) -> Load:
+    owns = [_words(rng, cell.own) for _ in range(cell.width)]
+    return Load(
+        prompts=tuple(worded(prefix, own) for own in owns),
+        answer=cell.answer,
+        shared=cell.prefix,
+        texts=tuple(text_of(walk(following, own[-1], cell.answer)) for own in owns),
+    )
+
+
+def _words(rng: random.Random, count: int) -> Tokens:
+    return tuple(rng.choices(range(FIRST, FIRST + COUNT), k=count))
+
+
+def _other(rng: random.Random, token: int) -> int:
+    """Return a word that is not `token`."""
+    return FIRST + (token - FIRST + rng.randrange(1, COUNT)) % COUNT
+
+
+def _seeded(cell: Cell, number: int) -> random.Random:
+    return random.Random(f"{cell.name}/{number}")  # noqa: S311 (prompts, no secrets)

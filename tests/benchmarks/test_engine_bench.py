@@ -1,0 +1,375 @@
+"""What the engine's benchmark computes without a model: texts, bounds, comparisons, goals."""
+
+import dataclasses
+import itertools
+import json
+import math
+import random
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from benchmarks.engine import report, rows
+from benchmarks.engine.bound import StepTimes, agreed, best_speedup, by_lookup, by_model, drafted
+from benchmarks.engine.cells import EMBEDDED, PREFIXES, WIDTHS, Cell, all_cells, chosen, groups, trial_cells
+from benchmarks.engine.chain import cycle, mistaken, walk
+from benchmarks.engine.goals import Goal, goals, own_share
+from benchmarks.engine.measure import in_turn
+from benchmarks.engine.models import DRAFTS, LARGE, SMALL
+from benchmarks.engine.names import EXAMPLE, OURS, POOLED, SERIAL, SERVER, SETTINGS, SPLIT, speculating
+from benchmarks.engine.paired import ratio
+from benchmarks.engine.rows import Row
+from benchmarks.engine.start import takes_part
+from benchmarks.engine.words import COUNT, FIRST, LEAST_VOCABULARY, merges, text_of, tokens_of
+from benchmarks.engine.workload import common, copy_prompt, free_prompt, loads, task_load
+
+FOLLOWING = cycle(1)
+WORDS = st.integers(FIRST, FIRST + COUNT - 1)
+SECONDS = st.floats(1e-4, 1e4)
+
+
+# Texts
+
+
+@given(st.lists(WORDS, max_size=20))
+def test_texts_and_tokens_are_the_same_thing(tokens: list[int]) -> None:
+    assert list(tokens_of(text_of(tokens))) == tokens
+
+
+def test_every_merge_makes_a_token_of_its_own() -> None:
+    made = [left + right for left, right in merges()]
+    assert len(set(made)) == len(made) == LEAST_VOCABULARY - 256 - 3
+
+
+def test_the_words_follow_each_other_in_one_cycle() -> None:
+    seen = walk(FOLLOWING, FIRST, COUNT)
+    assert sorted(seen) == list(range(FIRST, FIRST + COUNT))
+    assert seen[-1] == FIRST
+
+
+@pytest.mark.parametrize("share", [0.0, 0.1, 0.5, 1.0])
+def test_a_draft_model_is_wrong_after_just_that_share_of_words(share: float) -> None:
+    wrong = mistaken(FOLLOWING, share, 2)
+    assert (wrong != FOLLOWING).sum() == round(share * COUNT)
+    assert sorted(wrong) == list(range(COUNT))
+
+
+def test_the_models_have_about_the_parameters_they_are_called_after() -> None:
+    for model, wanted in ((SMALL, 150e6), (LARGE, 500e6)):
+        shape = model.shape
+        key_value = shape.width // shape.heads * shape.kv_heads
+        layer = 2 * shape.width * (shape.width + key_value) + 3 * shape.width * shape.feed_forward
+        assert 2 * shape.vocabulary * shape.width + shape.layers * layer == pytest.approx(wanted, rel=0.03)
+    assert all(draft.shape.layers == LARGE.active_layers for draft in DRAFTS.values())
+
+
+# Loads
+
+
+CELLS = st.builds(
+    Cell,
+    model=st.just("150m"),
+    width=st.integers(1, 5),
+    prefix=st.integers(0, 9),
+    own=st.integers(1, 9),
+    answer=st.just(3),
+)
+
+
+@given(CELLS, st.integers(0, 3))
+def test_loads_have_the_tokens_of_their_cell_and_share_a_prefix_only(cell: Cell, number: int) -> None:
+    found = loads(cell, FOLLOWING, number)
+    assert found == loads(cell, FOLLOWING, number)
+    assert tuple(found) == cell.states
+    for load in found.values():
+        assert [len(prompt.tokens) for prompt in load.prompts] == [cell.prefix + cell.own] * cell.width
+        assert len({prompt.tokens[: cell.prefix] for load in found.values() for prompt in load.prompts}) == 1
+        assert load.texts is not None
+        for prompt, text in zip(load.prompts, load.texts, strict=True):
+            assert tokens_of("".join(content for _, content in prompt.messages)) == prompt.tokens
+            assert tokens_of(text) == walk(FOLLOWING, prompt.tokens[-1], cell.answer)
+
+
+def test_every_round_and_every_state_has_new_prompts() -> None:
+    cell = Cell(model="150m", width=3, prefix=20, own=20, answer=3)
+    rounds = [loads(cell, FOLLOWING, number) for number in range(3)]
+    owns = [prompt.tokens[20:] for found in rounds for load in found.values() for prompt in load.prompts]
+    assert len(set(owns)) == len(owns) == 18
+    assert len({found["cold"].prompts[0].tokens[:20] for found in rounds}) == 3
+
+
+@given(st.randoms(use_true_random=False))
+def test_a_text_to_be_copied_stands_in_the_prompt_but_for_some_words(rng: random.Random) -> None:
+    prompt = copy_prompt(FOLLOWING, rng, 128)
+    answer = walk(FOLLOWING, prompt[-1], 126)
+    same = sum(left == right for left, right in zip(prompt[1:], answer, strict=False))
+    assert len(prompt) == 128
+    assert 126 - same == round(0.05 * 127)
+
+
+@given(st.randoms(use_true_random=False))
+def test_the_prompt_of_a_free_task_misleads(rng: random.Random) -> None:
+    prompt = free_prompt(FOLLOWING, rng, 128, 112)
+    text = (prompt[-1], *walk(FOLLOWING, prompt[-1], 112))
+    pairs, triples = (set(zip(*(text[start:] for start in range(size)), strict=False)) for size in (2, 3))
+    assert len(prompt) == 128
+    assert len(pairs & set(itertools.pairwise(prompt))) >= 10
+    assert not triples & set(zip(prompt, prompt[1:], prompt[2:], strict=False))
+
+
+def test_what_prompts_have_in_common_leaves_each_a_token() -> None:
+    assert common(((1, 2, 3), (1, 2, 4))) == 2
+    assert common(((1, 2), (1, 2, 4))) == 1
+    assert common(((1, 2),)) == 0
+
+
+# Bounds
+
+
+def test_a_drafter_that_is_always_right_makes_k_plus_one_tokens_a_step() -> None:
+    answer = walk(FOLLOWING, FIRST, 21)
+    assert drafted(answer, by_model(FOLLOWING), 4) == [0, 4, 4, 4, 4]
+    times = StepTimes((1.0, 1.0, 1.0, 1.0, 1.0), 0.0)
+    assert best_speedup([answer], [lambda: by_model(FOLLOWING)], times) == pytest.approx(21 / 5)
+
+
+def test_a_drafter_that_is_never_right_does_no_harm_to_the_bound() -> None:
+    answer = walk(FOLLOWING, FIRST, 21)
+    useless = by_model(mistaken(FOLLOWING, 1.0, 3))
+    assert len(drafted(answer, useless, 4)) == 21
+    assert best_speedup([answer], [lambda: useless], StepTimes((1.0, 1.5, 2.0), 0.1)) == 1.0
+
+
+@pytest.mark.parametrize("most", [1, 3, 8])
+def test_tokens_a_step_are_those_of_the_acceptance_rate(most: int) -> None:
+    """Leviathan et al. 2023, equation 1."""
+    agreement = 0.6
+    answer = walk(FOLLOWING, FIRST, 8000)
+    steps = len(drafted(answer, by_model(mistaken(FOLLOWING, 1 - agreement, 4)), most))
+    assert len(answer) / steps == pytest.approx((1 - agreement ** (most + 1)) / (1 - agreement), rel=0.05)
+
+
+def test_lookup_finds_a_text_to_be_copied_and_nothing_in_words_that_are_all_new() -> None:
+    copied, new = (task_load(_task(task), FOLLOWING, 0).prompts[0].tokens for task in ("copy", "free"))
+    steps = {
+        prompt: len(drafted(walk(FOLLOWING, prompt[-1], 112), by_lookup(prompt, 3), 8)) for prompt in (copied, new)
+    }
+    assert steps[copied] < 60
+    assert steps[new] == 112
+
+
+def _task(task: str) -> Cell:
+    return next(cell for cell in all_cells() if cell.task == task and cell.width == 1)
+
+
+@given(st.lists(st.integers(0, 2)), st.lists(st.integers(0, 2)))
+def test_agreement_ends_at_the_first_difference(proposal: list[int], text: list[int]) -> None:
+    count = agreed(tuple(proposal), tuple(text))
+    assert proposal[:count] == text[:count]
+    assert count == min(len(proposal), len(text)) or proposal[count] != text[count]
+
+
+# Comparisons
+
+
+@given(st.lists(st.tuples(SECONDS, SECONDS), min_size=2, max_size=20))
+def test_ratios_are_paired_and_turn_round(pairs: list[tuple[float, float]]) -> None:
+    tops, bottoms = zip(*pairs, strict=True)
+    found, turned = ratio(tops, bottoms), ratio(bottoms, tops)
+    assert min(t / b for t, b in pairs) <= found.median <= max(t / b for t, b in pairs)
+    assert found.low <= found.high * (1 + 1e-9)
+    assert turned.low == pytest.approx(1 / found.high, rel=1e-6)
+
+
+def test_an_interval_is_that_of_the_t_distribution() -> None:
+    found = ratio([math.exp(value) for value in (0.0, 0.1, 0.2, 0.3, 0.4)], [1.0] * 5)
+    reach = 2.776 * np.std([0.0, 0.1, 0.2, 0.3, 0.4], ddof=1) / math.sqrt(5)
+    assert found.low == pytest.approx(math.exp(0.2 - reach))
+    assert found.high == pytest.approx(math.exp(0.2 + reach))
+
+
+@pytest.mark.parametrize(("tops", "bottoms"), [([], []), ([1.0], [1.0, 2.0])])
+def test_rounds_without_partners_are_refused(tops: list[float], bottoms: list[float]) -> None:
+    with pytest.raises(ValueError, match="cannot be paired"):
+        ratio(tops, bottoms)
+
+
+@given(st.integers(1, 8))
+def test_every_system_begins_in_turn(count: int) -> None:
+    systems = list(range(count))
+    orders = [in_turn(systems, number) for number in range(count)]  # type: ignore[arg-type]
+    assert [order[0] for order in orders] == systems
+    assert all(sorted(order) == systems for order in orders)
+
+
+# Cells
+
+
+def test_the_benchmark_has_every_cell_once_but_the_largest() -> None:
+    cells = all_cells()
+    assert len({cell.name for cell in cells}) == len(cells)
+    plain = {(cell.model, cell.width, cell.prefix) for cell in cells if not cell.task and cell.model != EMBEDDED}
+    left_out = {(model, width, prefix) for model in ("150m", "500m") for width in WIDTHS for prefix in PREFIXES} - plain
+    assert left_out == {("500m", 64, 1024)}
+    assert all(cell.rounds >= 5 for cell in cells)
+
+
+def test_groups_hold_every_cell_and_mix_no_models_or_widths() -> None:
+    for cells in (all_cells(), trial_cells()):
+        found = groups(cells)
+        assert sorted(cell.name for group in found for cell in group) == sorted(cell.name for cell in cells)
+        assert all(len({(cell.model, cell.task, cell.task or cell.width) for cell in group}) == 1 for group in found)
+
+
+def test_cells_are_chosen_by_pattern() -> None:
+    cells = all_cells()
+    assert {cell.name for cell in chosen(cells, ["*/16x1024"])} == {"150m/16x1024", "500m/16x1024"}
+    assert chosen(cells, []) == cells
+
+
+def test_between_the_widths_only_one_after_the_other_is_compared() -> None:
+    between, other = (Cell(model="150m", width=width, own=8, answer=4) for width in (2, 4))
+    assert [takes_part(system, between) for system in (OURS, SERIAL, SERVER, POOLED)] == [True, True, False, False]
+    assert takes_part(SERVER, other)
+
+
+# Rows
+
+
+def row(system: str, seconds: float, *, rounds: int = 5, **more: object) -> Row:
+    """Return a row; each round takes a little longer than the one before."""
+    known = {"cell": "150m/16x1024", "model": "150m", "width": 16, "prefix": 1024, "state": "cold", "tokens": 512}
+    times = tuple(seconds * (1 + number / 100) for number in range(rounds))
+    return Row(**{**known, **more}, system=system, seconds=times)  # type: ignore[arg-type]
+
+
+def test_finished_cells_are_read_again_and_the_last_measurement_counts(tmp_path: Path) -> None:
+    file = tmp_path / "folder" / "rows.jsonl"
+    first, second, third = cells = all_cells()[:3]
+    assert rows.read(file, {"threads": 2}, cells) == {}
+    rows.append(file, {"threads": 2}, first, [row(OURS, 9.0)])
+    rows.append(file, {"threads": 2}, second, [row(OURS, 2.0), row(SERIAL, 3.0, bound=1.5)])
+    rows.append(file, {"threads": 4}, third, [row(OURS, 1.0)])
+    rows.append(file, {"threads": 2}, first, [row(OURS, 1.0)])
+    assert rows.read(file, {"threads": 2}, cells) == {
+        first.name: [row(OURS, 1.0)],
+        second.name: [row(OURS, 2.0), row(SERIAL, 3.0, bound=1.5)],
+    }
+    assert rows.read(file, {"threads": 2}, [dataclasses.replace(first, own=7), second]).keys() == {second.name}
+
+
+# Goals
+
+
+def reached(name: str, measured: list[Row], **options: bool) -> Goal:
+    """Return the one goal of that name."""
+    (found,) = [goal for goal in goals(measured, **options) if goal.name == name]
+    return found
+
+
+RATIOS = [
+    ("ours ÷ ceiling with the same KV layout", POOLED, "cold", 0.95),
+    ("ours ÷ llama-server, both warm", SERVER, "warm", 1.0),
+    ("ours ÷ example server", EXAMPLE, "cold", 1.0),
+    ("ours ÷ example server", EXAMPLE, "warm", 1.0),
+    ("ours ÷ llama-server, both cold, 16 requests", SERVER, "cold", 1.5),
+    ("ours ÷ llama-server, both cold, 16 requests, prefix 1024", SERVER, "cold", 6.0),
+    ("ours ÷ one after the other, any width", SERIAL, "cold", 0.98),
+]
+
+
+@pytest.mark.parametrize(("name", "system", "state", "goal"), RATIOS)
+def test_a_ratio_is_met_at_its_goal_and_not_below(name: str, system: str, state: str, goal: float) -> None:
+    good = [row(OURS, 1.0, state=state), row(system, goal * 1.001, state=state)]
+    bad = [row(OURS, 1.0, state=state, cell="150m/16x1025"), row(system, goal * 0.99, state=state, cell="150m/16x1025")]
+    met, missed = reached(name, good), reached(name, good + bad)
+    assert met.met
+    assert met.value == pytest.approx(goal * 1.001, abs=1e-3)
+    assert not missed.met
+    assert (missed.where, missed.cells) == (f"150m/16x1025, {state}", 2)
+
+
+def test_a_goal_without_rows_is_open_and_not_met() -> None:
+    found = goals([])
+    assert len(found) == 10
+    assert all(goal.value is None and not goal.met for goal in found)
+
+
+def test_too_few_rounds_meet_no_goal() -> None:
+    found = reached(RATIOS[0][0], [row(OURS, 1.0, rounds=4), row(POOLED, 2.0, rounds=4)])
+    assert found.value == pytest.approx(2.0)
+    assert not found.met
+
+
+def test_embedded_models_have_no_goals() -> None:
+    assert reached(RATIOS[0][0], [row(OURS, 1.0, model=EMBEDDED), row(POOLED, 0.1, model=EMBEDDED)]).value is None
+
+
+def test_the_ceiling_is_that_of_our_own_layout() -> None:
+    measured = [row(OURS, 1.0), row(POOLED, 1.0), row(SPLIT, 0.5)]
+    assert reached(RATIOS[0][0], measured).value == pytest.approx(1.0)
+    assert reached(RATIOS[0][0], measured, split=True).value == pytest.approx(0.5)
+
+
+def test_two_at_once_count_for_one_after_the_other_only() -> None:
+    measured = [row(OURS, 1.0, width=2), row(SERIAL, 1.0, width=2), row(EXAMPLE, 1.0, width=2)]
+    assert reached("ours ÷ one after the other, any width", measured).cells == 1
+    assert reached("ours ÷ example server", measured).cells == 0
+
+
+def test_cold_without_a_prefix_counts_as_warm_too() -> None:
+    assert reached(RATIOS[1][0], [row(OURS, 1.0, prefix=0), row(SERVER, 1.2, prefix=0)]).cells == 1
+    assert reached(RATIOS[1][0], [row(OURS, 1.0), row(SERVER, 1.2)]).cells == 0
+
+
+def test_speculation_has_its_bound_the_better_server_and_no_speculation_beside_it() -> None:
+    task = {"cell": "speculation/copy/1", "task": "copy", "state": "warm", "width": 1, "prefix": 0}
+    measured = [
+        row(OURS, 2.0, **task),
+        row(speculating(OURS, "lookup"), 1.0, bound=2.0, **task),
+        row(speculating(OURS, "draft"), 1.6, bound=1.6, **task),
+        row(speculating(SERVER, "lookup", SETTINGS[0]), 1.5, **task),
+        row(speculating(SERVER, "lookup", SETTINGS[1]), 0.9, **task),
+        row(speculating(SERVER, "draft", SETTINGS[0]), 3.2, **task),
+    ]
+    bound, server, none = (
+        reached(name, measured)
+        for name in ("speculation ÷ its bound", "speculation ÷ llama-server's", "speculation ÷ no speculation")
+    )
+    assert (bound.value, bound.where) == (pytest.approx(0.7812), "speculation/copy/1, warm, ours, draft")
+    assert (server.value, server.where) == (pytest.approx(0.9), "speculation/copy/1, warm, ours, lookup")
+    assert (none.value, none.met, none.cells) == (pytest.approx(1.25), True, 2)
+    assert not reached(RATIOS[5][0], measured).cells
+
+
+@given(st.floats(0.001, 1), st.floats(0, 1))
+def test_our_own_share_is_of_all_our_time(llama: float, own: float) -> None:
+    measured = row(OURS, 1.0, llama_seconds=llama, own_seconds=own)
+    share = own_share(measured)
+    assert share == pytest.approx(own / (own + llama))
+    assert reached("own time per step outside llama.cpp", [measured]).met == (own / (own + llama) <= 0.02)
+    assert own_share(row(SERIAL, 1.0)) is None
+
+
+# Report
+
+
+def test_the_document_is_json_with_a_row_and_a_goal_each() -> None:
+    measured = [row(OURS, 1.0, llama_seconds=1.0, own_seconds=0.01), row(SERVER, 6.5)]
+    found = report.document(measured, goals(measured), report.stamp(2), 3)
+    again = json.loads(json.dumps(found))
+    assert {"machine", "versions", "rows", "goals"} <= set(again)
+    assert (again["rows"][1]["median"], again["rows"][1]["tokens_per_second"]) == (6.63, 77.2)
+    assert all({"name", "value", "goal", "met"} <= set(goal) for goal in again["goals"])
+    assert again["cells"] == {"measured": 1, "planned": 3}
+
+
+def test_the_table_shows_every_row_and_every_goal() -> None:
+    measured = [row(OURS, 1.0), row(SERVER, 6.5)]
+    lines = report.printed(measured, goals(measured)).splitlines()
+    assert len(lines) == 1 + 2 + 1 + 1 + 10
+    assert "6.500 (6.500-6.500)" in lines[2]
+    assert sum("  NO" in line for line in lines) == 8

@@ -1,0 +1,103 @@
+"""The engine's benchmark on real systems, with a model of no size: what it measures is right and is kept."""
+
+import dataclasses
+import sys
+from pathlib import Path
+
+import pytest
+
+from benchmarks.engine import rows
+from benchmarks.engine.cells import Cell
+from benchmarks.engine.chats import Chats
+from benchmarks.engine.measure import WrongAnswer, measure
+from benchmarks.engine.models import TRIAL
+from benchmarks.engine.names import OURS, POOLED, SERIAL, SERVER, SPLIT
+from benchmarks.engine.peers import Peers
+from benchmarks.engine.run import Plan, run
+from benchmarks.engine.start import TINY, Place
+from benchmarks.engine.system import Setup
+from benchmarks.engine.systems.serial import Serial
+from benchmarks.engine.systems.served import Served, ServerFailed, free_port, serve
+from benchmarks.engine.workload import loads
+
+CELL = Cell(model="trial", width=3, prefix=20, own=6, answer=4)
+STAMP = {"threads": 1}
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with the model."""
+    found = tmp_path_factory.mktemp("bench")
+    TRIAL.write(found / "models")
+    return found
+
+
+def plan(folder: Path, told: list[str], **options: object) -> Plan:
+    """Return a plan for one cell with all systems that need no server."""
+    place = Place(folder, Peers.under(folder), (OURS, SERIAL, POOLED, SPLIT))
+    settings = {"cells": (CELL,), "rounds": 2, "stamp": STAMP, "file": folder / "rows.jsonl", **options}
+    return Plan(place=place, tell=told.append, **settings)  # type: ignore[arg-type]
+
+
+async def test_a_cell_is_measured_once_and_kept(folder: Path) -> None:
+    told: list[str] = []
+    assert await run(plan(folder, told, seconds=0.0)) == [CELL]
+    assert await run(plan(folder, told)) == []
+    found = rows.read(folder / "rows.jsonl", STAMP, [CELL])[CELL.name]
+    measured = {(row.system, row.state): row for row in found}
+    assert set(measured) == {(system, state) for system in (OURS, SERIAL, POOLED, SPLIT) for state in ("cold", "warm")}
+    assert {(row.tokens, len(row.seconds)) for row in found} == {(CELL.width * CELL.answer, 2)}
+    assert all(value > 0 for row in found for value in row.seconds)
+    assert measured[OURS, "cold"].llama_seconds > 0
+    assert measured[OURS, "cold"].own_seconds > 0
+    assert await run(plan(folder, told, rounds=1)) == []
+    assert rows.read(folder / "rows.jsonl", STAMP, [CELL])[CELL.name] == found
+
+
+async def test_a_system_that_says_something_else_is_found_out(folder: Path) -> None:
+    setup = Setup(model=TRIAL.file(folder / "models"), width=3, context=CELL.context, threads=1, folder=folder)
+    serial = await Serial.start(setup)
+    wrong = {
+        state: dataclasses.replace(load, texts=("dobu",) * CELL.width)
+        for state, load in loads(CELL, TRIAL.following, 0).items()
+    }
+    with pytest.raises(WrongAnswer, match=r"one after the other says '.*'; the model says 'dobu'"):
+        await measure(CELL, [serial], lambda _: wrong, 1, print)
+    await serial.close()
+
+
+async def test_a_server_that_fails_is_left_out_and_told(folder: Path) -> None:
+    port = free_port()
+    command = [sys.executable, "-m", "http.server", str(port), "--bind", "127.0.0.1"]
+    process = await serve(command, port=port, health="/", log=folder / "log")
+    broken = Served(SERVER, f"http://127.0.0.1:{port}/", process, lambda *_: {}, lambda _: ("", 0))
+    setup = Setup(model=TRIAL.file(folder / "models"), width=3, context=CELL.context, threads=1, folder=folder)
+    serial = await Serial.start(setup)
+    told: list[str] = []
+    try:
+        found = await measure(CELL, [broken, serial], lambda n: loads(CELL, TRIAL.following, n), 1, told.append)
+    finally:
+        await broken.close()
+        await serial.close()
+    assert {row.system for row in found} == {SERIAL}
+    assert len(told) == 1
+    assert "left out of trial/3x20: llama-server: HTTPStatusError" in told[0]
+
+
+async def test_a_server_that_does_not_start_says_why(tmp_path: Path) -> None:
+    command = [sys.executable, "-c", "import sys; sys.exit('no such model')"]
+    with pytest.raises(ServerFailed, match=r"ended with code 1; .*log says:\nno such model"):
+        await serve(command, port=free_port(), health="/", log=tmp_path / "log")
+
+
+@pytest.mark.skipif(not TINY.exists(), reason=f"{TINY} is not there")
+def test_chats_have_the_tokens_of_the_model_and_share_their_beginning() -> None:
+    cell = Cell(model="tiny-large", width=3, own=352, answer=4)
+    chats = Chats.of(TINY)
+    load = chats.load(cell, 0)
+    assert load == chats.load(cell, 0)
+    assert len({prompt.tokens for prompt in load.prompts}) == 3
+    assert all(load.shared < len(prompt.tokens) <= cell.own for prompt in load.prompts)
+    assert load.shared > 0
+    text = "".join(chats.vocabulary.text(token) for token in load.prompts[0].tokens)
+    assert all(content in text for _, content in load.prompts[0].messages)
