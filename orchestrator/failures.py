@@ -14,6 +14,9 @@ from orchestrator.events import Failure, FailureKind, Level, Rung
 MAX_RETRIES = 3
 """Retries a step may use, over all kinds and roles. Escalations and re-runs after a restart are not retries."""
 
+FEEDBACK_LENGTH = 600
+"""Characters of one failure that go into the next prompt."""
+
 BACK_OFF_SECONDS = (1.0, 4.0, 16.0)
 """Pause before the first, second and third retry of a step that found too little memory or KV cache."""
 
@@ -37,6 +40,9 @@ RULES: Mapping[FailureKind, Rule] = {
     FailureKind.RESOURCE: Rule(MAX_RETRIES, escalates=False, remedy="elsewhere, after a pause", backs_off=True),
     FailureKind.INFRASTRUCTURE: Rule(MAX_RETRIES, escalates=False, remedy="on a fresh engine"),
 }
+
+_TAUGHT = (FailureKind.FORMAT, FailureKind.SCHEMA, FailureKind.CODE, FailureKind.LOGIC)
+"""Kinds that a model is to blame for, and may avoid when it is told."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,6 +121,15 @@ def decide(failed: FailedAttempt, history: Sequence[FailedAttempt], ladder: Ladd
     return Retry(f"{kind}: retry {used + 1} of {MAX_RETRIES} as {failed.role} {rule.remedy}", delay)
 
 
+def feedback(failures: Sequence[Failure]) -> tuple[str, ...]:
+    """Return what the next attempt is told of the earlier ones, oldest first: the evidence, shortened.
+
+    A model that is to blame is always told something, since the same prompt would bring the same answer.
+    """
+    told = (failure.evidence or (failure.message if failure.kind in _TAUGHT else "") for failure in failures)
+    return tuple(_shortened(text) for text in told if text)
+
+
 def retries_used(story: Sequence[FailedAttempt]) -> int:
     """Count the retries among a step's failures: the attempts whose role had just failed itself."""
     return sum(before.role == after.role for before, after in pairwise(story))
@@ -134,6 +149,14 @@ def _why_no_retry(failed: FailedAttempt, history: Sequence[FailedAttempt], used:
 def _was_to_blame(role: str, history: Sequence[FailedAttempt]) -> bool:
     """Whether the role has failed before in a way that a stronger role might not."""
     return any(attempt.role == role and RULES[attempt.failure.kind].escalates for attempt in history)
+
+
+def _shortened(text: str) -> str:
+    """Cut the middle out of a long text, between lines where it has some: its ends tell where and what."""
+    if len(text) <= FEEDBACK_LENGTH:
+        return text
+    head, tail = text[: FEEDBACK_LENGTH // 2], text[-FEEDBACK_LENGTH // 2 :]
+    return " … ".join((head.rpartition("\n")[0] or head, tail.partition("\n")[2] or tail))
 
 
 def _count(attempts: Sequence[FailedAttempt], kind: FailureKind) -> int:

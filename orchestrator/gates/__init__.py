@@ -1,20 +1,56 @@
-"""What looks at an artifact before anyone relies on it. A gate that is not built says so; it never passes anything."""
+"""What looks at what a step made before anyone relies on it.
 
-from orchestrator.gates.contract import FAILURE_KINDS, Artifact, Gate, GateContext, is_json
+    contract     Gate: `check(artifacts, context) -> GateResult`; what it is given
+    pipeline     which gates look, in which order, and what their results amount to
+    suites       which tests go with a step
+    jobs         tools as jobs of the sandbox; workbench: as many at a time as there are cores to spare
+    evidence     what tools found, shortened to what the next attempt can learn from
+
+One file a gate. Another one is added as a file of its own and a line in `pipeline`.
+"""
+
+from orchestrator.gates.contract import (
+    Artifact,
+    Gate,
+    GateContext,
+    Judge,
+    NoVerdict,
+    Repaired,
+    Run,
+    Scope,
+    file_name,
+    is_json,
+    no_judge,
+    no_sandbox,
+)
 from orchestrator.gates.json_schema import BadSchema, OutputSchema, SchemaMismatch
-from orchestrator.gates.pipeline import BUILT, asked_gates, failure_of, run_gates
+from orchestrator.gates.pipeline import BUILT, Checked, Plan, asked_gates, planned_gates, run_gates
+from orchestrator.gates.suites import unseen_tests
+from orchestrator.gates.workbench import Workbench, jobs_at_once
 
 __all__ = [
     "BUILT",
-    "FAILURE_KINDS",
     "Artifact",
     "BadSchema",
+    "Checked",
     "Gate",
     "GateContext",
+    "Judge",
+    "NoVerdict",
     "OutputSchema",
+    "Plan",
+    "Repaired",
+    "Run",
     "SchemaMismatch",
+    "Scope",
+    "Workbench",
     "asked_gates",
-    "failure_of",
+    "file_name",
     "is_json",
+    "jobs_at_once",
+    "no_judge",
+    "no_sandbox",
+    "planned_gates",
     "run_gates",
+    "unseen_tests",
 ]

@@ -1,16 +1,59 @@
-"""Send artifacts through the gates that a step asks for, in the fixed order of `GATES`."""
+"""Send what an attempt made through the gates that its step asks for, in the fixed order of `GATES`.
 
-from collections.abc import Collection, Mapping, Sequence
-from dataclasses import replace
+Cheap gates look side by side, those that run the artifacts or ask a model one after the other. The first failure in the
+order counts: what stands behind a gate that has failed is cancelled, what stands before it is heard.
+"""
+
+import asyncio
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
 from time import perf_counter
 
 from orchestrator.events import Failure, FailureKind, GateResult
-from orchestrator.gates import schema
-from orchestrator.gates.contract import FAILURE_KINDS, Artifact, Gate, GateContext
+from orchestrator.gates.bench import Bench
+from orchestrator.gates.build import Build
+from orchestrator.gates.contract import Artifact, Gate, GateContext, NoVerdict, Repaired, Scope
+from orchestrator.gates.format import Format
+from orchestrator.gates.judge import JudgeGate
+from orchestrator.gates.lint import Lint
+from orchestrator.gates.schema import Schema
+from orchestrator.gates.security import Security
+from orchestrator.gates.shellcheck import Shellcheck
+from orchestrator.gates.tests import Integration, Unit
+from orchestrator.gates.typecheck import Typecheck
 from orchestrator.taskir import GATES, Step
 
-BUILT: Mapping[str, Gate] = {"schema": schema.check}
+_ALL = (Schema, Shellcheck, Format, Lint, Build, Typecheck, Security, Unit, Integration, Bench, JudgeGate)
+
+BUILT: Mapping[str, Gate] = {gate.name: gate() for gate in _ALL}
 """The gates that this version has."""
+
+
+@dataclass(frozen=True, slots=True)
+class Checked:
+    """What became of an attempt's artifacts: as they are now, what each gate said, and the failure, if it is one."""
+
+    artifacts: tuple[Artifact, ...]
+    results: tuple[GateResult, ...]
+    failure: Failure | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What a gate that a step asks for will do: look, or not, and why not."""
+
+    gate: str
+    idle: str
+
+
+@dataclass(frozen=True, slots=True)
+class _Look:
+    """What one gate came to. `artifacts` are given where it has mended some."""
+
+    result: GateResult
+    artifacts: tuple[Artifact, ...] | None = None
+    final: bool = False
 
 
 def asked_gates(step: Step, task_gates: Sequence[str]) -> tuple[str, ...]:
@@ -20,36 +63,84 @@ def asked_gates(step: Step, task_gates: Sequence[str]) -> tuple[str, ...]:
     return tuple(step.gates if step.gates is not None else task_gates)
 
 
+def planned_gates(asked: Collection[str], scope: Scope, built: Mapping[str, Gate] = BUILT) -> tuple[Plan, ...]:
+    """Return what the gates that are asked for will do, in their order. The plan alone tells."""
+    names = [*(gate for gate in GATES if gate in asked), *sorted(set(asked) - set(GATES))]
+    unknown = "this version has no such gate"
+    return tuple(Plan(name, built[name].idle(scope) if name in built else unknown) for name in names)
+
+
 async def run_gates(
     asked: Collection[str], artifacts: Sequence[Artifact], context: GateContext, built: Mapping[str, Gate] = BUILT
-) -> tuple[GateResult, ...]:
-    """Return a result for each asked-for gate and artifact, of gates that are not built one result each.
-
-    Gates come in order of cost. Behind the first one that fails the dearer ones are not run.
-    """
-    results: list[GateResult] = []
-    failed = ""
-    for name in [*(gate for gate in GATES if gate in asked), *sorted(set(asked) - set(GATES))]:
-        if failed:
-            results.append(GateResult(name, "not run", f"gate {failed} failed before it"))
-        elif name not in built:
-            results.append(GateResult(name, "not run", f"this version has no gate {name}"))
-        else:
-            results += [await _timed(built[name], artifact, context) for artifact in artifacts]
-            failed = name if any(result.status == "failed" for result in results) else ""
-    return tuple(results)
+) -> Checked:
+    """Return what the gates make of the artifacts, with one result for each that was asked for."""
+    now, looks = tuple(artifacts), dict[str, _Look]()
+    plans = planned_gates(asked, context.scope, built)
+    for group in _groups([built[plan.gate] for plan in plans if not plan.idle]):
+        looks |= await _side_by_side(group, now, context)
+        now = next((look.artifacts for look in looks.values() if look.artifacts is not None), now)
+        if _first_failed(looks):
+            break
+    failed = _first_failed(looks)
+    return Checked(now, tuple(_results(plans, looks, failed)), _failure(failed) if failed else None)
 
 
-def failure_of(results: Sequence[GateResult]) -> Failure | None:
-    """Return the failure that the results amount to, with the evidence of every artifact, or None."""
-    failed = [result for result in results if result.status == "failed"]
-    if not failed:
-        return None
-    kind = FAILURE_KINDS.get(failed[0].gate, FailureKind.LOGIC)
-    return Failure(kind, f"gate {failed[0].gate} failed", "\n".join(result.evidence for result in failed))
+def _groups(gates: Sequence[Gate]) -> Iterator[list[Gate]]:
+    """Yield the gates in their order: first those that look side by side, then one at a time."""
+    if together := [gate for gate in gates if not gate.in_turn]:
+        yield together
+    yield from ([gate] for gate in gates if gate.in_turn)
 
 
-async def _timed(gate: Gate, artifact: Artifact, context: GateContext) -> GateResult:
+async def _side_by_side(
+    gates: Sequence[Gate], artifacts: tuple[Artifact, ...], context: GateContext
+) -> dict[str, _Look]:
+    """Return the looks of those gates that came to one, in their order."""
+    async with asyncio.TaskGroup() as group:
+        tasks = [group.create_task(_look(gate, artifacts, context)) for gate in gates]
+        for number, task in enumerate(tasks, start=1):
+            task.add_done_callback(partial(_cancel_if_failed, tasks[number:]))
+    return {gate.name: task.result() for gate, task in zip(gates, tasks, strict=True) if not task.cancelled()}
+
+
+def _cancel_if_failed(behind: Sequence[asyncio.Task[_Look]], task: asyncio.Task[_Look]) -> None:
+    if not task.cancelled() and task.exception() is None and task.result().result.status == "failed":
+        for later in behind:
+            later.cancel()
+
+
+async def _look(gate: Gate, artifacts: tuple[Artifact, ...], context: GateContext) -> _Look:
     started = perf_counter()
-    result = await gate(artifact, context)
-    return replace(result, seconds=perf_counter() - started)
+    try:
+        found = await gate.check(artifacts, context)
+    except NoVerdict as error:
+        found = gate.failed(str(error), error.kind)
+        return _Look(replace(found, seconds=perf_counter() - started), final=error.final)
+    seconds = perf_counter() - started
+    if isinstance(found, Repaired):
+        return _Look(replace(found.result, seconds=seconds), found.artifacts)
+    return _Look(replace(found, seconds=seconds))
+
+
+def _first_failed(looks: Mapping[str, _Look]) -> _Look | None:
+    return next((look for look in looks.values() if look.result.status == "failed"), None)
+
+
+def _results(plans: Sequence[Plan], looks: Mapping[str, _Look], failed: _Look | None) -> Iterator[GateResult]:
+    for plan in plans:
+        if plan.gate in looks:
+            yield looks[plan.gate].result
+        elif plan.idle:
+            yield GateResult(plan.gate, "not run", plan.idle)
+        else:
+            assert failed is not None, "a gate is only left out where another has failed"
+            yield GateResult(plan.gate, "not run", f"gate {failed.result.gate} failed before it")
+
+
+def _failure(failed: _Look) -> Failure:
+    """Return the failure that a gate's result amounts to. What is not the model's fault is no evidence for it."""
+    result = failed.result
+    kind = result.kind or FailureKind.LOGIC
+    first = result.evidence.partition("\n")[0]
+    evidence = "" if kind is FailureKind.INFRASTRUCTURE else result.evidence
+    return Failure(kind, f"gate {result.gate} failed: {first}", evidence, final=failed.final)

@@ -1,20 +1,36 @@
-"""Pass an artifact that matches the step's output schema, or that is JSON where its name says so."""
+"""Check outputs that have to be JSON: by the step's output schema, or because their names say so."""
 
-from orchestrator.events import GateResult
-from orchestrator.gates.contract import Artifact, GateContext, is_json
+from collections.abc import Sequence
+
+from orchestrator.events import FailureKind, GateResult
+from orchestrator.gates.contract import Artifact, Gate, GateContext, Scope
 from orchestrator.gates.json_schema import BadSchema, OutputSchema, SchemaMismatch
+from orchestrator.taskir import Step
 
 
-async def check(artifact: Artifact, context: GateContext) -> GateResult:
-    """Return how the artifact fares. One that is not meant to be JSON cannot be judged: "not run"."""
-    if not is_json(context.step, artifact.name):
-        return GateResult("schema", "not run", f"{artifact.name}: neither output_schema nor a name that ends in .json")
+class Schema(Gate):
+    """Fails for what is no JSON, or does not match the schema."""
+
+    name = "schema"
+    fails_as = FailureKind.SCHEMA
+
+    def idle(self, scope: Scope) -> str:
+        return "" if scope.outputs("json") else "neither an output_schema nor an output that ends in .json"
+
+    async def check(self, artifacts: Sequence[Artifact], context: GateContext) -> GateResult:
+        evidence = [_mismatch(artifact, context.step) for artifact in context.chosen(artifacts, "json")]
+        told = "\n".join(filter(None, evidence))
+        return self.failed(told) if told else self.passed()
+
+
+def _mismatch(artifact: Artifact, step: Step) -> str:
+    """Return what is wrong with an artifact, or nothing."""
     try:
-        OutputSchema(context.step.output_schema).read(artifact.data.decode())
+        OutputSchema(step.output_schema).read(artifact.data.decode())
     except UnicodeDecodeError as error:
-        return GateResult("schema", "failed", f"{artifact.name}: not UTF-8 at byte {error.start}")
+        return f"{artifact.name}: not UTF-8 at byte {error.start}"
     except SchemaMismatch as error:
-        return GateResult("schema", "failed", f"{artifact.name}: {error.evidence}")
+        return f"{artifact.name}: {error.evidence}"
     except BadSchema as error:
-        return GateResult("schema", "failed", f"{artifact.name}: {error}")
-    return GateResult("schema", "passed")
+        return f"{artifact.name}: {error}"
+    return ""

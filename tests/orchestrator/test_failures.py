@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from orchestrator.events import Failure, FailureKind, Rung
 from orchestrator.failures import (
     BACK_OFF_SECONDS,
+    FEEDBACK_LENGTH,
     MAX_RETRIES,
     RULES,
     Decision,
@@ -19,6 +20,7 @@ from orchestrator.failures import (
     Ladder,
     Retry,
     decide,
+    feedback,
     retries_used,
 )
 
@@ -175,3 +177,34 @@ def test_retries_are_what_is_not_an_escalation(turns: list[tuple[str, int]]) -> 
 def test_what_would_fail_again_is_given_up_at_once(kind: FailureKind, ladder: Ladder) -> None:
     failed = FailedAttempt("worker", Failure(kind, "the prompt is too long", final=True))
     assert decide(failed, [], ladder) == GiveUp(f"{kind}: trying again would not help")
+
+
+def test_the_next_prompt_is_told_what_the_model_can_learn_from() -> None:
+    failures = [
+        Failure(CODE, "gate lint failed", "a.py:2: F821 Undefined name `b`"),
+        Failure(INFRASTRUCTURE, "the engine died"),
+        Failure(TIMEOUT, "not done within 5 s"),
+        Failure(TIMEOUT, "gate unit failed", "the tests used all of their 20 seconds of processor time"),
+        Failure(FORMAT, "the answer is empty"),
+    ]
+    assert feedback(failures) == (
+        "a.py:2: F821 Undefined name `b`",
+        "the tests used all of their 20 seconds of processor time",
+        "the answer is empty",
+    )
+
+
+@given(st.sampled_from([FORMAT, SCHEMA, CODE, LOGIC]), st.text(min_size=1), st.text())
+def test_a_model_that_is_to_blame_never_gets_the_same_prompt_again(
+    kind: FailureKind, message: str, evidence: str
+) -> None:
+    once = feedback([Failure(kind, message, evidence)])
+    assert once
+    assert feedback([Failure(kind, message, evidence)] * 2) == once * 2
+
+
+@given(st.text(min_size=FEEDBACK_LENGTH, max_size=5 * FEEDBACK_LENGTH))
+def test_feedback_is_shortened_in_the_middle(text: str) -> None:
+    (told,) = feedback([Failure(CODE, "", text)])
+    assert len(told) <= FEEDBACK_LENGTH + len(" … ")
+    assert (told[0], told[-1]) == (text[0], text[-1]) or "\n" in text

@@ -1,52 +1,169 @@
+"""Gates that answer as they are told, so that order, time and cancellation can be tested without tools."""
+
+import asyncio
+from collections.abc import Sequence
+
 import pytest
+from gate_world import step
+from hypothesis import given
+from hypothesis import strategies as st
 
 from orchestrator.events import FailureKind, GateResult
-from orchestrator.gates import BUILT, FAILURE_KINDS, Artifact, GateContext, failure_of, run_gates
-from orchestrator.taskir import GATES, Step
+from orchestrator.gates import BUILT, Artifact, Gate, GateContext, NoVerdict, Repaired, Scope, planned_gates, run_gates
+from orchestrator.taskir import GATES
 
-STEP = Step(id="S1", actor="worker", action="Count.", outputs=("n.json",), output_schema={"type": "integer"})
-CONTEXT = GateContext(STEP)
-GOOD, BAD = Artifact("n.json", b"7"), Artifact("m.json", b'"seven"')
-
-
-async def test_gates_that_are_not_built_are_not_run_and_say_so() -> None:
-    results = await run_gates(["judge", "schema", "lint"], [GOOD], CONTEXT)
-    assert [(result.gate, result.status) for result in results] == [
-        ("schema", "passed"),
-        ("lint", "not run"),
-        ("judge", "not run"),
-    ]
-    assert results[1].evidence == "this version has no gate lint"
-    assert results[0].seconds > 0
-    assert failure_of(results) is None
+ARTIFACT = Artifact("a.py", b"old")
+CONTEXT = GateContext(Scope(step("a.py")))
 
 
-async def test_every_gate_there_is_gives_a_result_and_none_passes_unbuilt() -> None:
-    results = await run_gates(GATES, [GOOD], CONTEXT)
-    assert tuple(result.gate for result in results) == GATES
-    assert {result.gate for result in results if result.status == "passed"} == set(BUILT)
+class Told(Gate):
+    """Answers `answer`, once `after` is set. Remembers what it saw."""
+
+    fails_as = FailureKind.CODE
+
+    def __init__(self, name: str, answer: str = "pass", after: asyncio.Event | None = None) -> None:
+        self.name = name  # type: ignore[misc]
+        self.in_turn = BUILT[name].in_turn  # type: ignore[misc]
+        self.answer, self.after = answer, after
+        self.saw: list[bytes] = []
+        self.ended = asyncio.Event()
+        self.cancelled = False
+
+    def idle(self, scope: Scope) -> str:
+        return "nothing to do" if self.answer == "idle" else ""
+
+    async def check(self, artifacts: Sequence[Artifact], context: GateContext) -> GateResult | Repaired:
+        self.saw = [artifact.data for artifact in artifacts]
+        try:
+            if self.after is not None:
+                await self.after.wait()
+        except asyncio.CancelledError:
+            self.cancelled = True
+            raise
+        self.ended.set()
+        match self.answer:
+            case "fail":
+                return self.failed(f"{self.name} says no\nand why")
+            case "mend":
+                return Repaired(self.passed("mended"), (Artifact("a.py", b"new"),))
+            case "break":
+                raise NoVerdict(f"{self.name} is not there", final=True)
+        return self.passed()
+
+
+def built(*gates: Told) -> dict[str, Gate]:
+    return {gate.name: gate for gate in gates}
+
+
+def test_every_gate_of_the_language_is_built_and_in_its_order() -> None:
+    assert tuple(BUILT) == GATES
+    assert [gate.name for gate in BUILT.values() if gate.in_turn] == ["unit", "integration", "bench", "judge"]
 
 
 async def test_no_gate_asked_for_is_no_result() -> None:
-    assert await run_gates([], [BAD], CONTEXT) == ()
+    checked = await run_gates([], [ARTIFACT], CONTEXT)
+    assert (checked.results, checked.failure, checked.artifacts) == ((), None, (ARTIFACT,))
 
 
-async def test_failure_names_every_artifact_and_stops_the_dearer_gates() -> None:
-    results = await run_gates(["schema", "unit"], [GOOD, BAD, BAD], CONTEXT)
-    assert [result.status for result in results] == ["passed", "failed", "failed", "not run"]
-    assert results[-1].evidence == "gate schema failed before it"
-    failure = failure_of(results)
-    assert failure is not None
-    assert failure.kind is FailureKind.SCHEMA
-    assert failure.message == "gate schema failed"
-    assert failure.evidence == "\n".join(["m.json: /: 'seven' is not of type 'integer'"] * 2)
+async def test_the_earliest_failure_counts_though_a_later_one_was_there_first() -> None:
+    late = asyncio.Event()
+    lint, build = Told("lint", "fail", late), Told("build", "fail")
+    typecheck, unit = Told("typecheck", "pass", asyncio.Event()), Told("unit")
+    asked = asyncio.create_task(
+        run_gates(["unit", "typecheck", "build", "lint"], [ARTIFACT], CONTEXT, built(lint, build, typecheck, unit))
+    )
+    await build.ended.wait()
+    late.set()
+    checked = await asked
+    assert checked.failure is not None
+    assert (checked.failure.message, checked.failure.evidence) == (
+        "gate lint failed: lint says no",
+        "lint says no\nand why",
+    )
+    assert [(result.gate, result.status) for result in checked.results] == [
+        ("lint", "failed"),
+        ("build", "failed"),
+        ("typecheck", "not run"),
+        ("unit", "not run"),
+    ]
+    assert checked.results[-1].evidence == "gate lint failed before it"
+    assert typecheck.cancelled
+    assert unit.saw == []
 
 
-@pytest.mark.parametrize("gate", GATES)
-async def test_each_gate_fails_as_its_own_kind(gate: str) -> None:
-    async def refuse(artifact: Artifact, context: GateContext) -> GateResult:
-        return GateResult(gate, "failed", f"{artifact.name} is no good")
+async def test_what_stands_before_a_failure_is_heard() -> None:
+    late = asyncio.Event()
+    lint, build = Told("lint", "pass", late), Told("build", "fail")
+    asked = asyncio.create_task(run_gates(["lint", "build"], [ARTIFACT], CONTEXT, built(lint, build)))
+    await build.ended.wait()
+    late.set()
+    checked = await asked
+    assert [result.status for result in checked.results] == ["passed", "failed"]
 
-    failure = failure_of(await run_gates([gate], [GOOD], CONTEXT, {gate: refuse}))
-    assert failure is not None
-    assert failure.kind is FAILURE_KINDS[gate]
+
+async def test_gates_in_turn_see_what_others_have_mended() -> None:
+    formatter, lint, unit = Told("format", "mend"), Told("lint"), Told("unit")
+    checked = await run_gates(["format", "lint", "unit"], [ARTIFACT], CONTEXT, built(formatter, lint, unit))
+    assert (lint.saw, unit.saw) == ([b"old"], [b"new"])
+    assert checked.artifacts == (Artifact("a.py", b"new"),)
+    assert checked.results[0] == GateResult("format", "passed", "mended", checked.results[0].seconds)
+
+
+async def test_tests_run_one_after_the_other() -> None:
+    unit, integration = Told("unit", "fail"), Told("integration")
+    await run_gates(["integration", "unit"], [ARTIFACT], CONTEXT, built(unit, integration))
+    assert unit.saw
+    assert not integration.saw
+
+
+async def test_a_gate_that_comes_to_no_verdict_lets_nothing_pass() -> None:
+    checked = await run_gates(["lint"], [ARTIFACT], CONTEXT, built(Told("lint", "break")))
+    assert checked.failure is not None
+    assert (checked.failure.kind, checked.failure.final) == (FailureKind.INFRASTRUCTURE, True)
+    assert checked.failure.evidence == "", "the model is not to be told of what is not its fault"
+    assert "lint is not there" in checked.failure.message
+    assert checked.results[0].status == "failed"
+
+
+@pytest.mark.parametrize("gate", sorted(set(GATES) - {"schema"}))
+async def test_without_a_sandbox_and_a_judge_no_gate_passes(gate: str) -> None:
+    checked = await run_gates([gate], [ARTIFACT], CONTEXT)
+    assert not any(result.passed for result in checked.results)
+
+
+async def test_cancelling_stops_every_gate() -> None:
+    lint, build = Told("lint", "pass", asyncio.Event()), Told("build")
+    asked = asyncio.create_task(run_gates(["lint", "build"], [ARTIFACT], CONTEXT, built(lint, build)))
+    await build.ended.wait()
+    asked.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await asked
+    assert lint.cancelled
+
+
+def test_what_will_not_look_says_why_before_anything_runs() -> None:
+    plans = planned_gates(["judge", "unit", "lint", "shellcheck", "nose"], Scope(step("a.py")))
+    assert [(plan.gate, plan.idle) for plan in plans] == [
+        ("shellcheck", "no output is a shell script"),
+        ("lint", ""),
+        ("unit", "there is no test_NAME.py for an output NAME.py"),
+        ("judge", ""),
+        ("nose", "this version has no such gate"),
+    ]
+
+
+@given(st.dictionaries(st.sampled_from(GATES), st.sampled_from(["pass", "fail", "idle", "break", "mend"])))
+def test_one_result_a_gate_and_the_first_failure_counts(answers: dict[str, str]) -> None:
+    async def go() -> None:
+        gates = built(*(Told(name, answer) for name, answer in answers.items()))
+        checked = await run_gates(list(answers), [ARTIFACT], CONTEXT, gates)
+        assert [result.gate for result in checked.results] == [gate for gate in GATES if gate in answers]
+        failing = [gate for gate in GATES if answers.get(gate) in ("fail", "break")]
+        assert (checked.failure is None) == (not failing)
+        if checked.failure and failing:
+            assert f"gate {failing[0]} failed" in checked.failure.message
+            behind = GATES[GATES.index(failing[0]) + 1 :]
+            alone = [result for result in checked.results if result.gate in behind and BUILT[result.gate].in_turn]
+            assert all(result.status == "not run" for result in alone)
+
+    asyncio.run(go())

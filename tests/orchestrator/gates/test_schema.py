@@ -5,8 +5,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from orchestrator.gates import Artifact, BadSchema, GateContext, OutputSchema, SchemaMismatch
-from orchestrator.gates.schema import check
+from orchestrator.events import GateResult
+from orchestrator.gates import Artifact, BadSchema, GateContext, OutputSchema, SchemaMismatch, Scope, run_gates
 from orchestrator.taskir import Step
 
 PERSON: dict[str, Any] = {
@@ -26,8 +26,10 @@ JSON = st.recursive(
 )
 
 
-def context(schema: dict[str, Any] | None) -> GateContext:
-    return GateContext(Step(id="S1", actor="worker", action="Go.", outputs=("a",), output_schema=schema))
+async def look(name: str, data: bytes, schema: dict[str, Any] | None = None) -> GateResult:
+    """Return what the gate says of one output."""
+    made = Step(id="S1", actor="worker", action="Go.", outputs=(name,), output_schema=schema)
+    return (await run_gates(["schema"], [Artifact(name, data)], GateContext(Scope(made)))).results[0]
 
 
 @pytest.mark.parametrize(
@@ -81,7 +83,7 @@ def test_schema_that_refers_to_itself_for_ever_is_reported() -> None:
 
 
 async def test_gate_passes_what_matches() -> None:
-    assert (await check(Artifact("a", b'{"name": "Brim", "age": 4}'), context(PERSON))).status == "passed"
+    assert (await look("a", b'{"name": "Brim", "age": 4}', PERSON)).passed
 
 
 @pytest.mark.parametrize(
@@ -89,23 +91,23 @@ async def test_gate_passes_what_matches() -> None:
     [(b"{}", "a: /: 'name' is a required property"), (b"\xff", "a: not UTF-8 at byte 0")],
 )
 async def test_gate_fails_what_does_not(data: bytes, evidence: str) -> None:
-    result = await check(Artifact("a", data), context(PERSON))
+    result = await look("a", data, PERSON)
     assert result.status == "failed"
     assert result.evidence == evidence
 
 
 async def test_gate_reads_json_where_the_name_says_so() -> None:
-    assert (await check(Artifact("a.json", b"[1]"), context(None))).status == "passed"
-    assert (await check(Artifact("a.json", b"[1"), context(None))).status == "failed"
+    assert (await look("a.json", b"[1]")).passed
+    assert (await look("a.json", b"[1")).status == "failed"
 
 
 async def test_gate_cannot_judge_plain_text() -> None:
-    result = await check(Artifact("a.txt", b"{"), context(None))
+    result = await look("a.txt", b"{")
     assert result.status == "not run"
     assert "output_schema" in result.evidence
 
 
 async def test_gate_fails_under_a_schema_that_is_none() -> None:
-    result = await check(Artifact("a", b"1"), context({"type": "nonsense"}))
+    result = await look("a", b"1", {"type": "nonsense"})
     assert result.status == "failed"
     assert "not a JSON Schema" in result.evidence

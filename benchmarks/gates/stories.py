@@ -1,0 +1,65 @@
+"""Find what the failures of real runs led to: how often each kind, and the tasks where it can be seen again."""
+
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from itertools import pairwise
+
+from benchmarks.gates.measure import Result
+from orchestrator.daemon.story import AttemptRow
+from orchestrator.events import FailureKind
+
+Attempts = Sequence[AttemptRow]
+KINDS = tuple(map(str, FailureKind))
+
+
+def frequencies(results: Sequence[Result]) -> dict[str, dict[str, int]]:
+    """Return for each kind of failure how often a retry, an escalation and the end of the step followed."""
+    counts: dict[str, Counter[str]] = {kind: Counter() for kind in KINDS}
+    for result in results:
+        for failed, after in pairwise(result.attempts):
+            counts[failed.outcome]["retried" if after.role == failed.role else "escalated"] += 1
+        if result.attempts and result.attempts[-1].outcome in counts:
+            counts[result.attempts[-1].outcome]["given up"] += 1
+    return {kind: dict(count) for kind, count in counts.items() if count}
+
+
+def format_retry(attempts: Attempts) -> bool:
+    """Whether a FORMAT failure was retried in the same role, and that came to something."""
+    moves = [(one.outcome, two.role == one.role) for one, two in pairwise(attempts)]
+    return ("format", True) in moves and _ended(attempts)
+
+
+def code_retry_then_escalation(attempts: Attempts) -> bool:
+    """Whether a role retried for CODE, and then handed over."""
+    moves = [(one.outcome, two.role == one.role) for one, two in pairwise(attempts)]
+    return ("code", True) in moves and ("code", False) in moves and _ended(attempts)
+
+
+def timeout_escalation(attempts: Attempts) -> bool:
+    """Whether a role ran out of time and a stronger one took over."""
+    moves = [(one.outcome, two.role == one.role) for one, two in pairwise(attempts)]
+    return ("timeout", False) in moves and _ended(attempts)
+
+
+STORIES: Mapping[str, Callable[[Attempts], bool]] = {
+    "a FORMAT retry": format_retry,
+    "a CODE retry, then an escalation": code_retry_then_escalation,
+    "a TIMEOUT escalation": timeout_escalation,
+}
+
+
+def found(results: Sequence[Result]) -> dict[str, list[dict[str, object]]]:
+    """Return for each story the tasks that tell it."""
+    return {name: [_told(one) for one in results if tells(one.attempts)] for name, tells in STORIES.items()}
+
+
+def _told(result: Result) -> dict[str, object]:
+    story = [
+        {"role": attempt.role, "model": attempt.model, "outcome": attempt.outcome, "message": attempt.message}
+        for attempt in result.attempts
+    ]
+    return {"task": result.task.name, "run": result.run, "outcome": result.outcome, "attempts": story}
+
+
+def _ended(attempts: Attempts) -> bool:
+    return attempts[-1].outcome == "done"

@@ -1,0 +1,125 @@
+"""Make the tasks: one step each, with the gates that fit its family. A task is a function of its family and number."""
+
+import ast
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from benchmarks.tiny.families import FAMILIES
+from benchmarks.tiny.families.code import Specification, specify
+from benchmarks.tiny.families.code_operations import INT, LIST, STR
+from benchmarks.tiny.words import Lexicon, Split, seeded
+from orchestrator.taskir import TaskIR, task_from
+
+SHARES: Mapping[str, int] = {"code": 100, "shell": 30, "extract": 35, "summarize": 35}
+"""How many of 200 tasks each family has."""
+
+SPLIT: Split = "wording"
+MAX_TOKENS = 400
+CODE_GATES = ("format", "lint", "build", "typecheck", "security", "unit")
+_SAMPLES: Mapping[str, tuple[object, ...]] = {
+    INT: (7, 2, -3, 0, 40, 81),
+    STR: ("a b", "aba", "", " Two words ", "b"),
+    LIST: ([3, 1, 2], [5], [], [2, 2, 9, 40, 100]),
+}
+_TEST = """import pytest
+
+from {name} import {name}
+
+{reference}
+
+
+@pytest.mark.parametrize("arguments", {samples})
+def test_{name}(arguments):
+    try:
+        expected = reference(*arguments)
+    except Exception:
+        pytest.skip("not defined here")
+    assert {name}(*arguments) == expected
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class BenchTask:
+    """A task, and whether an output is right; no gate knows that."""
+
+    name: str
+    family: str
+    step: Mapping[str, Any]
+    inputs: tuple[Mapping[str, str], ...]
+    right: Callable[[str], bool]
+
+    @property
+    def output(self) -> str:
+        """The name of its only output."""
+        return str(self.step["outputs"][0])
+
+    def task(self, *, gates: bool, timeout_seconds: float) -> TaskIR:
+        """Return the task as a document, with its gates or with none."""
+        step = {**self.step, "run_gates": gates, "timeout_seconds": timeout_seconds}
+        named = {"objective": self.name, "task_id": self.name}
+        return task_from({**named, "inputs": [*self.inputs], "plan": {"steps": [step]}})
+
+
+def make_tasks(count: int) -> list[BenchTask]:
+    """Return `count` tasks, the families in their shares."""
+    total = sum(SHARES.values())
+    wanted = {family: max(1, share * count // total) for family, share in SHARES.items()}
+    wanted["code"] += max(0, count - sum(wanted.values()))
+    return [task for family, number in wanted.items() for task in _family(family, number)][:count]
+
+
+def _family(family: str, count: int) -> Iterator[BenchTask]:
+    for number in range(count):
+        yield _code(number) if family == "code" else _other(family, number)
+
+
+def _code(number: int) -> BenchTask:
+    name = f"code/{number}"
+    spec, action, _ = specify(Lexicon(seeded(f"gates/{name}"), SPLIT), SPLIT)
+    file = f"{spec.name}.py"
+    wanted = ast.dump(ast.parse(spec.source("")))
+    test = {"type": "text", "label": f"test_{file}", "value": unit_test(spec)}
+    step = _step(action, file, gates=[*CODE_GATES])
+    return BenchTask(name, "code", step, (test,), lambda text: _tree(text) == wanted)
+
+
+def unit_test(spec: Specification) -> str:
+    """Return a test that compares a function with its specification on samples."""
+    columns = [_SAMPLES[kind] for kind in spec.operation.kinds]
+    rows = range(max(map(len, columns)))
+    samples = [tuple(column[(row + shift) % len(column)] for shift, column in enumerate(columns)) for row in rows]
+    reference = Specification("reference", spec.parameters, spec.operation, spec.constant).source("")
+    return _TEST.format(name=spec.name, reference=reference, samples=samples)
+
+
+def _other(family: str, number: int) -> BenchTask:
+    """Return a task of a family whose examples are prompts: its inputs and its action are read off the prompt."""
+    name, tries = f"{family}/{number}", 0
+    while True:
+        example = FAMILIES[family].generate(seeded(f"gates/{name}/{tries}"), SPLIT)
+        head, _, action = example.messages[1].content.rpartition("Task: ")
+        if "\n" not in action:  # a retry's prompt tells of an earlier answer
+            break
+        tries += 1
+    output = {"shell": "command.sh", "extract": "facts.json", "summarize": "summary.txt"}[family]
+    gates = {"shell": ["shellcheck", "security"], "extract": ["schema", "judge"], "summarize": ["judge"]}[family]
+    step = _step(action, output, gates=gates, persona=example.persona or None, output_schema=example.schema)
+    inputs: tuple[Mapping[str, str], ...] = ()
+    if head:
+        label, _, text = head.removeprefix("[").partition("]\n")
+        inputs = ({"type": "text", "label": label, "value": text.strip()},)
+        step["inputs"] = [label]
+    return BenchTask(name, family, step, inputs, lambda text: FAMILIES[family].check(example, text))
+
+
+def _step(action: str, output: str, **more: Any) -> dict[str, Any]:
+    fixed = {"id": "S1", "actor": "worker", "action": action, "outputs": [output], "max_tokens": MAX_TOKENS}
+    return {**fixed, **{key: value for key, value in more.items() if value is not None}}
+
+
+def _tree(source: str) -> str | None:
+    try:
+        return ast.dump(ast.parse(source))
+    except (SyntaxError, ValueError):
+        return None

@@ -1,0 +1,35 @@
+"""Time the task's bench command on what a step made, against its threshold."""
+
+from collections.abc import Sequence
+
+from orchestrator.events import FailureKind, GateResult
+from orchestrator.gates.contract import Artifact, Gate, GateContext, Scope
+from orchestrator.gates.evidence import tail_of
+from orchestrator.gates.jobs import files_of, run_code
+
+RUNS = 3
+
+
+class Bench(Gate):
+    """Fails for a command that does not end with 0, or whose quickest run took too long."""
+
+    name = "bench"
+    fails_as = FailureKind.LOGIC
+    in_turn = True
+
+    def idle(self, scope: Scope) -> str:
+        return "" if scope.commands.bench else "the task has no commands.bench"
+
+    async def check(self, artifacts: Sequence[Artifact], context: GateContext) -> GateResult:
+        bench = context.scope.commands.bench
+        assert bench is not None, "the gate is idle without a command"
+        files = {**context.reads, **files_of(artifacts)}
+        quickest = float("inf")
+        for _ in range(RUNS):
+            outcome = await run_code(context.run, bench.run, files, " ".join(bench.run))
+            if outcome.exit_code != 0:
+                return self.failed(f"{' '.join(bench.run)} failed\n{tail_of(outcome.stderr or outcome.stdout)}".strip())
+            quickest = min(quickest, outcome.seconds)
+            if quickest <= bench.max_seconds:
+                return self.passed(f"took {quickest:.3g} s of {bench.max_seconds:g} s")
+        return self.failed(f"{' '.join(bench.run)} took {quickest:.3g} s; accepted: {bench.max_seconds:g} s at most")

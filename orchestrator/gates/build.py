@@ -1,0 +1,49 @@
+"""Build what a step made: by the task's command if it has one, else by compiling its Python."""
+
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from orchestrator.events import FailureKind, GateResult
+from orchestrator.gates.contract import Artifact, Gate, GateContext, NoVerdict, Scope
+from orchestrator.gates.evidence import Finding, evidence_of, tail_of
+from orchestrator.gates.jobs import files_of, paths, run_code, run_tool
+
+PROGRAM = (Path(__file__).parent / "inside" / "compile_all.py").read_text(encoding="utf-8")
+
+
+class Build(Gate):
+    """Fails for a command that does not end with 0, and for Python that does not compile."""
+
+    name = "build"
+    fails_as = FailureKind.CODE
+
+    def idle(self, scope: Scope) -> str:
+        if scope.commands.build or scope.outputs("python"):
+            return ""
+        return "no output is Python, and the task has no commands.build"
+
+    async def check(self, artifacts: Sequence[Artifact], context: GateContext) -> GateResult:
+        if context.scope.commands.build:
+            return await self._by_command(context.scope.commands.build, artifacts, context)
+        files = files_of(context.chosen(artifacts, "python"))
+        argv = ("python", "-I", "-c", PROGRAM, *paths(files))
+        findings = _findings((await run_tool(context.run, argv, files, (0,))).stdout)
+        return self.failed(evidence_of(findings, files)) if findings else self.passed()
+
+    async def _by_command(
+        self, command: tuple[str, ...], artifacts: Sequence[Artifact], context: GateContext
+    ) -> GateResult:
+        files: Mapping[str, bytes] = {**context.reads, **files_of(artifacts)}
+        outcome = await run_code(context.run, command, files, " ".join(command))
+        if outcome.exit_code == 0:
+            return self.passed()
+        how = f"signal {outcome.signal}" if outcome.exit_code is None else f"exit code {outcome.exit_code}"
+        return self.failed(f"{' '.join(command)}: {how}\n{tail_of(outcome.stderr or outcome.stdout)}".strip())
+
+
+def _findings(report: bytes) -> list[Finding]:
+    try:
+        return [Finding(path.removeprefix("./"), line, "", message) for path, line, message in json.loads(report)]
+    except (ValueError, TypeError, AttributeError) as error:
+        raise NoVerdict(f"the compiler gave a report that cannot be read: {error}", final=True) from error

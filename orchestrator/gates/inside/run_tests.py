@@ -1,0 +1,58 @@
+"""Run pytest with the arguments of the command line, and write what came of the tests into `.tests.json`.
+
+The report is only there when pytest has come to its end: a test, or the code under test, that ends the process early
+leaves none.
+"""
+
+import json
+import sys
+from importlib.util import find_spec
+from typing import Any
+
+TAIL = 1000
+
+
+def write(report: dict[str, object]) -> None:
+    """Write the report."""
+    with open(".tests.json", "w", encoding="utf-8") as file:
+        json.dump(report, file)
+
+
+def said(longrepr: object) -> str:
+    """Return the line that failed and what pytest found there, of a traceback in the short form."""
+    lines = str(longrepr).splitlines()
+    errors = [number for number, line in enumerate(lines) if line.startswith("E ")]
+    if not errors:
+        return "\n".join(lines)[-TAIL:]
+    return "\n".join(line.removeprefix("E ").strip() for line in lines[max(0, errors[0] - 1) :])[:TAIL]
+
+
+class Report:
+    """Counts the tests and keeps what the failed ones say."""
+
+    def __init__(self) -> None:
+        self.passed = 0
+        self.failed: list[tuple[str, str]] = []
+
+    def pytest_collectreport(self, report: Any) -> None:
+        """Take in a file that was collected."""
+        if report.failed:
+            self.failed.append((report.nodeid, said(report.longrepr)))
+
+    def pytest_runtest_logreport(self, report: Any) -> None:
+        """Take in one phase of a test."""
+        if report.failed:
+            self.failed.append((report.nodeid, said(report.longrepr)))
+        elif report.when == "call" and report.passed:
+            self.passed += 1
+
+
+if find_spec("pytest") is None:
+    write({"missing": "pytest"})
+    sys.exit(1)
+
+import pytest  # noqa: E402 - only where it is
+
+seen = Report()
+pytest.main(["--tb=short", *sys.argv[1:]], plugins=[seen])
+write({"passed": seen.passed, "failed": seen.failed})

@@ -1,0 +1,82 @@
+"""Run tools on artifacts in the sandbox, and tell a tool's verdict from a tool that came to none."""
+
+from collections.abc import Collection, Iterable, Mapping
+
+from orchestrator.events import FailureKind
+from orchestrator.gates.contract import Artifact, NoVerdict, Run
+from orchestrator.gates.evidence import tail_of
+from orchestrator.sandbox.contract import MIB, Job, Limits, Outcome
+
+TOOL_LIMITS = Limits(wall=300.0, cpu=60, memory=512 * MIB, processes=4, output=4 * MIB)
+"""What a checker may use that only reads the artifacts. It may be slow where
+engines decode, and has much to say of a long artifact that is all wrong."""
+
+CODE_LIMITS = Limits(wall=120.0, cpu=20, memory=512 * MIB, processes=8)
+"""What tests and commands may use, which run the artifacts."""
+
+_TIMES = ("wall", "cpu")
+
+
+def files_of(artifacts: Iterable[Artifact]) -> dict[str, bytes]:
+    """Return the artifacts as files of a job."""
+    return {artifact.file: artifact.data for artifact in artifacts}
+
+
+def paths(files: Iterable[str]) -> tuple[str, ...]:
+    """Return names of files as a command line can hold them: none looks like an option or like a file of options."""
+    return tuple(f"./{name}" for name in files)
+
+
+async def run_tool(
+    run: Run, argv: tuple[str, ...], files: Mapping[str, bytes], accepted: Collection[int], keep: tuple[str, ...] = ()
+) -> Outcome:
+    """Return how a checker ended that has looked at all `files`.
+
+    Raises `NoVerdict` where a limit ended it, or its exit code is not one of those that `accepted` verdicts have.
+    """
+    outcome = await run(Job(argv=argv, files=files, limits=TOOL_LIMITS, keep=keep))
+    name = argv[argv.index("-m") + 1] if "-m" in argv[:-1] else argv[0]
+    refuse_stopped(name, outcome, TOOL_LIMITS)
+    if outcome.exit_code not in accepted or outcome.cut:
+        raise NoVerdict(f"{name} did not work: {_ended(outcome)}", final=True)
+    return outcome
+
+
+async def run_code(
+    run: Run, argv: tuple[str, ...], files: Mapping[str, bytes], name: str, keep: tuple[str, ...] = ()
+) -> Outcome:
+    """Return how a program called `name` ended that runs the artifacts. Raises `NoVerdict` where a limit ended it."""
+    outcome = await run(Job(argv=argv, files=files, limits=CODE_LIMITS, keep=keep))
+    refuse_stopped(name, outcome, CODE_LIMITS)
+    return outcome
+
+
+def refuse_stopped(name: str, outcome: Outcome, limits: Limits) -> None:
+    """Raise `NoVerdict` if a limit ended a program: TIMEOUT for the limits of time, RESOURCE for all others."""
+    if outcome.limit is None:
+        return
+    kind = FailureKind.TIMEOUT if outcome.limit in _TIMES else FailureKind.RESOURCE
+    raise NoVerdict(f"{name} was stopped: it used {_allowed(outcome, limits)}", kind)
+
+
+def _allowed(outcome: Outcome, limits: Limits) -> str:
+    match outcome.limit:
+        case "wall":
+            return f"all of its {limits.wall:g} seconds"
+        case "cpu":
+            return f"all of its {limits.cpu} seconds of processor time"
+        case "processes":
+            return f"more than {limits.processes} processes"
+        case "memory":
+            return f"more than {limits.memory // MIB} MiB of memory"
+        case "disk":
+            return f"more than {limits.disk // MIB} MiB of disk"
+        case _:
+            return f"more than {limits.output // 1024} KiB of output"
+
+
+def _ended(outcome: Outcome) -> str:
+    how = f"signal {outcome.signal}" if outcome.exit_code is None else f"exit code {outcome.exit_code}"
+    said = tail_of(outcome.stderr or outcome.stdout, 300)
+    cut = ", with more output than it may write" if outcome.cut else ""
+    return f"{how}{cut}: {said}" if said else f"{how}{cut}"

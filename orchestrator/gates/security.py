@@ -1,0 +1,54 @@
+"""Look for dangerous calls in Python, and for secrets in any text."""
+
+import re
+from collections.abc import Mapping, Sequence
+
+from orchestrator.events import FailureKind, GateResult
+from orchestrator.gates import ruff
+from orchestrator.gates.contract import Artifact, Gate, GateContext, Scope
+from orchestrator.gates.evidence import Finding, evidence_of
+from orchestrator.gates.jobs import files_of
+
+RULES = ("S",)
+IGNORED = ("S101", "S311")
+"""`assert` is what tests are made of, and not every random number is a secret."""
+
+SECRETS: Mapping[str, re.Pattern[bytes]] = {
+    "a private key": re.compile(rb"-----BEGIN (?:[A-Z]{1,20} ){0,3}PRIVATE KEY-----"),
+    "an AWS access key": re.compile(rb"\b(?:AKIA|ASIA)[0-9A-Z]{16}\b"),
+    "a GitHub token": re.compile(rb"\b(?:gh[pousr]_[0-9A-Za-z]{36}|github_pat_[0-9A-Za-z_]{22,255})\b"),
+    "a Slack token": re.compile(rb"\bxox[abprs]-[0-9A-Za-z-]{10,255}\b"),
+    "a Google API key": re.compile(rb"\bAIza[0-9A-Za-z_-]{35}\b"),
+    "an API key": re.compile(rb"\bsk-[0-9A-Za-z_-]{20,255}\b"),
+    "a JSON web token": re.compile(rb"\beyJ[0-9A-Za-z_-]{10,2000}\.eyJ[0-9A-Za-z_-]{10,2000}\.[0-9A-Za-z_-]{10,2000}"),
+}
+"""Secrets that can be told by their form. The patterns are bounded, so that no text makes them slow."""
+
+
+class Security(Gate):
+    """Fails for what bandit's rules find in Python, and for secrets wherever they are."""
+
+    name = "security"
+    fails_as = FailureKind.CODE
+
+    def idle(self, scope: Scope) -> str:
+        return "" if scope.step.outputs else "the step writes nothing"
+
+    async def check(self, artifacts: Sequence[Artifact], context: GateContext) -> GateResult:
+        findings = [finding for artifact in artifacts for finding in secrets_in(artifact)]
+        if code := files_of(context.chosen(artifacts, "python")):
+            findings += await ruff.check(code, RULES, IGNORED, context.run)
+        return self.failed(evidence_of(findings, files_of(artifacts))) if findings else self.passed()
+
+
+def secrets_in(artifact: Artifact) -> list[Finding]:
+    """Return where the artifact holds what looks like a secret, without repeating it."""
+    return [
+        Finding(artifact.file, 0, "", f"line {_line(artifact.data, found.start())} holds {what}; leave it out")
+        for what, pattern in SECRETS.items()
+        if (found := pattern.search(artifact.data))
+    ]
+
+
+def _line(data: bytes, position: int) -> int:
+    return data.count(b"\n", 0, position) + 1

@@ -1,0 +1,50 @@
+"""Check shell scripts with shellcheck. The one file that knows its command line and reports."""
+
+import json
+import re
+from collections.abc import Mapping, Sequence
+
+from orchestrator.events import FailureKind, GateResult
+from orchestrator.gates.contract import Artifact, Gate, GateContext, NoVerdict, Scope
+from orchestrator.gates.evidence import Finding, evidence_of
+from orchestrator.gates.jobs import files_of, paths, run_tool
+
+ANY_SHELL = "SC2148"
+"""The complaint that a script does not say which shell it is for: a step's output need not be a file to run."""
+
+FOUND = 1
+_DIRECTIVE = re.compile(rb"#(?=[ \t]*shellcheck\b)")
+
+
+class Shellcheck(Gate):
+    """Fails for errors and warnings, not for hints on style."""
+
+    name = "shellcheck"
+    fails_as = FailureKind.CODE
+
+    def idle(self, scope: Scope) -> str:
+        return "" if scope.outputs("shell") else "no output is a shell script"
+
+    async def check(self, artifacts: Sequence[Artifact], context: GateContext) -> GateResult:
+        files = files_of(context.chosen(artifacts, "shell"))
+        options = ("--norc", "--format=json1", "--severity=warning", f"--exclude={ANY_SHELL}")
+        heeded = {name: without_directives(data) for name, data in files.items()}
+        outcome = await run_tool(context.run, ("shellcheck", *options, "--", *paths(files)), heeded, (0, FOUND))
+        findings = _findings(outcome.stdout)
+        return self.failed(evidence_of(findings, files)) if findings else self.passed()
+
+
+def without_directives(script: bytes) -> bytes:
+    """Return the script with each `# shellcheck disable=…` made an ordinary comment: it is not for it to say."""
+    return _DIRECTIVE.sub(b"# -", script)
+
+
+def _findings(report: bytes) -> list[Finding]:
+    try:
+        rows: list[Mapping[str, object]] = json.loads(report)["comments"]
+        return [
+            Finding(str(row["file"]).removeprefix("./"), int(str(row["line"])), f"SC{row['code']}", str(row["message"]))
+            for row in rows
+        ]
+    except (ValueError, KeyError, TypeError) as error:
+        raise NoVerdict(f"shellcheck gave a report that cannot be read: {error}", final=True) from error

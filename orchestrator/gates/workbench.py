@@ -1,0 +1,33 @@
+"""Run the jobs of gates in the sandbox, as many at a time as there are cores to spare for them.
+
+Engines decode meanwhile, and theirs is the work that somebody waits for: jobs run at a lower priority than engines, and
+there are few of them at once, so that decoding keeps nine tenths of its speed (`make bench-gates` measures it).
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+
+from orchestrator.gates.contract import NoVerdict
+from orchestrator.sandbox import Job, Outcome, Sandbox, SandboxError
+
+
+def jobs_at_once(cores: int) -> int:
+    """Return how many jobs may run beside engines that decode on all of these physical cores."""
+    return max(1, cores // 4)
+
+
+class Workbench:
+    """Where gates run their tools. `sandbox` is asked for it with every job, and raises SandboxUnavailable."""
+
+    def __init__(self, sandbox: Callable[[], Awaitable[Sandbox]], at_once: int) -> None:
+        self._sandbox = sandbox
+        self._turns = asyncio.Semaphore(at_once)
+
+    async def run(self, job: Job) -> Outcome:
+        """Return how the job ended. Raises `NoVerdict` for a job that could not be run."""
+        try:
+            sandbox = await self._sandbox()
+            async with self._turns:
+                return await sandbox.run(job)
+        except SandboxError as error:
+            raise NoVerdict(str(error), final=True) from error

@@ -1,0 +1,25 @@
+import asyncio
+
+import pytest
+
+from orchestrator.gates import Run, Workbench
+from orchestrator.sandbox import Sandbox, SandboxUnavailable
+
+
+@pytest.fixture(scope="session")
+def sandbox() -> Sandbox:
+    """The sandbox of this machine."""
+    try:
+        return asyncio.run(Sandbox.probe())
+    except SandboxUnavailable as error:
+        pytest.skip(str(error))
+
+
+@pytest.fixture
+def run(sandbox: Sandbox) -> Run:
+    """Runs jobs in the sandbox, as gates do."""
+
+    async def here() -> Sandbox:
+        return sandbox
+
+    return Workbench(here, at_once=2).run

@@ -1,0 +1,73 @@
+"""Gates inside of whole runs, on the models that ship with the project."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from orchestrator.daemon import Job, Orchestrator, Report, load_report
+from orchestrator.daemon.sandboxing import SandboxOnDemand
+from orchestrator.journal import JournalReader
+from orchestrator.sandbox import Sandbox
+from orchestrator.taskir import task_from
+from registry import find_registry, load_registry
+
+TEST = "from add import add\n\n\ndef test_sum():\n    assert add(1, 2) == 3\n"
+WRITE: dict[str, Any] = {
+    "id": "S1",
+    "actor": "coder",
+    "action": "Write a function add(a, b) that returns the sum of a and b.",
+    "outputs": ["add.py"],
+    "max_tokens": 96,
+}
+
+
+async def report_of(home: Path, **task: Any) -> Report:
+    """Run a task of one step and return its report."""
+    document = task_from({"objective": "a test", **task})
+    async with Orchestrator.open(home, load_registry(find_registry(None))) as orchestrator:
+        run = await orchestrator.submit(Job(None, document, None, "as-planned"))
+        async for _ in orchestrator.watch(run):
+            pass
+    with JournalReader.open_to_read(home) as journal:
+        return load_report(journal, run)
+
+
+@pytest.mark.usefixtures("sandbox")
+async def test_code_is_tested_by_what_the_model_never_saw(tmp_path: Path) -> None:
+    tests = [{"type": "text", "label": "test_add.py", "value": TEST}]
+    report = await report_of(tmp_path, gates=["unit", "lint", "shellcheck"], inputs=tests, plan={"steps": [WRITE]})
+    (step,) = report.steps
+    assert {plan.gate: bool(plan.idle) for plan in step.gates} == {"shellcheck": True, "lint": False, "unit": False}
+    last = {gate.gate: gate.status for gate in step.attempts[-1].gates}
+    assert last["shellcheck"] == "not run"
+    if report.status == "done":
+        assert (last["lint"], last["unit"]) == ("passed", "passed")
+    else:
+        assert "failed" in last.values()
+
+
+async def test_without_a_sandbox_code_gates_fail_closed_and_other_runs_go_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))  # no bubblewrap on it
+    refused = await report_of(tmp_path / "one", gates=["lint"], plan={"steps": [WRITE]})
+    assert refused.status == "failed"
+    (step,) = refused.steps
+    assert [attempt.outcome for attempt in step.attempts] == ["infrastructure"], "trying again would not help"
+    assert "bubblewrap is not installed" in step.attempts[0].message
+    assert (await report_of(tmp_path / "two", gates=["schema"], plan={"steps": [WRITE]})).status == "done"
+
+
+async def test_the_sandbox_is_probed_once(sandbox: Sandbox, monkeypatch: pytest.MonkeyPatch) -> None:
+    probes = 0
+
+    async def probe() -> Sandbox:
+        nonlocal probes
+        probes += 1
+        return sandbox
+
+    monkeypatch.setattr(Sandbox, "probe", probe)
+    on_demand = SandboxOnDemand()
+    assert await on_demand() is await on_demand() is sandbox
+    assert probes == 1

@@ -1,0 +1,163 @@
+"""The gates with their real tools, in the real sandbox."""
+
+from collections.abc import Mapping
+
+import pytest
+from gate_world import check
+
+from orchestrator.events import FailureKind
+from orchestrator.gates import Run
+from orchestrator.sandbox import Sandbox
+from orchestrator.taskir import Bench, Commands
+
+CODE, LOGIC, FORMAT, TIMEOUT, RESOURCE = (
+    FailureKind.CODE,
+    FailureKind.LOGIC,
+    FailureKind.FORMAT,
+    FailureKind.TIMEOUT,
+    FailureKind.RESOURCE,
+)
+ADD = "def add(a: int, b: int) -> int:\n    return a + b\n"
+TEST = "from add import add\n\n\ndef test_sum():\n    assert add(1, 2) == 3\n"
+
+
+@pytest.mark.parametrize(
+    ("gate", "name", "text", "kind", "evidence"),
+    [
+        ("format", "a.py", "def f(:\n    pass\n", CODE, "a.py:1: SyntaxError:"),
+        ("format", "a.py", "Here it is:\n```python\nx = 1\n```\n", FORMAT, "write the code alone"),
+        ("lint", "a.py", "def f(a):\n    return b\n", CODE, "a.py:2: F821 Undefined name `b`\n    return b"),
+        ("lint", "a.py", "def f(a):\n    return b  # noqa\n", CODE, "F821"),
+        ("lint", "a.py", "# ruff: noqa\ndef f(a):\n    return b\n", CODE, "F821"),
+        ("build", "sub/a.py", "x = (\n", CODE, "sub/a.py:1: SyntaxError: '(' was never closed\n    x = ("),
+        ("build", "a.py", "x = 1\0", CODE, "a.py"),
+        ("typecheck", "a.py", "def f(a: int) -> str:\n    return a\n", CODE, "a.py:2: [return-value] Incompatible"),
+        ("typecheck", "a.py", "# mypy: ignore-errors\nx: int = ''\n", CODE, "[assignment]"),
+        ("typecheck", "a.py", "x: int = ''  # type: ignore\n", CODE, "[assignment]"),
+        ("typecheck", "a.py", "x = (\n", CODE, "[syntax]"),
+        ("security", "a.py", "def f(a):\n    return eval(a)  # noqa: S307\n", CODE, "a.py:2: S307"),
+        ("security", "a.txt", "one\nAKIAIOSFODNN7EXAMPLE\n", CODE, "a.txt: line 2 holds an AWS access key"),
+        ("shellcheck", "a.sh", "if true; then\n  ls\n", CODE, "a.sh:1: SC1046"),
+        ("shellcheck", "a.sh", "# shellcheck disable=SC2115\nrm -rf $1/\n", CODE, "a.sh:2: SC2115"),
+        ("unit", "add.py", ADD.replace("+", "-"), CODE, "test_add.py::test_sum: assert add(1, 2) == 3 assert -1 == 3"),
+        ("unit", "add.py", "def add(a, b:\n", CODE, "test_add.py: "),
+        ("unit", "add.py", "import os\nos._exit(0)\n", CODE, "the process ended before they were done"),
+    ],
+)
+async def test_what_is_wrong_is_found_and_told(
+    run: Run, gate: str, name: str, text: str, kind: FailureKind, evidence: str
+) -> None:
+    tests = {"test_add.py": TEST} if gate == "unit" else {}
+    checked = await check((gate,), run, {name: text}, tests=tests)
+    assert checked.failure is not None
+    assert (checked.failure.kind, checked.failure.final) == (kind, False)
+    assert evidence in checked.failure.evidence
+    assert checked.results[0].kind is kind
+
+
+async def test_good_code_passes_all_gates_and_is_formatted_on_the_way(run: Run) -> None:
+    gates = ("format", "lint", "build", "typecheck", "security", "unit")
+    checked = await check(gates, run, {"add.py": ADD.replace(" + ", "+")}, tests={"test_add.py": TEST})
+    assert checked.failure is None
+    assert [result.status for result in checked.results] == ["passed"] * 6
+    assert checked.results[0].evidence == "formatted add.py"
+    assert checked.results[-1].evidence == "1 passed"
+    assert checked.artifacts[0].data.decode() == ADD
+
+
+@pytest.mark.parametrize(
+    ("gate", "made"),
+    [
+        ("shellcheck", {"a.sh": "wc -l a.txt\n"}),
+        ("lint", {"-x.py": "x = 1\n", "@y.py": "y = 1\n"}),
+        ("typecheck", {"a/x.py": "x = 1\n", "b/x.py": "y: str = 2 * ''\n"}),
+        ("unit", {"test_own.py": "def test_one():\n    assert True\n"}),
+    ],
+)
+async def test_nothing_is_found_where_nothing_is_wrong(run: Run, gate: str, made: Mapping[str, str]) -> None:
+    checked = await check((gate,), run, made)
+    assert [(result.status, result.evidence) for result in checked.results] == [
+        ("passed", "1 passed" if gate == "unit" else "")
+    ]
+
+
+async def test_a_line_break_at_the_end_is_added_without_a_note(run: Run) -> None:
+    checked = await check(("format",), run, {"add.py": ADD.rstrip()})
+    assert checked.results[0].evidence == ""
+    assert checked.artifacts[0].data.decode() == ADD
+
+
+async def test_one_job_looks_at_all_artifacts_and_names_each(run: Run) -> None:
+    checked = await check(("lint",), run, {"a.py": "x = u\n", "b.py": "ok = 1\n", "c.py": "y = v\n"})
+    assert checked.failure is not None
+    first, second = "a.py:1: F821 Undefined name `u`\n    x = u", "c.py:1: F821 Undefined name `v`\n    y = v"
+    assert checked.failure.evidence == f"{first}\n{second}"
+
+
+async def test_integration_tests_see_what_the_step_reads_and_writes(run: Run) -> None:
+    reads = {"add.py": ADD, "test_all.py": "from main import two\n\n\ndef test_two():\n    assert two() == 2\n"}
+    main = "from add import add\n\ndef two():\n    return add(1, 1)\n"
+    good = await check(("unit", "integration"), run, {"main.py": main}, reads=reads)
+    assert [(result.gate, result.status) for result in good.results] == [("unit", "not run"), ("integration", "passed")]
+    bad = await check(("integration",), run, {"main.py": "def two():\n    return 3\n"}, reads=reads)
+    assert bad.failure is not None
+    assert bad.failure.kind is LOGIC
+
+
+async def test_nothing_that_a_model_writes_configures_the_tests(run: Run) -> None:
+    made = {
+        "add.py": ADD.replace("+", "-"),
+        "conftest.py": "def pytest_collection_modifyitems(items):\n    items.clear()\n",
+        "pytest.ini": "[pytest]\naddopts = --collect-only\n",
+        "pytest.py": "def main(*_, **__):\n    return 0\n",
+    }
+    checked = await check(("unit",), run, made, tests={"test_add.py": TEST})
+    assert checked.failure is not None
+    assert "assert -1 == 3" in checked.failure.evidence
+
+
+async def test_tests_that_never_end_are_a_timeout_and_not_a_fault_of_the_sandbox(run: Run) -> None:
+    limit = "from resource import *\nsetrlimit(RLIMIT_CPU, (1, getrlimit(RLIMIT_CPU)[1]))"
+    loop = f"{limit}\ndef add(a, b):\n    while True:\n        pass\n"
+    checked = await check(("unit",), run, {"add.py": loop}, tests={"test_add.py": TEST})
+    assert checked.failure is not None
+    assert checked.failure.kind is TIMEOUT
+    assert "processor time" in checked.failure.evidence
+
+
+async def test_code_that_takes_too_much_memory_is_stopped(sandbox: Sandbox, run: Run) -> None:
+    hungry = "def add(a, b):\n    return len(b'x' * (1 << 30))\n"
+    checked = await check(("unit",), run, {"add.py": hungry}, tests={"test_add.py": TEST})
+    assert checked.failure is not None
+    # Without a control group it is Python itself that gets no memory, and says so.
+    assert checked.failure.kind is (RESOURCE if sandbox.groups else CODE)
+    assert "emory" in checked.failure.evidence
+
+
+async def test_a_task_brings_its_own_build_command(run: Run) -> None:
+    commands = Commands(build=("sh", "-c", "cat a.txt >&2; exit 3"))
+    checked = await check(("build",), run, {"a.txt": "not built"}, commands=commands)
+    assert checked.failure is not None
+    assert checked.failure.evidence == "sh -c cat a.txt >&2; exit 3: exit code 3\nnot built"
+    assert (await check(("build",), run, {"a.txt": ""}, commands=Commands(build=("true",)))).failure is None
+
+
+async def test_a_bench_has_a_threshold(run: Run) -> None:
+    quick = Commands(bench=Bench(run=("true",), max_seconds=3600))
+    slow = Commands(bench=Bench(run=("true",), max_seconds=1e-9))
+    passed, failed = [await check(("bench",), run, {"a": ""}, commands=commands) for commands in (quick, slow)]
+    assert passed.results[0].passed
+    assert failed.failure is not None
+    assert failed.failure.kind is LOGIC
+    assert "accepted: 1e-09 s at most" in failed.failure.evidence
+
+
+async def test_a_missing_tool_is_no_pass_and_not_the_models_fault(run: Run) -> None:
+    checked = await check(("build",), run, {"a": ""}, commands=Commands(build=("no-such-program",)))
+    assert checked.failure is not None
+    assert (checked.failure.kind, checked.failure.evidence, checked.failure.final) == (
+        FailureKind.INFRASTRUCTURE,
+        "",
+        True,
+    )
+    assert "no-such-program" in checked.failure.message
