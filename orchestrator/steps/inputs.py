@@ -17,13 +17,20 @@ class RunInputs:
     """What the steps of one run can read. Its calls may block on the disk, and raise `AttemptError` (see there).
 
     `inputs` are those of the task by their labels, `directory` is the user's folder, and `get` returns an object by
-    its digest.
+    its digest. `prior` are artifacts of earlier runs, name → digest; they stand before files of the same names.
     """
 
-    def __init__(self, inputs: Mapping[str, TaskInput], directory: Path | None, get: Callable[[str], bytes]) -> None:
+    def __init__(
+        self,
+        inputs: Mapping[str, TaskInput],
+        directory: Path | None,
+        get: Callable[[str], bytes],
+        prior: Mapping[str, str] | None = None,
+    ) -> None:
         self._inputs = inputs
         self._directory = directory
         self._get = get
+        self._prior = prior or {}
         self._outputs: dict[str, Mapping[str, str]] = {}
         self._read_once: set[str] = set()
         self._shared: set[str] = set()
@@ -53,6 +60,10 @@ class RunInputs:
         if item is not None and step.foreach is not None:
             found.append(Input(f"{step.foreach}[{item}]", self.items(step, sources)[item]))
         return tuple(found)
+
+    def given(self, labels: Iterable[str]) -> tuple[Input, ...]:
+        """Return inputs of the task by their labels, whether or not a step reads them."""
+        return tuple(Input(label, self._text(label, Source("input"))) for label in labels)
 
     def items(self, step: Step, sources: Mapping[str, Source]) -> tuple[str, ...]:
         """Return the items of the list that a `foreach` step runs over, each as text."""
@@ -85,6 +96,8 @@ class RunInputs:
             raise AttemptError(Failure(FailureKind.INFRASTRUCTURE, str(error), final=True)) from error
 
     def _file(self, name: str) -> str:
+        if name in self._prior:
+            return self._artifact(self._prior[name])
         if self._directory is None:
             raise unusable_input(f"file {name!r} cannot be read: no --dir was given")
         try:

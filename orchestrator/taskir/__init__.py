@@ -4,6 +4,8 @@ from orchestrator.taskir.check import Capabilities, check_task
 from orchestrator.taskir.fields import GATES, MAX_BYTES, MAX_DEPTH, MAX_STEPS
 from orchestrator.taskir.models import (
     Agent,
+    Bench,
+    Commands,
     Context,
     Escalation,
     Parallelism,
@@ -21,7 +23,9 @@ __all__ = [
     "MAX_DEPTH",
     "MAX_STEPS",
     "Agent",
+    "Bench",
     "Capabilities",
+    "Commands",
     "Context",
     "Escalation",
     "InvalidTask",

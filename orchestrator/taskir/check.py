@@ -1,21 +1,26 @@
 """Say what of a valid task this installation cannot do."""
 
 import json
-from collections.abc import Collection, Iterator
-from dataclasses import dataclass
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass, field
 from urllib.parse import unquote
 
 from jsonschema import Draft202012Validator
 from jsonschema.exceptions import SchemaError
 
 from orchestrator.errors import Problem
+from orchestrator.taskir.arguments import references
 from orchestrator.taskir.models import Agent, Step, TaskIR
 from orchestrator.taskir.problems import MAX_PROBLEMS, known_names, pointer, shown
 
 
 @dataclass(frozen=True, slots=True)
 class Capabilities:
-    """The names of what an installation has. `kinds` are kinds of step, `input_types` types of input."""
+    """The names of what an installation has. `kinds` are kinds of step, `input_types` types of input.
+
+    `tools` maps each tool to the JSON Schema of its arguments. `why_not` says why kinds and tools that there are cannot
+    be had here.
+    """
 
     roles: frozenset[str]
     personas: frozenset[str]
@@ -23,6 +28,8 @@ class Capabilities:
     kinds: frozenset[str]
     input_types: frozenset[str]
     models: frozenset[str]
+    tools: Mapping[str, Mapping[str, object]] = field(default_factory=dict)
+    why_not: Mapping[str, str] = field(default_factory=dict)
 
 
 def check_task(task: TaskIR, can: Capabilities) -> tuple[Problem, ...]:
@@ -67,12 +74,49 @@ def _step(index: int, step: Step, can: Capabilities) -> Iterator[Problem]:
     where = ("plan", "steps", index)
     yield from _known((*where, "actor"), "role", step.actor, can.roles)
     yield from _known((*where, "persona"), "persona", step.persona, can.personas)
-    yield from _known((*where, "kind"), "kind of step", step.kind, can.kinds)
+    yield from _had((*where, "kind"), "kind of step", step.kind, can.kinds, can.why_not)
     yield from _unknown((*where, "gates"), "gate", step.gates or (), can.gates)
-    if step.tools and not can.kinds & {"tool", "repl"}:
-        yield Problem(pointer((*where, "tools")), f"{shown(step.tools[0])}: steps have no tools here", "no tools")
+    yield from _tools(where, step, can)
     if step.kind == "generate" and not step.outputs:
         yield Problem(pointer((*where, "outputs")), "a step that generates must write something", "a name at least")
+
+
+def _tools(where: tuple[str | int, ...], step: Step, can: Capabilities) -> Iterator[Problem]:
+    if step.tools and not can.kinds & {"tool", "repl"}:
+        yield Problem(pointer((*where, "tools")), f"{shown(step.tools[0])}: steps have no tools here", "no tools")
+        return
+    for index, name in enumerate(step.tools):
+        yield from _had((*where, "tools", index), "tool", name, can.tools, can.why_not)
+    if step.kind == "tool" and not step.tools:
+        yield Problem(pointer((*where, "tools")), "a step of kind tool must have some", ", ".join(can.tools))
+    if step.arguments is not None:
+        yield from _arguments((*where, "arguments"), step, step.arguments, can)
+
+
+def _arguments(
+    path: tuple[str | int, ...], step: Step, arguments: Mapping[str, object], can: Capabilities
+) -> Iterator[Problem]:
+    if step.kind != "tool" or len(step.tools) != 1:
+        yield Problem(pointer(path), "these are of one call, and the step is none", "kind tool, and one tool")
+        return
+    reads, readable = references(arguments), {*step.inputs, *filter(None, [step.foreach])}
+    for name, read in reads.items():
+        yield from _known((*path, name), "input", read, readable)
+    # What an input holds is only known when it is there; until then any text will do.
+    told = {name: "" if name in reads else value for name, value in arguments.items()}
+    for error in Draft202012Validator(can.tools.get(step.tools[0], {})).iter_errors(told):
+        if not (error.absolute_path and error.absolute_path[0] in reads):
+            yield Problem(pointer((*path, *error.absolute_path)), error.message[:200], f"what {step.tools[0]} takes")
+
+
+def _had(
+    path: tuple[str | int, ...], what: str, name: str, known: Collection[str], why_not: Mapping[str, str]
+) -> Iterator[Problem]:
+    """Tell what there is, but not here, from what there is not at all."""
+    if name in why_not:
+        yield Problem(pointer(path), f"{what} {shown(name)} cannot be had here: {why_not[name]}", ", ".join(known))
+    else:
+        yield from _known(path, what, name, known)
 
 
 def _known(path: tuple[str | int, ...], what: str, name: str | None, known: Collection[str]) -> Iterator[Problem]:

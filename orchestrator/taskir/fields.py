@@ -12,14 +12,14 @@ from pydantic_core import PydanticCustomError
 
 GATES = (
     "schema",
+    "shellcheck",
     "format",
     "lint",
-    "shellcheck",
     "build",
     "typecheck",
+    "security",
     "unit",
     "integration",
-    "security",
     "bench",
     "judge",
 )
@@ -34,6 +34,7 @@ MAX_ITEMS = 10_000
 MAX_DIGITS = 300
 MAX_TOKENS = 1_000_000
 MAX_CONCURRENCY = 100_000
+MAX_WORDS = 100
 MAX_SECONDS = 7 * 24 * 3600
 
 _CONTROL = r"\x00-\x1f\x7f-\x9f\u2028\u2029"
@@ -88,6 +89,7 @@ FreeForm = Annotated[Any, WithJsonSchema({})]
 Schema = Annotated[dict[str, Any], Field(max_length=MAX_ITEMS)]
 
 Texts = Annotated[tuple[Text, ...], Field(max_length=MAX_ITEMS)]
+Words = Annotated[tuple[FilledText, ...], Field(min_length=1, max_length=MAX_WORDS)]
 Names = Annotated[tuple[Name, ...], Field(max_length=MAX_ITEMS)]
 Reads = Annotated[tuple[Name, ...], Field(max_length=MAX_STEPS)]
 ArtifactNames = Annotated[tuple[ArtifactName, ...], Field(max_length=MAX_ITEMS)]

@@ -23,6 +23,7 @@ from orchestrator.taskir.fields import (
     Texts,
     Timestamp,
     Tokens,
+    Words,
 )
 
 Level = Literal["B1", "B2", "B3"]
@@ -50,6 +51,10 @@ class Step(_Record):
     foreach: Name | None = Field(default=None, description="a JSON list: the step runs once for each of its items")
     kind: StepKind = Field(default="generate", description="generate text, work in a REPL, or use tools")
     tools: Names = Field(default=(), description="the tools the step may use")
+    arguments: Schema | None = Field(
+        default=None,
+        description='kind tool: the step is one call of its only tool; {"$input": NAME} is the text of an input',
+    )
     output_schema: Schema | None = Field(default=None, description="a JSON Schema the output has to match")
     max_tokens: Tokens | None = Field(default=None, description="limit on the tokens of one answer")
     gates: Names | None = Field(default=None, description="gates for this step instead of the task's")
@@ -99,6 +104,20 @@ class Escalation(_Record):
     notes: Text | None = None
 
 
+class Bench(_Record):
+    """A command that has to be quick."""
+
+    run: Words = Field(description="the command, word by word: no shell reads it")
+    max_seconds: Seconds = Field(description="how long the quickest of three runs may take")
+
+
+class Commands(_Record):
+    """What gates run in the sandbox, in a folder with the outputs of a step and the texts that it reads."""
+
+    build: Words | None = Field(default=None, description="the command of the gate build, word by word")
+    bench: Bench | None = Field(default=None, description="the command of the gate bench, and its threshold")
+
+
 class Context(_Record):
     """Where the task comes from."""
 
@@ -121,6 +140,7 @@ class TaskIR(_Record):
     agents: Annotated[tuple[Agent, ...], Field(max_length=MAX_ITEMS)] = ()
     plan: Plan
     gates: Names = Field(default=(), description="gates that look at the outputs of every step")
+    commands: Commands = Field(default_factory=Commands, description="commands of gates that have none of their own")
     definition_of_done: Texts = ()
     escalation: Escalation = Field(default_factory=Escalation)
     created_at: Timestamp | None = Field(default=None, description="ISO 8601, kept as it is written")

@@ -60,6 +60,7 @@ FULL = {
         "parallelism": {"max_concurrent_steps": 4, "max_concurrent_workers": 2},
     },
     "gates": list(GATES),
+    "commands": {"build": ["make", "-s"], "bench": {"run": ["python", "a.py"], "max_seconds": 2}},
     "definition_of_done": ["It is there."],
     "escalation": {"max_level": "B2", "on_second_failure": True, "notes": "no more"},
     "created_at": "2026-01-31T12:00:00.10+01:00",

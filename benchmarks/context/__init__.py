@@ -1,0 +1,1 @@
+"""Measure what it costs a step to gather from many documents, with and without a context that edits itself."""

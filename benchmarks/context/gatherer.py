@@ -1,0 +1,58 @@
+"""Decide by rule what a good gatherer would decide, from nothing but the messages that the model would see.
+
+The embedded models do not know this task yet, and what is measured here is not their judgement but what a context
+costs: so every prompt goes through a real engine, which counts, computes and caches it, and the answer comes from here.
+"""
+
+import json
+import re
+from collections.abc import Sequence
+
+from benchmarks.context.task import SHIP
+
+_SHOWN = re.compile(r"^\[(D\d+) (\S+)\]\n(.*?)(?=^Context:|\Z)", re.MULTILINE | re.DOTALL)
+_FACT = re.compile(rf"The ([^.]*?) of the {SHIP} is (\d+)\.")
+_KEPT = re.compile(r"^Kept documents: (.*)$", re.MULTILINE)
+_NAMED = re.compile(r"report\d\d\.txt")
+
+Messages = Sequence[tuple[str, str]]
+
+
+def decide(messages: Messages, names: Sequence[str], asked_for_summary: bool) -> str:
+    """Return the answer to these messages, as JSON; `names` are the documents there are."""
+    if asked_for_summary:
+        state = f"read up to {_last(messages)}"
+        return json.dumps({"plan_state": state, "findings": _findings(messages), "open_points": []})
+    shown = _documents(messages)
+    idle = [name for name, text in shown.items() if SHIP not in text]
+    last = messages[-1][1]
+    if idle and ("Prune what is not needed" in last or "It is full" in last):
+        return json.dumps({"prune": idle})
+    unread = [name for name in names if name > _last(messages)]
+    if unread and "It is full" not in last:
+        return json.dumps({"tool": "read_file", "arguments": {"name": unread[0]}})
+    relevant = [*_kept(messages), *(name for name in shown if name not in idle)]
+    answer = {"finish": "; ".join(_findings(messages))}
+    return json.dumps(answer | ({"documents": relevant} if relevant else {}))
+
+
+def _documents(messages: Messages) -> dict[str, str]:
+    """Return the documents that are shown, by id."""
+    return {found[1]: found[3] for role, text in messages if role == "user" for found in _SHOWN.finditer(text)}
+
+
+def _findings(messages: Messages) -> list[str]:
+    """Return the facts in the documents that are shown and in the summary, each once."""
+    texts = [text for _, text in messages[2:]]
+    found = [f"The {fact} of the {SHIP} is {value}." for text in texts for fact, value in _FACT.findall(text)]
+    return list(dict.fromkeys(found))
+
+
+def _kept(messages: Messages) -> list[str]:
+    """Return the ids of the documents that a condensation has kept."""
+    return [part.split()[0] for _, text in messages for kept in _KEPT.findall(text) for part in kept.split(", ")]
+
+
+def _last(messages: Messages) -> str:
+    """Return the name of the last document that was read; they are read in order."""
+    return max((name for _, text in messages[2:] for name in _NAMED.findall(text)), default="")

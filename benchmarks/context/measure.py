@@ -1,0 +1,118 @@
+"""Gather with and without context editing, on a real engine, and add up the tokens."""
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+
+import structlog
+
+from benchmarks.context.gatherer import decide
+from benchmarks.context.task import write_documents
+from orchestrator.engine.client import Completion, Engine
+from orchestrator.engine.contract import EngineSpec, Generation
+from orchestrator.events import NoteChange, NoteChanged
+from orchestrator.steps.attempt import Attempt, Models, OnText
+from orchestrator.steps.context.condensing import SUMMARY
+from orchestrator.steps.tools.attempt import ToolWork, run_tool_attempt
+from orchestrator.steps.tools.contract import ToolContext
+from orchestrator.steps.tools.notes import Notes, RunNotes
+from orchestrator.steps.tools.toolbox import Call, Toolbox
+from orchestrator.steps.tools.workspace import Workspace
+from orchestrator.taskir import Step
+
+log = structlog.get_logger(__name__)
+
+CONTEXT = 2_048
+"""What the edited conversation may have: the context of the embedded models."""
+
+WHOLE = 16_384
+"""What the engine's sequences may have, so that the conversation fits that nobody edits."""
+
+ANSWER = 256
+
+
+@dataclass(slots=True)
+class Cost:
+    """What one gathering took, in tokens. `computed` prompt tokens were not in the KV cache."""
+
+    prompts: int = 0
+    prompt_tokens: int = 0
+    computed: int = 0
+    peak: int = 0
+    prefill_seconds: float = 0.0
+    prunings: int = 0
+    condensations: int = 0
+    handed_on: int = 0
+    right: bool = False
+
+
+class Gatherer:
+    """Stands for a model: a real engine reads each prompt, a rule gives the answer."""
+
+    def __init__(self, engine: Engine, names: Sequence[str]) -> None:
+        self._engine = engine
+        self._names = names
+        self.cost = Cost()
+
+    async def count(self, model: str, messages: Sequence[tuple[str, str]]) -> int:
+        """Return the tokens of a prompt."""
+        return await self._engine.count(messages)
+
+    async def generate(self, model: str, request: Generation, on_text: OnText | None) -> Completion:
+        """Have the engine read the prompt and begin to answer, and answer by rule."""
+        done = await self._engine.generate(replace(request, max_tokens=1, schema=None))
+        text, cost, usage = decide(request.messages, self._names, request.schema == SUMMARY), self.cost, done.usage
+        cost.prompts += 1
+        cost.prompt_tokens += usage.prompt_tokens
+        cost.computed += usage.prompt_tokens - usage.cached_tokens
+        cost.peak = max(cost.peak, usage.prompt_tokens)
+        cost.prefill_seconds += usage.prefill_seconds
+        cost.prunings += '"prune"' in text
+        cost.condensations += request.schema == SUMMARY
+        return Completion(text, "stop", usage)
+
+
+async def compare(model: Path, folder: Path, seed: int) -> dict[str, object]:
+    """Return the cost of gathering without and with editing, and of handing on everything."""
+    facts = await asyncio.to_thread(write_documents, folder, seed)
+    texts = await asyncio.to_thread(lambda: {path.name: path.read_text() for path in sorted(folder.iterdir())})
+    spec = EngineSpec(file=str(model), context=WHOLE, slots=2, niceness=0, curves=str(model.parent))
+    costs = {}
+    for name, context in (("without", None), ("with", CONTEXT)):
+        async with await Engine.start(spec) as engine:
+            costs[name] = asdict(await gather(engine, folder, tuple(texts), context, facts))
+            log.info("gathered", editing=name, **costs[name])
+            everything = await engine.count([("user", "".join(texts.values()))])
+    return {**costs, "everything": everything}
+
+
+async def gather(
+    engine: Engine, folder: Path, names: Sequence[str], context: int | None, facts: dict[str, int]
+) -> Cost:
+    """Carry the step out, and return what it took."""
+    gatherer = Gatherer(engine, names)
+    step = Step(
+        id="S1",
+        actor="worker",
+        action="Find all that the reports say about the Koldin.",
+        outputs=("found.txt",),
+        kind="tool",
+        tools=("read_file",),
+    )
+    attempt = Attempt(step=step, model="m", system="Do the task.", context=WHOLE, max_tokens=ANSWER)
+    tools = ToolContext(Workspace(folder, names, {}, step.outputs), Notes(RunNotes(), "S1", _no_notes))
+    work = ToolWork(Toolbox(step.tools, tools, _ignore), context)
+    made = await run_tool_attempt(attempt, Models(gatherer.count, gatherer.generate), work)
+    text = made.outputs["found.txt"].decode()
+    gatherer.cost.right = all(f"The {fact} of the Koldin is {value}." in text for fact, value in facts.items())
+    gatherer.cost.handed_on = await engine.count([("user", text)])
+    return gatherer.cost
+
+
+def _ignore(call: Call) -> None:
+    """Calls are not told to anyone here."""
+
+
+def _no_notes(note: str, change: NoteChange, text: str) -> NoteChanged:
+    raise AssertionError("this task takes no notes")

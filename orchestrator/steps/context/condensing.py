@@ -1,0 +1,39 @@
+"""Say what a summary of a long step has to hold, ask for it, and put the model's answer into that form."""
+
+from typing import Any
+
+from orchestrator.gates import OutputSchema
+from orchestrator.steps.fan import compact_json
+
+LINE = 160
+LINES = 6
+TOKENS = 768
+"""Tokens that a summary may take; its `findings` and `open_points` have at most `LINES` lines of `LINE` characters."""
+
+_LINES: dict[str, Any] = {"type": "array", "maxItems": LINES, "items": {"type": "string", "maxLength": LINE}}
+
+SUMMARY: dict[str, Any] = {
+    "type": "object",
+    "properties": {
+        "plan_state": {"type": "string", "maxLength": LINE},
+        "findings": _LINES,
+        "open_points": _LINES,
+    },
+    "required": ["plan_state", "findings", "open_points"],
+    "additionalProperties": False,
+}
+"""What the model is asked for. The task and the number of condensations are known, and added to it."""
+
+ASKING = (
+    "Your context is full. Condense all of the above: what of the plan is done (plan_state), what was found (findings: "
+    "facts with names and numbers), what is still open (open_points). Nothing else will be kept."
+)
+
+_FORM = OutputSchema(SUMMARY)
+
+
+def summary_text(task: str, condensations: int, answer: str) -> str:
+    """Return the summary that stays in the conversation. Raises `SchemaMismatch` for an answer out of form."""
+    said = _FORM.read(answer)
+    assert isinstance(said, dict), "the form asks for an object"
+    return compact_json({"task": task[:LINE], "condensations": condensations, **said})

@@ -1,0 +1,86 @@
+"""Ask a model for one turn after the other, within its context, and add up what that takes."""
+
+from dataclasses import replace
+
+from orchestrator.engine.client import Completion
+from orchestrator.engine.contract import Generation
+from orchestrator.engine.errors import BadGrammar
+from orchestrator.events import Usage
+from orchestrator.steps.answer import ANY_JSON
+from orchestrator.steps.attempt import Attempt, Models, OnText
+from orchestrator.steps.context.editing import ContextEditor
+from orchestrator.steps.context.marks import Marks, Pressure
+from orchestrator.steps.context.window import Turn, Window
+from orchestrator.steps.prompt import Message
+from orchestrator.steps.usage import added
+
+
+class Conversation:
+    """The turns of one attempt, from its first prompt on. Its calls raise what `models` raises.
+
+    `context` is how many tokens a sequence of the model may have, None where nobody knows. With `prunes`, what was
+    gathered makes room before the history is condensed.
+    """
+
+    def __init__(
+        self,
+        attempt: Attempt,
+        models: Models,
+        head: tuple[Message, ...],
+        context: int | None,
+        *,
+        prunes: bool = False,
+        on_text: OnText | None = None,
+    ) -> None:
+        self._attempt = attempt
+        self._models = models
+        self._on_text = on_text
+        limit = attempt.step.max_tokens or attempt.max_tokens
+        marks = None if context is None else Marks.of(context, limit)
+        self._limit = limit if marks is None else marks.answer
+        self._editor = ContextEditor(attempt, models, marks, prunes=prunes)
+        self.window = Window(head)
+        self.pressure: Pressure = "free"
+        self.usage = Usage()
+
+    async def ask(self, schema: dict[str, object] | None = None) -> Completion:
+        """Return the model's next answer. A schema that no grammar can follow is left to whoever reads it."""
+        request = Generation(
+            messages=self.window.messages,
+            max_tokens=self._limit,
+            temperature=self._attempt.temperature,
+            top_p=self._attempt.top_p,
+            seed=self._attempt.seed,
+            schema=schema,
+            slack=self._attempt.slack,
+        )
+        try:
+            done = await self._models.generate(self._attempt.model, request, self._on_text)
+        except BadGrammar:
+            loose = replace(request, schema=ANY_JSON)
+            done = await self._models.generate(self._attempt.model, loose, self._on_text)
+        self.usage = added(self.usage, done.usage)
+        return done
+
+    async def begin(self) -> None:
+        """Look whether there is room for a first answer at all. Raises `PromptTooLong`."""
+        await self._settle(self.window)
+
+    async def add(self, turn: Turn) -> None:
+        """Add a turn, and settle the context: what cannot be shown at all is only told of."""
+        window = self.window.add(turn)
+        if turn.document is not None and not await self._editor.fits(window):
+            size = len(turn.document.text)
+            told = f"{turn.document.name}: {size} characters are too long to be shown; ask for a part"
+            window = self.window.add(Turn(turn.wrote, told))
+        await self._settle(window)
+
+    async def prune(self, wrote: str, ids: tuple[str, ...]) -> None:
+        """Drop documents."""
+        pruned = self.window.prune(ids).add(Turn(wrote, f"Pruned: {', '.join(ids)}."))
+        await self._settle(pruned)
+
+    async def _settle(self, window: Window) -> None:
+        settled = await self._editor.settle(window)
+        self.window, self.pressure = settled.window, settled.pressure
+        self.usage = added(self.usage, settled.usage)

@@ -1,0 +1,40 @@
+"""Ask the judge role on behalf of a gate."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from orchestrator.engine.contract import Generation
+from orchestrator.engine.errors import EngineError
+from orchestrator.gates import Judge, NoVerdict, no_judge
+from orchestrator.pool.errors import PoolError
+from orchestrator.steps.attempt import JudgeRole, Models, room
+from orchestrator.steps.blame import failure_from
+from orchestrator.steps.prompt import Input, step_messages
+
+
+def judge_of(role: JudgeRole | None, models: Models, slack: float) -> Judge:
+    """Return what lets the role judge, in the prompt layout of all steps; without a role, what refuses to."""
+    if role is None:
+        return no_judge
+
+    async def judge(inputs: Sequence[tuple[str, str]], action: str, schema: Mapping[str, Any]) -> str:
+        prompt = step_messages(role.system, "", [Input(name, text) for name, text in inputs], action)
+        messages = tuple((message.role, message.content) for message in prompt)
+        try:
+            request = Generation(
+                messages=messages,
+                max_tokens=await room(models, role.model, messages, role.context, role.max_tokens),
+                temperature=role.temperature,
+                top_p=role.top_p,
+                schema=dict(schema),
+                slack=slack,
+            )
+            completion = await models.generate(role.model, request, None)
+        except (EngineError, PoolError) as error:
+            blamed = failure_from(error)
+            raise NoVerdict(
+                f"the judge could not be asked: {blamed.message}", blamed.kind, final=blamed.final
+            ) from error
+        return completion.text
+
+    return judge

@@ -1,0 +1,101 @@
+"""Ask models on behalf of a step's code: one call, or many at once."""
+
+import asyncio
+from collections import defaultdict
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass, replace
+
+from orchestrator.engine.client import Completion
+from orchestrator.engine.contract import Generation
+from orchestrator.engine.errors import EngineError
+from orchestrator.pool.errors import PoolError
+from orchestrator.steps.prompt import Input, step_messages
+from orchestrator.steps.repl.budget import Spending
+from orchestrator.steps.repl.protocol import Answer, LlmCall
+from orchestrator.steps.usage import added
+
+
+class NoSuchColleague(Exception):
+    """A role or a persona that there is not; says which there are."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Called:
+    """Whom a call goes to. `system` and `persona` are texts; the rest is as in `Attempt`."""
+
+    model: str
+    system: str
+    persona: str
+    max_tokens: int
+    temperature: float
+    top_p: float
+
+
+Resolve = Callable[[str | None, str | None], Called]
+"""Return whom a role and a persona stand for, None for the step's own. Raises `NoSuchColleague`."""
+
+Batch = Callable[[str, Sequence[Generation]], Awaitable[list[Completion | EngineError | PoolError]]]
+"""The pool's `generate_batch`: all requests to one model at once, and what each came to."""
+
+
+@dataclass(frozen=True, slots=True)
+class Colleagues:
+    """The models that a step's code may ask."""
+
+    resolve: Resolve
+    batch: Batch
+
+
+async def ask_all(calls: Sequence[LlmCall], colleagues: Colleagues, spending: Spending, slack: float) -> list[Answer]:
+    """Return the answer to each call, in order. Calls to one model are one batch; batches of several go side by side.
+
+    Raises `BudgetSpent`. A call that fails has its error in its place.
+    """
+    spending.take(len(calls))
+    most = max(1, spending.tokens_left // len(calls)) if calls else 0
+    answers: dict[int, Answer] = {}
+    batches: defaultdict[str, list[tuple[int, Generation]]] = defaultdict(list)
+    for index, call in enumerate(calls):
+        try:
+            called = colleagues.resolve(call.role, call.persona)
+        except NoSuchColleague as error:
+            answers[index] = Answer(error=str(error))
+            continue
+        batches[called.model].append((index, _request(call, called, most, slack)))
+    async with asyncio.TaskGroup() as group:
+        for model, batch in batches.items():
+            group.create_task(_ask(model, batch, colleagues.batch, spending, answers))
+    return [answers[index] for index in range(len(calls))]
+
+
+async def _ask(
+    model: str, asked: Sequence[tuple[int, Generation]], batch: Batch, spending: Spending, answers: dict[int, Answer]
+) -> None:
+    made = await batch(model, [request for _, request in asked])
+    for (index, _), completion in zip(asked, made, strict=True):
+        if isinstance(completion, Completion):
+            spending.usage = added(spending.usage, completion.usage)
+        answers[index] = _answer(completion)
+
+
+def _request(call: LlmCall, called: Called, most: int, slack: float) -> Generation:
+    inputs = [Input(name, text) for name, text in call.inputs.items()]
+    prompt = step_messages(called.system, called.persona, inputs, call.prompt)
+    request = Generation(
+        messages=tuple((message.role, message.content) for message in prompt),
+        max_tokens=min(called.max_tokens, most),
+        temperature=called.temperature,
+        top_p=called.top_p,
+        schema=call.schema,
+        slack=slack,
+    )
+    return request if call.max_tokens is None else replace(request, max_tokens=min(call.max_tokens, most))
+
+
+def _answer(completion: Completion | EngineError | PoolError) -> Answer:
+    if not isinstance(completion, Completion):
+        return Answer(error=str(completion).partition("\n")[0])
+    if completion.finish != "stop":
+        written = completion.usage.output_tokens
+        return Answer(error=f"the answer did not come to its end ({completion.finish}, {written} tokens)")
+    return Answer(completion.text.strip())

@@ -1,0 +1,105 @@
+"""Carry out one attempt of a step whose model writes code: prompt, code, output, and so on, until `final`."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from orchestrator.engine.client import Completion
+from orchestrator.events import Failure, FailureKind, Usage
+from orchestrator.steps.attempt import Attempt, Models, OnText, Produced
+from orchestrator.steps.bounds import bounded
+from orchestrator.steps.checking import checked
+from orchestrator.steps.context.talking import Conversation
+from orchestrator.steps.context.window import Turn
+from orchestrator.steps.errors import AttemptError
+from orchestrator.steps.generate import with_evidence
+from orchestrator.steps.outcome import outputs_of
+from orchestrator.steps.prompt import Message, step_messages
+from orchestrator.steps.repl.asking import Colleagues
+from orchestrator.steps.repl.budget import Budget, Spending
+from orchestrator.steps.repl.host import Host
+from orchestrator.steps.repl.outputs import Outputs
+from orchestrator.steps.repl.prompts import code_in, instructions
+from orchestrator.steps.repl.session import Interpreter, Open, interpreter
+from orchestrator.steps.tools.toolbox import OnCall, Toolbox
+from orchestrator.steps.usage import added, telling
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReplWork:
+    """What an attempt in the interpreter needs beside its model.
+
+    `folder` is where it keeps what is printed. `context` is how long a sequence of its model may be, None if unknown.
+    """
+
+    sessions: Open
+    toolbox: Toolbox
+    colleagues: Colleagues
+    on_call: OnCall
+    folder: Path
+    context: int | None
+    budget: Budget = field(default_factory=Budget)
+
+
+async def run_repl_attempt(
+    attempt: Attempt,
+    models: Models,
+    work: ReplWork,
+    on_generated: Callable[[Usage], None] = lambda usage: None,
+    on_text: OnText | None = None,
+) -> Produced:
+    """Return what the attempt made. Raises `AttemptError`, and nothing else but `CancelledError`.
+
+    `on_generated` is called once the code has given its result or has failed to, before anything looks at it; `on_text`
+    with pieces of the code as they come. `timeout_seconds` of the step, else the budget's seconds, cover everything.
+    The usage is that of the step's model and of all models that its code asked.
+    """
+    spending, outputs = Spending(work.budget), Outputs(work.folder)
+    host = Host(work.toolbox, outputs, work.colleagues, spending, work.on_call, attempt.slack)
+    talk = Conversation(attempt, models, _head(attempt, work.toolbox), work.context, on_text=on_text)
+
+    def usage() -> Usage:
+        return added(talk.usage, spending.usage)
+
+    async with bounded(attempt.step.timeout_seconds or work.budget.seconds) as scope:
+        with telling(scope, on_generated, usage):
+            async with interpreter(work.sessions, host, outputs, work.budget) as running:
+                await running.feed(work.toolbox.context.workspace.inputs)
+                made = await _turns(attempt, talk, running, work)
+        checked_outputs, gates = await checked(attempt, made, models)
+        return Produced(checked_outputs, gates, usage())
+
+
+async def _turns(attempt: Attempt, talk: Conversation, running: Interpreter, work: ReplWork) -> dict[str, bytes]:
+    """Let the model write code, run it and show it what came of it, until a result stands."""
+    await talk.begin()
+    error: str | None = "the step has not begun"
+    for _ in range(work.budget.turns):
+        done = await talk.ask()
+        if told := _no_code(done):
+            await talk.add(Turn(done.text, told))
+            continue
+        end = await running.run(code_in(done.text))
+        error = end.error
+        if end.final:
+            try:
+                return outputs_of(attempt.step, end.value, work.toolbox.context.workspace.written)
+            except AttemptError as refused:
+                error = f"final was refused: {refused.failure.message}"
+        await talk.add(Turn(done.text, "\n".join(filter(None, (end.shown, error if end.final else ""))) or "(nothing)"))
+    kind = FailureKind.CODE if error else FailureKind.LOGIC
+    message = f"no final(value) within {work.budget.turns} turns"
+    raise AttemptError(Failure(kind, message, f"{message}\n{error}" if error else message))
+
+
+def _head(attempt: Attempt, toolbox: Toolbox) -> tuple[Message, ...]:
+    action = with_evidence(attempt.step.action, attempt.failures)
+    told = instructions(action, attempt.inputs, attempt.step.outputs, toolbox.tools)
+    return step_messages(attempt.system, attempt.persona, (), told)
+
+
+def _no_code(done: Completion) -> str:
+    """Say why an answer cannot be run; nothing if it can."""
+    if done.finish != "stop":
+        return f"The answer did not come to its end ({done.finish}). Nothing was run: write less at a time."
+    return "" if code_in(done.text) else "There was no code in the answer."

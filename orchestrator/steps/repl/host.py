@@ -1,0 +1,100 @@
+"""Answer what a step's code asks for. It comes from model-written code: every question has a schema and a price."""
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any
+
+import msgspec
+
+from orchestrator.events import CallOutcome
+from orchestrator.steps.repl.asking import Colleagues, ask_all
+from orchestrator.steps.repl.budget import BudgetSpent, Spending
+from orchestrator.steps.repl.outputs import NoSuchOutput, Outputs
+from orchestrator.steps.repl.protocol import Answer, Ask, LlmBatch, LlmCall, Output, ToolAsk, Write
+from orchestrator.steps.tools.contract import ToolError
+from orchestrator.steps.tools.toolbox import Call, OnCall, Toolbox, shortened
+from orchestrator.steps.tools.workspace import NoSuchText
+
+
+class Host:
+    """What the code of one attempt can have done. Whatever it asks, it gets one answer."""
+
+    def __init__(
+        self,
+        toolbox: Toolbox,
+        outputs: Outputs,
+        colleagues: Colleagues,
+        spending: Spending,
+        on_call: OnCall,
+        slack: float = 0.0,
+    ) -> None:
+        self._toolbox = toolbox
+        self._outputs = outputs
+        self._colleagues = colleagues
+        self._spending = spending
+        self._on_call = on_call
+        self._slack = slack
+        self._answers: Mapping[str, Callable[[dict[str, Any]], Awaitable[Any]]] = {
+            "llm_call": self._llm_call,
+            "llm_batch": self._llm_batch,
+            "tool": self._tool,
+            "write": self._write,
+            "output": self._output,
+        }
+
+    async def answer(self, asked: Ask) -> Answer:
+        """Carry a question out, and return what became of it."""
+        carry_out = self._answers.get(asked.name)
+        if carry_out is None:
+            return Answer(error=f"there is no call {asked.name!r}; accepted: {', '.join(self._answers)}")
+        try:
+            return Answer(await carry_out(asked.arguments))
+        except msgspec.ValidationError as error:
+            return Answer(error=f"{asked.name}: {error}")
+        except (BudgetSpent, ToolError, NoSuchText, NoSuchOutput) as error:
+            return Answer(error=f"{asked.name}: {error}")
+
+    async def _llm_call(self, arguments: dict[str, Any]) -> str:
+        call = msgspec.convert(arguments, LlmCall)
+        (answer,) = await self._asked("llm_call", [call])
+        if answer.error is not None:
+            raise ToolError(answer.error)
+        text: str = answer.value
+        return text
+
+    async def _llm_batch(self, arguments: dict[str, Any]) -> list[dict[str, Any]]:
+        answers = await self._asked("llm_batch", msgspec.convert(arguments, LlmBatch).calls)
+        return [{"value": answer.value, "error": answer.error} for answer in answers]
+
+    async def _asked(self, name: str, calls: list[LlmCall]) -> list[Answer]:
+        """Ask models, and tell it as one call."""
+        started = time.perf_counter()
+        outcome: CallOutcome = "refused"
+        message = ""
+        try:
+            answers = await ask_all(calls, self._colleagues, self._spending, self._slack)
+            wrong = [answer.error for answer in answers if answer.error is not None]
+            outcome = "failed" if wrong else "done"
+            message = f"{len(wrong)} of {len(answers)}: {wrong[0]}" if wrong else ""
+        except BudgetSpent as error:
+            message = str(error)
+            raise
+        finally:
+            told = shortened({"calls": len(calls), "prompts": [call.prompt for call in calls]})
+            self._on_call(Call(name, told, outcome, message, time.perf_counter() - started))
+        return answers
+
+    async def _tool(self, arguments: dict[str, Any]) -> Any:
+        asked = msgspec.convert(arguments, ToolAsk)
+        self._spending.take(1)
+        return (await self._toolbox.call(asked.tool, asked.arguments)).value
+
+    async def _write(self, arguments: dict[str, Any]) -> None:
+        asked = msgspec.convert(arguments, Write)
+        self._toolbox.context.workspace.write(asked.name, asked.text)
+
+    async def _output(self, arguments: dict[str, Any]) -> str:
+        asked = msgspec.convert(arguments, Output)
+        text = await asyncio.to_thread(self._outputs.read, asked.name)
+        return text[asked.start : asked.start + asked.length]

@@ -1,0 +1,56 @@
+"""Keep what a step's code printed: whole on disk, cut for its model."""
+
+from pathlib import Path
+
+SHOWN = 2_000
+"""Characters of a turn's output that its model sees: the first and the last half of them."""
+
+MOST_BYTES = 16 * 1024 * 1024
+"""What all turns of an attempt may print together."""
+
+
+class TooMuchOutput(Exception):
+    """More was printed than is kept."""
+
+
+class NoSuchOutput(Exception):
+    """A name that no output has."""
+
+
+class Outputs:
+    """The outputs of one attempt, `out1`, `out2`, …, as files `NAME.txt` in a folder of their own."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self._size = 0
+        self._count = 0
+
+    def admit(self, text: str) -> None:
+        """Count what was printed. Raises `TooMuchOutput`."""
+        self._size += len(text.encode())
+        if self._size > MOST_BYTES:
+            raise TooMuchOutput(f"more than {MOST_BYTES >> 20} MiB were printed")
+
+    def keep(self, text: str) -> str:
+        """Keep the output of one turn, and return it as the model is to see it. Blocks on the disk."""
+        self._count += 1
+        name = f"out{self._count}"
+        self.folder.mkdir(parents=True, exist_ok=True)
+        (self.folder / f"{name}.txt").write_text(text, encoding="utf-8")
+        return cut(text, name)
+
+    def read(self, name: str) -> str:
+        """Return an output, whole. Blocks on the disk. Raises `NoSuchOutput`."""
+        known = [f"out{number}" for number in range(1, self._count + 1)]
+        if name not in known:
+            raise NoSuchOutput(f"there is no text {name!r}; outputs so far: {', '.join(known) or 'none'}")
+        return (self.folder / f"{name}.txt").read_text(encoding="utf-8")
+
+
+def cut(text: str, name: str) -> str:
+    """Return the output for the model: whole if short, else its two ends and how to see the rest."""
+    if len(text) <= SHOWN:
+        return text
+    half = SHOWN // 2
+    told = f"… {len(text) - SHOWN} of {len(text)} characters left out: peek({name!r}, start, length) …"
+    return f"{text[:half]}\n{told}\n{text[-half:]}"

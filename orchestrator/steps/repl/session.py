@@ -1,0 +1,161 @@
+"""Run a step's code in one interpreter in the sandbox, turn by turn, and answer what it asks meanwhile."""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from orchestrator.events import Failure, FailureKind
+from orchestrator.sandbox import (
+    MESSAGE_LIMIT,
+    MIB,
+    ChannelBroken,
+    Job,
+    Limits,
+    Outcome,
+    SandboxError,
+    SandboxUnavailable,
+    Session,
+)
+from orchestrator.steps.errors import AttemptError
+from orchestrator.steps.repl.budget import Budget
+from orchestrator.steps.repl.host import Host
+from orchestrator.steps.repl.outputs import Outputs, TooMuchOutput
+from orchestrator.steps.repl.protocol import (
+    Answer,
+    Ask,
+    Done,
+    FromInterpreter,
+    Input,
+    ProtocolError,
+    Run,
+    Said,
+    decode,
+    encode,
+)
+
+PROGRAM = "interpreter.py"
+PIECE = 1_000_000
+"""Characters of an input in one message: however they are written in JSON, the message is short enough."""
+
+MOST_MESSAGES = 50_000
+"""What an interpreter may send in all: code that does nothing but ask must not keep the host busy for ever."""
+
+EVIDENCE = 2_000
+MEMORY = 256 * MIB
+PROCESSES = 4
+DISK = 16 * MIB
+"""An interpreter is held for long, so it gets little: where no control group counts, each process may take MEMORY."""
+
+Open = Callable[[Job], AbstractAsyncContextManager[Session]]
+"""Opens a session in the sandbox. Raises `SandboxError`."""
+
+_TIMES = ("wall", "cpu")
+
+
+@dataclass(frozen=True, slots=True)
+class TurnEnd:
+    """How a turn ended: what the model is shown of it, and whether `final` gave a `value`."""
+
+    shown: str
+    final: bool
+    value: Any
+    error: str | None
+
+
+class Interpreter:
+    """One interpreter. Its calls raise `AttemptError` when its program ends, or no longer speaks as agreed."""
+
+    def __init__(self, session: Session, host: Host, outputs: Outputs, budget: Budget) -> None:
+        self._session = session
+        self._host = host
+        self._outputs = outputs
+        self._budget = budget
+        self._turns = 0
+        self._messages = 0
+
+    async def feed(self, inputs: Mapping[str, str]) -> None:
+        """Give the code its inputs."""
+        for name, text in inputs.items():
+            for start in range(0, max(1, len(text)), PIECE):
+                await self._send(Input(name, text[start : start + PIECE]))
+
+    async def run(self, code: str) -> TurnEnd:
+        """Run the code of one turn to its end."""
+        self._turns += 1
+        printed: list[str] = []
+        await self._send(Run(self._turns, code, self._budget.turn_seconds, self._budget.turn_output))
+        while True:
+            match await self._receive("".join(printed)):
+                case Said(text):
+                    self._admit(text)
+                    printed.append(text)
+                case Ask() as asked:
+                    await self._send(await self._host.answer(asked))
+                case Done() as done:
+                    return await self._ended("".join(printed), done)
+
+    async def _ended(self, printed: str, done: Done) -> TurnEnd:
+        self._admit(done.error or "")
+        whole = "\n".join(filter(None, (printed.rstrip("\n"), done.error)))
+        shown = await asyncio.to_thread(self._outputs.keep, whole)
+        return TurnEnd(shown, done.final, done.value, done.error)
+
+    def _admit(self, text: str) -> None:
+        try:
+            self._outputs.admit(text)
+        except TooMuchOutput as error:
+            raise AttemptError(Failure(FailureKind.RESOURCE, str(error))) from error
+
+    async def _send(self, message: Input | Run | Answer) -> None:
+        body = encode(message)
+        if len(body) > MESSAGE_LIMIT:
+            body = encode(Answer(error=f"the answer is too long; accepted: {MESSAGE_LIMIT >> 20} MiB, ask for a part"))
+        if not await self._session.send(body):
+            raise await self._gone("")
+
+    async def _receive(self, printed: str) -> FromInterpreter:
+        try:
+            body = await self._session.receive()
+            if body is None:
+                raise await self._gone(printed)
+            self._messages += 1
+            if self._messages > MOST_MESSAGES:
+                raise AttemptError(Failure(FailureKind.RESOURCE, f"the step's code sent {self._messages} messages"))
+            return decode(body)
+        except (ChannelBroken, ProtocolError) as error:
+            message = f"the step's code broke its interpreter: {error}"
+            raise AttemptError(Failure(FailureKind.CODE, message, message)) from error
+
+    async def _gone(self, printed: str) -> AttemptError:
+        outcome = await self._session.end()
+        return AttemptError(_obituary(outcome, printed))
+
+
+@asynccontextmanager
+async def interpreter(sessions: Open, host: Host, outputs: Outputs, budget: Budget) -> AsyncIterator[Interpreter]:
+    """Have an interpreter for as long as the block lasts. Raises `AttemptError` where the sandbox cannot be had."""
+    limits = Limits(wall=budget.seconds, cpu=max(1, int(budget.seconds)), memory=MEMORY, processes=PROCESSES, disk=DISK)
+    program = await asyncio.to_thread(Path(__file__).with_name(PROGRAM).read_bytes)
+    job = Job(argv=("python", "-I", PROGRAM), files={PROGRAM: program}, limits=limits)
+    try:
+        async with sessions(job) as session:
+            yield Interpreter(session, host, outputs, budget)
+    except RecursionError as error:
+        message = "the step's code sent a value that is nested too deep"
+        raise AttemptError(Failure(FailureKind.CODE, message, message)) from error
+    except SandboxError as error:
+        final = isinstance(error, SandboxUnavailable)
+        raise AttemptError(Failure(FailureKind.INFRASTRUCTURE, str(error), final=final)) from error
+
+
+def _obituary(outcome: Outcome, printed: str) -> Failure:
+    said = (printed + outcome.stderr.decode(errors="replace"))[-EVIDENCE:]
+    if outcome.limit:
+        kind = FailureKind.TIMEOUT if outcome.limit in _TIMES else FailureKind.RESOURCE
+        return Failure(kind, f"the step's code ran into the limit of its sandbox: {outcome.limit}", said)
+    how = f"signal {outcome.signal}" if outcome.signal is not None else f"exit code {outcome.exit_code}"
+    message = f"the step's code ended its interpreter ({how})"
+    return Failure(FailureKind.CODE, message, f"{message}\n{said}".strip())

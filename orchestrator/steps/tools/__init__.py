@@ -1,0 +1,14 @@
+"""What a step may use beside its model, and the steps that use it.
+
+contract    Tool, ToolResult, ToolError
+workspace   Workspace: the texts that one attempt may read, and those it has written
+files       read_file, list_files, write_artifact
+finding     grep, in the sandbox; search, by bm25 and embedding, fused
+running     run_tests and shell, in the sandbox
+notes       a run's memory, and the tool that edits it
+toolbox     Toolbox: the tools a step was granted; checks rights and arguments, tells every call
+prompts     what the model is told
+actions     what it may answer: a call, pruning, the end; pure
+loop        ToolLoop: a model that acts turn by turn, with a context that edits itself
+attempt     run_tool_attempt: one try of a `kind: tool` step
+"""

@@ -1,0 +1,112 @@
+"""Say what the model of a step that uses tools may answer, and read its answer. Pure."""
+
+import json
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from orchestrator.gates import is_json
+from orchestrator.steps.answer import ANY_JSON, AnswerShape
+from orchestrator.steps.tools.contract import Tool
+from orchestrator.taskir import Step
+from orchestrator.taskir.json_text import read_json
+
+
+class BadAction(Exception):
+    """An answer that is no action; says what would be."""
+
+
+@dataclass(frozen=True, slots=True)
+class UseTool:
+    """Call a tool. The toolbox judges name and arguments."""
+
+    tool: str
+    arguments: object
+
+
+@dataclass(frozen=True, slots=True)
+class Prune:
+    """Drop these documents."""
+
+    ids: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Finish:
+    """The task is done: its answer, and the documents that belong to it."""
+
+    answer: Any
+    documents: tuple[str, ...] = ()
+
+
+Action = UseTool | Prune | Finish
+
+
+@dataclass(frozen=True, slots=True)
+class Allowed:
+    """What may be done now: `tools` are none past the hard mark, `shown` can be pruned, `kept` can be handed on."""
+
+    tools: Sequence[Tool]
+    shown: Collection[str]
+    kept: Collection[str]
+
+
+def action_schema(step: Step, allowed: Allowed) -> dict[str, Any]:
+    """Return the JSON Schema of the next answer."""
+    forms = [_object(tool={"const": tool.name}, arguments=tool.parameters) for tool in allowed.tools]
+    if allowed.shown:
+        forms.append(_object(prune=_some(allowed.shown)))
+    answer = _answer_schema(step)
+    if hands_on(step) and allowed.kept:
+        forms.append(_object(finish=answer, documents=_some(allowed.kept)))
+    return {"anyOf": [*forms, _object(finish=answer)]}
+
+
+def read_action(text: str, allowed: Allowed) -> Action:
+    """Return what the model wants. Raises `BadAction` for what is none, or not now."""
+    value, problems = read_json(text)
+    if problems or not isinstance(value, dict):
+        raise BadAction(f"that is no JSON object: {problems[0] if problems else type(value).__name__}")
+    if "tool" in value:
+        if not allowed.tools:
+            raise BadAction("the context is full: no tool can be called; accepted: prune or finish")
+        return UseTool(str(value["tool"]), value.get("arguments", {}))
+    if "prune" in value:
+        return Prune(_ids(value["prune"], allowed.shown, "prune"))
+    if "finish" in value:
+        return Finish(value["finish"], _ids(value.get("documents", []), allowed.kept, "documents"))
+    raise BadAction('accepted: an object with "tool", "prune" or "finish"')
+
+
+def hands_on(step: Step) -> bool:
+    """Whether documents can go along with the step's answer: it is one text."""
+    return len(step.outputs) == 1 and not is_json(step, step.outputs[0])
+
+
+def _answer_schema(step: Step) -> dict[str, Any]:
+    schema = AnswerShape(step).schema
+    if schema is None:
+        return {"type": "string"}
+    # A reference means the root of the schema it stands in, which would be another one inside of this one.
+    return ANY_JSON if '"$ref"' in json.dumps(schema) else schema
+
+
+def _object(**properties: dict[str, Any]) -> dict[str, Any]:
+    return {
+        "type": "object",
+        "properties": properties,
+        "required": list(properties),
+        "additionalProperties": False,
+    }
+
+
+def _some(ids: Collection[str]) -> dict[str, Any]:
+    return {"type": "array", "minItems": 1, "maxItems": len(ids), "items": {"enum": list(ids)}}
+
+
+def _ids(value: object, known: Collection[str], what: str) -> tuple[str, ...]:
+    if not isinstance(value, list) or not all(isinstance(item, str) for item in value):
+        raise BadAction(f"{what}: accepted is a list of ids such as D1")
+    if unknown := [item for item in value if item not in known]:
+        raise BadAction(f"{what}: there is no {unknown[0]}; accepted: {', '.join(known) or 'none'}")
+    return tuple(dict.fromkeys(value))

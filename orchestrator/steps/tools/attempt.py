@@ -1,0 +1,84 @@
+"""Carry out one attempt of a step that uses tools: one call that its document fixes, or as many as its model makes."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from orchestrator.events import Failure, Usage
+from orchestrator.steps.attempt import Attempt, Models, OnText, Produced
+from orchestrator.steps.bounds import bounded
+from orchestrator.steps.checking import checked
+from orchestrator.steps.context.talking import Conversation
+from orchestrator.steps.errors import AttemptError
+from orchestrator.steps.generate import with_evidence
+from orchestrator.steps.outcome import outputs_of
+from orchestrator.steps.prompt import Message, step_messages
+from orchestrator.steps.tools.contract import ToolError
+from orchestrator.steps.tools.loop import ToolLoop
+from orchestrator.steps.tools.prompts import instructions
+from orchestrator.steps.tools.toolbox import Toolbox
+from orchestrator.steps.usage import telling
+from orchestrator.taskir.arguments import filled
+
+
+@dataclass(frozen=True, slots=True)
+class ToolWork:
+    """What an attempt with tools needs beside its model. `context` is how long a sequence may be, None if unknown.
+
+    `turns` is how many answers its model has to come to an end.
+    """
+
+    toolbox: Toolbox
+    context: int | None
+    turns: int = 200
+
+
+async def run_tool_attempt(
+    attempt: Attempt,
+    models: Models,
+    work: ToolWork,
+    on_generated: Callable[[Usage], None] = lambda usage: None,
+    on_text: OnText | None = None,
+) -> Produced:
+    """Return what the attempt made. Raises `AttemptError`, and nothing else but `CancelledError`.
+
+    `on_generated` is called once the last call is over, however that was, before anything looks at what came of it;
+    `on_text` with pieces of what the model writes. The step's `timeout_seconds` covers everything.
+    """
+    talk = Conversation(attempt, models, _head(attempt, work), work.context, prunes=True, on_text=on_text)
+    async with bounded(attempt.step.timeout_seconds) as scope:
+        with telling(scope, on_generated, lambda: talk.usage):
+            value: Any
+            if attempt.step.arguments is not None:
+                value = await _called(attempt, attempt.step.arguments, work.toolbox)
+            else:
+                value = await ToolLoop(attempt, work.toolbox, talk).run(work.turns)
+        outputs = outputs_of(attempt.step, value, work.toolbox.context.workspace.written)
+        checked_outputs, gates = await checked(attempt, outputs, models)
+        return Produced(checked_outputs, gates, talk.usage)
+
+
+async def _called(attempt: Attempt, arguments: Mapping[str, Any], toolbox: Toolbox) -> str | None:
+    """Make the one call that the step fixes. It would go as it went another time, so its failures are final."""
+    (name,) = attempt.step.tools
+    try:
+        result = await toolbox.call(name, filled(arguments, _texts(attempt)))
+    except ToolError as error:
+        raise AttemptError(Failure(error.kind, f"{name}: {error}", final=True)) from error
+    if result.failure is not None:
+        failure = result.failure
+        raise AttemptError(Failure(failure.kind, f"{name}: {failure.message}", failure.evidence, final=True))
+    return result.value if result.text is None else result.text
+
+
+def _texts(attempt: Attempt) -> dict[str, str]:
+    """Return the inputs by name. For the child of a `foreach` step, the list's name stands for its item."""
+    texts = {item.name: item.text for item in attempt.inputs}
+    if attempt.step.foreach is not None:
+        texts[attempt.step.foreach] = attempt.inputs[-1].text
+    return texts
+
+
+def _head(attempt: Attempt, work: ToolWork) -> tuple[Message, ...]:
+    action = instructions(with_evidence(attempt.step.action, attempt.failures), work.toolbox.tools)
+    return step_messages(attempt.system, attempt.persona, attempt.inputs, action)

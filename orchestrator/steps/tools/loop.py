@@ -1,0 +1,116 @@
+"""Let a model act with tools, turn by turn, until it says that it is done."""
+
+from typing import Any
+
+from orchestrator.engine.client import Completion
+from orchestrator.events import Failure, FailureKind
+from orchestrator.steps.attempt import Attempt
+from orchestrator.steps.context.talking import Conversation
+from orchestrator.steps.context.window import Document, Turn
+from orchestrator.steps.errors import AttemptError
+from orchestrator.steps.fan import compact_json
+from orchestrator.steps.tools.actions import (
+    Action,
+    Allowed,
+    BadAction,
+    Finish,
+    Prune,
+    UseTool,
+    action_schema,
+    hands_on,
+    read_action,
+)
+from orchestrator.steps.tools.contract import ToolError
+from orchestrator.steps.tools.toolbox import Toolbox, shortened
+
+MAX_BAD = 3
+"""Answers in a row that are no action."""
+
+RESULT = 4_000
+"""Characters of a result that the model sees."""
+
+LINE = 80
+"""A result of no more characters is no document: it is not worth pruning."""
+
+
+class ToolLoop:
+    """One attempt's way through its tools. What it raises is `AttemptError`, or comes from the model's engine."""
+
+    def __init__(self, attempt: Attempt, toolbox: Toolbox, conversation: Conversation) -> None:
+        self._attempt = attempt
+        self._toolbox = toolbox
+        self._talk = conversation
+
+    async def run(self, turns: int) -> Any:
+        """Act until the model finishes, within so many turns; return the value of the step's outputs."""
+        await self._talk.begin()
+        bad = 0
+        for _ in range(turns):
+            allowed = self._allowed()
+            done = await self._talk.ask(action_schema(self._attempt.step, allowed))
+            try:
+                action = _action(done, allowed)
+            except BadAction as error:
+                bad += 1
+                if bad == MAX_BAD:
+                    message = f"{MAX_BAD} answers in a row are no action: {error}"
+                    raise AttemptError(Failure(FailureKind.SCHEMA, message, str(error))) from error
+                await self._talk.add(Turn(done.text, str(error)))
+                continue
+            bad = 0
+            if isinstance(action, Finish):
+                return self._value(action)
+            await self._act(action, done.text)
+        message = f"not done after {turns} turns"
+        raise AttemptError(Failure(FailureKind.LOGIC, message, message))
+
+    def _allowed(self) -> Allowed:
+        window = self._talk.window
+        tools = () if self._talk.pressure == "hard" else self._toolbox.tools
+        return Allowed(tools, [one.id for one in window.shown], [one.id for one in window.kept])
+
+    async def _act(self, action: UseTool | Prune, wrote: str) -> None:
+        if isinstance(action, Prune):
+            await self._talk.prune(wrote, action.ids)
+            return
+        try:
+            result = await self._toolbox.call(action.tool, action.arguments)
+        except ToolError as error:
+            await self._talk.add(Turn(wrote, f"{action.tool} failed: {error}"))
+            return
+        text = result.value if isinstance(result.value, str) else compact_json(result.value)
+        await self._talk.add(self._turn(action, wrote, text))
+
+    def _turn(self, action: UseTool, wrote: str, text: str) -> Turn:
+        if len(text) <= LINE:
+            return Turn(wrote, text)
+        document = Document(self._talk.window.next_id, _name(action), _cut(text))
+        return Turn(wrote, document=document)
+
+    def _value(self, finish: Finish) -> Any:
+        """Return the answer, with the documents that the model calls relevant behind it, and no others."""
+        if not finish.documents or not hands_on(self._attempt.step):
+            return finish.answer
+        known = {document.id: document for document in self._talk.window.kept}
+        parts = [f"[{known[name].name}]\n{known[name].text}" for name in finish.documents]
+        return "\n\n".join([str(finish.answer), *parts])
+
+
+def _action(done: Completion, allowed: Allowed) -> Action:
+    if done.finish != "stop":
+        raise BadAction(f"the answer did not come to its end ({done.finish}); accepted: a shorter one")
+    return read_action(done.text, allowed)
+
+
+def _name(action: UseTool) -> str:
+    """Return what a result is of: the name of a file that was read, else the call."""
+    arguments = action.arguments if isinstance(action.arguments, dict) else {}
+    if action.tool == "read_file" and arguments.keys() == {"name"}:
+        return str(arguments["name"])
+    return f"{action.tool} {shortened(arguments)}"
+
+
+def _cut(text: str) -> str:
+    if len(text) <= RESULT:
+        return text
+    return f"{text[:RESULT]}\n… {len(text) - RESULT} of {len(text)} characters left out; ask for a part"

@@ -1,0 +1,80 @@
+"""Find the texts that fit a query: by words, by n-grams, and both fused by reciprocal rank."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+
+import numpy as np
+
+from orchestrator.steps.tools.bm25 import Bm25, words
+from orchestrator.steps.tools.embedding import Vectors, embed
+
+FUSION = 60
+"""The constant of reciprocal rank fusion (Cormack, Clarke and Büttcher, 2009): a rank r is worth 1 / (FUSION + r)."""
+
+NOTHING = 0.05
+"""A cosine below this is chance: hashed n-grams of unrelated texts come so near."""
+
+PASSAGE = 300
+"""Characters of a text that are shown for it."""
+
+Embed = Callable[[Sequence[str]], Vectors]
+
+
+@dataclass(frozen=True, slots=True)
+class Hit:
+    """A text that fits, how well, and the part of it that shares most words with the query."""
+
+    name: str
+    score: float
+    passage: str
+
+
+class SearchIndex:
+    """An index over named texts."""
+
+    def __init__(self, texts: Mapping[str, str], embedder: Embed = embed) -> None:
+        self._names = tuple(texts)
+        self._texts = tuple(texts.values())
+        self._embed = embedder
+        self._words = Bm25(self._texts)
+        self._vectors = embedder(self._texts)
+
+    def search(self, query: str, limit: int) -> list[Hit]:
+        """Return at most `limit` texts, the best first; of equal ones the first by position."""
+        by_words = self._words.scores(query)
+        (asked,) = self._embed([query])
+        cosines = self._vectors @ asked
+        near = {int(index): float(cosines[index]) for index in np.flatnonzero(cosines > NOTHING)}
+        fused = fuse([_ranked(by_words), _ranked(near)])
+        best = sorted(fused, key=lambda index: (-fused[index], index))[:limit]
+        return [Hit(self._names[index], fused[index], passage(self._texts[index], query)) for index in best]
+
+
+def fuse(rankings: Sequence[Sequence[int]]) -> dict[int, float]:
+    """Return the fused score of everything that is ranked, the best first in each ranking."""
+    scores: dict[int, float] = {}
+    for ranking in rankings:
+        for rank, index in enumerate(ranking, start=1):
+            scores[index] = scores.get(index, 0.0) + 1 / (FUSION + rank)
+    return scores
+
+
+def passage(text: str, query: str, length: int = PASSAGE) -> str:
+    """Return the part of a text of about `length` characters that holds the most different words of the query."""
+    if len(text) <= length:
+        return text.strip()
+    wanted = set(words(query))
+    starts = range(0, len(text), length // 2)
+    best = max(starts, key=lambda start: len(wanted.intersection(words(text[start : start + length]))))
+    return text[best : best + length].strip()
+
+
+@lru_cache(maxsize=4)
+def index_of(texts: tuple[tuple[str, str], ...]) -> SearchIndex:
+    """Return the index of these (name, text) pairs: a folder that stays as it is, is indexed once."""
+    return SearchIndex(dict(texts))
+
+
+def _ranked(scores: Mapping[int, float]) -> list[int]:
+    return sorted(scores, key=lambda index: (-scores[index], index))

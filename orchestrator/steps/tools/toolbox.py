@@ -1,0 +1,97 @@
+"""Call the tools that a step was granted: its rights, its arguments and the call itself, each told."""
+
+import json
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from orchestrator.events import CallOutcome, FailureKind
+from orchestrator.gates import NoVerdict, OutputSchema, SchemaMismatch
+from orchestrator.steps.tools.contract import Tool, ToolContext, ToolError, ToolResult
+from orchestrator.steps.tools.files import LIST_FILES, READ_FILE, WRITE_ARTIFACT
+from orchestrator.steps.tools.finding import GREP, SEARCH
+from orchestrator.steps.tools.noting import NOTES
+from orchestrator.steps.tools.running import RUN_TESTS, SHELL
+from orchestrator.steps.tools.workspace import NoSuchText
+
+TOLD = 400
+"""Characters of a call's arguments that are told."""
+
+TOOLS: Mapping[str, Tool] = {
+    tool.name: tool for tool in (READ_FILE, LIST_FILES, SEARCH, GREP, WRITE_ARTIFACT, RUN_TESTS, SHELL, NOTES)
+}
+"""The tools there are."""
+
+_FORMS = {name: OutputSchema(tool.parameters) for name, tool in TOOLS.items()}
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """A call that is over. `arguments` are JSON, shortened; `message` says why it was refused or failed."""
+
+    tool: str
+    arguments: str
+    outcome: CallOutcome
+    message: str = ""
+    seconds: float = 0.0
+
+
+OnCall = Callable[[Call], None]
+
+
+class Toolbox:
+    """The tools of one attempt: those that the step names, and no others."""
+
+    def __init__(self, granted: Sequence[str], context: ToolContext, on_call: OnCall) -> None:
+        self.context = context
+        self._granted = tuple(granted)
+        self._on_call = on_call
+
+    @property
+    def tools(self) -> tuple[Tool, ...]:
+        """Return the tools that may be called, in the order in which the step names them."""
+        return tuple(TOOLS[name] for name in self._granted if name in TOOLS)
+
+    async def call(self, name: str, arguments: object) -> ToolResult:
+        """Call a tool. Raises `ToolError`; however it ends, the call is told."""
+        started = time.perf_counter()
+        outcome: CallOutcome = "refused"
+        message = ""
+        try:
+            tool, checked = self._checked(name, arguments)
+            outcome, message = "failed", "it was stopped"
+            result = await tool.call(self.context, checked)
+            outcome = "failed" if result.failure else "done"
+            message = result.failure.message if result.failure else ""
+        except NoSuchText as error:
+            message = str(error)
+            raise ToolError(message) from error
+        except NoVerdict as error:
+            message = str(error)
+            raise ToolError(message, FailureKind.INFRASTRUCTURE) from error
+        except ToolError as error:
+            message = str(error)
+            raise
+        finally:
+            self._on_call(Call(name, shortened(arguments), outcome, message, time.perf_counter() - started))
+        return result
+
+    def _checked(self, name: str, arguments: object) -> tuple[Tool, Mapping[str, Any]]:
+        granted = {tool.name: tool for tool in self.tools}
+        if name not in granted:
+            accepted = ", ".join(granted) or "none"
+            raise ToolError(f"this step has no tool {name!r}; accepted: {accepted}", FailureKind.SCHEMA)
+        try:
+            _FORMS[name].check(arguments)
+        except SchemaMismatch as error:
+            takes = json.dumps(granted[name].parameters["properties"])
+            raise ToolError(f"{name}: {error.evidence}; it takes {takes}", FailureKind.SCHEMA) from error
+        assert isinstance(arguments, dict), "the parameters of a tool are an object"
+        return granted[name], arguments
+
+
+def shortened(arguments: object) -> str:
+    """Return arguments as JSON for people to read: whole if short, else its beginning."""
+    text = json.dumps(arguments, ensure_ascii=False, default=str)
+    return text if len(text) <= TOLD else f"{text[:TOLD]}…"

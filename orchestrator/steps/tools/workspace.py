@@ -1,0 +1,81 @@
+"""Say which texts an attempt may read and write: rights come from the TaskIR, never from what a model writes.
+
+It reads the files under the user's folder and the step's own inputs. Artifacts of other steps are not among them unless
+the step names them as inputs: what it finds must not depend on who else was done by then. It writes its outputs.
+"""
+
+import fnmatch
+from collections.abc import Collection, Iterable, Mapping
+from pathlib import Path
+
+from orchestrator.steps.files import UnreadableFile, read_text
+
+MAX_TEXTS_BYTES = 64 * 1024 * 1024
+"""What one call may go through at most."""
+
+
+class NoSuchText(Exception):
+    """A name that cannot be read or written here; says what could be."""
+
+
+class Workspace:
+    """The texts of one attempt: `files` under `directory`, `inputs` by name, and what was written under `outputs`.
+
+    What was written hides an input of that name, and an input hides a file. Calls may block on the disk and raise
+    `NoSuchText`.
+    """
+
+    def __init__(
+        self, directory: Path | None, files: Iterable[str], inputs: Mapping[str, str], outputs: Collection[str]
+    ) -> None:
+        self._directory = directory
+        self._files = frozenset(files)
+        self._inputs = dict(inputs)
+        self.outputs = tuple(outputs)
+        self.written: dict[str, str] = {}
+
+    @property
+    def inputs(self) -> Mapping[str, str]:
+        """Return the step's inputs by name."""
+        return self._inputs
+
+    def names(self, pattern: str = "*") -> tuple[str, ...]:
+        """Return the names that match a shell pattern, in order; `*` matches any characters, `/` too."""
+        return tuple(sorted(fnmatch.filter({*self._files, *self._inputs, *self.written}, pattern)))
+
+    def read(self, name: str) -> str:
+        """Return the text of that name."""
+        if (text := self.written.get(name, self._inputs.get(name))) is not None:
+            return text
+        if name not in self._files or self._directory is None:
+            raise NoSuchText(f"there is no {name!r}; accepted: {_some(self.names())}")
+        try:
+            return read_text(self._directory, name)
+        except UnreadableFile as error:
+            raise NoSuchText(str(error)) from error
+
+    def texts(self, pattern: str = "*") -> dict[str, str]:
+        """Return all that match and that can be read, by name. What is no text is left out."""
+        found: dict[str, str] = {}
+        size = 0
+        for name in self.names(pattern):
+            try:
+                found[name] = self.read(name)
+            except NoSuchText:
+                continue
+            size += len(found[name])
+            if size > MAX_TEXTS_BYTES:
+                most = MAX_TEXTS_BYTES // 2**20
+                raise NoSuchText(f"{pattern!r} matches more than {most} MiB; accepted: a pattern that matches less")
+        return found
+
+    def write(self, name: str, text: str) -> None:
+        """Write one of the step's outputs; a second time replaces the first."""
+        if name not in self.outputs:
+            raise NoSuchText(f"{name!r} is no output of this step; accepted: {_some(self.outputs)}")
+        self.written[name] = text
+
+
+def _some(names: Collection[str], most: int = 20) -> str:
+    shown = ", ".join(list(names)[:most])
+    return f"{shown}, … ({len(names)} in all)" if len(names) > most else shown or "none"

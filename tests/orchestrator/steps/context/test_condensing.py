@@ -1,0 +1,122 @@
+"""The counts are fixed and the answers written down: what is tested is what the context then looks like."""
+
+import json
+from collections.abc import Sequence
+
+import pytest
+
+from orchestrator.engine.client import Completion
+from orchestrator.engine.contract import Generation
+from orchestrator.engine.errors import PromptTooLong
+from orchestrator.events import FailureKind, Usage
+from orchestrator.steps.attempt import Attempt, Models, OnText
+from orchestrator.steps.context.condensing import SUMMARY
+from orchestrator.steps.context.talking import Conversation
+from orchestrator.steps.context.window import Document, Turn
+from orchestrator.steps.errors import AttemptError
+from orchestrator.steps.prompt import Message
+from orchestrator.taskir import Step
+
+HEAD = (Message("system", "s" * 10), Message("user", "u" * 10))
+FOUND = {"plan_state": "half done", "findings": ["Koldin weighs 12 t"], "open_points": ["speed"]}
+
+
+class Counted:
+    """A model with one token a character, that gives its answers in turn."""
+
+    def __init__(self, *answers: str) -> None:
+        self.answers = list(answers)
+        self.asked: list[Generation] = []
+
+    async def count(self, model: str, messages: Sequence[tuple[str, str]]) -> int:
+        return sum(len(text) for _, text in messages)
+
+    async def generate(self, model: str, request: Generation, on_text: OnText | None) -> Completion:
+        self.asked.append(request)
+        return Completion(self.answers.pop(0), "stop", Usage(prompt_tokens=10, output_tokens=1))
+
+    def talk(self, context: int | None, *, prunes: bool = False, countable: bool = True) -> Conversation:
+        step = Step(id="S1", actor="worker", action="Find all weights.", outputs=("o",))
+        attempt = Attempt(step=step, model="m", system="", context=context if countable else None, max_tokens=200)
+        return Conversation(attempt, Models(self.count, self.generate), HEAD, context, prunes=prunes)
+
+
+async def test_the_budget_is_told_and_pruning_asked_for_by_id() -> None:
+    talk = Counted().talk(1200, prunes=True)
+    await talk.add(Turn("x", document=Document("D1", "a.txt", "t" * 400)))
+    assert talk.pressure == "free"
+    assert talk.window.messages[-1][1].endswith("Context: 432 of 1000 tokens.")
+    await talk.add(Turn("x", document=Document("D2", "b.txt", "t" * 200)))
+    assert talk.pressure == "soft"
+    assert talk.window.messages[-1][1].endswith("Prune what is not needed, by id.")
+    await talk.add(Turn("x", document=Document("D3", "c.txt", "t" * 130)))
+    assert talk.pressure == "hard"
+    assert "It is full: prune by id or finish." in talk.window.messages[-1][1]
+    await talk.prune("drop", ("D1", "D2"))
+    assert talk.pressure == "free"
+    assert [one.id for one in talk.window.shown] == ["D3"]
+
+
+async def test_what_cannot_be_shown_at_all_is_told_of_and_nothing_breaks() -> None:
+    talk = Counted().talk(1200, prunes=True)
+    await talk.add(Turn("x", document=Document("D1", "big.txt", "t" * 5000)))
+    assert talk.window.shown == ()
+    assert "big.txt: 5000 characters are too long to be shown" in talk.window.messages[-1][1]
+
+
+async def test_a_full_history_is_condensed_and_goes_on_from_the_same_head() -> None:
+    model = Counted(json.dumps(FOUND))
+    talk = model.talk(3000)
+    await talk.add(Turn("x", "t" * 1500))
+    before = talk.window.messages
+    await talk.add(Turn("y", "t" * 900))
+    (asked,) = model.asked
+    assert asked.messages[: len(before)] == before, "the KV cache of all that went before is used to condense it"
+    assert asked.schema == SUMMARY
+    assert talk.window.messages[:2] == before[:2]
+    summary = json.loads(talk.window.messages[2][1])
+    assert summary == {"task": "Find all weights.", "condensations": 1, **FOUND}
+    assert talk.window.turns == ()
+    assert talk.usage == Usage(prompt_tokens=10, output_tokens=1)
+
+
+async def test_condensed_again_the_count_goes_up() -> None:
+    talk = Counted(json.dumps(FOUND), json.dumps(FOUND)).talk(1600)
+    for number in range(3):
+        await talk.add(Turn("x", f"{number}" * 900))
+    assert json.loads(talk.window.summary)["condensations"] == 2
+    assert talk.window.messages[-1][1].startswith("222"), "what left no room to sum it up follows the summary"
+
+
+async def test_a_history_that_pruning_could_not_shorten_is_condensed_and_its_documents_stay_kept() -> None:
+    talk = Counted(json.dumps(FOUND)).talk(1200, prunes=True)
+    await talk.add(Turn("x", document=Document("D1", "a.txt", "t" * 300)))
+    await talk.add(Turn("y" * 250, "t" * 250))
+    assert talk.window.condensations == 1
+    assert talk.window.shown == ()
+    assert [one.id for one in talk.window.kept] == ["D1"]
+    assert "D1 a.txt" in talk.window.messages[3][1]
+
+
+async def test_a_summary_out_of_form_fails_the_attempt() -> None:
+    talk = Counted('{"findings": 3}').talk(1200)
+    with pytest.raises(AttemptError, match="could not be condensed") as caught:
+        await talk.add(Turn("x", "t" * 900))
+    assert caught.value.failure.kind is FailureKind.SCHEMA
+
+
+async def test_a_head_that_leaves_no_room_is_refused() -> None:
+    with pytest.raises(PromptTooLong):
+        await Counted().talk(20).begin()
+
+
+async def test_without_a_known_context_nothing_is_ever_full() -> None:
+    talk = Counted().talk(None, prunes=True)
+    await talk.add(Turn("x", "t" * 100_000))
+    assert (talk.pressure, talk.window.messages[-1][1]) == ("free", "t" * 100_000)
+
+
+async def test_what_only_a_server_can_count_is_estimated() -> None:
+    talk = Counted().talk(1200, countable=False)
+    await talk.add(Turn("x", "t" * 2000))
+    assert talk.window.messages[-1][1].endswith("Context: 506 of 1000 tokens.")

@@ -1,0 +1,59 @@
+from hypothesis import given
+from hypothesis import strategies as st
+
+from orchestrator.steps.context.window import Document, Turn, Window
+from orchestrator.steps.prompt import Message
+
+HEAD = (Message("system", "Do it."), Message("user", "Task: gather."))
+
+
+def gathered(*names: str) -> Window:
+    window = Window(HEAD)
+    for name in names:
+        document = Document(window.next_id, name, f"text of {name}")
+        window = window.add(Turn(f"read {name}", document=document))
+    return window
+
+
+def test_the_conversation_alternates_and_begins_with_the_head() -> None:
+    messages = gathered("a", "b").condense("{}").add(Turn("go", "gone")).messages
+    assert messages[:2] == (("system", "Do it."), ("user", "Task: gather."))
+    assert [role for role, _ in messages[1:]] == ["user", "assistant"] * 2 + ["user"]
+
+
+@given(st.lists(st.text(max_size=20), max_size=5), st.text(max_size=20))
+def test_a_new_turn_leaves_all_that_was_sent_as_it_was(told: list[str], new: str) -> None:
+    window = Window(HEAD)
+    for text in told:
+        window = window.add(Turn("x", text))
+    longer = window.add(Turn("y", new))
+    assert longer.messages[: len(window.messages)] == window.messages
+
+
+@given(st.data())
+def test_pruning_leaves_what_is_before_the_first_pruned_document(data: st.DataObject) -> None:
+    names = data.draw(st.lists(st.sampled_from("abcdef"), min_size=1, max_size=6))
+    window = gathered(*names)
+    ids = data.draw(st.sets(st.sampled_from([one.id for one in window.gathered]), min_size=1))
+    pruned = window.prune(ids)
+    first = min(int(name[1:]) for name in ids) - 1
+    same = len(HEAD) + 2 * first + 1
+    assert pruned.messages[:same] == window.messages[:same]
+    assert {one.id for one in pruned.shown} == {one.id for one in pruned.kept}
+    assert {one.id for one in pruned.shown} | ids == {one.id for one in window.gathered}
+    text = "\n".join(text for _, text in pruned.messages)
+    for document in window.gathered:
+        assert f"{document.id} {document.name}" in text
+    assert text.count("text of") == len(names) - len(ids)
+
+
+def test_condensing_keeps_the_head_and_names_what_was_kept() -> None:
+    window = gathered("a", "b", "c").prune(["D2"]).condense('{"findings":[]}')
+    assert window.messages[:2] == Window(HEAD).messages
+    assert window.messages[2] == ("assistant", '{"findings":[]}')
+    assert "D1 a, D3 c" in window.messages[3][1]
+    assert "condensed once" in window.messages[3][1]
+    assert window.shown == ()
+    assert [one.id for one in window.kept] == ["D1", "D3"]
+    assert window.add(Turn("x", document=Document(window.next_id, "d", ""))).shown[0].id == "D4"
+    assert "condensed 2 times" in window.condense("{}").messages[3][1]

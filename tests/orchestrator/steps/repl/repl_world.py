@@ -1,0 +1,83 @@
+"""Run a step's code in the real sandbox, with models that a test decides about."""
+
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+from orchestrator.engine.client import Completion
+from orchestrator.engine.contract import Generation
+from orchestrator.engine.errors import EngineError
+from orchestrator.events import NoteChange, NoteChanged, Usage
+from orchestrator.pool.errors import PoolError
+from orchestrator.sandbox import Sandbox
+from orchestrator.steps.repl.asking import Called, Colleagues, NoSuchColleague
+from orchestrator.steps.repl.budget import Budget, Spending
+from orchestrator.steps.repl.host import Host
+from orchestrator.steps.repl.outputs import Outputs
+from orchestrator.steps.repl.session import Interpreter, interpreter
+from orchestrator.steps.tools.contract import ToolContext
+from orchestrator.steps.tools.notes import Notes, RunNotes
+from orchestrator.steps.tools.toolbox import Call, Toolbox
+from orchestrator.steps.tools.workspace import Workspace
+
+INPUTS = {"ship.txt": "name: Koldin\nweight: 12 t\n", "long.txt": "line\n" * 300_000}
+Reply = Callable[[Generation], Completion | EngineError | PoolError]
+
+
+def echo(request: Generation) -> Completion:
+    """Answer with what was asked."""
+    return Completion(f"<{request.messages[-1][1]}>", "stop", Usage(prompt_tokens=10, output_tokens=5))
+
+
+class ReplWorld:
+    """Everything that an interpreter needs but the sandbox. `batches` are the calls of the pool, (model, requests)."""
+
+    def __init__(self, folder: Path, budget: Budget, reply: Reply, granted: tuple[str, ...]) -> None:
+        self.calls: list[Call] = []
+        self.batches: list[tuple[str, Sequence[Generation]]] = []
+        self.spending, self.outputs, self.budget, self._reply = Spending(budget), Outputs(folder), budget, reply
+        self.workspace = Workspace(None, (), INPUTS, ("o.txt", "p.txt"))
+        context = ToolContext(self.workspace, Notes(RunNotes(), "S1", _no_notes))
+        self.toolbox = Toolbox(granted, context, self.calls.append)
+        self.colleagues = Colleagues(self.resolve, self.batch)
+
+    def resolve(self, role: str | None, persona: str | None) -> Called:
+        """Everybody has a model of the same name, but for the plumber, who does not exist."""
+        if role == "plumber":
+            raise NoSuchColleague("there is no role 'plumber'; accepted: worker, coder")
+        model = role or "own"
+        return Called(
+            model=model, system=f"I am {model}.", persona=persona or "", max_tokens=64, temperature=0, top_p=1
+        )
+
+    async def batch(self, model: str, requests: Sequence[Generation]) -> list[Completion | EngineError | PoolError]:
+        """Answer as the pool's call does."""
+        self.batches.append((model, requests))
+        return [self._reply(request) for request in requests]
+
+
+@asynccontextmanager
+async def running(
+    sandbox: Sandbox,
+    folder: Path,
+    *,
+    budget: Budget | None = None,
+    reply: Reply = echo,
+    granted: tuple[str, ...] = ("read_file", "list_files"),
+) -> AsyncIterator[tuple[Interpreter, ReplWorld]]:
+    """Have an interpreter with its inputs."""
+    world = ReplWorld(folder, budget or Budget(), reply, granted)
+    host = Host(world.toolbox, world.outputs, world.colleagues, world.spending, world.calls.append)
+    async with interpreter(sandbox.open, host, world.outputs, world.budget) as program:
+        await program.feed(INPUTS)
+        yield program, world
+
+
+def _no_notes(note: str, change: NoteChange, text: str) -> NoteChanged:
+    raise AssertionError("no step here takes notes")
+
+
+def shown(*values: Any) -> str:
+    """Return what printing these gives."""
+    return "\n".join(map(str, values))

@@ -1,0 +1,182 @@
+"""The turn loop. What the model writes is the input of these tests, so it is scripted; the sandbox is the real one."""
+
+import asyncio
+import json
+from collections.abc import Sequence
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import pytest
+from repl_world import ReplWorld, echo
+
+from orchestrator.engine.client import Completion
+from orchestrator.engine.contract import Finish, Generation
+from orchestrator.events import Failure, FailureKind, Usage
+from orchestrator.pool import Pool
+from orchestrator.pool.topology import Topology
+from orchestrator.sandbox import Sandbox
+from orchestrator.steps.attempt import Attempt, Models, OnText, Produced
+from orchestrator.steps.errors import AttemptError
+from orchestrator.steps.prompt import Input
+from orchestrator.steps.repl.asking import Called, Colleagues
+from orchestrator.steps.repl.attempt import ReplWork, run_repl_attempt
+from orchestrator.steps.repl.budget import Budget
+from orchestrator.taskir import Step
+from registry import find_registry, load_registry
+
+
+class Coder:
+    """Writes its answers in turn; a token a character."""
+
+    def __init__(self, *answers: str, finish: Finish = "stop") -> None:
+        self.answers, self.finish = list(answers), finish
+        self.asked: list[Generation] = []
+
+    async def count(self, model: str, messages: Sequence[tuple[str, str]]) -> int:
+        return sum(len(text) for _, text in messages)
+
+    async def generate(self, model: str, request: Generation, on_text: OnText | None) -> Completion:
+        self.asked.append(request)
+        return Completion(self.answers.pop(0), self.finish, Usage(prompt_tokens=100, output_tokens=10))
+
+    @property
+    def models(self) -> Models:
+        return Models(self.count, self.generate)
+
+
+def attempt(world: ReplWorld, **more: Any) -> Attempt:
+    step = {"id": "S1", "actor": "coder", "action": "Add it up.", "outputs": ("o.txt",), "kind": "repl"}
+    made = Step.model_validate({**step, **more.pop("step", {})})
+    inputs = tuple(Input(name, text) for name, text in world.workspace.inputs.items())
+    settings = {"step": made, "model": "m", "system": "Write code.", "inputs": inputs, "max_tokens": 400}
+    return Attempt(**{**settings, **more})
+
+
+async def carry_out(
+    sandbox: Sandbox,
+    folder: Path,
+    coder: Coder,
+    *,
+    budget: Budget | None = None,
+    context: int | None = None,
+    **more: Any,
+) -> Produced:
+    world = ReplWorld(folder, budget or Budget(), echo, ("list_files",))
+    work = ReplWork(
+        sessions=sandbox.open,
+        toolbox=world.toolbox,
+        colleagues=world.colleagues,
+        on_call=world.calls.append,
+        folder=folder,
+        context=context,
+        budget=world.budget,
+    )
+    if context is not None:
+        more["context"] = context
+    return await run_repl_attempt(attempt(world, **more), coder.models, work)
+
+
+async def test_code_and_output_take_turns_until_final(sandbox: Sandbox, tmp_path: Path) -> None:
+    coder = Coder(
+        "Let me look.\n```python\ntotal = len(inputs['ship.txt'])\nprint('total', total)\n```",
+        "answers = llm_batch(['a', 'b'])\nprint(answers)",
+        "final(f'{total} {answers[1]}')",
+    )
+    made = await carry_out(sandbox, tmp_path, coder)
+    assert made.outputs == {"o.txt": b"26 <Task: b>"}
+    assert made.usage == Usage(prompt_tokens=3 * 100 + 2 * 10, output_tokens=3 * 10 + 2 * 5)
+    told = [request.messages for request in coder.asked]
+    assert all(after[: len(before)] == before for before, after in pairwise(told)), "it only grows"
+    assert told[1][-1] == ("user", "total 26")
+    assert told[2][-2:] == (
+        ("assistant", "answers = llm_batch(['a', 'b'])\nprint(answers)"),
+        ("user", "['<Task: a>', '<Task: b>']"),
+    )
+    first = told[0][1][1]
+    assert "input ship.txt (26 characters): name: Koldin weight: 12 t" in first
+    assert "list_files(pattern?)" in first
+    assert len(first) < 2500, "inputs stand in the interpreter, not in the prompt"
+    assert (tmp_path / "out1.txt").read_text() == "total 26"
+
+
+async def test_a_result_out_of_shape_is_told_and_may_be_mended(sandbox: Sandbox, tmp_path: Path) -> None:
+    coder = Coder("final('three')", "final(3)")
+    made = await carry_out(sandbox, tmp_path, coder, step={"output_schema": {"type": "integer"}})
+    assert made.outputs == {"o.txt": b"3"}
+    assert "final was refused" in coder.asked[1].messages[-1][1]
+    assert "'three' is not of type 'integer'" in coder.asked[1].messages[-1][1]
+
+
+async def test_answers_without_code_or_without_an_end_are_not_run(sandbox: Sandbox, tmp_path: Path) -> None:
+    coder = Coder("", finish="length")
+    with pytest.raises(AttemptError, match=r"no final\(value\) within 1 turns"):
+        await carry_out(sandbox, tmp_path, coder, budget=Budget(turns=1))
+    coder = Coder("``` \n```", "artifacts['o.txt'] = 'x'\nfinal()")
+    assert (await carry_out(sandbox, tmp_path, coder)).outputs == {"o.txt": b"x"}
+    assert coder.asked[1].messages[-1][1] == "There was no code in the answer."
+
+
+@pytest.mark.parametrize(("code", "kind"), [("1 / 0", FailureKind.CODE), ("print('thinking')", FailureKind.LOGIC)])
+async def test_turns_run_out(sandbox: Sandbox, tmp_path: Path, code: str, kind: FailureKind) -> None:
+    with pytest.raises(AttemptError) as caught:
+        await carry_out(sandbox, tmp_path, Coder(code, code), budget=Budget(turns=2))
+    assert caught.value.failure.kind is kind
+    assert ("division by zero" in caught.value.failure.evidence) == (kind is FailureKind.CODE)
+
+
+async def test_time_runs_out_and_the_program_is_gone(sandbox: Sandbox, tmp_path: Path) -> None:
+    stuck = "import signal\nsignal.signal(signal.SIGALRM, signal.SIG_IGN)\nwhile True: pass"
+    with pytest.raises(AttemptError, match="not done within 3 s") as caught:
+        await carry_out(sandbox, tmp_path, Coder(stuck), step={"timeout_seconds": 3})
+    assert caught.value.failure.kind is FailureKind.TIMEOUT
+
+
+async def test_gates_look_at_what_code_made_as_at_any_answer(sandbox: Sandbox, tmp_path: Path) -> None:
+    step = {"outputs": ("o.json",), "output_schema": {"type": "integer"}}
+    made = await carry_out(sandbox, tmp_path, Coder("final(3)"), step=step, gates=("schema",))
+    assert [(gate.gate, gate.status) for gate in made.gates] == [("schema", "passed")]
+
+
+async def test_a_retry_is_told_what_went_wrong(sandbox: Sandbox, tmp_path: Path) -> None:
+    coder = Coder("final('x')")
+    await carry_out(sandbox, tmp_path, coder, failures=(Failure(FailureKind.CODE, "no", "division by zero"),))
+    assert "The previous answer failed: division by zero" in coder.asked[0].messages[1][1]
+
+
+async def test_a_long_history_is_condensed_and_variables_stay(sandbox: Sandbox, tmp_path: Path) -> None:
+    summary = {"plan_state": "counted", "findings": ["kept is 7"], "open_points": []}
+    coder = Coder("kept = 7\nprint('x' * 1800)", json.dumps(summary), "final(str(kept))")
+    made = await carry_out(sandbox, tmp_path, coder, context=3600)
+    assert made.outputs == {"o.txt": b"7"}
+    assert coder.asked[2].messages[:2] == coder.asked[0].messages
+    assert json.loads(coder.asked[2].messages[2][1])["findings"] == ["kept is 7"]
+    assert "x" * 100 not in coder.asked[2].messages[-1][1]
+
+
+async def test_models_that_code_asks_are_real_engines_and_decode_together(sandbox: Sandbox, tmp_path: Path) -> None:
+    registry = load_registry(find_registry(None))
+    role = registry.roles["worker"]
+
+    def resolve(asked: str | None, persona: str | None) -> Called:
+        return Called(model=role.model, system=role.system, persona="", max_tokens=48, temperature=0.0, top_p=1.0)
+
+    code = (
+        "records = {f'r{n}.txt': f'name: Koldin {n}\\nowner: Hillem\\nspeed: {n}' for n in range(4)}\n"
+        "made = llm_batch([{'prompt': f'Summarize {n}.', 'inputs': {n: t}} for n, t in records.items()])\n"
+        "final(' | '.join(map(str, made)))"
+    )
+    async with Pool(registry, tmp_path / "logs", topology=Topology.flat(1, 1 << 40)) as pool:
+        world = ReplWorld(tmp_path / "out", Budget(), echo, ())
+        work = ReplWork(
+            sessions=sandbox.open,
+            toolbox=world.toolbox,
+            colleagues=Colleagues(resolve, pool.generate_batch),
+            on_call=world.calls.append,
+            folder=tmp_path / "out",
+            context=None,
+        )
+        made = await asyncio.wait_for(run_repl_attempt(attempt(world), Coder(code).models, work), 100)
+    assert [(call.tool, call.outcome, call.message) for call in world.calls] == [("llm_batch", "done", "")]
+    assert len(made.outputs["o.txt"].decode().split(" | ")) == 4
+    assert made.usage.output_tokens > 10 + 4

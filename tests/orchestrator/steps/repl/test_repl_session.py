@@ -1,0 +1,214 @@
+"""Code in the real sandbox, over the real channel. The code is the test's: it stands for what a model writes."""
+
+from pathlib import Path
+
+import pytest
+from repl_world import INPUTS, echo, running, shown
+
+from orchestrator.engine.client import Completion
+from orchestrator.engine.contract import Generation
+from orchestrator.engine.errors import EngineDied, EngineError
+from orchestrator.events import FailureKind
+from orchestrator.sandbox import Sandbox
+from orchestrator.steps.errors import AttemptError
+from orchestrator.steps.repl.budget import Budget
+from orchestrator.steps.repl.outputs import SHOWN
+
+
+async def test_variables_last_from_turn_to_turn_and_the_last_line_is_shown(sandbox: Sandbox, tmp_path: Path) -> None:
+    async with running(sandbox, tmp_path) as (program, _):
+        assert (await program.run("import math\nx = 20\nprint('set')")).shown == "set"
+        assert (await program.run("x += 1\nmath.floor(x * 2.01)")).shown == "42"
+        assert (await program.run("None")).shown == ""
+
+
+async def test_errors_are_shown_with_the_line_and_the_interpreter_goes_on(sandbox: Sandbox, tmp_path: Path) -> None:
+    async with running(sandbox, tmp_path) as (program, _):
+        end = await program.run("y = 1\ndef f(z):\n    return 1 / z\nf(0)")
+        assert end.error is not None
+        assert end.error.splitlines()[0] == "Traceback (most recent call last):"
+        assert '  File "<turn 1>", line 3, in f' in end.error
+        assert "    return 1 / z" in end.error
+        assert end.error.endswith("ZeroDivisionError: division by zero")
+        assert "interpreter.py" not in end.error
+        syntax = await program.run("if:")
+        assert syntax.error is not None
+        assert syntax.error.endswith("SyntaxError: invalid syntax")
+        assert ((await program.run("import sys\nsys.exit(3)")).error or "").endswith("SystemExit: 3")
+        assert (await program.run("y")).shown == "1"
+
+
+async def test_inputs_are_peeked_and_grepped(sandbox: Sandbox, tmp_path: Path) -> None:
+    async with running(sandbox, tmp_path) as (program, _):
+        end = await program.run(
+            "print(sorted(inputs), len(inputs['long.txt']))\n"
+            "print(peek('ship.txt', 6, 6))\nprint(grep('^w.*t$'))\nprint(len(grep('line', 'long.txt', limit=7)))\n"
+            "grep('name', limit=1)[0][2]"
+        )
+        assert end.error is None
+        assert end.shown == shown(
+            "['long.txt', 'ship.txt'] 1500000", "Koldin", "[('ship.txt', 2, 'weight: 12 t')]", "7", "'name: Koldin'"
+        )
+
+
+async def test_long_output_is_cut_kept_whole_and_peeked(sandbox: Sandbox, tmp_path: Path) -> None:
+    async with running(sandbox, tmp_path) as (program, _):
+        end = await program.run("for n in range(40000): print('number', n)")
+        whole = "\n".join(f"number {n}" for n in range(40000))
+        assert end.error is None
+        assert len(end.shown) < SHOWN + 200
+        assert end.shown.startswith("number 0\n")
+        assert end.shown.endswith("number 39999")
+        assert "peek('out1', start, length)" in end.shown
+        assert (tmp_path / "out1.txt").read_text() == whole
+        again = await program.run("peek('out1', 7, 8), len(peek('out1', 0, 10**9)), grep('39998', 'out1')")
+        assert again.shown == f"('0\\nnumber', {len(whole)}, [('out1', 39999, 'number 39998')])"
+        assert "no text 'out9'; outputs so far: out1, out2" in ((await program.run("peek('out9')")).error or "")
+
+
+async def test_final_ends_the_turn_with_a_value(sandbox: Sandbox, tmp_path: Path) -> None:
+    async with running(sandbox, tmp_path) as (program, _):
+        refused = await program.run("final({1, 2})")
+        assert (refused.final, "not JSON serializable" in (refused.error or "")) == (False, True)
+        end = await program.run("try:\n    final({'a': [1]})\nexcept Exception:\n    pass\nprint('never')")
+        assert (end.final, end.value, end.shown) == (True, {"a": [1]}, "")
+
+
+async def test_outputs_are_written_through_the_host(sandbox: Sandbox, tmp_path: Path) -> None:
+    async with running(sandbox, tmp_path) as (program, world):
+        end = await program.run("artifacts['o.txt'] = 'made'\nprint(artifacts['o.txt'], len(artifacts))")
+        assert end.shown == "made 1"
+        assert world.workspace.written == {"o.txt": "made"}
+        refused = await program.run("artifacts['ship.txt'] = 'x'")
+        assert "'ship.txt' is no output of this step; accepted: o.txt, p.txt" in (refused.error or "")
+        assert "Expected `str`, got `int`" in ((await program.run("artifacts['o.txt'] = 3")).error or "")
+
+
+async def test_tools_are_those_that_were_granted(sandbox: Sandbox, tmp_path: Path) -> None:
+    async with running(sandbox, tmp_path) as (program, world):
+        assert (await program.run("tool('list_files', pattern='s*')")).shown == "['ship.txt']"
+        assert "has no tool 'shell'; accepted: read_file, list_files" in (await program.run("tool('shell')")).shown
+        caught = await program.run("try:\n    tool('read_file')\nexcept HostError as e:\n    print('told:', e)")
+        assert caught.shown.startswith("told: tool: read_file: /: 'name' is a required property")
+        assert [(call.tool, call.outcome) for call in world.calls] == [
+            ("list_files", "done"),
+            ("shell", "refused"),
+            ("read_file", "refused"),
+        ]
+
+
+async def test_a_batch_is_one_call_of_the_pool_for_each_model(sandbox: Sandbox, tmp_path: Path) -> None:
+    async with running(sandbox, tmp_path) as (program, world):
+        end = await program.run(
+            "print(llm_call('Hello', persona='Be terse.'))\n"
+            "print(llm_batch([f'n{i}' for i in range(4)] + [{'prompt': 'c', 'role': 'coder', 'inputs': {'a': 'b'}}]))"
+        )
+        assert end.error is None
+        assert end.shown == shown(
+            "<Task: Hello>", ["<Task: n0>", "<Task: n1>", "<Task: n2>", "<Task: n3>", "<[a]\nb\n\nTask: c>"]
+        )
+        assert [(model, len(requests)) for model, requests in world.batches] == [("own", 1), ("own", 4), ("coder", 1)]
+        assert world.batches[0][1][0].messages[0] == ("system", "I am own.\nBe terse.")
+        assert (world.spending.calls, world.spending.usage.output_tokens) == (6, 30)
+        assert [(call.tool, call.outcome) for call in world.calls] == [("llm_call", "done"), ("llm_batch", "done")]
+
+
+async def test_calls_that_fail_are_told_apart_from_those_that_do_not(sandbox: Sandbox, tmp_path: Path) -> None:
+    def reply(request: Generation) -> Completion | EngineError:
+        text = request.messages[-1][1]
+        if "die" in text:
+            return EngineDied("the engine process exited with code 1")
+        return Completion("cut", "length", echo(request).usage) if "long" in text else echo(request)
+
+    async with running(sandbox, tmp_path, reply=reply) as (program, world):
+        end = await program.run(
+            "made = llm_batch(['fine', 'die', 'long', {'prompt': 'x', 'role': 'plumber'}])\n"
+            "print([isinstance(one, HostError) for one in made])\nprint(*made[1:], sep='; ')\nllm_call('die')"
+        )
+        assert end.shown.startswith(
+            "[False, True, True, True]\nthe engine process exited with code 1; the answer did not"
+        )
+        assert "there is no role 'plumber'; accepted: worker, coder" in end.shown
+        assert (end.error or "").endswith("HostError: llm_call: the engine process exited with code 1")
+        assert [(call.outcome, call.message[:6]) for call in world.calls] == [
+            ("failed", "3 of 4"),
+            ("failed", "1 of 1"),
+        ]
+
+
+async def test_the_budget_holds_whatever_the_code_does(sandbox: Sandbox, tmp_path: Path) -> None:
+    budget = Budget(calls=3, tokens=1000)
+    async with running(sandbox, tmp_path, budget=budget) as (program, world):
+        assert "4 calls are too many: 3 of 3 are left" in ((await program.run("llm_batch(['x'] * 4)")).error or "")
+        await program.run("llm_batch(['x'] * 3)")
+        assert "1 calls are too many: 0 of 3" in ((await program.run("tool('list_files')")).error or "")
+        assert len(world.batches) == 1
+    async with running(sandbox, tmp_path, budget=Budget(tokens=25)) as (program, world):
+        await program.run("llm_batch(['x', 'y'])")
+        assert "all 25 tokens of model calls are used" in ((await program.run("llm_call('x')")).error or "")
+        assert [request.max_tokens for request in world.batches[0][1]] == [12, 12]
+
+
+async def test_a_turn_that_takes_or_prints_too_much_ends_and_the_next_one_goes_on(
+    sandbox: Sandbox, tmp_path: Path
+) -> None:
+    budget = Budget(turn_seconds=1.0, turn_output=1000)
+    async with running(sandbox, tmp_path, budget=budget) as (program, _):
+        stuck = await program.run("n = 0\nwhile True:\n    try:\n        n += 1\n    except Exception:\n        pass")
+        assert (stuck.error or "").endswith("Stopped: the turn took longer than it may")
+        wordy = await program.run("while True: print('x' * 100)")
+        assert (wordy.error or "").endswith("Stopped: the turn printed more than it may")
+        assert (await program.run("n > 0")).shown == "True"
+
+
+@pytest.mark.parametrize(
+    ("code", "kind", "told"),
+    [
+        ("import os\nprint('last words', flush=True)\nos._exit(7)", FailureKind.CODE, "exit code 7"),
+        ("import os\nos.write(3, b'\\x00\\x00\\x00\\x02{}')\ninput()", FailureKind.CODE, "broke its interpreter"),
+        ("import os\nos.write(3, b'\\xff\\xff\\xff\\xff')\ninput()", FailureKind.CODE, "broke its interpreter"),
+        (
+            "import os\nos.write(3, b'\\x00\\x01\\x00\\x00' + b'[' * 65536)\ninput()",
+            FailureKind.CODE,
+            "broke its interp",
+        ),
+        ("block = bytearray(1 << 30)\nfor i in range(0, 1 << 30, 4096): block[i] = 1", None, ""),
+    ],
+)
+async def test_code_that_breaks_its_interpreter_fails_the_attempt_and_nothing_else(
+    sandbox: Sandbox, tmp_path: Path, code: str, kind: FailureKind | None, told: str
+) -> None:
+    async with running(sandbox, tmp_path) as (program, _):
+        if kind is None:
+            try:
+                end = await program.run(code)
+            except AttemptError as error:
+                assert error.failure.kind is FailureKind.RESOURCE  # noqa: PT017 - either way is a contained one
+            else:
+                assert "MemoryError" in (end.error or "")
+            return
+        with pytest.raises(AttemptError) as caught:
+            await program.run(code)
+    assert (caught.value.failure.kind, told in caught.value.failure.message) == (kind, True)
+
+
+async def test_whatever_the_code_sends_is_checked(sandbox: Sandbox, tmp_path: Path) -> None:
+    async with running(sandbox, tmp_path) as (program, world):
+        ask = "import gc\nchannel = [o for o in gc.get_objects() if type(o).__name__ == 'Channel'][0]\n"
+        for question, why in [
+            ("'format_disk'", "there is no call 'format_disk'; accepted: llm_call, llm_batch"),
+            ("'llm_call', prompt=3", "llm_call: Expected `str`, got `int`"),
+            ("'llm_batch', calls=[{'prompt': 'x', 'sudo': True}]", "unknown field `sudo`"),
+            ("'write', name='../../x', text='y'", "no output of this step"),
+            ("'output', name='../../../etc/passwd', start=0, length=9", "there is no text"),
+        ]:
+            assert why in ((await program.run(f"{ask}channel.ask({question})")).error or "")
+        assert world.batches == []
+
+
+async def test_inputs_are_whole_in_the_interpreter(sandbox: Sandbox, tmp_path: Path) -> None:
+    odd = {"odd": 'quote " back \\ \x00 \u2028 🙂\r\n', "empty": ""}
+    async with running(sandbox, tmp_path) as (program, _):
+        await program.feed(odd)
+        assert (await program.run(f"inputs['odd'] == {odd['odd']!r}, inputs['empty']")).shown == "(True, '')"
+        assert (await program.run("len(inputs['long.txt'])")).shown == str(len(INPUTS["long.txt"]))

@@ -1,0 +1,163 @@
+from pathlib import Path
+
+import pytest
+from tool_world import World
+
+from orchestrator.events import FailureKind
+from orchestrator.gates import Run, Workbench
+from orchestrator.sandbox import Sandbox
+from orchestrator.steps.tools.contract import ToolError
+
+SHIP = "name: Koldin\nweight: 12 t\n"
+CODE = "def twice(x):\n    return 2 * x\n"
+TEST = "from work import twice\n\n\ndef test_twice():\n    assert twice(2) == {}\n"
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    place = tmp_path / "files"
+    (place / "deep").mkdir(parents=True)
+    (place / "ship.txt").write_text(SHIP)
+    (place / "deep" / "train.txt").write_text("name: Marvon\nspeed: 200\n")
+    (place / "picture.png").write_bytes(b"\x89PNG\xff\xfe")
+    return place
+
+
+@pytest.fixture
+def run(sandbox: Sandbox) -> Run:
+    async def here() -> Sandbox:
+        return sandbox
+
+    return Workbench(here, at_once=2).run
+
+
+async def test_what_can_be_read_is_the_folder_the_inputs_and_what_was_written(folder: Path) -> None:
+    world = World(folder, {"note": "from a step"}, ("o.txt",))
+    assert await world.call("list_files") == ["deep/train.txt", "note", "picture.png", "ship.txt"]
+    assert await world.call("list_files", pattern="*.txt") == ["deep/train.txt", "ship.txt"]
+    assert await world.call("read_file", name="ship.txt") == SHIP
+    assert await world.call("read_file", name="ship.txt", start=6, length=6) == "Koldin"
+    assert await world.call("read_file", name="note") == "from a step"
+    await world.call("write_artifact", name="o.txt", text="first")
+    await world.call("write_artifact", name="o.txt", text="second")
+    assert await world.call("read_file", name="o.txt") == "second"
+    assert world.workspace.written == {"o.txt": "second"}
+    assert [call.outcome for call in world.calls] == ["done"] * 8
+
+
+@pytest.mark.parametrize("name", ["../secret", "/etc/passwd", "link", "deep/../ship.txt", "", "deep"])
+async def test_nothing_else_can_be_read(folder: Path, name: str) -> None:
+    (folder.parent / "secret").write_text("TOPSECRET")
+    world = World(folder)
+    (folder / "link").symlink_to(folder.parent / "secret")
+    with pytest.raises(ToolError):
+        await world.call("read_file", name=name)
+    assert "TOPSECRET" not in str(world.calls)
+
+
+async def test_a_file_that_is_swapped_for_a_link_is_not_followed(folder: Path) -> None:
+    world = World(folder)
+    (folder.parent / "secret").write_text("TOPSECRET")
+    (folder / "ship.txt").unlink()
+    (folder / "ship.txt").symlink_to(folder.parent / "secret")
+    with pytest.raises(ToolError, match="links are not followed"):
+        await world.call("read_file", name="ship.txt")
+    assert "TOPSECRET" not in str(await world.call("search", query="secret"))
+
+
+@pytest.mark.parametrize(
+    ("granted", "name", "arguments", "why"),
+    [
+        (("search",), "read_file", {"name": "ship.txt"}, "this step has no tool 'read_file'; accepted: search"),
+        ((), "shell", {"command": "id"}, "accepted: none"),
+        (("read_file",), "read_file", {}, "'name' is a required property"),
+        (("read_file",), "read_file", {"name": "a", "mode": "w"}, "mode"),
+        (("search",), "search", {"query": "x", "limit": "many"}, "/limit: 'many' is not of type 'integer'"),
+        (("search",), "search", ["x"], "is not of type 'object'"),
+    ],
+)
+async def test_rights_and_arguments_are_checked_before_anything_is_done(
+    folder: Path, granted: tuple[str, ...], name: str, arguments: object, why: str
+) -> None:
+    world = World(folder, granted=granted)
+    with pytest.raises(ToolError, match=r"accepted|takes") as caught:
+        await world.toolbox.call(name, arguments)
+    assert why in str(caught.value)
+    assert caught.value.kind is FailureKind.SCHEMA
+    assert [(call.tool, call.outcome, call.message) for call in world.calls] == [(name, "refused", str(caught.value))]
+
+
+async def test_only_outputs_can_be_written(folder: Path) -> None:
+    world = World(folder, outputs=("o.txt",))
+    with pytest.raises(ToolError, match=r"'ship.txt' is no output of this step; accepted: o.txt"):
+        await world.call("write_artifact", name="ship.txt", text="x")
+    assert (folder / "ship.txt").read_text() == SHIP
+    assert world.calls[0].outcome == "failed"
+
+
+async def test_search_is_over_all_texts(folder: Path) -> None:
+    world = World(folder, {"report": "The Velmar is a bridge."})
+    found = await world.call("search", query="weight of the Koldin", limit=1)
+    assert isinstance(found, list)
+    assert [(hit["name"], "Koldin" in hit["passage"]) for hit in found] == [("ship.txt", True)]
+    bridge = await world.call("search", query="bridge", files="rep*")
+    assert isinstance(bridge, list)
+    assert [hit["name"] for hit in bridge] == ["report"]
+
+
+async def test_notes_by_tool(folder: Path) -> None:
+    world = World(folder)
+    assert await world.call("notes", change="add", text="remember") == "N1"
+    listed = await world.call("notes", change="edit", id="N1", text="remember this")
+    assert listed == [{"id": "N1", "text": "remember this", "step": "S1"}]
+    assert await world.call("notes", change="drop", id="N1") == []
+    with pytest.raises(ToolError, match="to edit a note takes id and text; missing: text"):
+        await world.call("notes", change="edit", id="N1")
+
+
+async def test_without_a_sandbox_nothing_is_run(folder: Path) -> None:
+    with pytest.raises(ToolError, match="no sandbox") as caught:
+        await World(folder).call("shell", command="id")
+    assert caught.value.kind is FailureKind.INFRASTRUCTURE
+
+
+async def test_grep_finds_lines_and_is_stopped_where_a_pattern_explodes(
+    folder: Path, run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world = World(folder, {"trap": "a" * 40 + "b"}, run=run)
+    assert await world.call("grep", pattern="^name: (K|M)", files="*.txt") == [
+        {"name": "deep/train.txt", "line": 1, "text": "name: Marvon"},
+        {"name": "ship.txt", "line": 1, "text": "name: Koldin"},
+    ]
+    with pytest.raises(ToolError, match="not a regular expression"):
+        await world.call("grep", pattern="(")
+    monkeypatch.setattr("orchestrator.steps.tools.finding.GREP_SECONDS", 2.0)
+    with pytest.raises(ToolError, match="took more than"):
+        await world.call("grep", pattern="(a+)+$", files="trap")
+
+
+async def test_shell_sees_what_it_was_given_and_nothing_else(folder: Path, run: Run) -> None:
+    world = World(folder, {"in.txt": "b\na\n", "two words": "x"}, ("made",), run=run)
+    told = await world.toolbox.call("shell", {"command": "sort in.txt; ls; id -u", "files": ["in.txt"]})
+    assert told.failure is None
+    assert told.text is not None
+    assert told.text.split()[:3] == ["a", "b", "in.txt"]
+    assert told.text.split()[3] != "0"
+    failed = await world.toolbox.call("shell", {"command": "cat ship.txt; exit 3"})
+    assert failed.failure is not None
+    assert (failed.failure.kind, failed.failure.message) == (FailureKind.CODE, "it ended with exit code 3")
+    assert "No such file" in failed.failure.evidence
+    slow = await world.toolbox.call("shell", {"command": "sleep 60", "seconds": 1, "files": []})
+    assert slow.failure is not None
+    assert slow.failure.kind is FailureKind.TIMEOUT
+    assert [call.outcome for call in world.calls] == ["done", "failed", "failed"]
+
+
+@pytest.mark.parametrize(("expected", "passes"), [(4, True), (5, False)])
+async def test_tests_are_run(folder: Path, run: Run, expected: int, passes: bool) -> None:
+    world = World(folder, {"test_work.py": TEST.format(expected)}, ("work.py",), run=run)
+    await world.call("write_artifact", name="work.py", text=CODE)
+    told = await world.toolbox.call("run_tests", {"seconds": 300})
+    assert (told.failure is None) == passes
+    assert told.text is not None
+    assert ("1 passed" if passes else "1 failed") in told.text
