@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 READY := .venv/.ready
 
-.PHONY: setup run test test-slow check tiny lock clean
+.PHONY: setup run test test-slow test-escape check bench-context tiny bench-engine lock clean
 
 setup: $(READY)  ## install everything into .venv
 
@@ -20,11 +20,23 @@ test: $(READY)  ## all tests
 test-slow: $(READY)  ## the tests that take minutes
 	$(BIN)/python -m pytest -m slow
 
+test-escape: $(READY)  ## the attempts to get out of the sandbox
+	$(BIN)/python -m pytest -m escape tests/escape
+
 check: $(READY)  ## format, lint, types, layers
 	$(BIN)/ruff format --check . && $(BIN)/ruff check . && $(BIN)/mypy && $(BIN)/lint-imports
 
+bench-context: $(READY)  ## tokens of a gathering step, with and without a context that edits itself
+	$(BIN)/python -m benchmarks.context
+
 tiny: $(READY)  ## train the embedded models again from their seeds (hours)
 	PIP_CONSTRAINT=requirements.lock $(BIN)/pip install -q -e '.[dev,train]' && $(BIN)/python -m benchmarks.tiny all
+
+bench-gates: $(READY)  ## what gates and escalation bring and cost, on 200 tasks
+	$(BIN)/python -m benchmarks.gates
+
+bench-engine: $(READY)  ## the engine against its peers; goes on where it stopped (two hours; ARGS="--budget 60")
+	$(BIN)/python -m benchmarks.engine all $(ARGS)
 
 lock: $(READY)  ## pin what is installed now
 	{ $(BIN)/pip freeze --exclude-editable; grep -E "^(hatchling|scikit-build-core|trove-classifiers)==" requirements.lock; } | sed "s/+cpu$$//" | sort -fu > .venv/lock && mv .venv/lock requirements.lock

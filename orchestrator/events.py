@@ -14,8 +14,11 @@ from orchestrator.taskir import Step, TaskIR
 Level = Literal["B1", "B2", "B3"]
 Mode = Literal["as-planned", "discover", "serial"]
 RunStatus = Literal["accepted", "planning", "running", "done", "failed", "cancelled"]
+Priority = Literal["interactive", "batch"]
 PlanOrigin = Literal["taskir", "planned", "repaired", "fallback"]
 ReplanOutcome = Literal["planned", "repaired", "stopped"]
+CallOutcome = Literal["done", "refused", "failed"]
+NoteChange = Literal["added", "edited", "dropped"]
 
 
 class FailureKind(StrEnum):
@@ -45,12 +48,23 @@ class Failure:
 
 @dataclass(frozen=True, slots=True)
 class GateResult:
-    """What a gate said of one artifact. A gate that this installation does not have is "not run", never passed."""
+    """What a gate said of all that an attempt made. One that had nothing to look at is "not run", never passed.
+
+    `kind` is what a failure counts as. `evidence` of a gate that passed tells what it has mended. The judge gives a
+    `score` from 0 to 9.
+    """
 
     gate: str
     status: Literal["passed", "failed", "not run"]
     evidence: str = ""
     seconds: float = 0.0
+    kind: FailureKind | None = None
+    score: int | None = None
+
+    @property
+    def passed(self) -> bool:
+        """Whether the gate looked, and found nothing wrong."""
+        return self.status == "passed"
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,12 +101,26 @@ class RoleRates:
     output_tokens: float = 100.0
 
 
+@dataclass(frozen=True, slots=True)
+class RunLimits:
+    """What a run may take before it is cancelled; None: as much as it wants.
+
+    `tokens` are those of prompts and answers, `seconds` count from when it began to run, `bytes` are its artifacts'.
+    """
+
+    tokens: int | None = None
+    seconds: float | None = None
+    bytes: int | None = None
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunAccepted:
     """A request or a TaskIR was taken in, with all that its course depends on, so that a replay gives the same.
 
     `rungs` (role → who takes over from it) and `rates` are those of this moment: a registry or a history that changes
     later does not change a run. `max_replans` is how often its plan may go on after a step that it ended with.
+    `prior` are artifacts of earlier runs that its steps may read, by the name they have here. No two runs have the same
+    `key`: who asks again with one gets the run that there is.
     """
 
     at: float
@@ -105,6 +133,10 @@ class RunAccepted:
     rungs: Mapping[str, Rung] = field(default_factory=dict)
     rates: Mapping[str, RoleRates] = field(default_factory=dict)
     max_replans: int = 0
+    prior: Mapping[str, str] = field(default_factory=dict)
+    priority: Priority = "interactive"
+    limits: RunLimits = field(default_factory=RunLimits)
+    key: str | None = None
     kind: Literal["run_accepted"] = "run_accepted"
 
 
@@ -221,6 +253,38 @@ class AttemptStarted:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ToolCalled:
+    """An attempt has called a tool, or a model from its code, and the call is over.
+
+    `arguments` are JSON, shortened where they are long. `outcome` is refused for a call that was not carried out, and
+    failed for one that came to nothing or whose program did; then `message` says why.
+    """
+
+    at: float
+    step: str
+    number: int
+    tool: str
+    arguments: str
+    outcome: CallOutcome
+    message: str = ""
+    seconds: float = 0.0
+    kind: Literal["tool_called"] = "tool_called"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NoteChanged:
+    """A step has changed the run's notes. `text` is what the note says from here on, empty for one that is dropped."""
+
+    at: float
+    step: str
+    number: int
+    note: str
+    change: NoteChange
+    text: str = ""
+    kind: Literal["note_changed"] = "note_changed"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class AttemptGenerated:
     """The model is done; the gates look at what it wrote."""
 
@@ -296,6 +360,8 @@ Event = (
     | StepExpanded
     | StepGathered
     | AttemptStarted
+    | ToolCalled
+    | NoteChanged
     | AttemptGenerated
     | AttemptSucceeded
     | AttemptFailed

@@ -1,27 +1,47 @@
-"""Carry out runs with an orchestrator of our own, show them while they run, and end them in order on ctrl-C."""
+"""Carry out runs, show them while they run, and end them in order on ctrl-C.
+
+Where a daemon owns the state folder, it runs them; otherwise an orchestrator of our own does.
+"""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine
+from contextlib import AbstractAsyncContextManager, aclosing
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Protocol, TypeVar
 
+from orchestrator.cli.client import DaemonRuns, answers
 from orchestrator.cli.errors import Cancelled
 from orchestrator.cli.interrupt import Interrupts
 from orchestrator.cli.live import View
 from orchestrator.cli.logs import log_to
-from orchestrator.daemon import EventUpdate, Job, Orchestrator, PlannedTask
+from orchestrator.daemon import EventUpdate, Job, Orchestrator, PlannedTask, Update
 from orchestrator.journal import Home
 from registry import Registry
 
 T = TypeVar("T")
-Begin = Callable[[Orchestrator], Awaitable[str]]
+
+
+class Runner(Protocol):
+    """Whoever runs jobs: the daemon, or an orchestrator in this process."""
+
+    async def submit(self, job: Job) -> str: ...
+
+    async def resume(self, run: str) -> str: ...
+
+    def watch(self, run: str) -> AsyncGenerator[Update, None]: ...
+
+    async def cancel(self, run: str) -> None: ...
+
+    async def plan(self, job: Job) -> PlannedTask: ...
+
+
+Begin = Callable[[Runner], Awaitable[str]]
 
 
 class Conductor:
     """Carries out one run after another, until one is cancelled."""
 
     def __init__(self, home: Path, registry: Registry, view: View) -> None:
-        log_to(Home(home).logs / "orchestrator.log")
         self._home = home
         self._registry = registry
         self._view = view
@@ -52,35 +72,41 @@ class Conductor:
             raise Cancelled
         return task.result()
 
+    def _opened(self) -> AbstractAsyncContextManager[Runner]:
+        if answers(self._home):
+            return DaemonRuns(self._home, self._registry)
+        log_to(Home(self._home).logs / "orchestrator.log")
+        return Orchestrator.open(self._home, self._registry)
+
     async def _plan(self, job: Job) -> PlannedTask:
-        async with Orchestrator.open(self._home, self._registry) as orchestrator:
-            return await orchestrator.plan(job)
+        async with self._opened() as runner:
+            return await runner.plan(job)
 
     async def _carry_out(self, begins: tuple[Begin, ...], interrupts: Interrupts) -> None:
-        async with Orchestrator.open(self._home, self._registry) as orchestrator:
+        async with self._opened() as runner:
             self._loaded = True
             for begin in begins:
-                run = await begin(orchestrator)
+                run = await begin(runner)
                 self.runs.append(run)
-                await self._watch(orchestrator, run, interrupts)
+                await self._watch(runner, run, interrupts)
                 if self.cancelled:
                     return
 
-    async def _watch(self, orchestrator: Orchestrator, run: str, interrupts: Interrupts) -> None:
-        async with asyncio.TaskGroup() as group:
-            ear = group.create_task(self._cancel(orchestrator, run, interrupts))
-            async for update in orchestrator.watch(run):
+    async def _watch(self, runner: Runner, run: str, interrupts: Interrupts) -> None:
+        async with asyncio.TaskGroup() as group, aclosing(runner.watch(run)) as updates:
+            ear = group.create_task(self._cancel(runner, run, interrupts))
+            async for update in updates:
                 if isinstance(update, EventUpdate):
                     self._view.event(update.event)
                 else:
                     self._view.progress(update)
             ear.cancel()
 
-    async def _cancel(self, orchestrator: Orchestrator, run: str, interrupts: Interrupts) -> None:
+    async def _cancel(self, runner: Runner, run: str, interrupts: Interrupts) -> None:
         await interrupts.asked.wait()
         self.cancelled = True
         self._view.say("cancelling; ctrl-C again ends at once")
-        await orchestrator.cancel(run)
+        await runner.cancel(run)
 
     async def _give_up(self, interrupts: Interrupts, work: "asyncio.Task[T]") -> None:
         """Stop the work if it is interrupted before there can be a run: models may take minutes to load."""

@@ -3,6 +3,7 @@
 A check ends `ok`, `note` (something optional is missing) or `broken` (a run would fail); each says how to mend it.
 """
 
+import asyncio
 import fcntl
 import os
 import platform
@@ -20,6 +21,7 @@ import psutil
 from orchestrator.cli.terminal import size
 from orchestrator.journal import Home, JournalError, JournalReader
 from orchestrator.remote import probe
+from orchestrator.sandbox import Sandbox, SandboxUnavailable
 from orchestrator.taskir import GATES
 from registry import Endpoint, ModelEntry, Registry, RegistryError, load_registry
 
@@ -60,6 +62,7 @@ def examine(registry: Path, home: Path, built_gates: frozenset[str]) -> list[Che
         _journal(home),
         *_gates(built_gates),
         *_tools(),
+        _sandbox(),
     ]
 
 
@@ -214,3 +217,11 @@ def _tools() -> Iterator[Check]:
             yield Check(f"tool {tool}", "ok", found)
         else:
             yield Check(f"tool {tool}", "note", "not on the PATH", f"only {purpose} would use it")
+
+
+def _sandbox() -> Check:
+    """Run the sandbox's own probe: programs in it that try what they must not be able to do."""
+    try:
+        return Check("sandbox", "ok", asyncio.run(Sandbox.probe()).describe())
+    except SandboxUnavailable as error:
+        return Check("sandbox", "note", error.reason, "until then steps and gates that run code refuse to")

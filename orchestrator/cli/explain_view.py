@@ -8,6 +8,7 @@ from rich.table import Table
 from rich.text import Text
 
 from orchestrator.analysis import Edge
+from orchestrator.cli.gate_plan import told
 from orchestrator.cli.terminal import STATE_STYLES, glyphs, one_line, printable, seconds
 from orchestrator.daemon.report import Report, StepRow
 from orchestrator.daemon.story import AttemptRow
@@ -41,6 +42,8 @@ def print_explanation(console: Console, report: Report, step: StepRow) -> None:
     table.add_row("Role", _role(step))
     _add_waiting(table, report, step)
     table.add_row("Time", _time(report, step))
+    if step.gates:
+        table.add_row("Gates", Text(told(step.gates)))
     if step.children:
         table.add_row("Items", Text(f"{len(step.children)}: {step.children[0]} to {step.children[-1]}"))
     for attempt in step.attempts:
@@ -126,6 +129,10 @@ def _add_attempt(table: Table, attempt: AttemptRow) -> None:
         about = "about " if usage.estimated_tokens else ""
         table.add_row("", f"{about}{usage.prompt_tokens} prompt{shared} and {usage.output_tokens} output tokens{rate}")
         table.add_row("", f"queued {seconds(usage.queued_seconds)}, prefill {seconds(usage.prefill_seconds)}")
+    for call in attempt.calls:
+        why = f": {one_line(call.message)}" if call.message else ""
+        table.add_row("", Text(f"{one_line(call.tool)} {one_line(call.arguments)}: {call.outcome}{why}"))
     for gate in attempt.gates:
         evidence = f": {one_line(gate.evidence)}" if gate.evidence else ""
-        table.add_row("", Text(f"gate {gate.gate}: {gate.status}{evidence}"))
+        score = f", score {gate.score} of 9" if gate.score is not None else ""
+        table.add_row("", Text(f"gate {gate.gate}: {gate.status}{score}{evidence}"))

@@ -13,16 +13,25 @@ from rich.text import Text
 from orchestrator.cli.board import Board
 from orchestrator.cli.explain_view import explanation_json, print_explanation
 from orchestrator.cli.report_view import print_report
-from orchestrator.cli.settings import JsonFlag, settings
+from orchestrator.cli.settings import JsonFlag, Settings, settings
 from orchestrator.cli.terminal import STATE_STYLES, make_console, one_line, print_json, seconds, write
 from orchestrator.daemon.report import Report, StepRow, load_report
 from orchestrator.errors import InputError, Problem
 from orchestrator.journal import JournalReader, RunRow
 
 LAST = "last"
+MOST_COMPLETED = 1000
 RUN_HELP = "The run: its id, the beginning of it, or `last`."
 
-RunArgument = Annotated[str, typer.Argument(metavar="RUN", help=RUN_HELP)]
+
+def _complete_run(context: typer.Context, incomplete: str) -> list[str]:
+    """Return the runs that a word on the command line may become."""
+    home = Settings(None, context.find_root().params.get("home")).home  # nothing has made the settings yet
+    with JournalReader.open_to_read(home) as journal:
+        return [row.run for row in journal.runs(MOST_COMPLETED) if row.run.startswith(incomplete)]
+
+
+RunArgument = Annotated[str, typer.Argument(metavar="RUN", help=RUN_HELP, autocompletion=_complete_run)]
 AllFlag = Annotated[bool, typer.Option("--all", help="Show every step, however many there are.")]
 
 

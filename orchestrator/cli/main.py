@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from orchestrator.cli import history, models, run, system, task
+from orchestrator.cli import history, models, pool, run, serve, submit, system, task
 from orchestrator.cli.errors import Boundary
 from orchestrator.cli.settings import Settings
 
@@ -13,7 +13,7 @@ app = typer.Typer(
     cls=Boundary,
     name="orchestrator",
     help="Turn a request or a TaskIR document into a DAG of steps and run it on local llama.cpp models.",
-    add_completion=False,
+    add_completion=True,
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
 )
@@ -38,6 +38,12 @@ def options(
 
 
 app.command("run")(run.run)
+app.command("submit")(submit.submit)
+app.command("watch")(submit.watch)
+app.command("result")(submit.result)
+app.command("cancel")(submit.cancel)
+app.command("retry")(submit.retry)
+app.command("delete")(submit.delete)
 app.command("plan")(task.plan)
 app.command("validate")(task.validate)
 app.command("schema")(task.schema)
@@ -46,6 +52,13 @@ app.command("runs")(history.runs)
 app.command("show")(history.show)
 app.command("explain")(history.explain)
 app.command("resume")(run.resume)
+app.command("serve")(serve.serve)
+app.command("pool")(pool.pool)
+app.command("logs")(serve.logs)
+app.command("backup")(serve.backup)
+app.command("restore")(serve.restore)
+app.add_typer(serve.service_app, name="service")
+app.add_typer(serve.config_app, name="config")
 app.command("doctor")(system.doctor)
 app.command("version")(system.show_version)
 

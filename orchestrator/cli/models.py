@@ -1,4 +1,4 @@
-"""The commands about models: list them, propose an entry for a file."""
+"""The commands about models: list them, propose an entry for a file; and those that the daemon carries out."""
 
 import itertools
 import re
@@ -9,7 +9,7 @@ from typing import Annotated, Any
 
 import typer
 
-from orchestrator.cli import system
+from orchestrator.cli import pool, system
 from orchestrator.cli.settings import JsonFlag, settings
 from orchestrator.cli.terminal import one_line, print_json, printable, write
 from orchestrator.errors import InputError, Problem
@@ -30,6 +30,11 @@ def models(context: typer.Context, as_json: JsonFlag = False) -> None:
     """List models, roles and personas."""
     if context.invoked_subcommand is None:
         system.models(context, as_json)
+
+
+app.command("load")(pool.load)
+app.command("unload")(pool.unload)
+app.command("pin")(pool.pin)
 
 
 @app.command("add")

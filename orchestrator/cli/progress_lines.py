@@ -9,6 +9,7 @@ from orchestrator.events import (
     AttemptSucceeded,
     CancelRequested,
     Event,
+    NoteChanged,
     PlanFailed,
     PlanFinished,
     PlanningStarted,
@@ -19,6 +20,7 @@ from orchestrator.events import (
     StepExpanded,
     StepGathered,
     StepsPlanned,
+    ToolCalled,
 )
 
 ACTION_LENGTH = 60
@@ -31,6 +33,11 @@ def progress_line(event: Event) -> str:
             return _attempt_line(event)
         case PlanningStarted() | StepsPlanned() | PlanFinished() | PlanFailed() | ReplanStarted() | ReplanFinished():
             return _plan_line(event)
+        case ToolCalled():
+            why = f", {one_line(event.message)}" if event.message else ""
+            return f"{event.step} called {one_line(event.tool)}: {event.outcome}{why}"
+        case NoteChanged():
+            return f"{event.step} {event.change} note {event.note}"
         case RunAccepted():
             return f"run {event.run} accepted, {event.mode}"
         case StepExpanded():

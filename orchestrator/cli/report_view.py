@@ -13,6 +13,7 @@ from orchestrator.cli.paired import Speedup
 from orchestrator.cli.step_table import most_telling, step_table
 from orchestrator.cli.terminal import STATE_STYLES, Glyphs, glyphs, one_line, printable, seconds
 from orchestrator.cli.timeline import Bar, Span, timeline
+from orchestrator.cli.trouble_view import print_trouble, troubled
 from orchestrator.daemon.report import PathRow, Report, StepRow
 from orchestrator.daemon.story import AttemptRow, ReplanRow
 from orchestrator.events import Usage
@@ -29,6 +30,9 @@ def print_report(console: Console, report: Report, board: Board, speedup: Speedu
     heading(console, "Steps", signs)
     print_steps(console, board, signs, full=full)
     _print_gates(console, report)
+    if retried := troubled(report):
+        heading(console, "Retries and escalations", signs)
+        print_trouble(console, retried, signs, full=full)
     if report.status == "failed":
         heading(console, "What went wrong", signs)
         _print_problems(console, report)
@@ -101,7 +105,8 @@ def _print_gates(console: Console, report: Report) -> None:
     for step in report.steps:
         for gate in step.attempts[-1].gates if step.attempts else ():
             if gate.status != "passed":
-                said.setdefault((gate.gate, gate.status), {})[step.id] = gate.evidence
+                first = gate.evidence.partition("\n")[0]
+                said.setdefault((gate.gate, gate.status), {})[step.id] = first
     for (gate_name, status), steps in said.items():
         reasons = set(steps.values())
         why = f" ({one_line(reasons.pop())})" if len(reasons) == 1 and reasons != {""} else ""

@@ -2,6 +2,7 @@
 
 import asyncio
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -22,6 +23,7 @@ from orchestrator.cli.task import dry_run as foretell
 from orchestrator.cli.terminal import make_console, one_line, print_json, write
 from orchestrator.daemon import Job
 from orchestrator.daemon.job import check_job
+from orchestrator.daemon.prior import prior_artifacts
 from orchestrator.daemon.report import Report, load_report
 from orchestrator.errors import OrchestratorError
 from orchestrator.events import Mode
@@ -49,12 +51,15 @@ def run(
 ) -> None:
     """Run a request or a TaskIR document.
 
-    It is shown while it runs. Ctrl-C cancels it in order, a second one ends at once. Exit codes: 0 done, 1 failed,
-    2 bad input, 130 cancelled.
+    The daemon of the state folder runs it, or this command itself where there is none. It is shown while it runs.
+    Ctrl-C cancels it in order, a second one ends at once. Exit codes: 0 done, 1 failed, 2 bad input, 130 cancelled.
     """
     chosen = settings(context)
     job = make_job(read_source(task), check_folder(folder), mode)
-    check_job(job, chosen.registry())  # here too, since it is told at once, and the orchestrator loads models first
+    with JournalReader.open_to_read(chosen.home) as journal:
+        prior = prior_artifacts(journal, job.prior)
+    # Here too, since it is told at once, and the orchestrator loads models first.
+    check_job(job, chosen.registry(), prior)
     if dry_run:
         foretell(chosen, job, full=full, as_json=as_json)
         return
@@ -64,7 +69,7 @@ def run(
     if compare_serial:
         twin = Job(request=job.request, task=job.task, directory=job.directory, mode="serial")
         begins.append(lambda orchestrator: orchestrator.submit(twin))
-    _conduct(chosen, begins, out, full=full, as_json=as_json)
+    conduct(chosen, begins, out, full=full, as_json=as_json)
 
 
 def resume(
@@ -83,7 +88,7 @@ def resume(
         check_target(out)
     with JournalReader.open_to_read(chosen.home) as journal:
         name = find_run(journal, run)
-    _conduct(chosen, [lambda orchestrator: orchestrator.resume(name)], out, full=full, as_json=as_json)
+    conduct(chosen, [lambda orchestrator: orchestrator.resume(name)], out, full=full, as_json=as_json)
 
 
 def make_job(source: str | TaskIR, folder: Path | None, mode: Mode) -> Job:
@@ -93,10 +98,9 @@ def make_job(source: str | TaskIR, folder: Path | None, mode: Mode) -> Job:
     return Job(request=None, task=source, directory=folder, mode=mode)
 
 
-def _conduct(chosen: Settings, begins: list[Begin], out: Path | None, *, full: bool, as_json: bool) -> None:
+def conduct(chosen: Settings, begins: list[Begin], out: Path | None, *, full: bool, as_json: bool) -> None:
     """Carry out the runs, report on the first one, and exit with what became of it."""
-    console = make_console(sys.stdout)
-    view = choose_view(console, make_console(sys.stderr), as_json=as_json)
+    view = choose_view(make_console(sys.stdout), make_console(sys.stderr), as_json=as_json)
     conductor = Conductor(chosen.home, chosen.registry(), view)
     trouble = ""
     view.begin()
@@ -108,11 +112,19 @@ def _conduct(chosen: Settings, begins: list[Begin], out: Path | None, *, full: b
         trouble = "; ".join(map(str, group.exceptions))
     finally:
         view.end()
+    tell_runs(chosen, conductor.runs, trouble, out, full=full, as_json=as_json)
+
+
+def tell_runs(
+    chosen: Settings, runs: Sequence[str], trouble: str, out: Path | None, *, full: bool, as_json: bool
+) -> None:
+    """Report on the first of one run or two, and exit with what became of it."""
+    console = make_console(sys.stdout)
     with JournalReader.open_to_read(chosen.home) as journal:
-        reports = [load_report(journal, run) for run in conductor.runs]
+        reports = [load_report(journal, run) for run in runs]
         if out is not None and not trouble:
             trouble = _export(journal, reports[0], out)
-        board = Board.of(event for _, event in journal.events(conductor.runs[0]))
+        board = Board.of(event for _, event in journal.events(runs[0]))
     speedup = compare(*reports) if len(reports) == 2 else None
     if as_json:
         print_json(_as_json(reports[0], speedup, trouble))
@@ -120,7 +132,8 @@ def _conduct(chosen: Settings, begins: list[Begin], out: Path | None, *, full: b
         write(lambda: print_report(console, reports[0], board, speedup, full=full))
         if trouble:
             write(lambda: make_console(sys.stderr).print(Text(f"error: {one_line(trouble)}"), soft_wrap=True))
-    raise typer.Exit(ExitCode.FAILED if trouble else max(STATUS_CODES[report.status] for report in reports))
+    codes = [STATUS_CODES.get(report.status, ExitCode.FAILED) for report in reports]
+    raise typer.Exit(ExitCode.FAILED if trouble else max(codes))
 
 
 def _export(journal: JournalReader, report: Report, out: Path) -> str:

@@ -5,17 +5,21 @@ import sys
 from typing import Annotated
 
 import typer
+from rich.console import Console
 from rich.text import Text
 
 from orchestrator.analysis import StepGraph, analyze_task
 from orchestrator.cli.conduct import Conductor
 from orchestrator.cli.forecast_view import Forecast, print_forecast
+from orchestrator.cli.gate_plan import gate_lines, gates_json
 from orchestrator.cli.live import SilentView
-from orchestrator.cli.report_view import counted
+from orchestrator.cli.report_view import counted, listed
 from orchestrator.cli.settings import DirOption, JsonFlag, Settings, settings
 from orchestrator.cli.source import check_folder, read_source, read_task
 from orchestrator.cli.terminal import glyphs, make_console, print_json, write
 from orchestrator.daemon import Job, PlannedTask, capabilities, known_rates, list_files
+from orchestrator.daemon.interpreters import runs_code, why_no_sandbox
+from orchestrator.daemon.sandboxing import SandboxOnDemand
 from orchestrator.errors import InputError, Problem
 from orchestrator.journal import JournalReader
 from orchestrator.taskir import TaskIR, check_task, dump_task, json_schema
@@ -55,11 +59,18 @@ def validate(context: typer.Context, task: TaskArgument, folder: DirOption = Non
     graph = check(checked, settings(context).registry(), Job(None, checked, check_folder(folder), "as-planned"))
     if as_json:
         waves = [list(wave) for wave in graph.waves]
-        print_json({"valid": True, "steps": len(graph.steps), "waves": waves, "width": graph.width})
+        told = {"valid": True, "steps": len(graph.steps), "waves": waves, "width": graph.width}
+        print_json({**told, "gates": gates_json(checked)})
         return
     console = make_console(sys.stdout)
     size = f"{counted(len(graph.steps), 'step')} in {counted(len(graph.waves), 'wave')}, width {graph.width}"
-    write(lambda: console.print(Text(f"{glyphs(console).states['done']} valid: {size}")))
+    write(lambda: _print_valid(console, size, checked))
+
+
+def _print_valid(console: Console, size: str, task: TaskIR) -> None:
+    console.print(Text(f"{glyphs(console).states['done']} valid: {size}"))
+    for steps, gates in gate_lines(task):
+        console.print(Text(f"gates of {listed(steps)}: {gates}", style="dim"))
 
 
 def schema() -> None:
@@ -83,7 +94,8 @@ def dry_run(chosen: Settings, job: Job, *, full: bool, as_json: bool) -> None:
 
 def check(task: TaskIR, registry: Registry, job: Job) -> StepGraph:
     """Return the graph of a task. Raises `InputError` for what is wrong with it, or cannot be done here."""
-    problems = list(check_task(task, capabilities(registry)))
+    no_sandbox = asyncio.run(why_no_sandbox(SandboxOnDemand())) if runs_code(task) else ""
+    problems = list(check_task(task, capabilities(registry, no_sandbox)))
     try:
         files = list_files(job.directory) if job.directory else ()
         graph = analyze_task(task, files=files, mode=job.mode)

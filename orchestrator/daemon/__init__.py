@@ -1,5 +1,6 @@
 """The composition root: accept jobs, run them, tell what became of them."""
 
+from orchestrator.daemon.checks import gates_of
 from orchestrator.daemon.job import Job, capabilities, known_rates, list_files
 from orchestrator.daemon.orchestrator import Orchestrator
 from orchestrator.daemon.planning import PlannedTask
@@ -16,6 +17,7 @@ __all__ = [
     "Update",
     "build_report",
     "capabilities",
+    "gates_of",
     "known_rates",
     "list_files",
     "load_report",

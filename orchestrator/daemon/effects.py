@@ -6,6 +6,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from orchestrator.analysis import Source
+from orchestrator.daemon.acting import Means, RunActing
+from orchestrator.daemon.checks import checks_of
 from orchestrator.daemon.clock import Clock
 from orchestrator.daemon.job import FRONTDOOR
 from orchestrator.daemon.planning import plan_request, planned_steps
@@ -15,6 +17,7 @@ from orchestrator.events import (
     AttemptGenerated,
     AttemptSucceeded,
     Event,
+    NoteChanged,
     PlanFailed,
     PlanFinished,
     PlanningStarted,
@@ -35,14 +38,18 @@ from orchestrator.frontdoor import (
     extend_plan,
     make_plan,
 )
-from orchestrator.gates import asked_gates
+from orchestrator.gates import Run, asked_gates, no_sandbox
 from orchestrator.journal import Journal, JournalError, publish
 from orchestrator.routing import Route, route
 from orchestrator.scheduler import ExpandStep, ExtendPlan, GatherStep, RunState, StartAttempt
 from orchestrator.steps.errors import AttemptError
 from orchestrator.steps.fan import gather
-from orchestrator.steps.generate import Attempt, Models, run_attempt
+from orchestrator.steps.generate import Attempt, Models, Produced, run_attempt
 from orchestrator.steps.inputs import RunInputs
+from orchestrator.steps.repl.asking import Batch
+from orchestrator.steps.repl.attempt import run_repl_attempt
+from orchestrator.steps.repl.session import Open
+from orchestrator.steps.tools.attempt import run_tool_attempt
 from orchestrator.taskir import TaskInput
 from registry import Registry
 
@@ -52,7 +59,9 @@ TAIL_LENGTH = 80
 
 @dataclass(slots=True)
 class Services:
-    """What all runs share. `models` is the pool as steps and the frontdoor see it.
+    """What all runs share. `models` is the pool as steps and the frontdoor see it, `batch` its call for many at once.
+
+    `sessions` opens interpreters in the sandbox, and `run_job` runs the tools of gates and steps there.
 
     `registry` is replaced when its files change. It keeps what is no longer in them but a run may still name.
     """
@@ -61,6 +70,14 @@ class Services:
     models: Models
     journal: Journal
     clock: Clock
+    batch: Batch
+    sessions: Open
+    run_job: Run = no_sandbox
+
+    @property
+    def means(self) -> Means:
+        """What steps that act need of it."""
+        return Means(self.registry, self.journal.home, self.clock, self.run_job, self.sessions, self.batch)
 
 
 class Meter:
@@ -99,7 +116,8 @@ class RunEffects:
         self._planned: list[PlannedStep] = []
         self._replans_left = accepted.max_replans
         directory = None if accepted.directory is None else Path(accepted.directory)
-        self._inputs = RunInputs(inputs_of(accepted), directory, services.journal.get)
+        self._acting = RunActing(accepted)
+        self._inputs = RunInputs(inputs_of(accepted), directory, services.journal.get, accepted.prior)
 
     def note(self, event: Event) -> None:
         """Take note of an event that is in the journal."""
@@ -111,6 +129,8 @@ class RunEffects:
                 self._planned += planned_steps(event)
             case ReplanFinished():
                 self._replans_left -= 1
+            case NoteChanged():
+                self._acting.notes.apply(event)
             case AttemptSucceeded(step=step, outputs=outputs) | StepGathered(step=step, outputs=outputs):
                 self._outputs[step] = outputs
                 self._inputs.produced(step, outputs)
@@ -129,11 +149,30 @@ class RunEffects:
         try:
             work = await self._prepared(command, chosen)
             meter = Meter(self._broadcast, step, number)
-            made = await run_attempt(work, self._services.models, generated, meter)
+            made = await self._carry_out(work, command, chosen, generated, meter, emit)
         except AttemptError as error:
             return AttemptFailed(at=now(), step=step, number=number, failure=error.failure, gates=error.gates)
         outputs = await asyncio.to_thread(self._store, made.outputs)
         return AttemptSucceeded(at=now(), step=step, number=number, outputs=outputs, gates=made.gates)
+
+    async def _carry_out(
+        self,
+        work: Attempt,
+        command: StartAttempt,
+        chosen: Route,
+        generated: Callable[[Usage], None],
+        meter: Meter,
+        emit: Callable[[Event], None],
+    ) -> Produced:
+        """Carry an attempt out as its kind asks. A step that generates and has tools may use them."""
+        models, means, number = self._services.models, self._services.means, command.number
+        if work.step.kind == "repl":
+            code = self._acting.repl(work, number, chosen, means, emit)
+            return await run_repl_attempt(work, models, code, generated, meter)
+        if work.step.kind == "tool" or work.step.tools:
+            tools = self._acting.tools(work, number, means, emit)
+            return await run_tool_attempt(work, models, tools, generated, meter)
+        return await run_attempt(work, models, generated, meter)
 
     async def expand(self, command: ExpandStep) -> Event:
         """Read the list of a `foreach` step."""
@@ -209,6 +248,8 @@ class RunEffects:
         step, registry = command.step, self._services.registry
         role = registry.roles[chosen.role]
         inputs = await asyncio.to_thread(self._inputs.read, step, self._sources(step.id), command.item)
+        gates, run = asked_gates(step, self._task.gates if self._task else ()), self._services.run_job
+        checks = await asyncio.to_thread(checks_of, step, gates, self._task, self._inputs, registry, run)
         return Attempt(
             step=step,
             model=chosen.model,
@@ -216,7 +257,8 @@ class RunEffects:
             persona=registry.personas[chosen.persona].text if chosen.persona else "",
             inputs=inputs,
             failures=command.failures,
-            gates=asked_gates(step, self._task.gates if self._task else ()),
+            gates=gates,
+            checks=checks,
             context=registry.models[chosen.model].countable_context,
             max_tokens=role.max_tokens,
             temperature=role.temperature,

@@ -2,38 +2,71 @@
 
 import os
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from orchestrator.analysis import analyze_task
+from orchestrator.daemon.checks import JUDGE, judge_role
 from orchestrator.errors import InputError, Problem
-from orchestrator.events import Mode, RoleRates, Rung
+from orchestrator.events import Mode, Priority, RoleRates, Rung, RunLimits
 from orchestrator.gates import BUILT
 from orchestrator.journal import JournalReader, Measured
-from orchestrator.taskir import GATES, Capabilities, InvalidTask, TaskIR, check_task
+from orchestrator.steps.tools.toolbox import TOOLS
+from orchestrator.taskir import Capabilities, InvalidTask, TaskIR, check_task
 from registry import Registry
 
 FRONTDOOR = "frontdoor"
 MAX_FILES = 10_000
+NO_LIMITS = RunLimits()
 MAX_REQUEST_BYTES = 1_000_000
 STEP_TIERS = frozenset("BC")
 
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """A request in words or a TaskIR document, exactly one of them, and the folder that its steps may read."""
+    """A request in words or a TaskIR document, exactly one of them, and the folder that its steps may read.
+
+    `follows` are earlier runs whose artifacts its steps may read, besides those that the document names itself.
+    """
 
     request: str | None
     task: TaskIR | None
     directory: Path | None
     mode: Mode
+    priority: Priority | None = None
+    limits: RunLimits = NO_LIMITS
+    follows: tuple[str, ...] = ()
+    key: str | None = None
+
+    @property
+    def prior(self) -> tuple[str, ...]:
+        """The earlier runs that it builds on."""
+        named = self.task.context.prior_task_ids if self.task is not None else ()
+        return tuple(dict.fromkeys((*named, *self.follows)))
+
+    def limited(self, limits: RunLimits) -> "Job":
+        """Return this job with other limits."""
+        return replace(self, limits=limits)
+
+    def asks_the_same(self, other: "Job") -> bool:
+        """Say whether another job wants the same done with the same files."""
+        fields = ("request", "task", "directory", "mode", "follows")
+        return all(getattr(self, name) == getattr(other, name) for name in fields)
+
+    @property
+    def urgency(self) -> Priority:
+        """Its class of priority: its own, else the document's, else interactive."""
+        return self.priority or (self.task.priority if self.task is not None else "interactive")
 
 
-def check_job(job: Job, registry: Registry) -> tuple[str, ...]:
-    """Return the files that the steps may read. Raises InputError for a job that cannot be run here."""
-    files = list_files(job.directory) if job.directory else ()
+def check_job(job: Job, registry: Registry, prior: Iterable[str] = (), no_sandbox: str = "") -> tuple[str, ...]:
+    """Return what the steps may read: the names of `prior` artifacts, and files. `no_sandbox` is as in `capabilities`.
+
+    Raises InputError for a job that cannot be run here.
+    """
+    files = (*prior, *(list_files(job.directory) if job.directory else ()))
     if job.task is not None:
-        if problems := check_task(job.task, capabilities(registry)):
+        if problems := check_task(job.task, capabilities(registry, no_sandbox)):
             raise InvalidTask(*problems)
         analyze_task(job.task, files=files, mode=job.mode)
     else:
@@ -76,15 +109,21 @@ def list_files(directory: Path) -> tuple[str, ...]:
     return tuple(sorted(names))
 
 
-def capabilities(registry: Registry) -> Capabilities:
-    """Return what this installation can do. A gate that is not built may be asked for: it reads "not run"."""
+def capabilities(registry: Registry, no_sandbox: str = "") -> Capabilities:
+    """Return what this installation can do. The gate judge needs the role judge, with a model that is there.
+
+    `no_sandbox` says why there is none, if there is none: then nothing that runs code can be had.
+    """
+    refused = frozenset({"repl", *(tool.name for tool in TOOLS.values() if tool.sandboxed)} if no_sandbox else ())
     return Capabilities(
         roles=frozenset(role for role in registry.usable_roles if role in plan_roles(registry)),
         personas=frozenset(registry.personas),
-        gates=frozenset(GATES) | frozenset(BUILT),
-        kinds=frozenset({"generate"}),
+        gates=frozenset(BUILT) - (frozenset() if judge_role(registry) else {JUDGE}),
+        kinds=frozenset({"generate", "tool", "repl"} - refused),
         input_types=frozenset({"path", "text"}),
         models=registry.usable_models,
+        tools={name: tool.parameters for name, tool in TOOLS.items() if name not in refused},
+        why_not=dict.fromkeys(refused, no_sandbox),
     )
 
 

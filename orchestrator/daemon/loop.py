@@ -195,6 +195,7 @@ class RunLoop:
 
     async def _carry(self, step: str, number: int, work: Awaitable[Event | Due]) -> None:
         """Carry out one command and put what came of it into the inbox, whatever that is."""
+        structlog.contextvars.bind_contextvars(step=step, attempt=number)
         try:
             outcome = await work
         except asyncio.CancelledError:

@@ -1,23 +1,30 @@
 """Put everything together: one state folder, one pool of models, and the runs in progress."""
 
 import asyncio
+import math
 import secrets
 import time
-from collections.abc import AsyncIterator, Collection, Coroutine
-from contextlib import AsyncExitStack
+from collections.abc import AsyncGenerator, Collection, Coroutine, Mapping, Sequence
+from contextlib import AsyncExitStack, aclosing
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Final, Self
 
 import structlog
 
 from orchestrator.daemon.clock import Clock
 from orchestrator.daemon.effects import RunEffects, Services
+from orchestrator.daemon.heads import system_messages
+from orchestrator.daemon.interpreters import Interpreters, runs_code, why_no_sandbox
 from orchestrator.daemon.job import Job, check_job, known_rates, rungs
 from orchestrator.daemon.loop import RunLoop
 from orchestrator.daemon.planning import PlannedTask, plan_request, planned_task
+from orchestrator.daemon.prior import prior_artifacts
 from orchestrator.daemon.reload import follow
 from orchestrator.daemon.replay import accepted_in, fresh_state
+from orchestrator.daemon.sandboxing import SandboxOnDemand
 from orchestrator.daemon.updates import Broadcast, EventUpdate, Update
 from orchestrator.errors import InputError, Problem
 from orchestrator.events import (
@@ -25,17 +32,21 @@ from orchestrator.events import (
     Event,
     PlanFailed,
     PlanFinished,
+    RoleRates,
     RunAccepted,
     RunFinished,
     StepsPlanned,
 )
 from orchestrator.frontdoor import PlannedStep, make_plan
+from orchestrator.gates import Workbench, jobs_at_once
 from orchestrator.journal import Journal
-from orchestrator.pool import Pool
-from orchestrator.scheduler import RunState
+from orchestrator.pool import Pool, PoolSnapshot
+from orchestrator.scheduler import Command, IllegalTransition
 from orchestrator.steps.generate import Models
 from registry import Registry
 from registry.watch import Reloader, WatchStatus
+
+RATED_SECONDS: Final = 2.0
 
 log = structlog.get_logger(__name__)
 
@@ -55,6 +66,9 @@ class Orchestrator:
         self._stack = AsyncExitStack()
         self._loops: dict[str, RunLoop] = {}
         self._broadcasts: dict[str, Broadcast] = {}
+        self._waiting: set[str] = set()
+        self._rates: Mapping[str, RoleRates] = {}
+        self._rated = -math.inf
 
     @classmethod
     def open(cls, home: Path, registry: Registry) -> Self:
@@ -65,13 +79,29 @@ class Orchestrator:
         async with AsyncExitStack() as stack:
             journal = stack.enter_context(Journal.open(self._home))
             home = journal.home
+            self._waiting.update(row.run for row in journal.unfinished())
             self._pool = pool = await stack.enter_async_context(
-                Pool(self._registry, home.logs, footprints=home.footprints, curves=home.curves)
+                Pool(
+                    self._registry,
+                    home.logs,
+                    footprints=home.footprints,
+                    curves=home.curves,
+                    prefixes=home.prefixes,
+                    heads=lambda model: system_messages(self._registry, model),
+                )
             )
             self._tasks = await stack.enter_async_context(asyncio.TaskGroup())
             self._driving: set[asyncio.Task[None]] = set()
             stack.callback(self._interrupt)
-            self._services = Services(self._registry, Models(pool.count, pool.generate), journal, self._clock)
+            models, self._sandbox = Models(pool.count, pool.generate), SandboxOnDemand()
+            bench = Workbench(self._sandbox, jobs_at_once(pool.snapshot().cores))
+            sessions = Interpreters(self._sandbox)
+            self._services = Services(
+                self._registry, models, journal, self._clock, pool.generate_batch, sessions.open, bench.run
+            )
+            generate = partial(pool.generate, interactive=False)
+            many = partial(pool.generate_batch, interactive=False)
+            self._patient = replace(self._services, models=replace(models, generate=generate), batch=many)
             self._drive_on(follow(self._reloader, self._adopt))
             self._stack = stack.pop_all()
         return self
@@ -86,21 +116,68 @@ class Orchestrator:
         """What of the registry's files is not in force, and why."""
         return self._reloader.status
 
+    @property
+    def registry(self) -> Registry:
+        """The registry in force."""
+        return self._registry
+
+    @property
+    def journal(self) -> Journal:
+        """The journal of the state folder."""
+        return self._services.journal
+
+    @property
+    def pool(self) -> Pool:
+        """The models."""
+        return self._pool
+
+    def snapshot(self) -> PoolSnapshot:
+        """Describe the models."""
+        return self._pool.snapshot()
+
     async def submit(self, job: Job) -> str:
-        """Accept a job and return the id of its run, once it is durable. Raises InputError."""
-        registry = self._registry
-        files = await asyncio.to_thread(check_job, job, registry)
+        """Accept a job, begin with it and return the id of its run, once it is durable. Raises InputError."""
+        events = await self._accept(job)
+        self._begin(events)
+        return accepted_in(events).run
+
+    async def accept(self, job: Job) -> str:
+        """Accept a job, return the id of its run once it is durable, and let it wait for `resume`. Raises InputError.
+
+        Raises JournalError too, as for a key that another run has.
+        """
+        accepted = accepted_in(await self._accept(job))
+        self._waiting.add(accepted.run)
+        return accepted.run
+
+    async def _typical(self) -> Mapping[str, RoleRates]:
+        """Return what is typical of each role, not read anew for each of many runs that come at once."""
+        now = self._clock.now()
+        if now - self._rated >= RATED_SECONDS:
+            self._rated = now
+            self._rates = await asyncio.to_thread(known_rates, self._services.journal)
+        return self._rates
+
+    async def _accept(self, job: Job) -> list[Event]:
+        registry, journal = self._registry, self._services.journal
+        prior = await asyncio.to_thread(prior_artifacts, journal, job.prior)
+        no_sandbox = await why_no_sandbox(self._sandbox) if runs_code(job.task) else ""
+        files = await asyncio.to_thread(check_job, job, registry, prior, no_sandbox)
         accepted = RunAccepted(
             at=self._clock.now(),
-            run=time.strftime("%Y%m%d-%H%M%S-") + secrets.token_hex(3),
+            run=time.strftime("%Y%m%d-%H%M%S-") + secrets.token_hex(4),
             mode=job.mode,
             request=job.request,
             task=job.task,
             directory=None if job.directory is None else str(job.directory.absolute()),
             files=files,
             rungs=rungs(registry),
-            rates=known_rates(self._services.journal),
+            rates=await self._typical(),
             max_replans=registry.defaults.max_replans if job.task is None else 0,
+            prior=prior,
+            priority=job.urgency,
+            limits=job.limits,
+            key=job.key,
         )
         events: list[Event] = [accepted]
         if job.task is not None:
@@ -108,27 +185,59 @@ class Orchestrator:
                 StepsPlanned(at=accepted.at, steps=job.task.plan.steps),
                 PlanFinished(at=accepted.at, origin="taskir"),
             ]
-        await self._services.journal.append(accepted.run, events)
-        self._begin(events)
-        return accepted.run
+        await journal.append(accepted.run, events)
+        return events
 
     async def resume(self, run: str) -> str:
-        """Go on with an interrupted run. Raises UnknownRun, and InputError for a run that has ended."""
-        events = [event for _, event in self._services.journal.events(run)]
+        """Go on with a run that waits or was interrupted. Raises UnknownRun, and InputError for one that has ended."""
+        events = await self._events(run)
         if isinstance(events[-1], RunFinished):
             raise InputError(Problem(f"run {run}", f"has ended: {events[-1].status}", "a run that was interrupted"))
-        if run not in self._loops:
+        if run in self._waiting:
             self._begin(events)
         return run
 
-    def watch(self, run: str) -> AsyncIterator[Update]:
-        """Yield what has happened to a run of this orchestrator, and then what happens, until it has ended."""
-        return self._broadcasts[run].watch()
+    async def watch(self, run: str, after: int = 0) -> AsyncGenerator[Update, None]:
+        """Yield what has happened to a run since its event number `after`, and then what happens, until it has ended.
 
-    async def cancel(self, run: str, step: str | None = None) -> None:
-        """Ask for a run, or one step and all that depends on it, to be cancelled. Harmless when it has ended."""
-        if run in self._loops:
-            self._loops[run].emit(CancelRequested(at=self._clock.now(), step=step))
+        Raises UnknownRun.
+        """
+        async with aclosing((await self._broadcast(run)).watch(after)) as updates:
+            async for update in updates:
+                yield update
+
+    async def cancel(self, run: str, step: str | None = None, reason: str = "cancelled by the user") -> None:
+        """Ask for a run, or one step and all that depends on it, to be cancelled. Harmless when it has ended.
+
+        A run that waits is cancelled as a whole, and begins with nothing.
+        """
+        asked = CancelRequested(at=self._clock.now(), step=step, reason=reason)
+        if run in self._waiting and step is None:
+            events = await self._events(run)
+            if run in self._waiting:
+                self._begin(events, asked)
+        elif run in self._loops:
+            self._loops[run].emit(asked)
+
+    async def delete(self, run: str) -> None:
+        """Forget a run that has ended, its folder included. Raises UnknownRun, and InputError for one that has not."""
+        row = await asyncio.to_thread(self._services.journal.run, run)
+        if row.finished is None:
+            raise InputError(Problem(f"run {run}", f"has not ended: {row.status}", "a run that has; cancel it first"))
+        await asyncio.to_thread(self._services.journal.delete, run)
+
+    async def _events(self, run: str) -> list[Event]:
+        return [event for _, event in await asyncio.to_thread(self._services.journal.events, run)]
+
+    async def _broadcast(self, run: str) -> Broadcast:
+        """Return what tells of a run, whether it has begun, waits or has ended. Raises UnknownRun."""
+        while run not in self._broadcasts:
+            past = await self._events(run)
+            if run in self._waiting:
+                self._broadcasts.setdefault(run, Broadcast(past))
+            elif run not in self._loops and isinstance(past[-1], RunFinished):
+                return Broadcast(past)
+        return self._broadcasts[run]
 
     async def plan(self, job: Job) -> PlannedTask:
         """Return the plan of a request as a task that can be submitted. Nothing is journaled, nothing runs.
@@ -145,19 +254,26 @@ class Orchestrator:
         goes_on_after = planned.goes_on_after if asked.replans else None
         return planned_task(request, [one.step for one in made], goes_on_after)
 
-    def _begin(self, events: list[Event]) -> None:
-        """Drive a run on from where its journaled events end."""
+    def _begin(self, events: list[Event], cancel: CancelRequested | None = None) -> None:
+        """Drive a run on from where its journaled events end; with `cancel`, only to its end."""
         accepted = accepted_in(events)
-        state, broadcast = fresh_state(accepted), Broadcast()
-        effects = RunEffects(accepted, state, self._services, broadcast)
+        self._waiting.discard(accepted.run)
+        state, broadcast = fresh_state(accepted), self._broadcasts.get(accepted.run) or Broadcast()
+        services = self._patient if accepted.priority == "batch" else self._services
+        effects = RunEffects(accepted, state, services, broadcast)
         state.handle(*events)
         for event in events:
             effects.note(event)
+        for event in events[broadcast.events :]:
             broadcast.publish(EventUpdate(event))
         unplanned = not any(isinstance(event, PlanFinished | PlanFailed) for event in events)
         loop = RunLoop(accepted.run, state, effects, self._services.journal, self._clock, broadcast)
         self._loops[accepted.run], self._broadcasts[accepted.run] = loop, broadcast
-        self._drive_on(self._drive(loop, state, plan=unplanned))
+        if cancel is None:
+            self._drive_on(self._drive(loop, state.resume(), plan=unplanned))
+        else:
+            loop.emit(cancel)
+            self._drive_on(self._drive(loop, (), plan=False))
 
     def _drive_on(self, work: Coroutine[Any, Any, None]) -> None:
         """Let something go on until it ends or this closes."""
@@ -168,13 +284,21 @@ class Orchestrator:
     def _adopt(self, registry: Registry, rewritten: Collection[Path]) -> None:
         """Go by another version of the registry. Runs in progress may name what is no longer in it."""
         self._registry = registry
-        self._services.registry = registry.beside(self._services.registry)
+        self._services.registry = self._patient.registry = registry.beside(self._services.registry)
         self._pool.adopt(registry, rewritten)
 
-    async def _drive(self, loop: RunLoop, state: RunState, *, plan: bool) -> None:
-        await loop.drive(state.resume(), plan=plan)
-        del self._loops[loop.run]
+    async def _drive(self, loop: RunLoop, outstanding: Sequence[Command], *, plan: bool) -> None:
+        structlog.contextvars.bind_contextvars(run=loop.run)
+        try:
+            await loop.drive(outstanding, plan=plan)
+        except* IllegalTransition:
+            log.exception("a run broke down; others go on")
+        finally:
+            del self._loops[loop.run]
+            self._broadcasts.pop(loop.run).close()
 
     def _interrupt(self) -> None:
         for task in self._driving:
             task.cancel()
+        for broadcast in self._broadcasts.values():
+            broadcast.close()

@@ -18,10 +18,12 @@ from orchestrator.critical_path import (
     predict_seconds,
     slack,
 )
+from orchestrator.daemon.checks import gates_of
 from orchestrator.daemon.pauses import paced
 from orchestrator.daemon.replay import replay
 from orchestrator.daemon.story import AttemptRow, ReplanRow, Story
 from orchestrator.events import Event, Mode, PlanOrigin, RunStatus, Usage
+from orchestrator.gates import Plan
 from orchestrator.journal import JournalReader
 from orchestrator.scheduler import RunState, StepView
 
@@ -31,7 +33,10 @@ Times = Mapping[str, tuple[float | None, float | None]]
 
 @dataclass(frozen=True, slots=True)
 class StepRow:
-    """One step, or one child of a `foreach` step. `cause` says why it failed or was cancelled."""
+    """One step, or one child of a `foreach` step. `cause` says why it failed or was cancelled.
+
+    `gates` are those asked for, with what they will do; what they did is in the attempts.
+    """
 
     id: str
     action: str
@@ -47,6 +52,7 @@ class StepRow:
     cause: str | None
     parent: str | None
     children: tuple[str, ...]
+    gates: tuple[Plan, ...] = ()
 
     @property
     def prompt_tokens(self) -> int:
@@ -241,6 +247,7 @@ def _row(
         cause=str(view.cause) if view.cause else None,
         parent=view.parent,
         children=view.children or (),
+        gates=() if story.accepted.task is None else gates_of(view.step, story.accepted.task),
     )
 
 

@@ -13,6 +13,7 @@ from orchestrator.events import (
     AttemptGenerated,
     AttemptStarted,
     AttemptSucceeded,
+    CallOutcome,
     Event,
     GateResult,
     PlanFailed,
@@ -26,8 +27,20 @@ from orchestrator.events import (
     StepExpanded,
     StepGathered,
     StepsPlanned,
+    ToolCalled,
     Usage,
 )
+
+
+@dataclass(frozen=True, slots=True)
+class CallRow:
+    """One call of a tool, or of models from a step's code, as in ToolCalled."""
+
+    tool: str
+    arguments: str
+    outcome: CallOutcome
+    message: str
+    seconds: float
 
 
 @dataclass(slots=True)
@@ -45,6 +58,7 @@ class AttemptRow:
     message: str = ""
     usage: Usage = field(default_factory=Usage)
     gates: tuple[GateResult, ...] = ()
+    calls: tuple[CallRow, ...] = ()
 
 
 @dataclass(slots=True)
@@ -167,6 +181,9 @@ class Story:
                 self._interrupt(step)
                 begun = AttemptRow(event.number, event.role, event.persona, event.model, at, event.reason)
                 self.attempts.setdefault(step, []).append(begun)
+            case ToolCalled(step=step) if row := self._attempt(step, event.number):
+                call = CallRow(event.tool, event.arguments, event.outcome, event.message, event.seconds)
+                row.calls = (*row.calls, call)
             case AttemptGenerated(step=step, usage=usage) if row := self._attempt(step, event.number):
                 row.outcome, row.usage = "checking", usage
             case AttemptSucceeded(step=step, outputs=outputs):

@@ -1,10 +1,12 @@
 """Read and write the journal of a state folder: events of runs, and the objects that they name."""
 
+import shutil
 from collections.abc import Iterable, Sequence
+from contextlib import closing
 from pathlib import Path
 from types import TracebackType
 
-from orchestrator.events import Event
+from orchestrator.events import Event, RunStatus
 from orchestrator.journal.codec import decode_event
 from orchestrator.journal.errors import JournalCorrupt, JournalError, UnknownRun
 from orchestrator.journal.home import Home, HomeLock
@@ -45,6 +47,13 @@ class JournalReader:
             self.run(run)
         return [(number, self._decoded(run, number, body)) for number, body in rows]
 
+    def first_event(self, run: str) -> Event:
+        """Return the event that a run begins with. Raises `UnknownRun`, `JournalCorrupt`."""
+        row = self._store.first_event(run)
+        if row is None:
+            raise UnknownRun(self.home.database, run)
+        return self._decoded(run, *row)
+
     def run(self, run: str) -> RunRow:
         """Return the line of one run. Raises `UnknownRun`."""
         row = self._store.run(run)
@@ -52,9 +61,23 @@ class JournalReader:
             raise UnknownRun(self.home.database, run)
         return row
 
-    def runs(self, limit: int | None = None) -> list[RunRow]:
-        """Return the runs, newest first."""
-        return self._store.runs(limit)
+    def runs(
+        self, limit: int | None = None, status: RunStatus | None = None, before: str | None = None
+    ) -> list[RunRow]:
+        """Return the runs, newest first: those of one `status`, and those accepted `before` another one, if given."""
+        return self._store.runs(limit, status, before)
+
+    def run_with_key(self, key: str) -> str | None:
+        """Return the run that was accepted with this key, if there is one."""
+        return self._store.run_with_key(key)
+
+    def run_of_task(self, task: str) -> str | None:
+        """Return the newest run of the task with this `task_id`, if there is one."""
+        return self._store.run_of_task(task)
+
+    def copy_to(self, path: Path) -> None:
+        """Write the database as it is now into a new file, while its owner goes on. Objects are not in it."""
+        self._store.copy_to(path)
 
     def unfinished(self) -> list[RunRow]:
         """Return the runs that have not ended, oldest first."""
@@ -133,6 +156,16 @@ class Journal(JournalReader):
         Store an object before the event that names it.
         """
         return self.objects.put(data)
+
+    def delete(self, run: str) -> None:
+        """Forget a run and remove its folder. Blocks on the disk. Objects that no other run names stay in `objects/`.
+
+        Raises `JournalError`.
+        """
+        folder = self.home.artifacts(run).parent
+        with closing(Store.open_to_write(self.home.database)) as store:
+            store.delete(run)
+        shutil.rmtree(folder, ignore_errors=True)
 
     def close(self) -> None:
         """Commit what is waiting and give the state folder back."""

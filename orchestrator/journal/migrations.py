@@ -26,7 +26,11 @@ CREATE INDEX events_by_kind ON events (kind, number);
 CREATE INDEX events_by_attempt ON events (run, step, attempt) WHERE attempt IS NOT NULL;
 """
 
-MIGRATIONS: tuple[str, ...] = (_FIRST,)
+_KEYS = """
+CREATE UNIQUE INDEX events_by_key ON events (body ->> '$.key') WHERE kind = 'run_accepted';
+"""
+
+MIGRATIONS: tuple[str, ...] = (_FIRST, _KEYS)
 """SQL that leads from version n to version n + 1, at index n."""
 
 VERSION = len(MIGRATIONS)

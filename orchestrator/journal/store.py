@@ -5,7 +5,7 @@ Write-ahead logging lets others read while a run is written; `synchronous=FULL` 
 
 import sqlite3
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -149,12 +149,53 @@ class Store:
         """Return the numbers and bodies of a run's events after number `after`, in order."""
         return self._rows("SELECT number, body FROM events WHERE run = ? AND number > ? ORDER BY number", run, after)
 
-    def runs(self, limit: int | None = None) -> list[RunRow]:
-        """Return the runs, newest first."""
+    def first_event(self, run: str) -> tuple[int, str] | None:
+        """Return the number and the body of a run's first event, if there is one."""
+        asked = "SELECT number, body FROM events WHERE run = ? ORDER BY number LIMIT 1"
+        return next(iter(self._rows(asked, run)), None)
+
+    def runs(
+        self, limit: int | None = None, status: RunStatus | None = None, before: str | None = None
+    ) -> list[RunRow]:
+        """Return the runs, newest first: those of one `status`, and those accepted `before` another one, if given."""
         rows = self._rows(
-            "SELECT * FROM runs ORDER BY accepted DESC, rowid DESC LIMIT ?", -1 if limit is None else limit
+            """
+            SELECT * FROM runs WHERE (?1 IS NULL OR status = ?1) AND
+                (?2 IS NULL OR (accepted, rowid) < (SELECT accepted, rowid FROM runs WHERE run = ?2))
+            ORDER BY accepted DESC, rowid DESC LIMIT ?3
+            """,
+            status,
+            before,
+            -1 if limit is None else limit,
         )
         return [RunRow(*row) for row in rows]
+
+    def run_with_key(self, key: str) -> str | None:
+        """Return the run that was accepted with this key, if there is one."""
+        asked = "SELECT run FROM events WHERE kind = 'run_accepted' AND body ->> '$.key' = ?"
+        return next((run for (run,) in self._rows(asked, key)), None)
+
+    def run_of_task(self, task: str) -> str | None:
+        """Return the newest run of the task with this `task_id`, if there is one."""
+        asked = """
+            SELECT run FROM events WHERE kind = 'run_accepted' AND body ->> '$.task.task_id' = ?
+            ORDER BY number DESC LIMIT 1
+        """
+        return next((run for (run,) in self._rows(asked, task)), None)
+
+    def delete(self, run: str) -> None:
+        """Forget a run and its events. Raises `JournalError`."""
+        with _reported(self.path), self._transaction():
+            self._connection.execute("DELETE FROM events WHERE run = ?", (run,))
+            self._connection.execute("DELETE FROM runs WHERE run = ?", (run,))
+
+    def copy_to(self, path: Path) -> None:
+        """Write what is committed now into a new database at `path`, while others go on writing here.
+
+        Raises `JournalError`.
+        """
+        with _reported(path), closing(sqlite3.connect(path)) as target:
+            self._connection.backup(target)
 
     def run(self, run: str) -> RunRow | None:
         """Return one run, or None where it is unknown."""

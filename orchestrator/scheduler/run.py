@@ -18,6 +18,7 @@ from orchestrator.events import (
     CancelRequested,
     Event,
     Mode,
+    NoteChanged,
     PlanFailed,
     PlanFinished,
     PlanningStarted,
@@ -29,6 +30,7 @@ from orchestrator.events import (
     StepExpanded,
     StepGathered,
     StepsPlanned,
+    ToolCalled,
 )
 from orchestrator.failures import Decision, Escalate, FailedAttempt, GiveUp, Ladder, decide
 from orchestrator.scheduler.commands import CancelAttempt, Command, ExtendPlan, FinishRun
@@ -83,6 +85,8 @@ class RunState:
             ReplanStarted: self._growth.begin_rest,
             ReplanFinished: self._growth.finish_rest,
             AttemptStarted: self._on_started,
+            ToolCalled: lambda event: None,
+            NoteChanged: lambda event: None,
             AttemptGenerated: self._on_generated,
             AttemptSucceeded: self._on_succeeded,
             AttemptFailed: self._on_failed,

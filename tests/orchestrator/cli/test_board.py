@@ -162,7 +162,8 @@ def test_the_report_ends_with_answer_timeline_and_figures() -> None:
     print_report(console, report, Board.of(_finished_run()), None, full=False)
     text = written.getvalue()
     headings = [line.split()[1] for line in text.splitlines() if line.startswith("──")]
-    assert headings == ["Steps", "Answer", "Timeline", "Figures"]
+    assert headings == ["Steps", "Retries", "Answer", "Timeline", "Figures"]
+    assert f"S2  worker on small: schema: not JSON {UNICODE.arrow} worker tries again" in text
     assert "r1  done  as-planned  3 steps  1.25 s  planned" in text
     assert "gate lint of S1: not run (there is no lint)" in text
     assert "\\x1b[2Jhighest Haklon." in text

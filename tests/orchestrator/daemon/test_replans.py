@@ -10,12 +10,14 @@ import pytest
 
 from orchestrator.daemon.clock import Clock
 from orchestrator.daemon.effects import RunEffects, Services
+from orchestrator.daemon.interpreters import Interpreters
 from orchestrator.daemon.loop import RunLoop
 from orchestrator.daemon.replay import accepted_in, fresh_state
 from orchestrator.daemon.report import Report, build_report
 from orchestrator.daemon.updates import Broadcast
 from orchestrator.engine.client import Completion, OnText, StopGenerating
 from orchestrator.engine.contract import Generation
+from orchestrator.engine.errors import EngineError
 from orchestrator.events import (
     AttemptStarted,
     AttemptSucceeded,
@@ -31,6 +33,8 @@ from orchestrator.events import (
     Usage,
 )
 from orchestrator.journal import Journal
+from orchestrator.pool.errors import PoolError
+from orchestrator.sandbox import Sandbox
 from orchestrator.steps.generate import Models
 from registry import find_registry, load_registry
 
@@ -86,6 +90,9 @@ class Script:
             raise
         return ""
 
+    async def batch(self, model: str, requests: Sequence[Generation]) -> list[Completion | EngineError | PoolError]:
+        return [await self.generate(model, request, None) for request in requests]
+
     async def count(self, model: str, messages: Sequence[tuple[str, str]]) -> int:
         return sum(len(text) for _, text in messages) // 4
 
@@ -137,7 +144,8 @@ class Runs:
                     assert journal.put(objects[digest]) == digest
             accepted, broadcast = accepted_in(past), Broadcast()
             state = fresh_state(accepted)
-            services = Services(REGISTRY, Models(script.count, script.generate), journal, CLOCK)
+            models, sessions = Models(script.count, script.generate), Interpreters(Sandbox.probe)
+            services = Services(REGISTRY, models, journal, CLOCK, script.batch, sessions.open)
             effects = RunEffects(accepted, state, services, broadcast)
             state.handle(*past)
             for event in past:

@@ -41,6 +41,7 @@ from orchestrator.journal import (
     UnknownRun,
 )
 from orchestrator.journal.codec import decode_event, encode_event
+from orchestrator.journal.migrations import VERSION
 from orchestrator.taskir import Step, task_from
 
 TASK = task_from(
@@ -275,7 +276,7 @@ def test_journal_of_a_later_version_is_left_alone(home: Path) -> None:
     with sqlite3.connect(home / "journal.db") as raw:
         raw.execute("INSERT INTO schema_version VALUES (99)")
     for opener in (Journal.open, JournalReader.open_to_read):
-        with pytest.raises(JournalTooNew, match="has schema version 99, but this program knows 1"):
+        with pytest.raises(JournalTooNew, match=f"has schema version 99, but this program knows {VERSION}"):
             opener(home)
 
 

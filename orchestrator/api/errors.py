@@ -1,0 +1,154 @@
+"""Give every error one shape: OpenAI's `{"error": {"message", "type", "param", "code"}}`, with `problems` besides."""
+
+from collections.abc import Mapping
+from http import HTTPStatus
+from typing import Any, Final
+
+import structlog
+from fastapi import FastAPI, Request
+from fastapi.exceptions import RequestValidationError
+from fastapi.responses import JSONResponse
+from pydantic import BaseModel, Field
+from starlette.exceptions import HTTPException
+
+from orchestrator.daemon.refusals import Busy, Conflict, FolderFull, NotReady
+from orchestrator.engine.errors import BadRequest, EngineError
+from orchestrator.errors import InputError, OrchestratorError
+from orchestrator.frontdoor import PlanError
+from orchestrator.journal import ObjectMissing, UnknownRun
+from orchestrator.pool import ModelPinned, ModelRemote, PoolError, UnknownModel
+
+log = structlog.get_logger(__name__)
+
+
+class ProblemBody(BaseModel):
+    """One thing wrong with a request: where, what, and what would be accepted."""
+
+    where: str
+    what: str
+    accepted: str = ""
+
+
+class ErrorDetail(BaseModel):
+    """What went wrong. `code` is for programs."""
+
+    message: str
+    type: str
+    param: str | None = None
+    code: str | None = None
+    problems: list[ProblemBody] = Field(default_factory=list)
+
+
+class ErrorBody(BaseModel):
+    """The body of every answer that is not a success."""
+
+    error: ErrorDetail
+
+
+DOCUMENTED: Final[Mapping[int | str, dict[str, Any]]] = {
+    "4XX": {"model": ErrorBody, "description": "The request cannot be carried out; the error says why."},
+    "5XX": {"model": ErrorBody, "description": "The daemon cannot carry it out; the error says why."},
+}
+
+_STATUS: Final[tuple[tuple[type[OrchestratorError], HTTPStatus], ...]] = (
+    (InputError, HTTPStatus.BAD_REQUEST),
+    (UnknownRun, HTTPStatus.NOT_FOUND),
+    (ObjectMissing, HTTPStatus.NOT_FOUND),
+    (Conflict, HTTPStatus.CONFLICT),
+    (Busy, HTTPStatus.TOO_MANY_REQUESTS),
+    (NotReady, HTTPStatus.SERVICE_UNAVAILABLE),
+    (FolderFull, HTTPStatus.INSUFFICIENT_STORAGE),
+    (UnknownModel, HTTPStatus.NOT_FOUND),
+    (ModelPinned, HTTPStatus.CONFLICT),
+    (ModelRemote, HTTPStatus.CONFLICT),
+    (PoolError, HTTPStatus.SERVICE_UNAVAILABLE),
+    (BadRequest, HTTPStatus.BAD_REQUEST),
+    (EngineError, HTTPStatus.BAD_GATEWAY),
+    (PlanError, HTTPStatus.BAD_GATEWAY),
+    (OrchestratorError, HTTPStatus.INTERNAL_SERVER_ERROR),
+)
+
+
+class NotFound(OrchestratorError):
+    """There is no such thing under this address, or of this name."""
+
+
+def error_detail(error: OrchestratorError) -> ErrorDetail:
+    """Return what to tell of an error."""
+    problems = error.problems if isinstance(error, InputError) else ()
+    return ErrorDetail(
+        message=str(error),
+        type=_kind(status_of(error)),
+        param=problems[0].where if problems else None,
+        code=_snake(type(error).__name__),
+        problems=[ProblemBody(where=item.where, what=item.what, accepted=item.accepted) for item in problems],
+    )
+
+
+def status_of(error: OrchestratorError) -> int:
+    """Return the status of an error."""
+    if isinstance(error, NotFound):
+        return HTTPStatus.NOT_FOUND
+    if isinstance(error, PlanError) and error.failure.final:
+        return HTTPStatus.BAD_REQUEST
+    return next(status for kind, status in _STATUS if isinstance(error, kind))
+
+
+def refusal(status: int, message: str, code: str, headers: Mapping[str, str] | None = None) -> JSONResponse:
+    """Return the answer to a request that is refused."""
+    body = ErrorBody(error=ErrorDetail(message=message, type=_kind(status), code=code))
+    return JSONResponse(body.model_dump(), status, dict(headers or {}))
+
+
+def tell_errors(app: FastAPI) -> None:
+    """Let every error of the application have the one shape."""
+    app.add_exception_handler(OrchestratorError, _ours)
+    app.add_exception_handler(RequestValidationError, _invalid)
+    app.add_exception_handler(HTTPException, _http)
+    app.add_exception_handler(Exception, _defect)
+
+
+async def _ours(request: Request, error: Exception) -> JSONResponse:
+    assert isinstance(error, OrchestratorError)
+    status = status_of(error)
+    headers = {"Retry-After": str(error.retry_seconds)} if isinstance(error, Busy | NotReady) else None
+    if status >= HTTPStatus.INTERNAL_SERVER_ERROR:
+        log.warning("a request failed", path=request.url.path, status=status, error=str(error))
+    return JSONResponse(ErrorBody(error=error_detail(error)).model_dump(), status, headers)
+
+
+async def _invalid(request: Request, error: Exception) -> JSONResponse:
+    assert isinstance(error, RequestValidationError)
+    problems = [ProblemBody(where="/".join(map(str, item["loc"])), what=str(item["msg"])) for item in error.errors()]
+    message = "; ".join(f"{item.where}: {item.what}" for item in problems[:5])
+    detail = ErrorDetail(
+        message=message, type=_kind(400), param=problems[0].where, code="invalid_request", problems=problems
+    )
+    return JSONResponse(ErrorBody(error=detail).model_dump(), HTTPStatus.BAD_REQUEST)
+
+
+async def _http(request: Request, error: Exception) -> JSONResponse:
+    assert isinstance(error, HTTPException)
+    phrases = (one.phrase for one in HTTPStatus if one == error.status_code)
+    code = next(phrases, "client closed request").lower().replace(" ", "_").replace("-", "_")
+    message = f"{request.method} {request.url.path}: {error.detail}"
+    return refusal(error.status_code, message, code, error.headers)
+
+
+async def _defect(request: Request, error: Exception) -> JSONResponse:
+    log.error("a request broke down", path=request.url.path, exc_info=error)
+    return refusal(HTTPStatus.INTERNAL_SERVER_ERROR, f"internal error: {type(error).__name__}", "internal_error")
+
+
+def _kind(status: int) -> str:
+    match status:
+        case 401 | 403:
+            return "authentication_error"
+        case 429:
+            return "rate_limit_error"
+        case _:
+            return "invalid_request_error" if status < HTTPStatus.INTERNAL_SERVER_ERROR else "server_error"
+
+
+def _snake(name: str) -> str:
+    return "".join(f"_{letter.lower()}" if letter.isupper() else letter for letter in name).lstrip("_")

@@ -1,0 +1,187 @@
+"""Show and change what is loaded, and show who can be asked for what."""
+
+from dataclasses import asdict
+from enum import StrEnum
+from typing import Any
+
+from fastapi import APIRouter
+from pydantic import BaseModel
+
+from orchestrator.api.access import TheService
+from orchestrator.api.errors import DOCUMENTED
+from orchestrator.pool import ModelStatus, PoolSnapshot, UnknownModel
+from registry.models import ModelEntry, RoleEntry
+
+router = APIRouter(prefix="/v1", tags=["models"], responses=dict(DOCUMENTED))
+
+
+class Verb(StrEnum):
+    """What can be done with a model."""
+
+    LOAD = "load"
+    UNLOAD = "unload"
+    PIN = "pin"
+    UNPIN = "unpin"
+
+
+class ModelLine(BaseModel):
+    """One model as it is now; bytes of memory, requests at work or waiting."""
+
+    model: str
+    residency: str
+    pinned: bool
+    state: str
+    bytes: int
+    waiting: int
+    requests: int
+    active: int
+    threads: int | None
+    pid: int | None
+    reason: str | None
+    instances: list[dict[str, Any]]
+
+
+class PoolBody(BaseModel):
+    """The pool: bytes that models may take and have taken, physical cores, every model."""
+
+    budget: int
+    used: int
+    cores: int
+    models: list[ModelLine]
+
+
+class RoleLine(BaseModel):
+    """One kind of work, and the model that does it."""
+
+    name: str
+    tier: str
+    level: str | None
+    model: str
+    persona: str | None
+    escalates_to: str | None
+    usable: bool
+    why_not: str | None
+    description: str
+
+
+class PersonaLine(BaseModel):
+    """How work is done."""
+
+    name: str
+    text: str
+    description: str
+
+
+class EntryLine(BaseModel):
+    """What the registry says of a model."""
+
+    id: str
+    residency: str
+    context: int
+    slots: int
+    usable: bool
+    why_not: str | None
+    description: str
+
+
+class RegistryBody(BaseModel):
+    """The registry in force. `problems` are of its files: what is wrong in them is not taken up."""
+
+    path: str
+    models: list[EntryLine]
+    roles: list[RoleLine]
+    personas: list[PersonaLine]
+    problems: list[str]
+
+
+class PersonaList(BaseModel):
+    """All personas."""
+
+    personas: list[PersonaLine]
+
+
+@router.get("/pool")
+async def pool(service: TheService) -> PoolBody:
+    """Show every model and what it holds."""
+    return pool_body(service.orchestrator.snapshot())
+
+
+@router.post("/pool/{model}/{verb}")
+async def change(model: str, verb: Verb, service: TheService) -> ModelLine:
+    """Load, unload, pin or unpin a model, and show it once that is done."""
+    pool = service.orchestrator.pool
+    match verb:
+        case Verb.LOAD:
+            await pool.load(model)
+        case Verb.UNLOAD:
+            await pool.unload(model)
+        case Verb.PIN | Verb.UNPIN:
+            pool.pin(model, verb is Verb.PIN)
+    status = next((one for one in service.orchestrator.snapshot().models if one.model == model), None)
+    if status is None:
+        raise UnknownModel(model, f"model {model} has just left the registry")
+    return _line(status)
+
+
+@router.get("/registry")
+async def registry(service: TheService) -> RegistryBody:
+    """Show models, roles and personas as the registry has them."""
+    found, watched = service.orchestrator.registry, service.orchestrator.registry_status
+    return RegistryBody(
+        path=str(found.path),
+        models=[_entry(entry) for entry in found.models.values()],
+        roles=[_role(role, found.why_not(role.name)) for role in found.roles.values()],
+        personas=_personas(service),
+        problems=[str(problem) for problem in watched.problems],
+    )
+
+
+@router.get("/personas")
+async def personas(service: TheService) -> PersonaList:
+    """List the personas."""
+    return PersonaList(personas=_personas(service))
+
+
+def pool_body(snapshot: PoolSnapshot) -> PoolBody:
+    """Return the pool as it is told."""
+    return PoolBody(
+        budget=snapshot.budget,
+        used=snapshot.used,
+        cores=snapshot.cores,
+        models=[_line(status) for status in snapshot.models],
+    )
+
+
+def _line(status: ModelStatus) -> ModelLine:
+    return ModelLine.model_validate(asdict(status) | {"instances": [asdict(one) for one in status.instances]})
+
+
+def _entry(entry: ModelEntry) -> EntryLine:
+    return EntryLine(
+        id=entry.id,
+        residency=entry.residency,
+        context=entry.context,
+        slots=entry.slots,
+        usable=entry.why_not is None,
+        why_not=entry.why_not,
+        description=entry.description,
+    )
+
+
+def _role(role: RoleEntry, why_not: str | None) -> RoleLine:
+    return RoleLine(
+        name=role.name,
+        tier=role.tier,
+        level=role.level,
+        model=role.model,
+        persona=role.persona,
+        escalates_to=role.escalates_to,
+        usable=why_not is None,
+        why_not=why_not,
+        description=role.description,
+    )
+
+
+def _personas(service: TheService) -> list[PersonaLine]:
+    known = service.orchestrator.registry.personas.values()
+    return [PersonaLine(name=one.name, text=one.text, description=one.description) for one in known]

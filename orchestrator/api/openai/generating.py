@@ -1,0 +1,133 @@
+"""Have answers generated while their client is there to read them, and stop when it has gone."""
+
+import asyncio
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
+from typing import Any
+
+import structlog
+from fastapi import Request
+from starlette.exceptions import HTTPException
+
+from orchestrator.daemon.refusals import Busy
+from orchestrator.engine.client import Completion
+from orchestrator.errors import OrchestratorError
+
+CLIENT_CLOSED_REQUEST = 499
+
+Work = Callable[[Callable[[str], None]], Awaitable[Completion]]
+"""Generates one answer, and hands the pieces of its text out as they come."""
+
+log = structlog.get_logger(__name__)
+
+
+class InternalError(OrchestratorError):
+    """The fault is ours; the log says more."""
+
+
+class Workplace:
+    """Where generations go on: as many requests at once as `most` says. `tasks` outlives all of them."""
+
+    def __init__(self, tasks: asyncio.TaskGroup, most: Callable[[], int]) -> None:
+        self._tasks = tasks
+        self._most = most
+        self._at_work: set[Generating] = set()
+
+    def begin(self, works: Sequence[Work]) -> "Generating":
+        """Begin with the answers to one request. Raises Busy."""
+        if len(self._at_work) >= self._most():
+            raise Busy(f"{len(self._at_work)} requests are being answered", 1)
+        generating = Generating(self._tasks, works, self._at_work.discard)
+        self._at_work.add(generating)
+        return generating
+
+    def stop(self) -> None:
+        """End everything."""
+        for generating in tuple(self._at_work):
+            generating.stop()
+
+
+class Generating:
+    """The answers to one request under way. `stop` it at the end, whatever happened; that may be done twice."""
+
+    def __init__(self, tasks: asyncio.TaskGroup, works: Sequence[Work], forget: Callable[["Generating"], None]) -> None:
+        self._items: asyncio.Queue[tuple[int, str | Completion | OrchestratorError]] = asyncio.Queue()
+        self._begun = asyncio.Event()
+        self._failed: OrchestratorError | None = None
+        self._forget = forget
+        self._tasks = tasks
+        self._carrying = [tasks.create_task(self._carry(number, work)) for number, work in enumerate(works)]
+
+    async def wait_begun(self, request: Request) -> None:
+        """Return when there is something to read. Raises what failed before; HTTPException for a client that left."""
+        await self._while_there(request, self._tasks.create_task(self._wait()))
+        if self._failed is not None:
+            raise self._failed
+
+    async def completions(self, request: Request) -> list[Completion]:
+        """Return all answers, in order. Raises what one of them fails for, and HTTPException as above."""
+        ended = self._tasks.create_task(self._all())
+        await self._while_there(request, ended)
+        return [_done(outcome) for outcome in ended.result()]
+
+    async def items(self) -> AsyncGenerator[tuple[int, str | Completion], None]:
+        """Yield pieces of text as they come, and each answer's end, with its number. Raises what one fails for."""
+        left = len(self._carrying)
+        while left:
+            number, item = await self._items.get()
+            left -= not isinstance(item, str)
+            yield number, item if isinstance(item, str) else _done(item)
+
+    def stop(self) -> None:
+        """End what still goes on."""
+        for task in self._carrying:
+            task.cancel()
+        self._forget(self)
+
+    async def _carry(self, number: int, work: Work) -> None:
+        try:
+            outcome: Completion | OrchestratorError = await work(lambda text: self._tell(number, text))
+        except OrchestratorError as error:
+            outcome = error
+        except Exception as error:
+            log.exception("a generation broke down")
+            outcome = InternalError(f"internal error: {type(error).__name__}")
+        self._tell(number, outcome)
+
+    def _tell(self, number: int, item: str | Completion | OrchestratorError) -> None:
+        self._items.put_nowait((number, item))
+        if isinstance(item, OrchestratorError) and not self._begun.is_set():
+            self._failed = item
+        self._begun.set()
+
+    async def _wait(self) -> None:
+        await self._begun.wait()
+
+    async def _all(self) -> list[Completion | OrchestratorError]:
+        found: dict[int, Completion | OrchestratorError] = {}
+        while len(found) < len(self._carrying):
+            number, item = await self._items.get()
+            if not isinstance(item, str):
+                found[number] = item
+        return [found[number] for number in sorted(found)]
+
+    async def _while_there(self, request: Request, waiting: "asyncio.Task[Any]") -> None:
+        """Wait, but no longer than the client does."""
+        ear = self._tasks.create_task(_gone(request))
+        try:
+            await asyncio.wait([waiting, ear], return_when=asyncio.FIRST_COMPLETED)
+            if not waiting.done():
+                raise HTTPException(CLIENT_CLOSED_REQUEST, "the client has gone")
+        finally:
+            ear.cancel()
+            waiting.cancel()
+
+
+async def _gone(request: Request) -> None:
+    while (await request.receive())["type"] != "http.disconnect":
+        pass
+
+
+def _done(outcome: Completion | OrchestratorError) -> Completion:
+    if isinstance(outcome, OrchestratorError):
+        raise outcome
+    return outcome

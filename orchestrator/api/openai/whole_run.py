@@ -1,0 +1,55 @@
+"""Answer a chat with a whole run: the request is planned, its steps run, and the run's answer is the text."""
+
+import asyncio
+from collections.abc import Callable, Sequence
+
+from orchestrator.api.openai.generating import Work
+from orchestrator.api.openai.messages import Pair
+from orchestrator.daemon import Job
+from orchestrator.daemon.report import Report, load_report
+from orchestrator.daemon.service import Service
+from orchestrator.engine.client import Completion
+from orchestrator.errors import InputError, OrchestratorError, Problem
+from orchestrator.events import Usage
+
+
+class RunFailed(OrchestratorError):
+    """The run that should have answered did not come to an answer."""
+
+
+def request_of(pairs: Sequence[Pair]) -> str:
+    """Return the request in words: what a user said alone, or the whole talk with who said it. Raises InputError."""
+    said = [(role, text) for role, text in pairs if text.strip()]
+    if not any(role == "user" for role, _ in said):
+        raise InputError(Problem("messages", "none is of a user", "one message of the role user at least"))
+    if len(said) == 1:
+        return said[0][1]
+    return "\n".join(f"{role}: {text}" for role, text in said)
+
+
+def run_work(service: Service, request: str) -> Work:
+    """Return the work that submits a request, and cancels its run if it is stopped."""
+
+    async def work(on_text: Callable[[str], None]) -> Completion:
+        run = (await service.submit(Job(request, None, None, "as-planned"))).run
+        try:
+            async for _ in service.watch(run):
+                pass
+        except asyncio.CancelledError:
+            await service.cancel(run)
+            raise
+        report = await asyncio.to_thread(load_report, service.orchestrator.journal, run)
+        if report.answer is None:
+            raise RunFailed(f"run {run} ended {report.status}: {report.error or 'without an answer'}")
+        on_text(report.answer)
+        return Completion(report.answer, "stop", _usage(report))
+
+    return work
+
+
+def _usage(report: Report) -> Usage:
+    planned = [report.plan_usage, *(row.usage for row in report.replans)]
+    return Usage(
+        prompt_tokens=sum(step.prompt_tokens for step in report.steps) + sum(one.prompt_tokens for one in planned),
+        output_tokens=sum(step.output_tokens for step in report.steps) + sum(one.output_tokens for one in planned),
+    )

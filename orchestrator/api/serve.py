@@ -1,0 +1,142 @@
+"""The daemon: open the state folder, listen, and end in order.
+
+SIGTERM and SIGINT let runs in progress end, for a while, and then everything; a second one ends at once. What has not
+ended goes on at the next start. SIGHUP reads the configuration again and opens the log anew.
+"""
+
+import asyncio
+import os
+import signal
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager, suppress
+from pathlib import Path
+from typing import Final
+
+import structlog
+import uvicorn
+from starlette.types import ASGIApp
+
+from orchestrator.api.app import make_app
+from orchestrator.api.auth import the_token, token_path
+from orchestrator.api.guard import Guard
+from orchestrator.api.listen import TcpAddress, tcp_address, tcp_socket, unix_socket
+from orchestrator.api.logs import log_to
+from orchestrator.daemon.configuration import Configuration, load_configuration
+from orchestrator.daemon.service import Service
+from orchestrator.errors import InputError
+from orchestrator.journal import Home
+from registry import Registry
+
+CLOSING_SECONDS: Final = 3
+STOPPED_AT_ONCE: Final = 130
+
+log = structlog.get_logger(__name__)
+
+
+class Listener(uvicorn.Server):
+    """One of uvicorn's servers. Signals are none of its business."""
+
+    @contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        """Leave the handlers of signals as they are."""
+        yield
+
+
+async def serve(home: Path, registry: Registry, configuration: Configuration) -> None:
+    """Serve until a signal asks for the end. Raises InputError, JournalError."""
+    address = tcp_address(configuration.server)
+    place = Home(home)
+    place.create()
+    log_to(place.logs, configuration.logs)
+    stop = asyncio.Event()
+    async with Service(home, registry, configuration) as service, asyncio.TaskGroup() as tasks:
+        app = make_app(service, tasks)
+        with Signals(service, stop), ExitStack() as stack:
+            sockets = unix_socket(place.socket)
+            stack.callback(place.socket.unlink, missing_ok=True)
+            listeners = [_listener(Guard(app, service, None), configuration)]
+            serving = [tasks.create_task(listeners[0].serve([sockets]))]
+            if address is not None:
+                listeners.append(_tcp(app, service, home, address))
+                serving.append(tasks.create_task(listeners[1].serve([tcp_socket(address)])))
+            log.info("the daemon serves", socket=str(place.socket), tcp=address and address.url, pid=os.getpid())
+            await stop.wait()
+            await _drain(service)
+            app.state.workplace.stop()
+            for listener in listeners:
+                listener.should_exit = True
+            await asyncio.wait(serving)
+    log.info("the daemon has ended")
+
+
+class Signals:
+    """While it is entered, signals end, drain and reload."""
+
+    def __init__(self, service: Service, stop: asyncio.Event) -> None:
+        self._service = service
+        self._stop = stop
+
+    def __enter__(self) -> None:
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, self._end)
+        loop.add_signal_handler(signal.SIGHUP, self._reload)
+
+    def __exit__(self, *_: object) -> None:
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+            loop.remove_signal_handler(number)
+
+    def _end(self) -> None:
+        if self._stop.is_set():
+            log.warning("ended at once; runs in progress go on at the next start")
+            os._exit(STOPPED_AT_ONCE)
+        self._stop.set()
+
+    def _reload(self) -> None:
+        try:
+            configuration = load_configuration()
+        except InputError as error:
+            log.error("the configuration stays as it was", error=str(error))
+            return
+        log_to(Home(self._service.home).logs, configuration.logs)
+        self._service.adopt(configuration)
+        log.info("the configuration was read again; addresses and TLS take effect at the next start")
+
+
+async def _drain(service: Service) -> None:
+    seconds = service.configuration.server.drain_seconds
+    log.info("the daemon is to stop", running=len(service.running), waiting=service.waiting, drain_seconds=seconds)
+    with suppress(TimeoutError):
+        async with asyncio.timeout(seconds):
+            await service.drain()
+    if service.running:
+        log.warning("runs in progress go on at the next start", runs=sorted(service.running))
+
+
+def _listener(app: ASGIApp, configuration: Configuration, address: TcpAddress | None = None) -> Listener:
+    settings = configuration.server
+    tls = address is not None and address.tls
+    return Listener(
+        uvicorn.Config(
+            app,
+            http="h11",
+            ws="none",
+            loop="asyncio",
+            lifespan="off",
+            log_config=None,
+            access_log=False,
+            server_header=False,
+            proxy_headers=False,
+            backlog=1024,
+            timeout_graceful_shutdown=CLOSING_SECONDS,
+            ssl_certfile=settings.tls_certificate if tls else None,
+            ssl_keyfile=settings.tls_key if tls else None,
+        )
+    )
+
+
+def _tcp(app: ASGIApp, service: Service, home: Path, address: TcpAddress) -> Listener:
+    token = the_token(home)
+    log.info("requests over TCP need the token", file=str(token_path(home)))
+    return _listener(Guard(app, service, token, address.host), service.configuration, address)

@@ -1,0 +1,85 @@
+"""Say whether the daemon is well, count for Prometheus, and keep backups."""
+
+import asyncio
+from dataclasses import asdict
+from http import HTTPStatus
+
+from fastapi import APIRouter, Response
+from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4
+from pydantic import BaseModel
+
+from orchestrator.api.access import TheService
+from orchestrator.api.errors import DOCUMENTED
+from orchestrator.api.metrics import exposition
+from orchestrator.daemon.backup import Backup, backups
+
+router = APIRouter(tags=["upkeep"], responses=dict(DOCUMENTED))
+
+
+class HealthBody(BaseModel):
+    """`ok`, or why not."""
+
+    status: str
+
+
+class BackupLine(BaseModel):
+    """One copy of the state folder; seconds since the epoch, bytes."""
+
+    name: str
+    made: float
+    bytes: int
+
+
+class BackupList(BaseModel):
+    """All copies, oldest first."""
+
+    backups: list[BackupLine]
+
+
+@router.get("/health/live")
+async def live() -> HealthBody:
+    """Say that the daemon answers."""
+    return HealthBody(status="ok")
+
+
+@router.get("/health/ready", responses={503: {"model": HealthBody, "description": "It takes no runs at the moment."}})
+async def ready(service: TheService, response: Response) -> HealthBody:
+    """Say whether the daemon takes runs."""
+    if (reason := service.why_not_ready) is None:
+        return HealthBody(status="ok")
+    response.status_code = HTTPStatus.SERVICE_UNAVAILABLE
+    return HealthBody(status=reason)
+
+
+@router.get(
+    "/metrics",
+    response_class=Response,
+    responses={200: {"content": {"text/plain": {"schema": {"type": "string"}}}, "description": "All metrics."}},
+)
+async def metrics(service: TheService) -> Response:
+    """Return counters and gauges in Prometheus' text format."""
+    return Response(exposition(service), headers={"Content-Type": CONTENT_TYPE_PLAIN_0_0_4})
+
+
+@router.get("/v1/backups")
+async def listed(service: TheService) -> BackupList:
+    """List the backups."""
+    found = await asyncio.to_thread(backups, service.home)
+    return BackupList(backups=[_line(backup) for backup in found])
+
+
+@router.post("/v1/backups", status_code=201)
+async def make(service: TheService) -> BackupLine:
+    """Make a backup, while everything goes on."""
+    return _line(await service.backup())
+
+
+@router.post("/v1/backups/{name}/restore")
+async def restore(name: str, service: TheService) -> HealthBody:
+    """Put a backup in the place of all runs. What there is now is kept beside the backups."""
+    await service.restore(name)
+    return HealthBody(status="ok")
+
+
+def _line(backup: Backup) -> BackupLine:
+    return BackupLine.model_validate(asdict(backup))

@@ -1,0 +1,215 @@
+"""Speak to the daemon of a state folder over its socket. The one file of the command line that knows HTTP."""
+
+import json
+import os
+import socket
+from collections.abc import AsyncGenerator, Iterator, Mapping
+from contextlib import aclosing, contextmanager
+from http import HTTPStatus
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Final, Self
+
+import httpx2
+
+from orchestrator.daemon import EventUpdate, Job, PlannedTask, Progress, Update
+from orchestrator.errors import InputError, OrchestratorError, Problem
+from orchestrator.events import RunFinished
+from orchestrator.journal import Home
+from orchestrator.journal.codec import decode_event
+from orchestrator.taskir import dump_task, task_from
+from registry import Registry
+
+BASE: Final = "http://localhost"
+CONNECT_SECONDS: Final = 5.0
+ATTEMPTS: Final = 3
+WAIT_FOREVER: Final = httpx2.Timeout(None, connect=CONNECT_SECONDS)
+
+
+class NoDaemon(OrchestratorError):
+    """No daemon answers on the socket of the state folder."""
+
+    def __init__(self, home: Path) -> None:
+        super().__init__(f"no daemon owns {home}: start one with `orchestrator serve`")
+
+
+class DaemonRefused(OrchestratorError):
+    """The daemon answered with an error."""
+
+
+class DaemonGone(OrchestratorError):
+    """The daemon has gone away in the middle of something."""
+
+
+def answers(home: Path) -> bool:
+    """Say whether a daemon listens on the socket of a state folder."""
+    with socket.socket(socket.AF_UNIX) as caller:
+        caller.settimeout(CONNECT_SECONDS)
+        try:
+            caller.connect(os.fspath(Home(home).socket))
+        except OSError:  # there is none, a stale one, or its name is too long to be one
+            return False
+    return True
+
+
+class Daemon:
+    """The daemon of a state folder, for one command. Every call raises NoDaemon, DaemonRefused, InputError."""
+
+    def __init__(self, home: Path) -> None:
+        self._home = home
+        transport = httpx2.HTTPTransport(uds=str(Home(home).socket))
+        self._client = httpx2.Client(transport=transport, base_url=BASE, timeout=WAIT_FOREVER)
+
+    def ask(self, method: str, path: str, **more: Any) -> dict[str, Any]:
+        """Return the JSON object that a request is answered with; an empty one for no content."""
+        with _told(self._home):
+            return read_answer(self._client.request(method, path, **more))
+
+    def __enter__(self) -> Self:
+        """Raises NoDaemon."""
+        if not answers(self._home):
+            raise NoDaemon(self._home)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._client.close()
+
+
+class DaemonRuns:
+    """Runs jobs through the daemon, as `Orchestrator` does without one. An async context manager."""
+
+    def __init__(self, home: Path, registry: Registry) -> None:
+        self._home = home
+        self._registry = registry
+        transport = httpx2.AsyncHTTPTransport(uds=str(Home(home).socket))
+        self._client = httpx2.AsyncClient(transport=transport, base_url=BASE, timeout=WAIT_FOREVER)
+
+    async def __aenter__(self) -> Self:
+        """Raises InputError where the daemon goes by another registry."""
+        theirs = (await self._ask("GET", "/v1/registry"))["path"]
+        if not _same_file(theirs, self._registry.path):
+            what = f"the daemon that owns {self._home} goes by {theirs}"
+            raise InputError(Problem(f"--registry {self._registry.path}", what, "the same, or another --home"))
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self._client.aclose()
+
+    async def submit(self, job: Job) -> str:
+        """Submit a job and return its run."""
+        key = {} if job.key is None else {"Idempotency-Key": job.key}
+        submitted = await self._ask("POST", "/v1/runs", json=job_json(job), headers=key)
+        return str(submitted["run_id"])
+
+    async def resume(self, run: str) -> str:
+        """Return the run if it has not ended: the daemon goes on with it by itself. Raises InputError otherwise."""
+        status = (await self._ask("GET", f"/v1/runs/{run}/result"))["status"]
+        if status in ("done", "failed", "cancelled"):
+            raise InputError(Problem(f"run {run}", f"has ended: {status}", "a run that was interrupted"))
+        return run
+
+    async def watch(self, run: str) -> AsyncGenerator[Update, None]:
+        """Yield what has happened to a run, and what happens, until it has ended. Raises DaemonGone."""
+        seen, failures = 0, 0
+        while failures < ATTEMPTS:
+            try:
+                async with aclosing(self._updates(run, seen)) as updates:
+                    async for update in updates:
+                        yield update
+                        failures = 0
+                        if isinstance(update, EventUpdate):
+                            seen = update.number
+                            if isinstance(update.event, RunFinished):
+                                return
+            except httpx2.TransportError:
+                pass
+            failures += 1
+        raise DaemonGone(f"the daemon has ended; it goes on with run {run} when it starts again")
+
+    async def cancel(self, run: str) -> None:
+        """Ask for a run to be cancelled."""
+        await self._ask("POST", f"/v1/runs/{run}/cancel", json={})
+
+    async def plan(self, job: Job) -> PlannedTask:
+        """Return the plan of a request."""
+        asked = {"request": job.request, "directory": _text(job.directory)}
+        planned = await self._ask("POST", "/v1/plans", json=asked)
+        return PlannedTask(task_from(planned["task"]), planned["goes_on_after"])
+
+    async def _ask(self, method: str, path: str, **more: Any) -> dict[str, Any]:
+        with _told(self._home):
+            return read_answer(await self._client.request(method, path, **more))
+
+    async def _updates(self, run: str, seen: int) -> AsyncGenerator[Update, None]:
+        headers = {"Last-Event-ID": str(seen)}
+        async with self._client.stream("GET", f"/v1/runs/{run}/events", headers=headers) as response:
+            if response.status_code != HTTPStatus.OK:
+                await response.aread()
+                read_answer(response)
+            fields: dict[str, str] = {}
+            async for line in response.aiter_lines():
+                if line:
+                    name, _, value = line.partition(": ")
+                    fields[name] = value
+                elif "data" in fields:
+                    yield _update(fields)
+                    fields = {}
+
+
+def job_json(job: Job) -> dict[str, Any]:
+    """Return a job as the API takes it."""
+    limits = {"tokens": job.limits.tokens, "seconds": job.limits.seconds, "bytes": job.limits.bytes}
+    told: dict[str, Any] = {
+        "mode": job.mode,
+        "priority": job.priority,
+        "directory": _text(job.directory),
+        "limits": limits,
+        "prior_task_ids": list(job.follows),
+    }
+    return told | ({"request": job.request} if job.task is None else {"task": dump_task(job.task)})
+
+
+def read_answer(response: httpx2.Response) -> dict[str, Any]:
+    """Return the JSON object of an answer. Raises InputError for a request that was wrong, else DaemonRefused."""
+    if response.status_code == HTTPStatus.NO_CONTENT:
+        return {}
+    try:
+        told = response.json()
+    except ValueError as error:
+        raise DaemonRefused(f"the daemon answered {response.status_code} without JSON") from error
+    if response.is_success and isinstance(told, dict):
+        return told
+    detail = told.get("error", {}) if isinstance(told, dict) else {}
+    problems = [Problem(**problem) for problem in detail.get("problems", ())]
+    if problems:
+        raise InputError(*problems)
+    raise DaemonRefused(str(detail.get("message", f"the daemon answered {response.status_code}")))
+
+
+def _update(fields: Mapping[str, str]) -> Update:
+    if fields.get("event") == "progress":
+        return Progress(**json.loads(fields["data"]))
+    return EventUpdate(decode_event(fields["data"]), int(fields["id"]))
+
+
+def _same_file(one: str, other: Path) -> bool:
+    return os.path.realpath(one) == os.path.realpath(other)
+
+
+def _text(path: Path | None) -> str | None:
+    return None if path is None else str(path.absolute())
+
+
+@contextmanager
+def _told(home: Path) -> Iterator[None]:
+    """Turn what can happen to a connection into our errors."""
+    try:
+        yield
+    except (httpx2.ConnectError, httpx2.ConnectTimeout) as error:
+        raise NoDaemon(home) from error
+    except httpx2.TransportError as error:
+        raise DaemonGone(f"the daemon of {home} has gone away: {error}") from error

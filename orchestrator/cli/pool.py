@@ -1,0 +1,80 @@
+"""The commands about what the daemon has loaded: pool; models load, unload, pin."""
+
+import sys
+from collections.abc import Mapping, Sequence
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from orchestrator.cli.client import Daemon
+from orchestrator.cli.settings import JsonFlag, settings
+from orchestrator.cli.terminal import make_console, one_line, print_json, size, write
+
+ModelArgument = Annotated[str, typer.Argument(metavar="MODEL", help="The model, by its id in the registry.")]
+
+
+def pool(context: typer.Context, as_json: JsonFlag = False) -> None:
+    """Show what the daemon has loaded, and who uses it."""
+    with Daemon(settings(context).home) as daemon:
+        told = daemon.ask("GET", "/v1/pool")
+    if as_json:
+        print_json(told)
+        return
+    console = make_console(sys.stdout)
+    write(lambda: _print_pool(console, told))
+
+
+def load(context: typer.Context, model: ModelArgument, as_json: JsonFlag = False) -> None:
+    """Have the daemon load a model, and wait until it is there."""
+    _change(context, model, "load", as_json)
+
+
+def unload(context: typer.Context, model: ModelArgument, as_json: JsonFlag = False) -> None:
+    """Have the daemon unload a model when what it does is done."""
+    _change(context, model, "unload", as_json)
+
+
+def pin(
+    context: typer.Context,
+    model: ModelArgument,
+    off: Annotated[bool, typer.Option("--off", help="Let it be evicted again.")] = False,
+    as_json: JsonFlag = False,
+) -> None:
+    """Have the daemon keep a model once it is loaded."""
+    _change(context, model, "unpin" if off else "pin", as_json)
+
+
+def _change(context: typer.Context, model: str, verb: str, as_json: bool) -> None:
+    with Daemon(settings(context).home) as daemon:
+        line = daemon.ask("POST", f"/v1/pool/{model}/{verb}")
+    if as_json:
+        print_json(line)
+        return
+    console = make_console(sys.stdout)
+    write(lambda: console.print(_table([line])))
+
+
+def _print_pool(console: Console, told: Mapping[str, Any]) -> None:
+    console.print(Text(f"{size(told['used'])} of {size(told['budget'])} taken, {told['cores']} cores", style="bold"))
+    console.print()
+    console.print(_table(told["models"]))
+
+
+def _table(models: Sequence[Mapping[str, Any]]) -> Table:
+    table = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False, header_style="bold")
+    for title in ("Model", "State", "Residency", "Memory", "Requests", "Threads", "Note"):
+        table.add_column(title, overflow="fold")
+    for one in models:
+        table.add_row(
+            one["model"],
+            one["state"],
+            f"{one['residency']}, pinned" if one["pinned"] else one["residency"],
+            size(one["bytes"]),
+            f"{one['active']} of {one['requests']}",
+            "-" if one["threads"] is None else str(one["threads"]),
+            one_line(one["reason"] or ""),
+        )
+    return table

@@ -1,0 +1,204 @@
+"""The commands about the daemon itself: serve, service, config, logs, backup, restore.
+
+`serve` becomes the daemon's own program by exec, so that no other command loads what only the daemon needs.
+"""
+
+import os
+import sys
+from collections import deque
+from pathlib import Path
+from typing import Annotated, Final
+
+import typer
+
+from orchestrator.api.listen import tcp_address
+from orchestrator.cli.client import Daemon, answers
+from orchestrator.cli.settings import JsonFlag, Settings, settings
+from orchestrator.cli.terminal import print_json, printable, size, write
+from orchestrator.daemon.backup import backups, restore_backup
+from orchestrator.daemon.configuration import (
+    configuration_path,
+    load_configuration,
+    show_configuration,
+    variable,
+)
+from orchestrator.errors import InputError, Problem
+from orchestrator.journal import Home
+
+PROGRAM: Final = (sys.executable, "-m", "orchestrator.api")
+UNIT: Final = "orchestrator.service"
+LOG_NAME: Final = "daemon.log"
+TEMPLATE: Final = """[Unit]
+Description=Orchestrator of local language models
+After=network.target
+
+[Service]
+ExecStart={program}
+ExecReload=/bin/kill -HUP $MAINPID
+Environment={environment}
+KillMode=mixed
+TimeoutStopSec={stop_seconds:.0f}
+Restart=on-failure
+RestartSec=2
+UMask=0077
+
+[Install]
+WantedBy=default.target
+"""
+
+service_app = typer.Typer(help="Have systemd run the daemon.", rich_markup_mode=None, add_completion=False)
+config_app = typer.Typer(help="The configuration file.", rich_markup_mode=None, add_completion=False)
+
+
+def serve(
+    context: typer.Context,
+    tcp: Annotated[
+        str | None, typer.Option(metavar="ADDRESS:PORT", help="Listen there too; requests need the token then.")
+    ] = None,
+    insecure: Annotated[bool, typer.Option("--insecure", help="Allow TCP beyond loopback without TLS.")] = False,
+) -> None:
+    """Own the state folder and serve its socket until SIGTERM or ctrl-C.
+
+    Runs in progress then have some seconds to end; the others go on at the next start. SIGHUP reads the configuration
+    again.
+    """
+    environ = _environment(settings(context))
+    if tcp is not None:
+        environ[variable("server", "tcp")] = tcp
+    if insecure:
+        environ[variable("server", "insecure")] = "true"
+    tcp_address(load_configuration(environ).server)  # told at once, before anything begins
+    sys.stdout.flush()
+    os.execve(PROGRAM[0], PROGRAM, environ)  # noqa: S606 - our own program
+
+
+@service_app.command("install")
+def install(
+    context: typer.Context,
+    user: Annotated[bool, typer.Option("--user", help="For this user; the only kind there is.")] = False,
+    as_json: JsonFlag = False,
+) -> None:
+    """Write the systemd unit of this user, and say how to start it."""
+    if not user:
+        raise InputError(Problem("service install", "installs nothing for the whole machine", "--user"))
+    base = Path(os.environ.get("XDG_CONFIG_HOME") or Path.home() / ".config")
+    path = base / "systemd" / "user" / UNIT
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(unit(settings(context)), encoding="utf-8")
+    if as_json:
+        print_json({"unit": str(path)})
+        return
+    write(
+        lambda: print(f"wrote {path}\nstart it: systemctl --user daemon-reload; systemctl --user enable --now {UNIT}")
+    )
+
+
+@service_app.command("show")
+def show_unit(context: typer.Context) -> None:
+    """Print the systemd unit."""
+    text = unit(settings(context))
+    write(lambda: print(text, end=""))
+
+
+@config_app.command("show")
+def show_config(as_json: JsonFlag = False) -> None:
+    """Print what is in force, with comments; it can be used as a file."""
+    configuration = load_configuration()
+    if as_json:
+        print_json({"file": str(configuration_path(os.environ)), **configuration.model_dump(mode="json")})
+        return
+    write(lambda: print(show_configuration(configuration)))
+
+
+@config_app.command("path")
+def show_path(as_json: JsonFlag = False) -> None:
+    """Print where the file is, or would be."""
+    path = configuration_path(os.environ)
+    if as_json:
+        print_json({"file": str(path), "exists": path.exists()})
+        return
+    write(lambda: print(path))
+
+
+def logs(
+    context: typer.Context,
+    lines: Annotated[int, typer.Option("--lines", "-n", min=1, help="How many, the newest.")] = 50,
+    run: Annotated[str | None, typer.Option(metavar="RUN", help="Only those about this run, by its whole id.")] = None,
+    as_json: JsonFlag = False,
+) -> None:
+    """Print the last lines of the daemon's log, each a JSON object."""
+    path = Home(settings(context).home).logs / LOG_NAME
+    try:
+        with open(path, encoding="utf-8", errors="replace") as file:
+            found = deque((line.rstrip("\n") for line in file if run is None or run in line), maxlen=lines)
+    except FileNotFoundError as error:
+        raise InputError(Problem(str(path), "does not exist", "a daemon that has run: `orchestrator serve`")) from error
+    if as_json:
+        print_json({"file": str(path), "lines": list(found)})
+        return
+    write(lambda: print("\n".join(map(printable, found))))
+
+
+def backup(
+    context: typer.Context,
+    listed: Annotated[bool, typer.Option("--list", help="List the backups; make none.")] = False,
+    as_json: JsonFlag = False,
+) -> None:
+    """Have the daemon copy the state folder, while it goes on."""
+    home = settings(context).home
+    if listed:
+        found = [{"name": one.name, "made": one.made, "bytes": one.bytes} for one in backups(home)]
+        if as_json:
+            print_json({"backups": found})
+        else:
+            write(lambda: print("\n".join(f"{one.name}  {size(one.bytes)}" for one in backups(home))))
+        return
+    with Daemon(home) as daemon:
+        made = daemon.ask("POST", "/v1/backups")
+    if as_json:
+        print_json(made)
+    else:
+        write(lambda: print(made["name"]))
+
+
+def restore(
+    context: typer.Context,
+    name: Annotated[str, typer.Argument(metavar="NAME", help="The backup, as `backup --list` names it.")],
+    as_json: JsonFlag = False,
+) -> None:
+    """Put a backup in the place of all runs, with or without a daemon.
+
+    What there is now is kept beside the backups.
+    """
+    home = settings(context).home
+    if answers(home):
+        with Daemon(home) as daemon:
+            daemon.ask("POST", f"/v1/backups/{name}/restore")
+    else:
+        restore_backup(home, name)
+    if as_json:
+        print_json({"restored": name})
+
+
+def unit(chosen: Settings) -> str:
+    """Return the systemd unit that runs the daemon with these settings."""
+    own = _environment(chosen)
+    stated = {name: value for name, value in own.items() if name.startswith("ORCHESTRATOR_")}
+    seconds = load_configuration(own).server.drain_seconds
+    return TEMPLATE.format(
+        program=" ".join(map(_quoted, PROGRAM)),
+        environment=" ".join(_quoted(f"{name}={value}") for name, value in sorted(stated.items())),
+        stop_seconds=seconds + 30,
+    )
+
+
+def _environment(chosen: Settings) -> dict[str, str]:
+    """Return the environment of the daemon: the command line's settings are told by variables."""
+    stated = {"ORCHESTRATOR_HOME": str(chosen.home), "ORCHESTRATOR_REGISTRY": str(chosen.registry_path.absolute())}
+    return {**os.environ, **stated}
+
+
+def _quoted(text: str) -> str:
+    """Return a word as systemd reads it."""
+    escaped = text.replace("\\", "\\\\").replace('"', '\\"').replace("%", "%%").replace("$", "$$")
+    return f'"{escaped}"'

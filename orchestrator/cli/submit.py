@@ -1,0 +1,156 @@
+"""The commands that hand work to the daemon, and follow it: submit, watch, result, cancel, retry."""
+
+import sys
+from collections.abc import Callable
+from typing import Annotated, Any
+
+import typer
+
+from orchestrator.cli.client import Daemon, NoDaemon, answers, job_json
+from orchestrator.cli.conduct import Runner
+from orchestrator.cli.errors import STATUS_CODES
+from orchestrator.cli.history import AllFlag, RunArgument, find_run
+from orchestrator.cli.run import conduct, tell_runs
+from orchestrator.cli.settings import DirOption, JsonFlag, ModeOption, Settings, settings
+from orchestrator.cli.source import check_folder, read_source
+from orchestrator.cli.terminal import one_line, print_json, printable, write
+from orchestrator.daemon import Job
+from orchestrator.daemon.report import load_report
+from orchestrator.errors import InputError, Problem
+from orchestrator.events import Priority, RunLimits
+from orchestrator.journal import JournalReader
+from orchestrator.taskir import TaskIR
+
+
+def submit(
+    context: typer.Context,
+    task: Annotated[str, typer.Argument(metavar="TEXT|FILE", help="A request, a TaskIR file, or - for stdin.")],
+    folder: DirOption = None,
+    mode: ModeOption = "as-planned",
+    priority: Annotated[
+        Priority | None, typer.Option(help="interactive goes first; the document's without it.")
+    ] = None,
+    key: Annotated[
+        str | None, typer.Option(metavar="KEY", help="One run for all that is submitted with this key.")
+    ] = None,
+    after: Annotated[
+        list[str] | None, typer.Option(metavar="RUN", help="A run whose artifacts the steps may read; repeatable.")
+    ] = None,
+    tokens: Annotated[int | None, typer.Option(min=1, help="Cancel it when it has used so many tokens.")] = None,
+    seconds: Annotated[float | None, typer.Option(min=0.001, help="Cancel it when it has run for so long.")] = None,
+    wait: Annotated[bool, typer.Option("--wait", help="Show the run until it has ended, then its report.")] = False,
+    full: AllFlag = False,
+    as_json: JsonFlag = False,
+) -> None:
+    """Submit a request or a TaskIR document to the daemon.
+
+    Prints the run's id, at once or with --wait its report.
+    """
+    chosen = settings(context)
+    source = read_source(task)
+    job = Job(
+        request=None if isinstance(source, TaskIR) else source,
+        task=source if isinstance(source, TaskIR) else None,
+        directory=check_folder(folder),
+        mode=mode,
+        priority=priority,
+        limits=RunLimits(tokens=tokens, seconds=seconds),
+        follows=tuple(after or ()),
+        key=key,
+    )
+    with Daemon(chosen.home) as daemon:
+        headers = {} if key is None else {"Idempotency-Key": key}
+        line = daemon.ask("POST", "/v1/runs", json=job_json(job), headers=headers)
+    if wait:
+        _follow(chosen, line["run_id"], full=full, as_json=as_json)
+    _tell(line, as_json=as_json)
+
+
+def watch(context: typer.Context, run: RunArgument = "last", full: AllFlag = False, as_json: JsonFlag = False) -> None:
+    """Show a run of the daemon while it runs, then its report.
+
+    Ctrl-C stops watching, and cancels the run.
+    """
+    chosen = settings(context)
+    _follow(chosen, _found(chosen, run), full=full, as_json=as_json)
+
+
+def result(context: typer.Context, run: RunArgument = "last", as_json: JsonFlag = False) -> None:
+    """Print the answer of a run.
+
+    Exits with 1 if it failed, with 130 if it was cancelled, and with 2 if it has not ended.
+    """
+    with JournalReader.open_to_read(settings(context).home) as journal:
+        report = load_report(journal, find_run(journal, run))
+    if report.status not in STATUS_CODES:
+        raise InputError(Problem(f"run {report.run_id}", f"has not ended: {report.status}", "a run that has"))
+    if as_json:
+        names = ("run_id", "status", "answer", "error")
+        print_json({name: getattr(report, name) for name in names} | {"artifacts": dict(report.artifacts)})
+    elif report.answer is not None:
+        answer = report.answer
+        write(lambda: print(printable(answer)))
+    else:
+        write(lambda: print(f"error: {one_line(report.error or report.status)}", file=sys.stderr))
+    raise typer.Exit(STATUS_CODES[report.status])
+
+
+def cancel(
+    context: typer.Context,
+    run: RunArgument = "last",
+    step: Annotated[str | None, typer.Argument(metavar="STEP", help="Only this step, and what depends on it.")] = None,
+    as_json: JsonFlag = False,
+) -> None:
+    """Ask the daemon to cancel a run, or one step of it."""
+    chosen = settings(context)
+    asked = {} if step is None else {"step": step}
+    _ask(chosen, lambda daemon: daemon.ask("POST", f"/v1/runs/{_found(chosen, run)}/cancel", json=asked), as_json)
+
+
+def retry(context: typer.Context, run: RunArgument = "last", as_json: JsonFlag = False) -> None:
+    """Submit the job of a run that has ended once more, as a new run."""
+    chosen = settings(context)
+    _ask(chosen, lambda daemon: daemon.ask("POST", f"/v1/runs/{_found(chosen, run)}/retry"), as_json)
+
+
+def delete(context: typer.Context, run: RunArgument, as_json: JsonFlag = False) -> None:
+    """Have the daemon forget a run that has ended."""
+    chosen = settings(context)
+    name = _found(chosen, run)
+    with Daemon(chosen.home) as daemon:
+        daemon.ask("DELETE", f"/v1/runs/{name}")
+    if as_json:
+        print_json({"run_id": name, "deleted": True})
+
+
+def _follow(chosen: Settings, run: str, *, full: bool, as_json: bool) -> None:
+    """Show a run to its end and exit with what became of it. One that has ended needs no daemon for that."""
+    with JournalReader.open_to_read(chosen.home) as journal:
+        ended = journal.run(run).finished is not None
+    if ended:
+        tell_runs(chosen, [run], "", None, full=full, as_json=as_json)
+    if not answers(chosen.home):
+        raise NoDaemon(chosen.home)
+
+    async def known(_: Runner) -> str:
+        return run
+
+    conduct(chosen, [known], None, full=full, as_json=as_json)
+
+
+def _found(chosen: Settings, run: str) -> str:
+    with JournalReader.open_to_read(chosen.home) as journal:
+        return find_run(journal, run)
+
+
+def _ask(chosen: Settings, ask: Callable[[Daemon], dict[str, Any]], as_json: bool) -> None:
+    with Daemon(chosen.home) as daemon:
+        line = ask(daemon)
+    _tell(line, as_json=as_json)
+
+
+def _tell(line: dict[str, Any], *, as_json: bool) -> None:
+    if as_json:
+        print_json(line)
+    else:
+        write(lambda: print(line["run_id"]))

@@ -1,0 +1,127 @@
+"""Copy the state folder while it is in use, and put a copy back.
+
+A backup is a folder `backups/NAME` with the database and the objects. An object that an earlier backup has is linked,
+not copied again.
+"""
+
+import os
+import re
+import shutil
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from orchestrator.errors import InputError, Problem
+from orchestrator.journal import Home, HomeLock, JournalError, JournalReader
+
+NAME = re.compile(r"\d{8}-\d{6}(-\d+)?\Z")
+_PARTS = ("journal.db", "journal.db-wal", "journal.db-shm")
+
+
+@dataclass(frozen=True, slots=True)
+class Backup:
+    """One copy. `made` is in seconds since the epoch, `bytes` what its files have together, linked ones included."""
+
+    name: str
+    made: float
+    bytes: int
+
+
+def backups(home: Path) -> list[Backup]:
+    """Return the backups of a state folder, oldest first. Blocks on the disk."""
+    found = [path for path in _folder(home).glob("*") if NAME.match(path.name)]
+    return [_described(path) for path in sorted(found)]
+
+
+def make_backup(journal: JournalReader) -> Backup:
+    """Copy what is committed now, and return the copy once it is whole. Blocks on the disk. Raises JournalError.
+
+    The database is copied first: what its events name is stored before they are written.
+    """
+    folder = _folder(journal.home.path)
+    earlier = [folder / backup.name for backup in backups(journal.home.path)]
+    unfinished = folder / f"unfinished-{os.getpid()}-{time.monotonic_ns()}"
+    try:
+        (unfinished / "objects").mkdir(parents=True)
+        folder.chmod(0o700)
+        journal.copy_to(unfinished / "journal.db")
+        for path in _objects(journal.home.objects):
+            _copy_object(path, unfinished / "objects", earlier)
+        os.sync()
+        target = _free(folder)
+        unfinished.rename(target)
+    except OSError as error:
+        raise JournalError(folder, f"no backup can be made: {error.strerror}") from error
+    finally:
+        shutil.rmtree(unfinished, ignore_errors=True)
+    return _described(target)
+
+
+def find_backup(home: Path, name: str) -> Path:
+    """Return the folder of a backup. Raises InputError."""
+    known = [backup.name for backup in backups(home)]
+    if name not in known:
+        raise InputError(Problem("backup", f"there is none named {name!r}", ", ".join(known) or "none: make one first"))
+    return _folder(home) / name
+
+
+def restore_backup(home: Path, name: str) -> None:
+    """Put a backup in the place of the journal, which is kept as `replaced-...` beside the backups. Blocks on the disk.
+
+    Objects only come back: none is removed. Raises InputError, and HomeLocked while someone owns the state folder.
+    """
+    source, place = find_backup(home, name), Home(home)
+    with JournalReader.open_to_read(source) as copy:
+        if damage := copy.damage():
+            raise JournalError(source, f"is damaged: {damage[0]}")
+    with HomeLock(place):
+        aside = _folder(home) / f"replaced-{time.strftime('%Y%m%d-%H%M%S')}-{time.monotonic_ns()}"
+        aside.mkdir()
+        for path in _objects(source / "objects"):
+            _copy_object(path, place.objects, [])
+        shutil.copy2(source / "journal.db", home / "journal.db.restored")
+        os.sync()
+        for part in _PARTS:
+            if (home / part).exists():
+                (home / part).rename(aside / part)
+        (home / "journal.db.restored").rename(place.database)
+
+
+def _folder(home: Path) -> Path:
+    return home / "backups"
+
+
+def _free(folder: Path) -> Path:
+    """Return where a backup made now goes: its name is the time, with a number where that is taken."""
+    name = time.strftime("%Y%m%d-%H%M%S")
+    names = (name, *(f"{name}-{number}" for number in range(2, 10_000)))
+    return next(folder / name for name in names if not (folder / name).exists())
+
+
+def _objects(root: Path) -> Iterator[Path]:
+    return (path for path in root.glob("??/*") if path.is_file())
+
+
+def _copy_object(path: Path, root: Path, earlier: list[Path]) -> None:
+    """Copy an object to another root, or link it to the copy that an earlier backup has."""
+    name = Path(path.parent.name) / path.name
+    target = root / name
+    if target.exists():
+        return
+    target.parent.mkdir(parents=True, exist_ok=True)
+    known = next(
+        (backup / "objects" / name for backup in reversed(earlier) if (backup / "objects" / name).exists()), None
+    )
+    if known is not None:
+        os.link(known, target)
+        return
+    try:
+        shutil.copy2(path, target)
+    except FileNotFoundError:  # a run was deleted meanwhile, and nothing names it any more
+        target.unlink(missing_ok=True)
+
+
+def _described(path: Path) -> Backup:
+    sizes = sum(item.stat().st_size for item in path.rglob("*") if item.is_file())
+    return Backup(path.name, (path / "journal.db").stat().st_mtime, sizes)

@@ -1,0 +1,171 @@
+"""Read the one configuration file: TOML, every value also by environment, and a commented form of what is in force.
+
+A value is looked up in the environment (`ORCHESTRATOR_RUNS_MAX_RUNNING` for `max_running` of `[runs]`), then in the
+file, then its default counts.
+"""
+
+import json
+import os
+import tomllib
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
+
+from orchestrator.errors import InputError, Problem
+
+FILE_NAME = "config.toml"
+PREFIX = "ORCHESTRATOR"
+
+
+def _listed(value: object) -> object:
+    """Read a list from a variable of the environment: its parts stand between commas."""
+    return [part.strip() for part in value.split(",") if part.strip()] if isinstance(value, str) else value
+
+
+Names = Annotated[tuple[str, ...], BeforeValidator(_listed)]
+
+
+class _Section(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class ServerSettings(_Section):
+    """How the daemon is reached. It always listens on the socket `api.sock` of the state folder."""
+
+    tcp: str = Field(default="", description="listen on ADDRESS:PORT too, with a token; empty: on the socket alone")
+    tls_certificate: str = Field(default="", description="PEM file; with it and the key, TCP speaks TLS")
+    tls_key: str = Field(default="", description="PEM file of the certificate's key")
+    insecure: bool = Field(default=False, description="allow TCP beyond this machine's loopback without TLS")
+    hosts: Names = Field(default=(), description="names that requests may be addressed to, besides localhost")
+    origins: Names = Field(default=(), description="web origins whose pages may send requests; none otherwise")
+    max_body: int = Field(default=16 << 20, ge=1024, description="bytes of one request's body")
+    body_seconds: float = Field(default=30.0, gt=0, description="for the body of a request to arrive")
+    max_requests: int = Field(default=1000, ge=1, description="requests at a time; more are told to come back")
+    max_generations: int = Field(default=64, ge=1, description="chat and response requests at a time, as above")
+    drain_seconds: float = Field(default=30.0, ge=0, description="for runs to end when the daemon is to stop")
+
+
+class RunSettings(_Section):
+    """How many runs there may be, and what each may take."""
+
+    max_running: int = Field(default=8, ge=1, description="runs at a time; the others wait")
+    reserved: int = Field(default=2, ge=0, description="of these, places that batch runs leave to interactive ones")
+    max_queued: int = Field(default=10_000, ge=1, description="runs that may wait; more are told to come back")
+    max_tokens: int = Field(default=0, ge=0, description="of one run, prompts and answers together; 0: no limit")
+    max_seconds: float = Field(default=0.0, ge=0, description="of one run, from when it begins; 0: no limit")
+    max_bytes: int = Field(default=0, ge=0, description="of one run's artifacts; 0: no limit")
+    folders: Names = Field(default=(), description="folders that runs submitted over TCP may read")
+
+
+class FolderSettings(_Section):
+    """What the state folder may take."""
+
+    max_bytes: int = Field(default=0, ge=0, description="of the state folder; at it no run is accepted; 0: no limit")
+    min_free_bytes: int = Field(default=256 << 20, ge=0, description="of the disk that have to stay free")
+
+
+class LogSettings(_Section):
+    """What is logged, in `logs/` of the state folder."""
+
+    level: Literal["debug", "info", "warning", "error"] = Field(default="info", description="the least that is logged")
+    max_bytes: int = Field(default=8 << 20, ge=4096, description="of a log file; a full one is put aside")
+    keep: int = Field(default=4, ge=1, le=100, description="log files that are kept")
+
+
+class Configuration(_Section):
+    """Everything that the configuration file may say."""
+
+    server: ServerSettings = ServerSettings()
+    runs: RunSettings = RunSettings()
+    folder: FolderSettings = FolderSettings()
+    logs: LogSettings = LogSettings()
+
+
+def configuration_path(environ: Mapping[str, str]) -> Path:
+    """Return where the file is: ORCHESTRATOR_CONFIG, else under XDG_CONFIG_HOME, else under ~/.config."""
+    if chosen := environ.get("ORCHESTRATOR_CONFIG"):
+        return Path(chosen).expanduser().absolute()
+    stated = Path(environ.get("XDG_CONFIG_HOME") or "")
+    base = stated if stated.is_absolute() else Path(environ.get("HOME") or Path.home()) / ".config"
+    return base / "orchestrator" / FILE_NAME
+
+
+def load_configuration(environ: Mapping[str, str] = os.environ) -> Configuration:
+    """Return what the file and the environment say. Raises InputError; without a file the defaults count."""
+    path = configuration_path(environ)
+    stated = _read(path, required=bool(environ.get("ORCHESTRATOR_CONFIG")))
+    variables = dict(_variables(environ))
+    for (section, key), text in variables.items():
+        stated[section] = {**_table(stated.get(section, {})), key: text}
+    try:
+        return Configuration.model_validate(stated)
+    except ValidationError as error:
+        raise InputError(*(_problem(path, variables, item) for item in error.errors())) from error
+
+
+def show_configuration(configuration: Configuration) -> str:
+    """Return the file with what is in force, and a comment for each value; it can be used as a file as it is."""
+    return "\n".join(_lines(configuration))
+
+
+def variable(section: str, key: str) -> str:
+    """Return the name of a value's variable in the environment."""
+    return f"{PREFIX}_{section}_{key}".upper()
+
+
+def _read(path: Path, *, required: bool) -> dict[str, Any]:
+    try:
+        return tomllib.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError as error:
+        if required:
+            raise InputError(Problem(str(path), "does not exist", "a file, or no ORCHESTRATOR_CONFIG")) from error
+        return {}
+    except OSError as error:
+        raise InputError(Problem(str(path), f"cannot be read: {error.strerror}", "a TOML file")) from error
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise InputError(Problem(str(path), str(error), "TOML; `orchestrator config show` prints it")) from error
+
+
+def _table(stated: object) -> dict[str, Any]:
+    return stated if isinstance(stated, dict) else {}
+
+
+def _variables(environ: Mapping[str, str]) -> Iterator[tuple[tuple[str, str], str]]:
+    """Yield the values that the environment gives, by section and key."""
+    for section, model in _sections():
+        for key in model.model_fields:
+            if (text := environ.get(variable(section, key))) is not None:
+                yield (section, key), text
+
+
+def _sections() -> Iterator[tuple[str, type[BaseModel]]]:
+    for name, field in Configuration.model_fields.items():
+        assert isinstance(field.annotation, type), "each section is a model"
+        yield name, field.annotation
+
+
+def _problem(path: Path, variables: Mapping[tuple[str, str], str], error: Any) -> Problem:
+    where = tuple(map(str, error["loc"]))
+    section, key = (*where, "", "")[:2]
+    place = variable(section, key) if (section, key) in variables else f"{path}: {'.'.join(where)}"
+    known = dict(_sections()).get(section)
+    accepted = ", ".join(known.model_fields if known else Configuration.model_fields)
+    unknown = error["type"] == "extra_forbidden"
+    return Problem(place, "is not known" if unknown else str(error["msg"]), accepted if unknown else "")
+
+
+def _lines(configuration: Configuration) -> Iterator[str]:
+    yield "# The configuration of the orchestrator. What is left out has its default value."
+    for section, model in _sections():
+        yield f"\n# {' '.join((model.__doc__ or '').split())}\n[{section}]"
+        stated = getattr(configuration, section)
+        for key, field in model.model_fields.items():
+            yield f"# {field.description} [{variable(section, key)}; default: {_toml(field.default)}]"
+            yield f"{key} = {_toml(getattr(stated, key))}"
+
+
+def _toml(value: object) -> str:
+    """Return a value as TOML writes it, which for texts, numbers, truth and lists of them is JSON, but for DEL."""
+    return json.dumps(list(value) if isinstance(value, tuple) else value, ensure_ascii=False).replace("\x7f", "\\u007f")

@@ -1,0 +1,21 @@
+"""One daemon for all tests of the API."""
+
+from collections.abc import Iterator
+
+import httpx2
+import pytest
+from daemon_process import Running, running_daemon
+
+
+@pytest.fixture(scope="session")
+def daemon(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
+    """A daemon on an empty state folder, on its socket and on a port."""
+    with running_daemon(tmp_path_factory.mktemp("daemon") / "home") as running:
+        yield running
+
+
+@pytest.fixture
+def client(daemon: Running) -> Iterator[httpx2.Client]:
+    """A client on the daemon's socket."""
+    with daemon.client() as opened:
+        yield opened

@@ -1,0 +1,141 @@
+"""Run the real daemon as a process of its own, on the embedded models, with its socket and a TCP port."""
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import httpx2
+
+from orchestrator.journal import Home
+
+ROOT = Path(__file__).parents[3]
+RECORDS = ROOT / "examples" / "records"
+STARTING_SECONDS = 300
+ENDING_SECONDS = 120
+ANSWER_SECONDS = 300
+
+
+@dataclass(frozen=True)
+class Running:
+    """A daemon: its state folder, its port and its process."""
+
+    home: Path
+    port: int
+    process: subprocess.Popen[bytes]
+
+    @property
+    def token(self) -> str:
+        """What requests over TCP need."""
+        return (self.home / "api.token").read_text().strip()
+
+    def client(self) -> httpx2.Client:
+        """Return a client on the socket."""
+        transport = httpx2.HTTPTransport(uds=str(Home(self.home).socket))
+        return httpx2.Client(transport=transport, base_url="http://localhost", timeout=ANSWER_SECONDS)
+
+    def tcp(self, **headers: str) -> httpx2.Client:
+        """Return a client on the port, without the token unless `headers` have it."""
+        return httpx2.Client(base_url=f"http://127.0.0.1:{self.port}", headers=headers, timeout=ANSWER_SECONDS)
+
+
+@contextmanager
+def running_daemon(home: Path, **settings: str) -> Iterator[Running]:
+    """Start a daemon with these variables besides, and end it in order."""
+    kept = {name: value for name, value in os.environ.items() if not name.startswith(("ORCHESTRATOR_", "XDG_"))}
+    port = free_port()
+    environ = {
+        **kept,
+        "HOME": str(home),
+        "ORCHESTRATOR_HOME": str(home),
+        "ORCHESTRATOR_SERVER_TCP": f"127.0.0.1:{port}",
+        "ORCHESTRATOR_SERVER_DRAIN_SECONDS": "1",
+        "PYTHONPATH": str(ROOT),
+        **settings,
+    }
+    with open(home.parent / f"{home.name}.log", "wb") as log:
+        process = subprocess.Popen([sys.executable, "-m", "orchestrator.api"], env=environ, stderr=log)
+        daemon = Running(home, port, process)
+        try:
+            wait_ready(daemon)
+            yield daemon
+        finally:
+            process.send_signal(signal.SIGTERM)
+            process.wait(ENDING_SECONDS)
+
+
+def wait_ready(daemon: Running) -> None:
+    """Return when the daemon takes runs."""
+    end = time.monotonic() + STARTING_SECONDS
+    while True:
+        assert daemon.process.poll() is None, "the daemon has ended while it started"
+        assert time.monotonic() < end, "the daemon is not ready"
+        if listens(Home(daemon.home).socket):
+            with daemon.client() as client:
+                if client.get("/health/ready").is_success:
+                    return
+        time.sleep(0.1)
+
+
+def listens(path: Path) -> bool:
+    """Say whether anyone listens on a socket."""
+    with socket.socket(socket.AF_UNIX) as caller:
+        return caller.connect_ex(str(path)) == 0
+
+
+def free_port() -> int:
+    """Return a port that nobody listens on at the moment."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def summary(name: str = "a", output: str = "summary.txt", **more: Any) -> dict[str, Any]:
+    """Return the body of a request for a run of one step, which reads a file of the examples."""
+    step = {"id": "S1", "actor": "worker", "action": f"Summarize {name}.txt.", "inputs": [f"{name}.txt"]}
+    task = {"objective": "a test", "plan": {"steps": [{**step, "outputs": [output], "max_tokens": 64}]}}
+    return {"task": task, "directory": str(RECORDS), **more}
+
+
+def lasting(tokens: int = 1024) -> dict[str, Any]:
+    """Return the body of a request for a run that takes a while: each of its steps writes as much as it may."""
+    steps = [
+        {
+            "id": f"S{number}",
+            "actor": "worker",
+            "action": f"Write a list of {number} numbers.",
+            "outputs": [f"list{number}"],
+            "output_schema": {"type": "array", "items": {"type": "integer"}, "minItems": 200},
+            "depends_on": [f"S{number - 1}"] if number > 1 else [],
+            "max_tokens": tokens,
+        }
+        for number in range(1, 6)
+    ]
+    return {"task": {"objective": "a long test", "plan": {"steps": steps}}}
+
+
+def submitted(client: httpx2.Client, body: dict[str, Any]) -> str:
+    """Submit a run and return its id."""
+    answer = client.post("/v1/runs", json=body)
+    assert answer.status_code == 201, answer.text
+    return str(answer.json()["run_id"])
+
+
+def finished(client: httpx2.Client, run: str) -> dict[str, Any]:
+    """Wait until a run has ended, and return its result."""
+    client.get(f"/v1/runs/{run}/events").raise_for_status()
+    told = client.get(f"/v1/runs/{run}/result").json()
+    assert isinstance(told, dict)
+    return told
+
+
+def executed(client: httpx2.Client, body: dict[str, Any]) -> dict[str, Any]:
+    """Submit a run, wait until it has ended, and return its result."""
+    return finished(client, submitted(client, body))

@@ -1,0 +1,71 @@
+"""Who is let in: by token, host, origin and size, over TCP and over the socket."""
+
+import stat
+from pathlib import Path
+
+import httpx2
+import pytest
+from daemon_process import Running
+
+from orchestrator.api.auth import is_authorized, the_token
+from orchestrator.journal import Home, JournalError
+
+
+def test_tcp_needs_the_token(daemon: Running) -> None:
+    right = {"Authorization": f"Bearer {daemon.token}"}
+    for headers in ({}, {"Authorization": "Bearer wrong"}, {"Authorization": f"Basic {daemon.token}"}):
+        with daemon.tcp(**headers) as client:
+            answer = client.get("/v1/runs")
+            assert answer.status_code == 401
+            assert answer.headers["WWW-Authenticate"] == "Bearer"
+            assert answer.json()["error"]["type"] == "authentication_error"
+    with daemon.tcp(**right) as client:
+        assert client.get("/v1/runs").status_code == 200
+    with daemon.tcp() as client:
+        assert client.get("/health/live").status_code == 200
+
+
+def test_a_request_for_another_host_or_from_a_foreign_page_is_refused(daemon: Running) -> None:
+    token = {"Authorization": f"Bearer {daemon.token}"}
+    with daemon.tcp(**token) as client:
+        assert client.get("/v1/runs", headers={"Host": "evil.example"}).status_code == 421
+        assert client.get("/v1/runs", headers={"Origin": "https://evil.example"}).status_code == 403
+    with daemon.client() as client:
+        assert client.get("/v1/runs", headers={"Host": "evil.example"}).status_code == 421
+
+
+def test_a_run_submitted_over_tcp_reads_no_folder_of_its_choice(daemon: Running) -> None:
+    with daemon.tcp(Authorization=f"Bearer {daemon.token}") as client:
+        answer = client.post("/v1/runs", json={"request": "List the files.", "directory": "/etc"})
+    assert answer.status_code == 400
+    assert answer.json()["error"]["param"] == "directory"
+
+
+def test_a_body_that_is_too_large_is_refused_whether_or_not_it_says_so(client: httpx2.Client) -> None:
+    large = b'{"request": "' + b"x" * (17 << 20) + b'"}'
+    assert client.post("/v1/runs", content=large).status_code == 413
+    pieces = (large[at : at + (1 << 20)] for at in range(0, len(large), 1 << 20))
+    try:
+        assert client.post("/v1/runs", content=pieces).status_code == 413
+    except httpx2.WriteError:
+        pass  # the daemon has closed the connection before all of it was sent
+    assert client.get("/health/live").is_success
+
+
+def test_the_socket_and_the_token_are_their_owners_alone(daemon: Running) -> None:
+    for path in (Home(daemon.home).socket, daemon.home / "api.token"):
+        assert stat.S_IMODE(path.stat().st_mode) == 0o600
+
+
+def test_a_token_is_made_once_and_others_must_not_read_it(tmp_path: Path) -> None:
+    token = the_token(tmp_path)
+    assert the_token(tmp_path) == token
+    (tmp_path / "api.token").chmod(0o644)
+    with pytest.raises(JournalError, match="0600"):
+        the_token(tmp_path)
+
+
+@pytest.mark.parametrize("header", [None, b"", b"Bearer", b"Bearer tok", b"bearer token2", b"token", b"Basic token"])
+def test_anything_but_the_token_is_no_token(header: bytes | None) -> None:
+    assert is_authorized(b"Bearer token", "token")
+    assert not is_authorized(header, "token")

@@ -1,0 +1,238 @@
+"""The official OpenAI client works unchanged: whole and streamed answers, schemas, tools, runs, cancellation."""
+
+import json
+import socket
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import httpx2
+import openai
+import pytest
+from daemon_process import Running, finished
+from openai import OpenAI
+
+from orchestrator.journal import Home
+
+QUESTION = [{"role": "user", "content": "Summarize the text: Zilthir is a ship. Its owner is Renzer."}]
+COLOURS: dict[str, Any] = {
+    "type": "object",
+    "properties": {"colour": {"enum": ["red", "green"]}},
+    "required": ["colour"],
+    "additionalProperties": False,
+}
+NOTHING: dict[str, Any] = {"type": "object", "properties": {}, "additionalProperties": False}
+LONG, SHORT = 1500, 100
+PAINT = {"type": "function", "function": {"name": "paint", "description": "Paint it.", "parameters": COLOURS}}
+STAMP = {"type": "function", "function": {"name": "stamp", "parameters": NOTHING}}
+
+
+@pytest.fixture
+def ai(daemon: Running) -> Iterator[OpenAI]:
+    """The client as anyone makes it: address and key."""
+    with OpenAI(base_url=f"http://127.0.0.1:{daemon.port}/v1", api_key=daemon.token, max_retries=0) as client:
+        yield client
+
+
+def ask(ai: OpenAI, **more: Any) -> Any:
+    """Ask for a chat completion, of a worker unless told otherwise."""
+    asked = {"model": "worker", "messages": QUESTION, "max_tokens": 48, **more}
+    return ai.chat.completions.create(**asked)
+
+
+def test_roles_personas_models_and_the_general_names_are_listed(ai: OpenAI) -> None:
+    names = {model.id for model in ai.models.list()}
+    assert {"auto", "orchestrate", "worker", "coder", "tiny-large", "lexical"} <= names
+    assert ai.models.retrieve("worker").id == "worker"
+
+
+@pytest.mark.parametrize("model", ["worker", "auto", "tiny-large"])
+def test_a_chat_is_answered(ai: OpenAI, model: str) -> None:
+    answer = ask(ai, model=model)
+    (choice,) = answer.choices
+    assert choice.message.content
+    assert choice.finish_reason in ("stop", "length")
+    assert answer.model == model
+    assert answer.usage.total_tokens == answer.usage.prompt_tokens + answer.usage.completion_tokens > 0
+
+
+def test_a_persona_is_a_model_too(ai: OpenAI) -> None:
+    general = {"auto", "orchestrate", "lexical"}
+    known = [model.id for model in ai.models.list() if model.id not in general]
+    persona = next(name for name in known if not name.startswith("tiny") and name not in ROLES)
+    assert ask(ai, model=persona).choices[0].message.content
+
+
+ROLES = {"frontdoor", "worker", "coder", "architect", "judge", "draft"}
+
+
+def test_a_streamed_answer_is_the_whole_one_in_pieces(ai: OpenAI) -> None:
+    whole = ask(ai)
+    chunks = list(ask(ai, stream=True, stream_options={"include_usage": True}))
+    text = "".join(chunk.choices[0].delta.content or "" for chunk in chunks if chunk.choices)
+    assert text == whole.choices[0].message.content
+    assert len(chunks) > 3
+    assert chunks[-2].choices[0].finish_reason == whole.choices[0].finish_reason
+    assert chunks[-1].usage.completion_tokens == whole.usage.completion_tokens
+
+
+def test_several_answers_come_at_once(ai: OpenAI) -> None:
+    answers = ask(ai, n=3, temperature=1.0, seed=7).choices
+    assert [choice.index for choice in answers] == [0, 1, 2]
+    streamed = {chunk.choices[0].index for chunk in ask(ai, n=2, stream=True)}
+    assert streamed == {0, 1}
+
+
+def test_an_answer_matches_the_schema_that_was_asked_for(ai: OpenAI) -> None:
+    form = {"type": "json_schema", "json_schema": {"name": "colour", "schema": COLOURS, "strict": True}}
+    said = ask(ai, response_format=form).choices[0].message.content
+    assert json.loads(said)["colour"] in ("red", "green")
+    assert ask(ai, response_format={"type": "json_object"}).choices[0].message.content.lstrip().startswith("{")
+
+
+@pytest.mark.parametrize("choice", ["required", {"type": "function", "function": {"name": "paint"}}])
+@pytest.mark.parametrize("tools", [[PAINT], [PAINT, STAMP]])
+def test_a_tool_that_has_to_be_called_is_called(ai: OpenAI, choice: Any, tools: Any) -> None:
+    answer = ask(ai, tools=tools, tool_choice=choice)
+    assert answer.choices[0].finish_reason == "tool_calls"
+    (call,) = answer.choices[0].message.tool_calls
+    arguments = json.loads(call.function.arguments)
+    assert call.function.name in {tool["function"]["name"] for tool in tools}
+    if call.function.name == "paint":
+        assert arguments["colour"] in ("red", "green")
+    if choice != "required":
+        assert call.function.name == "paint"
+
+
+def test_a_streamed_call_and_the_talk_after_it(ai: OpenAI) -> None:
+    chunks = list(ask(ai, tools=[PAINT], tool_choice="required", stream=True))
+    (call,) = [call for chunk in chunks for call in chunk.choices[0].delta.tool_calls or ()]
+    assert json.loads(call.function.arguments)["colour"] in ("red", "green")
+    assert not any(chunk.choices[0].delta.content for chunk in chunks)
+    made = {"id": call.id, "type": "function", "function": {"name": "paint", "arguments": call.function.arguments}}
+    talk = [
+        *QUESTION,
+        {"role": "assistant", "content": None, "tool_calls": [made]},
+        {"role": "tool", "tool_call_id": call.id, "content": "painted"},
+    ]
+    assert ask(ai, messages=talk, tools=[PAINT]).choices
+
+
+def test_an_answer_that_nobody_reads_any_more_is_not_generated(ai: OpenAI, daemon: Running) -> None:
+    stream = ask(ai, **long_answer(LONG), stream=True)
+    next(iter(stream))
+    stream.close()
+    ask(ai, **long_answer(SHORT))
+    assert active(daemon) == 0, "what had begun earlier and is much longer has ended too"
+    with pytest.raises(openai.APITimeoutError):
+        ask(ai.with_options(timeout=0.3), **long_answer(LONG))
+    ask(ai, **long_answer(SHORT))
+    assert active(daemon) == 0
+
+
+def test_a_run_is_cancelled_when_nobody_waits_for_its_answer_any_more(daemon: Running) -> None:
+    text = "Write a Python function that counts the stars."
+    body = json.dumps({"model": "orchestrate", "messages": [{"role": "user", "content": text}]}).encode()
+    head = f"POST /v1/chat/completions HTTP/1.1\r\nHost: localhost\r\nContent-Length: {len(body)}\r\n"
+    with daemon.client() as client, socket.socket(socket.AF_UNIX) as caller:
+        caller.connect(str(Home(daemon.home).socket))
+        caller.sendall(f"{head}Content-Type: application/json\r\n\r\n".encode() + body)
+        run = wait_submitted(client, text)
+        caller.close()
+        assert finished(client, run)["status"] == "cancelled"
+
+
+def wait_submitted(client: httpx2.Client, request: str) -> str:
+    """Return the newest run as soon as it is the one of a request."""
+    end = time.monotonic() + 100
+    while True:
+        (newest,) = client.get("/v1/runs", params={"limit": 1}).json()["runs"] or [{"request": ""}]
+        if newest["request"] == request:
+            return str(newest["run_id"])
+        assert time.monotonic() < end
+        time.sleep(0.01)
+
+
+def long_answer(tokens: int) -> dict[str, Any]:
+    """Return how to ask for an answer of just so many tokens: a list that may not end before."""
+    schema = {"type": "array", "items": {"type": "integer"}, "minItems": 900}
+    form = {"type": "json_schema", "json_schema": {"name": "long", "schema": schema}}
+    return {"max_tokens": tokens, "response_format": form}
+
+
+def active(daemon: Running) -> int:
+    """Return how many requests generate."""
+    with daemon.client() as client:
+        return sum(model["active"] for model in client.get("/v1/pool").json()["models"])
+
+
+def test_a_whole_run_answers(ai: OpenAI, daemon: Running) -> None:
+    asked = [{"role": "user", "content": "Write a Python function that adds two numbers."}]
+    chunks = list(ask(ai, model="orchestrate", messages=asked, stream=True))
+    text = "".join(chunk.choices[0].delta.content or "" for chunk in chunks)
+    with daemon.client() as client:
+        newest = client.get("/v1/runs", params={"limit": 1}).json()["runs"][0]
+        assert newest["request"] == asked[0]["content"]
+        assert client.get(f"/v1/runs/{newest['run_id']}/result").json()["answer"] == text
+
+
+def test_errors_are_the_clients_own(ai: OpenAI) -> None:
+    with pytest.raises(openai.NotFoundError, match="there is no model"):
+        ask(ai, model="nobody")
+    with pytest.raises(openai.BadRequestError, match="temperature"):
+        ask(ai, temperature=9)
+    with pytest.raises(openai.BadRequestError, match="logprobs"):
+        ask(ai, logprobs=True)
+    with pytest.raises(openai.BadRequestError, match="image_url"):
+        ask(ai, messages=[{"role": "user", "content": [{"type": "image_url", "image_url": {"url": "x"}}]}])
+    with pytest.raises(openai.BadRequestError, match="tokens"):
+        ask(ai, messages=[{"role": "user", "content": "word " * 9000}])
+    with pytest.raises(openai.AuthenticationError):
+        ask(ai.with_options(api_key="wrong"))
+
+
+def test_responses_are_answered_and_streamed(ai: OpenAI) -> None:
+    asked: dict[str, Any] = {"model": "worker", "input": QUESTION[0]["content"], "max_output_tokens": 48}
+    whole = ai.responses.create(**asked)
+    assert whole.output_text
+    assert whole.status in ("completed", "incomplete")
+    assert whole.usage is not None
+    assert whole.usage.total_tokens == whole.usage.input_tokens + whole.usage.output_tokens
+    with ai.responses.stream(**asked) as stream:
+        kinds = [event.type for event in stream]
+        last = stream.get_final_response()
+    assert last.output_text == whole.output_text
+    assert kinds[:2] == ["response.created", "response.in_progress"]
+    assert kinds[-1] == f"response.{whole.status}"
+    assert "response.output_text.delta" in kinds
+
+
+def test_responses_have_schemas_and_tools(ai: OpenAI) -> None:
+    form = {"format": {"type": "json_schema", "name": "colour", "schema": COLOURS, "strict": True}}
+    asked: dict[str, Any] = {"model": "worker", "input": "Which colour?", "instructions": "Be short."}
+    assert json.loads(ai.responses.create(**asked, text=form).output_text)["colour"] in ("red", "green")
+    tool = {"type": "function", "name": "paint", "parameters": COLOURS, "strict": True}
+    (call,) = ai.responses.create(**asked, tools=[tool], tool_choice="required").output
+    assert (call.type, call.name) == ("function_call", "paint")
+    talk = [
+        {"role": "user", "content": "Which colour?"},
+        {"type": "function_call", "call_id": call.call_id, "name": call.name, "arguments": call.arguments},
+        {"type": "function_call_output", "call_id": call.call_id, "output": "done"},
+    ]
+    assert ai.responses.create(model="worker", input=talk, max_output_tokens=16).output_text
+
+
+def test_texts_that_share_words_are_near_each_other(ai: OpenAI) -> None:
+    texts = ["the ship sails at dawn", "a ship sails at dawn", "quarterly tax figures"]
+    near, other, far = (line.embedding for line in ai.embeddings.create(model="lexical", input=texts).data)
+    assert len(near) == 512
+
+    def likeness(one: list[float], two: list[float]) -> float:
+        return sum(a * b for a, b in zip(one, two, strict=True))
+
+    assert likeness(near, near) == pytest.approx(1, abs=1e-4)
+    assert likeness(near, other) > 0.5 > likeness(near, far)
+    plain = ai.embeddings.create(model="embedder", input=texts[0], encoding_format="float", dimensions=64)
+    assert len(plain.data[0].embedding) == 64
+    with pytest.raises(openai.NotFoundError):
+        ai.embeddings.create(model="worker", input="x")

@@ -1,0 +1,179 @@
+"""Runs over the socket: submitted, watched, cancelled, repeated, exported, forgotten."""
+
+import hashlib
+import io
+import json
+import tarfile
+from typing import Any
+
+import httpx2
+import pytest
+from daemon_process import executed, finished, lasting, submitted, summary
+
+
+def told_events(text: str) -> list[tuple[int, dict[str, Any]]]:
+    """Return the numbered events of a stream."""
+    found = []
+    for block in text.split("\n\n"):
+        fields = dict(line.split(": ", 1) for line in block.splitlines() if not line.startswith(":"))
+        if fields.get("event") == "event":
+            found.append((int(fields["id"]), json.loads(fields["data"])))
+    return found
+
+
+def test_a_run_is_accepted_told_of_and_answered(client: httpx2.Client) -> None:
+    run = submitted(client, summary())
+    events = told_events(client.get(f"/v1/runs/{run}/events").text)
+    assert [number for number, _ in events] == list(range(1, len(events) + 1))
+    assert events[0][1]["kind"] == "run_accepted"
+    assert events[-1][1]["kind"] == "run_finished"
+    result = client.get(f"/v1/runs/{run}/result").json()
+    assert result["status"] == "done"
+    assert result["answer"]
+    report = client.get(f"/v1/runs/{run}").json()
+    assert [step["id"] for step in report["steps"]] == ["S1"]
+    assert report["artifacts"] == result["artifacts"]
+
+
+def test_a_stream_goes_on_behind_the_event_that_was_seen_last(client: httpx2.Client) -> None:
+    run = submitted(client, summary())
+    every = told_events(client.get(f"/v1/runs/{run}/events").text)
+    assert len(every) > 3
+    later = client.get(f"/v1/runs/{run}/events", headers={"Last-Event-ID": "2"})
+    assert told_events(later.text) == every[2:]
+    assert told_events(client.get(f"/v1/runs/{run}/events?after={len(every)}").text) == []
+
+
+def test_one_key_is_one_run(client: httpx2.Client) -> None:
+    key = {"Idempotency-Key": "the same"}
+    first = client.post("/v1/runs", json=summary(), headers=key)
+    again = client.post("/v1/runs", json=summary(), headers=key)
+    other = client.post("/v1/runs", json=summary("b"), headers=key)
+    assert (first.status_code, again.status_code, other.status_code) == (201, 200, 409)
+    assert again.json()["run_id"] == first.json()["run_id"]
+    assert other.json()["error"]["code"] == "conflict"
+
+
+def test_runs_are_listed_newest_first_page_by_page(client: httpx2.Client) -> None:
+    runs = [executed(client, summary())["run_id"] for _ in range(3)]
+    page = client.get("/v1/runs", params={"limit": 2}).json()
+    assert [row["run_id"] for row in page["runs"]] == [runs[2], runs[1]]
+    rest = client.get("/v1/runs", params={"limit": 1, "before": page["before"], "status": "done"}).json()
+    assert [row["run_id"] for row in rest["runs"]] == [runs[0]]
+
+
+def test_artifacts_come_byte_for_byte_with_their_digest(client: httpx2.Client) -> None:
+    result = executed(client, summary(output="folder/summary.txt"))
+    place = f"/v1/runs/{result['run_id']}/artifacts"
+    (line,) = client.get(place).json()["artifacts"]
+    answer = client.get(f"{place}/folder/summary.txt")
+    assert hashlib.sha256(answer.content).hexdigest() == line["sha256"] == answer.headers["ETag"].strip('"')
+    assert len(answer.content) == line["bytes"]
+    assert client.get(f"{place}/other").status_code == 404
+
+
+def test_an_export_holds_report_events_and_artifacts(client: httpx2.Client) -> None:
+    result = executed(client, summary())
+    run = result["run_id"]
+    with tarfile.open(fileobj=io.BytesIO(client.get(f"/v1/runs/{run}/export").content)) as archive:
+        held = {name: archive.extractfile(name) for name in archive.getnames()}
+        read = {name: file.read() for name, file in held.items() if file is not None}
+    assert read.keys() == {f"{run}/report.json", f"{run}/events.jsonl", f"{run}/artifacts/summary.txt"}
+    assert json.loads(read[f"{run}/report.json"])["answer"] == result["answer"]
+    assert len(read[f"{run}/events.jsonl"].splitlines()) >= 4
+
+
+def test_a_run_can_be_cancelled_and_only_then_forgotten_or_repeated(client: httpx2.Client) -> None:
+    run = submitted(client, lasting())
+    assert client.delete(f"/v1/runs/{run}").status_code == 409
+    assert client.post(f"/v1/runs/{run}/retry").status_code == 409
+    assert client.post(f"/v1/runs/{run}/cancel").status_code == 202
+    assert finished(client, run)["status"] == "cancelled"
+    again = client.post(f"/v1/runs/{run}/retry")
+    assert again.status_code == 201
+    second = again.json()["run_id"]
+    assert second != run
+    client.post(f"/v1/runs/{second}/cancel")
+    assert finished(client, second)["status"] == "cancelled"
+    assert client.delete(f"/v1/runs/{run}").status_code == 204
+    assert client.get(f"/v1/runs/{run}").status_code == 404
+    assert client.get(f"/v1/runs/{second}").status_code == 200
+
+
+def test_a_run_is_cancelled_when_it_takes_more_than_it_may(client: httpx2.Client) -> None:
+    by_tokens = executed(client, lasting(64) | {"limits": {"tokens": 20}})
+    assert by_tokens["status"] == "cancelled"
+    assert "tokens used, 20 allowed" in by_tokens["error"]
+    by_time = executed(client, lasting() | {"limits": {"seconds": 0.05}})
+    assert by_time["status"] == "cancelled"
+    assert "not done within 0.05 s" in by_time["error"]
+
+
+def test_a_run_builds_on_what_earlier_ones_have_made(client: httpx2.Client) -> None:
+    first = executed(client, summary())
+    name = f"{first['run_id']}/summary.txt"
+    step = {"id": "S1", "actor": "worker", "action": "Summarize the text.", "inputs": [name], "outputs": ["again"]}
+    task = {
+        "objective": "a test",
+        "plan": {"steps": [{**step, "max_tokens": 64}]},
+        "context": {"prior_task_ids": [first["run_id"]]},
+    }
+    second = executed(client, {"task": task})
+    assert second["status"] == "done", second
+    unknown = client.post("/v1/runs", json={"task": task | {"context": {"prior_task_ids": ["nobody"]}}})
+    assert unknown.status_code == 400
+    assert unknown.json()["error"]["problems"][0]["where"] == "context.prior_task_ids"
+
+
+def test_what_is_wrong_with_a_request_is_said_in_one_shape(client: httpx2.Client) -> None:
+    neither = client.post("/v1/runs", json={})
+    unknown = client.post("/v1/runs", json={"request": "x", "colour": "red"})
+    document = client.post("/v1/runs", json={"task": {"objective": "x", "plan": {"steps": []}}})
+    missing = client.get("/v1/runs/nobody")
+    nowhere = client.get("/v1/nowhere")
+    codes = [answer.status_code for answer in (neither, unknown, document, missing, nowhere)]
+    assert codes == [400, 400, 400, 404, 404]
+    for answer in (neither, unknown, document, missing, nowhere):
+        assert answer.json()["error"].keys() == {"message", "type", "param", "code", "problems"}
+
+
+def test_a_backup_brings_back_what_was_there(client: httpx2.Client) -> None:
+    before = executed(client, summary())
+    made = client.post("/v1/backups")
+    assert made.status_code == 201
+    later = executed(client, summary())
+    assert client.post(f"/v1/backups/{made.json()['name']}/restore").status_code == 200
+    assert client.get(f"/v1/runs/{later['run_id']}").status_code == 404
+    assert client.get(f"/v1/runs/{before['run_id']}/result").json() == before
+    assert executed(client, summary())["status"] == "done"
+    assert client.post("/v1/backups/19990101-000000/restore").status_code == 400
+
+
+def test_models_are_loaded_unloaded_and_pinned(client: httpx2.Client) -> None:
+    def state(answer: httpx2.Response) -> tuple[str, bool]:
+        told = answer.json()
+        return told["state"], told["pinned"]
+
+    assert state(client.post("/v1/pool/tiny-draft/load")) == ("ready", False)
+    assert state(client.post("/v1/pool/tiny-draft/pin")) == ("ready", True)
+    assert client.post("/v1/pool/tiny-draft/unload").status_code == 409
+    assert state(client.post("/v1/pool/tiny-draft/unpin")) == ("ready", False)
+    assert state(client.post("/v1/pool/tiny-draft/unload"))[1] is False
+    assert client.post("/v1/pool/nobody/load").status_code == 404
+    names = [model["model"] for model in client.get("/v1/pool").json()["models"]]
+    assert "tiny-draft" in names
+
+
+@pytest.mark.parametrize("place", ["/health/live", "/health/ready"])
+def test_the_daemon_says_that_it_is_well(client: httpx2.Client, place: str) -> None:
+    assert client.get(place).json() == {"status": "ok"}
+
+
+def test_what_happened_is_counted_for_prometheus(client: httpx2.Client) -> None:
+    def finished_runs() -> float:
+        lines = client.get("/metrics").text.splitlines()
+        return sum(float(line.split()[-1]) for line in lines if line.startswith("orchestrator_runs_finished_total{"))
+
+    before = finished_runs()
+    executed(client, summary())
+    assert finished_runs() == before + 1

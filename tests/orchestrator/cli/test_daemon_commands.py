@@ -1,0 +1,158 @@
+"""The commands that speak to a daemon, which the command line itself has started."""
+
+import json
+import signal
+import subprocess
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+
+import pytest
+from cli_command import COMMAND, RECORDS, Cli, environment, make_cli
+
+STEP = {"id": "S1", "actor": "worker", "action": "Summarize a.txt.", "inputs": ["a.txt"], "outputs": ["s"]}
+TASK = {"objective": "a test", "plan": {"steps": [{**STEP, "max_tokens": 64}]}}
+
+
+@dataclass(frozen=True)
+class Served:
+    """A daemon and the command line on its state folder."""
+
+    home: Path
+    cli: Cli
+    task: Path
+    process: subprocess.Popen[bytes]
+
+
+@pytest.fixture(scope="module")
+def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+    """`orchestrator serve`, ended by SIGTERM."""
+    folder = tmp_path_factory.mktemp("served")
+    home, task = folder / "home", folder / "task.json"
+    task.write_text(json.dumps(TASK))
+    with open(folder / "log", "wb") as log:
+        variables = environment(home, ORCHESTRATOR_SERVER_DRAIN_SECONDS="1")
+        process = subprocess.Popen([*COMMAND, "serve"], env=variables, stderr=log)
+        try:
+            cli = partial(make_cli(home), timeout=300)
+            wait_socket(process, home / "api.sock")
+            yield Served(home, cli, task, process)
+        finally:
+            process.send_signal(signal.SIGTERM)
+            assert process.wait(120) == 0
+    assert not (home / "api.sock").exists()
+    lines = [json.loads(line) for line in (folder / "log").read_text().splitlines()]
+    assert lines[-1]["event"] == "the daemon has ended"
+
+
+def wait_socket(process: subprocess.Popen[bytes], path: Path) -> None:
+    """Return when the daemon listens."""
+    end = time.monotonic() + 300
+    while not path.is_socket():
+        assert process.poll() is None
+        assert time.monotonic() < end
+        time.sleep(0.1)
+
+
+def test_a_task_is_submitted_followed_and_told_of(served: Served) -> None:
+    waited = served.cli("submit", served.task, "--dir", RECORDS, "--wait", "--json").json
+    assert waited["status"] == "done"
+    run = served.cli("submit", served.task, "--dir", RECORDS, "--key", "k").out.strip()
+    again = served.cli("submit", served.task, "--dir", RECORDS, "--key", "k", "--json").json
+    assert again["run_id"] == run
+    watched = served.cli("watch", run)
+    assert watched.code == 0, watched
+    assert served.cli("result", run).out.strip() == waited["answer"].strip()
+    assert served.cli("result", run, "--json").json["run_id"] == run
+    repeated = served.cli("retry", run, "--json").json
+    assert repeated["run_id"] != run
+    assert served.cli("cancel", repeated["run_id"], "--json").json["run_id"] == repeated["run_id"]
+
+
+def test_run_uses_the_daemon_where_there_is_one(served: Served) -> None:
+    ran = served.cli("run", served.task, "--dir", RECORDS, "--json")
+    assert ran.code == 0
+    log = (served.home / "logs" / "daemon.log").read_text()
+    assert any(json.loads(line).get("run") == ran.json["run_id"] for line in log.splitlines())
+    assert not (served.home / "logs" / "orchestrator.log").exists()
+    bad = served.cli("run", served.task, "--json")
+    assert bad.code == 2, "a.txt is not there without --dir"
+
+
+def test_pool_and_logs_are_shown(served: Served) -> None:
+    assert "tiny-large" in served.cli("pool").out
+    assert served.cli("models", "load", "tiny-draft", "--json").json["state"] == "ready"
+    assert served.cli("models", "pin", "tiny-draft", "--off", "--json").json["pinned"] is False
+    assert served.cli("models", "unload", "tiny-draft").code == 0
+    assert served.cli("models", "load", "nobody").code == 1
+    assert any("the daemon serves" in line for line in served.cli("logs", "--json").json["lines"])
+
+
+def test_a_second_daemon_names_the_holder_of_the_lock(served: Served) -> None:
+    second = served.cli("serve")
+    assert second.code == 1
+    assert str(served.process.pid) in second.err
+
+
+def test_the_configuration_is_read_again_on_sighup(served: Served) -> None:
+    path = served.home / ".config" / "orchestrator" / "config.toml"
+    path.parent.mkdir(parents=True)
+    path.write_text("[runs]\nmax_queued = -1\n")
+    served.process.send_signal(signal.SIGHUP)
+    wait_line(served, "the configuration stays as it was")
+    path.write_text("[runs]\nmax_queued = 12\n")
+    served.process.send_signal(signal.SIGHUP)
+    wait_line(served, "the configuration was read again")
+
+
+def wait_line(served: Served, text: str) -> None:
+    """Return when the daemon has logged something."""
+    end = time.monotonic() + 60
+    while text not in (served.home / "logs" / "daemon.log").read_text():
+        assert time.monotonic() < end
+        time.sleep(0.05)
+
+
+def test_without_a_daemon_the_commands_say_how_to_start_one(cli: Cli, tmp_path: Path) -> None:
+    for words in (("pool",), ("submit", "Do it."), ("backup",)):
+        ended = cli(*words)
+        assert ended.code == 1
+        assert "orchestrator serve" in ended.err
+
+
+def test_an_unsafe_address_is_refused_before_anything_begins(cli: Cli, home: Path) -> None:
+    ended = cli("serve", "--tcp", "0.0.0.0:8484")
+    assert ended.code == 2
+    assert "insecure" in ended.err
+    assert not home.exists()
+
+
+def test_the_unit_starts_the_daemon_with_the_same_settings(command: Cli, home: Path) -> None:
+    home.mkdir()
+    path = Path(command("service", "install", "--user", "--json").json["unit"])
+    text = path.read_text()
+    assert f'"ORCHESTRATOR_HOME={home}"' in text
+    assert "orchestrator.api" in text
+    assert command("service", "show").out == text
+
+
+def test_the_configuration_is_shown(command: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ORCHESTRATOR_RUNS_MAX_RUNNING", "3")
+    assert "max_running = 3" in command("config", "show").out
+    assert command("config", "show", "--json").json["runs"]["max_running"] == 3
+    monkeypatch.setenv("ORCHESTRATOR_RUNS_MAX_RUNNING", "none")
+    assert command("config", "show").code == 2
+
+
+def test_the_command_line_loads_nothing_that_only_the_daemon_needs(tmp_path: Path) -> None:
+    code = "import sys, orchestrator.cli.main; print({'fastapi', 'uvicorn', 'sklearn', 'starlette'} & set(sys.modules))"
+    done = subprocess.run([COMMAND[0], "-c", code], env=environment(tmp_path), capture_output=True, check=True)
+    assert done.stdout.decode().strip() == "set()"
+
+
+def test_words_are_completed(tmp_path: Path) -> None:
+    asked = environment(tmp_path, _ORCHESTRATOR_COMPLETE="complete_bash", COMP_WORDS="orchestrator sub", COMP_CWORD="1")
+    done = subprocess.run([*COMMAND], env=asked, capture_output=True, check=False)
+    assert done.stdout.decode().split() == ["submit"]

@@ -1,0 +1,71 @@
+"""What the report tells of steps that needed more than one attempt, and what `validate` tells of gates."""
+
+import io
+
+from rich.console import Console
+
+from orchestrator.cli.gate_plan import gate_lines, gates_json
+from orchestrator.cli.terminal import glyphs
+from orchestrator.cli.trouble_view import print_trouble
+from orchestrator.daemon.report import StepRow
+from orchestrator.daemon.story import AttemptRow
+from orchestrator.taskir import task_from
+
+
+def attempt(number: int, role: str, outcome: str, message: str = "") -> AttemptRow:
+    return AttemptRow(
+        number, role, None, f"m-{role}", float(number), "", float(number) + 1, outcome=outcome, message=message
+    )
+
+
+def row(name: str, *attempts: AttemptRow) -> StepRow:
+    return StepRow(name, "Go.", "worker", None, "done", (), 0.0, 0.0, 1.0, attempts, {}, None, None, ())
+
+
+def told(*steps: StepRow, full: bool = True) -> list[str]:
+    console = Console(file=io.StringIO(), width=200)
+    print_trouble(console, list(steps), glyphs(console), full=full)
+    assert isinstance(console.file, io.StringIO)
+    return console.file.getvalue().splitlines()
+
+
+def test_who_failed_why_and_who_tried_next() -> None:
+    arrow = glyphs(Console(file=io.StringIO())).arrow
+    lines = told(
+        row(
+            "S1",
+            attempt(1, "worker", "code", "gate lint failed: a.py:1: F821 Undefined name `u`"),
+            attempt(2, "worker", "timeout", "not done within 5 s"),
+            attempt(3, "coder", "done"),
+        )
+    )
+    assert lines == [
+        f"S1  worker on m-worker: code: gate lint failed: a.py:1: F821 Undefined name `u` {arrow} worker tries again",
+        f"S1  worker on m-worker: timeout: not done within 5 s {arrow} coder on m-coder takes over",
+    ]
+
+
+def test_the_last_failure_of_a_step_that_was_given_up_is_told() -> None:
+    lines = told(row("S1", attempt(1, "worker", "interrupted"), attempt(2, "worker", "logic", "judged wrong")))
+    assert lines[0].endswith("run again")
+    assert lines[1] == "S1  worker on m-worker: logic: judged wrong"
+
+
+def test_of_many_steps_the_first_are_told() -> None:
+    steps = [row(f"S{number}", attempt(1, "worker", "code"), attempt(2, "worker", "done")) for number in range(1, 60)]
+    assert told(*steps, full=False)[-1] == "19 more steps"
+    assert len(told(*steps)) == 59
+
+
+def test_steps_with_the_same_gates_are_told_together() -> None:
+    def step(number: int, *outputs: str) -> dict[str, object]:
+        return {"id": f"S{number}", "actor": "worker", "action": "Go.", "outputs": [*outputs]}
+
+    steps = [step(1, "a.py"), step(2, "b.py"), step(3, "c.txt"), step(4, "d.txt") | {"run_gates": False}]
+    task = task_from({"objective": "o", "gates": ["lint", "security"], "plan": {"steps": steps}})
+    assert gate_lines(task) == [
+        (["S1", "S2"], "lint, security"),
+        (["S3"], "security (not lint: no output is Python)"),
+    ]
+    assert gates_json(task)["S3"] == {"lint": "no output is Python", "security": None}
+    assert gates_json(task)["S4"] == {}
