@@ -1,4 +1,4 @@
-"""One daemon for all tests of the API."""
+"""One daemon for the tests of a file."""
 
 from collections.abc import Iterator
 
@@ -7,7 +7,7 @@ import pytest
 from daemon_process import Running, running_daemon
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def daemon(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
     """A daemon on an empty state folder, on its socket and on a port."""
     with running_daemon(tmp_path_factory.mktemp("daemon") / "home") as running:

@@ -125,7 +125,7 @@ def test_an_answer_that_nobody_reads_any_more_is_not_generated(ai: OpenAI, daemo
     ask(ai, **long_answer(SHORT))
     assert active(daemon) == 0, "what had begun earlier and is much longer has ended too"
     with pytest.raises(openai.APITimeoutError):
-        ask(ai.with_options(timeout=0.3), **long_answer(LONG))
+        ask(ai.with_options(timeout=0.05), **long_answer(LONG))
     ask(ai, **long_answer(SHORT))
     assert active(daemon) == 0
 

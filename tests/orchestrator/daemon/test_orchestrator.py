@@ -193,7 +193,7 @@ async def test_a_plan_can_be_had_without_running_it(orchestrator: Orchestrator, 
         ([step("S1", "x", ["s2"], ["s1"]), step("S2", "x", ["s1"], ["s2"])], "S1"),
         ([step("S1", "x", ["nowhere.txt"], ["s1"])], "nowhere.txt"),
         ([{**step("S1", "x", [], ["s1"]), "actor": "wroker"}], "worker"),
-        ([{**step("S1", "x", [], ["s1"]), "kind": "repl"}], "generate"),
+        ([{**step("S1", "x", [], ["s1"]), "kind": "tool", "tools": ["read_fil"]}], "read_file"),
         ([{**step("S1", "x", [], ["s1"]), "persona": "tabel"}], "table"),
     ],
 )

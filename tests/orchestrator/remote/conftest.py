@@ -17,7 +17,7 @@ Opened = Callable[..., AbstractAsyncContextManager[RemoteModel]]
 SERVER = Path(__file__).parent / "openai_server.py"
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def server_port() -> Iterator[int]:
     pipe = subprocess.PIPE
     with subprocess.Popen([sys.executable, str(SERVER)], stdin=pipe, stdout=pipe, text=True) as process:

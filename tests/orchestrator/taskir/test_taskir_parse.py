@@ -129,7 +129,7 @@ def test_timestamps_keep_their_text(stamp: str) -> None:
     [
         (with_field(objectiv="x"), "/objectiv: unknown field \"objectiv\"; accepted: 'objective'?"),
         (with_step(depend_on=[]), "/plan/steps/0/depend_on: unknown field \"depend_on\"; accepted: 'depends_on'?"),
-        (with_step(zzz=1), "accepted: action, actor, depends_on"),
+        (with_step(zzz=1), "accepted: action, actor, arguments, depends_on"),
         (with_field(agents=[{"tier": "B", "role": "x", "modelhint": 1}]), "/agents/0/modelhint: unknown field"),
         (
             with_field(agents=[{"tier": "E", "role": "x"}]),

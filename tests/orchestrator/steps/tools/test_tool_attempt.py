@@ -103,8 +103,8 @@ async def test_a_model_acts_until_it_finishes_and_hands_on_what_is_relevant(fold
         {"tool": "list_files", "arguments": {}},
         {"tool": "read_file", "arguments": {"name": "d1.txt"}},
         {"tool": "read_file", "arguments": {"name": "d3.txt"}},
-        {"tool": "read_file", "arguments": {"name": "d9.txt"}},
-        {"finish": "It is in d3.", "documents": ["D2"]},
+        {"tool": "read_file", "arguments": {"name": "d99.txt"}},
+        {"finish": "It is in d3.", "documents": ["D3"]},
     )
     made, world = await carry_out(folder, attempt(["list_files", "read_file"]), actor)
     text = made.outputs["o.txt"].decode()
@@ -114,7 +114,7 @@ async def test_a_model_acts_until_it_finishes_and_hands_on_what_is_relevant(fold
     assert [call.outcome for call in world.calls] == ["done", "done", "done", "failed"]
     told = [request.messages for request in actor.asked]
     assert all(after[: len(before)] == before for before, after in pairwise(told)), "it only grows"
-    assert told[-1][-1][1].startswith("read_file failed: there is no 'd9.txt'; accepted: d0.txt")
+    assert told[-1][-1][1].startswith("read_file failed: there is no 'd99.txt'; accepted: d0.txt")
 
 
 class Reader(Actor):
