@@ -15,8 +15,10 @@ SHORT = 512
 LONG_EVERY = 12
 PROMPT_WEIGHT = 0.1
 MISSES = 10
-# Copying is learned first, from random tokens repeated: (until this step, share of rows).
+# Copying is learned first, from random tokens repeated: (until this step, share of rows). Where prompts are not
+# learned, some rows keep up the copying of tokens that no trained name has.
 COPYING = ((400, 0.6), (800, 0.1))
+COPYING_WITHOUT_PROMPTS = 0.07
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,12 +40,15 @@ def training_batch(tokenizer: Tokenizer, size: Size, step: int) -> Batch:
     rng = seeded(f"train/{step}")
     long = step % LONG_EVERY == LONG_EVERY - 1
     batch = empty((round(size.rows * SHORT / CONTEXT), CONTEXT) if long else (size.rows, SHORT))
-    share = next((share for until, share in COPYING if step < until), 0.0)
+    prompts = size.cycle_at(step)[0].prompts
+    share = next((share for until, share in COPYING if step < until), 0.0 if prompts else COPYING_WITHOUT_PROMPTS)
     rows = len(batch.ids)
     copying = round(share * rows) if not long else 0
     for row in range(copying):
         _fill_with_copies(batch, row, rng)
     _pack(tokenizer, batch, copying, rng, long)
+    if not prompts:
+        batch.weights[batch.weights < 1.0] = 0.0
     return batch
 
 

@@ -14,8 +14,21 @@ TOKENIZER_EXAMPLES = 6000
 
 
 @dataclass(frozen=True, slots=True)
+class Cycle:
+    """A stretch of training: a short warm-up to `peak`, of the full learning rate, and a linear fall to zero.
+
+    The fall takes the last `fall` of the steps. With `prompts`, it learns to predict prompts too, not answers alone.
+    """
+
+    steps: int
+    peak: float = 1.0
+    fall: float = 0.52
+    prompts: bool = True
+
+
+@dataclass(frozen=True, slots=True)
 class Size:
-    """One model: its shape, the number of training steps and the rows of 512 tokens in each.
+    """One model: its shape, the rows of 512 tokens in each step, and how its training goes.
 
     The small ones take fewer and smaller steps: they are there to be quicker, and wrong more often.
     """
@@ -24,8 +37,21 @@ class Size:
     width: int
     layers: int
     heads: int
-    steps: int
     rows: int
+    cycles: tuple[Cycle, ...]
+
+    @property
+    def steps(self) -> int:
+        """The number of training steps."""
+        return sum(cycle.steps for cycle in self.cycles)
+
+    def cycle_at(self, step: int) -> tuple[Cycle, int]:
+        """Return the cycle that `step` belongs to, and which of its steps it is. `step` is below `steps`."""
+        for cycle in self.cycles:
+            if step < cycle.steps:
+                return cycle, step
+            step -= cycle.steps
+        raise ValueError(f"{self.name} is trained for {self.steps} steps")
 
     @property
     def hidden(self) -> int:
@@ -51,9 +77,9 @@ class Size:
 SIZES = {
     size.name: size
     for size in (
-        Size("large", 192, 5, 6, 5000, 14),
-        Size("medium", 128, 4, 4, 2600, 12),
-        Size("small", 96, 4, 3, 3000, 10),
-        Size("draft", 64, 2, 2, 400, 10),
+        Size("large", 192, 5, 6, 14, (Cycle(5000), Cycle(4000, peak=0.4, fall=1.0, prompts=False))),
+        Size("medium", 128, 4, 4, 12, (Cycle(2600), Cycle(3000, peak=0.4, fall=1.0))),
+        Size("small", 96, 4, 3, 10, (Cycle(3000), Cycle(3000, peak=0.4, fall=1.0))),
+        Size("draft", 64, 2, 2, 10, (Cycle(1600, fall=0.85),)),
     )
 }

@@ -20,7 +20,6 @@ from benchmarks.tiny.words import seeded
 MUON_RATE = 0.02
 ADAM_RATE = 3e-3
 WARM_UP_STEPS = 40
-DECAY_SHARE = 0.52
 SAVE_SECONDS = 150.0
 REPORT_EVERY = 20
 PROBE_EVERY = 200
@@ -36,9 +35,10 @@ class Progress:
     seconds: float = 0.0
 
 
-def rate_at(step: int, steps: int) -> float:
-    """Return the learning rate relative to its peak: a short warm-up, flat, then linear to zero."""
-    return min(1.0, (step + 1) / WARM_UP_STEPS, max(0.0, (steps - step) / (DECAY_SHARE * steps)))
+def rate_at(size: Size, step: int) -> float:
+    """Return the learning rate of `step` relative to the full one."""
+    cycle, step = size.cycle_at(step)
+    return cycle.peak * min(1.0, (step + 1) / WARM_UP_STEPS, (cycle.steps - step) / (cycle.fall * cycle.steps))
 
 
 class Training:
@@ -71,7 +71,7 @@ class Training:
         loss.backward()
         torch.nn.utils.clip_grad_norm_(self.model.parameters(), 1.0)
         for optimizer, peak in zip(self.optimizers, (MUON_RATE, ADAM_RATE), strict=True):
-            optimizer.param_groups[0]["lr"] = peak * rate_at(progress.step, self.size.steps)
+            optimizer.param_groups[0]["lr"] = peak * rate_at(self.size, progress.step)
             optimizer.step()
             optimizer.zero_grad(set_to_none=True)
         progress.step += 1
