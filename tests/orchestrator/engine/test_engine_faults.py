@@ -207,10 +207,15 @@ async def test_a_storm_of_cancellations_touches_nobody_else_and_leaks_nothing(mo
         alone = [(await engine.generate(request)).text for request in requests[::4]]
         before = held(engine)
         told = await asyncio.gather(*(visit(engine, one, bool(n % 4)) for n, one in enumerate(requests)))
-        assert told[::4] == alone
+        assert all(same(*pair, exact) for pair in zip(told[::4], alone, strict=True))
         assert (await engine.stats()).cancelled > 10
         assert held(engine) == before
         await all_slots_take_their_fill(engine)
+
+
+def same(told: str | None, alone: str, exact: bool) -> bool:
+    """Whether a request said the same both times. A grammar fixes the text, not how many tokens it is written in."""
+    return told is not None and (told == alone if exact else told.startswith(alone) or alone.startswith(told))
 
 
 def asked(number: int, exact: bool) -> Generation:
