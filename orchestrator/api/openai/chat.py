@@ -176,15 +176,8 @@ async def complete(body: ChatBody, request: Request, service: TheService) -> Cha
     generating = workplace(request).begin(works)
     head = _Head(f"chatcmpl-{secrets.token_hex(12)}", int(time.time()), body.model, model)
     if not body.stream:
-        try:
-            return _answer(head, await generating.completions(request), question.toolbox)
-        finally:
-            generating.stop()
-    try:
-        await generating.wait_begun(request)
-    except BaseException:
-        generating.stop()
-        raise
+        return _answer(head, await generating.completions(request), question.toolbox)
+    await generating.wait_begun(request)
     with_usage = bool(body.stream_options and body.stream_options.include_usage)
     chunks = _chunks(head, generating, question, with_usage)
     return EventStream(with_comments(chunks), generating.stop)

@@ -58,16 +58,28 @@ class Generating:
         self._carrying = [tasks.create_task(self._carry(number, work)) for number, work in enumerate(works)]
 
     async def wait_begun(self, request: Request) -> None:
-        """Return when there is something to read. Raises what failed before; HTTPException for a client that left."""
-        await self._while_there(request, self._tasks.create_task(self._wait()))
-        if self._failed is not None:
-            raise self._failed
+        """Return when there is something to read. Raises what failed before; HTTPException for a client that left.
+
+        What raises ends the generation; whoever reads on calls `stop`.
+        """
+        begun = False
+        try:
+            await self._while_there(request, self._tasks.create_task(self._wait()))
+            if self._failed is not None:
+                raise self._failed
+            begun = True
+        finally:
+            if not begun:
+                self.stop()
 
     async def completions(self, request: Request) -> list[Completion]:
-        """Return all answers, in order. Raises what one of them fails for, and HTTPException as above."""
+        """Return all answers, in order, and end. Raises what one of them fails for, and HTTPException as above."""
         ended = self._tasks.create_task(self._all())
-        await self._while_there(request, ended)
-        return [_done(outcome) for outcome in ended.result()]
+        try:
+            await self._while_there(request, ended)
+            return [_done(outcome) for outcome in ended.result()]
+        finally:
+            self.stop()
 
     async def items(self) -> AsyncGenerator[tuple[int, str | Completion], None]:
         """Yield pieces of text as they come, and each answer's end, with its number. Raises what one fails for."""

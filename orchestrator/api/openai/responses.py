@@ -138,16 +138,9 @@ async def respond(body: ResponseBody, request: Request, service: TheService) -> 
     generating = workplace(request).begin(works)
     begun = _begun(body)
     if not body.stream:
-        try:
-            (completion,) = await generating.completions(request)
-        finally:
-            generating.stop()
+        (completion,) = await generating.completions(request)
         return _ended(begun, _item(completion, question.toolbox.read(completion.text)), completion)
-    try:
-        await generating.wait_begun(request)
-    except BaseException:
-        generating.stop()
-        raise
+    await generating.wait_begun(request)
     return EventStream(with_comments(_events(begun, generating, question.toolbox)), generating.stop)
 
 

@@ -61,5 +61,5 @@ def test_an_accepted_name_stays_inside(name: str) -> None:
         check_names({name: b""}, 1)
     except InvalidJob:
         return
-    assert os.path.normpath(os.path.join("/work", name)) == f"/work/{name}"
+    assert os.path.normpath(os.path.join("/place", name)) == f"/place/{name}"
     assert "\0" not in name
