@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 READY := .venv/.ready
 
-.PHONY: setup run test test-slow test-escape check bench-context tiny bench-engine lock clean
+.PHONY: setup run test test-slow test-escape check tiny bench-engine bench-gates bench-context lock clean
 
 setup: $(READY)  ## install everything into .venv
 
