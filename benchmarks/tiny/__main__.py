@@ -25,7 +25,7 @@ def show_data(family: str, split: Split, count: int, seed: str) -> None:
 
 
 def train_tokenizer() -> None:
-    """Learn the tokenizer from training examples and write it to the registry."""
+    """Learn a tokenizer from training examples and write it to the registry: the start of another family."""
     rng = seeded(TOKENIZER_SEED)
     texts = [corpus.text_of(corpus.draw(rng, "train")) for _ in range(TOKENIZER_EXAMPLES)]
     tokenizer.train(texts).save(TOKENIZER_FILE)
@@ -46,20 +46,20 @@ def main(arguments: Sequence[str] | None = None) -> None:
     data.add_argument("--split", choices=SPLITS, default="train")
     data.add_argument("--count", type=int, default=3)
     data.add_argument("--seed", default="show")
-    commands.add_parser("tokenizer", help="learn the tokenizer")
+    commands.add_parser("tokenizer", help="learn another tokenizer")
     for name, text in (("train", "train, going on from checkpoints"), ("export", "write GGUF files")):
         part = commands.add_parser(name, help=text)
         part.add_argument("sizes", nargs="*", choices=[*SIZES, []], help="default: all")
     part = commands.add_parser("evaluate", help="measure the GGUF files through llama.cpp")
     part.add_argument("sizes", nargs="*", choices=[*SIZES, []], help="default: all")
     commands.add_parser("card", help="write the results and the model card from the measured rows")
-    commands.add_parser("all", help="everything, from seeds to model card")
+    commands.add_parser("all", help="everything from seeds to model card, with the tokenizer that is there")
     options = parser.parse_args(arguments)
     if options.command == "data":
         show_data(options.family, options.split, options.count, options.seed)
         return
     sizes = [SIZES[name] for name in getattr(options, "sizes", None) or SIZES]
-    if options.command in ("tokenizer", "all"):
+    if options.command == "tokenizer":
         train_tokenizer()
     for part_name in ("train", "export"):
         if options.command in (part_name, "all"):

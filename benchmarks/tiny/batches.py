@@ -1,20 +1,24 @@
 """Pack training examples into rows of token ids with loss weights: a batch is a function of its step."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from random import Random
 
 import numpy as np
 from numpy.typing import NDArray
 
 from benchmarks.tiny import corpus
-from benchmarks.tiny.sizes import CONTEXT, Size
+from benchmarks.tiny.example import Example
+from benchmarks.tiny.sizes import CONTEXT, Cycle, Size
 from benchmarks.tiny.tokenizer import SPECIAL_TOKENS, VOCABULARY_SIZE, Tokenizer
 from benchmarks.tiny.words import seeded
 
 SHORT = 512
 LONG_EVERY = 12
+LONG_SHARE = 0.8
 PROMPT_WEIGHT = 0.1
-MISSES = 10
+MISSES = 16
 # Copying is learned first, from random tokens repeated: (until this step, share of rows). Where prompts are not
 # learned, some rows keep up the copying of tokens that no trained name has.
 COPYING = ((400, 0.6), (800, 0.1))
@@ -40,14 +44,15 @@ def training_batch(tokenizer: Tokenizer, size: Size, step: int) -> Batch:
     rng = seeded(f"train/{step}")
     long = step % LONG_EVERY == LONG_EVERY - 1
     batch = empty((round(size.rows * SHORT / CONTEXT), CONTEXT) if long else (size.rows, SHORT))
-    prompts = size.cycle_at(step)[0].prompts
-    share = next((share for until, share in COPYING if step < until), 0.0 if prompts else COPYING_WITHOUT_PROMPTS)
+    cycle, _ = size.cycle_at(step)
+    without = 0.0 if cycle.prompts else COPYING_WITHOUT_PROMPTS
+    share = next((share for until, share in COPYING if step < until), without)
     rows = len(batch.ids)
     copying = round(share * rows) if not long else 0
     for row in range(copying):
         _fill_with_copies(batch, row, rng)
-    _pack(tokenizer, batch, copying, rng, long)
-    if not prompts:
+    _pack(tokenizer, batch, copying, partial(_drawn, rng, long, cycle))
+    if not cycle.prompts:
         batch.weights[batch.weights < 1.0] = 0.0
     return batch
 
@@ -60,14 +65,19 @@ def _fill_with_copies(batch: Batch, row: int, rng: Random) -> None:
     batch.weights[row, period:] = 1.0
 
 
-def _pack(tokenizer: Tokenizer, batch: Batch, first: int, rng: Random, long: bool) -> None:
+def _drawn(rng: Random, long: bool, cycle: Cycle) -> Example:
+    if long and rng.random() < LONG_SHARE:
+        return corpus.draw_long(rng, "train", acting=cycle.acting)
+    return corpus.draw(rng, "train", acting=cycle.acting, more=cycle.more)
+
+
+def _pack(tokenizer: Tokenizer, batch: Batch, first: int, draw: Callable[[], Example]) -> None:
     """Put new examples where they fit, row by row, until several in turn find no room."""
     rows, length = batch.ids.shape
     used = [0] * rows
     misses = 0
     while misses < MISSES:
-        draw = corpus.draw_long if long and rng.random() < 0.8 else corpus.draw
-        ids, prompt = corpus.encode(tokenizer, draw(rng, "train"))
+        ids, prompt = corpus.encode(tokenizer, draw())
         row = next((r for r in range(first, rows) if used[r] + len(ids) <= length), None)
         if row is None:
             misses += 1

@@ -22,13 +22,15 @@ PROMPTS, LONG_PROMPTS = 200, 16
 FIRST_PROMPTS = 16
 SLOTS = 8
 HELD_OUT: tuple[Split, ...] = ("entity", "wording")
-STRUCTURED = ("plan", "extract", "judge")
+STRUCTURED = ("plan", "extract", "judge", "tools", "prune", "condense")
 LONG_FAMILIES = {
     "long extract": "extract",
     "long summarize": "summarize",
     "compare 16": "compare",
     "merge 16": "merge",
     "plan 8": "plan",
+    "long prune": "prune",
+    "long condense": "condense",
 }
 
 

@@ -1,6 +1,6 @@
 """Fix the sizes of the family and how long each is trained: the recipe, from seeds to weights."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 CONTEXT = 2048
@@ -18,12 +18,15 @@ class Cycle:
     """A stretch of training: a short warm-up to `peak`, of the full learning rate, and a linear fall to zero.
 
     The fall takes the last `fall` of the steps. With `prompts`, it learns to predict prompts too, not answers alone.
+    With `acting`, the families of steps that act are among what it learns; those in `more` come twice as often.
     """
 
     steps: int
     peak: float = 1.0
     fall: float = 0.52
     prompts: bool = True
+    acting: bool = False
+    more: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,12 +77,26 @@ class Size:
         return BUILD / f"{self.name}-cost.json"
 
 
+LAST = Cycle(4500, peak=0.4, fall=1.0, acting=True)
 SIZES = {
     size.name: size
     for size in (
-        Size("large", 192, 5, 6, 14, (Cycle(5000), Cycle(4000, peak=0.4, fall=1.0, prompts=False))),
-        Size("medium", 128, 4, 4, 12, (Cycle(2600), Cycle(3000, peak=0.4, fall=1.0))),
-        Size("small", 96, 4, 3, 10, (Cycle(3000), Cycle(3000, peak=0.4, fall=1.0))),
-        Size("draft", 64, 2, 2, 10, (Cycle(1600, fall=0.85),)),
+        Size(
+            "large",
+            192,
+            5,
+            6,
+            14,
+            (
+                Cycle(5000),
+                Cycle(4000, peak=0.4, fall=1.0, prompts=False),
+                Cycle(1500, peak=0.4, fall=0.05),
+                LAST,
+                Cycle(1000, peak=0.3, fall=1.0, acting=True, more=("extract", "summarize")),
+            ),
+        ),
+        Size("medium", 128, 4, 4, 12, (Cycle(2600), Cycle(3000, peak=0.4, fall=1.0), replace(LAST, steps=2500))),
+        Size("small", 96, 4, 3, 10, (Cycle(3000), Cycle(3000, peak=0.4, fall=1.0), replace(LAST, steps=1200))),
+        Size("draft", 64, 2, 2, 10, (Cycle(1600, fall=0.85), replace(LAST, steps=600))),
     )
 }

@@ -54,7 +54,7 @@ def seeded(seed: str) -> Random:
 
 
 class Lexicon:
-    """Draws words of one split. Every made-up or English word it returns belongs to that split."""
+    """Draws words of one split. Every made-up or English word that it returns belongs to that split."""
 
     def __init__(self, rng: Random, split: Split) -> None:
         self.rng = rng
@@ -64,13 +64,17 @@ class Lexicon:
     def word(self) -> str:
         """Return a lower-case word that this lexicon did not return before."""
         while True:
-            word = self._english() if self.rng.random() < 0.1 else self._made_up()
+            word = self._draw()
             if is_held_out(word) == self.held_out and word not in self._seen and not iskeyword(word):
                 self._seen.add(word)
                 return word
 
-    def _english(self) -> str:
-        return self.rng.choice(ENGLISH)
+    def _draw(self) -> str:
+        roll = self.rng.random()
+        if roll < 0.08:
+            # Of two words each, so that no token of an English word is one that never had to be copied.
+            return self.rng.choice(ENGLISH) + self.rng.choice(ENGLISH)
+        return self.rng.choice(ENGLISH) if roll < 0.15 else self._made_up()
 
     def _made_up(self) -> str:
         syllables = self.rng.choices((1, 2, 3), (1, 9, 2))[0]

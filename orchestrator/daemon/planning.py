@@ -1,11 +1,10 @@
 """Say what the frontdoor of this installation is to be asked, and what it has answered before."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from orchestrator.daemon.job import FRONTDOOR, plan_roles
-from orchestrator.events import StepsPlanned
-from orchestrator.frontdoor import REQUEST_LABEL, PlannedStep, PlanRequest
+from orchestrator.frontdoor import REQUEST_LABEL, PlanRequest
 from orchestrator.taskir import Context, Plan, Step, TaskInput, TaskIR
 from registry import Registry
 
@@ -37,12 +36,6 @@ def plan_request(request: str, files: tuple[str, ...], registry: Registry, repla
         top_p=role.top_p,
         replans=replans,
     )
-
-
-def planned_steps(event: StepsPlanned) -> Iterator[PlannedStep]:
-    """Yield the steps that the plan grew by, each with what the frontdoor wrote, as far as the journal tells."""
-    written = event.written or ("",) * len(event.steps)
-    return (PlannedStep(*pair) for pair in zip(event.steps, written, strict=True))
 
 
 def planned_task(request: str, steps: Sequence[Step], goes_on_after: str | None) -> PlannedTask:

@@ -1,7 +1,7 @@
 """The way in for plain language: a request becomes the steps of a TaskIR, handed on while the plan is written."""
 
 from orchestrator.frontdoor.asking import PlanRequest
-from orchestrator.frontdoor.builder import REQUEST_LABEL, PlannedStep
+from orchestrator.frontdoor.builder import REQUEST_LABEL, PlannedPart
 from orchestrator.frontdoor.errors import PlanError
 from orchestrator.frontdoor.extend import Extended, Finding, extend_plan
 from orchestrator.frontdoor.plan import Planned, make_plan
@@ -13,7 +13,7 @@ __all__ = [
     "PlanError",
     "PlanRequest",
     "Planned",
-    "PlannedStep",
+    "PlannedPart",
     "extend_plan",
     "make_plan",
 ]

@@ -8,8 +8,8 @@ from orchestrator.engine.client import Completion, OnText, StopGenerating
 from orchestrator.engine.contract import Generation
 from orchestrator.engine.errors import EngineError, PromptTooLong
 from orchestrator.events import Failure, Usage
-from orchestrator.frontdoor.builder import PlanBuilder, PlannedStep
-from orchestrator.frontdoor.compact import CompactStep, CompactStream, compact_schema
+from orchestrator.frontdoor.builder import PlanBuilder, PlannedPart
+from orchestrator.frontdoor.compact import Part, PlanStream, plan_schema
 from orchestrator.frontdoor.errors import PlanFlaw
 from orchestrator.pool.errors import PoolError
 from orchestrator.steps.blame import failure_from
@@ -18,7 +18,7 @@ from orchestrator.steps.prompt import plan_messages
 
 Generate = Callable[[str, Generation, OnText | None], Awaitable[Completion]]
 """The pool's `generate`."""
-Accept = Callable[[PlannedStep], None]
+Accept = Callable[[PlannedPart], None]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,7 +75,7 @@ class Asking:
     async def settle(self) -> Answer:
         """Ask, and once more if need be: with the flaw where the model is to blame, for the same where the engine is.
 
-        The second answer has to begin with the accepted steps, and replaces only the rest.
+        The second answer has to begin with the accepted parts, and replaces only the rest.
         """
         if self.builder.goes_on_after:
             return Answer("planned", "")
@@ -137,11 +137,11 @@ class Asking:
             max_tokens=asked.max_tokens,
             temperature=asked.temperature,
             top_p=asked.top_p,
-            schema=compact_schema(asked.roles, fresh, least=self._least(bool(complaint)), replan=asked.replans > 0),
+            schema=plan_schema(asked.roles, fresh, least=self._least(bool(complaint)), replan=asked.replans > 0),
         )
 
     def _least(self, flawed: bool) -> int:
-        """Return how many steps the answer must have. A flawed plan lacks one at least; of a rest, none may be left."""
+        """Return how many parts the answer must have. A flawed plan lacks one at least; of a rest, none may be left."""
         accepted = len(self.builder.fresh)
         if self.builder.done:
             return accepted
@@ -149,20 +149,20 @@ class Asking:
 
     def _complaint(self, flaw: str) -> str:
         fresh = self.builder.fresh
-        kept = f"\nThese steps stand: {plan_text(fresh)}\nWrite the plan again, with them first." if fresh else ""
+        kept = f"\nThese parts stand: {plan_text(fresh)}\nWrite the plan again, with them first." if fresh else ""
         return f"\nThe previous plan failed: {flaw}{kept}"
 
 
-def plan_text(steps: list[CompactStep]) -> str:
-    """Return a plan of these steps as a model writes it."""
-    return compact_json({"steps": [step.as_json() for step in steps]})
+def plan_text(parts: list[Part]) -> str:
+    """Return a plan of these parts as a model writes it."""
+    return compact_json({"plan": [part.as_json() for part in parts]})
 
 
 class _Reader:
-    """Reads one answer: skips the steps that were accepted before, and has the others accepted."""
+    """Reads one answer: skips the parts that were accepted before, and has the others accepted."""
 
     def __init__(self, builder: PlanBuilder, accept: Accept) -> None:
-        self._stream = CompactStream(builder.done)
+        self._stream = PlanStream(builder.done)
         self._builder = builder
         self._accept = accept
         self._repeated = list(builder.fresh)
@@ -171,8 +171,8 @@ class _Reader:
     def feed(self, piece: str) -> str | None:
         """Take in a piece of the answer. Return what is wrong with it, if anything is."""
         try:
-            for step in self._stream.feed(piece):
-                self._take(step)
+            for part in self._stream.feed(piece):
+                self._take(part)
         except PlanFlaw as error:
             self._flaw = str(error)
         return self._flaw
@@ -182,18 +182,18 @@ class _Reader:
         if self._flaw or self.feed(completion.text[self._stream.length :]):
             return self._flaw
         if completion.finish != "stop" and not self._stream.closed:
-            return f"the plan was cut off ({completion.finish}) in step {len(self._builder.steps) + 1}"
+            return f"the plan was cut off ({completion.finish}) in P{len(self._builder.parts) + 1}"
         try:
             self._stream.finish()
         except PlanFlaw as error:
             return str(error)
         return None
 
-    def _take(self, step: CompactStep) -> None:
+    def _take(self, part: Part) -> None:
         if not self._repeated:
-            self._accept(PlannedStep(self._builder.add(step), step.written))
-        elif step != self._repeated.pop(0):
-            raise PlanFlaw("the plan does not begin with the steps that were accepted")
+            self._accept(self._builder.add(part))
+        elif part != self._repeated.pop(0):
+            raise PlanFlaw("the plan does not begin with the parts that were accepted")
 
 
 def _sum(one: Usage, other: Usage) -> Usage:

@@ -1,174 +1,217 @@
-"""Turn compact steps into steps of a TaskIR, one at a time, each checked against those before it."""
+"""Turn the parts of a plan into steps of a TaskIR, one part at a time, each checked against those before it."""
 
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import chain
 
 from pydantic import ValidationError
 
 from orchestrator.analysis import StepGraph, analyze
-from orchestrator.frontdoor.compact import CompactStep
+from orchestrator.frontdoor.compact import Part
 from orchestrator.frontdoor.errors import PlanFlaw
-from orchestrator.frontdoor.naming import FileNames, default_output, referred_step
+from orchestrator.frontdoor.naming import FileNames, default_output, referred_part
 from orchestrator.taskir import InvalidTask, Step, nearest
 
 REQUEST_LABEL = "request"
 """The name by which a step reads the text of the request itself."""
 
+EACH = "{each}"
+"""What stands in an action for the name of the one thing that a step is about."""
+
+MAX_EACH = 1000
+"""Steps that one part may stand for."""
+
 
 @dataclass(frozen=True, slots=True)
-class PlannedStep:
-    """A step that was accepted, and how it was `written`; empty for one that stands in for a plan."""
+class PlannedPart:
+    """The steps of a part that was accepted, and how it was `written`; empty for one that stands in for a plan."""
 
-    step: Step
+    steps: tuple[Step, ...]
     written: str = ""
 
 
 class PlanBuilder:
-    """The plan as far as it is accepted. What was accepted never changes; a step names only earlier ones.
+    """The plan as far as it is accepted. What was accepted never changes; a part names only earlier ones.
 
-    `known` are the steps that were accepted before now. So many of them are `done` that only the rest of the plan is
+    `known` are the parts that were accepted before now. So many of them are `done` that only the rest of the plan is
     being written: it hangs on what the last of these has found, so every step of it waits for that one.
     """
 
     def __init__(
-        self, files: Sequence[str], roles: Sequence[str], known: Sequence[PlannedStep] = (), done: int = 0
+        self, files: Sequence[str], roles: Sequence[str], known: Sequence[PlannedPart] = (), done: int = 0
     ) -> None:
-        self.steps: list[Step] = [planned.step for planned in known]
-        self.accepted: list[CompactStep] = [_compact(planned) for planned in known]
+        self.parts: list[tuple[Step, ...]] = []
+        self.accepted: list[Part] = [_part(planned) for planned in known]
         self.done = done
         self._files = FileNames(files)
         self._roles = roles
         self._graph: StepGraph | None = None
-        for count in range(1, len(known) + 1):  # one by one: what a step reads does not depend on later ones
-            self._graph = self._analyzed(self.steps[:count])
+        for planned in known:  # one by one: what a step reads does not depend on later parts
+            self._graph = self._analyzed(planned.steps)
+            self.parts.append(planned.steps)
 
     @property
-    def fresh(self) -> list[CompactStep]:
-        """The accepted steps of what is being written, without those that were done before."""
+    def steps(self) -> list[Step]:
+        """All steps that were accepted."""
+        return [*chain.from_iterable(self.parts)]
+
+    @property
+    def fresh(self) -> list[Part]:
+        """The accepted parts of what is being written, without those that were done before."""
         return self.accepted[self.done :]
 
     @property
     def goes_on_after(self) -> str | None:
         """The step that ends what is being written, because the plan is to go on when it is done."""
-        return self.steps[-1].id if self.fresh and self.fresh[-1].replan else None
+        return self.parts[-1][0].id if self.fresh and self.fresh[-1].replan else None
 
-    def add(self, compact: CompactStep) -> Step:
-        """Accept a step and return it. Raises `PlanFlaw`, and the plan is as it was."""
-        number = len(self.steps) + 1
+    def add(self, part: Part) -> PlannedPart:
+        """Accept a part and return its steps. Raises `PlanFlaw`, and the plan is as it was."""
         if last := self.goes_on_after:
-            raise PlanFlaw(f"step {number}: nothing may follow {last}, whose replan ends the plan for now")
-        if compact.role not in self._roles:
-            near = nearest(compact.role, self._roles)
+            raise self._flaw(f"nothing may follow {last}, whose replan ends the plan for now")
+        if part.role not in self._roles:
+            near = nearest(part.role, self._roles)
             hint = f", perhaps {near!r}" if near else ""
-            raise PlanFlaw(f"step {number}: there is no role {compact.role!r}{hint}; roles: {', '.join(self._roles)}")
-        foreach = None if compact.foreach is None else self._read(number, compact.foreach)
-        if foreach == REQUEST_LABEL:
-            raise PlanFlaw(f"step {number}: foreach needs a list, and {REQUEST_LABEL!r} is none")
-        return self._append(
-            compact,
-            actor=compact.role,
-            action=self._told(compact),
-            inputs=tuple(dict.fromkeys(self._read(number, name) for name in compact.inputs)),
-            foreach=foreach,
-            output=compact.output,
-            depends_on=tuple(dict.fromkeys(self._waited_for(number, name) for name in compact.after)),
-        )
+            raise self._flaw(f"there is no role {part.role!r}{hint}; roles: {', '.join(self._roles)}")
+        each, inputs = self._names(part.each), self._names(part.inputs)
+        self._check_each(part, each)
+        action, foreach = self._told(part), self._list(part)
+        after = tuple(dict.fromkeys(chain.from_iterable(map(self._waited_for, part.after))))
+        steps = list[Step]()
+        for name in each or ("",):
+            reads = tuple(dict.fromkeys((name, *inputs))) if name else inputs
+            about = action.replace(EACH, name)
+            steps.append(self._step(steps, part.role, about, reads, foreach, part.output, after))
+        self._take(steps)
+        self.accepted.append(part)
+        return PlannedPart(tuple(steps), part.written)
 
-    def fall_back(self, role: str, request: str) -> Step:
+    def fall_back(self, role: str, request: str) -> PlannedPart:
         """Accept and return one step that does the whole request, with the files that it speaks of."""
-        inputs = self._files.mentioned(request) or (REQUEST_LABEL,)
-        return self._append(None, actor=role, action=request, inputs=inputs, foreach=None, output=None, depends_on=())
+        step = self._step((), role, request, self._files.mentioned(request) or (REQUEST_LABEL,))
+        self._take([step])
+        return PlannedPart((step,))
 
-    def _append(
+    def _step(
         self,
-        compact: CompactStep | None,
-        *,
-        actor: str,
+        beside: Sequence[Step],
+        role: str,
         action: str,
         inputs: tuple[str, ...],
-        foreach: str | None,
-        output: str | None,
-        depends_on: tuple[str, ...],
+        foreach: str | None = None,
+        output: str | None = None,
+        after: tuple[str, ...] = (),
     ) -> Step:
-        number = len(self.steps) + 1
-        depends_on += self._awaited({*inputs, foreach}, depends_on)
-        taken = [*self._files.files, REQUEST_LABEL, *(name for step in self.steps for name in step.outputs)]
-        if any(output in step.outputs for step in self.steps):
-            raise PlanFlaw(f"step {number}: the output {output!r} is written by an earlier step already")
+        """Return the next step, `beside` those of its part that are made already."""
+        earlier = [*self.steps, *beside]
+        number = len(earlier) + 1
+        taken = [*self._files.files, REQUEST_LABEL, *(name for step in earlier for name in step.outputs)]
+        if any(output in step.outputs for step in earlier):
+            raise self._flaw(f"the output {output!r} is written by an earlier step already")
+        depends_on = after + self._awaited({*inputs, foreach}, after)
         given = {"inputs": inputs, "depends_on": depends_on, "foreach": foreach}
         try:
-            step = Step(
+            return Step(
                 id=f"S{number}",
-                actor=actor,
+                actor=role,
                 action=action,
                 outputs=(output or default_output(number, foreach is not None, taken),),
                 **{field: value for field, value in given.items() if value},
             )
-            self._graph = self._analyzed([*self.steps, step])
         except ValidationError as error:
             first = error.errors(include_url=False, include_context=False)[0]
-            raise PlanFlaw(f"step {number}: {'/'.join(map(str, first['loc']))}: {first['msg']}") from error
+            raise self._flaw(f"{'/'.join(map(str, first['loc']))}: {first['msg']}") from error
+
+    def _take(self, steps: Sequence[Step]) -> None:
+        """Make these steps the next part, if they fit what is there."""
+        try:
+            self._graph = self._analyzed(steps)
         except InvalidTask as error:
-            raise PlanFlaw(f"step {number}: {error.problems[0].what}") from error
-        self.steps.append(step)
-        if compact is not None:
-            self.accepted.append(compact)
-        return step
+            raise self._flaw(error.problems[0].what) from error
+        self.parts.append(tuple(steps))
 
     def _analyzed(self, steps: Sequence[Step]) -> StepGraph:
-        """Return the graph of the known steps and one more. Raises `InvalidTask`."""
-        files = self._files.files
-        return analyze(steps, labels=[REQUEST_LABEL], files=files, mode="as-planned", earlier=self._graph)
+        """Return the graph of the accepted steps and these. Raises `InvalidTask`."""
+        every, files = [*self.steps, *steps], self._files.files
+        return analyze(every, labels=[REQUEST_LABEL], files=files, mode="as-planned", earlier=self._graph)
 
-    def _read(self, number: int, name: str) -> str:
-        """Return the artifact, label or file that a name in a plan stands for."""
-        if (earlier := referred_step(name)) is not None:
-            return self._earlier(number, name, earlier).outputs[0]
+    def _check_each(self, part: Part, each: tuple[str, ...]) -> None:
+        if EACH in part.action and not each:
+            raise self._flaw(f"its action speaks of {EACH}, and `each` names nothing")
+        if each and part.foreach is not None:
+            raise self._flaw("it has `each`, for what is known now, and `foreach`, for a list to come")
+        if len(each) > MAX_EACH:
+            raise self._flaw(f"`each` stands for {len(each):,} steps; at most {MAX_EACH:,}")
+        if len(each) > 1 and (part.output is not None or part.replan):
+            said = "replan" if part.replan else f"the output {part.output!r}"
+            raise self._flaw(f"{said} needs a part of one step, and `each` stands for {len(each)}")
+
+    def _names(self, written: Sequence[str]) -> tuple[str, ...]:
+        """Return the artifacts, labels and files that names in a plan stand for, each once."""
+        return tuple(dict.fromkeys(chain.from_iterable(map(self._read, written))))
+
+    def _list(self, part: Part) -> str | None:
+        """Return the artifact whose items the part's step works on one by one."""
+        if part.foreach is None:
+            return None
+        found = self._read(part.foreach)
+        if found == (REQUEST_LABEL,) or len(found) > 1:
+            what = "is none" if found == (REQUEST_LABEL,) else f"stands for {len(found)} outputs"
+            raise self._flaw(f"foreach needs a list, and {part.foreach!r} {what}")
+        return found[0]
+
+    def _read(self, name: str) -> tuple[str, ...]:
+        """Return what a name in a plan stands for: several for a part of several steps, and for a pattern."""
+        if (number := referred_part(name)) is not None:
+            return tuple(step.outputs[0] for step in self._earlier(name, number))
         if name == REQUEST_LABEL or any(name in step.outputs for step in self.steps):
-            return name
-        file = self._files.find(name)
-        if file is None:
-            raise PlanFlaw(f"step {number}: {name!r} is no earlier step, no file and not {REQUEST_LABEL!r}")
-        return file
+            return (name,)
+        files = self._files.find(name)
+        if not files:
+            raise self._flaw(f"{name!r} is no earlier part, no file and not {REQUEST_LABEL!r}")
+        return files
 
-    def _waited_for(self, number: int, name: str) -> str:
-        if (earlier := referred_step(name)) is not None:
-            return self._earlier(number, name, earlier).id
+    def _waited_for(self, name: str) -> tuple[str, ...]:
+        if (number := referred_part(name)) is not None:
+            return tuple(step.id for step in self._earlier(name, number))
         writer = next((step.id for step in self.steps if name in step.outputs), None)
         if writer is None:
-            raise PlanFlaw(f"step {number}: it cannot come after {name!r}, which is no earlier step")
-        return writer
+            raise self._flaw(f"it cannot come after {name!r}, which is no earlier part")
+        return (writer,)
 
     def _awaited(self, read: set[str | None], depends_on: tuple[str, ...]) -> tuple[str, ...]:
         """Return the last of the steps that were done before, unless a new step waits for it anyway."""
-        hung_on = self.steps[self.done - 1 :] if self.done else []
+        hung_on = [*chain.from_iterable(self.parts[self.done - 1 :])] if self.done else []
         if not hung_on or any(step.id in depends_on or not read.isdisjoint(step.outputs) for step in hung_on):
             return ()
         return (hung_on[0].id,)
 
-    def _earlier(self, number: int, name: str, earlier: int) -> Step:
-        if earlier >= number:
-            known = f"; earlier steps: S1 to S{number - 1}" if number > 1 else ""
-            raise PlanFlaw(f"step {number}: {name} is no earlier step{known}")
-        return self.steps[earlier - 1]
+    def _earlier(self, name: str, number: int) -> tuple[Step, ...]:
+        if number > len(self.parts):
+            known = f"; earlier parts: P1 to P{len(self.parts)}" if self.parts else ""
+            raise self._flaw(f"{name} is no earlier part{known}")
+        return self.parts[number - 1]
 
-    def _told(self, compact: CompactStep) -> str:
-        """Return the action with the names that the step's inputs will have in its prompt."""
-        reads = {*compact.inputs, compact.foreach}
+    def _told(self, part: Part) -> str:
+        """Return the action with the names that the part's inputs will have in its prompt."""
+        reads = {*part.inputs, part.foreach}
 
         def name_of(match: re.Match[str]) -> str:
-            return self._read(len(self.steps) + 1, match[0]) if match[0] in reads else match[0]
+            return ", ".join(self._read(match[0])) if match[0] in reads else match[0]
 
-        return re.sub(r"\bS[1-9][0-9]{0,5}\b", name_of, compact.action)
+        return re.sub(r"\bP[1-9][0-9]{0,5}\b", name_of, part.action)
+
+    def _flaw(self, what: str) -> PlanFlaw:
+        return PlanFlaw(f"P{len(self.parts) + 1}: {what}")
 
 
-def _compact(planned: PlannedStep) -> CompactStep:
-    """Return a known step in its compact form. A journal of an earlier version may not tell how it was written."""
+def _part(planned: PlannedPart) -> Part:
+    """Return an accepted part in its compact form; one that stands in for a plan has none of its own."""
     if planned.written:
-        return CompactStep.model_validate_json(planned.written)
-    step = planned.step
-    return CompactStep.model_construct(
+        return Part.model_validate_json(planned.written)
+    (step,) = planned.steps
+    return Part.model_construct(
         role=step.actor,
         action=step.action,
         inputs=step.inputs,

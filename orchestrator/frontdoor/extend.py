@@ -7,11 +7,11 @@ from orchestrator.engine.client import OnText
 from orchestrator.engine.errors import EngineError, PromptTooLong
 from orchestrator.events import ReplanOutcome, Usage
 from orchestrator.frontdoor.asking import Accept, Asking, PlanRequest, plan_text
-from orchestrator.frontdoor.builder import PlanBuilder, PlannedStep
+from orchestrator.frontdoor.builder import PlanBuilder, PlannedPart
 from orchestrator.pool.errors import PoolError
 from orchestrator.steps.blame import failure_from
 from orchestrator.steps.generate import Models
-from orchestrator.steps.prompt import after_steps, plan_messages
+from orchestrator.steps.prompt import after_parts, plan_messages
 
 TOLD_LENGTHS = (4000, 2000, 1000, 500)
 """Characters of the output that is told: as many of these as leave room for the rest of the plan."""
@@ -22,14 +22,14 @@ ROOM_TOKENS = 64
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """What a plan hangs on: the output of step `after`, and all steps that are `known`.
+    """What a plan hangs on: the output of step `after`, and all parts that are `known`.
 
     Those behind that step belong to the rest already: they were accepted before a restart.
     """
 
     after: str
     output: str
-    known: Sequence[PlannedStep]
+    known: Sequence[PlannedPart]
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,12 +46,12 @@ class Extended:
 async def extend_plan(
     request: PlanRequest, finding: Finding, models: Models, accept: Accept, on_text: OnText = lambda piece: None
 ) -> Extended:
-    """Have the rest of a plan written, which may be nothing, and hand each step of it to `accept` as `make_plan` does.
+    """Have the rest of a plan written, which may be nothing, and hand each part of it to `accept` as `make_plan` does.
 
     A flawed rest gets one repair, as a flawed plan does. If that does not help, or the model cannot be asked, the plan
     is what was accepted of it: "stopped".
     """
-    done = next(count for count, planned in enumerate(finding.known, 1) if planned.step.id == finding.after)
+    done = next(count for count, planned in enumerate(finding.known, 1) if planned.steps[0].id == finding.after)
     builder = PlanBuilder(request.files, request.roles, finding.known, done)
     try:
         text, clipped = await _question(request, finding, builder, models)
@@ -78,11 +78,11 @@ async def _told(request: PlanRequest, finding: Finding, builder: PlanBuilder, mo
 
     It tells as much of the output as fits. Raises `PromptTooLong` where even the least of it leaves no room for a plan.
     """
-    steps, output = plan_text(builder.accepted[: builder.done]), finding.output.strip()
+    done, output = plan_text(builder.accepted[: builder.done]), finding.output.strip()
     lengths = (TOLD_LENGTHS[0], *(shorter for shorter in TOLD_LENGTHS[1:] if shorter < len(output)))
     tokens = 0
     for length in lengths:
-        text = after_steps(request.text, steps, finding.after, clip(output, length))
+        text = after_parts(request.text, done, f"P{builder.done}", clip(output, length))
         if request.context is None:
             return text, _clipped(finding.after, output, length)
         tokens = await _count(request, text, models)

@@ -3,20 +3,21 @@
 import re
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
+from fnmatch import fnmatchcase
 from pathlib import PurePosixPath
 
-_REFERENCE = re.compile(r"S([1-9][0-9]{0,5})\Z")
+_REFERENCE = re.compile(r"P([1-9][0-9]{0,5})\Z")
 _ONE_LETTER_WORDS = ("a", "i")
 
 
-def referred_step(name: str) -> int | None:
-    """Return the number of the step that a name such as `S3` refers to, or None for any other name."""
+def referred_part(name: str) -> int | None:
+    """Return the number of the part that a name such as `P3` refers to, or None for any other name."""
     match = _REFERENCE.match(name)
     return int(match[1]) if match else None
 
 
 class FileNames:
-    """The files that a request may refer to, by name or by an unambiguous stem."""
+    """The files that a request may refer to: by name, by an unambiguous stem, or several by a pattern."""
 
     def __init__(self, files: Sequence[str]) -> None:
         self.files = files
@@ -27,12 +28,14 @@ class FileNames:
             for stem in (path.stem, str(path.with_suffix(""))):
                 self._by_stem[stem].add(file)
 
-    def find(self, name: str) -> str | None:
-        """Return the file that is called `name`, or the only one whose stem it is."""
+    def find(self, name: str) -> tuple[str, ...]:
+        """Return the file that is called `name`, or the only one whose stem it is, or all that match it (`*.txt`)."""
         if name in self._names:
-            return name
+            return (name,)
         files = self._by_stem.get(name, ())
-        return next(iter(files)) if len(files) == 1 else None
+        if len(files) == 1:
+            return (*files,)
+        return tuple(file for file in self.files if fnmatchcase(file, name)) if "*" in name else ()
 
     def mentioned(self, request: str) -> tuple[str, ...]:
         """Return the files that the request speaks of, in their order."""
@@ -40,7 +43,7 @@ class FileNames:
 
     def _callings(self, file: str) -> list[str]:
         stem = PurePosixPath(file).stem
-        return [file, stem] if self.find(stem) == file else [file]
+        return [file, stem] if self.find(stem) == (file,) else [file]
 
 
 def default_output(number: int, foreach: bool, taken: Iterable[str]) -> str:

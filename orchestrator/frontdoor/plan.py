@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from orchestrator.engine.client import OnText
 from orchestrator.events import PlanOrigin, Usage
 from orchestrator.frontdoor.asking import Accept, Asking, Generate, PlanRequest
-from orchestrator.frontdoor.builder import PlanBuilder, PlannedStep
+from orchestrator.frontdoor.builder import PlanBuilder, PlannedPart
 from orchestrator.frontdoor.errors import PlanError
 
 
@@ -28,12 +28,12 @@ async def make_plan(
     generate: Generate,
     accept: Accept,
     on_text: OnText = lambda piece: None,
-    known: Sequence[PlannedStep] = (),
+    known: Sequence[PlannedPart] = (),
 ) -> Planned:
-    """Plan the request, and hand each step to `accept` the moment it is complete and checked.
+    """Plan the request, and hand each part to `accept` the moment it is complete and checked.
 
-    What is handed on is frozen, as are the `known` steps, which were handed on before a restart. A flawed plan is
-    stopped at its first flaw; one repair, which is told the flaw, has to begin with the accepted steps and replaces
+    What is handed on is frozen, as are the `known` parts, which were handed on before a restart. A flawed plan is
+    stopped at its first flaw; one repair, which is told the flaw, has to begin with the accepted parts and replaces
     only the rest. If that is flawed too, one more step does the whole request by itself, beside those that were
     accepted. Raises `PlanError` when the model cannot be asked at all.
     """
@@ -44,5 +44,5 @@ async def make_plan(
         raise PlanError(answer.failure)
     if answer.origin is not None:
         return Planned(answer.origin, answer.reason, asking.usage, builder.goes_on_after)
-    accept(PlannedStep(builder.fall_back(request.fallback_role, request.text)))
+    accept(builder.fall_back(request.fallback_role, request.text))
     return Planned("fallback", answer.reason, asking.usage)

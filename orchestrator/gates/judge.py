@@ -13,13 +13,14 @@ ACTION = "Judge the answer."
 SCHEMA: dict[str, Any] = {
     "type": "object",
     "properties": {
-        "verdict": {"enum": ["pass", "fail"]},
+        "critique": {"type": "string", "maxLength": 400},
         "score": {"type": "integer", "minimum": 0, "maximum": 9},
-        "critique": {"type": "string", "maxLength": 300},
+        "verdict": {"enum": ["pass", "fail"]},
     },
-    "required": ["verdict", "score", "critique"],
+    "required": ["critique", "score", "verdict"],
     "additionalProperties": False,
 }
+"""What the judge is asked for: it says what it finds before it concludes."""
 _FORM = OutputSchema(SCHEMA)
 
 

@@ -45,6 +45,6 @@ def after_failure(action: str, evidence: Iterable[str]) -> str:
     return "\n".join([action, *(f"The previous answer failed: {text}" for text in evidence)])
 
 
-def after_steps(request: str, steps: str, name: str, output: str) -> str:
-    """Return `request` with the `steps` so far, as JSON, and the `output` of step `name` that the rest hangs on."""
-    return f"{request}\nDone: {steps}\n[{name}]\n{output.strip()}\nPlan the rest."
+def after_parts(request: str, plan: str, name: str, output: str) -> str:
+    """Return `request` with the `plan` so far, as JSON, and the `output` of part `name` that the rest hangs on."""
+    return f"{request}\nDone: {plan}\n[{name}]\n{output.strip()}\nPlan the rest."

@@ -10,6 +10,7 @@ import pytest
 from benchmarks.tiny import corpus
 from benchmarks.tiny.example import Example
 from benchmarks.tiny.families import FAMILIES
+from benchmarks.tiny.families.plan import files_in, steps_of
 from benchmarks.tiny.sizes import RESULTS_FILE
 from benchmarks.tiny.words import SPLITS, Lexicon, Split, is_held_out, seeded
 
@@ -65,16 +66,17 @@ def test_words_belong_to_their_split(split: Split, held_out: bool) -> None:
         assert all(is_held_out(word) == held_out for word in drawn)
 
 
-def test_plans_name_only_earlier_steps_and_known_inputs() -> None:
-    for example in examples("plan", "train", 1000):
-        head, _, _ = example.messages[1].content.partition("\nRequest: ")
-        files = head.removeprefix("Files: ").split(", ") if head.startswith("Files: ") else []
-        done = example.messages[1].content.count("\nDone: ")  # the rest of a plan goes on behind its one step
-        known = {"request", *files, *(f"S{number}" for number in range(1, done + 1))}
-        for number, step in enumerate(json.loads(example.answer)["steps"], done + 1):
-            assert {*step["inputs"], *step.get("after", [])} <= known
-            assert step.get("foreach") is None or step["foreach"] in known
-            known.add(f"S{number}")
+@pytest.mark.parametrize("split", SPLITS)
+def test_plans_can_be_carried_out(split: Split) -> None:
+    for example in examples("plan", split, 500):
+        assert steps_of(example, example.answer) or "Done: " in example.messages[1].content
+
+
+def test_a_plan_is_right_when_it_stands_for_the_same_steps() -> None:
+    (example,) = (one for one in examples("plan", "entity", 400) if '"each":["*.md"]' in one.answer)
+    every = [f'"{file}"' for file in files_in(example) if file.endswith(".md")]
+    assert FAMILIES["plan"].check(example, example.answer.replace('"*.md"', ",".join(every)))
+    assert not FAMILIES["plan"].check(example, example.answer.replace('"*.md"', '"*"'))
 
 
 def test_every_role_that_does_steps_meets_every_family() -> None:

@@ -1,4 +1,7 @@
-"""Compare: 2 to 16 records in any form → the values of one numeric key, and which is highest and lowest."""
+"""Compare: 2 to 16 records in any form → the values of one numeric key, and which is highest and lowest.
+
+The answer notes each new high and low as it goes, so that no more than two numbers have to be compared at a time.
+"""
 
 import json
 from random import Random
@@ -41,15 +44,27 @@ FORMS = ("inline", "inline", "inline", "bullets", "table", "json", "lines")
 
 def comparison(records: list[Record], key: str, persona: str) -> str:
     """Return the reference comparison of `records` by the numeric `key` in the form that `persona` asks for."""
-    rows = [(record.name, str(record.value(key))) for record in records]
-    ranked = sorted(records, key=lambda record: int(str(record.value(key))))
-    ends = (("highest", ranked[-1].name), ("lowest", ranked[0].name))
+    rows = list[tuple[str, str]]()
+    high = low = records[0]
+    for record in records:
+        told = str(record.value(key))
+        if number(record, key) > number(high, key):
+            high, told = record, f"{told} (new high)"
+        elif number(record, key) < number(low, key):
+            low, told = record, f"{told} (new low)"
+        rows.append((record.name, told))
+    ends = (("highest", high.name), ("lowest", low.name))
     if persona == "bullets":
         return "\n".join(f"- {name}: {value}" for name, value in (*rows, *ends))
     if persona == "table":
         return "\n".join(f"| {name} | {value} |" for name, value in (("name", key), ("---", "---"), *rows, *ends))
     told = ", ".join(f"{name} {value}" for name, value in rows)
     return f"{key}: {told}; highest {ends[0][1]}, lowest {ends[1][1]}."
+
+
+def number(record: Record, key: str) -> int:
+    """Return the value of a numeric key."""
+    return int(str(record.value(key)))
 
 
 def told_record(record: Record, form: str) -> str:

@@ -32,6 +32,18 @@ OBJECT_ACTIONS = Pool(
         "Pull {k} out of {f}.",
         "Look up {k} in {f}.",
         "Could you extract {k} from {f}?",
+        "Please get {k} from {f}.",
+        "Please extract the {k} of {f}.",
+        "Could you find {k} in {f}?",
+        "Could you get the {k} of {f}?",
+        "Read {f} and give me {k}.",
+        "From {f}, get {k} as JSON.",
+        "From {f}, find the {k}.",
+        "Collect {k} from {f}.",
+        "Take {k} from {f}.",
+        "I need the {k} in {f}.",
+        "Give me the {k} of {f}, as JSON.",
+        "Find {k} in {f} and answer in JSON.",
     ),
     (
         "Please find {k} in {f}.",
@@ -57,6 +69,14 @@ LIST_ACTIONS = Pool(
         "Return every {k} of {f} as a JSON list.",
         "Please list each {k} in {f}.",
         "Read {f} and list each {k}.",
+        "Could you list each {k} in {f}?",
+        "Please make a list of every {k} in {f}.",
+        "Give me a list of each {k} from {f}.",
+        "Extract every {k} in {f}.",
+        "Collect each {k} from {f}.",
+        "Make a JSON list of each {k} from {f}.",
+        "Write down every {k} in {f} as a list.",
+        "Find every {k} in {f}.",
     ),
     (
         "Please list every {k} in {f}.",
@@ -102,10 +122,11 @@ class Extract:
     def generate(self, rng: Random, split: Split, *, long: bool = False) -> Example:
         """Return a new example; `long` strews in so much filler that the prompt takes up to 2,000 tokens."""
         words = Lexicon(rng, split)
-        if not long and rng.random() < 0.33:
+        # Lists are learned late, so that training has more of them.
+        if not long and rng.random() < (0.5 if split == "train" else 0.33):
             return self._list(words, split)
         record = texts.make_record(words, texts.make_keys(rng))
-        keys = self._wanted(rng, record)
+        keys = self._wanted(rng, record, 0.16 if split == "train" else 0.08)
         if not long and rng.random() < 0.2:
             target, inputs = "the item", texts.item_inputs(words, record)
         else:
@@ -117,11 +138,11 @@ class Extract:
         return step_example(self.name, rng, persona, inputs, action, answer, wording, schema=object_schema(keys))
 
     @staticmethod
-    def _wanted(rng: Random, record: Record) -> list[str]:
-        """Return which keys to ask for, in an order of their own, now and then one that the text lacks."""
+    def _wanted(rng: Random, record: Record, absent_share: float) -> list[str]:
+        """Return which keys to ask for, in an order of their own, in this share one that the text lacks."""
         known = ["name", *(key for key, _ in record.facts)]
         keys = rng.sample(known, rng.randint(1, min(4, len(known))))
-        if rng.random() < 0.08:
+        if rng.random() < absent_share:
             absent = [key for key in texts.NUMERIC + texts.TEXTUAL if key not in known]
             keys.insert(rng.randint(0, len(keys)), rng.choice(absent))
         return keys

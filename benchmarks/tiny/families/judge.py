@@ -1,8 +1,11 @@
-"""Judge: a source and an answer that may be wrong → a verdict with score and critique as JSON."""
+"""Judge: a source and an answer that may be wrong → a critique with score and verdict as JSON.
+
+The critique sets what the source says beside what the answer says, fact by fact, before anything is concluded.
+"""
 
 import json
+from collections.abc import Sequence
 from random import Random
-from typing import Any
 
 from benchmarks.tiny import texts
 from benchmarks.tiny.example import Example, pick_persona, step_example
@@ -11,6 +14,7 @@ from benchmarks.tiny.families.compare import told_record
 from benchmarks.tiny.families.extract import compact
 from benchmarks.tiny.texts import Record
 from benchmarks.tiny.words import Lexicon, Pool, Split
+from orchestrator.gates.judge import SCHEMA
 from orchestrator.steps.prompt import Input
 
 ACTIONS = Pool(
@@ -33,22 +37,21 @@ ACTIONS = Pool(
         "Could you check the {w}?",
     ),
 )
-SCHEMA: dict[str, Any] = {
-    "type": "object",
-    "properties": {
-        "verdict": {"enum": ["pass", "fail"]},
-        "score": {"type": "integer", "minimum": 0, "maximum": 9},
-        "critique": {"type": "string", "maxLength": 300},
-    },
-    "required": ["verdict", "score", "critique"],
-    "additionalProperties": False,
-}
 PASS_SCORE, MISSING_SCORE, WRONG_SCORE = 9, 5, 3
 
 
-def verdict(score: int, critique: str) -> str:
-    """Return the answer of a judge; only the full score passes."""
-    return compact({"verdict": "pass" if score == PASS_SCORE else "fail", "score": score, "critique": critique})
+def verdict(facts: Sequence[tuple[str, str, str | None]]) -> str:
+    """Return the answer of a judge on facts: what each is about, its value, and what was told, None for nothing."""
+    said, score = [], PASS_SCORE
+    for about, value, told in facts:
+        if told is None:
+            said.append(f"{about} {value}, missing")
+            score = min(score, MISSING_SCORE)
+        else:
+            said.append(f"{about} {value}, told {told}: {'right' if told == value else 'wrong'}")
+            score = min(score, PASS_SCORE if told == value else WRONG_SCORE)
+    critique = "; ".join(said)
+    return compact({"critique": critique, "score": score, "verdict": "pass" if score == PASS_SCORE else "fail"})
 
 
 class Judge:
@@ -71,42 +74,37 @@ class Judge:
         rng = words.rng
         record = texts.make_record(words, texts.make_keys(rng))
         form = rng.choice(("inline", "inline", "bullets", "table", "json"))
-        told, answer = record, verdict(PASS_SCORE, "All facts match.")
+        told = record
         index = rng.randrange(len(record.facts))
-        key, value = record.facts[index]
+        key, _ = record.facts[index]
         flaw = rng.random()
         if flaw < 0.35:
             wrong = texts.make_value(words, key)
             told = Record(record.name, (*record.facts[:index], (key, wrong), *record.facts[index + 1 :]))
-            if wrong != value:
-                answer = verdict(WRONG_SCORE, f"The {key} should be {value}.")
         elif flaw < 0.55 and len(record.facts) > 1:
             told = Record(record.name, record.facts[:index] + record.facts[index + 1 :])
-            # A JSON object holds the keys that were asked for; a summary has to tell all facts.
-            if form != "json":
-                answer = verdict(MISSING_SCORE, f"The {key} is missing.")
+        # A JSON object holds the keys that were asked for; a summary has to tell all facts.
+        judged = told.facts if form == "json" else record.facts
+        answer = verdict([(key, str(record.value(key)), told.value(key)) for key, _ in judged])
         source = Input(texts.input_name(words), texts.source_text(words, record, rng.choice((0, 0, 1, 2))))
         noun = rng.choice(("answer", "record")) if form == "json" else rng.choice(("answer", "summary"))
-        judged = Input(rng.choice(("answer", f"S{rng.randint(1, 9)}")), told_record(told, form))
-        return noun, [source, judged], answer
+        return noun, [source, Input(rng.choice(("answer", f"S{rng.randint(1, 9)}")), told_record(told, form))], answer
 
     @staticmethod
     def _code(words: Lexicon) -> tuple[str, list[Input], str]:
         """Return what is judged, the inputs and the verdict on code written to a specification."""
         rng = words.rng
         spec, task, _ = specify(words, "train")
-        written, answer = spec, verdict(PASS_SCORE, "The code is right.")
+        written = spec
         flaw = rng.random()
         if flaw < 0.25:
             written = Specification(words.identifier(), spec.parameters, spec.operation, spec.constant)
-            answer = verdict(WRONG_SCORE, f"The name should be {spec.name}.")
         elif flaw < 0.5:
             other = make_specification(words)
-            body = spec.fill(spec.operation.expression)
             if len(other.parameters) == len(spec.parameters):
                 written = Specification(spec.name, spec.parameters, other.operation, other.constant)
-            if written.fill(written.operation.expression) != body:
-                answer = verdict(WRONG_SCORE, f"The body should be {body}.")
+        body, told = (one.fill(one.operation.expression) for one in (spec, written))
+        answer = verdict([("name", spec.name, written.name), ("body", body, told)])
         code = written.source(rng.choice(("", "", "terse")))
         return rng.choice(("answer", "code")), [Input("task", task), Input("answer", code)], answer
 

@@ -1,44 +1,22 @@
-"""Plan: a request and the files it may refer to → the steps that do it, as compact JSON on one line."""
+"""Plan: a request and the files it may refer to → the parts of a plan that does it, as compact JSON on one line."""
 
-import json
-from collections.abc import Callable
+import re
+from collections.abc import Callable, Iterator
 from random import Random
-from typing import Any
 
 from benchmarks.tiny.example import SYSTEM_PROMPTS, Example
 from benchmarks.tiny.families import plan_scenes as scenes
 from benchmarks.tiny.families import plan_wordings as wordings
 from benchmarks.tiny.families.plan_draft import Draft
 from benchmarks.tiny.words import Lexicon, Split, sentence
+from orchestrator.frontdoor.builder import PlanBuilder, PlannedPart
+from orchestrator.frontdoor.compact import PlanStream, plan_schema
+from orchestrator.frontdoor.errors import PlanFlaw
 from orchestrator.steps.prompt import plan_messages
+from orchestrator.taskir import Step
 
-NAME: dict[str, Any] = {"type": "string", "minLength": 1, "maxLength": 120}
-SCHEMA: dict[str, Any] = {
-    "type": "object",
-    "properties": {
-        "steps": {
-            "type": "array",
-            "minItems": 1,
-            "maxItems": 32,
-            "items": {
-                "type": "object",
-                "properties": {
-                    "role": {"enum": ["worker", "coder", "judge"]},
-                    "action": {"type": "string", "minLength": 1, "maxLength": 300},
-                    "inputs": {"type": "array", "items": NAME, "maxItems": 16},
-                    "foreach": NAME,
-                    "output": NAME,
-                    "after": {"type": "array", "items": NAME, "maxItems": 16},
-                    "replan": {"type": "boolean"},
-                },
-                "required": ["role", "action", "inputs"],
-                "additionalProperties": False,
-            },
-        }
-    },
-    "required": ["steps"],
-    "additionalProperties": False,
-}
+ROLES = ("worker", "coder", "judge")
+SCHEMA = plan_schema(ROLES, replan=True)
 SCENES: tuple[tuple[Callable[[Draft], str], int], ...] = (
     (scenes.fan, 36),
     (scenes.everything, 7),
@@ -55,6 +33,8 @@ SCENES: tuple[tuple[Callable[[Draft], str], int], ...] = (
 )
 # Scenes that name their own files and leave others alone can stand side by side in one request.
 WHOLE = (scenes.everything, scenes.inline_text, scenes.follow)
+LISTED = re.compile(r"Files: (.*)\n")
+DONE = re.compile(r"\nDone: (.*)\n\[P1\]\n")
 PAIRABLE = tuple((scene, weight) for scene, weight in SCENES if scene not in WHOLE)
 
 
@@ -71,7 +51,7 @@ class Plan:
         else:
             request = self._request(draft, rng)
         prefix = draft.word_as(wordings.PREFIXES)
-        end = "?" if prefix.startswith(("could", "can")) else rng.choice(("", "", "."))
+        end = "?" if prefix.startswith(("could", "can", "would", "will")) else rng.choice(("", "", "."))
         asked = draft.progress(sentence(prefix + request) + end)
         messages = plan_messages(SYSTEM_PROMPTS["frontdoor"], draft.listed_files(), asked)
         return Example(self.name, "frontdoor", "", messages, draft.render(), "|".join(draft.wordings), SCHEMA)
@@ -85,15 +65,37 @@ class Plan:
         if rng.random() < 0.5:
             return request + draft.word_as(wordings.ALSO) + second(draft)
         leaves = draft.leaves()
-        start = len(draft.steps)
+        start = len(draft.parts)
         joint = draft.word_as(wordings.AFTERWARDS)
         request += joint + second(draft)
         draft.order_after(start, leaves)
         return request
 
     def check(self, example: Example, answer: str) -> bool:
-        """Return whether `answer` parses to the same steps as the reference."""
+        """Return whether the steps that `answer` stands for are those of the reference."""
         try:
-            return bool(json.loads(answer) == json.loads(example.answer))
-        except json.JSONDecodeError:
+            return steps_of(example, answer) == steps_of(example, example.answer)
+        except PlanFlaw:
             return False
+
+
+def files_in(example: Example) -> list[str]:
+    """Return the files that the prompt lists."""
+    listed = LISTED.match(example.messages[-1].content)
+    return listed[1].split(", ") if listed else []
+
+
+def steps_of(example: Example, answer: str) -> list[Step]:
+    """Return the steps that the frontdoor makes of `answer`. Raises `PlanFlaw` for an answer that is no plan."""
+    files, done = files_in(example), DONE.search(example.messages[-1].content)
+    known = [*_planned(PlanBuilder(files, ROLES), done[1])] if done else []
+    builder = PlanBuilder(files, ROLES, known, len(known))
+    for _ in _planned(builder, answer):
+        pass
+    return builder.steps
+
+
+def _planned(builder: PlanBuilder, text: str) -> Iterator[PlannedPart]:
+    stream = PlanStream(builder.done)
+    yield from map(builder.add, stream.feed(text))
+    stream.finish()

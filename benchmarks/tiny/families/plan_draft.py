@@ -1,32 +1,14 @@
-"""Collect the files, steps and wordings of one plan while its request is written."""
+"""Collect the files, parts and wordings of one plan while its request is written."""
 
-from dataclasses import dataclass, replace
 from pathlib import PurePosixPath
+from typing import Any
 
-from benchmarks.tiny.families.extract import compact
 from benchmarks.tiny.words import Lexicon, Pool, Split, listing
-from orchestrator.steps.prompt import after_steps
+from orchestrator.frontdoor.asking import plan_text
+from orchestrator.frontdoor.compact import Part
+from orchestrator.steps.prompt import after_parts
 
 MAX_FILES = 10
-
-
-@dataclass(frozen=True, slots=True)
-class PlannedStep:
-    """A step in the compact form that the frontdoor emits. `S1` names the output of the first step."""
-
-    role: str
-    action: str
-    inputs: tuple[str, ...] = ()
-    foreach: str = ""
-    output: str = ""
-    after: tuple[str, ...] = ()
-    replan: bool = False
-
-    def as_dict(self) -> dict[str, object]:
-        """Return the step with its optional keys only where they say something."""
-        optional = {"foreach": self.foreach, "output": self.output, "after": list(self.after), "replan": self.replan}
-        required = {"role": self.role, "action": self.action, "inputs": list(self.inputs)}
-        return {**required, **{key: value for key, value in optional.items() if value}}
 
 
 class Draft:
@@ -37,7 +19,7 @@ class Draft:
         self.rng = words.rng
         self.split = split
         self.files: list[str] = []
-        self.steps: list[PlannedStep] = []
+        self.parts: list[Part] = []
         self.wordings: list[str] = []
         self.complete = False
         self.done = 0
@@ -65,9 +47,13 @@ class Draft:
             return f"{stem}.{self.extension}"
         return f"{self.words.stem()}.{self.extension}" if self.rng.random() < 0.6 else self.words.file()
 
+    def called(self, files: list[str]) -> tuple[str, ...]:
+        """Return how the request and the plan call `files`: by name or by stem."""
+        return tuple(PurePosixPath(name).stem for name in files) if self.by_stem else tuple(files)
+
     def refer(self, files: list[str]) -> str:
-        """Return how the request calls `files`: by name or by stem."""
-        names = [PurePosixPath(name).stem for name in files] if self.by_stem else files
+        """Return `files` as the request enumerates them."""
+        names = self.called(files)
         roll = self.rng.random()
         if len(names) > 1 and roll < 0.12:
             return f"the files {listing(names)}"
@@ -75,31 +61,26 @@ class Draft:
             return f"{', '.join(names[:-1])}, and {names[-1]}"
         return listing(names)
 
-    def add(self, role: str, action: str, inputs: tuple[str, ...] = (), foreach: str = "") -> str:
-        """Append a step and return the name of its output."""
-        self.steps.append(PlannedStep(role, action, inputs, foreach))
-        return f"S{len(self.steps)}"
+    def add(self, role: str, action: str, **more: Any) -> str:
+        """Append a part and return its name. `more` are other fields of it."""
+        self.parts.append(Part(role=role, action=action, **more))
+        return f"P{len(self.parts)}"
 
-    def name_output(self, output: str) -> None:
-        """Give the last step's output a file name."""
-        self.steps[-1] = replace(self.steps[-1], output=output)
-
-    def replan_after_last(self) -> None:
-        """Let the plan end with the last step, to be continued when its output is known."""
-        self.steps[-1] = replace(self.steps[-1], replan=True)
+    def change_last(self, **fields: Any) -> None:
+        """Give fields of the last part other values."""
+        self.parts[-1] = self.parts[-1].model_copy(update=fields)
 
     def leaves(self, start: int = 0) -> tuple[str, ...]:
-        """Return the steps from `start` on that no other step reads."""
-        read = {name for step in self.steps for name in (*step.inputs, step.foreach)}
-        return tuple(f"S{i + 1}" for i in range(start, len(self.steps)) if f"S{i + 1}" not in read)
+        """Return the parts from `start` on that no other part reads or waits for."""
+        used = {name for part in self.parts for name in (*part.each, *part.inputs, part.foreach, *part.after)}
+        return tuple(name for i in range(start, len(self.parts)) if (name := f"P{i + 1}") not in used)
 
     def order_after(self, start: int, names: tuple[str, ...]) -> None:
-        """Let the steps from `start` on that read no step wait for `names`."""
-        for index in range(start, len(self.steps)):
-            step = self.steps[index]
-            made = {f"S{i + 1}" for i in range(start, len(self.steps))}
-            if not made.intersection((*step.inputs, step.foreach, *step.after)):
-                self.steps[index] = replace(step, after=names)
+        """Let the parts from `start` on that read none of these wait for `names`."""
+        made = {f"P{i + 1}" for i in range(start, len(self.parts))}
+        for index, part in enumerate(self.parts[start:], start):
+            if not made.intersection((*part.each, *part.inputs, part.foreach, *part.after)):
+                self.parts[index] = part.model_copy(update={"after": names})
 
     def listed_files(self) -> list[str]:
         """Return the files to list: those used and, unless the request takes all, distractors among them."""
@@ -113,19 +94,15 @@ class Draft:
         return sorted(files) if self.rng.random() < 0.6 else self.rng.sample(files, len(files))
 
     def finish_first(self, output: str) -> None:
-        """Let the first step be done, with this output: only the rest is still to be planned."""
+        """Let the first part be done, with this output: only the rest is still to be planned."""
         self.done, self.found = 1, output
 
     def progress(self, request: str) -> str:
         """Return `request` as the frontdoor reads it, with what is done so far."""
         if not self.done:
             return request
-        return after_steps(request, self._rendered(self.steps[: self.done]), f"S{self.done}", self.found)
+        return after_parts(request, plan_text(self.parts[: self.done]), f"P{self.done}", self.found)
 
     def render(self) -> str:
         """Return the plan, or what is left of it, as the frontdoor writes it."""
-        return self._rendered(self.steps[self.done :])
-
-    @staticmethod
-    def _rendered(steps: list[PlannedStep]) -> str:
-        return compact({"steps": [step.as_dict() for step in steps]})
+        return plan_text(self.parts[self.done :])

@@ -1,4 +1,4 @@
-"""Write the scenes that requests are made of: each adds its steps to a draft and returns its clause."""
+"""Write the scenes that requests are made of: each adds its parts to a draft and returns its clause."""
 
 from benchmarks.tiny import texts
 from benchmarks.tiny.families import plan_wordings as wordings
@@ -17,50 +17,50 @@ def some_keys(draft: Draft) -> str:
     return listing(keys)
 
 
-def work(draft: Draft, files: list[str], reference: str) -> tuple[str, str, list[str]]:
-    """Add a step for each file. Return the clause, what the outputs are called, and their names."""
+def work(draft: Draft, called: tuple[str, ...], reference: str) -> tuple[str, str, str]:
+    """Add a part that does the same with each thing called. Return the clause, what the outputs are, and their name."""
     if draft.rng.random() < 0.68:
-        outputs = [draft.add("worker", f"Summarize {name}.", (name,)) for name in files]
-        return draft.word_as(wordings.SUMMARIZE).format(x=reference), "summaries", outputs
+        made = draft.add("worker", "Summarize {each}.", each=called)
+        return draft.word_as(wordings.SUMMARIZE).format(x=reference), "summaries", made
     if draft.rng.random() < 0.75:
         keys = some_keys(draft)
-        outputs = [draft.add("worker", f"Extract {keys} from {name}.", (name,)) for name in files]
-        return draft.word_as(wordings.EXTRACT).format(k=keys, x=reference), "records", outputs
+        made = draft.add("worker", f"Extract {keys} from {{each}}.", each=called)
+        return draft.word_as(wordings.EXTRACT).format(k=keys, x=reference), "records", made
     key = draft.rng.choice(("name", "record", *texts.NUMERIC, *texts.TEXTUAL))
-    outputs = [draft.add("worker", f"List each {key} in {name}.", (name,)) for name in files]
-    return draft.word_as(wordings.LIST).format(k=key, x=reference), "lists", outputs
+    made = draft.add("worker", f"List each {key} in {{each}}.", each=called)
+    return draft.word_as(wordings.LIST).format(k=key, x=reference), "lists", made
 
 
-def join(draft: Draft, noun: str, outputs: list[str]) -> str:
-    """Add a step that compares or merges `outputs`; return its clause."""
+def join(draft: Draft, noun: str, *made: str) -> str:
+    """Add a part that compares or merges what is `made`; return its clause."""
     said = noun if draft.rng.random() < 0.7 else "results"
     if noun != "lists" and draft.rng.random() < 0.6:
         by = f" by {draft.rng.choice(texts.NUMERIC)}" if draft.rng.random() < 0.2 else ""
-        draft.add("worker", f"Compare the {noun}{by}.", tuple(outputs))
+        draft.add("worker", f"Compare the {noun}{by}.", inputs=made)
         return draft.word_as(wordings.COMPARE).format(w=said, by=by)
-    draft.add("worker", f"Merge the {noun}.", tuple(outputs))
+    draft.add("worker", f"Merge the {noun}.", inputs=made)
     return draft.word_as(wordings.MERGE).format(w=said)
 
 
 def output(draft: Draft, share: float = 0.2) -> str:
-    """Name the last step's output in a `share` of the requests; return the clause that asks for it."""
+    """Name the last part's output in a `share` of the requests; return the clause that asks for it."""
     if draft.rng.random() >= share:
         return ""
     name = f"{draft.words.stem()}.{draft.rng.choice(('md', 'txt', 'json', 'md'))}"
     if draft.rng.random() < 0.3:
         name = draft.rng.choice(("report.md", "summary.md", "result.txt", "result.json", "comparison.md"))
-    draft.name_output(name)
+    draft.change_last(output=name)
     return draft.word_as(wordings.OUTPUT).format(o=name)
 
 
 def fan(draft: Draft, count: int = 0) -> str:
     """The same work on one to eight files, mostly with a join."""
     files = draft.take(count or draft.rng.choice(FAN_OUTS))
-    clause, noun, outputs = work(draft, files, draft.refer(files))
+    clause, noun, made = work(draft, draft.called(files), draft.refer(files))
     if len(files) > 1:
         if not count and draft.rng.random() < 0.2:
             return clause
-        clause += join(draft, noun, outputs)
+        clause += join(draft, noun, made)
     return clause + output(draft)
 
 
@@ -68,79 +68,77 @@ def everything(draft: Draft) -> str:
     """The same work on all files, or on all of one kind."""
     kind = draft.rng.choice(("txt", "md", "csv", "json", "log"))
     files = [f"{draft.words.stem()}.{kind}" for _ in range(draft.rng.randint(2, 6))]
-    reference = draft.word_as(wordings.ALL_FILES)
-    listed = sorted(files)
-    if draft.rng.random() < 0.5:
+    pattern, reference = "*", draft.word_as(wordings.ALL_FILES)
+    if draft.rng.random() < 0.6:
         other = draft.rng.choice([e for e in ("txt", "md", "csv", "json", "log") if e != kind])
-        listed = sorted(files + [f"{draft.words.stem()}.{other}" for _ in range(draft.rng.randint(1, 3))])
-        reference = draft.word_as(wordings.ALL_OF_KIND).format(e=kind)
-    draft.files += listed
+        files += [f"{draft.words.stem()}.{other}" for _ in range(draft.rng.randint(1, 3))]
+        pattern, reference = f"*.{kind}", draft.word_as(wordings.ALL_OF_KIND).format(e=kind)
+    draft.files += sorted(files)
     draft.complete = True
-    clause, noun, outputs = work(draft, sorted(files), reference)
-    return clause + join(draft, noun, outputs) + output(draft)
+    clause, noun, made = work(draft, (pattern,), reference)
+    return clause + join(draft, noun, made) + output(draft)
 
 
 def mixed(draft: Draft) -> str:
     """Different work on different files, then a join of all results."""
     first, second = draft.take(draft.rng.randint(1, 3)), draft.take(draft.rng.randint(1, 3))
-    clause, _, outputs = work(draft, first, draft.refer(first))
-    other, _, more = work(draft, second, draft.refer(second))
-    return f"{clause}, {other}" + join(draft, "results", outputs + more) + output(draft)
+    clause, _, made = work(draft, draft.called(first), draft.refer(first))
+    other, _, more = work(draft, draft.called(second), draft.refer(second))
+    return f"{clause}, {other}" + join(draft, "results", made, more) + output(draft)
 
 
 def foreach(draft: Draft) -> str:
     """A list whose items are worked on one by one, as many as there turn out to be."""
-    (file,) = draft.take(1)
-    key = draft.rng.choice(("name", "record"))
-    items = draft.add("worker", f"List each {key} in {file}.", (file,))
-    clause = draft.word_as(wordings.LIST).format(k=key, x=draft.refer([file]))
+    file = draft.take(1)
+    called, key = draft.called(file), draft.rng.choice(("name", "record"))
+    items = draft.add("worker", f"List each {key} in {{each}}.", each=called)
+    clause = draft.word_as(wordings.LIST).format(k=key, x=draft.refer(file))
     # A name has to be looked up in the file; a record tells all by itself.
-    inputs = (file,) if key == "name" else ()
+    inputs = called if key == "name" else ()
     if draft.rng.random() < 0.5:
-        each = draft.add("worker", "Summarize the item.", inputs, items)
+        made = draft.add("worker", "Summarize the item.", inputs=inputs, foreach=items)
         clause, noun = clause + draft.word_as(wordings.EACH_SUMMARY), "summaries"
     else:
         keys = some_keys(draft)
-        each = draft.add("worker", f"Extract {keys} from the item.", inputs, items)
+        made = draft.add("worker", f"Extract {keys} from the item.", inputs=inputs, foreach=items)
         clause, noun = clause + draft.word_as(wordings.EACH_EXTRACT).format(k=keys), "records"
     if draft.rng.random() < 0.4:
-        clause += join(draft, noun, [each])
+        clause += join(draft, noun, made)
     return clause + output(draft)
 
 
 def follow(draft: Draft) -> str:
     """Work on files that another file names: known only when that one is read, so the plan goes on after it."""
-    (file,) = draft.take(1)
-    draft.add("worker", f"List each file in {file}.", (file,))
-    draft.replan_after_last()
+    file = draft.take(1)
+    draft.add("worker", "List each file in {each}.", each=draft.called(file), replan=True)
     named = draft.take(draft.rng.choice((1, 2, 2, 3, 4)))
-    rest = len(draft.steps)
-    clause, noun, outputs = work(draft, named, draft.word_as(wordings.NAMED_FILES).format(x=draft.refer([file])))
+    rest = len(draft.parts)
+    clause, noun, made = work(draft, tuple(named), draft.word_as(wordings.NAMED_FILES).format(x=draft.refer(file)))
     if draft.rng.random() < 0.6:
-        clause += join(draft, noun, outputs)
+        clause += join(draft, noun, made)
     if draft.rng.random() < 0.6:
         draft.finish_first(compact(named))
     else:
-        del draft.steps[rest:]
+        del draft.parts[rest:]
     return clause
 
 
 def code(draft: Draft) -> str:
     """A function, specified in the request or in a file."""
     if draft.rng.random() < 0.2:
-        (file,) = draft.take(1)
-        draft.add("coder", f"Write the function described in {file}.", (file,))
-        return draft.word_as(wordings.SPECIFIED).format(x=draft.refer([file])) + output(draft, 0.1)
+        file = draft.take(1)
+        draft.add("coder", "Write the function described in {each}.", each=draft.called(file))
+        return draft.word_as(wordings.SPECIFIED).format(x=draft.refer(file)) + output(draft, 0.1)
     clause = _function(draft)
     if draft.rng.random() < 0.25:
         name = f"{draft.words.stem()}.py"
-        draft.name_output(name)
+        draft.change_last(output=name)
         clause += draft.word_as(wordings.OUTPUT).format(o=name)
     return clause
 
 
 def _function(draft: Draft) -> str:
-    """Add a step that writes a function; return its clause."""
+    """Add a part that writes a function; return its clause."""
     spec, _, _ = specify(draft.words, "train")
     phrase = spec.fill(draft.rng.choice(spec.operation.phrases))
     draft.add("coder", f"Write a function {spec.signature} that returns {phrase}.")
@@ -151,10 +149,9 @@ def code_then_run(draft: Draft) -> str:
     """A function saved to a file, then a command on that file: order without data."""
     clause = _function(draft)
     name = f"{draft.words.stem()}.py"
-    draft.name_output(name)
+    draft.change_last(output=name)
     clause += draft.word_as(wordings.OUTPUT).format(o=name)
-    draft.add("coder", f"Write a shell command that runs {name}.")
-    draft.order_after(len(draft.steps) - 1, (f"S{len(draft.steps) - 1}",))
+    draft.add("coder", f"Write a shell command that runs {name}.", after=(f"P{len(draft.parts)}",))
     return clause + draft.word_as(wordings.AFTERWARDS) + draft.word_as(wordings.COMMAND).format(p=f"runs {name}")
 
 
@@ -170,45 +167,48 @@ def inline_text(draft: Draft) -> str:
     record = texts.make_record(draft.words, texts.make_keys(draft.rng))
     text = texts.source_text(draft.words, record, draft.rng.choice((0, 0, 1, 2))).rstrip(".")
     if draft.rng.random() < 0.5:
-        draft.add("worker", "Summarize the text.", ("request",))
+        draft.add("worker", "Summarize the text.", inputs=("request",))
         verb = draft.rng.choice(("summarize", "sum up"))
     else:
         keys = some_keys(draft)
-        draft.add("worker", f"Extract {keys} from the text.", ("request",))
+        draft.add("worker", f"Extract {keys} from the text.", inputs=("request",))
         verb = draft.rng.choice((f"extract {keys} from", f"get {keys} from"))
     return draft.word_as(wordings.INLINE).format(v=verb, t=text)
 
 
 def chain(draft: Draft) -> str:
-    """A summary, then values out of it."""
-    (file,) = draft.take(1)
-    summary = draft.add("worker", f"Summarize {file}.", (file,))
+    """A summary, then values out of it; or several, then values out of each."""
+    files = draft.take(draft.rng.choice((1, 1, 2, 3)))
+    summaries = draft.add("worker", "Summarize {each}.", each=draft.called(files))
     keys = some_keys(draft)
-    draft.add("worker", f"Extract {keys} from {summary}.", (summary,))
-    clause = draft.word_as(wordings.SUMMARIZE).format(x=draft.refer([file]))
+    draft.add("worker", f"Extract {keys} from {{each}}.", each=(summaries,))
+    clause = draft.word_as(wordings.SUMMARIZE).format(x=draft.refer(files))
+    if len(files) > 1:
+        return clause + draft.word_as(wordings.CHAIN_EACH).format(k=keys)
     return clause + draft.word_as(wordings.CHAIN).format(k=keys) + output(draft)
 
 
 def diamond(draft: Draft) -> str:
     """A summary, two extractions from it, and their join."""
-    (file,) = draft.take(1)
-    summary = draft.add("worker", f"Summarize {file}.", (file,))
+    file = draft.take(1)
+    summary = draft.add("worker", "Summarize {each}.", each=draft.called(file))
     first, second = draft.rng.sample(("name", *texts.NUMERIC, *texts.TEXTUAL), 2)
-    parts = [draft.add("worker", f"Extract {key} from {summary}.", (summary,)) for key in (first, second)]
-    draft.add("worker", "Merge the results.", tuple(parts))
-    clause = draft.word_as(wordings.SUMMARIZE).format(x=draft.refer([file]))
+    made = [draft.add("worker", f"Extract {key} from {{each}}.", each=(summary,)) for key in (first, second)]
+    draft.add("worker", "Merge the results.", inputs=tuple(made))
+    clause = draft.word_as(wordings.SUMMARIZE).format(x=draft.refer(file))
     return clause + draft.word_as(wordings.DIAMOND).format(k=first, l=second) + output(draft)
 
 
 def judged(draft: Draft) -> str:
     """A summary or a record, then a verdict on it against its source."""
-    (file,) = draft.take(1)
+    file = draft.take(1)
+    called = draft.called(file)
     if draft.rng.random() < 0.7:
-        clause = draft.word_as(wordings.SUMMARIZE).format(x=draft.refer([file]))
-        made, noun = draft.add("worker", f"Summarize {file}.", (file,)), "summary"
+        clause = draft.word_as(wordings.SUMMARIZE).format(x=draft.refer(file))
+        made, noun = draft.add("worker", "Summarize {each}.", each=called), "summary"
     else:
         keys = some_keys(draft)
-        clause = draft.word_as(wordings.EXTRACT).format(k=keys, x=draft.refer([file]))
-        made, noun = draft.add("worker", f"Extract {keys} from {file}.", (file,)), "record"
-    draft.add("judge", f"Judge the {noun}.", (file, made))
+        clause = draft.word_as(wordings.EXTRACT).format(k=keys, x=draft.refer(file))
+        made, noun = draft.add("worker", f"Extract {keys} from {{each}}.", each=called), "record"
+    draft.add("judge", f"Judge the {noun}.", inputs=(*called, made))
     return clause + draft.word_as(wordings.JUDGE).format(w=noun)

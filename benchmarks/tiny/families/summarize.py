@@ -32,6 +32,17 @@ ACTIONS = Pool(
         "Write down the facts of {f}.",
         "Could you summarize {f}?",
         "Tell me the facts of {f} in short.",
+        "Please give a summary of {f}.",
+        "Please make a summary of {f}.",
+        "Could you sum up {f}?",
+        "Could you give me a summary of {f}?",
+        "Read {f} and write a summary.",
+        "Read {f} and sum it up.",
+        "I want a summary of {f}.",
+        "Sum up what {f} says.",
+        "Give a short summary of {f}.",
+        "Summarize {f} for me.",
+        "Sum up the facts of {f} in short.",
     ),
     (
         "Please give me a summary of {f}.",
@@ -68,7 +79,8 @@ class Summarize:
         roll = 1.0 if long else rng.random()
         if roll < 0.18:
             inputs, target = texts.item_inputs(words, record), "the item"
-        elif roll < 0.3:
+        # Which of two is asked for is learned late, so that training has more of it.
+        elif roll < (0.5 if split == "train" else 0.3):
             inputs, target = self._two(words, record)
         else:
             name = texts.input_name(words)

@@ -54,7 +54,8 @@ def test_the_request_is_planned_run_and_answered(finished: Finished) -> None:
     assert told["width"] == 4
     for number, summary in enumerate(SUMMARIES, start=1):
         assert (finished.out / f"s{number}.txt").read_text().strip() == summary
-    assert "length: Zilthir 214, Koldin 187, Haklon 305, Tromco 96;" in told["answer"]
+    values = "Zilthir 214, Koldin 187 (new low), Haklon 305 (new high), Tromco 96 (new low)"
+    assert told["answer"].strip() == f"length: {values}; highest Haklon, lowest Tromco."
 
 
 def test_the_figures_agree_with_the_steps(finished: Finished) -> None:

@@ -42,27 +42,27 @@ REGISTRY = load_registry(find_registry(environment={}))
 CLOCK = Clock()
 RUN = "20260101-000000-abcdef"
 FILES = ("a.txt", "b.txt", "index.txt")
-SUMMARIES = [{"role": "worker", "action": f"Summarize {name}.txt.", "inputs": [f"{name}.txt"]} for name in "ab"]
+SUMMARIES = {"role": "worker", "action": "Summarize {each}.", "each": ["a", "b"]}
 LIST = {"role": "worker", "action": "List each file in index.txt.", "inputs": ["index.txt"], "replan": True}
-JOIN = {"role": "worker", "action": "Compare the summaries.", "inputs": ["S2", "S3"]}
+JOIN = {"role": "worker", "action": "Compare the summaries.", "inputs": ["P2"]}
 AGAIN = {**JOIN, "replan": True}
-LAST = {"role": "worker", "action": "Merge the results.", "inputs": ["S4", "a.txt"]}
+LAST = {"role": "worker", "action": "Merge the results.", "inputs": ["P3", "a.txt"]}
 BAD = {"role": "worker", "action": "Summarize c.txt.", "inputs": ["c.txt"]}
 
 
-def plan(*steps: dict[str, object]) -> str:
-    return json.dumps({"steps": steps}, separators=(",", ":"))
+def plan(*parts: dict[str, object]) -> str:
+    return json.dumps({"plan": parts}, separators=(",", ":"))
 
 
 @dataclass
 class Script:
-    """The frontdoor writes the first plan, and after `S1` and `S4` what `rests` say; others write what they are told.
+    """The frontdoor writes the first plan, and after `P1` and `P3` what `rests` say; others write what they are told.
 
     A rest of None is never written.
     """
 
     first: str = plan(LIST)
-    rests: dict[str, str | None] = field(default_factory=lambda: {"S1": plan(*SUMMARIES, JOIN)})
+    rests: dict[str, str | None] = field(default_factory=lambda: {"P1": plan(SUMMARIES, JOIN)})
     broken: str = ""
     asked: list[str] = field(default_factory=list)
     offered: list[bool] = field(default_factory=list)
@@ -205,7 +205,7 @@ async def test_a_plan_goes_on_with_what_a_step_has_found(runs: Runs) -> None:
     assert ended.report.waves == (("S1",), ("S2", "S3"), ("S4",))
     found = ended.objects[ended.report.steps[0].outputs["s1.txt"]].decode()
     assert found.startswith("What was asked: ")
-    assert script.asked[1].endswith(f'"replan":true}}]}}\n[S1]\n{found.strip()}\nPlan the rest.')
+    assert script.asked[1].endswith(f'"replan":true}}]}}\n[P1]\n{found.strip()}\nPlan the rest.')
     assert ended.report.answer is not None
     assert "Compare the summaries." in ended.report.answer
 
@@ -219,16 +219,16 @@ async def test_the_rest_is_durable_before_its_effect_and_streams(runs: Runs) -> 
 
 
 async def test_a_plan_may_go_on_twice(runs: Runs) -> None:
-    script = Script(rests={"S1": plan(*SUMMARIES, AGAIN), "S4": plan(LAST)})
+    script = Script(rests={"P1": plan(SUMMARIES, AGAIN), "P3": plan(LAST)})
     ended = await runs.begin(script)
     assert ended.replans == [("S1", "planned", ("S2", "S3", "S4")), ("S4", "planned", ("S5",))]
     assert ended.report.status == "done"
-    assert '"replan":true},{' in script.asked[2], "all steps so far are told"
+    assert '"replan":true},{' in script.asked[2], "all parts so far are told"
     assert script.offered == [True, True, False]
 
 
 async def test_a_plan_that_asks_for_more_than_the_bound_ends_there(runs: Runs) -> None:
-    script = Script(rests={"S1": plan(*SUMMARIES, AGAIN)})
+    script = Script(rests={"P1": plan(SUMMARIES, AGAIN)})
     ended = await runs.begin(script, most=1)
     assert ended.replans == [("S1", "planned", ("S2", "S3", "S4")), ("S4", "refused", ())]
     assert ended.report.replans[1].reason == "max_replans is 1"
@@ -241,26 +241,26 @@ async def test_a_plan_that_asks_for_more_than_the_bound_ends_there(runs: Runs) -
 
 
 async def test_nothing_may_be_left_to_do(runs: Runs) -> None:
-    ended = await runs.begin(Script(rests={"S1": plan()}))
+    ended = await runs.begin(Script(rests={"P1": plan()}))
     assert (ended.replans, ended.states) == ([("S1", "planned", ())], {"S1": "done"})
     assert ended.report.status == "done"
     assert ended.report.answer == ended.objects[ended.report.artifacts["s1.txt"]].decode()
 
 
 async def test_a_rest_that_is_no_good_ends_the_plan_and_the_report_says_so(runs: Runs) -> None:
-    ended = await runs.begin(Script(rests={"S1": plan(SUMMARIES[0], BAD)}))
-    assert ended.replans == [("S1", "stopped", ("S2",))]
+    ended = await runs.begin(Script(rests={"P1": plan(SUMMARIES, BAD)}))
+    assert ended.replans == [("S1", "stopped", ("S2", "S3"))]
     assert "c.txt" in ended.report.replans[0].reason
     assert ended.report.replans[0].usage.prompt_tokens == 20, "both answers were cut short, and both count"
     assert (ended.report.status, ended.report.plan_origin) == ("done", "planned")
-    assert ended.states == {"S1": "done", "S2": "done"}
+    assert ended.states == dict.fromkeys(("S1", "S2", "S3"), "done")
     told = ended.report.to_json()
     assert json.loads(json.dumps(told)) == told
     assert told["replans"][0]["outcome"] == "stopped"
 
 
 async def test_a_rest_that_breaks_down_ends_the_plan(runs: Runs) -> None:
-    ended = await runs.begin(Script(rests={"S4": plan()}))
+    ended = await runs.begin(Script(rests={"P3": plan()}))
     assert ended.replans == [("S1", "stopped", ())]
     assert "internal error: " in ended.report.replans[0].reason
     assert ended.report.status == "done"
@@ -276,7 +276,7 @@ async def test_a_plan_does_not_go_on_after_a_step_that_failed(runs: Runs) -> Non
 
 @pytest.mark.parametrize("moment", [ReplanStarted, StepsPlanned])
 async def test_cancelling_ends_the_run_and_whoever_writes_its_plan(runs: Runs, moment: type[Event]) -> None:
-    script = Script(rests={"S1": None})
+    script = Script(rests={"P1": None})
     ended = await runs.begin(script, cancel_at=moment)
     assert ended.report.status == "cancelled"
     if moment is ReplanStarted:
@@ -285,10 +285,10 @@ async def test_cancelling_ends_the_run_and_whoever_writes_its_plan(runs: Runs, m
 
 
 async def test_a_run_that_is_killed_after_any_event_ends_as_if_it_had_not_been(runs: Runs) -> None:
-    whole = await runs.begin(Script(rests={"S1": plan(*SUMMARIES, AGAIN), "S4": plan(LAST)}))
+    whole = await runs.begin(Script(rests={"P1": plan(SUMMARIES, AGAIN), "P3": plan(LAST)}))
     assert isinstance(whole.events[-1], RunFinished)
     for count in range(1, len(whole.events)):
-        script = Script(rests={"S1": plan(*SUMMARIES, AGAIN), "S4": plan(LAST)})
+        script = Script(rests={"P1": plan(SUMMARIES, AGAIN), "P3": plan(LAST)})
         ended = await runs.go_on(whole.events[:count], whole.objects, script)
         assert ended.events[:count] == whole.events[:count]
         succeeded = [event.step for event in ended.events if isinstance(event, AttemptSucceeded)]

@@ -2,8 +2,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from orchestrator.frontdoor.builder import PlanBuilder, PlannedStep
-from orchestrator.frontdoor.compact import CompactStep
+from orchestrator.frontdoor.builder import MAX_EACH, PlanBuilder, PlannedPart
+from orchestrator.frontdoor.compact import Part
 from orchestrator.frontdoor.errors import PlanFlaw
 from orchestrator.frontdoor.naming import FileNames, default_output
 from orchestrator.taskir import Step
@@ -11,18 +11,18 @@ from orchestrator.taskir import Step
 FILES = ("a.txt", "b.md", "sub/c.csv", "both.txt", "both.md", "s4.txt")
 
 
-def step(action: str = "Go.", *inputs: str, role: str = "worker", **more: object) -> CompactStep:
-    return CompactStep.model_validate({"role": role, "action": action, "inputs": inputs, **more})
+def part(action: str = "Go.", *inputs: str, role: str = "worker", **more: object) -> Part:
+    return Part.model_validate({"role": role, "action": action, "inputs": inputs, **more})
 
 
-def built(*steps: CompactStep) -> list[Step]:
+def built(*parts: Part) -> list[Step]:
     builder = PlanBuilder(FILES, ("worker", "coder"))
-    return [builder.add(one) for one in steps]
+    return [step for one in parts for step in builder.add(one).steps]
 
 
 def test_code_fills_in_what_the_compact_form_leaves_out() -> None:
     first, second = built(
-        step("Summarize a.", "a"), step("Write f.", "S1", "b.md", "request", role="coder", output="f.py")
+        part("Summarize a.", "a"), part("Write f.", "P1", "b.md", "request", role="coder", output="f.py")
     )
     assert first == Step(id="S1", actor="worker", action="Summarize a.", inputs=("a.txt",), outputs=("s1.txt",))
     assert second == Step(
@@ -32,13 +32,13 @@ def test_code_fills_in_what_the_compact_form_leaves_out() -> None:
 
 def test_references_follow_the_names_of_outputs() -> None:
     _, second, third = built(
-        step(output="names.json"),
-        step("Sum up the item of S1, not S2 or xS1.", foreach="S1", inputs=("a.txt",)),
-        step("Compare S1 and S2.", "S1", "S2", "S1", after=["S1", "s2.json"]),
+        part(output="names.json"),
+        part("Sum up the item of P1, not P2 or xP1.", foreach="P1", inputs=("a.txt",)),
+        part("Compare P1 and P2.", "P1", "P2", "P1", after=["P1", "s2.json"]),
     )
     assert second.foreach == "names.json"
     assert second.inputs == ("a.txt",)
-    assert second.action == "Sum up the item of names.json, not S2 or xS1."
+    assert second.action == "Sum up the item of names.json, not P2 or xP1."
     assert second.outputs == ("s2.json",)
     assert third.inputs == ("names.json", "s2.json")
     assert third.action == "Compare names.json and s2.json."
@@ -46,51 +46,58 @@ def test_references_follow_the_names_of_outputs() -> None:
 
 
 def test_outputs_can_be_read_by_their_own_names() -> None:
-    assert built(step(output="report.md"), step("Go.", "report.md"))[1].inputs == ("report.md",)
+    assert built(part(output="report.md"), part("Go.", "report.md"))[1].inputs == ("report.md",)
 
 
 def test_default_names_make_way_for_files() -> None:
-    assert built(*[step()] * 4)[3].outputs == ("s4-output.txt",)
+    assert built(*[part()] * 4)[3].outputs == ("s4-output.txt",)
 
 
 @pytest.mark.parametrize(
     ("steps", "flaw"),
     [
-        ([step(role="wroker")], "step 1: there is no role 'wroker', perhaps 'worker'; roles: worker, coder"),
-        ([step("Go.", "S1")], "step 1: S1 is no earlier step"),
-        ([step(), step("Go.", "S3")], "step 2: S3 is no earlier step; earlier steps: S1 to S1"),
-        ([step("Go.", "none.txt")], "step 1: 'none.txt' is no earlier step, no file and not 'request'"),
-        ([step("Go.", "both")], "step 1: 'both' is no earlier step"),
-        ([step(foreach="request")], "step 1: foreach needs a list"),
-        ([step(), step(after=["a.txt"])], "step 2: it cannot come after 'a.txt', which is no earlier step"),
-        ([step(), step(after=["S2"])], "step 2: S2 is no earlier step"),
-        ([step(output="o"), step(output="o")], "step 2: the output 'o' is written by an earlier step already"),
-        ([step(output="request")], "step 1: "),
-        ([step(output="../up")], "step 1: outputs/0: "),
-        ([step(output="o"), step(output="o/p")], "step 2: "),
+        ([part(role="wroker")], "P1: there is no role 'wroker', perhaps 'worker'; roles: worker, coder"),
+        ([part("Go.", "P1")], "P1: P1 is no earlier part"),
+        ([part(), part("Go.", "P3")], "P2: P3 is no earlier part; earlier parts: P1 to P1"),
+        ([part("Go.", "none.txt")], "P1: 'none.txt' is no earlier part, no file and not 'request'"),
+        ([part("Go.", "both")], "P1: 'both' is no earlier part"),
+        ([part(foreach="request")], "P1: foreach needs a list"),
+        ([part(), part(after=["a.txt"])], "P2: it cannot come after 'a.txt', which is no earlier part"),
+        ([part(), part(after=["P2"])], "P2: P2 is no earlier part"),
+        ([part(output="o"), part(output="o")], "P2: the output 'o' is written by an earlier step already"),
+        ([part("Read {each}.")], "P1: its action speaks of {each}, and `each` names nothing"),
+        ([part("Read {each}.", each=["*.pdf"])], "P1: '*.pdf' is no earlier part, no file"),
+        ([part(each=["a", "b"], output="o")], "P1: the output 'o' needs a part of one step, and `each` stands for 2"),
+        ([part(each=["*.md"], replan=True)], "P1: replan needs a part of one step, and `each` stands for 2"),
+        ([part(), part(each=["a"], foreach="P1")], "P2: it has `each`, for what is known now, and `foreach`"),
+        ([part(each=["a", "b"]), part(foreach="P1")], "P2: foreach needs a list, and 'P1' stands for 2 outputs"),
+        ([part(output="request")], "P1: "),
+        ([part(output="../up")], "P1: outputs/0: "),
+        ([part(output="o"), part(output="o/p")], "P2: "),
     ],
 )
-def test_flaws_name_the_step_and_leave_the_plan_as_it_was(steps: list[CompactStep], flaw: str) -> None:
+def test_flaws_name_the_step_and_leave_the_plan_as_it_was(steps: list[Part], flaw: str) -> None:
     builder = PlanBuilder(FILES, ("worker", "coder"))
     for one in steps[:-1]:
         builder.add(one)
     with pytest.raises(PlanFlaw) as caught:
         builder.add(steps[-1])
     assert str(caught.value).startswith(flaw)
-    assert len(builder.steps) == len(builder.accepted) == len(steps) - 1
-    assert builder.add(step()).id == f"S{len(steps)}"
+    assert len(builder.parts) == len(builder.accepted) == len(steps) - 1
+    assert builder.add(part()).steps[0].id == f"S{len(builder.steps)}"
 
 
-NAMES = st.sampled_from(["S1", "S2", "S3", "S4", "a", "a.txt", "both", "request", "s1.txt", "o.md", "x"])
+NAMES = st.sampled_from(["P1", "P2", "P3", "P4", "a", "a.txt", "*.md", "both", "request", "s1.txt", "o.md", "x"])
 
 
 @settings(max_examples=150, deadline=None)
 @given(
     steps=st.lists(
         st.builds(
-            CompactStep,
+            Part,
             role=st.sampled_from(["worker", "coder", "judge"]),
-            action=st.just("Do S1."),
+            action=st.sampled_from(["Do P1.", "Do {each}."]),
+            each=st.lists(NAMES, max_size=2).map(tuple),
             inputs=st.lists(NAMES, max_size=2).map(tuple),
             foreach=st.none() | NAMES,
             output=st.none() | st.sampled_from(["o.md", "a.txt", "o.md/x", "s2.txt"]),
@@ -99,7 +106,7 @@ NAMES = st.sampled_from(["S1", "S2", "S3", "S4", "a", "a.txt", "both", "request"
         max_size=5,
     )
 )
-def test_accepted_steps_name_only_what_is_there(steps: list[CompactStep]) -> None:
+def test_accepted_steps_name_only_what_is_there(steps: list[Part]) -> None:
     builder = PlanBuilder(FILES, ("worker", "coder"))
     for one in steps:
         before = list(builder.steps)
@@ -108,7 +115,8 @@ def test_accepted_steps_name_only_what_is_there(steps: list[CompactStep]) -> Non
         except PlanFlaw:
             assert builder.steps == before
             continue
-        assert builder.steps[:-1] == before
+        assert builder.steps[: len(before)] == before
+        assert len(builder.steps) > len(before)
     there = {"request", *FILES}
     for number, found in enumerate(builder.steps, 1):
         assert found.id == f"S{number}"
@@ -120,10 +128,18 @@ def test_accepted_steps_name_only_what_is_there(steps: list[CompactStep]) -> Non
 
 @pytest.mark.parametrize(
     ("name", "file"),
-    [("a.txt", "a.txt"), ("a", "a.txt"), ("c", "sub/c.csv"), ("sub/c", "sub/c.csv"), ("both", None), ("A", None)],
+    [
+        ("a.txt", "a.txt"),
+        ("a", "a.txt"),
+        ("c", "sub/c.csv"),
+        ("sub/c", "sub/c.csv"),
+        ("both", None),
+        ("A", None),
+        ("*.pdf", None),
+    ],
 )
 def test_files_are_found_by_name_or_unambiguous_stem(name: str, file: str | None) -> None:
-    assert FileNames(FILES).find(name) == file
+    assert FileNames(FILES).find(name) == (() if file is None else (file,))
 
 
 @pytest.mark.parametrize(
@@ -144,10 +160,9 @@ def test_mentioned_files(request_text: str, mentioned: tuple[str, ...]) -> None:
 
 def test_fallback_is_one_step_that_does_the_request() -> None:
     builder = PlanBuilder(FILES, ("worker",))
-    assert builder.fall_back("worker", "Sum up a.txt") == Step(
-        id="S1", actor="worker", action="Sum up a.txt", inputs=("a.txt",), outputs=("s1.txt",)
-    )
-    assert builder.fall_back("worker", "Say hello").inputs == ("request",)
+    step = Step(id="S1", actor="worker", action="Sum up a.txt", inputs=("a.txt",), outputs=("s1.txt",))
+    assert builder.fall_back("worker", "Sum up a.txt") == PlannedPart((step,))
+    assert builder.fall_back("worker", "Say hello").steps[0].inputs == ("request",)
 
 
 def test_default_output_is_always_free() -> None:
@@ -155,49 +170,82 @@ def test_default_output_is_always_free() -> None:
     assert default_output(1, True, ["s1.json", "s1-output.json"]) == "s1-output-output.json"
 
 
-def known(*steps: CompactStep) -> list[PlannedStep]:
-    return [PlannedStep(made, one.written) for made, one in zip(built(*steps), steps, strict=True)]
+def known(*parts: Part) -> list[PlannedPart]:
+    builder = PlanBuilder(FILES, ("worker", "coder"))
+    return [builder.add(one) for one in parts]
+
+
+def test_a_part_is_a_step_for_each_thing_that_it_names() -> None:
+    first, second, third = built(part("Sum up {each}.", "request", each=["c", "*.md"]))
+    assert [step.id for step in (first, second, third)] == ["S1", "S2", "S3"]
+    assert [step.action for step in (first, second, third)] == ["Sum up sub/c.csv.", "Sum up b.md.", "Sum up both.md."]
+    assert first.inputs == ("sub/c.csv", "request")
+    assert third.outputs == ("s3.txt",)
+
+
+def test_what_several_steps_put_out_is_read_as_one_or_one_by_one() -> None:
+    steps = built(
+        part("Sum up {each}.", each=["a", "b"]),
+        part("Find the price in {each}.", each=["P1"]),
+        part("Compare P2.", "P2", after=["P1"]),
+    )
+    assert [step.inputs for step in steps[2:4]] == [("s1.txt",), ("s2.txt",)]
+    assert steps[3].action == "Find the price in s2.txt."
+    assert steps[4].inputs == ("s3.txt", "s4-output.txt")
+    assert steps[4].action == "Compare s3.txt, s4-output.txt."
+    assert steps[4].depends_on == ("S1", "S2")
+
+
+def test_a_part_is_taken_whole_or_not_at_all() -> None:
+    builder = PlanBuilder([f"{number}.txt" for number in range(MAX_EACH + 1)], ("worker",))
+    with pytest.raises(PlanFlaw, match="P1: `each` stands for 1,001 steps; at most 1,000"):
+        builder.add(part("Sum up {each}.", each=["*"]))
+    assert builder.steps == []
+    assert len(builder.add(part("Sum up {each}.", each=["1*.txt"])).steps) > 100
 
 
 def test_nothing_follows_a_step_after_which_the_plan_goes_on() -> None:
     builder = PlanBuilder(FILES, ("worker",))
-    builder.add(step())
+    builder.add(part())
     assert builder.goes_on_after is None
-    builder.add(step("Sum up the item.", foreach="S1", replan=True))
+    builder.add(part("Sum up the item.", foreach="P1", replan=True))
     assert builder.goes_on_after == "S2"
-    with pytest.raises(PlanFlaw, match="step 3: nothing may follow S2, whose replan ends the plan for now"):
-        builder.add(step())
+    with pytest.raises(PlanFlaw, match="P3: nothing may follow S2, whose replan ends the plan for now"):
+        builder.add(part())
 
 
 def test_the_rest_of_a_plan_is_numbered_on_and_waits_for_what_it_hangs_on() -> None:
-    builder = PlanBuilder(FILES, ("worker",), known(step("Look.", "a"), step("List.", "b.md", replan=True)), done=2)
+    before = known(part("Look at {each}.", each=["a", "b"]), part("List.", "b.md", replan=True))
+    builder = PlanBuilder(FILES, ("worker",), before, done=2)
     assert builder.goes_on_after is None
-    third = builder.add(step("Go.", "a.txt"))
-    fourth = builder.add(step("Go.", "S3"))
-    fifth = builder.add(step("Go on from S2.", "S1", "S2", replan=True))
-    assert (third.id, third.inputs, third.depends_on) == ("S3", ("a.txt",), ("S2",))
-    assert (fourth.inputs, fourth.depends_on) == (("s3.txt",), ())
-    assert (fifth.inputs, fifth.depends_on, fifth.action) == (("s1.txt", "s2.txt"), (), "Go on from s2.txt.")
-    assert builder.goes_on_after == "S5"
-    with pytest.raises(PlanFlaw, match="step 6: nothing may follow S5"):
-        builder.add(step())
+    (fourth, fifth) = builder.add(part("Go.", each=["a.txt", "b"])).steps
+    (sixth,) = builder.add(part("Go.", "P3")).steps
+    (seventh,) = builder.add(part("Go on from P2.", "P1", "P2", replan=True)).steps
+    assert (fourth.id, fourth.inputs, fourth.depends_on) == ("S4", ("a.txt",), ("S3",))
+    assert fifth.depends_on == ("S3",)
+    assert (sixth.inputs, sixth.depends_on) == (("s4-output.txt", "s5.txt"), ())
+    assert (seventh.inputs, seventh.depends_on) == (("s1.txt", "s2.txt", "s3.txt"), ())
+    assert seventh.action == "Go on from s3.txt."
+    assert builder.goes_on_after == "S7"
+    with pytest.raises(PlanFlaw, match="P6: nothing may follow S7"):
+        builder.add(part())
 
 
 def test_a_step_that_only_reads_earlier_outputs_waits_too() -> None:
-    builder = PlanBuilder(FILES, ("worker",), known(step("Look.", "a"), step("List.", "b.md", replan=True)), done=2)
-    assert builder.add(step("Go.", "S1", after=["S1"])).depends_on == ("S1", "S2")
+    builder = PlanBuilder(FILES, ("worker",), known(part("Look.", "a"), part("List.", "b.md", replan=True)), done=2)
+    assert builder.add(part("Go.", "P1", after=["P1"])).steps[0].depends_on == ("S1", "S2")
 
 
 def test_a_plan_that_is_taken_up_again_goes_on_as_if_nothing_had_happened() -> None:
-    steps = (step("Look.", "a"), step("Write.", "S1", output="a.md"), step("Go.", "S2", "a.txt", after=["S1"]))
-    again = PlanBuilder(FILES, ("worker",), known(*steps[:2]))
-    assert again.accepted == list(steps[:2])
-    again.add(steps[2])
-    assert again.steps == built(*steps)
+    parts = (part("Look.", each=["a", "b"]), part("Write.", "P1", output="a.md"), part("Go.", "P2", after=["P1"]))
+    again = PlanBuilder(FILES, ("worker",), known(*parts[:2]))
+    assert again.accepted == list(parts[:2])
+    again.add(parts[2])
+    assert again.steps == built(*parts)
 
 
-def test_steps_of_an_older_journal_are_taken_as_they_are() -> None:
-    first, second = built(step("Look.", "a"), step("Sum up S1.", "S1", output="o.md"))
-    builder = PlanBuilder(FILES, ("worker",), [PlannedStep(first), PlannedStep(second)])
-    assert builder.accepted[1] == step("Sum up s1.txt.", "s1.txt", output="o.md")
-    assert builder.add(step("Go.", "S2")).inputs == ("o.md",)
+def test_a_step_that_stood_in_for_a_plan_is_taken_up_as_it_is() -> None:
+    stood_in = PlanBuilder(FILES, ("worker",)).fall_back("worker", "Sum up a.txt")
+    builder = PlanBuilder(FILES, ("worker",), [stood_in])
+    assert builder.accepted == [part("Sum up a.txt", "a.txt", output="s1.txt")]
+    assert builder.add(part("Go.", "P1")).steps[0].inputs == ("s1.txt",)

@@ -13,37 +13,38 @@ from orchestrator.engine.client import Completion, OnText, StopGenerating
 from orchestrator.engine.contract import Finish, Generation
 from orchestrator.engine.errors import EngineDied, ModelLoadFailed, PromptTooLong
 from orchestrator.events import Usage
-from orchestrator.frontdoor import Extended, Finding, PlannedStep, PlanRequest, extend_plan
+from orchestrator.frontdoor import Extended, Finding, PlannedPart, PlanRequest, extend_plan
 from orchestrator.frontdoor.builder import PlanBuilder
-from orchestrator.frontdoor.compact import CompactStep
+from orchestrator.frontdoor.compact import Part
 from orchestrator.frontdoor.extend import ROOM_TOKENS, TOLD_LENGTHS, clip
 from orchestrator.steps.generate import Models
+from orchestrator.taskir import Step
 
 TEXT = "Summarize the files that index.txt names"
 FILES = ("a.txt", "b.txt", "index.txt")
 LIST = {"role": "worker", "action": "List each file in index.txt.", "inputs": ["index.txt"], "replan": True}
 A = {"role": "worker", "action": "Summarize a.txt.", "inputs": ["a.txt"]}
 B = {"role": "worker", "action": "Summarize b.txt.", "inputs": ["b.txt"]}
-JOIN = {"role": "worker", "action": "Compare the summaries.", "inputs": ["S2", "S3"]}
+JOIN = {"role": "worker", "action": "Compare the summaries.", "inputs": ["P2", "P3"]}
 BAD = {"role": "worker", "action": "Summarize c.txt.", "inputs": ["c.txt"]}
 FOUND = '["a.txt","b.txt"]'
 ASKED = (
     f"Files: a.txt, b.txt, index.txt\nRequest: {TEXT}\n"
-    'Done: {"steps":[{"role":"worker","action":"List each file in index.txt.","inputs":["index.txt"],"replan":true}]}\n'
-    f"[S1]\n{FOUND}\nPlan the rest."
+    'Done: {"plan":[{"role":"worker","action":"List each file in index.txt.","inputs":["index.txt"],"replan":true}]}\n'
+    f"[P1]\n{FOUND}\nPlan the rest."
 )
 
 
-def rest(*steps: dict[str, Any]) -> str:
-    return json.dumps({"steps": steps}, separators=(",", ":"))
+def rest(*parts: dict[str, Any]) -> str:
+    return json.dumps({"plan": parts}, separators=(",", ":"))
 
 
-def known(*written: dict[str, Any]) -> list[PlannedStep]:
+def known(*written: dict[str, Any]) -> list[PlannedPart]:
     """Return these steps as a plan that has accepted them, the first one alone and the others as its rest."""
-    made: list[PlannedStep] = []
+    made: list[PlannedPart] = []
     for number, text in enumerate(written):
-        one = CompactStep.model_validate(text)
-        made.append(PlannedStep(PlanBuilder(FILES, ("worker",), made, min(number, 1)).add(one), one.written))
+        one = Part.model_validate(text)
+        made.append(PlanBuilder(FILES, ("worker",), made, min(number, 1)).add(one))
     return made
 
 
@@ -56,7 +57,7 @@ class Script:
     replans: int = 0
     counts: list[Exception] = field(default_factory=list)
     asked: list[Generation] = field(default_factory=list)
-    made: list[PlannedStep] = field(default_factory=list)
+    made: list[PlannedPart] = field(default_factory=list)
     when: list[int] = field(default_factory=list)
 
     async def generate(self, model: str, request: Generation, on_text: OnText | None) -> Completion:
@@ -78,7 +79,7 @@ class Script:
             raise self.counts.pop(0)
         return sum(len(text) for _, text in messages)
 
-    async def extend(self, output: str = FOUND, steps: Sequence[PlannedStep] = ()) -> Extended:
+    async def extend(self, output: str = FOUND, steps: Sequence[PlannedPart] = ()) -> Extended:
         request = PlanRequest(
             text=TEXT,
             files=FILES,
@@ -94,7 +95,11 @@ class Script:
 
     @property
     def ids(self) -> list[str]:
-        return [made.step.id for made in self.made]
+        return [step.id for step in self.steps]
+
+    @property
+    def steps(self) -> list[Step]:
+        return [step for made in self.made for step in made.steps]
 
 
 async def test_the_rest_is_asked_for_in_the_layout_the_models_know() -> None:
@@ -104,10 +109,10 @@ async def test_the_rest_is_asked_for_in_the_layout_the_models_know() -> None:
     (asked,) = script.asked
     assert asked.messages == (("system", "Plan."), ("user", ASKED))
     assert script.ids == ["S2", "S3", "S4"]
-    assert script.made[2].step.inputs == ("s2.txt", "s3.txt")
-    assert [one.step.depends_on for one in script.made] == [("S1",), ("S1",), ()]
+    assert script.steps[2].inputs == ("s2.txt", "s3.txt")
+    assert [step.depends_on for step in script.steps] == [("S1",), ("S1",), ()]
     schema: Any = asked.schema
-    assert schema["properties"]["steps"]["minItems"] == 0
+    assert schema["properties"]["plan"]["minItems"] == 0
     assert "replan" not in json.dumps(schema)
 
 
@@ -132,21 +137,21 @@ async def test_the_rest_may_go_on_again_as_long_as_that_is_allowed() -> None:
 async def test_a_flawed_rest_is_repaired_once_and_accepted_steps_stand() -> None:
     script = Script([(rest(A, BAD, JOIN), "stop"), (rest(A, B, JOIN), "stop")])
     made = await script.extend()
-    flaw = "step 3: 'c.txt' is no earlier step, no file and not 'request'"
+    flaw = "P3: 'c.txt' is no earlier part, no file and not 'request'"
     assert (made.outcome, made.reason, made.asked) == ("repaired", flaw, 2)
     assert script.ids == ["S2", "S3", "S4"]
     assert made.usage.prompt_tokens == 20
-    stand = f"These steps stand: {rest(A)}\nWrite the plan again, with them first."
+    stand = f"These parts stand: {rest(A)}\nWrite the plan again, with them first."
     assert script.asked[1].messages[1][1] == f"{ASKED}\nThe previous plan failed: {flaw}\n{stand}"
     schema: Any = script.asked[1].schema
-    assert schema["properties"]["steps"]["prefixItems"] == [{"const": A}]
+    assert schema["properties"]["plan"]["prefixItems"] == [{"const": A}]
 
 
 async def test_a_rest_that_cannot_be_repaired_ends_the_plan_without_a_step_in_its_place() -> None:
     script = Script([(rest(A, BAD), "stop"), (rest(A, BAD), "stop")])
     made = await script.extend()
     assert (made.outcome, made.asked, made.goes_on_after) == ("stopped", 2, None)
-    assert made.reason.count("'c.txt' is no earlier step") == 2
+    assert made.reason.count("'c.txt' is no earlier part") == 2
     assert script.ids == ["S2"]
 
 
@@ -173,8 +178,8 @@ async def test_what_was_accepted_before_a_restart_is_not_accepted_again() -> Non
     assert (made.outcome, script.ids) == ("planned", ["S3", "S4"])
     assert script.asked[0].messages[1][1] == ASKED, "it is the same question"
     schema: Any = script.asked[0].schema
-    steps = schema["properties"]["steps"]
-    assert (steps["prefixItems"], steps["minItems"]) == ([{"const": A}], 1)
+    parts = schema["properties"]["plan"]
+    assert (parts["prefixItems"], parts["minItems"]) == ([{"const": A}], 1)
 
 
 async def test_a_rest_that_was_whole_before_a_restart_is_not_asked_for_again() -> None:

@@ -10,13 +10,13 @@ from orchestrator.engine.client import Completion, OnText, StopGenerating
 from orchestrator.engine.contract import Finish, Generation
 from orchestrator.engine.errors import BrokenModel, EngineDied, ModelLoadFailed, PromptTooLong
 from orchestrator.events import FailureKind, Usage
-from orchestrator.frontdoor import PlanError, Planned, PlannedStep, PlanRequest, make_plan
+from orchestrator.frontdoor import PlanError, Planned, PlannedPart, PlanRequest, make_plan
 from orchestrator.steps.fan import compact_json
 from orchestrator.taskir import Step
 
 A = {"role": "worker", "action": "Summarize a.txt.", "inputs": ["a.txt"]}
 B = {"role": "worker", "action": "Summarize b.txt.", "inputs": ["b.txt"]}
-JOIN = {"role": "worker", "action": "Compare the summaries.", "inputs": ["S1", "S2"]}
+JOIN = {"role": "worker", "action": "Compare the summaries.", "inputs": ["P1", "P2"]}
 BAD = {"role": "worker", "action": "Summarize c.txt.", "inputs": ["c.txt"]}
 TEXT = "Summarize a and b, then compare them"
 REQUEST = PlanRequest(
@@ -29,8 +29,8 @@ REQUEST = PlanRequest(
 )
 
 
-def plan(*steps: dict[str, Any]) -> str:
-    return json.dumps({"steps": steps})
+def plan(*parts: dict[str, Any]) -> str:
+    return json.dumps({"plan": parts})
 
 
 @dataclass
@@ -39,9 +39,9 @@ class Script:
 
     answers: list[tuple[str, Exception | Finish]]
     request: PlanRequest = REQUEST
-    known: list[PlannedStep] = field(default_factory=list)
+    known: list[PlannedPart] = field(default_factory=list)
     asked: list[Generation] = field(default_factory=list)
-    made: list[PlannedStep] = field(default_factory=list)
+    made: list[PlannedPart] = field(default_factory=list)
     progress: list[tuple[int, int]] = field(default_factory=list)
     streams: bool = True
 
@@ -68,7 +68,7 @@ class Script:
 
     @property
     def accepted(self) -> list[Step]:
-        return [made.step for made in self.made]
+        return [step for made in self.made for step in made.steps]
 
     @property
     def actions(self) -> list[str]:
@@ -110,15 +110,15 @@ async def test_flaw_stops_the_plan_and_the_repair_replaces_only_the_rest() -> No
     script = Script([(plan(A, BAD, JOIN), "stop"), (plan(A, B, JOIN), "stop")])
     origin, reason, _ = await script.run()
     assert origin == "repaired"
-    assert reason == "step 2: 'c.txt' is no earlier step, no file and not 'request'"
+    assert reason == "P2: 'c.txt' is no earlier part, no file and not 'request'"
     assert script.actions == [A["action"], B["action"], JOIN["action"]]
     first, second = script.asked
     told = second.messages[1][1]
     assert told.startswith(first.messages[1][1] + f"\nThe previous plan failed: {reason}\n")
-    assert '{"steps":[{"role":"worker","action":"Summarize a.txt.","inputs":["a.txt"]}]}' in told
+    assert '{"plan":[{"role":"worker","action":"Summarize a.txt.","inputs":["a.txt"]}]}' in told
     assert isinstance(second.schema, dict)
-    steps: Any = second.schema["properties"]
-    assert steps["steps"]["prefixItems"] == [{"const": A}]
+    fields: Any = second.schema["properties"]
+    assert fields["plan"]["prefixItems"] == [{"const": A}]
 
 
 async def test_model_is_not_let_write_on_after_a_flaw() -> None:
@@ -132,7 +132,7 @@ async def test_second_flaw_ends_in_one_step_that_does_the_request() -> None:
     script = Script([(plan(BAD), "stop"), (plan(BAD), "stop")])
     origin, reason, _ = await script.run()
     assert origin == "fallback"
-    assert reason.count("'c.txt' is no earlier step") == 2
+    assert reason.count("'c.txt' is no earlier part") == 2
     assert script.accepted == [
         Step(id="S1", actor="worker", action=TEXT, inputs=("a.txt", "b.txt"), outputs=("s1.txt",))
     ]
@@ -149,7 +149,7 @@ async def test_repair_that_changes_accepted_steps_is_refused() -> None:
     script = Script([(plan(A, BAD), "stop"), (plan(B, A), "stop")])
     origin, reason, _ = await script.run()
     assert origin == "fallback"
-    assert "does not begin with the steps that were accepted" in reason
+    assert "does not begin with the parts that were accepted" in reason
     assert script.actions == [A["action"], TEXT]
 
 
@@ -157,13 +157,13 @@ async def test_repair_that_changes_accepted_steps_is_refused() -> None:
 async def test_plan_that_is_cut_off_is_flawed(finish: Finish) -> None:
     script = Script([(plan(A, B)[:-40], finish), (plan(A, B), "stop")])
     origin, reason, _ = await script.run()
-    assert (origin, reason) == ("repaired", f"the plan was cut off ({finish}) in step 2")
+    assert (origin, reason) == ("repaired", f"the plan was cut off ({finish}) in P2")
     assert script.actions == [A["action"], B["action"]]
 
 
 async def test_plan_without_steps_is_flawed() -> None:
     script = Script([(plan(), "stop"), (plan(A), "stop")])
-    assert (await script.run())[:2] == ("repaired", "the plan has no steps")
+    assert (await script.run())[:2] == ("repaired", "the plan is empty")
 
 
 async def test_dead_engine_is_asked_again_for_what_is_missing() -> None:
@@ -227,8 +227,8 @@ async def test_replan_is_not_offered_where_a_plan_may_not_go_on() -> None:
 @pytest.mark.parametrize(
     ("answer", "end", "reason"),
     [
-        (plan(LIST, B), "stop", "step 2: nothing may follow S1"),
-        (plan(LIST)[:-2], "length", "the plan was cut off (length) in step 2"),
+        (plan(LIST, B), "stop", "P2: nothing may follow S1"),
+        (plan(LIST)[:-2], "length", "the plan was cut off (length) in P2"),
         (plan(LIST)[:-2], EngineDied("dead"), "dead"),
         (plan(LIST)[:-2], BrokenModel("NaN"), "NaN"),
     ],
@@ -252,8 +252,8 @@ async def test_interrupted_plan_is_asked_for_with_what_is_known_in_front() -> No
     assert [step.id for step in script.accepted] == ["S2", "S3"]
     assert script.asked[0].messages == first.asked[0].messages
     schema: Any = script.asked[0].schema
-    steps = schema["properties"]["steps"]
-    assert (steps["prefixItems"], steps["minItems"]) == ([{"const": A}], 1)
+    parts = schema["properties"]["plan"]
+    assert (parts["prefixItems"], parts["minItems"]) == ([{"const": A}], 1)
 
 
 async def test_interrupted_plan_that_was_whole_is_not_asked_for_again() -> None:

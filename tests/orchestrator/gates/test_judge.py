@@ -10,8 +10,8 @@ from gate_world import step
 from orchestrator.events import FailureKind
 from orchestrator.gates import Artifact, Checked, GateContext, Scope, run_gates
 
-PASSED = '{"verdict": "pass", "score": 9, "critique": "All facts match."}'
-FAILED = '{"verdict": "fail", "score": 3, "critique": "The price should be 214."}'
+PASSED = '{"critique": "price 214, told 214: right", "score": 9, "verdict": "pass"}'
+FAILED = '{"critique": "price 214, told 21: wrong", "score": 3, "verdict": "fail"}'
 
 
 class Script:
@@ -23,7 +23,7 @@ class Script:
 
     async def judge(self, inputs: Sequence[tuple[str, str]], action: str, schema: Mapping[str, Any]) -> str:
         self.asked.append((inputs, action))
-        assert schema["required"] == ["verdict", "score", "critique"]
+        assert schema["required"] == ["critique", "score", "verdict"]
         return self.answers.pop(0)
 
 
@@ -51,11 +51,11 @@ async def test_the_critique_is_the_evidence() -> None:
     checked = await judged(Script(PASSED, FAILED, PASSED), "a", "b", "c")
     assert checked.failure is not None
     assert checked.failure.kind is FailureKind.LOGIC
-    assert checked.failure.evidence == "o1: The price should be 214."
+    assert checked.failure.evidence == "o1: price 214, told 21: wrong"
     assert checked.results[0].score == 3
     alone = await judged(Script(FAILED), "b")
     assert alone.failure is not None
-    assert alone.failure.evidence == "The price should be 214."
+    assert alone.failure.evidence == "price 214, told 21: wrong"
 
 
 @pytest.mark.parametrize("answer", ["", "pass", json.dumps({"verdict": "maybe", "score": 9, "critique": ""})])

@@ -1,0 +1,104 @@
+"""Condense: results and the question for a summary → what is done, found and open; or how to go on from that."""
+
+from dataclasses import dataclass
+from random import Random
+
+from benchmarks.tiny import texts
+from benchmarks.tiny.acting import Act, act, acted, asked, example_of, opened_with_tools, schema_of
+from benchmarks.tiny.example import Example
+from benchmarks.tiny.families.prune import WITH_READ, long_text
+from benchmarks.tiny.families.tools import same_json
+from benchmarks.tiny.words import Lexicon, Split, listing
+from orchestrator.steps.context.condensing import SUMMARY, summary_text
+from orchestrator.steps.context.editing import asking
+from orchestrator.steps.fan import compact_json
+from orchestrator.steps.tools.toolbox import TOOLS
+
+PHRASES = (
+    "find the {k} of {n}",
+    "look up the {k} of {n}",
+    "find the {k} of {n} in the files",
+    "collect the {k} of {n}",
+    "read the files and give the {k} of {n}",
+)
+CONTINUED = 0.3
+
+
+@dataclass(frozen=True, slots=True)
+class History:
+    """A task about one key of several names, and what was read of it. `open_names` were not in what was read."""
+
+    phrase: str
+    key: str
+    reads: tuple[Act, ...]
+    findings: tuple[str, ...]
+    open_names: tuple[str, ...]
+    files: tuple[str, ...]
+
+    @property
+    def summary(self) -> str:
+        """The answer: the files that were read, a line for each value found, and a line for each that is missing."""
+        lacking = [f"{self.key} of {name}" for name in self.open_names]
+        read = f"read {', '.join(self.files)}"
+        return compact_json({"plan_state": read, "findings": list(self.findings), "open_points": lacking})
+
+    @property
+    def next_action(self) -> str:
+        """The answer behind the summary: look for what is open, else finish with what was found."""
+        if self.open_names:
+            return act("grep", "", pattern=self.open_names[0]).wrote
+        return compact_json({"finish": "\n".join(self.findings)})
+
+
+def make_history(words: Lexicon, long: bool) -> History:
+    """Return a task and what was read: some of the records asked for, and now and then another one."""
+    rng = words.rng
+    keys = texts.make_keys(rng, 2, 2)
+    records = [
+        texts.make_record(words, keys) for _ in range(rng.randint(2, 4) if long else rng.choice((1, 2, 2, 2, 3)))
+    ]
+    lacking = rng.sample(records, rng.randint(len(records) // 3, len(records) // 2))
+    read = [record for record in records if record not in lacking]
+    rng.shuffle(read)
+    if rng.random() < (0.3 if long else 0.1):
+        read.insert(rng.randint(0, len(read)), texts.make_record(words, keys))
+    key = rng.choice(keys)
+    files = [f"{words.word()}.txt" if len(read) > 3 else words.file() for _ in read]
+    results = [
+        long_text(words, record, rng.randint(5, 15)) if long else texts.source_text(words, record, 0) for record in read
+    ]
+    return History(
+        rng.choice(PHRASES).format(k=key, n=listing([record.name for record in records])),
+        key,
+        tuple(act("read_file", text, name=file) for file, text in zip(files, results, strict=True)),
+        tuple(f"{record.name}: {key} {record.value(key)}" for record in read if record in records),
+        tuple(record.name for record in records if record in lacking),
+        tuple(files),
+    )
+
+
+class Condense:
+    """Most ask for the summary; the rest go on from one: with what is open, else with the answer."""
+
+    name = "condense"
+
+    def generate(self, rng: Random, split: Split, *, long: bool = False) -> Example:
+        """Return a new example; `long` makes the results so long that the prompt takes up to 1,700 tokens."""
+        history = make_history(Lexicon(rng, split), long)
+        action, wording = asked(rng, split, history.phrase)
+        continued = not long and rng.random() < CONTINUED
+        tools = tuple(TOOLS[name] for name in (("read_file", "grep") if continued else rng.choice(WITH_READ)))
+        role, persona, window = opened_with_tools(rng, action, tools)
+        for read in history.reads:
+            window = acted(window, read)
+        if continued:
+            window = window.condense(summary_text(action, 1, history.summary))
+            schema, answer = schema_of(window, action, ("S1",), tools), history.next_action
+        else:
+            # The question is put before the notice on the last result.
+            window, schema, answer = asking(window.remark("")), SUMMARY, history.summary
+        return example_of(self.name, (role, persona, window), answer, wording, schema)
+
+    def check(self, example: Example, answer: str) -> bool:
+        """Return whether `answer` parses to the same JSON value as the reference."""
+        return same_json(example, answer)

@@ -1,0 +1,71 @@
+"""Prune: results that fill the context, and a task that needs some of them → the ids of the others."""
+
+from functools import partial, reduce
+from random import Random
+
+from benchmarks.tiny import texts
+from benchmarks.tiny.acting import act, acted, asked, estimated, example_of, opened_with_tools, schema_of
+from benchmarks.tiny.example import Example
+from benchmarks.tiny.families.tools import same_json
+from benchmarks.tiny.texts import Record
+from benchmarks.tiny.words import Lexicon, Split, listing
+from orchestrator.steps.context.marks import SOFT, Marks
+from orchestrator.steps.context.window import Window
+from orchestrator.steps.fan import compact_json
+from orchestrator.steps.tools.loop import LINE
+from orchestrator.steps.tools.toolbox import TOOLS
+
+PHRASES = (
+    "compare {n}",
+    "tell about {n}",
+    "write about {n}",
+    "sum up what the files say of {n}",
+    "collect the facts about {n}",
+    "make a report on {n}",
+)
+WITH_READ = (("read_file",), ("read_file",), ("read_file",), ("read_file", "grep"), ("search", "read_file"))
+ANSWER = 256
+
+
+def long_text(words: Lexicon, record: Record, fillers: int) -> str:
+    """Return a text that tells the record and is long enough to be a document."""
+    text = texts.source_text(words, record, fillers)
+    while len(text) <= LINE:
+        text = f"{text}\n{texts.filler(words)}"
+    return text
+
+
+def full(window: Window, share: float) -> Marks:
+    """Return the marks of a context that the conversation fills to this `share` of its room."""
+    return Marks.of(round(estimated(window) / share) + ANSWER, ANSWER)
+
+
+class Prune:
+    """Each result tells a record; the task names those that matter."""
+
+    name = "prune"
+
+    def generate(self, rng: Random, split: Split, *, long: bool = False) -> Example:
+        """Return a new example; `long` makes the results so long that the prompt takes up to 1,900 tokens."""
+        words = Lexicon(rng, split)
+        count = rng.randint(3, 6) if long else rng.choice((2, 2, 2, 2, 3))
+        records = [texts.make_record(words, texts.make_keys(rng, 2, 2)) for _ in range(count)]
+        wanted = rng.sample(range(count), rng.randint(1, count - 1))
+        phrase = rng.choice(PHRASES).format(n=listing([records[index].name for index in wanted]))
+        action, wording = asked(rng, split, phrase)
+        tools = tuple(TOOLS[name] for name in rng.choice(WITH_READ))
+        reads = [
+            act("read_file", long_text(words, record, rng.randint(6, 14) if long else 0), name=words.file())
+            for record in records
+        ]
+        role, persona, begun = opened_with_tools(rng, action, tools)
+        marks = full(reduce(acted, reads, begun), rng.uniform(SOFT + 0.02, 0.97))
+        window = reduce(partial(acted, marks=marks), reads, begun)
+        answer = compact_json({"prune": [f"D{i + 1}" for i in range(count) if i not in wanted]})
+        callable_tools = () if marks.pressure(estimated(window)) == "hard" else tools
+        schema = schema_of(window, action, ("S1",), callable_tools)
+        return example_of(self.name, (role, persona, window), answer, wording, schema)
+
+    def check(self, example: Example, answer: str) -> bool:
+        """Return whether `answer` parses to the same JSON value as the reference."""
+        return same_json(example, answer)

@@ -1,0 +1,175 @@
+"""REPL: a task over inputs → the Python that does it, turn by turn."""
+
+import ast
+from collections.abc import Callable
+from dataclasses import dataclass
+from random import Random
+from string import Template
+
+from benchmarks.tiny import texts
+from benchmarks.tiny.acting import asked, example_of, opened, said
+from benchmarks.tiny.example import Example
+from benchmarks.tiny.families.tools import told_text
+from benchmarks.tiny.words import Lexicon, Split, listing
+from orchestrator.steps.prompt import Input
+from orchestrator.steps.repl.prompts import code_in, instructions
+
+BATCH = """\
+found = llm_batch([{"prompt": f"$verb {name}.", "inputs": {name: text}} for name, text in inputs.items()])
+final($result)"""
+CALL = 'llm_call("Summarize $a.", inputs={"$a": inputs["$a"]})'
+JOINED = '"\\n".join(found)'
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """What is asked for, in several phrases, and the program that does it. A program names `$a` `$b` `$w` `$n` …."""
+
+    phrases: tuple[str, ...]
+    program: str
+    outputs: int = 1
+
+
+SHAPES = (
+    Shape(
+        ("find the lines with {w}", "give all lines that contain {w}", "show the lines with {w}"),
+        'final("\\n".join(line for _, _, line in grep("$w")))',
+    ),
+    Shape(
+        ("find the lines with {w} in {a}", "give the lines of {a} that contain {w}", "show the lines of {a} with {w}"),
+        'final("\\n".join(line for _, _, line in grep("$w", "$a")))',
+    ),
+    Shape(
+        ("give the first {n} characters of {a}", "show the first {n} characters of {a}"),
+        'final(peek("$a", 0, $n))',
+    ),
+    Shape(
+        ("join {a} and {b}", "put {a} and {b} together", "give {a} followed by {b}"),
+        'final(inputs["$a"] + "\\n" + inputs["$b"])',
+    ),
+    Shape(
+        ("count the lines of {a}", "say how many lines {a} has", "give the number of lines in {a}"),
+        'final(len(inputs["$a"].splitlines()))',
+    ),
+    Shape(
+        ("list the names of the inputs", "give the names of all inputs", "say what the inputs are called"),
+        'final("\\n".join(inputs))',
+    ),
+    Shape(
+        ("summarize {a}", "give a summary of {a}", "sum up {a}"),
+        f"final({CALL})",
+    ),
+    Shape(
+        ("summarize {a} into {o} and {b} into {p}", "write a summary of {a} to {o} and one of {b} to {p}"),
+        f'artifacts["$o"] = {CALL}\nartifacts["$p"] = {CALL.replace("$a", "$b")}\nfinal(None)',
+        outputs=2,
+    ),
+)
+SUMMARIES = ("summarize each input", "summarize all inputs", "give a summary of every input", "sum up each text")
+EXTRACTS = (
+    "extract {k} from each input",
+    "get {k} from all inputs",
+    "find {k} in every input",
+    "read {k} from each text",
+)
+LOOKUPS = (
+    "find the {k} of {n}",
+    "look up the {k} of {n}",
+    "search the inputs for the {k} of {n}",
+    "tell me the {k} of {n}",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """A task over `inputs`: each turn's code with what it prints, and the code of the last one."""
+
+    phrase: str
+    inputs: tuple[Input, ...]
+    outputs: tuple[str, ...]
+    code: str
+    before: tuple[tuple[str, str], ...] = ()
+
+
+def make_inputs(words: Lexicon, count: int, in_a_line: bool) -> tuple[tuple[Input, ...], texts.Record]:
+    """Return inputs, each with a record of its own, and one of the records."""
+    rng = words.rng
+    records = [texts.make_record(words, texts.make_keys(rng, 2, 2)) for _ in range(count)]
+    inputs = tuple(
+        Input(words.file(), told_text(words, record, in_a_line, int(rng.random() < 0.2))) for record in records
+    )
+    return inputs, rng.choice(records)
+
+
+def output_name(words: Lexicon) -> str:
+    """Return the name of an output that is text."""
+    return words.rng.choice(("S1", "S2", "S3", f"{words.stem()}.txt", f"{words.stem()}.md"))
+
+
+def _shaped(words: Lexicon) -> Work:
+    rng = words.rng
+    shape = rng.choice(SHAPES)
+    inputs, _ = make_inputs(words, 2, rng.random() < 0.5)
+    first, second = rng.sample([one.name for one in inputs], 2)
+    outputs = tuple(f"{words.stem()}.txt" for _ in range(2)) if shape.outputs == 2 else (output_name(words),)
+    names = {"a": first, "b": second, "o": outputs[0], "p": outputs[-1], "w": words.word(), "n": rng.randint(2, 400)}
+    code = Template(shape.program).substitute(names)
+    return Work(rng.choice(shape.phrases).format(**names), inputs, outputs, code)
+
+
+def _batched(words: Lexicon) -> Work:
+    """Ask a model about each input. An output in JSON takes the list as it is."""
+    rng = words.rng
+    inputs, record = make_inputs(words, rng.randint(1, 3), rng.random() < 0.5)
+    output = f"{words.stem()}.json" if rng.random() < 0.4 else output_name(words)
+    keys = listing([key for key, _ in record.facts][: rng.randint(1, 2)])
+    phrase, verb = rng.choice(SUMMARIES), "Summarize"
+    if rng.random() < 0.5:
+        phrase, verb = rng.choice(EXTRACTS).format(k=keys), f"Extract {keys} from"
+    result = "found" if output.endswith(".json") else JOINED
+    return Work(phrase, inputs, (output,), Template(BATCH).substitute(verb=verb, result=result))
+
+
+def _looked_up(words: Lexicon) -> Work:
+    """Look before answering: the first turn prints what it finds, the second one reads it."""
+    rng = words.rng
+    inputs, record = make_inputs(words, rng.randint(1, 2), in_a_line=True)
+    key = rng.choice(record.facts)[0]
+    phrase = rng.choice(LOOKUPS).format(k=key, n=record.name)
+    look = f'print(grep("{record.name}"))'
+    if rng.random() < 0.5:
+        return Work(phrase, inputs, (output_name(words),), look)
+    found = [
+        (one.name, number, line)
+        for one in inputs
+        for number, line in enumerate(one.text.splitlines(), start=1)
+        if record.name in line
+    ]
+    answer = f'final("{record.value(key)}")'
+    return Work(phrase, inputs, (output_name(words),), answer, ((look, repr(found)),))
+
+
+WORKS: tuple[Callable[[Lexicon], Work], ...] = (_shaped, _batched, _looked_up)
+WEIGHTS = (8, 5, 4)
+
+
+class Repl:
+    """A few shapes of programs; names, keys and words are copied from the task."""
+
+    name = "repl"
+
+    def generate(self, rng: Random, split: Split) -> Example:
+        """Return a new example."""
+        work = rng.choices(WORKS, WEIGHTS)[0](Lexicon(rng, split))
+        action, wording = asked(rng, split, work.phrase)
+        role, persona, window = opened(rng, instructions(action, work.inputs, work.outputs, ()))
+        for wrote, printed in work.before:
+            window = said(window, wrote, printed)
+        return example_of(self.name, (role, persona, window), work.code, wording)
+
+    def check(self, example: Example, answer: str) -> bool:
+        """Return whether the code in `answer` has the syntax tree of the reference."""
+        try:
+            return ast.dump(ast.parse(code_in(answer))) == ast.dump(ast.parse(example.answer))
+        except (SyntaxError, ValueError):
+            return False

@@ -1,0 +1,193 @@
+"""Retry: a task and what a gate found in an earlier answer to it → the right answer."""
+
+import ast
+import json
+import re
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from random import Random
+
+from benchmarks.tiny.example import Example, Family
+from benchmarks.tiny.families.code import Code
+from benchmarks.tiny.families.extract import Extract, compact
+from benchmarks.tiny.families.shell import Shell
+from benchmarks.tiny.words import Lexicon, Split
+from orchestrator.events import Failure, FailureKind
+from orchestrator.failures import feedback
+from orchestrator.gates import OutputSchema, SchemaMismatch
+from orchestrator.gates.evidence import Finding, evidence_of
+from orchestrator.steps.prompt import after_failure
+
+MODULES = tuple("os re sys json math random".split())
+PARSED = "Fix any mentioned problems and try again."
+
+
+@dataclass(frozen=True, slots=True)
+class Flawed:
+    """An answer that a `gate` refuses, as the artifact `file`, and what the gate says of it."""
+
+    gate: str
+    kind: FailureKind
+    file: str
+    text: str
+    evidence: str
+
+
+def _code(gate: str, file: str, text: str, *found: tuple[int, str, str]) -> Flawed:
+    """Return a flawed artifact with what was found in it: (line, code, message)."""
+    findings = [Finding(file, line, code, message) for line, code, message in found]
+    return Flawed(gate, FailureKind.CODE, file, text, evidence_of(findings, {file: text.encode()}))
+
+
+def _parameters(source: str) -> list[str]:
+    (node,) = ast.parse(source).body
+    arguments = node.args if isinstance(node, ast.FunctionDef) else None
+    if isinstance(node, ast.Assign) and isinstance(node.value, ast.Lambda):
+        arguments = node.value.args
+    assert arguments is not None, "the answer is a function"
+    return [argument.arg for argument in arguments.args]
+
+
+def _misspelt(words: Lexicon, source: str) -> tuple[str, str, str]:
+    """Return the source with a parameter misspelt where it is last used, the wrong name, and the line of it."""
+    parameter, wrong = words.rng.choice(_parameters(source)), words.word()
+    *_, last = re.finditer(rf"\b{parameter}\b", source)
+    text = f"{source[: last.start()]}{wrong}{source[last.end() :]}"
+    return text, wrong, text.splitlines()[-1].strip()
+
+
+def undefined_name(words: Lexicon, source: str) -> Flawed:
+    """A name that the linter does not know."""
+    text, wrong, _ = _misspelt(words, source)
+    return _code("lint", f"{words.stem()}.py", text, (len(text.splitlines()), "F821", f"Undefined name `{wrong}`"))
+
+
+def unused_import(words: Lexicon, source: str) -> Flawed:
+    """An import that nothing uses."""
+    module = words.rng.choice(MODULES)
+    text = f"import {module}\n\n\n{source}"
+    return _code("lint", f"{words.stem()}.py", text, (1, "F401", f"`{module}` imported but unused"))
+
+
+def no_colon(words: Lexicon, source: str) -> Flawed:
+    """A head without its colon; a lambda has a name unknown instead."""
+    if not source.startswith("def "):
+        return undefined_name(words, source)
+    head, _, body = source.partition("\n")
+    text, file = f"{head.removesuffix(':')}\n{body}", f"{words.stem()}.py"
+    if words.rng.random() < 0.5:
+        return _code("lint", file, text, (1, "SyntaxError:", "Expected `:`, found newline"))
+    return _code("build", file, text, (1, "", "SyntaxError: expected ':'"))
+
+
+def no_indent(words: Lexicon, source: str) -> Flawed:
+    """A body that is not indented; a lambda has an import unused instead."""
+    if not source.startswith("def "):
+        return unused_import(words, source)
+    text, file = re.sub(r"^ +", "", source, flags=re.MULTILINE), f"{words.stem()}.py"
+    missing = "xpected an indented block after function definition"
+    if words.rng.random() < 0.5:
+        return _code("lint", file, text, (2, "SyntaxError:", f"E{missing}"))
+    return _code("build", file, text, (2, "", f"IndentationError: e{missing} on line 1"))
+
+
+def failed_test(words: Lexicon, source: str) -> Flawed:
+    """A test that finds another value, or a name that is not defined."""
+    rng = words.rng
+    stem = words.word()
+    names = _parameters(source)
+    function = re.findall(r"\w+", source.removeprefix("def "))[0]
+    call = f"{function}({', '.join(str(rng.randint(0, 20)) for _ in names)})"
+    got, right = rng.sample(range(50), 2)
+    said = f"assert {call} == {right} assert {got} == {right} + where {got} = {call}"
+    text = source
+    if rng.random() < 0.5:
+        text, wrong, line = _misspelt(words, source)
+        said = f"{line} NameError: name '{wrong}' is not defined"
+    counted = rng.choice(("1 failed", f"1 failed, {rng.randint(1, 5)} passed"))
+    told = evidence_of([Finding(f"test_{stem}.py::test_{function}", 0, "", said)], {})
+    return Flawed("unit", FailureKind.CODE, f"{stem}.py", text, f"{told}\n{counted}")
+
+
+def open_quote(words: Lexicon, command: str) -> Flawed:
+    """A quote that is never closed."""
+    kind, sign = words.rng.choice((("double", '"'), ("single", "'")))
+    head, _, last = command.replace("'", "").rpartition(" ")
+    couldnt = f"Couldn't parse this {kind} quoted string. Fix to allow more checks."
+    found = (1, "SC1073", couldnt), (2, "SC1072", f"Expected end of {kind} quoted string. {PARSED}")
+    return _code("shellcheck", f"{words.stem()}.sh", f"{head} {sign}{last}\n", *found)
+
+
+def open_pipe(words: Lexicon, command: str) -> Flawed:
+    """A pipe into nothing."""
+    return _code("shellcheck", f"{words.stem()}.sh", f"{command} |\n", (2, "SC1072", f"Expected a command. {PARSED}"))
+
+
+def unassigned(words: Lexicon, command: str) -> Flawed:
+    """A variable that was never set."""
+    name = words.word()
+    message = f"{name} is referenced but not assigned."
+    return _code("shellcheck", f"{words.stem()}.sh", f"{command.split()[0]} ${name}\n", (1, "SC2154", message))
+
+
+def unquoted(words: Lexicon, command: str) -> Flawed:
+    """What a command prints, split into words."""
+    text = f"cat $({command})\n"
+    return _code("shellcheck", f"{words.stem()}.sh", text, (1, "SC2046", "Quote this to prevent word splitting."))
+
+
+def out_of_form(words: Lexicon, example: Example) -> Flawed:
+    """JSON that its schema refuses, or none at all."""
+    rng = words.rng
+    value, file = json.loads(example.answer), f"{words.stem()}.json"
+    if rng.random() < 0.3:
+        text = example.answer[: rng.randint(1, len(example.answer) - 1)]
+    elif isinstance(value, list):
+        text = compact([*value[:-1], rng.randint(0, 99)])
+    else:
+        key = rng.choice(list(value))
+        text = compact({**value, key: [value[key]]} if rng.random() < 0.4 else {k: value[k] for k in value if k != key})
+    return Flawed("schema", FailureKind.SCHEMA, file, text, f"{file}: {_refused(example, text)}")
+
+
+def _refused(example: Example, text: str) -> str:
+    try:
+        OutputSchema(example.schema).read(text)
+    except SchemaMismatch as error:
+        return error.evidence
+    raise AssertionError(f"the schema accepts {text}")
+
+
+CODE: tuple[Callable[[Lexicon, str], Flawed], ...] = (undefined_name, unused_import, no_colon, no_indent, failed_test)
+SHELL: tuple[Callable[[Lexicon, str], Flawed], ...] = (open_quote, open_pipe, unassigned, unquoted)
+BASES: dict[str, Family] = {"code": Code(), "shell": Shell(), "extract": Extract()}
+WEIGHTS = (6, 2, 2)
+
+
+def flawed(words: Lexicon, base: str, example: Example) -> Flawed:
+    """Return a wrong answer to `example`, which is of the family `base`."""
+    if base == "extract":
+        return out_of_form(words, example)
+    return words.rng.choice(CODE if base == "code" else SHELL)(words, example.answer)
+
+
+class Retry:
+    """Examples of other families, asked again: the task alone determines the answer."""
+
+    name = "retry"
+
+    def generate(self, rng: Random, split: Split) -> Example:
+        """Return a new example."""
+        (base,) = rng.choices(list(BASES), WEIGHTS)
+        example = BASES[base].generate(rng, split)
+        found = flawed(Lexicon(rng, split), base, example)
+        first = found.evidence.partition("\n")[0]
+        failure = Failure(found.kind, f"gate {found.gate} failed: {first}", found.evidence)
+        system, user = example.messages
+        # The action is the end of the prompt.
+        again = replace(user, content=after_failure(user.content, feedback([failure])))
+        return replace(example, family=self.name, messages=(system, again), wording=f"{base}: {example.wording}")
+
+    def check(self, example: Example, answer: str) -> bool:
+        """Return what the family says whose example is asked again."""
+        return BASES[example.wording.partition(":")[0]].check(example, answer)

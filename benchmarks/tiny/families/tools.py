@@ -1,0 +1,192 @@
+"""Tools: a task and the tools of its step → the next call, or the answer once the results tell it."""
+
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import asdict
+from random import Random
+
+from benchmarks.tiny import texts
+from benchmarks.tiny.acting import Act, Scene, act, acted, asked, example_of, offered, opened_with_tools, schema_of
+from benchmarks.tiny.example import Example
+from benchmarks.tiny.texts import Record
+from benchmarks.tiny.words import EXTENSIONS, Lexicon, Split
+from orchestrator.steps.fan import compact_json
+from orchestrator.steps.tools.ranking import Hit, fuse
+
+LOOKUPS = (
+    "find the {k} of {n} in the files",
+    "find the {k} of {n}",
+    "look up the {k} of {n}",
+    "find out the {k} of {n}",
+    "search the files for the {k} of {n}",
+    "tell me the {k} of {n}",
+)
+WHICH = ("find the file about {n}", "say which file is about {n}", "find out which file tells of {n}")
+READS = (
+    "read {f} and give the {k}",
+    "get the {k} from {f}",
+    "find the {k} in {f}",
+    "look up the {k} in {f}",
+    "tell me the {k} that {f} gives",
+)
+COPIES = (
+    "copy the {k} from {f} to {o}",
+    "read {f} and write the {k} to {o}",
+    "write the {k} that {f} gives to {o}",
+    "put the {k} from {f} into {o}",
+)
+LISTS = ("list the {x} files", "list all {x} files", "give the names of the {x} files", "find all {x} files")
+ALL_LISTS = ("list all files", "list the files", "give the names of all files", "say which files there are")
+WRITES = ('write "{t}" to {o}', 'put "{t}" into {o}', 'save "{t}" as {o}', 'write to {o}: "{t}"')
+ADDS = ('note "{t}"', 'add the note "{t}"', 'make a note: "{t}"', 'write down the note "{t}"')
+EDITS = ('change note {i} to "{t}"', 'set note {i} to "{t}"', 'edit note {i} so that it says "{t}"')
+DROPS = ("drop note {i}", "delete note {i}", "remove the note {i}")
+NOTES = ("list the notes", "read the notes", "give all notes", "say which notes there are")
+DONE, NOTHING = "done", "not found"
+
+
+def told_text(words: Lexicon, record: Record, in_a_line: bool, fillers: int) -> str:
+    """Return a text of lines with the facts: all in the line that has the name, or each in one of its own."""
+    body = [texts.inline(record)] if in_a_line else texts.lines(record)
+    return "\n".join(texts.with_filler(words, body, fillers))
+
+
+def matches(files: Mapping[str, str], pattern: str) -> list[dict[str, object]]:
+    """Return the lines that have `pattern` in them, as the tool does."""
+    return [
+        {"name": name, "line": number, "text": line}
+        for name, text in files.items()
+        for number, line in enumerate(text.splitlines(), start=1)
+        if pattern in line
+    ]
+
+
+def _subject(words: Lexicon, in_a_line: bool) -> tuple[str, Record, str, str]:
+    """Return a file, the record that it tells, a key of it and the text."""
+    rng = words.rng
+    record = texts.make_record(words, texts.make_keys(rng, 2, 3))
+    text = told_text(words, record, in_a_line, rng.choice((0, 0, 1, 2)))
+    return words.file(), record, rng.choice(record.facts)[0], text
+
+
+def _lookup(words: Lexicon) -> Scene:
+    """Find a line with grep; the file is read as well where the line does not tell the fact."""
+    in_a_line = words.rng.random() < 0.6
+    file, record, key, text = _subject(words, in_a_line)
+    phrase = words.rng.choice(LOOKUPS).format(k=key, n=record.name)
+    if words.rng.random() < 0.12:
+        return Scene(phrase, (act("grep", [], pattern=record.name),), NOTHING, confusing=frozenset({"search"}))
+    found = act("grep", matches({file: text}, record.name), pattern=record.name)
+    acts = (found,) if in_a_line else (found, act("read_file", text, name=file))
+    return Scene(phrase, acts, str(record.value(key)), confusing=frozenset({"search"}))
+
+
+def _hits(words: Lexicon, file: str, text: str) -> list[dict[str, object]]:
+    """Return what a search gives: the text that fits and, half the time, one that fits less."""
+    scores = fuse([[0, 1], [0]])
+    found = [Hit(file, scores[0], text)]
+    if words.rng.random() < 0.5:
+        other = texts.make_record(words, texts.make_keys(words.rng, 2, 2))
+        found.append(Hit(words.file(), scores[1], texts.inline(other)))
+    return [{**asdict(hit), "score": round(hit.score, 5)} for hit in found]
+
+
+def _search(words: Lexicon) -> Scene:
+    file, record, key, text = _subject(words, words.rng.random() < 0.5)
+    phrase = words.rng.choice(LOOKUPS).format(k=key, n=record.name)
+    call = act("search", _hits(words, file, text), query=f"{record.name} {key}")
+    return Scene(phrase, (call,), str(record.value(key)), confusing=frozenset({"grep"}))
+
+
+def _which(words: Lexicon) -> Scene:
+    file, record, _, text = _subject(words, words.rng.random() < 0.5)
+    phrase = words.rng.choice(WHICH).format(n=record.name)
+    call = act("search", _hits(words, file, text), query=record.name)
+    return Scene(phrase, (call,), file, confusing=frozenset({"grep"}))
+
+
+def _read(words: Lexicon) -> Scene:
+    file, record, key, text = _subject(words, words.rng.random() < 0.5)
+    phrase = words.rng.choice(READS).format(k=key, f=file)
+    return Scene(phrase, (act("read_file", text, name=file),), str(record.value(key)))
+
+
+def _copy(words: Lexicon) -> Scene:
+    file, record, key, text = _subject(words, words.rng.random() < 0.5)
+    output = words.file()
+    value = str(record.value(key))
+    phrase = words.rng.choice(COPIES).format(k=key, f=file, o=output)
+    return Scene(phrase, (act("read_file", text, name=file), _writing(output, value)), DONE, (output,))
+
+
+def _write(words: Lexicon) -> Scene:
+    output, text = words.file(), texts.filler(words)
+    return Scene(words.rng.choice(WRITES).format(t=text, o=output), (_writing(output, text),), DONE, (output,))
+
+
+def _writing(output: str, text: str) -> Act:
+    return act("write_artifact", f"wrote {output}, {len(text)} characters", name=output, text=text)
+
+
+def _list(words: Lexicon) -> Scene:
+    rng = words.rng
+    every = rng.random() < 0.4
+    extension = rng.choice(EXTENSIONS)
+    names = sorted(words.file() if every else f"{words.stem()}.{extension}" for _ in range(rng.randint(1, 4)))
+    phrase = rng.choice(ALL_LISTS if every else LISTS).format(x=extension)
+    call = act("list_files", names) if every else act("list_files", names, pattern=f"*.{extension}")
+    return Scene(phrase, (call,), "\n".join(names))
+
+
+def _notes(words: Lexicon) -> Scene:
+    """Change or list the notes; whoever changes one sees what there is."""
+    rng = words.rng
+    kept = [{"id": f"N{i}", "text": texts.filler(words), "step": "S1"} for i in range(1, rng.randint(2, 3))]
+    new, note = texts.filler(words), f"N{rng.randint(4, 20)}"
+    match rng.choice(("add", "edit", "drop", "list")):
+        case "add":
+            return Scene(rng.choice(ADDS).format(t=new), (act("notes", note, change="add", text=new),), DONE)
+        case "edit":
+            listed = [*kept, {"id": note, "text": new, "step": "S1"}]
+            phrase = rng.choice(EDITS).format(i=note, t=new)
+            return Scene(phrase, (act("notes", listed, change="edit", id=note, text=new),), DONE)
+        case "drop":
+            return Scene(rng.choice(DROPS).format(i=note), (act("notes", kept, change="drop", id=note),), DONE)
+        case _:
+            told = "\n".join(one["text"] for one in kept)
+            return Scene(rng.choice(NOTES), (act("notes", kept, change="list"),), told)
+
+
+SCENES: tuple[Callable[[Lexicon], Scene], ...] = (_lookup, _search, _which, _read, _copy, _write, _list, _notes)
+WEIGHTS = (5, 2, 1, 3, 2, 2, 2, 3)
+
+
+def same_json(example: Example, answer: str) -> bool:
+    """Return whether `answer` parses to the same JSON value as the reference."""
+    try:
+        return bool(json.loads(answer) == json.loads(example.answer))
+    except json.JSONDecodeError:
+        return False
+
+
+class Tools:
+    """Any turn of a task: a call or, behind the last result, the answer."""
+
+    name = "tools"
+
+    def generate(self, rng: Random, split: Split) -> Example:
+        """Return a new example."""
+        scene = rng.choices(SCENES, WEIGHTS)[0](Lexicon(rng, split))
+        action, wording = asked(rng, split, scene.phrase)
+        tools = offered(rng, scene)
+        role, persona, window = opened_with_tools(rng, action, tools)
+        turn = rng.randint(0, len(scene.acts))
+        for done in scene.acts[:turn]:
+            window = acted(window, done)
+        answer = scene.acts[turn].wrote if turn < len(scene.acts) else compact_json({"finish": scene.finish})
+        schema = schema_of(window, action, scene.outputs, tools)
+        return example_of(self.name, (role, persona, window), answer, wording, schema)
+
+    def check(self, example: Example, answer: str) -> bool:
+        """Return whether `answer` parses to the same JSON value as the reference."""
+        return same_json(example, answer)
