@@ -11,7 +11,7 @@ WORTH_FILLING = 3
 
 @dataclass(frozen=True, slots=True)
 class Prefill:
-    """A sequence whose prompt is computed up to `position` and has `remaining` tokens to go."""
+    """A sequence whose prompt is computed up to `position` and has `remaining` tokens to go to where it may stop."""
 
     position: int
     remaining: int

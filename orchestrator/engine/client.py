@@ -87,6 +87,7 @@ class Engine(asyncio.Protocol):
         self._loop = asyncio.get_running_loop()
         self._child = child
         self._transport: asyncio.Transport | None = None
+        self._unsent: list[bytes] = []
         self._frames = Frames()
         self._ids = itertools.count(1)
         self._waiting: dict[int, _Waiting] = {}
@@ -210,15 +211,24 @@ class Engine(asyncio.Protocol):
             self._send(Cancel(seq))
 
     def _send(self, command: Command) -> None:
-        """Write a command; asyncio buffers it. Raises EngineDied, BadRequest."""
+        """Write a command, together with all that are sent in this turn of the event loop: requests that are made at
+        once reach the engine at once, so that their first step is a common one. Raises EngineDied, BadRequest.
+        """
         if self._doomed is not None and not isinstance(command, Stop):
             raise self.failure or self._doomed
         try:
             frame = encode(command)
         except UnicodeEncodeError as error:
             raise BadRequest(f"text that is no Unicode: {error}") from error
+        if not self._unsent:
+            self._loop.call_soon(self._write)
+        self._unsent.append(frame)
+
+    def _write(self) -> None:
+        """Hand over what is unsent; asyncio buffers it."""
         if self._transport is not None:
-            self._transport.write(frame)
+            self._transport.write(b"".join(self._unsent))
+        self._unsent.clear()
 
     # What the process says
 

@@ -5,8 +5,6 @@ import time
 import traceback
 from collections import Counter
 
-import numpy as np
-
 from orchestrator.engine import protocol
 from orchestrator.engine.batching import Prefill, choose
 from orchestrator.engine.chat import ChatMessage, ChatTemplate
@@ -23,9 +21,12 @@ from orchestrator.engine.verify import verified
 from orchestrator.engine.warm import WarmPrefixes
 
 _Share = tuple[Sequence, Tokens]
-"""A sequence and its tokens that a step computes: part of its prompt, or its last token with drafts behind it."""
+"""A sequence and tokens that a step computes: part of its prompt, or the drafts behind its last token."""
+_NONE = as_tokens(())
 _WIDEST_EVERY = 256
 """All that run decode together in one of so many steps, so that what wide steps cost is not forgotten."""
+_LEARNED_EVERY = 4
+"""The curve learns from the first of so many steps: to learn from all takes longer than what there is to learn."""
 
 
 class Loop:
@@ -62,7 +63,7 @@ class Loop:
     def _step(self) -> None:
         self._sequences.admit()
         shares = self._choose()
-        if self._sequences.queue and not shares:
+        if self._sequences.queue and not (shares or self._sequences.decoding or self._sequences.prefilling):
             raise RuntimeError("the queue does not move although nothing runs")
         for together in shares:
             self._compute(together)
@@ -139,11 +140,11 @@ class Loop:
         batch = self._llama.batch
         decode = self._sequences.make_room(self._decoders())
         prefilling = self._sequences.prefilling
-        needs = [Prefill(s.computed, len(s.head) - s.computed) for s in prefilling]
+        needs = [Prefill(s.computed, self._sequences.stretch(s)) for s in prefilling]
         drafts = self._propose(decode, bool(needs))
         size = len(decode) + sum(map(len, drafts))
         plan = choose(size, needs, batch=batch.capacity)
-        shares = [(s, np.concatenate((as_tokens(s.output[-1:]), d))) for s, d in zip(decode, drafts, strict=True)]
+        shares = list(zip(decode, drafts, strict=True))
         shares.sort(key=lambda share: share[0].seq)
         chunks = []
         for index, count in plan.chunks:
@@ -169,7 +170,7 @@ class Loop:
     def _propose(self, decode: list[Sequence], crowded: bool) -> list[Tokens]:
         """Return the draft tokens of each; none while prompts wait, which need the time more."""
         if self._drafts is None or crowded or not decode:
-            return [as_tokens(())] * len(decode)
+            return [_NONE] * len(decode)
         slots = self._sequences.slots
         room = slots.room(min(self._llama.max_outputs, self._llama.batch.capacity)) - len(decode)
         self._link.heartbeat(self._curve.seconds(len(decode), len(decode)))
@@ -187,15 +188,16 @@ class Loop:
         running = [share for share in shares if share[0].decodes]
         prompts = [share for share in shares if not share[0].decodes]
         depths = [sequence.length for sequence, _ in running]
-        for sequence, tokens in running:
-            batch.add(sequence.seq, sequence.length - 1, tokens, len(tokens))
-        asked = [(sequence, tokens[1:]) for sequence, tokens in running]
-        asked += [(sequence, chunk[:0]) for sequence, chunk in prompts if self._add_chunk(sequence, chunk)]
+        for sequence, drafts in running:
+            batch.add_one(sequence.seq, sequence.length - 1, sequence.output[-1])
+            if len(drafts):
+                batch.add(sequence.seq, sequence.length, drafts, len(drafts))
+        asked = [*running, *((sequence, _NONE) for sequence, chunk in prompts if self._add_chunk(sequence, chunk))]
         size = batch.size
-        cells = sum(attended(sequence.length - 1, len(tokens)) for sequence, tokens in running)
+        cells = sum(attended(depth - 1, 1 + len(drafts)) for depth, (_, drafts) in zip(depths, running, strict=True))
         self._link.heartbeat(curve.seconds(size, len(shares), cells))
         seconds, logits = self._decode()
-        if not prompts:
+        if not prompts and self._counts["steps"] % _LEARNED_EVERY == 1:
             self._curve = curve.observed(size, len(running), seconds, cells)
         drafted, accepted = self._sample(asked, logits)
         self._counts["decode_steps"] += bool(running)

@@ -1,6 +1,7 @@
 """Be an engine: `python -m orchestrator.engine.process SOCKET_FD NICENESS`, started by orchestrator.engine.spawn."""
 
 import ctypes
+import gc
 import os
 import resource
 import signal
@@ -42,6 +43,7 @@ def main(descriptor: int, niceness: int) -> int:
         link.receive(block=True)  # until the parent has read it and lets go
         return 1
     link.send([Ready(llama.info)])
+    gc.freeze()  # what is there now stays: to look through it again and again takes milliseconds
     loop.run()
     os._exit(0)  # the parent does not wait for gigabytes to be freed one by one
 

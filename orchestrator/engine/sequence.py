@@ -1,5 +1,6 @@
 """Follow one generation through the engine: queued, prefill, decode, finished."""
 
+import math
 import time
 from collections.abc import Callable
 
@@ -122,7 +123,7 @@ class Sequence:
 
     def choose(self, logits: Logits, greedy: int, piece: Callable[[int], bytes]) -> int:
         """Return the next token, `greedy` being the most likely one. Raises DeadEnd, NotFinite."""
-        if np.isnan(logits[greedy]):
+        if math.isnan(logits.item(greedy)):
             raise NotFinite
         token = greedy if self.sampler.greedy else self.sampler.pick(logits)
         if self.grammar is None or (self.grammar.allows(token) and self._is_text(piece(token))):

@@ -38,6 +38,7 @@ class Sequences:
         self.queue: list[Sequence] = []
         self.prefilling: list[Sequence] = []
         self.decoding: list[Sequence] = []
+        self._forks: dict[int, int] = {}
         self._can_share = llama.can_share
         self._counts = counts
         self._let_go = let_go
@@ -71,10 +72,11 @@ class Sequences:
         """Give slots to the queue, the most urgent first. Who waits for a prefix lets others pass; who waits for
         room does not, so that a large one is not starved by small ones."""
         entered = []
+        self._forks.clear()
         for sequence in self.queue[:_SCAN]:
             if self.slots.full:
                 break
-            if self._prefix_is_coming(sequence):
+            if self._waits(sequence):
                 continue
             place = self.slots.enter(sequence.head, sequence.left)
             if place is None:
@@ -86,6 +88,10 @@ class Sequences:
             entered.append(sequence)
         for sequence in entered:
             self.queue.remove(sequence)
+
+    def stretch(self, sequence: Sequence) -> int:
+        """Return how many tokens of a head in prefill to compute next: up to where others fork from it, or all."""
+        return self._forks.get(sequence.number, len(sequence.head)) - sequence.computed
 
     def computed(self, sequence: Sequence, chunk: Tokens) -> None:
         """Note that the next chunk of a head is computed in this step."""
@@ -125,13 +131,23 @@ class Sequences:
             if sequence in group:
                 group.remove(sequence)
 
-    def _prefix_is_coming(self, sequence: Sequence) -> bool:
-        """Return whether a sequence in prefill will soon hold much more of this head than is there now."""
+    def _waits(self, sequence: Sequence) -> bool:
+        """Return whether a sequence in prefill will soon hold much more of this head than is there now.
+
+        That one stops where the other forks from it, so that what differs is computed together, and they decode
+        together from the first token on.
+        """
         if not self._can_share or not self.prefilling:
             return False
         shareable = sequence.head[:-1]
-        common = max((common_prefix(shareable, other.head), other.computed) for other in self.prefilling)
-        return common[0] >= max(common[1], self.slots.shared(sequence.head)[1]) + _WORTH_WAITING
+        common, computed, at = max(
+            (common_prefix(shareable, other.head), other.computed, at) for at, other in enumerate(self.prefilling)
+        )
+        if common < max(computed, self.slots.shared(sequence.head)[1]) + _WORTH_WAITING:
+            return False
+        number = self.prefilling[at].number
+        self._forks[number] = min(common, self._forks.get(number, common))
+        return True
 
 
 def _rank(sequence: Sequence) -> float:

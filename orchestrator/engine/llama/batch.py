@@ -18,7 +18,8 @@ def as_tokens(tokens: Sequence[int]) -> Tokens:
 class Batch:
     """The arrays of a llama_batch, reused for every step: token, position, sequence and whether logits are wanted.
 
-    `capacity` is for the caller's tokens; `padding` more rows are there for tokens that nobody asked for.
+    `capacity` is for the caller's tokens; `padding` more rows are there for tokens that nobody asked for. `ends` are
+    (sequence, tokens it holds when the batch is computed), in the order in which they were added.
     """
 
     def __init__(self, capacity: int, padding: int) -> None:
@@ -31,6 +32,7 @@ class Batch:
         self.logits = np.zeros(size, np.int8)
         self.size = 0
         self.outputs = 0
+        self.ends: list[tuple[int, int]] = []
         self._one = np.ones(size, np.int32)
         self._seq_pointers = self.seq.ctypes.data + np.arange(size, dtype=np.uint64) * 4
         int32 = ctypes.POINTER(ctypes.c_int32)
@@ -45,6 +47,15 @@ class Batch:
     def clear(self) -> None:
         """Start over with no tokens."""
         self.size = self.outputs = 0
+        self.ends.clear()
+
+    def add_one(self, seq: int, pos: int, token: int) -> None:
+        """Add a token whose logits are wanted, as most are: several times faster than `add`."""
+        at = self.size
+        self.token[at], self.pos[at], self.seq[at], self.logits[at] = token, pos, seq, 1
+        self.size += 1
+        self.outputs += 1
+        self.ends.append((seq, pos + 1))
 
     def add(self, seq: int, pos: int, tokens: Sequence[int] | Tokens, outputs: int) -> None:
         """Add tokens that follow each other. The logits of the last `outputs` of them are wanted: as many rows."""
@@ -56,6 +67,7 @@ class Batch:
         self.logits[end - outputs : end] = 1
         self.size = end
         self.outputs += outputs
+        self.ends.append((seq, pos + len(tokens)))
 
     def pad(self, places: Iterable[tuple[int, int]], count: int) -> None:
         """Add `count` tokens that nobody asked for at each (sequence, position)."""

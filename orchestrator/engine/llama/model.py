@@ -53,7 +53,9 @@ class Llama:
         self.context_limit = self._choose_context(spec)
         self._context: Any = self._make_context(spec)
         self._memory = lib.llama_get_memory(self._context)
-        self._held = np.zeros(self.sequences + 1, np.int32)
+        self._held = [0] * (self.sequences + 1)
+        self._logits: Logits = np.empty((0, self.vocab.size), np.float32)
+        self._logits_at = 0
         self.cells: int = lib.llama_n_ctx(self._context) - self._spare
         self._warm_up()
         self.log.verbose = False
@@ -168,13 +170,20 @@ class Llama:
         code = lib.llama_decode(self._context, batch.struct())
         if code:
             raise DecodeFailed(f"llama_decode returned {code} for {batch.size} tokens")
-        np.maximum.at(self._held, batch.seq[: batch.size], batch.pos[: batch.size] + 1)
+        for seq, end in batch.ends:
+            self._held[seq] = end
         for seq in padded:
-            self.truncate(seq, int(self._held[seq]) - count)
-        if not batch.outputs:
-            return np.empty((0, self.vocab.size), np.float32)
-        pointer = lib.llama_get_logits(self._context)
-        return np.ctypeslib.as_array(pointer, shape=(batch.outputs, self.vocab.size))
+            self.truncate(seq, self._held[seq] - count)
+        return self._rows(batch.outputs) if batch.outputs else self._logits[:0]
+
+    def _rows(self, count: int) -> Logits:
+        """Return the first rows of llama.cpp's logits. To make an array of them takes long, and they seldom move."""
+        pointer: Any = lib.llama_get_logits(self._context)
+        address = ctypes.addressof(pointer.contents)
+        if address != self._logits_at:
+            self._logits_at = address
+            self._logits = np.ctypeslib.as_array(pointer, shape=(self.max_outputs, self.vocab.size))
+        return self._logits[:count]
 
     def _padding(self) -> tuple[list[int], int]:
         """Return the sequences that get tokens which nobody asked for, and how many each."""
@@ -194,11 +203,11 @@ class Llama:
         """Return where the next token of a sequence goes, behind what the batch holds of it."""
         batch = self.batch
         mine = batch.pos[: batch.size][batch.seq[: batch.size] == seq]
-        return int(mine[-1]) + 1 if len(mine) else int(self._held[seq])
+        return int(mine[-1]) + 1 if len(mine) else self._held[seq]
 
     def held(self, seq: int) -> int:
         """Return how many tokens a sequence holds."""
-        return int(self._held[seq])
+        return self._held[seq]
 
     def set_threads(self, threads: int) -> None:
         """Use this many threads from the next decode on."""
@@ -242,7 +251,7 @@ class Llama:
     def clear(self) -> None:
         """Forget everything."""
         lib.llama_memory_clear(self._memory, False)
-        self._held[:] = 0
+        self._held = [0] * len(self._held)
 
 
 def _bytes_of(buffer: npt.NDArray[np.uint8]) -> Any:

@@ -106,6 +106,13 @@ async def test_a_prefix_that_arrives_with_its_siblings_is_computed_once(engine: 
     assert after.reused_tokens - before.reused_tokens == asked - computed
 
 
+async def test_requests_that_are_made_at_once_are_computed_at_once(models: Path) -> None:
+    spec = EngineSpec(file=str(models / "quantised.gguf"), context=128, slots=4, threads=1)
+    async with await Engine.start(spec) as engine:
+        await asyncio.gather(*(engine.generate(ask(f"{n}", system=f"{n}", max_tokens=1)) for n in range(4)))
+        assert (await engine.stats()).steps == 1
+
+
 async def test_a_seed_gives_the_same_text_in_any_company(models: Path) -> None:
     spec = EngineSpec(file=str(models / "quantised.gguf"), context=512, slots=4, threads=1, exact=True)
     request, *others = [ask(f"x{n}", temperature=1.5, top_p=0.95, seed=11 + n, max_tokens=20) for n in range(4)]

@@ -1,0 +1,82 @@
+"""Who is let in, on a real model's cache. Nothing is decoded: what is computed is only noted."""
+
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from orchestrator.engine.contract import EngineSpec, Generation
+from orchestrator.engine.llama import Llama
+from orchestrator.engine.sequence import Sequence
+from orchestrator.engine.sequences import Sequences
+
+SHARED = 40
+
+
+@pytest.fixture(scope="module")
+def llama(models: Path) -> Llama:
+    return Llama(EngineSpec(file=str(models / "quantised.gguf"), context=128, slots=4, threads=1))
+
+
+@pytest.fixture
+def sequences(llama: Llama) -> Iterator[Sequences]:
+    yield Sequences(llama, Counter(), lambda _: None)
+    llama.clear()
+
+
+def sequence(number: int, common: int, own: int) -> Sequence:
+    """A prompt with `common` tokens that are everybody's, and `own` that are its alone."""
+    prompt = np.concatenate((np.arange(common), 100 + 10 * number + np.arange(own) % 10)).astype(np.int32)
+    request = Generation(messages=(("user", ""),))
+    return Sequence(number, request, prompt, answer=8, stops=(), grammar=None, stream=False)
+
+
+def compute(sequences: Sequences, one: Sequence) -> None:
+    sequences.computed(one, one.head[one.computed : one.computed + sequences.stretch(one)])
+
+
+def numbers(group: list[Sequence]) -> list[int]:
+    return [one.number for one in group]
+
+
+def test_the_first_stops_where_the_others_fork_and_what_differs_is_computed_together(sequences: Sequences) -> None:
+    for number in range(1, 4):
+        sequences.add(sequence(number, SHARED, own=6))
+    sequences.admit()
+    assert numbers(sequences.prefilling) == [1]
+    assert sequences.stretch(sequences.prefilling[0]) == SHARED
+    compute(sequences, sequences.prefilling[0])
+    sequences.admit()
+    assert sorted(numbers(sequences.prefilling)) == [1, 2, 3]
+    assert [sequences.stretch(one) for one in sequences.prefilling] == [6, 6, 6]
+
+
+def test_it_stops_first_where_the_first_fork_is(sequences: Sequences) -> None:
+    for number, common in ((1, SHARED), (2, SHARED), (3, SHARED // 2)):
+        sequences.add(sequence(number, common, own=30))
+    sequences.admit()
+    (first,) = sequences.prefilling
+    assert sequences.stretch(first) == SHARED // 2
+    compute(sequences, first)
+    sequences.admit()
+    assert sorted(numbers(sequences.prefilling)) == [1, 3]
+    assert sequences.stretch(first) == SHARED - SHARED // 2
+
+
+def test_who_shares_too_little_stops_nobody(sequences: Sequences) -> None:
+    for number in (1, 2):
+        sequences.add(sequence(number, 10, own=30))
+    sequences.admit()
+    assert sorted(numbers(sequences.prefilling)) == [1, 2]
+    assert [sequences.stretch(one) for one in sequences.prefilling] == [40, 40]
+
+
+def test_who_gives_up_waiting_stops_nobody(sequences: Sequences) -> None:
+    for number in (1, 2):
+        sequences.add(sequence(number, SHARED, own=6))
+    sequences.admit()
+    sequences.remove(sequences.all[2])
+    sequences.admit()
+    assert [sequences.stretch(one) for one in sequences.prefilling] == [SHARED + 6]
