@@ -2,6 +2,8 @@
 
 serve       the program: configuration, logs, signals, listeners
 listen      where it listens, and what it refuses to listen on
+tls         certificate and key of TCP
+connection  HTTP on one connection, and how long a client may take to ask and to read
 auth        the token of TCP
 guard       what every request has to pass: host, origin, token, size, time, number
 app         the application, put together

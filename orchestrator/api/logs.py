@@ -28,9 +28,7 @@ def log_path(logs: Path) -> Path:
 def log_to(logs: Path, settings: LogSettings) -> None:
     """Log to the folder `logs` and to stderr from now on; may be called again, as when the file was moved away."""
     logs.mkdir(parents=True, exist_ok=True)
-    file = RotatingFileHandler(
-        log_path(logs), maxBytes=settings.max_bytes, backupCount=settings.keep - 1, encoding="utf-8"
-    )
+    file = LogFile(log_path(logs), settings)
     file.setFormatter(_formatter(structlog.processors.JSONRenderer(default=str)))
     terminal = logging.StreamHandler(sys.stderr)
     lively = sys.stderr.isatty()
@@ -38,15 +36,30 @@ def log_to(logs: Path, settings: LogSettings) -> None:
         _formatter(structlog.dev.ConsoleRenderer() if lively else structlog.processors.JSONRenderer(default=str))
     )
     root = logging.getLogger()
-    for handler in root.handlers:
+    before, root.handlers = root.handlers, [file, terminal]  # at once: other threads may be logging
+    for handler in before:
         handler.close()
-    root.handlers = [file, terminal]
     root.setLevel(_LEVELS[settings.level])
     structlog.configure(
         processors=[*_SHARED, structlog.stdlib.ProcessorFormatter.wrap_for_formatter],
         logger_factory=structlog.stdlib.LoggerFactory(),
         wrapper_class=structlog.make_filtering_bound_logger(_LEVELS[settings.level]),
     )
+
+
+class LogFile(RotatingFileHandler):
+    """The newest of the log's files. When it is full it is put aside, and the oldest one is removed."""
+
+    def __init__(self, path: Path, settings: LogSettings) -> None:
+        super().__init__(path, maxBytes=settings.max_bytes, backupCount=settings.keep - 1, encoding="utf-8")
+
+    def doRollover(self) -> None:
+        """Make room. The only file is emptied; `logging` would let it grow for ever."""
+        if self.backupCount == 0:
+            assert self.stream is not None, "its size has just been looked at"
+            self.stream.truncate(0)
+        else:
+            super().doRollover()
 
 
 def _formatter(renderer: Any) -> structlog.stdlib.ProcessorFormatter:

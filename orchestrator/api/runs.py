@@ -246,10 +246,10 @@ def job_from(body: RunBody, service: Service, local: bool, key: str | None) -> J
 
 
 def run_line(row: RunRow, position: int | None) -> RunLine:
-    """Return the line of a run. One that waits is accepted, whatever of its plan is known already."""
+    """Return the line of a run. One that waits is queued, however far it was before a restart."""
     return RunLine(
         run_id=row.run,
-        status=row.status if position is None else "accepted",
+        status=row.status if position is None else "queued",
         mode=row.mode,
         request=row.title,
         accepted_at=row.accepted,

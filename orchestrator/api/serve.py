@@ -1,12 +1,13 @@
 """The daemon: open the state folder, listen, and end in order.
 
 SIGTERM and SIGINT let runs in progress end, for a while, and then everything; a second one ends at once. What has not
-ended goes on at the next start. SIGHUP reads the configuration again and opens the log anew.
+ended goes on at the next start. SIGHUP reads the configuration and the certificate again and opens the log anew.
 """
 
 import asyncio
 import os
 import signal
+import ssl
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
@@ -18,10 +19,13 @@ from starlette.types import ASGIApp
 
 from orchestrator.api.app import make_app
 from orchestrator.api.auth import the_token, token_path
+from orchestrator.api.connection import ConnectionConfig
 from orchestrator.api.guard import Guard
 from orchestrator.api.listen import TcpAddress, tcp_address, tcp_socket, unix_socket
 from orchestrator.api.logs import log_to
-from orchestrator.daemon.configuration import Configuration, load_configuration
+from orchestrator.api.openai.generating import Workplace
+from orchestrator.api.tls import renew, tls_context
+from orchestrator.daemon.configuration import Configuration, LogSettings, load_configuration
 from orchestrator.daemon.service import Service
 from orchestrator.errors import InputError
 from orchestrator.journal import Home
@@ -45,23 +49,24 @@ class Listener(uvicorn.Server):
 async def serve(home: Path, registry: Registry, configuration: Configuration) -> None:
     """Serve until a signal asks for the end. Raises InputError, JournalError."""
     address = tcp_address(configuration.server)
+    tls = tls_context(configuration.server) if address is not None and address.tls else None
     place = Home(home)
     place.create()
     log_to(place.logs, configuration.logs)
     stop = asyncio.Event()
     async with Service(home, registry, configuration) as service, asyncio.TaskGroup() as tasks:
         app = make_app(service, tasks)
-        with Signals(service, stop), ExitStack() as stack:
+        with Signals(service, stop, tls), ExitStack() as stack:
             sockets = unix_socket(place.socket)
             stack.callback(place.socket.unlink, missing_ok=True)
-            listeners = [_listener(Guard(app, service, None), configuration)]
+            listeners = [_listener(Guard(app, service, None), service)]
             serving = [tasks.create_task(listeners[0].serve([sockets]))]
             if address is not None:
-                listeners.append(_tcp(app, service, home, address))
+                listeners.append(_tcp(app, service, address, tls))
                 serving.append(tasks.create_task(listeners[1].serve([tcp_socket(address)])))
             log.info("the daemon serves", socket=str(place.socket), tcp=address and address.url, pid=os.getpid())
             await stop.wait()
-            await _drain(service)
+            await _drain(service, app.state.workplace)
             app.state.workplace.stop()
             for listener in listeners:
                 listener.should_exit = True
@@ -72,9 +77,10 @@ async def serve(home: Path, registry: Registry, configuration: Configuration) ->
 class Signals:
     """While it is entered, signals end, drain and reload."""
 
-    def __init__(self, service: Service, stop: asyncio.Event) -> None:
+    def __init__(self, service: Service, stop: asyncio.Event, tls: ssl.SSLContext | None) -> None:
         self._service = service
         self._stop = stop
+        self._tls = tls
 
     def __enter__(self) -> None:
         loop = asyncio.get_running_loop()
@@ -96,31 +102,39 @@ class Signals:
     def _reload(self) -> None:
         try:
             configuration = load_configuration()
+            address = tcp_address(configuration.server)
+            if self._tls is not None and address is not None and address.tls:
+                renew(self._tls, configuration.server)
         except InputError as error:
+            self._log_to(self._service.configuration.logs)
             log.error("the configuration stays as it was", error=str(error))
             return
-        log_to(Home(self._service.home).logs, configuration.logs)
+        self._log_to(configuration.logs)
         self._service.adopt(configuration)
-        log.info("the configuration was read again; addresses and TLS take effect at the next start")
+        log.info("the configuration was read again; addresses, and TLS or none, take effect at the next start")
+
+    def _log_to(self, settings: LogSettings) -> None:
+        """Open the log anew: the file may have been moved away."""
+        log_to(Home(self._service.home).logs, settings)
 
 
-async def _drain(service: Service) -> None:
+async def _drain(service: Service, workplace: Workplace) -> None:
+    """Let runs and chats end, for a while."""
     seconds = service.configuration.server.drain_seconds
     log.info("the daemon is to stop", running=len(service.running), waiting=service.waiting, drain_seconds=seconds)
     with suppress(TimeoutError):
-        async with asyncio.timeout(seconds):
-            await service.drain()
+        async with asyncio.timeout(seconds), asyncio.TaskGroup() as waiting:
+            waiting.create_task(service.drain())
+            waiting.create_task(workplace.drain())
     if service.running:
         log.warning("runs in progress go on at the next start", runs=sorted(service.running))
 
 
-def _listener(app: ASGIApp, configuration: Configuration, address: TcpAddress | None = None) -> Listener:
-    settings = configuration.server
-    tls = address is not None and address.tls
+def _listener(app: ASGIApp, service: Service, tls: ssl.SSLContext | None = None) -> Listener:
     return Listener(
-        uvicorn.Config(
+        ConnectionConfig(
             app,
-            http="h11",
+            lambda: service.configuration.server.body_seconds,
             ws="none",
             loop="asyncio",
             lifespan="off",
@@ -130,13 +144,12 @@ def _listener(app: ASGIApp, configuration: Configuration, address: TcpAddress | 
             proxy_headers=False,
             backlog=1024,
             timeout_graceful_shutdown=CLOSING_SECONDS,
-            ssl_certfile=settings.tls_certificate if tls else None,
-            ssl_keyfile=settings.tls_key if tls else None,
+            ssl_context_factory=None if tls is None else lambda *_: tls,
         )
     )
 
 
-def _tcp(app: ASGIApp, service: Service, home: Path, address: TcpAddress) -> Listener:
-    token = the_token(home)
-    log.info("requests over TCP need the token", file=str(token_path(home)))
-    return _listener(Guard(app, service, token, address.host), service.configuration, address)
+def _tcp(app: ASGIApp, service: Service, address: TcpAddress, tls: ssl.SSLContext | None) -> Listener:
+    token = the_token(service.home)
+    log.info("requests over TCP need the token", file=str(token_path(service.home)))
+    return _listener(Guard(app, service, token, address.host), service, tls)

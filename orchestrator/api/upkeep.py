@@ -6,12 +6,13 @@ from http import HTTPStatus
 
 from fastapi import APIRouter, Response
 from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4
-from pydantic import BaseModel
+from pydantic import BaseModel, ConfigDict, Field
 
 from orchestrator.api.access import TheService
 from orchestrator.api.errors import DOCUMENTED
 from orchestrator.api.metrics import exposition
 from orchestrator.daemon.backup import Backup, backups
+from orchestrator.daemon.retention import Retention
 
 router = APIRouter(tags=["upkeep"], responses=dict(DOCUMENTED))
 
@@ -34,6 +35,31 @@ class BackupList(BaseModel):
     """All copies, oldest first."""
 
     backups: list[BackupLine]
+
+
+class VacuumBody(BaseModel):
+    """What to leave of runs that have ended. What is left out is as [retention] of the configuration says."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    days: float | None = Field(default=None, ge=0, le=1e6, description="since a run has ended; 0: no limit")
+    runs: int | None = Field(default=None, ge=0, le=1 << 53, description="the newest so many; 0: no limit")
+    bytes: int | None = Field(default=None, ge=0, le=1 << 53, description="of artifacts; 0: no limit")
+    dry_run: bool = Field(default=False, description="only tell what would be removed")
+
+
+class VacuumedBody(BaseModel):
+    """What was removed, or would have been, and what is left; sizes in bytes."""
+
+    dry_run: bool
+    runs: list[str]
+    objects: int
+    object_bytes: int
+    folders: int
+    database_bytes_before: int
+    database_bytes: int
+    runs_left: int
+    object_bytes_left: int
 
 
 @router.get("/health/live")
@@ -79,6 +105,13 @@ async def restore(name: str, service: TheService) -> HealthBody:
     """Put a backup in the place of all runs. What there is now is kept beside the backups."""
     await service.restore(name)
     return HealthBody(status="ok")
+
+
+@router.post("/v1/vacuum")
+async def vacuum(body: VacuumBody, service: TheService) -> VacuumedBody:
+    """Remove runs that are kept no longer, and objects that no run names, while everything goes on."""
+    retention = Retention.of(service.configuration.retention, body.days, body.runs, body.bytes)
+    return VacuumedBody.model_validate(asdict(await service.vacuum(retention, dry_run=body.dry_run)))
 
 
 def _line(backup: Backup) -> BackupLine:

@@ -7,7 +7,7 @@ from pydantic import BaseModel
 
 from orchestrator.api.access import TheService
 from orchestrator.api.errors import DOCUMENTED
-from orchestrator.api.openai.embeddings import LEXICAL
+from orchestrator.api.openai.embeddings import embedder_names
 from orchestrator.api.openai.names import UnknownName, known_names
 
 router = APIRouter(prefix="/v1", tags=["openai"], responses=dict(DOCUMENTED))
@@ -45,4 +45,5 @@ async def model(name: str, service: TheService) -> ModelBody:
 
 
 def _names(service: TheService) -> list[str]:
-    return [*known_names(service.orchestrator.registry), LEXICAL]
+    registry = service.orchestrator.registry
+    return list(dict.fromkeys([*known_names(registry), *embedder_names(registry)]))

@@ -1,31 +1,25 @@
-"""Answer /v1/embeddings with the built-in lexical embedder: hashed n-grams of characters and words, of unit length.
+"""Answer /v1/embeddings with the built-in lexical embedder. See `orchestrator.lexical` for what its vectors are."""
 
-It knows how texts are written, not what they mean. The same text has the same vector on every machine.
-"""
-
-import asyncio
 import base64
-from functools import lru_cache
-from typing import Annotated, Final, Literal, cast
+from typing import Annotated, Any, Final, Literal
 
-import numpy as np
-from fastapi import APIRouter
-from numpy.typing import NDArray
+import msgspec
+from fastapi import APIRouter, Request, Response
 from pydantic import BaseModel, Field
-from sklearn.feature_extraction.text import HashingVectorizer
 
+from orchestrator.api.access import TheService
 from orchestrator.api.errors import DOCUMENTED
+from orchestrator.api.openai.asking import workplace
 from orchestrator.api.openai.names import UnknownName
 from orchestrator.api.openai.sampling import Lenient
 from orchestrator.errors import InputError, Problem
+from orchestrator.lexical import DIMENSIONS, NAME, Vectors, embed
+from registry import Registry
 
-LEXICAL: Final = "lexical"
-NAMES: Final = frozenset({LEXICAL, "embedder"})
-DIMENSIONS: Final = 512
+ROLE: Final = "embedder"
 MOST_TEXTS: Final = 2048
 
-Vectors = NDArray[np.float32]
-Dimensions = Annotated[int, Field(ge=64, le=8192, multiple_of=2)]
+Dimensions = Annotated[int, Field(ge=64, le=2048)]
 
 router = APIRouter(prefix="/v1", tags=["openai"], responses=dict(DOCUMENTED))
 
@@ -63,44 +57,45 @@ class EmbeddingList(BaseModel):
     usage: EmbeddingUsage
 
 
-@router.post("/embeddings")
-async def embed(body: EmbeddingBody) -> EmbeddingList:
-    """Embed texts. `model` is `lexical`, or `embedder`, which is the same here."""
-    if body.model not in NAMES:
-        raise UnknownName(f"there is no embedder {body.model!r}; accepted: {', '.join(sorted(NAMES))}")
+@router.post("/embeddings", response_model=EmbeddingList)
+async def create(body: EmbeddingBody, request: Request, service: TheService) -> Response:
+    """Embed texts. `model` is `lexical`, or `embedder`, which is the same where the registry has no such role."""
+    check_embedder(body.model, service.orchestrator.registry)
     texts = [body.input] if isinstance(body.input, str) else body.input
     for number, text in enumerate(texts):
         if not text:
             raise InputError(Problem(f"input/{number}", "is empty", "text"))
-    vectors = await asyncio.to_thread(lexical_vectors, texts, body.dimensions or DIMENSIONS)
-    words = sum(len(text.split()) for text in texts)
     as_text = body.encoding_format == "base64"
-    return EmbeddingList(
-        data=[EmbeddingLine(index=n, embedding=_told(vector, as_text)) for n, vector in enumerate(vectors)],
-        model=LEXICAL,
-        usage=EmbeddingUsage(prompt_tokens=words, total_tokens=words),
-    )
+    dimensions = body.dimensions or DIMENSIONS
+    answer = await workplace(request).compute(lambda: _answer(texts, dimensions, as_text))
+    return Response(answer, media_type="application/json")
 
 
-def lexical_vectors(texts: list[str], dimensions: int = DIMENSIONS) -> Vectors:
-    """Return a vector of unit length for each text (a zero one where it has no letter or digit): float32, (texts, n).
-
-    Half of the `dimensions` are for words and pairs of them, half for three to five characters within words.
-    """
-    parts = [vectorizer.transform(texts).toarray() for vectorizer in _vectorizers(dimensions // 2)]
-    joined = np.hstack(parts)
-    lengths = np.linalg.norm(joined, axis=1, keepdims=True)
-    return cast(Vectors, np.divide(joined, lengths, where=lengths > 0, out=joined).astype(np.float32))
+def embedder_names(registry: Registry) -> list[str]:
+    """Return the names under which texts can be embedded."""
+    return [NAME] if ROLE in registry.roles else [NAME, ROLE]
 
 
-@lru_cache(maxsize=8)
-def _vectorizers(features: int) -> tuple[HashingVectorizer, HashingVectorizer]:
-    return (
-        HashingVectorizer(n_features=features, ngram_range=(1, 2), norm="l2", strip_accents="unicode"),
-        HashingVectorizer(
-            n_features=features, ngram_range=(3, 5), analyzer="char_wb", norm="l2", strip_accents="unicode"
-        ),
-    )
+def check_embedder(name: str, registry: Registry) -> None:
+    """Raise UnknownName for what is no embedder, and InputError for one of the registry's: it is never replaced."""
+    if name in embedder_names(registry):
+        return
+    if name == ROLE:
+        model = registry.roles[ROLE].model
+        raise InputError(Problem("model", f"role {ROLE} is of model {model}, and no model embeds texts here", NAME))
+    raise UnknownName(f"there is no embedder {name!r}; accepted: {', '.join(embedder_names(registry))}")
+
+
+def _answer(texts: list[str], dimensions: int, as_text: bool) -> bytes:
+    """Return the body of the answer, an `EmbeddingList`. It may have millions of numbers, so not the loop writes it."""
+    words = sum(len(text.split()) for text in texts)
+    lines = [
+        {"object": "embedding", "index": number, "embedding": _told(vector, as_text)}
+        for number, vector in enumerate(embed(texts, dimensions))
+    ]
+    usage = {"prompt_tokens": words, "total_tokens": words}
+    answer: dict[str, Any] = {"object": "list", "data": lines, "model": NAME, "usage": usage}
+    return msgspec.json.encode(answer)
 
 
 def _told(vector: Vectors, as_text: bool) -> list[float] | str:

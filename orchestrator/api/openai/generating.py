@@ -1,18 +1,20 @@
-"""Have answers generated while their client is there to read them, and stop when it has gone."""
+"""Have answers made while their client is there to read them, and stop when it has gone."""
 
 import asyncio
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 import structlog
 from fastapi import Request
 from starlette.exceptions import HTTPException
 
-from orchestrator.daemon.refusals import Busy
+from orchestrator.daemon.refusals import Busy, NotReady
 from orchestrator.engine.client import Completion
 from orchestrator.errors import OrchestratorError
 
 CLIENT_CLOSED_REQUEST = 499
+
+Made = TypeVar("Made")
 
 Work = Callable[[Callable[[str], None]], Awaitable[Completion]]
 """Generates one answer, and hands the pieces of its text out as they come."""
@@ -25,25 +27,60 @@ class InternalError(OrchestratorError):
 
 
 class Workplace:
-    """Where generations go on: as many requests at once as `most` says. `tasks` outlives all of them."""
+    """Where answers are made: to as many requests at once as `most` says. `tasks` outlives all generations."""
 
     def __init__(self, tasks: asyncio.TaskGroup, most: Callable[[], int]) -> None:
         self._tasks = tasks
         self._most = most
         self._at_work: set[Generating] = set()
+        self._computing = 0
+        self._turn = asyncio.Lock()
+        self._draining = False
+        self._less = asyncio.Event()
 
     def begin(self, works: Sequence[Work]) -> "Generating":
-        """Begin with the answers to one request. Raises Busy."""
-        if len(self._at_work) >= self._most():
-            raise Busy(f"{len(self._at_work)} requests are being answered", 1)
-        generating = Generating(self._tasks, works, self._at_work.discard)
+        """Begin with the answers to one request. Raises Busy, NotReady."""
+        self._check_room()
+        generating = Generating(self._tasks, works, self._forget)
         self._at_work.add(generating)
         return generating
 
+    async def compute(self, make: Callable[[], Made]) -> Made:
+        """Return what `make` does, which keeps a core busy: in a thread, and for one request at a time.
+
+        Raises Busy, NotReady.
+        """
+        self._check_room()
+        self._computing += 1
+        try:
+            async with self._turn:
+                return await asyncio.to_thread(make)
+        finally:
+            self._computing -= 1
+            self._less.set()
+
+    async def drain(self) -> None:
+        """Begin nothing more, and wait until everyone who is here has an answer."""
+        self._draining = True
+        while self._at_work or self._computing:
+            self._less.clear()
+            await self._less.wait()
+
     def stop(self) -> None:
-        """End everything."""
+        """End all generations."""
         for generating in tuple(self._at_work):
             generating.stop()
+
+    def _check_room(self) -> None:
+        """Raise Busy if as many requests are being answered as may be, NotReady if none may any more."""
+        if self._draining:
+            raise NotReady("the daemon is about to stop")
+        if (count := len(self._at_work) + self._computing) >= self._most():
+            raise Busy(f"{count} requests are being answered", 1)
+
+    def _forget(self, generating: "Generating") -> None:
+        self._at_work.discard(generating)
+        self._less.set()
 
 
 class Generating:

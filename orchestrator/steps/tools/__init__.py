@@ -3,7 +3,7 @@
 contract    Tool, ToolResult, ToolError
 workspace   Workspace: the texts that one attempt may read, and those it has written
 files       read_file, list_files, write_artifact
-finding     grep, in the sandbox; search, by bm25 and embedding, fused
+finding     grep, in the sandbox; search, by bm25 and n-grams (ranking)
 running     run_tests and shell, in the sandbox
 notes       a run's memory, and the tool that edits it
 toolbox     Toolbox: the tools a step was granted; checks rights and arguments, tells every call

@@ -6,7 +6,7 @@ from orchestrator.engine.client import Completion
 from orchestrator.events import Failure, FailureKind
 from orchestrator.steps.attempt import Attempt
 from orchestrator.steps.context.talking import Conversation
-from orchestrator.steps.context.window import Document, Turn
+from orchestrator.steps.context.window import Document, Turn, Window
 from orchestrator.steps.errors import AttemptError
 from orchestrator.steps.fan import compact_json
 from orchestrator.steps.tools.actions import (
@@ -79,13 +79,7 @@ class ToolLoop:
             await self._talk.add(Turn(wrote, f"{action.tool} failed: {error}"))
             return
         text = result.value if isinstance(result.value, str) else compact_json(result.value)
-        await self._talk.add(self._turn(action, wrote, text))
-
-    def _turn(self, action: UseTool, wrote: str, text: str) -> Turn:
-        if len(text) <= LINE:
-            return Turn(wrote, text)
-        document = Document(self._talk.window.next_id, _name(action), _cut(text))
-        return Turn(wrote, document=document)
+        await self._talk.add(turn_of(self._talk.window, action, wrote, text))
 
     def _value(self, finish: Finish) -> Any:
         """Return the answer, with the documents that the model calls relevant behind it, and no others."""
@@ -94,6 +88,13 @@ class ToolLoop:
         known = {document.id: document for document in self._talk.window.kept}
         parts = [f"[{known[name].name}]\n{known[name].text}" for name in finish.documents]
         return "\n\n".join([str(finish.answer), *parts])
+
+
+def turn_of(window: Window, action: UseTool, wrote: str, text: str) -> Turn:
+    """Return the turn that a call has made: its result is a document, or a told line if it is short."""
+    if len(text) <= LINE:
+        return Turn(wrote, text)
+    return Turn(wrote, document=Document(window.next_id, _name(action), _cut(text)))
 
 
 def _action(done: Completion, allowed: Allowed) -> Action:

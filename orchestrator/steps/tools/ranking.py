@@ -6,14 +6,14 @@ from functools import lru_cache
 
 import numpy as np
 
+from orchestrator.lexical import DIMENSIONS, Vectors, embed
 from orchestrator.steps.tools.bm25 import Bm25, words
-from orchestrator.steps.tools.embedding import Vectors, embed
 
 FUSION = 60
 """The constant of reciprocal rank fusion (Cormack, Clarke and Büttcher, 2009): a rank r is worth 1 / (FUSION + r)."""
 
-NOTHING = 0.05
-"""A cosine below this is chance: hashed n-grams of unrelated texts come so near."""
+NOTHING = 2 / DIMENSIONS**0.5
+"""A cosine below this is chance: of n-grams that are hashed to the same place, two standard deviations."""
 
 PASSAGE = 300
 """Characters of a text that are shown for it."""

@@ -1,18 +1,26 @@
 """The official OpenAI client works unchanged: whole and streamed answers, schemas, tools, runs, cancellation."""
 
+import asyncio
 import json
 import socket
 import time
 from collections.abc import Iterator
-from typing import Any
+from pathlib import Path
+from typing import Any, Literal
 
 import httpx2
+import numpy as np
 import openai
 import pytest
 from daemon_process import Running, finished
-from openai import OpenAI
+from openai import AsyncOpenAI, OpenAI
+from pydantic import BaseModel
 
+from orchestrator.api.openai.embeddings import check_embedder, embedder_names
+from orchestrator.errors import InputError
 from orchestrator.journal import Home
+from orchestrator.lexical import embed
+from registry import load_registry
 
 QUESTION = [{"role": "user", "content": "Summarize the text: Zilthir is a ship. Its owner is Renzer."}]
 COLOURS: dict[str, Any] = {
@@ -22,6 +30,7 @@ COLOURS: dict[str, Any] = {
     "additionalProperties": False,
 }
 NOTHING: dict[str, Any] = {"type": "object", "properties": {}, "additionalProperties": False}
+LIST: dict[str, Any] = {"type": "array", "items": {"type": "integer"}, "minItems": 900}
 LONG, SHORT = 1500, 100
 PAINT = {"type": "function", "function": {"name": "paint", "description": "Paint it.", "parameters": COLOURS}}
 STAMP = {"type": "function", "function": {"name": "stamp", "parameters": NOTHING}}
@@ -155,8 +164,7 @@ def wait_submitted(client: httpx2.Client, request: str) -> str:
 
 def long_answer(tokens: int) -> dict[str, Any]:
     """Return how to ask for an answer of just so many tokens: a list that may not end before."""
-    schema = {"type": "array", "items": {"type": "integer"}, "minItems": 900}
-    form = {"type": "json_schema", "json_schema": {"name": "long", "schema": schema}}
+    form = {"type": "json_schema", "json_schema": {"name": "long", "schema": LIST}}
     return {"max_tokens": tokens, "response_format": form}
 
 
@@ -222,17 +230,108 @@ def test_responses_have_schemas_and_tools(ai: OpenAI) -> None:
     assert ai.responses.create(model="worker", input=talk, max_output_tokens=16).output_text
 
 
+def test_responses_are_routed_and_whole_runs_too(ai: OpenAI, daemon: Running) -> None:
+    assert ai.responses.create(model="auto", input="Count the stars.", max_output_tokens=8).output_text
+    text = "Write a Python function that adds two numbers."
+    events = list(ai.responses.create(model="orchestrate", input=text, stream=True))
+    last = events[-1]
+    assert last.type == "response.completed"
+    with daemon.client() as client:
+        newest = client.get("/v1/runs", params={"limit": 1}).json()["runs"][0]
+        assert newest["request"] == text
+        assert client.get(f"/v1/runs/{newest['run_id']}/result").json()["answer"] == last.response.output_text
+
+
+def test_a_streamed_response_calls_a_tool(ai: OpenAI) -> None:
+    tool: Any = {"type": "function", "name": "paint", "parameters": COLOURS, "strict": True}
+    asked: dict[str, Any] = {"model": "worker", "input": "Which colour?", "tools": [tool]}
+    with ai.responses.stream(**asked, tool_choice="required") as stream:
+        told = [event for event in stream if event.type == "response.function_call_arguments.done"]
+        (call,) = stream.get_final_response().output
+    assert [event.arguments for event in told] == [call.arguments]
+    assert json.loads(call.arguments)["colour"] in ("red", "green")
+
+
+def test_a_response_that_nobody_reads_any_more_is_not_generated(ai: OpenAI, daemon: Running) -> None:
+    form: Any = {"type": "json_schema", "name": "long", "schema": LIST}
+    asked: dict[str, Any] = {"model": "worker", "input": "Count.", "text": {"format": form}}
+    stream = ai.responses.create(**asked, max_output_tokens=LONG, stream=True)
+    assert next(iter(stream)).type == "response.created"
+    stream.close()
+    ai.responses.create(**asked, max_output_tokens=SHORT)
+    assert active(daemon) == 0, "what had begun earlier and is much longer has ended too"
+
+
+class Colour(BaseModel):
+    """What the client's own `parse` asks for."""
+
+    colour: Literal["red", "green"]
+
+
+def test_the_clients_own_parsing_streaming_and_waiting_work(ai: OpenAI, daemon: Running) -> None:
+    parsed = ai.chat.completions.parse(model="worker", messages=QUESTION, response_format=Colour)
+    assert isinstance(parsed.choices[0].message.parsed, Colour)
+    assert isinstance(ai.responses.parse(model="worker", input="Which?", text_format=Colour).output_parsed, Colour)
+    with ai.chat.completions.stream(model="worker", messages=QUESTION, response_format=Colour) as stream:
+        kinds = {event.type for event in stream}
+        assert isinstance(stream.get_final_completion().choices[0].message.parsed, Colour)
+    assert {"chunk", "content.delta", "content.done"} <= kinds
+    whole = ask(ai).choices[0].message.content
+    assert asyncio.run(awaited(daemon)) == [whole] * 3
+
+
+async def awaited(daemon: Running) -> list[str]:
+    """Return three answers that the asynchronous client gets at the same time, streamed."""
+
+    async def one(client: AsyncOpenAI) -> str:
+        asked: Any = {"model": "worker", "messages": QUESTION, "max_tokens": 48}
+        stream = await client.chat.completions.create(**asked, stream=True)
+        return "".join([chunk.choices[0].delta.content or "" async for chunk in stream])
+
+    async with AsyncOpenAI(base_url=f"http://127.0.0.1:{daemon.port}/v1", api_key=daemon.token) as client:
+        return list(await asyncio.gather(*(one(client) for _ in range(3))))
+
+
+def test_an_answer_ends_where_it_is_told_to(ai: OpenAI) -> None:
+    whole = ask(ai).choices[0].message.content
+    mark = whole[len(whole) // 2 :][:3]
+    assert ask(ai, stop=mark).choices[0].message.content == whole[: whole.index(mark)]
+    cut = ask(ai, max_tokens=2)
+    assert (cut.choices[0].finish_reason, cut.usage.completion_tokens) == ("length", 2)
+    assert ask(ai, tools=[PAINT], tool_choice="none").choices[0].message.content == whole
+
+
 def test_texts_that_share_words_are_near_each_other(ai: OpenAI) -> None:
     texts = ["the ship sails at dawn", "a ship sails at dawn", "quarterly tax figures"]
-    near, other, far = (line.embedding for line in ai.embeddings.create(model="lexical", input=texts).data)
-    assert len(near) == 512
+    answer = ai.embeddings.create(model="lexical", input=texts)
+    assert answer.model == "lexical"
+    near, other, far = (np.array(line.embedding) for line in answer.data)
+    assert np.array_equal(near, embed(texts)[0]), "the vector that everything else here has for this text"
+    assert near @ other > 0.5 > near @ far
+    plain = ai.embeddings.create(model="embedder", input=texts, encoding_format="float")
+    assert [line.embedding for line in plain.data] == [line.embedding for line in answer.data]
+    short = ai.embeddings.create(model="lexical", input=texts[0], dimensions=64)
+    assert np.array_equal(short.data[0].embedding, embed(texts[:1], 64)[0])
 
-    def likeness(one: list[float], two: list[float]) -> float:
-        return sum(a * b for a, b in zip(one, two, strict=True))
 
-    assert likeness(near, near) == pytest.approx(1, abs=1e-4)
-    assert likeness(near, other) > 0.5 > likeness(near, far)
-    plain = ai.embeddings.create(model="embedder", input=texts[0], encoding_format="float", dimensions=64)
-    assert len(plain.data[0].embedding) == 64
-    with pytest.raises(openai.NotFoundError):
+def test_what_cannot_be_embedded_is_refused(ai: OpenAI) -> None:
+    with pytest.raises(openai.NotFoundError, match="accepted: lexical, embedder"):
         ai.embeddings.create(model="worker", input="x")
+    for wrong in ("", [], ["x", ""], [1, 2], ["x"] * 2049):
+        with pytest.raises(openai.BadRequestError, match="input"):
+            ai.embeddings.create(model="lexical", input=wrong)
+    with pytest.raises(openai.BadRequestError, match="dimensions"):
+        ai.embeddings.create(model="lexical", input="x", dimensions=1 << 20)
+
+
+def test_an_embedder_of_the_registry_is_never_replaced(tmp_path: Path) -> None:
+    file = tmp_path / "model_registry.yaml"
+    head = "models:\n  mine: {file: mine.gguf}\nroles:\n"
+    file.write_text(f"{head}  worker: {{model: mine, tier: C}}\n")
+    assert embedder_names(load_registry(file)) == ["lexical", "embedder"]
+    file.write_text(f"{head}  embedder: {{model: mine, tier: D}}\n")
+    registry = load_registry(file)
+    assert embedder_names(registry) == ["lexical"]
+    check_embedder("lexical", registry)
+    with pytest.raises(InputError, match="role embedder is of model mine"):
+        check_embedder("embedder", registry)

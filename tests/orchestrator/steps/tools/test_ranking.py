@@ -4,7 +4,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from orchestrator.steps.tools.bm25 import Bm25
-from orchestrator.steps.tools.embedding import DIMENSIONS, embed
 from orchestrator.steps.tools.ranking import PASSAGE, SearchIndex, fuse, passage
 
 TEXTS = {
@@ -27,20 +26,6 @@ def test_bm25_prefers_rare_words_and_short_texts() -> None:
 def test_bm25_gives_what_its_formula_gives() -> None:
     # idf = ln(1 + (2 - 1 + 0.5) / (1 + 0.5)) = ln 2; both texts have the mean length 2; tf = 2 * 2.2 / (2 + 1.2)
     assert Bm25(["x x", "y z"]).scores("x") == pytest.approx({0: np.log(2) * 2 * 2.2 / 3.2})
-
-
-@given(st.lists(st.text(max_size=50), max_size=5))
-def test_vectors_have_length_one_or_none(texts: list[str]) -> None:
-    vectors = embed(texts)
-    assert vectors.shape == (len(texts), DIMENSIONS)
-    for text, norm in zip(texts, np.linalg.norm(vectors, axis=1), strict=True):
-        assert norm == pytest.approx(1 if norm > 0.5 else 0, abs=1e-5)
-        assert norm > 0.5 or len(f" {' '.join(text.casefold().split())} ".encode()) < 3 or norm == 0
-
-
-def test_near_words_are_nearer_than_far_ones() -> None:
-    query, near, far = embed(["shipbuilders", "a shipbuilding yard", "an apple tree"])
-    assert query @ near > query @ far + 0.1
 
 
 def test_search_finds_what_shares_words_and_what_shares_only_parts() -> None:

@@ -1,0 +1,84 @@
+"""Have TCP speak TLS: read certificate and key, and refuse those that no client could accept.
+
+A refusal names the setting and the file. Files that were renewed are taken up by the same context, so that connections
+which are open go on, and new ones see the new certificate.
+"""
+
+import ssl
+from contextlib import suppress
+from typing import Final, NoReturn
+
+from orchestrator.daemon.configuration import ServerSettings
+from orchestrator.errors import InputError, Problem
+
+CERTIFICATE: Final = "tls_certificate of [server]"
+KEY: Final = "tls_key of [server]"
+
+
+def tls_context(settings: ServerSettings) -> ssl.SSLContext:
+    """Return the context of a server with this certificate and key. Raises InputError."""
+    client = _trusting(settings.tls_certificate)
+    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    _load(context, settings)
+    _shake_hands(context, client, settings)
+    return context
+
+
+def renew(context: ssl.SSLContext, settings: ServerSettings) -> None:
+    """Have new connections see the files as they are now. Raises InputError, and then all stays as it was."""
+    tls_context(settings)
+    _load(context, settings)
+
+
+def _trusting(certificate: str) -> ssl.SSLContext:
+    """Return the context of a client that trusts the certificate, and whoever issued it if the file has that one."""
+    client = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    client.check_hostname = False
+    client.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
+    try:
+        client.load_verify_locations(certificate)
+    except ssl.SSLError as error:
+        raise _refused(CERTIFICATE, certificate, "holds no certificate", "a PEM file of one") from error
+    except OSError as error:
+        raise _unreadable(CERTIFICATE, certificate, error) from error
+    return client
+
+
+def _load(context: ssl.SSLContext, settings: ServerSettings) -> None:
+    def refuse() -> NoReturn:
+        raise _refused(KEY, settings.tls_key, "is encrypted, and nobody is there to be asked", "a key in plain text")
+
+    try:
+        with open(settings.tls_key, "rb"):
+            pass  # `load_cert_chain` does not say which of the files is missing
+        context.load_cert_chain(settings.tls_certificate, settings.tls_key, password=refuse)
+    except ssl.SSLError as error:
+        if error.reason == "KEY_VALUES_MISMATCH":
+            what, accepted = f"is not the key of {settings.tls_certificate}", "the key that it was made with"
+        else:
+            what, accepted = f"cannot be used: {error.reason or 'it holds no key'}", "a PEM file of a private key"
+        raise _refused(KEY, settings.tls_key, what, accepted) from error
+    except OSError as error:
+        raise _unreadable(KEY, settings.tls_key, error) from error
+
+
+def _shake_hands(context: ssl.SSLContext, client: ssl.SSLContext, settings: ServerSettings) -> None:
+    """Let a client that trusts the certificate connect, in memory, as far as it judges it. Raises InputError."""
+    to_server, to_client = ssl.MemoryBIO(), ssl.MemoryBIO()
+    server_side = context.wrap_bio(to_server, to_client, server_side=True)
+    client_side = client.wrap_bio(to_client, to_server)
+    try:
+        for side in (client_side, server_side, client_side):
+            with suppress(ssl.SSLWantReadError):
+                side.do_handshake()
+    except ssl.SSLCertVerificationError as error:
+        accepted = "a certificate of a server that is valid now"
+        raise _refused(CERTIFICATE, settings.tls_certificate, error.verify_message, accepted) from error
+
+
+def _unreadable(where: str, file: str, error: OSError) -> InputError:
+    return _refused(where, file, f"cannot be read: {error.strerror}", "a PEM file")
+
+
+def _refused(where: str, file: str, what: str, accepted: str) -> InputError:
+    return InputError(Problem(where, f"{file}: {what}", accepted))

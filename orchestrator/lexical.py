@@ -1,0 +1,75 @@
+"""Embed texts without a model: hashed n-grams of their bytes, so that words match which only share a stem or a part.
+
+It knows how texts are written, not what they mean. A vector is the signed square root of its text's n-gram counts, over
+the root of their sum: of length 1, and made by operations that IEEE 754 rounds in one way only, so the same text has
+the same vector, bit for bit, on every machine.
+"""
+
+import unicodedata
+from collections.abc import Sequence
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+NAME: Final = "lexical"
+"""What vectors made here are stored under. Whoever changes what `embed` returns has to change it too."""
+
+DIMENSIONS: Final = 1024
+SIZES: Final = (3, 4, 5)
+"""Bytes of an n-gram."""
+
+BLOCK: Final = 1 << 16
+"""Windows that are hashed at a time, which bounds the memory that a long text takes."""
+
+_PRIME: Final = np.uint64(1099511628211)
+_BASIS: Final = np.uint64(14695981039346656037)
+_MIXER: Final = np.uint64(0xFF51AFD7ED558CCD)
+_HALF: Final = np.uint64(33)
+
+Vectors = NDArray[np.float32]
+
+
+def embed(texts: Sequence[str], dimensions: int = DIMENSIONS) -> Vectors:
+    """Return a vector of length 1 (of 0, for a text without an n-gram) for each text: shape (texts, dimensions)."""
+    vectors = np.zeros((len(texts), dimensions), dtype=np.float32)
+    for row, text in zip(vectors, texts, strict=True):
+        counts = _counts(_plain(text), dimensions)
+        row[:] = np.sign(counts) * np.sqrt(np.abs(counts) / max(np.abs(counts).sum(), 1))
+    return vectors
+
+
+def _plain(text: str) -> bytes:
+    """Return a text without case, accents and what kind of white space it has, with a space at either end."""
+    folded = text.casefold()
+    if not folded.isascii():
+        parts = unicodedata.normalize("NFKD", folded)
+        folded = "".join(letter for letter in parts if not unicodedata.combining(letter))
+    words = " ".join(folded.split())
+    return f" {words} ".encode(errors="surrogatepass") if words else b""
+
+
+def _counts(data: bytes, dimensions: int) -> NDArray[np.float64]:
+    """Count n-grams by their hash: whole numbers. The sign that a hash gives each keeps collisions from adding up."""
+    total = np.zeros(dimensions)
+    for size in SIZES:
+        for start in range(0, len(data) - size + 1, BLOCK):
+            hashed = _hashes(data[start : start + BLOCK + size - 1], size)
+            sign = np.where(hashed >> np.uint64(63), 1.0, -1.0)
+            place = ((hashed >> np.uint64(32)) % np.uint64(dimensions)).astype(np.intp)
+            total += np.bincount(place, weights=sign, minlength=dimensions)
+    return total
+
+
+def _hashes(data: bytes, size: int) -> NDArray[np.uint64]:
+    """Return a hash of every window of `size` bytes; arithmetic is modulo 2^64.
+
+    It is FNV-1a, which hardly reaches the upper bits in so few bytes, and then the mixing step of MurmurHash3 on it.
+    """
+    codes = np.frombuffer(data, dtype=np.uint8).astype(np.uint64)
+    count = len(codes) - size + 1
+    hashed = np.full(count, _BASIS)
+    for offset in range(size):
+        hashed = (hashed ^ codes[offset : offset + count]) * _PRIME
+    mixed = (hashed ^ (hashed >> _HALF)) * _MIXER
+    return mixed ^ (mixed >> _HALF)

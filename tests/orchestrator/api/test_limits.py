@@ -1,0 +1,235 @@
+"""Too much, too large, too slow or not addressed to us: told over real HTTP in one shape, on both parts of the API."""
+
+import json
+import socket
+from collections.abc import Iterator
+from contextlib import ExitStack, suppress
+from typing import Any
+
+import httpx2
+import openai
+import pytest
+from daemon_process import Running, finished, lasting, running_daemon, submitted
+from openai import OpenAI
+
+MOST_REQUESTS = 6
+BODY_BYTES = 65_536
+CHAT: dict[str, Any] = {"model": "worker", "messages": [{"role": "user", "content": "Count the stars."}]}
+LIST = {"type": "array", "items": {"type": "integer"}, "minItems": 900}
+LONG_CHAT = {
+    **CHAT,
+    "n": 8,
+    "max_tokens": 1500,
+    "response_format": {"type": "json_schema", "json_schema": {"name": "long", "schema": LIST}},
+}
+"""Asks for answers that go on for a while, and of which connections hold only a part while nobody reads."""
+PLACES = ["/v1/runs", "/v1/chat/completions", "/v1/responses", "/v1/embeddings"]
+
+
+@pytest.fixture(scope="module")
+def narrow(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
+    """A daemon that takes little on: one run at a time and one behind it, one generation, few requests."""
+    settings = {
+        "RUNS_MAX_RUNNING": "1",
+        "RUNS_RESERVED": "0",
+        "RUNS_MAX_QUEUED": "1",
+        "SERVER_MAX_GENERATIONS": "1",
+        "SERVER_MAX_REQUESTS": str(MOST_REQUESTS),
+        "SERVER_MAX_BODY": str(BODY_BYTES),
+        "SERVER_BODY_SECONDS": "2",
+        "SERVER_HOSTS": "models.example",
+        "SERVER_ORIGINS": "https://page.example",
+    }
+    home = tmp_path_factory.mktemp("narrow") / "home"
+    with running_daemon(home, **{f"ORCHESTRATOR_{name}": text for name, text in settings.items()}) as running:
+        yield running
+
+
+@pytest.fixture
+def tcp(narrow: Running) -> Iterator[httpx2.Client]:
+    """A client on the port, with the token."""
+    with narrow.tcp(Authorization=f"Bearer {narrow.token}") as client:
+        yield client
+
+
+@pytest.fixture
+def ai(narrow: Running) -> Iterator[OpenAI]:
+    """The official client, which is to tell of a refusal at once."""
+    with OpenAI(base_url=f"http://127.0.0.1:{narrow.port}/v1", api_key=narrow.token, max_retries=0) as client:
+        yield client
+
+
+def check_busy(answer: Any) -> None:
+    """Check that an answer says: come back later."""
+    assert answer.status_code == 429
+    assert int(answer.headers["Retry-After"]) >= 1
+    check_shape(answer, "rate_limit_error", "busy")
+
+
+def check_shape(answer: Any, kind: str, code: str) -> None:
+    """Check the one shape of errors."""
+    error = answer.json()["error"]
+    assert error.keys() == {"message", "type", "param", "code", "problems"}
+    assert (error["type"], error["code"]) == (kind, code)
+    assert error["message"]
+
+
+def test_a_full_queue_tells_runs_and_the_openai_client_to_come_back(tcp: httpx2.Client, ai: OpenAI) -> None:
+    runs = [submitted(tcp, lasting()) for _ in range(2)]
+    check_busy(tcp.post("/v1/runs", json=lasting()))
+    for ask in (
+        lambda: ai.chat.completions.create(**CHAT | {"model": "orchestrate"}),
+        lambda: ai.chat.completions.create(**CHAT | {"model": "orchestrate"}, stream=True),
+        lambda: ai.responses.create(model="orchestrate", input="Count the stars."),
+        lambda: ai.responses.create(model="orchestrate", input="Count the stars.", stream=True),
+    ):
+        with pytest.raises(openai.RateLimitError) as refused:
+            ask()
+        check_busy(refused.value.response)
+    for run in reversed(runs):
+        tcp.post(f"/v1/runs/{run}/cancel")
+        assert finished(tcp, run)["status"] == "cancelled"
+    assert tcp.post(f"/v1/runs/{submitted(tcp, lasting())}/cancel").status_code == 202, "there is room again"
+
+
+def test_as_many_generations_as_may_be_are_and_the_client_comes_back_by_itself(ai: OpenAI) -> None:
+    stream = ai.chat.completions.create(**LONG_CHAT, stream=True)
+    next(iter(stream))
+    for ask in (
+        lambda: ai.chat.completions.create(**CHAT),
+        lambda: ai.chat.completions.create(**CHAT, stream=True),
+        lambda: ai.responses.create(model="worker", input="Count the stars."),
+        lambda: ai.embeddings.create(model="lexical", input="Count the stars."),
+    ):
+        with pytest.raises(openai.RateLimitError) as refused:
+            ask()
+        check_busy(refused.value.response)
+    stream.close()
+    assert ai.with_options(max_retries=8).chat.completions.create(**CHAT, max_tokens=4).choices
+
+
+def test_more_requests_than_may_be_are_told_to_come_back(narrow: Running, tcp: httpx2.Client, ai: OpenAI) -> None:
+    with narrow.client() as local, ExitStack() as streams:
+        run = submitted(local, lasting())
+        for _ in range(MOST_REQUESTS):
+            client = streams.enter_context(narrow.tcp(Authorization=f"Bearer {narrow.token}"))
+            answer = streams.enter_context(client.stream("GET", f"/v1/runs/{run}/events"))
+            assert answer.status_code == 200
+        check_busy(tcp.get("/v1/runs"))
+        with pytest.raises(openai.RateLimitError) as refused:
+            ai.models.list()
+        check_busy(refused.value.response)
+        assert local.get("/v1/runs").is_success, "the socket is counted for itself"
+        local.post(f"/v1/runs/{run}/cancel")
+        assert finished(local, run)["status"] == "cancelled"
+    assert ai.with_options(max_retries=8).models.list().data
+
+
+@pytest.mark.parametrize("place", PLACES)
+def test_foreign_hosts_and_pages_are_refused_and_named_ones_let_in(tcp: httpx2.Client, place: str) -> None:
+    for headers, status, kind, code in [
+        ({"Host": "evil.example"}, 421, "invalid_request_error", "wrong_host"),
+        ({"Host": "models.example.evil.example"}, 421, "invalid_request_error", "wrong_host"),
+        ({"Origin": "https://evil.example"}, 403, "authentication_error", "wrong_origin"),
+        ({"Origin": "null"}, 403, "authentication_error", "wrong_origin"),
+        ({"Authorization": "Bearer wrong"}, 401, "authentication_error", "token"),
+    ]:
+        answer = tcp.post(place, json={}, headers=headers)
+        assert answer.status_code == status
+        check_shape(answer, kind, code)
+    let_in = tcp.post(place, json={}, headers={"Host": "models.example:80", "Origin": "https://page.example"})
+    assert let_in.status_code == 400
+
+
+@pytest.mark.parametrize("place", PLACES)
+def test_a_body_that_is_too_large_is_refused(tcp: httpx2.Client, place: str) -> None:
+    answer = tcp.post(place, content=b"x" * (BODY_BYTES + 1))
+    assert answer.status_code == 413
+    check_shape(answer, "invalid_request_error", "too_large")
+    at_most = tcp.post(place, content=b'"' + b"x" * (BODY_BYTES - 2) + b'"')
+    assert at_most.status_code == 400
+    pieces = (b"x" * 1024 for _ in range(BODY_BYTES // 1024 + 1))
+    unannounced = tcp.post(place, content=pieces)
+    assert unannounced.status_code == 413
+    check_shape(unannounced, "invalid_request_error", "request_entity_too_large")
+
+
+def connection(narrow: Running, text: str) -> socket.socket:
+    """Open a connection to the port, and send this."""
+    caller = socket.create_connection(("127.0.0.1", narrow.port), timeout=100)
+    caller.sendall(text.encode())
+    return caller
+
+
+def read_all(caller: socket.socket) -> bytes:
+    """Return all that comes until the daemon closes the connection."""
+    return b"".join(iter(lambda: caller.recv(4096), b""))
+
+
+def answered(caller: socket.socket) -> httpx2.Response:
+    """Return the last answer on a connection, which the daemon then closes."""
+    head, _, body = read_all(caller).partition(b"\r\n\r\n")
+    first, *fields = head.decode().split("\r\n")
+    headers = dict(field.split(": ", 1) for field in fields)
+    return httpx2.Response(int(first.split()[1]), headers=headers, content=body)
+
+
+def test_a_body_that_does_not_come_is_waited_for_only_so_long(narrow: Running) -> None:
+    fields = f"Host: localhost\r\nAuthorization: Bearer {narrow.token}\r\nContent-Type: application/json\r\n"
+    with ExitStack() as stack:
+        begun = [f'POST {place} HTTP/1.1\r\n{fields}Content-Length: 99\r\n\r\n{{"inp' for place in PLACES]
+        for caller in [stack.enter_context(connection(narrow, text)) for text in begun]:
+            answer = answered(caller)
+            assert answer.status_code == 408
+            check_shape(answer, "invalid_request_error", "request_timeout")
+
+
+def test_who_says_nothing_or_only_drips_is_left(narrow: Running) -> None:
+    health = "GET /health/live HTTP/1.1\r\nHost: localhost"
+    texts = ["", health, f"{health}\r\n\r\n{health}"]
+    with ExitStack() as stack:
+        callers = [stack.enter_context(connection(narrow, text)) for text in texts]
+        dripping = stack.enter_context(connection(narrow, f"{health}\r\nX: "))
+        dripping.settimeout(0.2)
+        drips = 0
+        while (came := drip(dripping)) is None:
+            drips += 1
+        assert came == b""
+        assert drips > 0
+        silent, halted, second = map(read_all, callers)
+        assert silent == halted == b""
+        assert second.count(b"HTTP/1.1 200 OK") == 1, "the head of its second request never came"
+
+
+def test_who_reads_no_more_gives_its_place_up(narrow: Running, ai: OpenAI) -> None:
+    body = json.dumps({**LONG_CHAT, "stream": True})
+    with socket.socket(socket.AF_UNIX) as caller:  # its buffers do not grow, as those of TCP do
+        caller.settimeout(100)
+        caller.connect(str(narrow.home / "api.sock"))
+        head = "POST /v1/chat/completions HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+        caller.sendall(f"{head}Content-Length: {len(body)}\r\n\r\n{body}".encode())
+        assert caller.recv(100).startswith(b"HTTP/1.1 200 OK")
+        assert ai.with_options(max_retries=30).chat.completions.create(**CHAT, max_tokens=4).choices
+        with suppress(ConnectionError):
+            assert b"[DONE]" not in read_all(caller)
+
+
+def drip(caller: socket.socket) -> bytes | None:
+    """Return what came within a moment, b"" for the end; if nothing did, send one more byte."""
+    try:
+        return caller.recv(4096)
+    except ConnectionError:
+        return b""
+    except TimeoutError:
+        with suppress(ConnectionError):
+            caller.sendall(b"x")
+        return None
+
+
+@pytest.mark.parametrize("text", ["NONSENSE", "GET / HTTP/1.1", "GET /\x01 HTTP/1.1\r\nHost: localhost"])
+def test_what_is_no_http_is_answered_in_the_one_shape(narrow: Running, text: str) -> None:
+    with connection(narrow, f"{text}\r\n\r\n") as caller:
+        answer = answered(caller)
+    assert answer.status_code == 400
+    assert answer.headers["Connection"].lower() == "close"
+    check_shape(answer, "invalid_request_error", "bad_request")

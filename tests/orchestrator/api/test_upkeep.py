@@ -1,0 +1,93 @@
+"""What keeps a state folder small, and how a daemon ends: in order, and in time."""
+
+import json
+import signal
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import httpx2
+from daemon_process import Running, executed, running_daemon, submitted, summary
+
+from orchestrator.journal import Home
+
+LIST: dict[str, Any] = {"type": "array", "items": {"type": "integer", "minimum": 0, "maximum": 9}}
+
+
+def chat(items: int) -> dict[str, Any]:
+    """Return the body of a streamed chat, whose answer is a list of so many numbers."""
+    schema = {**LIST, "minItems": items, "maxItems": items}
+    return {
+        "model": "worker",
+        "messages": [{"role": "user", "content": "Write numbers."}],
+        "stream": True,
+        "max_tokens": 3 * items,
+        "response_format": {"type": "json_schema", "json_schema": {"name": "list", "schema": schema}},
+    }
+
+
+def objects(home: Path) -> set[str]:
+    """Return the digests of all objects of a state folder."""
+    return {path.parent.name + path.name for path in Home(home).objects.glob("??/*")}
+
+
+def test_what_deleted_runs_have_made_goes_with_a_vacuum(client: httpx2.Client, daemon: Running) -> None:
+    first, second = executed(client, summary("a")), executed(client, summary("b"))
+    (old,), (new,) = first["artifacts"].values(), second["artifacts"].values()
+    assert old != new
+    client.delete(f"/v1/runs/{first['run_id']}").raise_for_status()
+    foreseen = client.post("/v1/vacuum", json={"dry_run": True}).json()
+    assert (foreseen["dry_run"], foreseen["runs"], foreseen["objects"]) == (True, [], 1)
+    assert {old, new} <= objects(daemon.home)
+    done = client.post("/v1/vacuum", json={}).json()
+    assert (done["objects"], done["object_bytes"]) == (1, foreseen["object_bytes"])
+    assert objects(daemon.home) == {new}
+    assert client.get(f"/v1/runs/{second['run_id']}/artifacts/summary.txt").status_code == 200
+
+
+def test_only_the_newest_runs_are_left_where_that_is_asked(client: httpx2.Client) -> None:
+    runs = [executed(client, summary())["run_id"] for _ in range(3)]
+    waiting = submitted(client, summary() | {"priority": "batch"})
+    done = client.post("/v1/vacuum", json={"runs": 1}).json()
+    assert set(runs[:2]) <= set(done["runs"])
+    assert waiting not in done["runs"]
+    assert [client.get(f"/v1/runs/{run}").status_code for run in runs[:2]] == [404, 404]
+    assert client.post("/v1/vacuum", json={"years": 1}).status_code == 400
+    assert client.post("/v1/vacuum", json={"days": -1}).status_code == 400
+
+
+def test_a_chat_is_answered_to_its_end_before_the_daemon_ends(tmp_path: Path) -> None:
+    with running_daemon(tmp_path / "home", ORCHESTRATOR_SERVER_DRAIN_SECONDS="300") as daemon:
+        with daemon.client() as client, client.stream("POST", "/v1/chat/completions", json=chat(600)) as answer:
+            lines = answer.iter_lines()
+            told = [next(lines)]
+            daemon.process.send_signal(signal.SIGTERM)
+            assert status_when_it_drains(daemon) == 503
+            told += lines
+        assert "data: [DONE]" in told
+        pieces = [json.loads(line[6:]) for line in told if line.startswith("data: {")]
+        text = "".join(piece["choices"][0]["delta"].get("content") or "" for piece in pieces if piece["choices"])
+        assert text.count(",") > 50
+        assert daemon.process.wait(120) == 0
+
+
+def test_a_chat_that_takes_too_long_does_not_keep_the_daemon(tmp_path: Path) -> None:
+    with running_daemon(tmp_path / "home", ORCHESTRATOR_SERVER_DRAIN_SECONDS="0") as daemon:
+        told: list[str] = []
+        with daemon.client() as client, client.stream("POST", "/v1/chat/completions", json=chat(900)) as answer:
+            lines = answer.iter_lines()
+            told.append(next(lines))
+            daemon.process.send_signal(signal.SIGTERM)
+            with suppress(httpx2.TransportError):
+                told += lines
+        assert "data: [DONE]" not in told
+        assert daemon.process.wait(120) == 0
+
+
+def status_when_it_drains(daemon: Running) -> int:
+    """Ask for short chats until one is refused, and return with which status."""
+    with daemon.client() as client:
+        while True:
+            status = client.post("/v1/chat/completions", json=chat(2) | {"stream": False}).status_code
+            if status != 200:
+                return status
