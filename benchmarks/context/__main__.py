@@ -6,13 +6,17 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from benchmarks.context.measure import CONTEXT, WHOLE, compare
+from benchmarks.context.measure import CONTEXTS, WHOLE, compare
 from benchmarks.context.task import DOCUMENTS, RELEVANT
-from benchmarks.models import Shape, write_llama
+from benchmarks.models import SPECIAL, Shape, byte_letters, write_llama
 from benchmarks.results import FOLDER, machine, versions, write
+from benchmarks.tiny.sizes import CONTEXT
+from benchmarks.tiny.tokenizer import Tokenizer
 
 SEED = 7
-SHAPE = Shape(context=WHOLE)
+TOKENIZER = Path(__file__).parents[2] / "registry" / "tiny" / "tokenizer.json"
+RECOMPUTED = 1.3
+"""What may be computed with editing, as a share of without, where all would fit."""
 
 
 def main() -> int:
@@ -20,15 +24,18 @@ def main() -> int:
     with tempfile.TemporaryDirectory() as place:
         folder = Path(place) / "documents"
         folder.mkdir()
-        model = write_llama(Path(place) / "random.gguf", SHAPE, SEED)
+        merges = Tokenizer.load(TOKENIZER).merges
+        shape = Shape(context=WHOLE, vocabulary=len(byte_letters()) + len(merges) + len(SPECIAL))
+        model = write_llama(Path(place) / "random.gguf", shape, SEED, merges=merges)
         measured = asyncio.run(compare(model, folder, SEED))
     goals = judged(measured)
     results = {
         "machine": machine(),
         "versions": versions("llama-cpp-python"),
         "command": "python -m benchmarks.context",
-        "task": {"documents": DOCUMENTS, "relevant": RELEVANT, "context": CONTEXT, "seed": SEED},
+        "task": {"documents": DOCUMENTS, "relevant": RELEVANT, "contexts": CONTEXTS, "seed": SEED},
         "decided_by": "a rule that sees what the model would see; a real engine with random weights reads every prompt",
+        "tokenizer": "that of the embedded models",
         "measured": measured,
         "goals": goals,
     }
@@ -39,20 +46,21 @@ def main() -> int:
 
 
 def judged(measured: dict[str, Any]) -> dict[str, dict[str, Any]]:
-    """Return each goal, what was measured for it, and whether it is met."""
-    plain, edited = measured["without"], measured["with"]
-    right = plain["right"] and edited["right"]
+    """Return each goal, what was measured for it, and whether it is met: in the context of the embedded models."""
+    plain, edited = measured["without"], measured["with"][str(CONTEXT)]
+    right = plain["right"] and all(cost["right"] for cost in measured["with"].values())
     return {
-        "both find everything": _goal(right, True, right),
-        "prompt tokens, with as a share of without": _less(edited["prompt_tokens"], plain["prompt_tokens"]),
+        "all find everything": _goal(right, True, right),
+        "prompt tokens, with as a share of without": _share(edited["prompt_tokens"], plain["prompt_tokens"], 0.5),
+        "computed tokens, with as a share of without": _share(edited["computed"], plain["computed"], RECOMPUTED),
         "longest prompt, with, in tokens": _goal(edited["peak"], f"<= {CONTEXT}", edited["peak"] <= CONTEXT),
-        "handed on, as a share of everything": _less(edited["handed_on"], measured["everything"]),
+        "handed on, as a share of everything": _share(edited["handed_on"], measured["everything"], 0.5),
     }
 
 
-def _less(value: int, whole: int) -> dict[str, Any]:
-    share = round(value / whole, 3)
-    return _goal(share, "< 1", share < 1)
+def _share(value: int, whole: int, most: float) -> dict[str, Any]:
+    share = round(value / whole, 2)
+    return _goal(share, f"<= {most}", share <= most)
 
 
 def _goal(value: object, goal: object, met: bool) -> dict[str, Any]:

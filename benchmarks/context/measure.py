@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import structlog
 
@@ -23,8 +24,8 @@ from orchestrator.taskir import Step
 
 log = structlog.get_logger(__name__)
 
-CONTEXT = 2_048
-"""What the edited conversation may have: the context of the embedded models."""
+CONTEXTS = (2_048, 4_096, 8_192)
+"""What the edited conversation may have; the first is the context of the embedded models."""
 
 WHOLE = 16_384
 """What the engine's sequences may have, so that the conversation fits that nobody edits."""
@@ -34,11 +35,12 @@ ANSWER = 256
 
 @dataclass(slots=True)
 class Cost:
-    """What one gathering took, in tokens. `computed` prompt tokens were not in the KV cache."""
+    """What one gathering took, in tokens. `computed` prompt tokens were not in the KV cache; `written` are answers."""
 
     prompts: int = 0
     prompt_tokens: int = 0
     computed: int = 0
+    written: int = 0
     peak: int = 0
     prefill_seconds: float = 0.0
     prunings: int = 0
@@ -66,6 +68,7 @@ class Gatherer:
         cost.prompts += 1
         cost.prompt_tokens += usage.prompt_tokens
         cost.computed += usage.prompt_tokens - usage.cached_tokens
+        cost.written += await self._engine.count([("assistant", text)])
         cost.peak = max(cost.peak, usage.prompt_tokens)
         cost.prefill_seconds += usage.prefill_seconds
         cost.prunings += '"prune"' in text
@@ -73,18 +76,19 @@ class Gatherer:
         return Completion(text, "stop", usage)
 
 
-async def compare(model: Path, folder: Path, seed: int) -> dict[str, object]:
-    """Return the cost of gathering without and with editing, and of handing on everything."""
+async def compare(model: Path, folder: Path, seed: int) -> dict[str, Any]:
+    """Return the cost of gathering without editing, with it in each context, and of handing on everything."""
     facts = await asyncio.to_thread(write_documents, folder, seed)
     texts = await asyncio.to_thread(lambda: {path.name: path.read_text() for path in sorted(folder.iterdir())})
     spec = EngineSpec(file=str(model), context=WHOLE, slots=2, niceness=0, curves=str(model.parent))
     costs = {}
-    for name, context in (("without", None), ("with", CONTEXT)):
+    for context in (None, *CONTEXTS):
         async with await Engine.start(spec) as engine:
-            costs[name] = asdict(await gather(engine, folder, tuple(texts), context, facts))
-            log.info("gathered", editing=name, **costs[name])
+            costs[context] = asdict(await gather(engine, folder, tuple(texts), context, facts))
+            log.info("gathered", context=context, **costs[context])
             everything = await engine.count([("user", "".join(texts.values()))])
-    return {**costs, "everything": everything}
+    edited = {str(context): costs[context] for context in CONTEXTS}
+    return {"without": costs[None], "with": edited, "everything": everything}
 
 
 async def gather(

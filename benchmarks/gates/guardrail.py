@@ -3,27 +3,30 @@
 import asyncio
 from dataclasses import dataclass
 from statistics import median
+from time import perf_counter
 
-from benchmarks.gates.tasks import BenchTask
+from benchmarks.gates.tasks import BenchTask, a_right_answer
 from benchmarks.gates.world import WEIGHTS
 from orchestrator.engine.client import Engine
 from orchestrator.engine.contract import EngineSpec, Generation
 from orchestrator.gates import Artifact, GateContext, Run, Scope, run_gates
-from orchestrator.taskir import TaskIR
 
 TOKENS = 600
+ANSWERS_ALONE = 8
 ENDLESS = {"type": "array", "items": {"type": "integer"}, "minItems": 250}
 GOAL = 0.9
 
 
 @dataclass(frozen=True, slots=True)
 class Guardrail:
-    """Tokens per second, medians of alternating rounds; `checked` attempts were checked meanwhile."""
+    """Tokens per second, and seconds of one check by all gates: medians of rounds, alone and side by side."""
 
     threads: int
+    rounds: int
     alone: float
     beside_gates: float
-    checked: int
+    check_alone: float
+    check_beside: float
 
     @property
     def share(self) -> float:
@@ -31,38 +34,57 @@ class Guardrail:
         return self.beside_gates / self.alone
 
 
-async def measure(task: BenchTask, answer: str, run: Run, threads: int, rounds: int) -> Guardrail:
-    """Let the largest embedded model decode in rounds, every other one while the task's gates look at `answer`."""
+class _Decoding:
+    """The largest embedded model, which has the shortest steps that an engine on all cores is slowed down in."""
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+
+    async def alone(self) -> float:
+        """Return the tokens per second of a few long answers."""
+        return _speed([await self._answer() for _ in range(ANSWERS_ALONE)])
+
+    async def beside(self, check: "asyncio.Task[float]") -> float:
+        """Return the tokens per second of as many as a check lasts."""
+        answers = [await self._answer()]
+        while not check.done():
+            answers.append(await self._answer())
+        return _speed(answers)
+
+    async def _answer(self) -> tuple[int, float]:
+        messages = (("system", "Do the task."), ("user", "Task: Count."))
+        request = Generation(messages=messages, schema=ENDLESS, max_tokens=TOKENS)
+        usage = (await self._engine.generate(request)).usage
+        return usage.output_tokens, usage.decode_seconds
+
+
+async def measure(task: BenchTask, run: Run, threads: int, rounds: int) -> Guardrail:
+    """Decode in rounds, every other one while the task's gates check a right answer."""
     spec = EngineSpec(file=str(WEIGHTS / "large.gguf"), context=2048, slots=4, threads=threads, exact=True)
-    document = task.task(gates=True, timeout_seconds=600)
-    alone, beside, checked = list[float](), list[float](), 0
+    rows = list[tuple[float, float, float, float]]()
+    await _check(task, run)  # mypy's first check fills its cache
     async with await Engine.start(spec) as engine:
-        await _decode(engine)
+        decoding = _Decoding(engine)
+        await decoding.alone()
         for _ in range(rounds):
-            alone.append(await _decode(engine))
-            gates = asyncio.create_task(_check_again_and_again(document, answer, run))
-            beside.append(await _decode(engine))
-            gates.cancel()
-            checked += await gates
-    return Guardrail(threads, median(alone), median(beside), checked)
+            check_alone, alone = await _check(task, run), await decoding.alone()
+            async with asyncio.TaskGroup() as group:
+                check = group.create_task(_check(task, run))
+                beside = await decoding.beside(check)
+            rows.append((alone, beside, check_alone, check.result()))
+    return Guardrail(threads, rounds, *(median(column) for column in zip(*rows, strict=True)))
 
 
-async def _decode(engine: Engine) -> float:
-    """Return the tokens per second of one long answer."""
-    messages = (("system", "Do the task."), ("user", "Task: Count."))
-    request = Generation(messages=messages, schema=ENDLESS, max_tokens=TOKENS)
-    usage = (await engine.generate(request)).usage
-    return usage.output_tokens / usage.decode_seconds
-
-
-async def _check_again_and_again(document: TaskIR, answer: str, run: Run) -> int:
-    """Check until cancelled; return how many times."""
-    step, times = document.plan.steps[0], 0
+async def _check(task: BenchTask, run: Run) -> float:
+    """Let all gates check a right answer, and return how many seconds that took."""
+    document = task.task(gates=True)
+    (step,) = document.plan.steps
     tests = {label: given.value.encode() for label, given in zip(document.labels, document.inputs, strict=True)}
     context = GateContext(Scope(step, tuple(tests)), tests=tests, run=run)
-    try:
-        while True:
-            await run_gates(step.gates or (), [Artifact(step.outputs[0], answer.encode())], context)
-            times += 1
-    except asyncio.CancelledError:
-        return times
+    begun = perf_counter()
+    await run_gates(step.gates or (), [Artifact(task.output, a_right_answer(task).encode())], context)
+    return perf_counter() - begun
+
+
+def _speed(answers: list[tuple[int, float]]) -> float:
+    return sum(tokens for tokens, _ in answers) / sum(seconds for _, seconds in answers)

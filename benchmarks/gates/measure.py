@@ -1,33 +1,43 @@
-"""Run the tasks in one world, and tell what became of each."""
+"""Run the tasks in one world, keep what became of each as soon as it has ended, and sum it up."""
 
 import asyncio
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from time import perf_counter
 
-from benchmarks.gates.tasks import BenchTask
-from benchmarks.gates.world import World
+from benchmarks.gates.rows import Result, Rows, digest
+from benchmarks.gates.tasks import PATIENCE, BenchTask
+from benchmarks.gates.world import MODELS, World
 from orchestrator.daemon import Job, Orchestrator, Report, load_report
-from orchestrator.daemon.story import AttemptRow
 from orchestrator.journal import JournalReader
+from orchestrator.taskir import TaskIR
 
-AT_ONCE = 8
+AT_ONCE = 4
 
 
-@dataclass(frozen=True, slots=True)
-class Result:
-    """What became of a task: right, wrong (it was delivered), or refused (its step has failed)."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    """What to run, and until when on the clock `time.monotonic`; rows are kept in `rows`, runs under `folder`.
 
-    task: BenchTask
-    run: str
-    outcome: str
-    attempts: tuple[AttemptRow, ...]
+    `deadline` is what an attempt at code may take, in seconds.
+    """
+
+    tasks: Sequence[BenchTask]
+    rows: Rows
+    folder: Path
+    until: float
+    say: Callable[[str], None]
+    deadline: float = PATIENCE
 
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """The tasks of one family (or all) in one world. Seconds are sums over attempts, `wall_seconds` the world's."""
+    """The tasks of one family (or all) in one world.
+
+    Seconds are sums over attempts; those of gates include waiting for a place. `task_seconds` are from a task's
+    acceptance to its end, on average.
+    """
 
     world: str
     family: str
@@ -40,42 +50,52 @@ class Row:
     output_tokens: int
     engine_seconds: float
     gate_seconds: float
-    wall_seconds: float
+    task_seconds: float
 
 
-async def run_world(
-    world: World, tasks: Sequence[BenchTask], folder: Path, timeout_seconds: float, say: Callable[[str], None]
-) -> tuple[list[Result], float]:
-    """Return what became of the tasks, and how many seconds it took."""
-    home, turns = folder / world.name.replace(" ", "-"), asyncio.Semaphore(AT_ONCE)
-    started = perf_counter()
+async def run_world(world: World, plan: Plan) -> list[Result]:
+    """Return what became of the tasks, in their order; those that are kept are not run again.
 
-    async def carry_out(task: BenchTask) -> str:
+    A task that has begun is finished; none begins when the time is up.
+    """
+    documents = [task.task(gates=world.gates, deadline=plan.deadline) for task in plan.tasks]
+    names = [digest(document.model_dump_json().encode()) for document in documents]
+    known = plan.rows.read(world.name, names)
+    left = [
+        (task, document, name)
+        for task, document, name in zip(plan.tasks, documents, names, strict=True)
+        if name not in known
+    ]
+    plan.say(f"{world.name}: {len(known)} of {len(names)} tasks are finished already")
+    turns = asyncio.Semaphore(AT_ONCE)
+
+    async def carry_out(task: BenchTask, document: TaskIR, name: str) -> None:
         async with turns:
-            document = task.task(gates=world.gates, timeout_seconds=timeout_seconds)
+            if time.monotonic() >= plan.until:
+                return
             run = await orchestrator.submit(Job(None, document, None, "as-planned"))
             async for _ in orchestrator.watch(run):
                 pass
-            say(f"{world.name}: {task.name} ended as {run}")
-            return run
+            result = await asyncio.to_thread(_result, task, name, run, orchestrator.journal)
+            known[name] = result
+            plan.rows.append(world.name, result)
+            plan.say(f"{world.name}: {len(known)} of {len(names)}: {task.name} {result.outcome}")
 
-    async with Orchestrator.open(home, world.registry(folder)) as orchestrator:
-        runs = await asyncio.gather(*map(carry_out, tasks))
-    seconds = perf_counter() - started
-    with JournalReader.open_to_read(home) as journal:
-        reports = [load_report(journal, run) for run in runs]
-        results = [_result(task, report, journal) for task, report in zip(tasks, reports, strict=True)]
-    return results, seconds
+    if left and time.monotonic() < plan.until:
+        async with Orchestrator.open(plan.folder / world.folder, world.registry(plan.folder)) as orchestrator:
+            await asyncio.gather(*(orchestrator.pool.count(model, (("user", "?"),)) for model in MODELS))
+            await asyncio.gather(*(carry_out(*one) for one in left))
+    return [known[name] for name in names if name in known]
 
 
-def rows_of(world: World, results: Sequence[Result], seconds: float) -> list[Row]:
+def rows_of(world: World, results: Sequence[Result]) -> list[Row]:
     """Return a row for each family and one for all."""
-    families = dict.fromkeys(result.task.family for result in results)
-    chosen = {family: [result for result in results if result.task.family == family] for family in families}
-    return [_row(world, family, some, seconds) for family, some in {**chosen, "all": [*results]}.items()]
+    families = dict.fromkeys(result.family for result in results)
+    chosen = {family: [result for result in results if result.family == family] for family in families}
+    return [_row(world, family, some) for family, some in {**chosen, "all": [*results]}.items()]
 
 
-def _row(world: World, family: str, results: Sequence[Result], seconds: float) -> Row:
+def _row(world: World, family: str, results: Sequence[Result]) -> Row:
     attempts = [attempt for result in results for attempt in result.attempts]
     outcomes = [result.outcome for result in results]
     return Row(
@@ -90,14 +110,18 @@ def _row(world: World, family: str, results: Sequence[Result], seconds: float) -
         output_tokens=sum(attempt.usage.output_tokens for attempt in attempts),
         engine_seconds=sum(attempt.usage.prefill_seconds + attempt.usage.decode_seconds for attempt in attempts),
         gate_seconds=sum(gate.seconds for attempt in attempts for gate in attempt.gates),
-        wall_seconds=seconds,
+        task_seconds=sum(result.seconds for result in results) / max(1, len(results)),
     )
 
 
-def _result(task: BenchTask, report: Report, journal: JournalReader) -> Result:
-    digest = report.artifacts.get(task.output)
-    if report.status != "done" or digest is None:
-        outcome = "refused"
-    else:
-        outcome = "right" if task.right(journal.get(digest).decode("utf-8", "replace")) else "wrong"
-    return Result(task, report.run_id, outcome, report.steps[0].attempts)
+def _result(task: BenchTask, document: str, run: str, journal: JournalReader) -> Result:
+    report = load_report(journal, run)
+    outcome = _outcome(task, report, journal)
+    return Result(task.name, task.family, document, run, outcome, report.wall_seconds, report.steps[0].attempts)
+
+
+def _outcome(task: BenchTask, report: Report, journal: JournalReader) -> str:
+    made = report.artifacts.get(task.output)
+    if report.status != "done" or made is None:
+        return "refused"
+    return "right" if task.right(journal.get(made).decode("utf-8", "replace")) else "wrong"

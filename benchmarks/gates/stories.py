@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from itertools import pairwise
 
-from benchmarks.gates.measure import Result
+from benchmarks.gates.rows import Result
 from orchestrator.daemon.story import AttemptRow
 from orchestrator.events import FailureKind
 
@@ -58,7 +58,7 @@ def _told(result: Result) -> dict[str, object]:
         {"role": attempt.role, "model": attempt.model, "outcome": attempt.outcome, "message": attempt.message}
         for attempt in result.attempts
     ]
-    return {"task": result.task.name, "run": result.run, "outcome": result.outcome, "attempts": story}
+    return {"task": result.task, "run": result.run, "outcome": result.outcome, "attempts": story}
 
 
 def _ended(attempts: Attempts) -> bool:

@@ -15,7 +15,12 @@ SHARES: Mapping[str, int] = {"code": 100, "shell": 30, "extract": 35, "summarize
 """How many of 200 tasks each family has."""
 
 SPLIT: Split = "wording"
-MAX_TOKENS = 400
+MAX_TOKENS: Mapping[str, int] = {"code": 1024, "shell": 64, "extract": 256, "summarize": 128}
+"""What an answer may take: half again as much as any right one, but for code, which has a deadline instead."""
+
+PATIENCE = 30.0
+"""Seconds of an attempt at what has no deadline."""
+
 CODE_GATES = ("format", "lint", "build", "typecheck", "security", "unit")
 _SAMPLES: Mapping[str, tuple[object, ...]] = {
     INT: (7, 2, -3, 0, 40, 81),
@@ -54,9 +59,10 @@ class BenchTask:
         """The name of its only output."""
         return str(self.step["outputs"][0])
 
-    def task(self, *, gates: bool, timeout_seconds: float) -> TaskIR:
-        """Return the task as a document, with its gates or with none."""
-        step = {**self.step, "run_gates": gates, "timeout_seconds": timeout_seconds}
+    def task(self, *, gates: bool, deadline: float = PATIENCE) -> TaskIR:
+        """Return the task as a document, with its gates or with none. An attempt at code has a deadline, in seconds."""
+        timeout = deadline if self.family == "code" else PATIENCE
+        step = {**self.step, "run_gates": gates, "timeout_seconds": timeout}
         named = {"objective": self.name, "task_id": self.name}
         return task_from({**named, "inputs": [*self.inputs], "plan": {"steps": [step]}})
 
@@ -74,13 +80,19 @@ def _family(family: str, count: int) -> Iterator[BenchTask]:
         yield _code(number) if family == "code" else _other(family, number)
 
 
+def a_right_answer(task: BenchTask) -> str:
+    """Return code that every gate of a task of the family code lets pass."""
+    reference = task.inputs[0]["value"].split("def reference", 1)[1].split("\n\n", 1)[0]
+    return f"def {task.output.removesuffix('.py')}{reference}\n"
+
+
 def _code(number: int) -> BenchTask:
     name = f"code/{number}"
     spec, action, _ = specify(Lexicon(seeded(f"gates/{name}"), SPLIT), SPLIT)
     file = f"{spec.name}.py"
     wanted = ast.dump(ast.parse(spec.source("")))
     test = {"type": "text", "label": f"test_{file}", "value": unit_test(spec)}
-    step = _step(action, file, gates=[*CODE_GATES])
+    step = _step("code", action, file, gates=[*CODE_GATES])
     return BenchTask(name, "code", step, (test,), lambda text: _tree(text) == wanted)
 
 
@@ -104,7 +116,7 @@ def _other(family: str, number: int) -> BenchTask:
         tries += 1
     output = {"shell": "command.sh", "extract": "facts.json", "summarize": "summary.txt"}[family]
     gates = {"shell": ["shellcheck", "security"], "extract": ["schema", "judge"], "summarize": ["judge"]}[family]
-    step = _step(action, output, gates=gates, persona=example.persona or None, output_schema=example.schema)
+    step = _step(family, action, output, gates=gates, persona=example.persona or None, output_schema=example.schema)
     inputs: tuple[Mapping[str, str], ...] = ()
     if head:
         label, _, text = head.removeprefix("[").partition("]\n")
@@ -113,8 +125,8 @@ def _other(family: str, number: int) -> BenchTask:
     return BenchTask(name, family, step, inputs, lambda text: FAMILIES[family].check(example, text))
 
 
-def _step(action: str, output: str, **more: Any) -> dict[str, Any]:
-    fixed = {"id": "S1", "actor": "worker", "action": action, "outputs": [output], "max_tokens": MAX_TOKENS}
+def _step(family: str, action: str, output: str, **more: Any) -> dict[str, Any]:
+    fixed = {"id": "S1", "actor": "worker", "action": action, "outputs": [output], "max_tokens": MAX_TOKENS[family]}
     return {**fixed, **{key: value for key, value in more.items() if value is not None}}
 
 

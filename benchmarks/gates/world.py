@@ -9,6 +9,8 @@ from benchmarks.tiny.example import SYSTEM_PROMPTS
 from registry import Registry, load_registry
 
 WEIGHTS = Path(__file__).parents[2] / "registry" / "tiny"
+MODELS = {f"tiny-{size}": f"{size}.gguf" for size in ("small", "medium", "large")}
+"""The files of the models that work, by name."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,15 +22,20 @@ class World:
     gates: bool
     ladder: bool
 
+    @property
+    def folder(self) -> str:
+        """The name of its state folder."""
+        return self.name.replace(" ", "-")
+
     def registry(self, folder: Path) -> Registry:
         """Write the registry of this world into the folder, and load it."""
-        file = folder / f"{self.name.replace(' ', '-')}.yaml"
+        folder.mkdir(parents=True, exist_ok=True)
+        file = folder / f"{self.folder}.yaml"
         file.write_text(json.dumps(self._document()), encoding="utf-8")  # JSON is YAML
         return load_registry(file)
 
     def _document(self) -> dict[str, Any]:
-        sizes = ("small", "medium", "large")
-        models = {f"tiny-{size}": {"file": str(WEIGHTS / f"{size}.gguf"), "threads": 1} for size in sizes}
+        models = {model: {"file": str(WEIGHTS / file), "threads": 1} for model, file in MODELS.items()}
         workers = {"worker": self.worker, "coder": "medium", "architect": "large"}
         roles: dict[str, dict[str, Any]] = {
             name: {"model": f"tiny-{size}", "tier": "B", "system": SYSTEM_PROMPTS[name]}
@@ -39,12 +46,14 @@ class World:
         if self.ladder:
             roles["worker"]["escalates_to"], roles["coder"]["escalates_to"] = "coder", "architect"
         roles["judge"] = {"model": "tiny-large", "tier": "B", "system": SYSTEM_PROMPTS["judge"]}
-        defaults = {"context": 2048, "slots": 8, "exact": True, "temperature": 0}
+        # Loaded before the first task, so that no deadline has to wait for a model.
+        defaults = {"residency": "hot", "context": 2048, "slots": 8, "exact": True, "temperature": 0}
         return {"defaults": defaults, "models": models, "roles": roles}
 
 
+FIRST = World("small without gates", "small", gates=False, ladder=False)
 WORLDS = (
-    World("small without gates", "small", gates=False, ladder=False),
+    FIRST,
     World("small with gates", "small", gates=True, ladder=False),
     World("small with gates and escalation", "small", gates=True, ladder=True),
     World("large without gates", "large", gates=False, ladder=False),

@@ -1,11 +1,14 @@
 """Check JSON text against a JSON Schema. The one file through which jsonschema enters."""
 
+import json
 from collections.abc import Mapping
+from functools import lru_cache
 from itertools import islice
 from typing import Any
 
 from jsonschema import Draft202012Validator
 from jsonschema.exceptions import SchemaError, ValidationError, best_match
+from jsonschema.protocols import Validator
 from jsonschema.validators import validator_for
 from referencing import Registry
 from referencing.exceptions import Unresolvable
@@ -35,14 +38,12 @@ class OutputSchema:
     def __init__(self, schema: Mapping[str, object] | None) -> None:
         """Raises `BadSchema`."""
         self.schema: dict[str, object] = dict(schema or {})
-        kind = validator_for(self.schema, default=Draft202012Validator)
         try:
-            kind.check_schema(self.schema)
+            self._validator = _validator(json.dumps(self.schema))
         except SchemaError as error:
             raise BadSchema(f"not a JSON Schema: at {pointer(error.absolute_path)}: {_clip(error.message)}") from error
         except RecursionError as error:
             raise BadSchema("not a JSON Schema that can be read: nested too deep") from error
-        self._validator = kind(self.schema, registry=Registry())
 
     def read(self, text: str) -> object:
         """Return what the text says. Raises `SchemaMismatch` and `BadSchema` as `check` does."""
@@ -62,6 +63,15 @@ class OutputSchema:
             raise BadSchema("the schema refers to itself without end") from error
         if isinstance(worst, ValidationError):
             raise SchemaMismatch(f"{pointer(worst.absolute_path)}: {_clip(worst.message)}")
+
+
+@lru_cache(maxsize=256)
+def _validator(schema: str) -> Validator:
+    """Return the validator of a schema. To check a schema takes longer than most answers, and attempts share theirs."""
+    known = json.loads(schema)
+    kind = validator_for(known, default=Draft202012Validator)
+    kind.check_schema(known)
+    return kind(known, registry=Registry())
 
 
 def _clip(message: str) -> str:

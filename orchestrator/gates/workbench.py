@@ -1,6 +1,6 @@
 """Run the jobs of gates in the sandbox, as many at a time as there are cores to spare for them.
 
-Engines decode meanwhile, and theirs is the work that somebody waits for: jobs run at a lower priority than engines, and
+Engines decode meanwhile, and theirs is the work that somebody waits for: jobs take the time that engines leave, and
 there are few of them at once, so that decoding keeps nine tenths of its speed (`make bench-gates` measures it).
 """
 

@@ -18,7 +18,8 @@ class Limits:
     control group can be had; elsewhere each process gets it, and as many processes are allowed as the sandbox's budget
     pays for. A thread counts as a process. `disk` is for the work folder and for `/tmp`, each. Of stdout and stderr
     `output` bytes each are kept; a job that writes much more than that is ended. `niceness` is added to ours; the
-    default lets engines (7) go first.
+    default lets engines (7) go first. An `idle` job gets only time that nobody else wants (SCHED_IDLE), and waits long
+    for it where everybody works: it needs a generous `wall`.
     """
 
     wall: float = 60.0
@@ -28,6 +29,7 @@ class Limits:
     disk: int = 64 * MIB
     output: int = 256 * 1024
     niceness: int = 10
+    idle: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

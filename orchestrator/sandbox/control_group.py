@@ -76,8 +76,11 @@ class ControlGroups:
 
 def find_control_groups(own: Path = _OWN, mounts: Path = _MOUNTS) -> ControlGroups | None:
     """Return where groups that count memory can be made, or None. Nothing is made yet, so making one may still fail."""
-    paths = dict(_own_paths(own.read_text(encoding="utf-8")))
-    roots = dict(_hierarchies(mounts.read_text(encoding="utf-8")))
+    try:
+        paths = dict(_own_paths(own.read_text(encoding="utf-8")))
+        roots = dict(_hierarchies(mounts.read_text(encoding="utf-8")))
+    except OSError:
+        return None  # a kernel that was built without control groups
     if "memory" in roots:
         memory = _version_1(roots, paths, "memory")
         return ControlGroups(1, memory, _version_1(roots, paths, "pids")) if memory else None
@@ -96,7 +99,11 @@ def remove_quietly(group: ControlGroup) -> None:
 
 
 def _kill_members(folder: Path) -> None:
-    for pid in map(int, (folder / "cgroup.procs").read_text(encoding="ascii").split()):
+    try:
+        members = [int(pid) for pid in (folder / "cgroup.procs").read_text(encoding="ascii").split()]
+    except OSError:
+        return  # another process sweeps as well
+    for pid in filter(None, members):  # 0 stands for a process that is not in our namespace, and for ourselves in kill
         try:
             os.kill(pid, signal.SIGKILL)
         except (ProcessLookupError, PermissionError):
@@ -155,7 +162,7 @@ def _limit(group: ControlGroup, memory: int, processes: int) -> None:
         _write(group.memory / "memory.limit_in_bytes", memory)
         _write(group.memory / "memory.memsw.limit_in_bytes", memory, missing_ok=True)
     if group.pids is not None:
-        group.pids.mkdir(exist_ok=group.version == 2)
+        group.pids.mkdir(exist_ok=group.pids == group.memory)
         _write(group.pids / "pids.max", processes)
 
 

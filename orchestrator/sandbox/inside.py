@@ -6,6 +6,7 @@ on all descriptors are the program's. It keeps no right that the program could u
 and the limits are hard ones.
 """
 
+import contextlib
 import json
 import os
 import resource
@@ -19,11 +20,14 @@ _CANNOT_START = 126
 
 
 def main() -> None:
-    """Obey the orders: `argv`, `env`, `uid` or null, `limits` [[name, soft, hard]], `channel` or null, `niceness`."""
+    """Obey the orders.
+
+    They are `argv`, `env`, `uid` or null, `limits` [[name, soft, hard]], `channel` or null, `niceness`, `idle`.
+    """
     os.write(1, READY)
     orders = _orders()
     _connect(orders["channel"])
-    os.nice(orders["niceness"])
+    stand_back(0, orders["niceness"], orders["idle"])
     if orders["uid"] is not None:
         _become(orders["uid"])
     for name, soft, hard in orders["limits"]:
@@ -39,6 +43,18 @@ def main() -> None:
     except OSError as error:
         os.write(2, f"{program}: {error.strerror}\n".encode())
         os._exit(_CANNOT_START)
+
+
+def stand_back(pid: int, niceness: int, idle: bool) -> None:
+    """Let others go before a process (0: this one) and what it starts from now on. There is no way back without rights.
+
+    Niceness alone does not keep a program from running on for milliseconds when an engine's thread wakes beside it; the
+    kernel's class for idle time does.
+    """
+    with contextlib.suppress(OSError):  # it has ended, or it may not change at all and keeps what it has inherited
+        os.setpriority(os.PRIO_PROCESS, pid, niceness)
+        if idle:
+            os.sched_setscheduler(pid, os.SCHED_IDLE, os.sched_param(0))
 
 
 def _orders() -> Any:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from orchestrator.sandbox import inside
 from orchestrator.sandbox.bubblewrap import NOBODY, Descriptors, command_line
-from orchestrator.sandbox.contract import Job
+from orchestrator.sandbox.contract import Job, Limits
 from orchestrator.sandbox.control_group import ControlGroup
 from orchestrator.sandbox.errors import InvalidJob, ProgramMissing, SandboxUnavailable
 from orchestrator.sandbox.files import put
@@ -23,6 +23,7 @@ _START_SECONDS = 60.0
 _INFO = 4096
 _REASON = 2000
 _CHUNK = 64 * 1024
+_NICEST = 19
 _JOIN = 'for group in $1; do echo 0 >"$group" || exit 125; done; shift; exec "$@"'
 
 
@@ -55,8 +56,8 @@ class Child:
     stderr: asyncio.StreamReader
 
     @classmethod
-    async def start(cls, command: list[str], descriptors: tuple[int, ...]) -> "Child":
-        """Run the command with an empty environment and these descriptors. Raises OSError."""
+    async def start(cls, command: list[str], descriptors: tuple[int, ...], limits: Limits) -> "Child":
+        """Run the command with an empty environment, these descriptors and the limits' priority. Raises OSError."""
         pipe = asyncio.subprocess.PIPE
         process = await asyncio.create_subprocess_exec(
             *command,
@@ -68,6 +69,7 @@ class Child:
             cwd="/",
             start_new_session=True,
         )
+        inside.stand_back(process.pid, _priority(limits), limits.idle)  # to set a sandbox up takes time as well
         assert process.stdin is not None
         assert process.stdout is not None
         assert process.stderr is not None
@@ -139,7 +141,7 @@ async def _spawn(setting: Setting, job: Job, means: Means) -> Spawned:
         command = command_line(setting.bwrap, setting.view, setting.launcher, job.limits.disk, given)
         descriptors = (*given.all(), *([] if means.channel is None else [means.channel]))
         try:
-            child = await Child.start(_joined(command, means.group), descriptors)
+            child = await Child.start(_joined(command, means.group), descriptors, job.limits)
         except BaseException:
             os.close(info)
             raise
@@ -203,8 +205,14 @@ def _orders(setting: Setting, job: Job, means: Means) -> Mapping[str, object]:
         "uid": means.uid,
         "limits": limits,
         "channel": means.channel,
-        "niceness": job.limits.niceness,
+        "niceness": _priority(job.limits),
+        "idle": job.limits.idle,
     }
+
+
+def _priority(limits: Limits) -> int:
+    """Return the niceness of a job's processes: ours, and what its limits add."""
+    return min(_NICEST, os.getpriority(os.PRIO_PROCESS, 0) + limits.niceness)
 
 
 def _shown_uid(means: Means) -> int:

@@ -32,5 +32,6 @@ def resource_limits(limits: Limits, *, memory_counted: bool, one_more_process: b
         ("RLIMIT_MEMLOCK", _LOCKED_MEMORY, _LOCKED_MEMORY),
         ("RLIMIT_MSGQUEUE", 0, 0),
         ("RLIMIT_RTPRIO", 0, 0),
+        ("RLIMIT_NICE", 0, 0),
         ("RLIMIT_CORE", 0, 0),
     ]

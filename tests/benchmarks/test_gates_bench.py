@@ -1,9 +1,15 @@
 from collections import Counter
+from math import inf
+from pathlib import Path
 
-from benchmarks.gates.measure import Result, rows_of
+import pytest
+
+from benchmarks.gates.deadline import FACTOR, deadline_of
+from benchmarks.gates.measure import Plan, rows_of, run_world
+from benchmarks.gates.rows import Result, Rows
 from benchmarks.gates.stories import code_retry_then_escalation, format_retry, found, frequencies, timeout_escalation
-from benchmarks.gates.tasks import SHARES, make_tasks
-from benchmarks.gates.world import WORLDS
+from benchmarks.gates.tasks import SHARES, a_right_answer, make_tasks
+from benchmarks.gates.world import FIRST, WORLDS
 from orchestrator.daemon import gates_of
 from orchestrator.daemon.story import AttemptRow
 from orchestrator.events import GateResult, Usage
@@ -19,6 +25,10 @@ def attempts(*moves: tuple[str, str]) -> tuple[AttemptRow, ...]:
     )
 
 
+def result(outcome: str, *moves: tuple[str, str], family: str = "code", document: str = "d1") -> Result:
+    return Result(f"{family}/1", family, document, "r1", outcome, 3.0, attempts(*moves))
+
+
 def test_tasks_are_the_same_each_time_and_as_many_as_asked_for() -> None:
     tasks = make_tasks(200)
     assert Counter(task.family for task in tasks) == SHARES
@@ -29,19 +39,18 @@ def test_tasks_are_the_same_each_time_and_as_many_as_asked_for() -> None:
 
 def test_every_task_is_a_document_and_its_gates_look() -> None:
     for task in make_tasks(40):
-        document = task.task(gates=True, timeout_seconds=5)
+        document = task.task(gates=True, deadline=5)
         plans = gates_of(document.plan.steps[0], document)
         assert plans
         assert not any(plan.idle for plan in plans)
-        assert gates_of(task.task(gates=False, timeout_seconds=5).plan.steps[0], document) == ()
+        assert gates_of(task.task(gates=False, deadline=5).plan.steps[0], document) == ()
 
 
 def test_an_answer_is_right_when_it_says_the_same_as_the_reference() -> None:
     code = next(task for task in make_tasks(8) if task.family == "code")
-    reference = code.inputs[0]["value"].split("def reference", 1)[1].split("\n\n", 1)[0]
-    name = code.output.removesuffix(".py")
-    assert code.right(f"def {name}{reference}\n")
-    assert not code.right(f"def {name}{reference} + 1\n")
+    answer = a_right_answer(code)
+    assert code.right(answer)
+    assert not code.right(f"{answer.rstrip()} + 1\n")
     assert not code.right("def (")
 
 
@@ -56,13 +65,48 @@ def test_stories_are_told_apart() -> None:
 
 
 def test_what_failed_and_what_followed_is_counted() -> None:
-    (task, *_) = make_tasks(4)
     results = [
-        Result(task, "r1", "right", attempts(("worker", "code"), ("worker", "code"), ("coder", "done"))),
-        Result(task, "r2", "refused", attempts(("worker", "timeout"))),
+        result("right", ("worker", "code"), ("worker", "code"), ("coder", "done")),
+        result("refused", ("worker", "timeout")),
     ]
     assert frequencies(results) == {"code": {"retried": 1, "escalated": 1}, "timeout": {"given up": 1}}
     assert [len(tasks) for tasks in found(results).values()] == [0, 1, 0]
-    row = rows_of(WORLDS[0], results, 3.0)[-1]
-    assert (row.tasks, row.right, row.refused, row.attempts) == (2, 1, 1, 4)
+    row = rows_of(WORLDS[0], results)[-1]
+    assert (row.tasks, row.right, row.refused, row.attempts, row.task_seconds) == (2, 1, 1, 4, 3.0)
     assert (row.prompt_tokens, row.output_tokens, row.engine_seconds, row.gate_seconds) == (40, 20, 2.0, 8.0)
+
+
+def test_the_deadline_is_a_multiple_of_what_attempts_took() -> None:
+    quick = [result("right", ("worker", "done")) for _ in range(19)]
+    others = [result("right", ("worker", "done"), family="shell"), result("refused", ("worker", "code"))]
+    assert deadline_of([*quick, *others]) == FACTOR * 1.0
+    with pytest.raises(ValueError, match="no attempt at code"):
+        deadline_of(others)
+
+
+def test_rows_are_kept_for_their_stamp_and_world_and_a_line_that_was_cut_off_is_not(tmp_path: Path) -> None:
+    rows, first = Rows(tmp_path / "new" / "rows.jsonl", {"weights": "a"}), result("right", ("worker", "done"))
+    assert rows.read("w", ["d1"]) == {}
+    rows.append("w", first)
+    with rows.file.open("a") as file:
+        file.write('\n{"stamp": {"wei')
+    second = result("wrong", ("worker", "done"), document="d2")
+    rows.append("w", second)
+    assert rows.read("w", ["d1", "d2"]) == {"d1": first, "d2": second}
+    assert rows.read("w", ["d2"]) == {"d2": second}
+    assert rows.read("other", ["d1", "d2"]) == {}
+    assert Rows(rows.file, {"weights": "b"}).read("w", ["d1", "d2"]) == {}
+
+
+async def test_a_run_that_was_stopped_goes_on_where_it_was(tmp_path: Path) -> None:
+    said = list[str]()
+    rows = Rows(tmp_path / "rows.jsonl", {})
+    some, all_tasks = make_tasks(4)[:2], make_tasks(4)
+    first = await run_world(FIRST, Plan(tasks=some, rows=rows, folder=tmp_path, until=inf, say=said.append))
+    assert [one.task for one in first] == [task.name for task in some]
+    over = await run_world(FIRST, Plan(tasks=all_tasks, rows=rows, folder=tmp_path, until=0, say=said.append))
+    assert over == first
+    went_on = await run_world(FIRST, Plan(tasks=all_tasks, rows=rows, folder=tmp_path, until=inf, say=said.append))
+    assert [one.task for one in went_on] == [task.name for task in all_tasks]
+    assert went_on[:2] == first
+    assert all(one.outcome in ("right", "wrong", "refused") and one.attempts for one in went_on)

@@ -1,6 +1,7 @@
 """Keep a conversation within its model's context: tell it the budget, ask for pruning, have it condensed."""
 
 from dataclasses import dataclass, replace
+from functools import reduce
 
 from orchestrator.engine.client import Completion
 from orchestrator.engine.contract import Generation
@@ -9,6 +10,7 @@ from orchestrator.events import Failure, FailureKind, Usage
 from orchestrator.gates import SchemaMismatch
 from orchestrator.steps.attempt import Attempt, Models
 from orchestrator.steps.context.condensing import ASKING, SUMMARY, TOKENS, summary_text
+from orchestrator.steps.context.cost import FAIR, asking_pays, condensing, sweeping
 from orchestrator.steps.context.marks import Marks, Pressure
 from orchestrator.steps.context.window import Turn, Window
 from orchestrator.steps.errors import AttemptError
@@ -18,9 +20,6 @@ BYTES_A_TOKEN = 4
 
 LEAST = 128
 """Tokens without which no summary is worth asking for."""
-
-WORTH_PRUNING = 0.5
-"""Past the hard mark documents are pruned if they are this share of the history; else the history is condensed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,39 +50,41 @@ class ContextEditor:
         return await self._models.count(self._attempt.model, window.messages)
 
     async def settle(self, window: Window) -> Settled:
-        """Tell the budget behind the last turn; condense what is past the hard mark and has little to prune.
+        """Make room where that pays or has to be, and tell the budget behind the last turn.
 
         Raises `PromptTooLong` when even then the conversation does not fit.
         """
         if self.marks is None:
             return Settled(window, "free", Usage())
         tokens, usage = await self.count(window), Usage()
-        if window.turns and self._must_condense(window, tokens, self.marks):
+        if self._must_sweep(window, tokens, self.marks):
+            window = window.sweep()
+            tokens = await self.count(window)
+        if window.turns and tokens >= self.marks.hard and not self._asks(window, tokens, self.marks):
             window, usage = await self._condensed(window)
             tokens = await self.count(window)
         if tokens > self.marks.room:
             raise PromptTooLong(tokens, self.marks.context, self.marks.answer)
+        asks = self._asks(window, tokens, self.marks)
+        shown = told(window, tokens, self.marks, prunes=asks)
         pressure = self.marks.pressure(tokens)
-        return Settled(self._told(window, tokens, pressure), pressure, usage)
+        return Settled(shown.as_judged() if asks and pressure == "soft" else shown, pressure, usage)
 
-    def _must_condense(self, window: Window, tokens: int, marks: Marks) -> bool:
-        """Whether there is too much, and pruning would not help or could not even be asked for."""
-        prunable = self._prunes and window.gain >= WORTH_PRUNING and tokens <= marks.room
-        return tokens >= marks.hard and not prunable
+    def _must_sweep(self, window: Window, tokens: int, marks: Marks) -> bool:
+        """Whether sweeping pays: what is full is condensed if that is cheaper, else nothing need be done at all."""
+        way = sweeping(window, tokens)
+        most = condensing(window, tokens).price if tokens >= marks.hard else FAIR
+        return way.freed > 0 and way.price <= most
+
+    def _asks(self, window: Window, tokens: int, marks: Marks) -> bool:
+        """Whether to ask for pruning past a mark: it pays, and an answer has room."""
+        return self._prunes and tokens <= marks.room and asking_pays(window, tokens, marks)
 
     async def fits(self, window: Window) -> bool:
-        """Whether there would be room for an answer."""
-        return self.marks is None or await self.count(window) <= self.marks.room
-
-    def _told(self, window: Window, tokens: int, pressure: Pressure) -> Window:
-        if not window.turns:
-            return window
-        assert self.marks is not None
-        line = f"Context: {tokens} of {self.marks.room} tokens."
-        if not self._prunes or pressure == "free" or not window.shown:
-            return window.remark(line)
-        asked = "It is full: prune by id or finish." if pressure == "hard" else "Prune what is not needed, by id."
-        return window.remark(f"{line} {asked}")
+        """Whether the last turn can be shown with room for an answer, as it is or behind a summary of all before it."""
+        if self.marks is None or await self.count(window) <= self.marks.room:
+            return True
+        return await self.count(replace(window, turns=window.turns[-1:])) + TOKENS <= self.marks.room
 
     async def _condensed(self, window: Window) -> tuple[Window, Usage]:
         """Have the model sum up. The question goes behind what is there already, so its KV cache is used once more.
@@ -92,14 +93,14 @@ class ContextEditor:
         """
         assert self.marks is not None
         late: tuple[Turn, ...] = ()
-        left = self.marks.context - await self.count(_asking(window))
+        left = self.marks.context - await self.count(asking(window))
         if left < LEAST and len(window.turns) > 1:
             window, late = window.without_last(), window.turns[-1:]
-            left = self.marks.context - await self.count(_asking(window))
+            left = self.marks.context - await self.count(asking(window))
         if left <= 0:
             raise PromptTooLong(self.marks.context - left, self.marks.context, TOKENS)
         request = Generation(
-            messages=_asking(window).messages,
+            messages=asking(window).messages,
             max_tokens=min(TOKENS, left),
             temperature=self._attempt.temperature,
             top_p=self._attempt.top_p,
@@ -108,7 +109,8 @@ class ContextEditor:
             slack=self._attempt.slack,
         )
         done = await self._models.generate(self._attempt.model, request, None)
-        return replace(window.condense(self._summary(window, done)), turns=late), done.usage
+        condensed = window.condense(self._summary(window, done))
+        return reduce(Window.add, late, condensed), done.usage
 
     def _summary(self, window: Window, done: Completion) -> str:
         try:
@@ -118,7 +120,19 @@ class ContextEditor:
             raise AttemptError(Failure(FailureKind.SCHEMA, message)) from error
 
 
-def _asking(window: Window) -> Window:
+def told(window: Window, tokens: int, marks: Marks, *, prunes: bool) -> Window:
+    """Return the window with its size behind its last turn and, past a mark, with what is to be done about it."""
+    if not window.turns:
+        return window
+    line = f"Context: {tokens} of {marks.room} tokens."
+    pressure = marks.pressure(tokens)
+    if not prunes or pressure == "free" or not window.shown:
+        return window.remark(line)
+    asked = "It is full: prune by id or finish." if pressure == "hard" else "Prune what is not needed, by id."
+    return window.remark(f"{line} {asked}")
+
+
+def asking(window: Window) -> Window:
     """Return the conversation with the question for a summary behind its last turn."""
     *before, last = window.turns
     asked = replace(last, notice=f"{last.notice}\n{ASKING}" if last.notice else ASKING)

@@ -76,9 +76,10 @@ class Conversation:
         await self._settle(window)
 
     async def prune(self, wrote: str, ids: tuple[str, ...]) -> None:
-        """Drop documents."""
-        pruned = self.window.prune(ids).add(Turn(wrote, f"Pruned: {', '.join(ids)}."))
-        await self._settle(pruned)
+        """Drop documents. Their texts go when that pays."""
+        names = {document.id: document.name for document in self.window.gathered}
+        told = f"Pruned: {', '.join(names[id] for id in ids)}."
+        await self._settle(self.window.prune(ids).add(Turn(wrote, told)))
 
     async def _settle(self, window: Window) -> None:
         settled = await self._editor.settle(window)

@@ -1,7 +1,8 @@
 """Hold the conversation of a long step: a head that never changes, a summary of what was condensed, the turns since.
 
-Between two prunings or condensations the messages only grow, so the engine finds all but the last turn in its KV cache.
-Pruning leaves what is before the first pruned document as it was; condensing leaves the head. Pure.
+Between two sweeps or condensations the messages only grow, so the engine finds all but the last turn in its KV cache.
+Pruning a document only marks it. Sweeping takes the turns of all marked ones out, and leaves what is before the first
+of them as it was; condensing leaves the head. Pure.
 """
 
 from collections.abc import Collection
@@ -29,16 +30,19 @@ class Turn:
     told: str = ""
     document: Document | None = None
     notice: str = ""
-    pruned: bool = False
 
     @property
     def answer(self) -> str:
         """Return the message that answers what the model wrote."""
         shown = self.told
         if self.document is not None:
-            text = "pruned" if self.pruned else f"\n{self.document.text}"
-            shown = f"[{self.document.id} {self.document.name}]{' ' if self.pruned else ''}{text}"
+            shown = f"[{self.document.id} {self.document.name}]\n{self.document.text}"
         return f"{shown}\n{self.notice}" if self.notice else shown
+
+    @property
+    def size(self) -> int:
+        """The characters of its two messages."""
+        return len(self.wrote) + len(self.answer)
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +50,8 @@ class Window:
     """The conversation of one step. Every method returns another window.
 
     `gathered` are all documents so far, those that are no longer shown included; `dropped` are the ids of those that
-    were pruned. `summary` is the text of the last condensation, of which there were `condensations`.
+    were pruned, and the first `judged` were there when pruning could be done last. `summary` is the text of the last
+    condensation, of which there were `condensations`; `listed` are the documents that were kept then.
     """
 
     head: tuple[Message, ...]
@@ -55,27 +60,35 @@ class Window:
     condensations: int = 0
     gathered: tuple[Document, ...] = ()
     dropped: frozenset[str] = field(default_factory=frozenset)
+    judged: int = 0
+    listed: tuple[Document, ...] = ()
 
     @property
     def messages(self) -> ChatMessages:
         """Return the messages to send: the head, what the summary says, and each turn as two messages."""
         shown = [(message.role, message.content) for message in self.head]
         if self.condensations:
-            shown += [("assistant", self.summary), ("user", self._reminder())]
+            shown += [("assistant", self.summary), ("user", self.reminder)]
         for turn in self.turns:
             shown += [("assistant", turn.wrote), ("user", turn.answer)]
         return tuple((str(role), text) for role, text in shown)
 
     @property
     def shown(self) -> tuple[Document, ...]:
-        """Return the documents whose text is in the messages."""
-        return tuple(turn.document for turn in self.turns if turn.document is not None and not turn.pruned)
+        """Return the documents that could be pruned: their text is in the messages, and they were not pruned yet."""
+        texts = (turn.document for turn in self.turns if turn.document is not None)
+        return tuple(document for document in texts if document.id not in self.dropped)
 
     @property
-    def gain(self) -> float:
-        """Return which share of the turns' characters pruning could free: that of the documents that are shown."""
-        whole = sum(len(turn.wrote) + len(turn.answer) for turn in self.turns)
-        return sum(len(document.text) for document in self.shown) / whole if whole else 0.0
+    def fresh(self) -> tuple[Turn, ...]:
+        """Return the turns of the documents that came since pruning could be done last: nobody has judged them yet."""
+        ids = {document.id for document in self.gathered[self.judged :]}
+        return tuple(turn for turn in self.turns if turn.document is not None and turn.document.id in ids)
+
+    @property
+    def size(self) -> int:
+        """The characters of all messages."""
+        return sum(len(text) for _, text in self.messages)
 
     @property
     def kept(self) -> tuple[Document, ...]:
@@ -98,24 +111,36 @@ class Window:
         return replace(self, turns=(*before, replace(last, notice=notice)))
 
     def without_last(self) -> "Window":
-        """Return the window as it was before its last turn, but that what was gathered stays gathered."""
-        return replace(self, turns=self.turns[:-1])
+        """Return the window as it was before its last turn."""
+        gathered = self.gathered if self.turns[-1].document is None else self.gathered[:-1]
+        return replace(self, turns=self.turns[:-1], gathered=gathered)
 
     def prune(self, ids: Collection[str]) -> "Window":
-        """Return the window without the texts of these documents, of which one line each stays."""
-        turns = tuple(
-            replace(turn, pruned=True) if turn.document is not None and turn.document.id in ids else turn
-            for turn in self.turns
-        )
+        """Return the window with these documents marked."""
         known = {document.id for document in self.gathered}
-        return replace(self, turns=turns, dropped=self.dropped | (known & set(ids)))
+        return replace(self, dropped=self.dropped | (known & set(ids))).as_judged()
+
+    def as_judged(self) -> "Window":
+        """Return the window with all that was gathered called judged: it could be pruned, and what was not is kept."""
+        return replace(self, judged=len(self.gathered))
+
+    def is_due(self, turn: Turn) -> bool:
+        """Whether the turn has brought a document that was pruned."""
+        return turn.document is not None and turn.document.id in self.dropped
+
+    def sweep(self) -> "Window":
+        """Return the window without the turns of pruned documents. The line that told of the pruning names them."""
+        return replace(self, turns=tuple(turn for turn in self.turns if not self.is_due(turn)))
 
     def condense(self, summary: str) -> "Window":
         """Return the window with a summary in the place of all its turns. Documents stay gathered, unseen."""
-        return replace(self, turns=(), summary=summary, condensations=self.condensations + 1)
+        times = self.condensations + 1
+        return replace(self, turns=(), summary=summary, condensations=times, listed=self.kept).as_judged()
 
-    def _reminder(self) -> str:
+    @property
+    def reminder(self) -> str:
+        """What follows the summary: how often was condensed, and which documents were kept then. It stays as it is."""
         times = "once" if self.condensations == 1 else f"{self.condensations} times"
-        kept = ", ".join(f"{document.id} {document.name}" for document in self.kept)
+        kept = ", ".join(f"{document.id} {document.name}" for document in self.listed)
         told = f"This is your summary of all that went before, condensed {times}. Go on from it."
         return f"{told}\nKept documents: {kept}" if kept else told

@@ -1,4 +1,6 @@
 import os
+import signal
+import subprocess
 from pathlib import Path
 
 from orchestrator.sandbox import Limits, Sandbox
@@ -35,6 +37,7 @@ def test_version_2_is_found_above_us_where_children_get_a_memory_limit(tmp_path:
 
 
 def test_no_group_is_found_where_there_is_none(tmp_path: Path) -> None:
+    assert find_control_groups(tmp_path / "missing", tmp_path / "missing") is None
     assert _find(tmp_path, "0::/\n", "proc /proc proc rw 0 0\n") is None
 
 
@@ -49,6 +52,26 @@ def test_version_2_is_limited_by_its_own_files(tmp_path: Path) -> None:
     (group.memory / "pids.events").write_text("max 3\n")
     assert group.ran_out_of_memory()
     assert group.ran_out_of_processes()
+
+
+def test_controllers_in_one_folder_make_one_group(tmp_path: Path) -> None:
+    group = ControlGroups(1, tmp_path, tmp_path).create(Limits(memory=1 << 20, processes=5), 2)
+    assert (group.memory / "memory.limit_in_bytes").read_text() == str(1 << 20)
+    assert (group.memory / "pids.max").read_text() == "7"
+    assert group.entrances() == [str(group.memory / "cgroup.procs")]
+
+
+def test_sweeping_spares_what_is_not_in_our_namespace(tmp_path: Path) -> None:
+    free = next(pid for pid in range(4_000_000, 4_100_000) if not Path("/proc", str(pid)).exists())
+    left = tmp_path / f"orchestrator-{free}-1"
+    left.mkdir()
+    with subprocess.Popen(["sleep", "60"]) as member:
+        (left / "cgroup.procs").write_text(f"0\n{member.pid}\n")
+        ControlGroups(2, tmp_path, None).sweep()
+        assert member.wait() == -signal.SIGKILL  # and we, whom the 0 would have meant, are still here
+    (left / "cgroup.procs").unlink()
+    ControlGroups(2, tmp_path, None).sweep()
+    assert not left.exists()
 
 
 def test_groups_of_owners_that_were_killed_are_swept(sandbox: Sandbox) -> None:

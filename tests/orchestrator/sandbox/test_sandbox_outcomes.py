@@ -1,3 +1,4 @@
+import os
 import signal
 from dataclasses import replace
 
@@ -84,6 +85,21 @@ async def test_a_program_that_is_not_there(sandbox: Sandbox) -> None:
 async def test_a_file_that_is_no_program(sandbox: Sandbox) -> None:
     outcome = await sandbox.run(shell("printf nonsense >tool; chmod +x tool; exec ./tool"))
     assert outcome.exit_code in (126, 127)
+
+
+async def test_an_idle_job_stands_back_for_good(sandbox: Sandbox) -> None:
+    code = (
+        "import os\n"
+        "told = [os.sched_getscheduler(0) == os.SCHED_IDLE, os.getpriority(os.PRIO_PROCESS, 0)]\n"
+        "for attempt in (lambda: os.sched_setscheduler(0, os.SCHED_OTHER, os.sched_param(0)), lambda: os.nice(-1)):\n"
+        "    try:\n"
+        "        told.append(attempt() is None)\n"
+        "    except OSError:\n"
+        "        told.append('refused')\n"
+        "print(told)\n"
+    )
+    outcome = await sandbox.run(python(code, limits=replace(QUICK, niceness=3, idle=True)))
+    assert outcome.stdout.decode() == f"{[True, min(19, os.nice(0) + 3), 'refused', 'refused']}\n", outcome
 
 
 @pytest.mark.parametrize(

@@ -49,12 +49,37 @@ async def test_the_budget_is_told_and_pruning_asked_for_by_id() -> None:
     await talk.add(Turn("x", document=Document("D2", "b.txt", "t" * 200)))
     assert talk.pressure == "soft"
     assert talk.window.messages[-1][1].endswith("Prune what is not needed, by id.")
-    await talk.add(Turn("x", document=Document("D3", "c.txt", "t" * 130)))
-    assert talk.pressure == "hard"
-    assert "It is full: prune by id or finish." in talk.window.messages[-1][1]
+    await talk.add(Turn("x", document=Document("D3", "c.txt", "t" * 50)))
+    assert talk.pressure == "soft"
+    assert talk.window.messages[-1][1].endswith(" tokens."), (
+        "what has come since it was asked is not worth asking again"
+    )
     await talk.prune("drop", ("D1", "D2"))
     assert talk.pressure == "free"
     assert [one.id for one in talk.window.shown] == ["D3"]
+    assert talk.window.messages[-1] == ("user", "Pruned: a.txt, b.txt.\nContext: 136 of 1000 tokens.")
+
+
+async def test_past_the_hard_mark_what_nobody_has_judged_is_to_be_pruned() -> None:
+    talk = Counted().talk(1200, prunes=True)
+    await talk.add(Turn("x", document=Document("D1", "a.txt", "t" * 400)))
+    await talk.add(Turn("x", document=Document("D2", "b.txt", "t" * 430)))
+    assert talk.pressure == "hard"
+    assert talk.window.messages[-1][1].endswith("It is full: prune by id or finish.")
+    await talk.prune("drop", ("D2",))
+    assert talk.pressure == "free"
+
+
+async def test_pruning_that_would_compute_more_than_it_frees_waits() -> None:
+    talk = Counted().talk(1200, prunes=True)
+    await talk.add(Turn("x", document=Document("D1", "a.txt", "t" * 30)))
+    await talk.add(Turn("x", document=Document("D2", "b.txt", "t" * 300)))
+    before = talk.window.messages
+    await talk.prune("drop", ("D1",))
+    assert talk.window.messages[: len(before)] == before
+    assert [one.id for one in talk.window.shown] == ["D2"]
+    await talk.prune("drop", ("D2",))
+    assert "t" * 30 not in "".join(text for _, text in talk.window.messages)
 
 
 async def test_what_cannot_be_shown_at_all_is_told_of_and_nothing_breaks() -> None:
@@ -62,6 +87,15 @@ async def test_what_cannot_be_shown_at_all_is_told_of_and_nothing_breaks() -> No
     await talk.add(Turn("x", document=Document("D1", "big.txt", "t" * 5000)))
     assert talk.window.shown == ()
     assert "big.txt: 5000 characters are too long to be shown" in talk.window.messages[-1][1]
+
+
+async def test_a_document_for_which_room_can_be_made_is_shown_behind_the_summary() -> None:
+    talk = Counted(json.dumps(FOUND)).talk(3000, prunes=True)
+    await talk.add(Turn("x", "t" * 1700))
+    await talk.add(Turn("y", document=Document("D1", "big.txt", "b" * 1500)))
+    assert talk.window.condensations == 1
+    assert [one.id for one in talk.window.shown] == ["D1"]
+    assert "D1" not in talk.window.messages[3][1], "it is not in the list of what was kept, but shown"
 
 
 async def test_a_full_history_is_condensed_and_goes_on_from_the_same_head() -> None:
@@ -90,8 +124,8 @@ async def test_condensed_again_the_count_goes_up() -> None:
 
 async def test_a_history_that_pruning_could_not_shorten_is_condensed_and_its_documents_stay_kept() -> None:
     talk = Counted(json.dumps(FOUND)).talk(1200, prunes=True)
-    await talk.add(Turn("x", document=Document("D1", "a.txt", "t" * 300)))
-    await talk.add(Turn("y" * 250, "t" * 250))
+    await talk.add(Turn("x", document=Document("D1", "a.txt", "t" * 200)))
+    await talk.add(Turn("y" * 300, "t" * 300))
     assert talk.window.condensations == 1
     assert talk.window.shown == ()
     assert [one.id for one in talk.window.kept] == ["D1"]

@@ -31,20 +31,38 @@ def test_a_new_turn_leaves_all_that_was_sent_as_it_was(told: list[str], new: str
 
 
 @given(st.data())
-def test_pruning_leaves_what_is_before_the_first_pruned_document(data: st.DataObject) -> None:
+def test_sweeping_leaves_what_is_before_the_first_pruned_document(data: st.DataObject) -> None:
     names = data.draw(st.lists(st.sampled_from("abcdef"), min_size=1, max_size=6))
     window = gathered(*names)
     ids = data.draw(st.sets(st.sampled_from([one.id for one in window.gathered]), min_size=1))
     pruned = window.prune(ids)
-    first = min(int(name[1:]) for name in ids) - 1
-    same = len(HEAD) + 2 * first + 1
-    assert pruned.messages[:same] == window.messages[:same]
+    assert pruned.messages == window.messages
     assert {one.id for one in pruned.shown} == {one.id for one in pruned.kept}
     assert {one.id for one in pruned.shown} | ids == {one.id for one in window.gathered}
-    text = "\n".join(text for _, text in pruned.messages)
-    for document in window.gathered:
-        assert f"{document.id} {document.name}" in text
+    swept = pruned.sweep()
+    first = min(int(name[1:]) for name in ids) - 1
+    same = len(HEAD) + 2 * first
+    assert swept.messages[:same] == window.messages[:same]
+    assert swept.shown == pruned.shown
+    text = "\n".join(text for _, text in swept.messages)
     assert text.count("text of") == len(names) - len(ids)
+    assert [role for role, _ in swept.messages[2:]] == ["assistant", "user"] * (len(names) - len(ids))
+
+
+def test_documents_are_fresh_until_they_are_judged() -> None:
+    window = gathered("a", "b")
+    assert [turn.wrote for turn in window.fresh] == ["read a", "read b"]
+    pruned = window.prune(["D1"]).add(Turn("read c", document=Document("D3", "c", "text of c")))
+    assert [turn.wrote for turn in pruned.fresh] == ["read c"]
+    assert pruned.as_judged().fresh == ()
+    assert pruned.condense("{}").fresh == ()
+
+
+@given(st.lists(st.sampled_from("abc"), max_size=3), st.text(max_size=20))
+def test_what_is_behind_a_condensation_leaves_its_messages_as_they_were(names: list[str], new: str) -> None:
+    condensed = gathered(*names).condense("{}")
+    later = condensed.add(Turn("go", document=Document(condensed.next_id, "new", new))).prune([condensed.next_id])
+    assert later.messages[: len(condensed.messages)] == condensed.messages
 
 
 def test_condensing_keeps_the_head_and_names_what_was_kept() -> None:
