@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 READY := .venv/.ready
 
-.PHONY: setup run test test-slow test-escape check tiny bench-engine bench-gates bench-context lock clean
+.PHONY: setup run test test-slow test-escape test-crash check tiny bench-engine bench-gates bench-context bench-daemon lock clean
 
 setup: $(READY)  ## install everything into .venv
 
@@ -23,6 +23,9 @@ test-slow: $(READY)  ## the tests that take minutes
 test-escape: $(READY)  ## the attempts to get out of the sandbox
 	$(BIN)/python -m pytest -m escape tests/escape
 
+test-crash: $(READY)  ## the daemon killed, its disk full, its files torn (20 minutes; CRASH_MOMENTS=20 for fewer kills)
+	$(BIN)/python -m pytest -m crash tests/crash
+
 check: $(READY)  ## format, lint, types, layers
 	$(BIN)/ruff format --check . && $(BIN)/ruff check . && $(BIN)/mypy && $(BIN)/lint-imports
 
@@ -33,10 +36,13 @@ tiny: $(READY)  ## train the embedded models again from their seeds (hours)
 	PIP_CONSTRAINT=requirements.lock $(BIN)/pip install -q -e '.[dev,train]' && $(BIN)/python -m benchmarks.tiny all
 
 bench-gates: $(READY)  ## what gates and escalation bring and cost, on 200 tasks
-	$(BIN)/python -m benchmarks.gates
+	$(BIN)/python -m benchmarks.gates $(ARGS)
 
 bench-engine: $(READY)  ## the engine against its peers; goes on where it stopped (two hours; ARGS="--budget 60")
 	$(BIN)/python -m benchmarks.engine all $(ARGS)
+
+bench-daemon: $(READY)  ## what the daemon costs and bears, part by part (half an hour; ARGS="--only chain --size memory=50000")
+	$(BIN)/python -m benchmarks.daemon $(ARGS)
 
 lock: $(READY)  ## pin what is installed now
 	{ $(BIN)/pip freeze --exclude-editable; grep -E "^(hatchling|scikit-build-core|trove-classifiers)==" requirements.lock; } | sed "s/+cpu$$//" | sort -fu > .venv/lock && mv .venv/lock requirements.lock

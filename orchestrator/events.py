@@ -13,7 +13,7 @@ from orchestrator.taskir import Step, TaskIR
 
 Level = Literal["B1", "B2", "B3"]
 Mode = Literal["as-planned", "discover", "serial"]
-RunStatus = Literal["accepted", "planning", "running", "done", "failed", "cancelled"]
+RunStatus = Literal["queued", "planning", "running", "done", "failed", "cancelled"]
 Priority = Literal["interactive", "batch"]
 PlanOrigin = Literal["taskir", "planned", "repaired", "fallback"]
 ReplanOutcome = Literal["planned", "repaired", "stopped"]
@@ -141,6 +141,14 @@ class RunAccepted:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class RunBegun:
+    """A run that waited has its turn. It is there again each time that the run goes on after a restart."""
+
+    at: float
+    kind: Literal["run_begun"] = "run_begun"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class PlanningStarted:
     """The frontdoor was asked for a plan."""
 
@@ -154,12 +162,12 @@ class PlanningStarted:
 class StepsPlanned:
     """The plan grew. The new steps are frozen from here on; they name only each other and earlier ones.
 
-    `written` is each step as the frontdoor wrote it, in its compact form; empty where it did not write them.
+    `written` is the part of the plan that they come from as the frontdoor wrote it; empty where it did not write it.
     """
 
     at: float
     steps: tuple[Step, ...]
-    written: tuple[str, ...] = ()
+    written: str = ""
     kind: Literal["steps_planned"] = "steps_planned"
 
 
@@ -351,6 +359,7 @@ class RunFinished:
 
 Event = (
     RunAccepted
+    | RunBegun
     | PlanningStarted
     | StepsPlanned
     | PlanFinished

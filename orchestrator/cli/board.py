@@ -15,7 +15,9 @@ from orchestrator.events import (
     AttemptSucceeded,
     Event,
     GateResult,
+    PlanningStarted,
     RunAccepted,
+    RunBegun,
     RunFinished,
     StepExpanded,
     StepGathered,
@@ -47,6 +49,7 @@ class Board:
     accepted: float | None = None
     finished: float | None = None
     error: str = ""
+    begun: bool = False
     rows: dict[str, Row] = field(default_factory=dict)
     _state: RunState | None = None
 
@@ -65,6 +68,8 @@ class Board:
         assert self._state is not None, "a run's first event is RunAccepted"
         self._state.handle(event)
         match event:
+            case RunBegun() | PlanningStarted():
+                self.begun = True
             case StepExpanded():
                 self.row(event.step).started = event.at
             case StepGathered():
@@ -89,8 +94,10 @@ class Board:
 
     @property
     def status(self) -> str:
-        """Where the run is: accepted, planning, running, done, failed or cancelled."""
-        return self._state.status if self._state else "starting"
+        """Where the run is: queued, planning, running, done, failed or cancelled."""
+        if self._state is None:
+            return "starting"
+        return self._state.status if self.begun or self._state.status != "running" else "queued"
 
     @property
     def growing(self) -> bool:
@@ -119,6 +126,7 @@ class Board:
         self._state = fresh_state(event)
 
     def _started(self, event: AttemptStarted) -> None:
+        self.begun = True
         row = self.row(event.step)
         row.model, row.persona = event.model, event.persona
         row.output_tokens, row.rate, row.finished = 0, 0.0, None

@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from orchestrator.cli import history, models, pool, run, serve, submit, system, task
+from orchestrator.cli import history, models, pool, run, serve, submit, system, task, vacuum
 from orchestrator.cli.errors import Boundary
 from orchestrator.cli.settings import Settings
 
@@ -57,6 +57,7 @@ app.command("pool")(pool.pool)
 app.command("logs")(serve.logs)
 app.command("backup")(serve.backup)
 app.command("restore")(serve.restore)
+app.command("vacuum")(vacuum.vacuum)
 app.add_typer(serve.service_app, name="service")
 app.add_typer(serve.config_app, name="config")
 app.command("doctor")(system.doctor)

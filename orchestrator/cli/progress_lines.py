@@ -16,6 +16,7 @@ from orchestrator.events import (
     ReplanFinished,
     ReplanStarted,
     RunAccepted,
+    RunBegun,
     RunFinished,
     StepExpanded,
     StepGathered,
@@ -38,14 +39,22 @@ def progress_line(event: Event) -> str:
             return f"{event.step} called {one_line(event.tool)}: {event.outcome}{why}"
         case NoteChanged():
             return f"{event.step} {event.change} note {event.note}"
-        case RunAccepted():
-            return f"run {event.run} accepted, {event.mode}"
+        case RunAccepted() | RunBegun() | RunFinished():
+            return _run_line(event)
         case StepExpanded():
             return f"{event.step} expanded into {event.count} items"
         case StepGathered():
             return f"{event.step} done: all of its items"
         case CancelRequested():
             return f"{event.step or 'run'}: {event.reason}"
+
+
+def _run_line(event: RunAccepted | RunBegun | RunFinished) -> str:
+    match event:
+        case RunAccepted():
+            return f"run {event.run} accepted, {event.mode}"
+        case RunBegun():
+            return "run begun"
         case RunFinished():
             return f"run {event.status}" + (f": {event.error}" if event.error else "")
 

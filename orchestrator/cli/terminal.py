@@ -94,7 +94,7 @@ STATE_STYLES = {
     "done": "green",
     "failed": "bold red",
     "cancelled": "yellow",
-    "accepted": "cyan",
+    "queued": "cyan",
     "planning": "bold blue",
 }
 

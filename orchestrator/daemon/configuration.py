@@ -41,9 +41,9 @@ class ServerSettings(_Section):
     hosts: Names = Field(default=(), description="names that requests may be addressed to, besides localhost")
     origins: Names = Field(default=(), description="web origins whose pages may send requests; none otherwise")
     max_body: int = Field(default=16 << 20, ge=1024, description="bytes of one request's body")
-    body_seconds: float = Field(default=30.0, gt=0, description="for the body of a request to arrive")
+    body_seconds: float = Field(default=30.0, gt=0, description="for a head to arrive, a body, and to go on reading")
     max_requests: int = Field(default=1000, ge=1, description="requests at a time; more are told to come back")
-    max_generations: int = Field(default=64, ge=1, description="chat and response requests at a time, as above")
+    max_generations: int = Field(default=64, ge=1, description="chat, response and embedding requests, likewise")
     drain_seconds: float = Field(default=30.0, ge=0, description="for runs to end when the daemon is to stop")
 
 
@@ -66,6 +66,14 @@ class FolderSettings(_Section):
     min_free_bytes: int = Field(default=256 << 20, ge=0, description="of the disk that have to stay free")
 
 
+class RetentionSettings(_Section):
+    """What `orchestrator vacuum` leaves of runs that have ended, unless it is told otherwise."""
+
+    max_days: float = Field(default=0.0, ge=0, description="since a run has ended; 0: no limit")
+    max_runs: int = Field(default=0, ge=0, description="that have ended, the newest; 0: no limit")
+    max_bytes: int = Field(default=0, ge=0, description="of artifacts, those of the newest runs; 0: no limit")
+
+
 class LogSettings(_Section):
     """What is logged, in `logs/` of the state folder."""
 
@@ -80,6 +88,7 @@ class Configuration(_Section):
     server: ServerSettings = ServerSettings()
     runs: RunSettings = RunSettings()
     folder: FolderSettings = FolderSettings()
+    retention: RetentionSettings = RetentionSettings()
     logs: LogSettings = LogSettings()
 
 

@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from orchestrator.analysis import Source
@@ -10,7 +11,8 @@ from orchestrator.daemon.acting import Means, RunActing
 from orchestrator.daemon.checks import checks_of
 from orchestrator.daemon.clock import Clock
 from orchestrator.daemon.job import FRONTDOOR
-from orchestrator.daemon.planning import plan_request, planned_steps
+from orchestrator.daemon.planning import plan_request
+from orchestrator.daemon.room import with_room
 from orchestrator.daemon.updates import Broadcast, Progress
 from orchestrator.events import (
     AttemptFailed,
@@ -33,7 +35,7 @@ from orchestrator.frontdoor import (
     REQUEST_LABEL,
     Finding,
     PlanError,
-    PlannedStep,
+    PlannedPart,
     PlanRequest,
     extend_plan,
     make_plan,
@@ -113,7 +115,7 @@ class RunEffects:
         self._task = accepted.task
         self._outputs: dict[str, Mapping[str, str]] = {}
         self._planning = False
-        self._planned: list[PlannedStep] = []
+        self._planned: list[PlannedPart] = []
         self._replans_left = accepted.max_replans
         directory = None if accepted.directory is None else Path(accepted.directory)
         self._acting = RunActing(accepted)
@@ -126,7 +128,7 @@ class RunEffects:
                 self._planning = True
             case StepsPlanned(steps=steps):
                 self._inputs.planned(steps)
-                self._planned += planned_steps(event)
+                self._planned.append(PlannedPart(steps, event.written))
             case ReplanFinished():
                 self._replans_left -= 1
             case NoteChanged():
@@ -152,7 +154,7 @@ class RunEffects:
             made = await self._carry_out(work, command, chosen, generated, meter, emit)
         except AttemptError as error:
             return AttemptFailed(at=now(), step=step, number=number, failure=error.failure, gates=error.gates)
-        outputs = await asyncio.to_thread(self._store, made.outputs)
+        outputs = await self._store(made.outputs)
         return AttemptSucceeded(at=now(), step=step, number=number, outputs=outputs, gates=made.gates)
 
     async def _carry_out(
@@ -185,7 +187,7 @@ class RunEffects:
 
     async def gather(self, command: GatherStep) -> Event:
         """Join the outputs of a `foreach` step's children."""
-        outputs = await asyncio.to_thread(self._gathered, command)
+        outputs = await self._store(await asyncio.to_thread(self._gathered, command))
         return StepGathered(at=self._services.clock.now(), step=command.step.id, outputs=outputs)
 
     async def plan(self, emit: Callable[[Event], None]) -> Event:
@@ -235,9 +237,9 @@ class RunEffects:
         accepted = self._accepted
         return plan_request(accepted.request or "", accepted.files, self._services.registry, replans)
 
-    def _accept(self, emit: Callable[[Event], None]) -> Callable[[PlannedStep], None]:
+    def _accept(self, emit: Callable[[Event], None]) -> Callable[[PlannedPart], None]:
         now = self._services.clock.now
-        return lambda made: emit(StepsPlanned(at=now(), steps=(made.step,), written=(made.written,)))
+        return lambda made: emit(StepsPlanned(at=now(), steps=made.steps, written=made.written))
 
     def _text_of(self, step: str) -> str:
         """Return what a step of the plan has written; it has one output. Blocks on the disk. Raises JournalError."""
@@ -270,16 +272,16 @@ class RunEffects:
         parent = self._state.steps[step].parent
         return self._state.graph.sources[parent or step]
 
-    def _gathered(self, command: GatherStep) -> dict[str, str]:
+    def _gathered(self, command: GatherStep) -> Mapping[str, bytes]:
         get = self._services.journal.get
         made = [{name: get(digest) for name, digest in self._outputs[child].items()} for child in command.children]
-        return self._store(gather(command.step, made))
+        return gather(command.step, made)
 
-    def _store(self, outputs: Mapping[str, bytes]) -> dict[str, str]:
-        """Store artifacts and show them in the run's folder. Blocks on the disk."""
-        journal = self._services.journal
-        digests = {name: journal.put(data) for name, data in outputs.items()}
-        publish(journal.home, journal.objects, self._accepted.run, digests)
+    async def _store(self, outputs: Mapping[str, bytes]) -> dict[str, str]:
+        """Store artifacts and show them in the run's folder, once there is room for them. Raises JournalError."""
+        journal, run = self._services.journal, self._accepted.run
+        digests = {name: await with_room(partial(journal.put, data)) for name, data in outputs.items()}
+        await with_room(partial(publish, journal.home, journal.objects, run, digests))
         return digests
 
 

@@ -29,5 +29,5 @@ def why_full(path: Path, settings: FolderSettings) -> str | None:
     if free < settings.min_free_bytes:
         return f"{free} bytes are free on the disk of {path}, {settings.min_free_bytes} have to stay free"
     if settings.max_bytes and (used := folder_bytes(path)) > settings.max_bytes:
-        return f"{path} takes {used} bytes, {settings.max_bytes} are allowed; accepted after runs are deleted"
+        return f"{path} takes {used} bytes, {settings.max_bytes} are allowed; accepted after `orchestrator vacuum`"
     return None

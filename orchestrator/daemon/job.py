@@ -8,7 +8,7 @@ from pathlib import Path
 from orchestrator.analysis import analyze_task
 from orchestrator.daemon.checks import JUDGE, judge_role
 from orchestrator.errors import InputError, Problem
-from orchestrator.events import Mode, Priority, RoleRates, Rung, RunLimits
+from orchestrator.events import Mode, Priority, RoleRates, RunAccepted, Rung, RunLimits
 from orchestrator.gates import BUILT
 from orchestrator.journal import JournalReader, Measured
 from orchestrator.steps.tools.toolbox import TOOLS
@@ -57,6 +57,21 @@ class Job:
     def urgency(self) -> Priority:
         """Its class of priority: its own, else the document's, else interactive."""
         return self.priority or (self.task.priority if self.task is not None else "interactive")
+
+
+def job_of(accepted: RunAccepted) -> Job:
+    """Return the job that a run was accepted for, without its key."""
+    named = accepted.task.context.prior_task_ids if accepted.task is not None else ()
+    prior = dict.fromkeys(name.partition("/")[0] for name in accepted.prior)
+    return Job(
+        request=accepted.request,
+        task=accepted.task,
+        directory=None if accepted.directory is None else Path(accepted.directory),
+        mode=accepted.mode,
+        priority=accepted.priority,
+        limits=accepted.limits,
+        follows=tuple(name for name in prior if name not in named),
+    )
 
 
 def check_job(job: Job, registry: Registry, prior: Iterable[str] = (), no_sandbox: str = "") -> tuple[str, ...]:

@@ -24,6 +24,7 @@ from orchestrator.events import (
     PlanFailed,
     ReplanFinished,
     ReplanStarted,
+    RunBegun,
     RunFinished,
 )
 from orchestrator.journal import Journal
@@ -98,12 +99,17 @@ class RunLoop:
         """Put an event into the inbox."""
         self._inbox.put_nowait(event)
 
-    async def drive(self, outstanding: Sequence[Command] = (), *, plan: bool = False) -> None:
-        """Run until the run has finished. `outstanding` commands and the need for a `plan` come from a replay."""
+    async def drive(
+        self, outstanding: Sequence[Command] = (), *, begun: RunBegun | None = None, plan: bool = False
+    ) -> None:
+        """Run until the run has finished. `outstanding` commands and the need for a `plan` come from a replay.
+
+        That it has `begun` is journaled with what is outstanding.
+        """
         async with asyncio.TaskGroup() as tasks:
             if plan:
                 self._planning = tasks.create_task(self._plan(self._effects.plan(self.emit), self._no_plan))
-            finished = await self._act(outstanding, [], tasks)
+            finished = await self._act(outstanding, [] if begun is None else [begun], tasks)
             while not finished:
                 items = await self._take()
                 events = [item for item in items if not isinstance(item, Due)]

@@ -34,10 +34,11 @@ from orchestrator.events import (
     PlanFinished,
     RoleRates,
     RunAccepted,
+    RunBegun,
     RunFinished,
     StepsPlanned,
 )
-from orchestrator.frontdoor import PlannedStep, make_plan
+from orchestrator.frontdoor import PlannedPart, make_plan
 from orchestrator.gates import Workbench, jobs_at_once
 from orchestrator.journal import Journal
 from orchestrator.pool import Pool, PoolSnapshot
@@ -62,7 +63,6 @@ class Orchestrator:
         self._home = home
         self._registry = registry
         self._reloader = Reloader(registry)
-        self._clock = Clock()
         self._stack = AsyncExitStack()
         self._loops: dict[str, RunLoop] = {}
         self._broadcasts: dict[str, Broadcast] = {}
@@ -77,8 +77,8 @@ class Orchestrator:
 
     async def __aenter__(self) -> Self:
         async with AsyncExitStack() as stack:
-            journal = stack.enter_context(Journal.open(self._home))
-            home = journal.home
+            journal = stack.enter_context(await asyncio.to_thread(Journal.open, self._home))
+            home, self._clock = journal.home, _clock_after(journal)
             self._waiting.update(row.run for row in journal.unfinished())
             self._pool = pool = await stack.enter_async_context(
                 Pool(
@@ -99,9 +99,9 @@ class Orchestrator:
             self._services = Services(
                 self._registry, models, journal, self._clock, pool.generate_batch, sessions.open, bench.run
             )
-            generate = partial(pool.generate, interactive=False)
+            patient = Models(partial(pool.count, interactive=False), partial(pool.generate, interactive=False))
             many = partial(pool.generate_batch, interactive=False)
-            self._patient = replace(self._services, models=replace(models, generate=generate), batch=many)
+            self._patient = replace(self._services, models=patient, batch=many)
             self._drive_on(follow(self._reloader, self._adopt))
             self._stack = stack.pop_all()
         return self
@@ -185,7 +185,8 @@ class Orchestrator:
                 StepsPlanned(at=accepted.at, steps=job.task.plan.steps),
                 PlanFinished(at=accepted.at, origin="taskir"),
             ]
-        await journal.append(accepted.run, events)
+        with journal.objects.holding(prior.values()):  # the runs that made them may be deleted at any time
+            await journal.append(accepted.run, events)
         return events
 
     async def resume(self, run: str) -> str:
@@ -248,11 +249,11 @@ class Orchestrator:
         """
         registry = self._registry
         files = await asyncio.to_thread(check_job, job, registry)
-        request, made = job.request or "", list[PlannedStep]()
+        request, made = job.request or "", list[PlannedPart]()
         asked = plan_request(request, files, registry, registry.defaults.max_replans)
         planned = await make_plan(asked, self._services.models.generate, made.append)
         goes_on_after = planned.goes_on_after if asked.replans else None
-        return planned_task(request, [one.step for one in made], goes_on_after)
+        return planned_task(request, [step for part in made for step in part.steps], goes_on_after)
 
     def _begin(self, events: list[Event], cancel: CancelRequested | None = None) -> None:
         """Drive a run on from where its journaled events end; with `cancel`, only to its end."""
@@ -270,10 +271,10 @@ class Orchestrator:
         loop = RunLoop(accepted.run, state, effects, self._services.journal, self._clock, broadcast)
         self._loops[accepted.run], self._broadcasts[accepted.run] = loop, broadcast
         if cancel is None:
-            self._drive_on(self._drive(loop, state.resume(), plan=unplanned))
+            self._drive_on(self._drive(loop, state.resume(), RunBegun(at=self._clock.now()), plan=unplanned))
         else:
             loop.emit(cancel)
-            self._drive_on(self._drive(loop, (), plan=False))
+            self._drive_on(self._drive(loop, (), None, plan=False))
 
     def _drive_on(self, work: Coroutine[Any, Any, None]) -> None:
         """Let something go on until it ends or this closes."""
@@ -287,10 +288,12 @@ class Orchestrator:
         self._services.registry = self._patient.registry = registry.beside(self._services.registry)
         self._pool.adopt(registry, rewritten)
 
-    async def _drive(self, loop: RunLoop, outstanding: Sequence[Command], *, plan: bool) -> None:
+    async def _drive(
+        self, loop: RunLoop, outstanding: Sequence[Command], begun: RunBegun | None, *, plan: bool
+    ) -> None:
         structlog.contextvars.bind_contextvars(run=loop.run)
         try:
-            await loop.drive(outstanding, plan=plan)
+            await loop.drive(outstanding, begun=begun, plan=plan)
         except* IllegalTransition:
             log.exception("a run broke down; others go on")
         finally:
@@ -302,3 +305,11 @@ class Orchestrator:
             task.cancel()
         for broadcast in self._broadcasts.values():
             broadcast.close()
+
+
+def _clock_after(journal: Journal) -> Clock:
+    """Return a clock that goes on from where the journal ends, should the system clock have been set back since."""
+    last, now = journal.last_time(), time.time()
+    if last > now:
+        log.warning("the system clock is behind the journal, whose time goes on", seconds=last - now)
+    return Clock(not_before=last)

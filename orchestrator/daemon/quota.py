@@ -1,6 +1,6 @@
 """Count what a run takes, and say when it is more than it may."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import TypeVar
 
@@ -11,6 +11,7 @@ from orchestrator.events import (
     Event,
     PlanFinished,
     ReplanFinished,
+    RunBegun,
     RunLimits,
     StepGathered,
     Usage,
@@ -54,6 +55,21 @@ class Spending:
         if limits.bytes is not None and self.bytes > limits.bytes:
             return f"quota: {self.bytes} bytes of artifacts, {limits.bytes} allowed"
         return None
+
+
+def seconds_at_work(events: Iterable[Event]) -> float:
+    """Return for how long a run was at work, by its events: from each time that it began to the last that it did."""
+    total, last = 0.0, 0.0
+    begun: float | None = None
+    for event in events:
+        if isinstance(event, RunBegun):
+            total, begun, last = total + _passed(begun, last), event.at, event.at
+        last = max(last, event.at)
+    return total + _passed(begun, last)
+
+
+def _passed(begun: float | None, last: float) -> float:
+    return 0.0 if begun is None else max(0.0, last - begun)
 
 
 def tokens_of(usage: Usage) -> int:

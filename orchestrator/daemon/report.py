@@ -4,7 +4,7 @@ Times are in seconds since the run was accepted.
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import msgspec
@@ -135,8 +135,13 @@ class Report:
 
 
 def load_report(journal: JournalReader, run: str) -> Report:
-    """Return the report of a journaled run. Raises JournalError (UnknownRun, JournalCorrupt)."""
-    return build_report([event for _, event in journal.events(run)], journal.get)
+    """Return the report of a journaled run. Raises JournalError (UnknownRun, JournalCorrupt).
+
+    One that waits is queued, however far it was before a restart.
+    """
+    waits = journal.run(run).status == "queued"
+    report = build_report([event for _, event in journal.events(run)], journal.get)
+    return replace(report, status="queued") if waits else report
 
 
 def build_report(events: Sequence[Event], read: Read) -> Report:

@@ -5,30 +5,33 @@ The heart is `_hold`: it keeps an orchestrator open, and closes it only to put a
 
 import asyncio
 import math
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import AsyncExitStack, aclosing
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
-from typing import Final, Self
+from typing import Final, Self, TypeVar
 
 import structlog
 
 from orchestrator.daemon.backup import Backup, find_backup, make_backup, restore_backup
 from orchestrator.daemon.configuration import Configuration
 from orchestrator.daemon.folder import why_full
-from orchestrator.daemon.job import Job
+from orchestrator.daemon.job import Job, job_of
 from orchestrator.daemon.orchestrator import Orchestrator
 from orchestrator.daemon.queue import RunQueue
-from orchestrator.daemon.quota import Spending, bounded
+from orchestrator.daemon.quota import Spending, bounded, seconds_at_work
 from orchestrator.daemon.refusals import Busy, Conflict, FolderFull, NotReady
 from orchestrator.daemon.replay import accepted_in
+from orchestrator.daemon.retention import Retention, Vacuumed, vacuum
 from orchestrator.daemon.totals import Totals
 from orchestrator.daemon.updates import EventUpdate, Update
 from orchestrator.errors import OrchestratorError
-from orchestrator.events import RunAccepted
-from orchestrator.journal import JournalError, RunRow
+from orchestrator.events import Event, Priority, RunAccepted
+from orchestrator.journal import Journal, JournalError, RunRow
 from registry import Registry
+
+T = TypeVar("T")
 
 LONGEST_RETRY: Final = 60
 TYPICAL_SECONDS: Final = 5.0
@@ -63,16 +66,17 @@ class Service:
         self._turn = asyncio.Event()
         self._idle = asyncio.Event()
         self._stack = AsyncExitStack()
+        self._upkeep = asyncio.Lock()
         self._restoring: tuple[str, asyncio.Future[None]] | None = None
         self._not_restored: OrchestratorError | None = None
 
     async def __aenter__(self) -> Self:
         """Open the state folder, and go on with the runs that have not ended. Raises JournalError."""
         async with AsyncExitStack() as stack:
-            group = await stack.enter_async_context(asyncio.TaskGroup())
+            self._tasks = await stack.enter_async_context(asyncio.TaskGroup())
             stack.callback(self._end)
             ready = asyncio.Event()
-            group.create_task(self._hold(ready))
+            self._tasks.create_task(self._hold(ready))
             await ready.wait()
             self._stack = stack.pop_all()
         return self
@@ -99,8 +103,10 @@ class Service:
         """Why no run is taken on, or None."""
         if self._draining:
             return "the daemon is about to stop"
-        restoring = self._orchestrator is None or self._restoring is not None
-        return "a backup is being put back" if restoring else None
+        if self._orchestrator is None or self._restoring is not None:
+            return "a backup is being put back"
+        full = self._orchestrator.journal.full
+        return None if full is None else str(full)
 
     @property
     def waiting(self) -> int:
@@ -128,7 +134,7 @@ class Service:
         try:
             if (reason := await asyncio.to_thread(why_full, self.home, self._configuration.folder)) is not None:
                 raise FolderFull(reason)
-            run = await self.orchestrator.accept(job_within(job, self._configuration))
+            run = await self.orchestrator.accept(job.limited(bounded(job.limits, self._configuration.runs)))
         except JournalError:
             # Another request with the same key may have come first.
             if job.key is not None and (known := await self._known(job, job.key)) is not None:
@@ -173,8 +179,12 @@ class Service:
                 yield update
 
     async def backup(self) -> Backup:
-        """Copy the state folder into a backup. Raises JournalError."""
-        return await asyncio.to_thread(make_backup, self.orchestrator.journal)
+        """Copy the state folder into a backup. Raises NotReady, JournalError."""
+        return await self._look_after(make_backup)
+
+    async def vacuum(self, retention: Retention, *, dry_run: bool = False) -> Vacuumed:
+        """Remove runs that are kept no longer, and what no run has a use for. Raises NotReady, JournalError."""
+        return await self._look_after(lambda journal: vacuum(journal, retention, dry_run=dry_run, going=self._goes_on))
 
     async def restore(self, name: str) -> None:
         """Put a backup in the place of all runs, and go on from there. Runs in progress end where they are.
@@ -204,20 +214,43 @@ class Service:
     async def _hold(self, ready: asyncio.Event) -> None:
         """Keep an orchestrator open until this closes."""
         while not self._closing:
-            async with AsyncExitStack() as stack:
-                opened = Orchestrator.open(self.home, self._registry)
-                self._orchestrator = await stack.enter_async_context(opened)
-                stack.callback(self._close)
-                self._carrying = await stack.enter_async_context(asyncio.TaskGroup())
-                self._tasks: set[asyncio.Task[None]] = set()
-                stack.callback(self._stop)
-                await self._requeue()
-                self._tell_restored()
-                ready.set()
-                await self._turn.wait()
-            if self._restoring is not None:
-                await self._restore(self._restoring[0])
+            async with AsyncExitStack() as closed:
+                async with AsyncExitStack() as stack:
+                    opened = Orchestrator.open(self.home, self._registry)
+                    self._orchestrator = await stack.enter_async_context(opened)
+                    stack.callback(self._close)
+                    self._carrying = await stack.enter_async_context(asyncio.TaskGroup())
+                    self._carried: set[asyncio.Task[None]] = set()
+                    stack.callback(self._stop)
+                    await self._requeue()
+                    self._tell_restored()
+                    ready.set()
+                    await self._turn.wait()
+                    await closed.enter_async_context(self._upkeep)
+                if self._restoring is not None:
+                    await self._restore(self._restoring[0])
         self._tell_restored()
+
+    async def _look_after(self, work: Callable[[Journal], T]) -> T:
+        """Do something to the state folder in a thread, one such thing at a time, to its end whoever goes away.
+
+        Raises what it raises of ours, and NotReady.
+        """
+
+        async def outcome() -> T | OrchestratorError:
+            async with self._upkeep:
+                try:
+                    return await asyncio.to_thread(work, self.orchestrator.journal)
+                except OrchestratorError as error:
+                    return error
+
+        found = await asyncio.shield(self._tasks.create_task(outcome()))
+        if isinstance(found, OrchestratorError):
+            raise found
+        return found
+
+    def _goes_on(self) -> bool:
+        return not self._turn.is_set()
 
     def _end(self) -> None:
         self._closing = True
@@ -249,8 +282,8 @@ class Service:
         """Let all runs wait that have not ended, those first that had begun."""
         settings = self._configuration.runs
         self._queue = RunQueue(settings.max_running, settings.reserved)
-        for row in await asyncio.to_thread(self.orchestrator.journal.unfinished):
-            self._queue.push(row.run, (await self._accepted(row.run)).priority)
+        for run, priority in await asyncio.to_thread(_unfinished, self.orchestrator.journal):
+            self._queue.push(run, priority)
         self._taking = True
         self._pump()
 
@@ -261,7 +294,7 @@ class Service:
 
     def _stop(self) -> None:
         self._taking = False
-        for task in self._tasks:
+        for task in self._carried:
             task.cancel()
 
     def _check_room(self) -> None:
@@ -284,8 +317,8 @@ class Service:
         """Begin the runs that there is a place for."""
         while self._taking and not self._draining and (run := self._queue.pop()) is not None:
             task = self._carrying.create_task(self._carry(run))
-            self._tasks.add(task)
-            task.add_done_callback(self._tasks.discard)
+            self._carried.add(task)
+            task.add_done_callback(self._carried.discard)
         self._tell()
 
     def _tell(self) -> None:
@@ -300,8 +333,9 @@ class Service:
         structlog.contextvars.bind_contextvars(run=run)
         try:
             log.info("a run begins")
+            past = [event for _, event in await asyncio.to_thread(self.orchestrator.journal.events, run)]
             await self.orchestrator.resume(run)
-            await self._oversee(run)
+            await self._oversee(run, past)
             log.info("a run has ended")
         except OrchestratorError as error:
             log.error("a run cannot go on", error=str(error))
@@ -309,13 +343,14 @@ class Service:
             self._queue.end(run)
             self._pump()
 
-    async def _oversee(self, run: str) -> None:
-        """Count what a run takes until it has ended, and cancel it when it is too much."""
-        accepted = await self._accepted(run)
+    async def _oversee(self, run: str, past: Sequence[Event]) -> None:
+        """Count what a run takes until it has ended, and cancel it when it is too much. `past` is before it began."""
+        accepted = accepted_in(past)
         limits, spending, models = accepted.limits, Spending(), dict[tuple[str, int], str]()
         timer = None
         if limits.seconds is not None:
-            timer = self._carrying.create_task(self._end_after(run, limits.seconds))
+            left = limits.seconds - seconds_at_work(past)
+            timer = self._carrying.create_task(self._end_after(run, left, limits.seconds))
         over = False
         try:
             async for update in self.watch(run):
@@ -330,9 +365,9 @@ class Service:
             if timer is not None:
                 timer.cancel()
 
-    async def _end_after(self, run: str, seconds: float) -> None:
-        await asyncio.sleep(seconds)
-        await self.orchestrator.cancel(run, reason=f"quota: not done within {seconds:g} s")
+    async def _end_after(self, run: str, left: float, limit: float) -> None:
+        await asyncio.sleep(left)
+        await self.orchestrator.cancel(run, reason=f"quota: not done within {limit:g} s")
 
     def _size(self, digest: str) -> int:
         return self.orchestrator.journal.objects.path(digest).stat().st_size
@@ -351,21 +386,6 @@ class Service:
         return Submitted(run, False)
 
 
-def job_within(job: Job, configuration: Configuration) -> Job:
-    """Return the job with the limits that the configuration sets."""
-    return job.limited(bounded(job.limits, configuration.runs))
-
-
-def job_of(accepted: RunAccepted) -> Job:
-    """Return the job that a run was accepted for, without its key."""
-    named = accepted.task.context.prior_task_ids if accepted.task is not None else ()
-    prior = dict.fromkeys(name.partition("/")[0] for name in accepted.prior)
-    return Job(
-        request=accepted.request,
-        task=accepted.task,
-        directory=None if accepted.directory is None else Path(accepted.directory),
-        mode=accepted.mode,
-        priority=accepted.priority,
-        limits=accepted.limits,
-        follows=tuple(name for name in prior if name not in named),
-    )
+def _unfinished(journal: Journal) -> list[tuple[str, Priority]]:
+    """Return the runs that have not ended, oldest first, with their classes of priority. Blocks on the disk."""
+    return [(row.run, accepted_in([journal.first_event(row.run)]).priority) for row in journal.unfinished()]

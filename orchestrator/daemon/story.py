@@ -22,6 +22,7 @@ from orchestrator.events import (
     PlanOrigin,
     ReplanFinished,
     ReplanStarted,
+    RunBegun,
     RunFinished,
     RunStatus,
     StepExpanded,
@@ -86,7 +87,7 @@ class Story:
 
     def __init__(self, events: Sequence[Event]) -> None:
         self.accepted = accepted_in(events)
-        self.status: RunStatus = "accepted"
+        self.status: RunStatus = "queued"
         self.error: str | None = None
         self.origin: PlanOrigin | None = None
         self.plan_reason = ""
@@ -120,10 +121,10 @@ class Story:
                 self.status, self.plannings = "planning", self.plannings + 1
                 self._planning = (at, at)
             case StepsPlanned(steps=steps):
-                self.status = "running" if self.status == "accepted" else self.status
                 self._take_in_new(tuple(step.id for step in steps), at)
             case PlanFinished(origin=origin, reason=reason, usage=usage):
-                self.status, self.origin, self.plan_reason, self.plan_usage = "running", origin, reason, usage
+                self.origin, self.plan_reason, self.plan_usage = origin, reason, usage
+                self.status = "running" if self.status == "planning" else self.status
                 self._planning = (self._planning[0], at)
                 self.plannings += origin in ("repaired", "fallback")
                 self._await(event.goes_on_after)
@@ -177,7 +178,10 @@ class Story:
 
     def _take_in_attempt(self, event: Event, at: float) -> None:
         match event:
+            case RunBegun() if self.status == "queued":
+                self.status = "running"
             case AttemptStarted(step=step):
+                self.status = "running"
                 self._interrupt(step)
                 begun = AttemptRow(event.number, event.role, event.persona, event.model, at, event.reason)
                 self.attempts.setdefault(step, []).append(begun)

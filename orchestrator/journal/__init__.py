@@ -2,6 +2,7 @@
 
 from orchestrator.journal.artifacts import publish
 from orchestrator.journal.errors import (
+    DiskFull,
     HomeLocked,
     JournalCorrupt,
     JournalError,
@@ -15,6 +16,7 @@ from orchestrator.journal.objects import ObjectStore
 from orchestrator.journal.store import Measured, RunRow
 
 __all__ = [
+    "DiskFull",
     "Home",
     "HomeLock",
     "HomeLocked",

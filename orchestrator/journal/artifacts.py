@@ -4,7 +4,7 @@ import os
 from collections.abc import Mapping
 from pathlib import Path, PurePosixPath
 
-from orchestrator.journal.errors import JournalError
+from orchestrator.journal.errors import JournalError, unwritten
 from orchestrator.journal.home import Home
 from orchestrator.journal.objects import ObjectStore
 
@@ -13,7 +13,7 @@ def publish(home: Home, objects: ObjectStore, run: str, outputs: Mapping[str, st
     """Make each artifact of `outputs` (name → digest) appear as `runs/RUN/artifacts/NAME`, and return that folder.
 
     The names are links to the objects: a view that can be made again at any time, so nothing waits for the disk.
-    Raises `JournalError`, also for a name that is a folder of another one.
+    Raises `DiskFull`, and `JournalError`, also for a name that is a folder of another one.
     """
     folder = home.artifacts(run)
     for name, digest in outputs.items():
@@ -23,7 +23,7 @@ def publish(home: Home, objects: ObjectStore, run: str, outputs: Mapping[str, st
             path.unlink(missing_ok=True)
             os.link(objects.path(digest), path)
         except OSError as error:
-            raise JournalError(path, f"cannot be published: {error.strerror}") from error
+            raise unwritten(path, "cannot be published", error) from error
     return folder
 
 

@@ -4,10 +4,12 @@ JournalError
 ├── HomeLocked        another process owns the state folder
 ├── JournalCorrupt    the database, an event or an object is damaged
 ├── JournalTooNew     a later version wrote the database
+├── DiskFull          there is no room on the disk for what is to be written
 ├── ObjectMissing     an object that an event names is not there
 └── UnknownRun        there is no such run
 """
 
+import errno
 from pathlib import Path
 
 from orchestrator.errors import OrchestratorError
@@ -35,8 +37,11 @@ class JournalCorrupt(JournalError):
 
     def __init__(self, path: Path, what: str) -> None:
         super().__init__(
-            path, f"damaged: {what}; restore it from a backup, or move the state folder away to start anew"
+            path,
+            f"damaged: {what}; restore it from a backup (`orchestrator backup --list` names them, "
+            "`orchestrator restore NAME` puts one back), or move the state folder away to start anew",
         )
+        self.what = what
 
 
 class JournalTooNew(JournalError):
@@ -46,6 +51,13 @@ class JournalTooNew(JournalError):
         super().__init__(path, f"has schema version {version}, but this program knows {known} at most; use a later one")
         self.version = version
         self.known = known
+
+
+class DiskFull(JournalError):
+    """Nothing of what was to be written is there. It can be written again once there is room."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__(path, "cannot be written: no room is left on its disk; go on by making room there")
 
 
 class ObjectMissing(JournalError):
@@ -62,3 +74,11 @@ class UnknownRun(JournalError):
     def __init__(self, path: Path, run: str) -> None:
         super().__init__(path, f"holds no run {run!r}")
         self.run = run
+
+
+NO_ROOM = frozenset({errno.ENOSPC, errno.EDQUOT})
+
+
+def unwritten(path: Path, what: str, error: OSError) -> JournalError:
+    """Return what to raise for something that could not be written."""
+    return DiskFull(path) if error.errno in NO_ROOM else JournalError(path, f"{what}: {error.strerror}")

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 
-from orchestrator.journal.errors import HomeLocked, JournalError
+from orchestrator.journal.errors import HomeLocked, JournalError, unwritten
 
 RUN_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}\Z")
 
@@ -36,8 +36,17 @@ class Home:
         return self.path / "journal.db"
 
     @property
+    def restored(self) -> Path:
+        """Where the copy of a backup is, until it takes the place of the database."""
+        return self.path / "journal.db.restored"
+
+    @property
     def objects(self) -> Path:
         return self.path / "objects"
+
+    @property
+    def runs(self) -> Path:
+        return self.path / "runs"
 
     @property
     def curves(self) -> Path:
@@ -67,7 +76,7 @@ class Home:
         """Return the folder of a run's artifacts. Raises `JournalError` for a name that is no run's."""
         if not RUN_NAME.match(run):
             raise JournalError(self.path, f"{run!r} is no name of a run; accepted: letters, digits, '_' and '-'")
-        return self.path / "runs" / run / "artifacts"
+        return self.runs / run / "artifacts"
 
     def create(self) -> None:
         """Create the folder, readable by its owner only. Raises `JournalError` where that cannot be done."""
@@ -75,7 +84,7 @@ class Home:
             self.path.parent.mkdir(parents=True, exist_ok=True)
             self.path.mkdir(mode=0o700, exist_ok=True)
         except OSError as error:
-            raise JournalError(self.path, f"cannot be the state folder: {error.strerror}") from error
+            raise unwritten(self.path, "cannot be the state folder", error) from error
 
 
 class HomeLock:
@@ -93,15 +102,19 @@ class HomeLock:
         try:
             descriptor = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
         except OSError as error:
-            raise JournalError(self._path, f"cannot be opened: {error.strerror}") from error
+            raise unwritten(self._path, "cannot be opened", error) from error
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError as error:
             holder = os.pread(descriptor, 32, 0).strip()
             os.close(descriptor)
             raise HomeLocked(self._path, int(holder) if holder.isdigit() else None) from error
-        os.ftruncate(descriptor, 0)
-        os.pwrite(descriptor, f"{os.getpid()}\n".encode(), 0)
+        try:
+            os.ftruncate(descriptor, 0)
+            os.pwrite(descriptor, f"{os.getpid()}\n".encode(), 0)
+        except OSError as error:
+            os.close(descriptor)
+            raise unwritten(self._path, "cannot be written", error) from error
         self._file = descriptor
 
     def release(self) -> None:

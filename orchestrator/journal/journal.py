@@ -1,17 +1,19 @@
 """Read and write the journal of a state folder: events of runs, and the objects that they name."""
 
 import shutil
-from collections.abc import Iterable, Sequence
-from contextlib import closing
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, closing, suppress
 from pathlib import Path
 from types import TracebackType
 
-from orchestrator.events import Event, RunStatus
+from orchestrator.events import AttemptSucceeded, Event, RunStatus, StepGathered
 from orchestrator.journal.codec import decode_event
-from orchestrator.journal.errors import JournalCorrupt, JournalError, UnknownRun
+from orchestrator.journal.errors import DiskFull, JournalCorrupt, JournalError, UnknownRun
 from orchestrator.journal.home import Home, HomeLock
+from orchestrator.journal.housekeeping import RoomyStore
 from orchestrator.journal.objects import ObjectStore
 from orchestrator.journal.store import EventRow, Measured, RefusedEvents, RunRow, Store, event_row
+from orchestrator.journal.survey import SurveyedStore, refuse_torn
 from orchestrator.journal.writer import Writer
 
 MEASURED_LIMIT = 2000
@@ -87,13 +89,28 @@ class JournalReader:
         """Return the generations that ended last, newest first: the history that predictions are made from."""
         return self._store.measured(limit)
 
+    def named(self) -> list[tuple[str, str]]:
+        """Return which runs name which objects, each pair once or more often. Takes a while where there are many."""
+        with closing(RoomyStore.open_to_read(self.home.database)) as store:
+            return store.named()
+
+    def database_bytes(self) -> int:
+        """Return what the pages of the database take, wherever they are, free ones included."""
+        with closing(RoomyStore.open_to_read(self.home.database)) as store:
+            return store.bytes()
+
+    def last_time(self) -> float:
+        """Return the latest time of an event, in seconds since the epoch, or 0.0 where there is none."""
+        return self._store.last_time()
+
     def get(self, digest: str) -> bytes:
         """Return an object. Raises `ObjectMissing`, or `JournalCorrupt` when its bytes are not what was stored."""
         return self.objects.get(digest)
 
     def damage(self) -> list[str]:
         """Check the whole database, which takes time in proportion to its size, and return what is wrong with it."""
-        return self._store.damage()
+        with closing(SurveyedStore.open_to_read(self.home.database)) as store:
+            return store.damage()
 
     def _decoded(self, run: str, number: int, body: str) -> Event:
         try:
@@ -122,50 +139,81 @@ class Journal(JournalReader):
     def open(cls, home: Path) -> "Journal":
         """Create the state folder if need be, lock it and open its journal.
 
+        Every page and every event is looked at: on a warm disk that takes about 3 s per GB of database.
+
         Raises `HomeLocked` while another process owns the folder, `JournalTooNew` or `JournalCorrupt` for a database
         that must not be written to, and `JournalError` for a folder that cannot be used.
         """
         place = Home(home)
         place.create()
         lock = HomeLock(place)
-        lock.acquire()
-        try:
-            written = Store.open_to_write(place.database)
-            read = Store.open_to_read(place.database)
+        with ExitStack() as stack:
+            lock.acquire()
+            stack.callback(lock.release)
+            _finish_restoring(place)
+            written = stack.enter_context(closing(Store.open_to_write(place.database)))
+            refuse_torn(place.database)
+            written.queue_unfinished()
+            read = stack.enter_context(closing(Store.open_to_read(place.database)))
             ObjectStore(place.objects).clean()
-        except BaseException:
-            lock.release()
-            raise
+            stack.pop_all()
         return cls(place, lock, read, Writer(written))
 
-    async def append(self, run: str, events: Iterable[Event]) -> None:
+    async def append(self, run: str, events: Sequence[Event]) -> None:
         """Return when the events are durable: all of them, or none. The first event of a run is `RunAccepted`.
 
-        Raises `JournalError`; after one that came from the disk no later append succeeds, so that no event is ever
-        durable without those before it.
+        While the disk is full it waits for room; only events that a run begins with are refused then, with `DiskFull`.
+        Raises `JournalError` otherwise; after one that came from the disk no later append succeeds, so that no event
+        is ever durable without those before it.
         """
         rows = self._rows(run, events)
         try:
             await self._writer.append(rows)
         except RefusedEvents as error:
             raise JournalError(self.home.database, f"refuses events of run {run}: {error}") from error
+        self.objects.release(_named(events))
+
+    @property
+    def full(self) -> DiskFull | None:
+        """Why nothing can be written at the moment, while the disk is full."""
+        return self._writer.full
 
     def put(self, data: bytes) -> str:
         """Store an object and return its digest once it is durable. It blocks on the disk: call it in a thread.
 
-        Store an object before the event that names it.
+        Store an object before the event that names it: until then no sweep removes it. Raises `DiskFull`,
+        `JournalError`.
         """
         return self.objects.put(data)
 
-    def delete(self, run: str) -> None:
-        """Forget a run and remove its folder. Blocks on the disk. Objects that no other run names stay in `objects/`.
+    def delete(self, *runs: str) -> None:
+        """Forget runs and remove their folders. Blocks on the disk. What no other run names is left to `sweep`.
 
         Raises `JournalError`.
         """
-        folder = self.home.artifacts(run).parent
+        folders = [self.home.artifacts(run).parent for run in runs]
         with closing(Store.open_to_write(self.home.database)) as store:
-            store.delete(run)
-        shutil.rmtree(folder, ignore_errors=True)
+            store.delete(*runs)
+        for folder in folders:
+            shutil.rmtree(folder, ignore_errors=True)
+
+    def sweep(self, going: Callable[[], bool] = lambda: True) -> list[str]:
+        """Remove the objects that no event names, as long as `going` says so, and return them. Blocks on the disk.
+
+        One sweep at a time. Raises `JournalError`.
+        """
+        return self.objects.sweep(lambda: frozenset(digest for _, digest in self.named()), going)
+
+    def shrink(self, going: Callable[[], bool] = lambda: True, *, anew: bool = False) -> None:
+        """Give what the database does not need back to the disk, as long as `going` says so. Blocks on the disk.
+
+        With `anew` it is written anew, without gaps, while nobody else can write. Raises `JournalError`.
+        """
+        with closing(RoomyStore.open_to_write(self.home.database)) as store:
+            if anew:
+                store.rewrite()
+            while going() and store.free_some():
+                pass
 
     def close(self) -> None:
         """Commit what is waiting and give the state folder back."""
@@ -176,6 +224,25 @@ class Journal(JournalReader):
     def __enter__(self) -> "Journal":
         return self
 
-    def _rows(self, run: str, events: Iterable[Event]) -> Sequence[EventRow]:
+    def _rows(self, run: str, events: Sequence[Event]) -> Sequence[EventRow]:
         self.home.artifacts(run)  # refuses names that could not be a folder
         return [event_row(run, event) for event in events]
+
+
+def _finish_restoring(place: Home) -> None:
+    """Put the copy of a backup in its place, should who was at it have died with the old database put aside already.
+
+    What is left of the old one's log belongs to nothing here, and is kept under another name.
+    """
+    if place.restored.exists() and not place.database.exists():
+        for end in ("-wal", "-shm"):
+            with suppress(FileNotFoundError):
+                place.path.joinpath(f"{place.database.name}{end}").rename(place.path / f"replaced{end}")
+        place.restored.rename(place.database)
+
+
+def _named(events: Sequence[Event]) -> Iterator[str]:
+    """Yield the digests of what was stored for these events, as often as it was."""
+    for event in events:
+        if isinstance(event, AttemptSucceeded | StepGathered):
+            yield from event.outputs.values()

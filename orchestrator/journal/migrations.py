@@ -30,7 +30,18 @@ _KEYS = """
 CREATE UNIQUE INDEX events_by_key ON events (body ->> '$.key') WHERE kind = 'run_accepted';
 """
 
-MIGRATIONS: tuple[str, ...] = (_FIRST, _KEYS)
+# A plan was written step by step once, each event with a list of one text; now part by part, with that text itself.
+_PARTS = """
+UPDATE events SET body = json_replace(body, '$.written', body ->> '$.written[0]')
+WHERE kind = 'steps_planned' AND json_array_length(body, '$.written') = 1;
+"""
+
+# Events that were there before have none. What rewrites bodies from here on has to write `checksum_of` them too.
+_CHECKSUMS = """
+ALTER TABLE events ADD COLUMN checksum INTEGER;
+"""
+
+MIGRATIONS: tuple[str, ...] = (_FIRST, _KEYS, _PARTS, _CHECKSUMS)
 """SQL that leads from version n to version n + 1, at index n."""
 
 VERSION = len(MIGRATIONS)

@@ -3,21 +3,30 @@
 import hashlib
 import os
 import re
-from contextlib import suppress
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
+from threading import Lock
 from uuid import uuid4
 
-from orchestrator.journal.errors import JournalCorrupt, JournalError, ObjectMissing
+from orchestrator.journal.errors import JournalCorrupt, JournalError, ObjectMissing, unwritten
 
 DIGEST = re.compile(r"[0-9a-f]{64}\Z")
 
 
 class ObjectStore:
-    """Files `ab/cdef…` under `root`, immutable. Any number of threads may call it at once."""
+    """Files `ab/cdef…` under `root`, immutable. Any number of threads may call it at once.
+
+    What is stored is held until someone releases it, once an event that names it is committed: held objects stay.
+    """
 
     def __init__(self, root: Path) -> None:
         self.root = root
         self._unfinished = root / "unfinished"
+        self._held: Counter[str] = Counter()
+        self._released: set[str] | None = None
+        self._lock = Lock()
 
     def clean(self) -> None:
         """Remove what writers that were killed left half written. Only the owner of the state folder may."""
@@ -31,9 +40,13 @@ class ObjectStore:
         return self.root / digest[:2] / digest[2:]
 
     def put(self, data: bytes) -> str:
-        """Store `data` and return its digest once it would survive a power cut."""
+        """Store `data` and return its digest once it would survive a power cut. It is held.
+
+        Raises `DiskFull`, `JournalError`.
+        """
         digest = hashlib.sha256(data).hexdigest()
         path = self.path(digest)
+        self.hold([digest])
         try:
             if not _holds(path, data):
                 self._write(path, data)
@@ -41,8 +54,76 @@ class ObjectStore:
             _sync_folder(path.parent)
             _sync_folder(self.root)
         except OSError as error:
-            raise JournalError(path, f"cannot be written: {error.strerror}") from error
+            self.release([digest])
+            raise unwritten(path, "cannot be written", error) from error
         return digest
+
+    def hold(self, digests: Iterable[str]) -> None:
+        """Let objects stay though no committed event may name them, until `release` has been called as often."""
+        with self._lock:
+            self._held.update(digests)
+
+    def release(self, digests: Iterable[str]) -> None:
+        """Hold objects once less. Those that were not held are passed over."""
+        with self._lock:
+            for digest in digests:
+                if self._released is not None:
+                    self._released.add(digest)
+                self._held[digest] -= 1
+                if self._held[digest] <= 0:
+                    del self._held[digest]
+
+    @contextmanager
+    def holding(self, digests: Collection[str]) -> Iterator[None]:
+        """Let objects stay meanwhile. Raises `ObjectMissing` for one that is not there."""
+        self.hold(digests)
+        try:
+            for digest in digests:
+                if not self.path(digest).exists():
+                    raise ObjectMissing(self.path(digest), digest)
+            yield
+        finally:
+            self.release(digests)
+
+    def sizes(self) -> dict[str, int]:
+        """Return all objects by digest, with their bytes."""
+        found: dict[str, int] = {}
+        for folder in self.root.glob("[0-9a-f][0-9a-f]"):
+            with os.scandir(folder) as entries:
+                found |= {folder.name + entry.name: entry.stat().st_size for entry in entries}
+        return found
+
+    def unnamed(self, named: Callable[[], Collection[str]]) -> list[str]:
+        """Return the objects that neither are held nor `named`, which is asked last: what was held is named by then."""
+        stored = self.sizes()
+        with self._lock:
+            held = frozenset(self._held)
+        return list(stored.keys() - held - frozenset(named()))
+
+    def sweep(self, named: Callable[[], Collection[str]], going: Callable[[], bool]) -> list[str]:
+        """Remove what is `unnamed`, as long as `going` says so, and return it. One sweep at a time.
+
+        Raises `JournalError`.
+        """
+        with self._lock:
+            self._released = set()
+        try:
+            return [digest for digest in self.unnamed(named) if going() and self._remove(digest)]
+        finally:
+            with self._lock:
+                self._released = None
+
+    def _remove(self, digest: str) -> bool:
+        """Remove an object unless it is held or may have been named since the sweep began. Say whether it is gone."""
+        path = self.path(digest)
+        with self._lock:
+            if digest in self._held or digest in (self._released or ()):
+                return False
+            try:
+                path.unlink(missing_ok=True)
+            except OSError as error:
+                raise JournalError(path, f"cannot be removed: {error.strerror}") from error
+        return True
 
     def get(self, digest: str) -> bytes:
         """Return the bytes. Raises `ObjectMissing`, or `JournalCorrupt` when they are not what was stored."""

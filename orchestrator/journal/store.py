@@ -4,25 +4,29 @@ Write-ahead logging lets others read while a run is written; `synchronous=FULL` 
 """
 
 import sqlite3
+import zlib
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 from orchestrator.events import Event, Mode, RunAccepted, RunFinished, RunStatus
 from orchestrator.journal.codec import encode_event
-from orchestrator.journal.errors import JournalCorrupt, JournalError, JournalTooNew
+from orchestrator.journal.errors import DiskFull, JournalCorrupt, JournalError, JournalTooNew
 from orchestrator.journal.migrations import MIGRATIONS, VERSION
 
 TITLE_LENGTH = 200
-BUSY_SECONDS = 10.0
+BUSY_SECONDS = 600.0
+"""For another connection of the same owner to end what it writes, as when it writes the database anew."""
 
 _STATUS_AFTER: dict[str, RunStatus] = {
+    "run_begun": "running",
     "planning_started": "planning",
-    "steps_planned": "running",
+    "step_expanded": "running",
     "attempt_started": "running",
 }
+"""Not after `steps_planned`: those of a task are there when it is accepted, and it may wait for long."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +54,11 @@ class EventRow:
     body: str
     opens: RunRow | None
     closes: RunFinished | None
+
+    @property
+    def checksum(self) -> int:
+        """The checksum that goes with it."""
+        return checksum_of(self.run.encode(), self.body.encode())
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +90,7 @@ def event_row(run: str, event: Event) -> EventRow:
 
 def _run_row(run: str, event: RunAccepted) -> RunRow:
     text = event.request or (event.task.objective if event.task else "")
-    return RunRow(run, event.mode, " ".join(text.split())[:TITLE_LENGTH], "accepted", event.at, None, None)
+    return RunRow(run, event.mode, " ".join(text.split())[:TITLE_LENGTH], "queued", event.at, None, None)
 
 
 class RefusedEvents(Exception):
@@ -96,12 +105,13 @@ class Store:
         self.path = path
 
     @classmethod
-    def open_to_write(cls, path: Path) -> "Store":
+    def open_to_write(cls, path: Path) -> Self:
         """Open or create the database and bring its schema up to date. Raises `JournalError`."""
-        with _reported(path):
+        with reported(path):
             store = cls(_connect(path), path)
         try:
-            with _reported(path):
+            with reported(path):
+                store._connection.execute("PRAGMA auto_vacuum = INCREMENTAL")  # of a new one: it has to come first
                 store._connection.execute("PRAGMA journal_mode = WAL")
                 store._connection.execute("PRAGMA synchronous = FULL")
                 store._connection.execute("PRAGMA foreign_keys = ON")
@@ -112,21 +122,17 @@ class Store:
         return store
 
     @classmethod
-    def open_to_read(cls, path: Path) -> "Store":
+    def open_to_read(cls, path: Path) -> Self:
         """Open the database to read what is committed; where there is none yet it reads as an empty one.
 
-        Raises `JournalError`.
+        One of an earlier version, as a backup may be, is read as its next owner will find it. Raises `JournalError`.
         """
-        with _reported(path):
+        with reported(path):
             store = cls(_connect(path if path.exists() else None), path)
         try:
-            with _reported(path):
-                if store._version() == 0:  # not there, or its first owner is just creating it
-                    store.close()
-                    store = cls(_connect(None), path)
-                    store._migrate()
-                elif store._version() < VERSION:
-                    raise JournalError(path, "was written by an earlier version; the next run brings it up to date")
+            with reported(path):
+                if store._version() < VERSION:  # 0: not there, or its first owner is just creating it
+                    store = store._brought_up_to_date()
                 store._connection.execute("PRAGMA query_only = ON")
         except JournalError:
             store.close()
@@ -142,17 +148,22 @@ class Store:
         A refused group leaves nothing behind, and the others are not affected. Raises `JournalError` when nothing at
         all could be committed.
         """
-        with _reported(self.path), self._transaction():
+        with reported(self.path), self._transaction():
             return [self._append_group(rows) for rows in groups]
 
     def events(self, run: str, after: int = 0) -> list[tuple[int, str]]:
-        """Return the numbers and bodies of a run's events after number `after`, in order."""
-        return self._rows("SELECT number, body FROM events WHERE run = ? AND number > ? ORDER BY number", run, after)
+        """Return the numbers and bodies of a run's events after number `after`, in order. Raises `JournalCorrupt`."""
+        rows = self._rows(
+            "SELECT number, CAST(body AS BLOB), checksum FROM events WHERE run = ? AND number > ? ORDER BY number",
+            run,
+            after,
+        )
+        return [self._whole(run, *row) for row in rows]
 
     def first_event(self, run: str) -> tuple[int, str] | None:
-        """Return the number and the body of a run's first event, if there is one."""
-        asked = "SELECT number, body FROM events WHERE run = ? ORDER BY number LIMIT 1"
-        return next(iter(self._rows(asked, run)), None)
+        """Return the number and the body of a run's first event, if there is one. Raises `JournalCorrupt`."""
+        asked = "SELECT number, CAST(body AS BLOB), checksum FROM events WHERE run = ? ORDER BY number LIMIT 1"
+        return next((self._whole(run, *row) for row in self._rows(asked, run)), None)
 
     def runs(
         self, limit: int | None = None, status: RunStatus | None = None, before: str | None = None
@@ -183,23 +194,31 @@ class Store:
         """
         return next((run for (run,) in self._rows(asked, task)), None)
 
-    def delete(self, run: str) -> None:
-        """Forget a run and its events. Raises `JournalError`."""
-        with _reported(self.path), self._transaction():
-            self._connection.execute("DELETE FROM events WHERE run = ?", (run,))
-            self._connection.execute("DELETE FROM runs WHERE run = ?", (run,))
+    def delete(self, *runs: str) -> None:
+        """Forget runs and their events. Raises `JournalError`."""
+        named = [(run,) for run in runs]
+        with reported(self.path), self._transaction():
+            self._connection.executemany("DELETE FROM events WHERE run = ?", named)
+            self._connection.executemany("DELETE FROM runs WHERE run = ?", named)
 
     def copy_to(self, path: Path) -> None:
         """Write what is committed now into a new database at `path`, while others go on writing here.
 
         Raises `JournalError`.
         """
-        with _reported(path), closing(sqlite3.connect(path)) as target:
+        with reported(path), closing(sqlite3.connect(path)) as target:
             self._connection.backup(target)
 
     def run(self, run: str) -> RunRow | None:
         """Return one run, or None where it is unknown."""
         return next((RunRow(*row) for row in self._rows("SELECT * FROM runs WHERE run = ?", run)), None)
+
+    def queue_unfinished(self) -> None:
+        """Note that the runs that have not ended wait: nobody carries them out yet. Raises `JournalError`."""
+        with reported(self.path), self._transaction():
+            self._connection.execute(
+                "UPDATE runs SET status = 'queued' WHERE status NOT IN ('done', 'failed', 'cancelled', 'queued')"
+            )
 
     def unfinished(self) -> list[RunRow]:
         """Return the runs that have not ended, oldest first."""
@@ -223,15 +242,28 @@ class Store:
         )
         return [Measured(*row) for row in rows]
 
-    def damage(self) -> list[str]:
-        """Look at every page and return what is wrong with the database, in SQLite's words; empty if nothing is."""
+    def last_time(self) -> float:
+        """Return the latest time of an event, in seconds since the epoch, or 0.0 where there is none.
+
+        Events are written in about the order in which they happen, so it is among those written last.
+        """
+        asked = "SELECT max(at) FROM (SELECT at FROM events ORDER BY number DESC LIMIT 10000)"
+        return float(self._rows(asked)[0][0] or 0.0)
+
+    def _whole(self, run: str, number: int, body: bytes, checksum: int | None) -> tuple[int, str]:
+        """Return number and body of an event. Raises `JournalCorrupt` for one that is not what was written.
+
+        Early versions wrote no checksums.
+        """
         try:
-            return [what for (what,) in self._rows("PRAGMA integrity_check(20)") if what != "ok"]
-        except JournalCorrupt as error:
-            return [str(error.__cause__)]
+            if checksum is None or checksum == checksum_of(run.encode(), body):
+                return number, body.decode()
+        except UnicodeDecodeError:
+            pass
+        raise JournalCorrupt(self.path, f"event {number} of run {run} is not what was written")
 
     def _rows(self, sql: str, *parameters: object) -> list[Any]:
-        with _reported(self.path):
+        with reported(self.path):
             return self._connection.execute(sql, parameters).fetchall()
 
     def _append_group(self, rows: Sequence[EventRow]) -> RefusedEvents | None:
@@ -242,9 +274,11 @@ class Store:
         except sqlite3.IntegrityError as error:
             self._connection.execute("ROLLBACK TO one_group")
             return RefusedEvents(str(error))
+        else:
+            return None
         finally:
-            self._connection.execute("RELEASE one_group")
-        return None
+            if self._connection.in_transaction:  # a full disk ends the whole of it
+                self._connection.execute("RELEASE one_group")
 
     def _append_row(self, row: EventRow) -> None:
         execute = self._connection.execute
@@ -254,8 +288,8 @@ class Store:
                 (opens.run, opens.mode, opens.title, opens.status, opens.accepted),
             )
         execute(
-            "INSERT INTO events (run, at, kind, step, attempt, body) VALUES (?, ?, ?, ?, ?, ?)",
-            (row.run, row.at, row.kind, row.step, row.attempt, row.body),
+            "INSERT INTO events (run, at, kind, step, attempt, body, checksum) VALUES (?, ?, ?, ?, ?, ?, ?)",
+            (row.run, row.at, row.kind, row.step, row.attempt, row.body, row.checksum),
         )
         if closes := row.closes:
             execute(
@@ -274,6 +308,14 @@ class Store:
                 for statement in _statements(MIGRATIONS[number]):
                     self._connection.execute(statement)
                 self._connection.execute("INSERT INTO schema_version VALUES (?)", (number + 1,))
+
+    def _brought_up_to_date(self) -> Self:
+        """Return a copy in memory with the schema of this version, and close this."""
+        copy = type(self)(_connect(None), self.path)
+        with closing(self._connection) as earlier:
+            earlier.backup(copy._connection)
+        copy._migrate()
+        return copy
 
     def _version(self) -> int:
         """Return the version of the schema, 0 for an empty database. Raises `JournalTooNew`, `JournalError`."""
@@ -301,7 +343,14 @@ class Store:
 def _connect(path: Path | None) -> sqlite3.Connection:
     # The owner's connection is used by the writer thread alone, readers' ones under SQLite's own serialized mode.
     name = path or ":memory:"
-    return sqlite3.connect(name, timeout=BUSY_SECONDS, isolation_level=None, check_same_thread=False)
+    connection = sqlite3.connect(name, timeout=BUSY_SECONDS, isolation_level=None, check_same_thread=False)
+    connection.create_function("checksum_of", 2, checksum_of, deterministic=True)
+    return connection
+
+
+def checksum_of(run: bytes, body: bytes) -> int:
+    """Return the CRC-32 of an event's run and body, in UTF-8."""
+    return zlib.crc32(body, zlib.crc32(run))
 
 
 def _statements(script: str) -> Iterator[str]:
@@ -309,11 +358,13 @@ def _statements(script: str) -> Iterator[str]:
 
 
 @contextmanager
-def _reported(path: Path) -> Iterator[None]:
+def reported(path: Path) -> Iterator[None]:
     """Turn SQLite's errors into ours."""
     try:
         yield
     except sqlite3.OperationalError as error:
+        if error.sqlite_errorcode == sqlite3.SQLITE_FULL:
+            raise DiskFull(path) from error
         raise JournalError(path, f"the database cannot be used: {error}") from error
     except sqlite3.DatabaseError as error:
         raise JournalCorrupt(path, str(error)) from error

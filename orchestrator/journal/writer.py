@@ -5,11 +5,18 @@ from collections.abc import Sequence
 from concurrent.futures import Future
 from queue import Empty, SimpleQueue
 from threading import Lock, Thread
+from typing import Final
 
-from orchestrator.journal.errors import JournalError
+import structlog
+
+from orchestrator.journal.errors import DiskFull, JournalError
 from orchestrator.journal.store import EventRow, RefusedEvents, Store
 
-MOST_GROUPS = 4096
+MOST_GROUPS: Final = 4096
+ROOM_SECONDS: Final = 1.0
+"""Between two tries to write on a disk that is full: nothing tells when there is room."""
+
+log = structlog.get_logger(__name__)
 
 _Waiting = tuple[Sequence[EventRow], "Future[None]"]
 
@@ -17,11 +24,14 @@ _Waiting = tuple[Sequence[EventRow], "Future[None]"]
 class Writer:
     """Owns `store` until `close`. What is appended is committed in the order of the calls.
 
-    After an error of the database nothing more is written, so that what the journal holds of a run is always a
-    prefix of what happened.
+    While the disk is full, what goes on with a run waits for room, and what begins one is refused. After any other
+    error of the database nothing more is written. So what the journal holds of a run is always a prefix of what
+    happened.
     """
 
     def __init__(self, store: Store) -> None:
+        self.full: DiskFull | None = None
+        """Why what was appended waits, while the disk is full."""
         self._store = store
         self._waiting: SimpleQueue[_Waiting | None] = SimpleQueue()
         self._closing = Lock()
@@ -37,7 +47,10 @@ class Writer:
         await asyncio.shield(asyncio.wrap_future(self._submit(rows)))
 
     def close(self) -> None:
-        """Commit what is waiting, end the thread and close the database. Later appends raise `RefusedEvents`."""
+        """Commit what is waiting, end the thread and close the database. Later appends raise `RefusedEvents`.
+
+        On a full disk nothing is waited for: what cannot be committed now raises `DiskFull` in those who wait.
+        """
         with self._closing:
             if not self._closed:
                 self._closed = True
@@ -54,20 +67,27 @@ class Writer:
         return future
 
     def _work(self) -> None:
+        groups: list[_Waiting] = []
         broken: JournalError | None = None
         last = False
         while not last:
-            groups, last = self._next_groups()
-            if broken is None:
-                broken = self._commit(groups)
+            more, last = self._next_groups(ROOM_SECONDS if groups else None)
+            groups += more
+            broken = broken or self._commit(groups)
+            if isinstance(broken, DiskFull) and not last:
+                groups = _without_beginnings(groups, broken)
+                self._wait_for_room(broken if groups else None)
+                broken = None
             else:
                 _answer(groups, [broken] * len(groups))
+                groups = []
+                self._wait_for_room(None)
 
-    def _next_groups(self) -> tuple[list[_Waiting], bool]:
-        """Wait for one group, and return it with all that wait behind it, and whether they are the last."""
+    def _next_groups(self, seconds: float | None) -> tuple[list[_Waiting], bool]:
+        """Wait for one group, so many seconds at most; return it with all behind it, and whether they are the last."""
         groups: list[_Waiting] = []
-        item = self._waiting.get()
         try:
+            item = self._waiting.get(timeout=seconds)
             while item is not None:
                 groups.append(item)
                 if len(groups) == MOST_GROUPS:
@@ -78,13 +98,33 @@ class Writer:
         return groups, True
 
     def _commit(self, groups: list[_Waiting]) -> JournalError | None:
+        """Write all groups, answer those that wait for them and forget them; or return why nothing is written."""
         try:
-            _answer(groups, self._store.append([rows for rows, _ in groups]))
+            outcomes = self._store.append([rows for rows, _ in groups])
         except Exception as error:  # noqa: BLE001 - the thread's boundary: whoever waits has to hear of any failure
-            broken = error if isinstance(error, JournalError) else JournalError(self._store.path, repr(error))
-            _answer(groups, [broken] * len(groups))
-            return broken
+            return error if isinstance(error, JournalError) else JournalError(self._store.path, repr(error))
+        _answer(groups, outcomes)
+        groups.clear()
         return None
+
+    def _wait_for_room(self, full: DiskFull | None) -> None:
+        if full is not None and self.full is None:
+            log.error("runs wait for room on the disk", error=str(full))
+        elif full is None and self.full is not None:
+            log.info("there is room on the disk again")
+        self.full = full
+
+
+def _without_beginnings(groups: list[_Waiting], full: DiskFull) -> list[_Waiting]:
+    """Refuse the groups that runs begin with, on which nothing hangs yet, and return the others."""
+    beginnings = [group for group in groups if _begins_run(group)]
+    _answer(beginnings, [full] * len(beginnings))
+    return [group for group in groups if not _begins_run(group)]
+
+
+def _begins_run(group: _Waiting) -> bool:
+    rows, _ = group
+    return any(row.opens for row in rows)
 
 
 def _answer(groups: list[_Waiting], outcomes: Sequence[Exception | None]) -> None:

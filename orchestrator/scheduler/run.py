@@ -25,6 +25,7 @@ from orchestrator.events import (
     ReplanFinished,
     ReplanStarted,
     RunAccepted,
+    RunBegun,
     RunFinished,
     RunStatus,
     StepExpanded,
@@ -78,6 +79,7 @@ class RunState:
         self._finished: RunFinished | None = None
         self._take_in: Mapping[type[Event], Callable[[Any], None]] = {
             RunAccepted: lambda event: None,
+            RunBegun: lambda event: None,
             PlanningStarted: self._on_planning,
             StepsPlanned: self._on_planned,
             PlanFinished: self._growth.finish_first,
@@ -407,7 +409,7 @@ class RunState:
             return self._finished.status
         if self._steps:
             return "running"
-        return "planning" if self._planning else "accepted"
+        return "planning" if self._planning else "queued"
 
     def _drain(self) -> list[Command]:
         commands, self._commands = self._commands, []

@@ -14,6 +14,9 @@ from orchestrator.taskir import Commands, Step
 MIN_ANSWER_TOKENS = 16
 """A prompt that leaves less of the context than this (or than the answer's limit) is too long."""
 
+FRAME_TOKENS = 512
+"""More than any chat template adds to the messages."""
+
 OnText = Callable[[str], None]
 
 
@@ -87,8 +90,11 @@ class Produced:
 async def room(
     models: Models, model: str, messages: Sequence[tuple[str, str]], context: int | None, max_tokens: int
 ) -> int:
-    """Return how many tokens the answer may have. Raises `PromptTooLong` where they would be too few to be of use."""
-    if context is None:
+    """Return how many tokens the answer may have. Raises `PromptTooLong` where they would be too few to be of use.
+
+    A prompt that is short even if each of its bytes is a token need not be counted, which saves a call of the engine.
+    """
+    if context is None or sum(len(text.encode()) for _, text in messages) + FRAME_TOKENS + max_tokens <= context:
         return max_tokens
     prompt_tokens = await models.count(model, messages)
     left = context - prompt_tokens

@@ -76,7 +76,7 @@ def test_a_run_is_done_when_its_steps_are() -> None:
 
 def test_the_status_follows_the_run() -> None:
     driver = Driver({})
-    assert driver.state.status == "accepted"
+    assert driver.state.status == "queued"
     driver.send(RunAccepted(at=0, run="r", mode="as-planned", request="Do it."))
     driver.send(PlanningStarted(at=0, role="frontdoor", model="m"))
     assert driver.state.status == "planning"

@@ -44,7 +44,7 @@ def test_the_environment_stands_before_the_file_and_the_file_before_the_default(
     ("text", "variables", "told"),
     [
         ("[runs]\nmax_runing = 3", {}, r"runs\.max_runing.*max_running"),
-        ("[run]\n", {}, r"run.*server, runs, folder, logs"),
+        ("[run]\n", {}, r"run.*server, runs, folder, retention, logs"),
         ("[runs]\nmax_running = 0", {}, r"runs\.max_running.*greater than or equal to 1"),
         ("runs = 3", {}, "runs"),
         ("[runs", {}, "config.toml"),

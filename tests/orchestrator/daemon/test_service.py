@@ -1,18 +1,39 @@
 """The service over one state folder: what waits, what is refused, and what goes on after a restart."""
 
+from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
-from daemon_tasks import job, step
+from daemon_tasks import RECORDS, job, step
 
 from orchestrator.daemon.configuration import Configuration, FolderSettings, RunSettings
 from orchestrator.daemon.refusals import Busy, FolderFull, NotReady
+from orchestrator.daemon.report import load_report
+from orchestrator.daemon.retention import Retention
 from orchestrator.daemon.service import Service
+from orchestrator.daemon.updates import EventUpdate
+from orchestrator.events import (
+    AttemptStarted,
+    Event,
+    PlanFinished,
+    RunAccepted,
+    RunBegun,
+    RunLimits,
+    StepsPlanned,
+)
+from orchestrator.journal import Journal, JournalReader
 from registry import find_registry, load_registry
 
 REGISTRY = load_registry(find_registry(environment={}))
 SHORT = [step("S1", "Summarize a.txt.", ["a.txt"], ["s1"])]
 ONE_AT_A_TIME = Configuration(runs=RunSettings(max_running=1, max_queued=2))
+
+
+async def events_of(service: Service, run: str) -> AsyncIterator[Event]:
+    """Yield what has happened to a run that has ended."""
+    async for update in service.watch(run):
+        if isinstance(update, EventUpdate):
+            yield update.event
 
 
 async def ended(service: Service, run: str) -> str:
@@ -29,6 +50,59 @@ async def test_runs_that_wait_or_are_interrupted_go_on_after_a_restart(tmp_path:
         assert [service.position(run) for run in runs] == [None, 0, 1]
     async with Service(tmp_path / "home", REGISTRY, ONE_AT_A_TIME) as service:
         assert [await ended(service, run) for run in runs] == ["done"] * 3
+
+
+async def test_a_run_that_waits_is_queued_however_far_it_was_before_a_restart(tmp_path: Path) -> None:
+    home = tmp_path / "home"
+    async with Service(home, REGISTRY, ONE_AT_A_TIME) as service:
+        first, second = [(await service.submit(job(SHORT))).run for _ in range(2)]
+        async for update in service.watch(first):
+            if isinstance(update, EventUpdate) and isinstance(update.event, AttemptStarted):
+                break
+        assert ((await service.row(first)).status, (await service.row(second)).status) == ("running", "queued")
+    with JournalReader.open_to_read(home) as journal:
+        assert load_report(journal, second).status == "queued"
+    with Journal.open(home) as journal:
+        assert [row.status for row in journal.unfinished()] == ["queued", "queued"]
+        assert load_report(journal, first).status == "queued"
+    async with Service(home, REGISTRY, ONE_AT_A_TIME) as service:
+        assert [await ended(service, run) for run in (first, second)] == ["done", "done"]
+        begun = [event async for event in events_of(service, first) if isinstance(event, RunBegun)]
+        assert len(begun) == 2
+
+
+async def test_the_seconds_that_a_run_may_take_are_not_given_anew_by_a_restart(tmp_path: Path) -> None:
+    asked = job(SHORT).task
+    assert asked is not None
+    limits = RunLimits(seconds=1000.0)
+    with Journal.open(tmp_path / "home") as journal:
+        for run, used in (("spent", 1000.0), ("fresh", 10.0)):
+            begun = AttemptStarted(
+                at=100.0 + used, step="S1", number=1, role="worker", persona=None, model="tiny-large", reason="a test"
+            )
+            accepted = RunAccepted(
+                at=1.0, run=run, mode="as-planned", task=asked, directory=str(RECORDS), files=("a.txt",), limits=limits
+            )
+            planned = [StepsPlanned(at=1.0, steps=asked.plan.steps), PlanFinished(at=1.0, origin="taskir")]
+            await journal.append(run, [accepted, *planned, RunBegun(at=100.0), begun])
+    async with Service(tmp_path / "home", REGISTRY, ONE_AT_A_TIME) as service:
+        assert [await ended(service, run) for run in ("spent", "fresh")] == ["cancelled", "done"]
+        assert (await service.row("spent")).error == "quota: not done within 1000 s"
+
+
+async def test_a_vacuum_beside_runs_leaves_them_what_they_need(tmp_path: Path) -> None:
+    async with Service(tmp_path / "home", REGISTRY, Configuration()) as service:
+        first = (await service.submit(job(SHORT))).run
+        assert await ended(service, first) == "done"
+        await service.delete(first)
+        runs = [(await service.submit(job(SHORT))).run for _ in range(3)]
+        told = [await service.vacuum(Retention()) for _ in range(3)]
+        assert [await ended(service, run) for run in runs] == ["done"] * 3
+        for run in runs:
+            report = load_report(service.orchestrator.journal, run)
+            assert [service.orchestrator.journal.get(digest) for digest in report.artifacts.values()]
+        assert sum(one.objects for one in told) <= 1
+        assert len((await service.vacuum(Retention(runs=1))).runs) == 2
 
 
 async def test_more_runs_than_may_wait_are_told_to_come_back(tmp_path: Path) -> None:

@@ -63,7 +63,7 @@ def story() -> list[Event]:
     return [
         accepted(),
         PlanningStarted(at=2.0, role="frontdoor", model="large"),
-        StepsPlanned(at=3.0, steps=(step,), written=('{"role":"worker"}',)),
+        StepsPlanned(at=3.0, steps=(step,), written='{"role":"worker"}'),
         PlanFinished(at=4.0, origin="planned", usage=USAGE, goes_on_after="S1"),
         AttemptStarted(at=5.0, step="S1", number=1, role="worker", persona=None, model="small", reason="actor"),
         AttemptGenerated(at=6.0, step="S1", number=1, usage=USAGE),
@@ -139,7 +139,7 @@ async def test_run_rows_follow_the_events(home: Path) -> None:
         for event in story():
             await journal.append("R", [event])
             seen.append(journal.run("R").status)
-        assert seen == ["accepted", "planning", *["running"] * 11, "done"]
+        assert seen == ["queued", *["planning"] * 3, *["running"] * 9, "done"]
         await journal.append("T", [RunAccepted(at=20.0, run="T", mode="serial", task=TASK)])
         newest, oldest = journal.runs()
         assert (newest.run, newest.title, newest.mode, newest.finished) == ("T", "Say hello.", "serial", None)
@@ -278,6 +278,18 @@ def test_journal_of_a_later_version_is_left_alone(home: Path) -> None:
     for opener in (Journal.open, JournalReader.open_to_read):
         with pytest.raises(JournalTooNew, match=f"has schema version 99, but this program knows {VERSION}"):
             opener(home)
+
+
+async def test_plans_of_an_earlier_version_are_read_on(home: Path) -> None:
+    with Journal.open(home) as journal:
+        await journal.append("R", story()[:3])
+    with sqlite3.connect(home / "journal.db") as raw:
+        raw.execute("UPDATE events SET body = json_replace(body, '$.written', json_array(body ->> '$.written'))")
+        raw.execute("ALTER TABLE events DROP COLUMN checksum")
+        raw.execute("DELETE FROM schema_version WHERE version >= 3")
+    with Journal.open(home) as journal:
+        (planned,) = (event for _, event in journal.events("R") if isinstance(event, StepsPlanned))
+    assert planned.written == '{"role":"worker"}'
 
 
 def test_database_of_another_program_is_left_alone(home: Path) -> None:

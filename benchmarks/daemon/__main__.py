@@ -1,0 +1,82 @@
+"""`python -m benchmarks.daemon`: measure the daemon, write benchmarks/results/daemon.json, fail if a goal is missed."""
+
+import argparse
+import asyncio
+import os
+import sys
+import tempfile
+import time
+from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
+from pathlib import Path
+
+from benchmarks import results
+from benchmarks.daemon import chain, clients, control, dag, fairness, memory, pressure, queued
+from benchmarks.daemon.figures import Part
+from benchmarks.daemon.report import merged, read
+
+RESULTS = results.FOLDER / "daemon.json"
+PARTS: dict[str, tuple[Callable[[Path, int], Awaitable[Part]], int, str]] = {
+    "chain": (chain.measure, 300, "steps of a chain"),
+    "control": (control.measure, 1000, "rounds of requests"),
+    "queued": (queued.measure, 10_000, "runs that wait"),
+    "clients": (clients.measure, 200, "clients"),
+    "dag": (dag.measure, 10_000, "steps of a run"),
+    "memory": (memory.measure, 10_000, "short runs"),
+    "pressure": (pressure.measure, 1000, "runs"),
+    "fairness": (fairness.measure, 400, "batch runs"),
+}
+"""What is measured: how, with how much of what."""
+
+say = partial(print, flush=True)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Measure what is asked for, one part after the other; 1 if a goal is missed."""
+    options = _parser().parse_args(arguments)
+    sizes = {name: size for name, (_, size, _) in PARTS.items()} | dict(options.size)
+    missed = 0
+    for name in options.only or PARTS:
+        say(f"{name}: {sizes[name]} {PARTS[name][2]}")
+        load, begun = os.getloadavg()[0], time.perf_counter()
+        with tempfile.TemporaryDirectory(prefix="bench-daemon-") as folder:
+            part = asyncio.run(_measured(name, Path(folder), sizes[name]))
+        found = merged(read(options.out), name, part, load, time.perf_counter() - begun)
+        results.write(options.out, found)
+        _tell(part)
+        missed += sum(not goal.met for goal in part.goals)
+    say(f"written to {options.out}")
+    return 1 if missed else 0
+
+
+async def _measured(name: str, folder: Path, size: int) -> Part:
+    return await PARTS[name][0](folder, size)
+
+
+def _tell(part: Part) -> None:
+    for name, value in part.figures.items():
+        say(f"       {name}: {value}")
+    for goal in part.goals:
+        say(f"{'met   ' if goal.met else 'MISSED'} {goal.name}: {goal.value} (goal: {goal.goal})")
+
+
+def _size(text: str) -> tuple[str, int]:
+    name, _, number = text.partition("=")
+    if name not in PARTS or not number.isdigit() or int(number) < 1:
+        raise argparse.ArgumentTypeError(f"{text!r} is not PART=NUMBER with a part of {', '.join(PARTS)}")
+    return name, int(number)
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.daemon", description=__doc__)
+    parser.add_argument("--only", action="append", choices=PARTS, help="only this part; may be given several times")
+    sizes = ", ".join(f"{name}={size} ({what})" for name, (_, size, what) in PARTS.items())
+    parser.add_argument(
+        "--size", action="append", type=_size, default=[], metavar="PART=N", help=f"how much of it: {sizes}"
+    )
+    parser.add_argument("--out", type=Path, default=RESULTS, help="where the results go (default: %(default)s)")
+    return parser
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,63 @@
+"""What the daemon is asked to do: runs whose answers are as short, or as long, as a measurement needs.
+
+Their form is given by a schema, so that how well a model does its task plays no part.
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+Body = dict[str, Any]
+
+
+def short(priority: str = "interactive") -> Body:
+    """Return a run of one step, whose answer is two digits."""
+    return _body([_step(1, [])], priority)
+
+
+def modest(priority: str) -> Body:
+    """Return a run of one step, whose answer takes some dozens of tokens."""
+    return _body([_step(1, [], items=24)], priority)
+
+
+def lasting() -> Body:
+    """Return a batch run that decodes for a long time."""
+    return _body([_step(number, [number - 1] if number > 1 else [], items=100) for number in range(1, 13)], "batch")
+
+
+def chain(steps: int) -> Body:
+    """Return a run of width 1: each step reads what the one before has written."""
+    return _body([_step(number, [number - 1] if number > 1 else []) for number in range(1, steps + 1)], "interactive")
+
+
+def layered(steps: int, width: int) -> Body:
+    """Return a run of layers: each step reads what two of the layer before have written."""
+    return _body([_step(number, _above(number, width)) for number in range(1, steps + 1)], "interactive")
+
+
+def _above(number: int, width: int) -> list[int]:
+    layer, place = divmod(number - 1, width)
+    if layer == 0:
+        return []
+    first = (layer - 1) * width
+    return [first + place + 1, first + (place + 1) % width + 1] if width > 1 else [first + 1]
+
+
+def _step(number: int, reads: Sequence[int], items: int = 2) -> dict[str, Any]:
+    return {
+        "id": f"S{number}",
+        "actor": "worker",
+        "action": "Go on with the list.",
+        "inputs": [f"list{one}.json" for one in reads],
+        "outputs": [f"list{number}.json"],
+        "output_schema": {
+            "type": "array",
+            "items": {"type": "integer", "minimum": 0, "maximum": 9},
+            "minItems": items,
+            "maxItems": items,
+        },
+        "max_tokens": max(32, 6 * items),
+    }
+
+
+def _body(steps: list[dict[str, Any]], priority: str) -> Body:
+    return {"task": {"objective": "a measurement", "plan": {"steps": steps}}, "priority": priority}

@@ -1,0 +1,48 @@
+"""Let many clients at once submit runs, watch them and fetch what came of them."""
+
+import asyncio
+import time
+from collections import Counter
+from pathlib import Path
+from typing import Final
+
+import httpx2
+
+from benchmarks.daemon.bodies import short
+from benchmarks.daemon.figures import Part, exactly, spread
+from benchmarks.daemon.served import ended, served, status_of, submit
+
+RUNS_EACH: Final = 3
+
+
+async def measure(folder: Path, count: int) -> Part:
+    """Have `count` clients, each with connections of its own, do the same at the same time."""
+    submitting: list[float] = []
+    whole: list[float] = []
+    statuses: Counter[str] = Counter()
+
+    async def one(client: httpx2.AsyncClient) -> None:
+        for _ in range(RUNS_EACH):
+            begun = time.perf_counter()
+            run = await submit(client, short())
+            submitting.append(time.perf_counter() - begun)
+            await ended(client, run)
+            whole.append(time.perf_counter() - begun)
+            statuses[await status_of(client, run)] += 1
+
+    with served(folder / "home") as daemon:
+        async with daemon.client(2 * count) as client:
+            begun = time.perf_counter()
+            async with asyncio.TaskGroup() as group:
+                for _ in range(count):
+                    group.create_task(one(client))
+            seconds = time.perf_counter() - begun
+    told = {
+        "clients": count,
+        "runs": count * RUNS_EACH,
+        "runs_per_second": round(count * RUNS_EACH / seconds, 1),
+        "submit": spread(submitting),
+        "from_submit_to_end": spread(whole),
+        "ends": dict(statuses),
+    }
+    return Part(told, [exactly("runs of clients at once that are done", statuses["done"], count * RUNS_EACH)])

@@ -1,0 +1,35 @@
+"""Write the results, part by part: each keeps its place until it is measured again."""
+
+import json
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from benchmarks import results
+from benchmarks.daemon.figures import Part
+
+
+def merged(before: dict[str, Any], name: str, part: Part, load: float, seconds: float) -> dict[str, Any]:
+    """Return the results with those of a part. What was measured on another machine is left out. Pure but for that.
+
+    `load` is the machine's before the part began, and `seconds` is how long it took.
+    """
+    machine = results.machine()
+    parts = dict(before.get("parts", {})) if before.get("machine") == machine else {}
+    goals = [asdict(goal) for goal in part.goals]
+    parts[name] = {"seconds": round(seconds, 1), "load_before": round(load, 2), **part.figures, "goals": goals}
+    return {
+        "machine": machine,
+        "versions": results.versions("llama-cpp-python", "fastapi", "uvicorn"),
+        "command": "python -m benchmarks.daemon",
+        "parts": parts,
+        "goals": [goal for one in parts.values() for goal in one["goals"]],
+    }
+
+
+def read(file: Path) -> dict[str, Any]:
+    """Return the results that there are. Raises OSError, ValueError."""
+    if not file.exists():
+        return {}
+    found = json.loads(file.read_text(encoding="utf-8"))
+    return found if isinstance(found, dict) else {}

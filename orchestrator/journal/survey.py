@@ -1,0 +1,101 @@
+"""Look for damage in a database before anything is written to it, and say what of a damaged one can still be read."""
+
+from collections.abc import Sequence
+from contextlib import closing
+from pathlib import Path
+from typing import Final
+
+from orchestrator.journal.errors import JournalCorrupt, JournalError
+from orchestrator.journal.store import Store
+
+TABLES: Final = ("runs", "events")
+MOST_NAMED: Final = 5
+
+
+class SurveyedStore(Store):
+    """A connection that looks at the whole database, which takes time in proportion to its size."""
+
+    def torn(self) -> list[str]:
+        """Look at every page and every event, and return what is wrong with them, in SQLite's words first.
+
+        Measured on one core with a warm disk: 0.3 s for 100 MB, of which SQLite takes a third. So it can be done at
+        every start. What it leaves out is whether tables and indexes agree.
+        """
+        return self._checked("PRAGMA quick_check(20)") or self._bent()
+
+    def damage(self) -> list[str]:
+        """Look at what `torn` looks at, and whether tables and indexes agree, and return what is wrong."""
+        return self._checked("PRAGMA integrity_check(20)") or self._bent()
+
+    def torn_tables(self) -> list[str]:
+        """Return the tables with pages that cannot be read."""
+        return [table for table in TABLES if self._checked(f"PRAGMA quick_check({table})")]
+
+    def run_names(self) -> list[str]:
+        """Return the runs that events are of, oldest first, without the table of runs. Raises `JournalError`."""
+        asked = "SELECT CAST(run AS BLOB) FROM events GROUP BY run ORDER BY min(number)"
+        return [_text(run) for (run,) in self._rows(asked)]
+
+    def _checked(self, pragma: str) -> list[str]:
+        try:
+            return [what for (what,) in self._rows(pragma) if what != "ok"]
+        except JournalCorrupt as error:
+            return [str(error.__cause__)]
+
+    def _bent(self) -> list[str]:
+        """Return which events are not what was written: a page that was half written may still look like one."""
+        rows = self._rows(
+            """
+            SELECT number, CAST(run AS BLOB) FROM events
+            WHERE checksum != checksum_of(CAST(run AS BLOB), CAST(body AS BLOB)) LIMIT 20
+            """
+        )
+        return [f"event {number} of run {_text(run)} is not what was written" for number, run in rows]
+
+
+def refuse_torn(path: Path) -> None:
+    """Raise `JournalCorrupt` for a database that is damaged, with what is lost and what can be read."""
+    with closing(SurveyedStore.open_to_read(path)) as store:
+        if damage := store.torn():
+            raise JournalCorrupt(path, f"{damage[0]}; {_told(store)}")
+
+
+def _told(store: SurveyedStore) -> str:
+    torn = store.torn_tables()
+    tables = f"the table {' and the table '.join(torn)} cannot be read whole; " if torn else ""
+    names = _names(store)
+    if names is None:
+        return f"{tables}which runs there were cannot be told"
+    lost = [name for name in names if not _can_be_read(store, name)]
+    if not lost:
+        return f"{tables}all events of all {len(names)} runs can be read"
+    return f"{tables}all events can be read of {len(names) - len(lost)} of {len(names)} runs, not of {_listed(lost)}"
+
+
+def _names(store: SurveyedStore) -> list[str] | None:
+    """Return all runs, from whatever tells of them, or None."""
+    found: dict[str, None] = {}
+    told = False
+    for listing in (store.run_names, lambda: [row.run for row in store.runs()]):
+        try:
+            found |= dict.fromkeys(listing())
+            told = True
+        except JournalError:  # the other one may still tell
+            continue
+    return list(found) if told else None
+
+
+def _can_be_read(store: SurveyedStore, run: str) -> bool:
+    try:
+        return bool(store.events(run))
+    except JournalError:
+        return False
+
+
+def _listed(names: Sequence[str]) -> str:
+    more = len(names) - MOST_NAMED
+    return ", ".join(names[:MOST_NAMED]) + (f" and {more} more" if more > 0 else "")
+
+
+def _text(name: bytes) -> str:
+    return name.decode(errors="replace")

@@ -1,0 +1,98 @@
+"""The daemon benchmark's own parts: figures, bodies and the file of results. What it measures is in its results."""
+
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from benchmarks.daemon.__main__ import PARTS, main
+from benchmarks.daemon.bodies import chain, lasting, layered, modest, short
+from benchmarks.daemon.chain import figures
+from benchmarks.daemon.figures import Part, at_least, at_most, exactly, percentile, slope, spread
+from benchmarks.daemon.report import merged, read
+from benchmarks.results import FOLDER, write
+from orchestrator.analysis import analyze_task
+from orchestrator.events import AttemptGenerated, AttemptStarted, AttemptSucceeded, Usage
+from orchestrator.taskir import task_from
+
+FINITE = st.floats(-1e6, 1e6)
+
+
+@given(st.lists(FINITE, min_size=1), st.floats(0.1, 100))
+def test_a_percentile_is_a_sample_that_so_many_do_not_exceed(samples: list[float], percent: float) -> None:
+    found = percentile(samples, percent)
+    assert found in samples
+    assert sum(sample <= found for sample in samples) >= percent / 100 * len(samples) - 1e-9
+    assert sum(sample < found for sample in samples) < percent / 100 * len(samples) + 1e-9
+
+
+@given(st.lists(st.integers(0, 1000), min_size=2, unique=True), st.integers(-50, 50), st.integers(-1000, 1000))
+def test_the_slope_of_a_line_is_found(places: list[int], grows: int, start: int) -> None:
+    assert slope([(x, start + grows * x) for x in places]) == pytest.approx(grows, abs=1e-6)
+
+
+def test_a_slope_needs_two_places() -> None:
+    assert slope([]) == slope([(1.0, 2.0), (1.0, 3.0)]) == 0.0
+
+
+def test_times_are_told_in_milliseconds() -> None:
+    told = spread([0.001 * number for number in range(1, 101)])
+    assert told == {"samples": 100, "p50_ms": 50.0, "p95_ms": 95.0, "p99_ms": 99.0, "max_ms": 100.0}
+
+
+def test_a_goal_that_is_just_reached_is_met() -> None:
+    assert [goal.met for goal in (at_most("a", 3.0, 3.0), at_least("b", 3.0, 3.0), exactly("c", 3, 3))] == [True] * 3
+    assert [goal.met for goal in (at_most("a", 3.1, 3.0), at_least("b", 2.9, 3.0), exactly("c", 2, 3))] == [False] * 3
+
+
+def test_every_body_is_a_task_that_can_be_run() -> None:
+    for body in (short(), modest("batch"), lasting(), chain(5), layered(250, 100)):
+        analyze_task(task_from(body["task"]), files=())
+    width = analyze_task(task_from(chain(7)["task"]), files=()).width
+    assert width == 1
+    layers = analyze_task(task_from(layered(250, 100)["task"]), files=())
+    assert (layers.width, len(layers.waves)) == (100, 3)
+
+
+def test_the_time_of_the_engine_does_not_count_as_the_daemons() -> None:
+    def step(number: int, begun: float, done: float) -> list[AttemptStarted | AttemptGenerated | AttemptSucceeded]:
+        name, usage = f"S{number}", Usage(queued_seconds=0.001, prefill_seconds=0.002, decode_seconds=0.003)
+        return [
+            AttemptStarted(at=begun, step=name, number=1, role="r", persona=None, model="m", reason=""),
+            AttemptGenerated(at=done, step=name, number=1, usage=usage),
+            AttemptSucceeded(at=done, step=name, number=1, outputs={}),
+        ]
+
+    told = figures([*step(1, 10.0, 10.008), *step(2, 10.009, 10.017)])
+    assert told == {"wall_ms": 8.5, "engine_ms": 5.0, "overhead_ms": 3.5, "of_it_before_prefill_ms": 1.0}
+
+
+def test_a_part_that_is_measured_again_takes_its_own_place(tmp_path: Path) -> None:
+    file = tmp_path / "daemon.json"
+    assert read(file) == {}
+    write(file, merged(read(file), "chain", Part({"steps": 3}, [at_most("overhead", 2.0, 3.0)]), 0.5, 1.0))
+    write(file, merged(read(file), "dag", Part({"steps": 9}, [exactly("done", 9, 9)]), 0.5, 1.0))
+    write(file, merged(read(file), "chain", Part({"steps": 4}, [at_most("overhead", 4.0, 3.0)]), 0.5, 1.0))
+    found = read(file)
+    assert {name: part["steps"] for name, part in found["parts"].items()} == {"chain": 4, "dag": 9}
+    assert [(goal["name"], goal["met"]) for goal in found["goals"]] == [("overhead", False), ("done", True)]
+
+
+def test_figures_of_another_machine_are_not_mixed_in() -> None:
+    before = {"machine": {"processor": "another", "cores": 1}, "parts": {"dag": {"goals": []}}}
+    assert list(merged(before, "chain", Part({}), 0.0, 0.0)["parts"]) == ["chain"]
+
+
+@pytest.mark.parametrize("words", [["--only", "nothing"], ["--size", "chain"], ["--size", "chain=0"]])
+def test_what_cannot_be_measured_is_refused(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        main(words)
+    assert "chain" in capsys.readouterr().err
+
+
+def test_the_published_results_are_of_these_parts() -> None:
+    found = read(FOLDER / "daemon.json")
+    parts = found.get("parts", {})
+    assert parts.keys() <= PARTS.keys()
+    assert found.get("goals", []) == [goal for part in parts.values() for goal in part["goals"]]

@@ -1,0 +1,24 @@
+import time
+
+import pytest
+
+from orchestrator.daemon.clock import Clock
+
+
+def test_clock_tells_the_wall_time() -> None:
+    before = time.time()
+    assert before - 1.0 < Clock().now() < time.time() + 1.0
+
+
+def test_clock_begins_no_earlier_than_it_is_told() -> None:
+    last = time.time() + 3600.0
+    clock = Clock(not_before=last)
+    first = clock.now()
+    assert last <= first <= clock.now()
+
+
+def test_step_of_the_system_clock_is_not_seen(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = Clock()
+    first, told = clock.now(), time.time()
+    monkeypatch.setattr(time, "time", lambda: told - 86_400.0)
+    assert first <= clock.now() < first + 3600.0
