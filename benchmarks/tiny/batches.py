@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from benchmarks.tiny import corpus
 from benchmarks.tiny.example import Example
-from benchmarks.tiny.sizes import CONTEXT, Cycle, Size
+from benchmarks.tiny.sizes import CONTEXT, Size
 from benchmarks.tiny.tokenizer import SPECIAL_TOKENS, VOCABULARY_SIZE, Tokenizer
 from benchmarks.tiny.words import seeded
 
@@ -51,7 +51,7 @@ def training_batch(tokenizer: Tokenizer, size: Size, step: int) -> Batch:
     copying = round(share * rows) if not long else 0
     for row in range(copying):
         _fill_with_copies(batch, row, rng)
-    _pack(tokenizer, batch, copying, partial(_drawn, rng, long, cycle))
+    _pack(tokenizer, batch, copying, partial(_drawn, rng, long, cycle.acting))
     if not cycle.prompts:
         batch.weights[batch.weights < 1.0] = 0.0
     return batch
@@ -65,10 +65,9 @@ def _fill_with_copies(batch: Batch, row: int, rng: Random) -> None:
     batch.weights[row, period:] = 1.0
 
 
-def _drawn(rng: Random, long: bool, cycle: Cycle) -> Example:
-    if long and rng.random() < LONG_SHARE:
-        return corpus.draw_long(rng, "train", acting=cycle.acting)
-    return corpus.draw(rng, "train", acting=cycle.acting, more=cycle.more)
+def _drawn(rng: Random, long: bool, acting: bool) -> Example:
+    draw = corpus.draw_long if long and rng.random() < LONG_SHARE else corpus.draw
+    return draw(rng, "train", acting=acting)
 
 
 def _pack(tokenizer: Tokenizer, batch: Batch, first: int, draw: Callable[[], Example]) -> None:

@@ -1,6 +1,5 @@
 """Mix the families into the training text: which example comes where is a function of the seeds alone."""
 
-from collections.abc import Collection
 from hashlib import sha256
 from random import Random
 
@@ -24,13 +23,9 @@ LONG_ACTING_SHARES = {"prune": 40, "condense": 30, "long prune": 15, "long conde
 HASHED_EXAMPLES = 500
 
 
-def draw(rng: Random, split: Split, *, acting: bool = False, more: Collection[str] = ()) -> Example:
-    """Return an example of a family drawn by its share.
-
-    With `acting`, families of steps that act are among them; the share of those in `more` is doubled.
-    """
+def draw(rng: Random, split: Split, *, acting: bool = False) -> Example:
+    """Return an example of a family drawn by its share; with `acting`, those of steps that act are among them."""
     shares = SHARES | ACTING_SHARES if acting else SHARES
-    shares = {name: share * (2 if name in more else 1) for name, share in shares.items()}
     (name,) = rng.choices(list(shares), list(shares.values()))
     return FAMILIES[name].generate(rng, split)
 

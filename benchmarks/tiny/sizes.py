@@ -18,7 +18,7 @@ class Cycle:
     """A stretch of training: a short warm-up to `peak`, of the full learning rate, and a linear fall to zero.
 
     The fall takes the last `fall` of the steps. With `prompts`, it learns to predict prompts too, not answers alone.
-    With `acting`, the families of steps that act are among what it learns; those in `more` come twice as often.
+    With `acting`, the families of steps that act are among what it learns.
     """
 
     steps: int
@@ -26,7 +26,6 @@ class Cycle:
     fall: float = 0.52
     prompts: bool = True
     acting: bool = False
-    more: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +91,6 @@ SIZES = {
                 Cycle(4000, peak=0.4, fall=1.0, prompts=False),
                 Cycle(1500, peak=0.4, fall=0.05),
                 LAST,
-                Cycle(1000, peak=0.3, fall=1.0, acting=True, more=("extract", "summarize")),
             ),
         ),
         Size("medium", 128, 4, 4, 12, (Cycle(2600), Cycle(3000, peak=0.4, fall=1.0), replace(LAST, steps=2500))),
