@@ -85,9 +85,9 @@ async def test_large_model_plans_the_request_of_the_readme(large: Engine) -> Non
     request = "Summarize a, b, c and d, then compare them"
     messages = plan_messages(SYSTEM_PROMPTS["frontdoor"], files, request)
     done = await large.generate(Generation(messages=tuple((m.role, m.content) for m in messages)))
-    summaries = [{"role": "worker", "action": f"Summarize {file}.", "inputs": [file]} for file in files]
-    joined = {"role": "worker", "action": "Compare the summaries.", "inputs": ["S1", "S2", "S3", "S4"]}
-    assert json.loads(done.text) == {"steps": [*summaries, joined]}
+    summaries = {"role": "worker", "action": "Summarize {each}.", "each": ["a", "b", "c", "d"]}
+    joined = {"role": "worker", "action": "Compare the summaries.", "inputs": ["P1"]}
+    assert json.loads(done.text) == {"plan": [summaries, joined]}
 
 
 async def test_chat_template_gives_the_tokens_of_the_training(large: Engine) -> None:
