@@ -10,11 +10,10 @@ from numpy.typing import NDArray
 
 from benchmarks.tiny import corpus
 from benchmarks.tiny.example import Example
-from benchmarks.tiny.sizes import CONTEXT, Size
+from benchmarks.tiny.sizes import CONTEXT, ROW, Mix, Size
 from benchmarks.tiny.tokenizer import SPECIAL_TOKENS, VOCABULARY_SIZE, Tokenizer
 from benchmarks.tiny.words import seeded
 
-SHORT = 512
 LONG_EVERY = 12
 LONG_SHARE = 0.8
 PROMPT_WEIGHT = 0.1
@@ -43,15 +42,16 @@ def training_batch(tokenizer: Tokenizer, size: Size, step: int) -> Batch:
     """Return the batch of `step`; each twelfth has rows as long as the context."""
     rng = seeded(f"train/{step}")
     long = step % LONG_EVERY == LONG_EVERY - 1
-    batch = empty((round(size.rows * SHORT / CONTEXT), CONTEXT) if long else (size.rows, SHORT))
     cycle, _ = size.cycle_at(step)
+    length = CONTEXT if long else cycle.length
+    batch = empty((round(size.rows * ROW / length), length))
     without = 0.0 if cycle.prompts else COPYING_WITHOUT_PROMPTS
     share = next((share for until, share in COPYING if step < until), without)
     rows = len(batch.ids)
     copying = round(share * rows) if not long else 0
     for row in range(copying):
         _fill_with_copies(batch, row, rng)
-    _pack(tokenizer, batch, copying, partial(_drawn, rng, long, cycle.acting))
+    _pack(tokenizer, batch, copying, partial(_drawn, rng, long, cycle.mix))
     if not cycle.prompts:
         batch.weights[batch.weights < 1.0] = 0.0
     return batch
@@ -65,9 +65,9 @@ def _fill_with_copies(batch: Batch, row: int, rng: Random) -> None:
     batch.weights[row, period:] = 1.0
 
 
-def _drawn(rng: Random, long: bool, acting: bool) -> Example:
+def _drawn(rng: Random, long: bool, mix: Mix) -> Example:
     draw = corpus.draw_long if long and rng.random() < LONG_SHARE else corpus.draw
-    return draw(rng, "train", acting=acting)
+    return draw(rng, "train", mix)
 
 
 def _pack(tokenizer: Tokenizer, batch: Batch, first: int, draw: Callable[[], Example]) -> None:

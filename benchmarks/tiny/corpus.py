@@ -13,27 +13,40 @@ from benchmarks.tiny.families.merge import Merge
 from benchmarks.tiny.families.plan import Plan
 from benchmarks.tiny.families.prune import Prune
 from benchmarks.tiny.families.summarize import Summarize
+from benchmarks.tiny.sizes import Mix
 from benchmarks.tiny.tokenizer import Tokenizer
 from benchmarks.tiny.words import SPLITS, Split, seeded
 
-SHARES = {"plan": 25, "extract": 17, "code": 11, "shell": 5, "summarize": 16, "compare": 13, "merge": 5, "judge": 8}
-ACTING_SHARES = {"tools": 8, "repl": 5, "prune": 2, "condense": 2, "retry": 4}
-LONG_SHARES = {"long extract": 30, "long summarize": 30, "compare 16": 20, "merge 16": 10, "plan 8": 10}
-LONG_ACTING_SHARES = {"prune": 40, "condense": 30, "long prune": 15, "long condense": 15}
+# What a stretch of training draws from, by its share: first what reads and writes, then what acts as well, and last
+# what is learned late: which of several inputs is meant, lists, and what to prune.
+READING = {"plan": 25, "extract": 17, "code": 11, "shell": 5, "summarize": 16, "compare": 13, "merge": 5, "judge": 8}
+ACTING = {"tools": 8, "repl": 5, "prune": 2, "condense": 2, "retry": 4}
+CHOOSING = {"choose summarize": 20, "choose extract": 12, "plan": 12, "repl": 7, "prune": 8, "condense": 5}
+LONG_READING = {"long extract": 30, "long summarize": 30, "compare 16": 20, "merge 16": 10, "plan 8": 10}
+LONG_ACTING = {"prune": 40, "condense": 30, "long prune": 15, "long condense": 15}
+MIXES: dict[Mix, tuple[dict[str, int], dict[str, int]]] = {
+    "reading": (READING, LONG_READING),
+    "acting": (READING | ACTING, LONG_READING | LONG_ACTING),
+    "choosing": (READING | ACTING | CHOOSING, LONG_READING | LONG_ACTING),
+}
 HASHED_EXAMPLES = 500
 
 
-def draw(rng: Random, split: Split, *, acting: bool = False) -> Example:
-    """Return an example of a family drawn by its share; with `acting`, those of steps that act are among them."""
-    shares = SHARES | ACTING_SHARES if acting else SHARES
-    (name,) = rng.choices(list(shares), list(shares.values()))
-    return FAMILIES[name].generate(rng, split)
+def draw(rng: Random, split: Split, mix: Mix = "reading") -> Example:
+    """Return an example of a kind drawn by its share of `mix`."""
+    shares, _ = MIXES[mix]
+    return example(rng, split, *rng.choices(list(shares), list(shares.values())))
 
 
-def draw_long(rng: Random, split: Split, kind: str = "", *, acting: bool = False) -> Example:
-    """Return an example with a long prompt or answer, of `kind` or of one drawn by its share as in `draw`."""
-    shares = LONG_SHARES | LONG_ACTING_SHARES if acting else LONG_SHARES
-    match kind or rng.choices(list(shares), list(shares.values()))[0]:
+def draw_long(rng: Random, split: Split, mix: Mix = "reading") -> Example:
+    """Return an example with a long prompt or answer, of a kind drawn by its share of `mix`."""
+    _, shares = MIXES[mix]
+    return example(rng, split, *rng.choices(list(shares), list(shares.values())))
+
+
+def example(rng: Random, split: Split, kind: str) -> Example:
+    """Return an example of `kind`: the name of a family, alone or with what makes it long or harder to choose."""
+    match kind:
         case "long extract":
             return Extract().generate(rng, split, long=True)
         case "long summarize":
@@ -48,6 +61,10 @@ def draw_long(rng: Random, split: Split, kind: str = "", *, acting: bool = False
             return Merge().generate(rng, split, join=rng.randint(7, 16) if split == "train" else 16)
         case "plan 8":
             return Plan().generate(rng, split, fan_out=rng.randint(6, 8))
+        case "choose summarize":
+            return Summarize().generate(rng, split, among=rng.randint(2, 5))
+        case "choose extract":
+            return Extract().generate(rng, split, among=rng.randint(2, 5))
         case name:
             return FAMILIES[name].generate(rng, split)
 

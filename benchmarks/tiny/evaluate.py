@@ -73,7 +73,7 @@ def family_examples(family: str, split: Split, count: int) -> list[Example]:
     """Return the first `count` evaluation examples of `family`, an entry of FAMILIES or of LONG_FAMILIES."""
     rngs = (corpus.example_rng(family, split, index) for index in range(count))
     if family in LONG_FAMILIES:
-        return [corpus.draw_long(rng, split, family) for rng in rngs]
+        return [corpus.example(rng, split, family) for rng in rngs]
     return [FAMILIES[family].generate(rng, split) for rng in rngs]
 
 

@@ -2,8 +2,12 @@
 
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Literal
+
+Mix = Literal["reading", "acting", "choosing"]
 
 CONTEXT = 2048
+ROW = 512
 ROOT = Path(__file__).parents[2]
 REGISTRY = ROOT / "registry" / "tiny"
 BUILD = ROOT / "build" / "tiny"
@@ -18,14 +22,15 @@ class Cycle:
     """A stretch of training: a short warm-up to `peak`, of the full learning rate, and a linear fall to zero.
 
     The fall takes the last `fall` of the steps. With `prompts`, it learns to predict prompts too, not answers alone.
-    With `acting`, the families of steps that act are among what it learns.
+    What it learns is drawn from `mix`, and packed into rows of `length` tokens.
     """
 
     steps: int
     peak: float = 1.0
     fall: float = 0.52
     prompts: bool = True
-    acting: bool = False
+    mix: Mix = "reading"
+    length: int = ROW
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +81,8 @@ class Size:
         return BUILD / f"{self.name}-cost.json"
 
 
-LAST = Cycle(4500, peak=0.4, fall=1.0, acting=True)
+ACTS = Cycle(4500, peak=0.4, fall=1.0, mix="acting")
+CHOOSES = replace(ACTS, mix="choosing", length=1024)
 SIZES = {
     size.name: size
     for size in (
@@ -90,11 +96,12 @@ SIZES = {
                 Cycle(5000),
                 Cycle(4000, peak=0.4, fall=1.0, prompts=False),
                 Cycle(1500, peak=0.4, fall=0.05),
-                LAST,
+                ACTS,
+                CHOOSES,
             ),
         ),
-        Size("medium", 128, 4, 4, 12, (Cycle(2600), Cycle(3000, peak=0.4, fall=1.0), replace(LAST, steps=2500))),
-        Size("small", 96, 4, 3, 10, (Cycle(3000), Cycle(3000, peak=0.4, fall=1.0), replace(LAST, steps=1200))),
-        Size("draft", 64, 2, 2, 10, (Cycle(1600, fall=0.85), replace(LAST, steps=600))),
+        Size("medium", 128, 4, 4, 12, (Cycle(2600), Cycle(3000, peak=0.4, fall=1.0), replace(ACTS, steps=2500))),
+        Size("small", 96, 4, 3, 10, (Cycle(3000), Cycle(3000, peak=0.4, fall=1.0), replace(ACTS, steps=1200))),
+        Size("draft", 64, 2, 2, 10, (Cycle(1600, fall=0.85), replace(ACTS, steps=600))),
     )
 }

@@ -169,3 +169,13 @@ def item_inputs(words: Lexicon, record: Record) -> list[Input]:
     rng.shuffle(records)
     inputs = [Input(words.file(), "\n".join(map(inline, records))), Input(item, record.name)]
     return inputs if rng.random() < 0.8 else inputs[::-1]
+
+
+def among(words: Lexicon, record: Record, count: int) -> tuple[list[Input], str]:
+    """Return `count` inputs, each with a record of its own, and the name of the one that tells `record`."""
+    rng = words.rng
+    others = [make_record(words, make_keys(rng)) for _ in range(count - 1)]
+    named = [Input(words.file(), source_text(words, told, rng.randint(0, 2))) for told in (record, *others)]
+    asked = named[0].name
+    rng.shuffle(named)
+    return named, asked

@@ -24,6 +24,7 @@ SAVE_SECONDS = 150.0
 REPORT_EVERY = 20
 PROBE_EVERY = 200
 PROBED_EXAMPLES = 24
+CHOOSING = ("choose summarize", "choose extract")
 
 
 @dataclass(slots=True)
@@ -108,15 +109,15 @@ def tensors(batch: batches.Batch) -> tuple[Tensor, Tensor]:
 
 
 def probe(model: Llama, tokenizer: Tokenizer) -> dict[str, tuple[float, float]]:
-    """Return the share of exact answers of each family, for held-out names and for held-out wordings.
+    """Return the share of exact answers of each kind, for held-out names and for held-out wordings.
 
     An answer whose every token is the likeliest one after the right beginning is what greedy decoding gives.
     """
     found = {}
-    for name, family in FAMILIES.items():
+    for name in (*FAMILIES, *CHOOSING):
         shares = []
         for split in ("entity", "wording"):
-            examples = [family.generate(seeded(f"probe/{i}"), split) for i in range(PROBED_EXAMPLES)]
+            examples = [corpus.example(seeded(f"probe/{i}"), split, name) for i in range(PROBED_EXAMPLES)]
             encoded = [corpus.encode(tokenizer, example) for example in examples]
             ids = torch.zeros(len(encoded), max(len(e) for e, _ in encoded), dtype=torch.long)
             for row, (example, _) in enumerate(encoded):

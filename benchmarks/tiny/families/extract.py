@@ -119,15 +119,20 @@ class Extract:
 
     name = "extract"
 
-    def generate(self, rng: Random, split: Split, *, long: bool = False) -> Example:
-        """Return a new example; `long` strews in so much filler that the prompt takes up to 2,000 tokens."""
+    def generate(self, rng: Random, split: Split, *, long: bool = False, among: int = 0) -> Example:
+        """Return a new example, in training also one whose input is `among` several.
+
+        `long` strews in so much filler that the prompt takes up to 2,000 tokens.
+        """
         words = Lexicon(rng, split)
         # Lists are learned late, so that training has more of them.
-        if not long and rng.random() < (0.5 if split == "train" else 0.33):
+        if not long and not among and rng.random() < (0.5 if split == "train" else 0.33):
             return self._list(words, split)
         record = texts.make_record(words, texts.make_keys(rng))
         keys = self._wanted(rng, record, 0.16 if split == "train" else 0.08)
-        if not long and rng.random() < 0.2:
+        if among:
+            inputs, target = texts.among(words, record, among)
+        elif not long and rng.random() < 0.2:
             target, inputs = "the item", texts.item_inputs(words, record)
         else:
             target, inputs = self._source(words, record, keys, long)

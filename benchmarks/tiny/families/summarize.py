@@ -70,18 +70,23 @@ class Summarize:
 
     name = "summarize"
 
-    def generate(self, rng: Random, split: Split, *, long: bool = False) -> Example:
-        """Return a new example; `long` strews in so much filler that the prompt takes up to 2,000 tokens."""
+    def generate(self, rng: Random, split: Split, *, long: bool = False, among: int = 0) -> Example:
+        """Return a new example, in training also one whose input is `among` several.
+
+        `long` strews in so much filler that the prompt takes up to 2,000 tokens.
+        """
         words = Lexicon(rng, split)
         persona = pick_persona(rng, PERSONAS)
         wording = ACTIONS.pick(rng, split)
         record = texts.make_record(words, texts.make_keys(rng))
         roll = 1.0 if long else rng.random()
-        if roll < 0.18:
+        if among:
+            inputs, target = texts.among(words, record, among)
+        elif roll < 0.18:
             inputs, target = texts.item_inputs(words, record), "the item"
         # Which of two is asked for is learned late, so that training has more of it.
         elif roll < (0.5 if split == "train" else 0.3):
-            inputs, target = self._two(words, record)
+            inputs, target = texts.among(words, record, 2)
         else:
             name = texts.input_name(words)
             text = texts.source_text(words, record, texts.filler_count(rng, long))
@@ -93,16 +98,6 @@ class Summarize:
             inputs = [Input(name, text)]
         answer = summary(record, persona)
         return step_example(self.name, rng, persona, inputs, wording.format(f=target), answer, wording)
-
-    @staticmethod
-    def _two(words: Lexicon, record: Record) -> tuple[list[Input], str]:
-        """Return two inputs and the name of the one to summarize."""
-        rng = words.rng
-        other = texts.make_record(words, texts.make_keys(rng))
-        asked = Input(words.file(), texts.source_text(words, record, rng.randint(0, 2)))
-        inputs = [asked, Input(words.file(), texts.source_text(words, other, rng.randint(0, 2)))]
-        rng.shuffle(inputs)
-        return inputs, asked.name
 
     def check(self, example: Example, answer: str) -> bool:
         """Return whether `answer` is the reference, white space at its ends aside."""
