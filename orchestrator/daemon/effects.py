@@ -3,7 +3,6 @@
 import asyncio
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 
 from orchestrator.analysis import Source
@@ -46,8 +45,9 @@ from orchestrator.routing import Route, route
 from orchestrator.scheduler import ExpandStep, ExtendPlan, GatherStep, RunState, StartAttempt
 from orchestrator.steps.errors import AttemptError
 from orchestrator.steps.fan import gather
-from orchestrator.steps.generate import Attempt, Models, Produced, run_attempt
+from orchestrator.steps.generate import Attempt, Checks, Models, Produced, run_attempt
 from orchestrator.steps.inputs import RunInputs
+from orchestrator.steps.prompt import Input
 from orchestrator.steps.repl.asking import Batch
 from orchestrator.steps.repl.attempt import run_repl_attempt
 from orchestrator.steps.repl.session import Open
@@ -142,14 +142,32 @@ class RunEffects:
         return route(command.step, command.role, self._task.agents if self._task else (), self._services.registry)
 
     async def attempt(self, command: StartAttempt, chosen: Route, emit: Callable[[Event], None]) -> Event:
-        """Carry out one attempt: read what it needs, generate, check, store."""
+        """Carry out one attempt: read what it needs, generate, check, store.
+
+        Where no gate checks it, that the model is done is told with what came of it: one wait for the disk less.
+        """
+        untold: list[Event] = []
+        try:
+            return await self._attempted(command, chosen, emit, untold)
+        finally:
+            for event in untold:
+                emit(event)
+
+    async def _attempted(
+        self, command: StartAttempt, chosen: Route, emit: Callable[[Event], None], untold: list[Event]
+    ) -> Event:
         step, number, now = command.step.id, command.number, self._services.clock.now
+        gates = asked_gates(command.step, self._task.gates if self._task else ())
 
         def generated(usage: Usage) -> None:
-            emit(AttemptGenerated(at=now(), step=step, number=number, usage=usage))
+            event = AttemptGenerated(at=now(), step=step, number=number, usage=usage)
+            if gates:
+                emit(event)
+            else:
+                untold.append(event)
 
         try:
-            work = await self._prepared(command, chosen)
+            work = await self._prepared(command, chosen, gates)
             meter = Meter(self._broadcast, step, number)
             made = await self._carry_out(work, command, chosen, generated, meter, emit)
         except AttemptError as error:
@@ -246,12 +264,10 @@ class RunEffects:
         (digest,) = self._outputs[step].values()
         return self._services.journal.get(digest).decode(errors="replace")
 
-    async def _prepared(self, command: StartAttempt, chosen: Route) -> Attempt:
+    async def _prepared(self, command: StartAttempt, chosen: Route, gates: tuple[str, ...]) -> Attempt:
         step, registry = command.step, self._services.registry
         role = registry.roles[chosen.role]
-        inputs = await asyncio.to_thread(self._inputs.read, step, self._sources(step.id), command.item)
-        gates, run = asked_gates(step, self._task.gates if self._task else ()), self._services.run_job
-        checks = await asyncio.to_thread(checks_of, step, gates, self._task, self._inputs, registry, run)
+        inputs, checks = await asyncio.to_thread(self._read, command, gates)
         return Attempt(
             step=step,
             model=chosen.model,
@@ -268,6 +284,12 @@ class RunEffects:
             slack=command.slack,
         )
 
+    def _read(self, command: StartAttempt, gates: tuple[str, ...]) -> tuple[tuple[Input, ...], Checks]:
+        """Return what a step reads, and what its gates may use. Blocks on the disk. Raises `AttemptError`."""
+        step, services = command.step, self._services
+        inputs = self._inputs.read(step, self._sources(step.id), command.item)
+        return inputs, checks_of(step, gates, self._task, self._inputs, services.registry, services.run_job)
+
     def _sources(self, step: str) -> Mapping[str, Source]:
         parent = self._state.steps[step].parent
         return self._state.graph.sources[parent or step]
@@ -280,9 +302,16 @@ class RunEffects:
     async def _store(self, outputs: Mapping[str, bytes]) -> dict[str, str]:
         """Store artifacts and show them in the run's folder, once there is room for them. Raises JournalError."""
         journal, run = self._services.journal, self._accepted.run
-        digests = {name: await with_room(partial(journal.put, data)) for name, data in outputs.items()}
-        await with_room(partial(publish, journal.home, journal.objects, run, digests))
-        return digests
+        digests: dict[str, str] = {}
+
+        def stored() -> dict[str, str]:
+            for name, data in outputs.items():
+                if name not in digests:  # what an earlier try has stored is held
+                    digests[name] = journal.put(data)
+            publish(journal.home, journal.objects, run, digests)
+            return digests
+
+        return await with_room(stored)
 
 
 def inputs_of(accepted: RunAccepted) -> dict[str, TaskInput]:

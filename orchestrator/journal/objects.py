@@ -26,6 +26,7 @@ class ObjectStore:
         self._unfinished = root / "unfinished"
         self._held: Counter[str] = Counter()
         self._released: set[str] | None = None
+        self._lasting: set[str] = set()  # folders whose own names are known to be on the disk; none is ever removed
         self._lock = Lock()
 
     def clean(self) -> None:
@@ -52,7 +53,9 @@ class ObjectStore:
                 self._write(path, data)
             # Also for an object that was there: who wrote it may have died before making its name durable.
             _sync_folder(path.parent)
-            _sync_folder(self.root)
+            if path.parent.name not in self._lasting:
+                _sync_folder(self.root)
+                self._lasting.add(path.parent.name)
         except OSError as error:
             self.release([digest])
             raise unwritten(path, "cannot be written", error) from error
