@@ -35,7 +35,10 @@ _TYPES = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Shape:
-    """The measures of a Llama-like model. `weights` is one of f32, f16, q8_0, q4_0; `scale` spreads the logits."""
+    """The measures of a Llama-like model. `weights` is one of f32, f16, q8_0, q4_0; `scale` spreads the logits.
+
+    `pooling` (mean, cls, last, rank) is for a model that embeds: how the vectors of its tokens are joined.
+    """
 
     width: int = 64
     layers: int = 2
@@ -47,6 +50,7 @@ class Shape:
     weights: str = "q8_0"
     chat_template: str | None = CHATML
     scale: float = 1.0
+    pooling: str | None = None
 
 
 def write_llama(
@@ -68,6 +72,7 @@ def write_llama(
     writer.add_layer_norm_rms_eps(1e-5)
     writer.add_rope_dimension_count(shape.width // shape.heads)
     writer.add_vocab_size(shape.vocabulary)
+    _add_pooling(writer, shape)
     _add_vocabulary(writer, shape, _letters(shape) if merges is None else merges)
 
     def matrix(name: str, rows: int, columns: int) -> None:
@@ -151,6 +156,58 @@ def write_mamba(path: Path, shape: Shape, seed: int = 0, *, state: int = 8, kern
     return path
 
 
+def write_bert(path: Path, shape: Shape, seed: int = 0) -> Path:
+    """Write a model of architecture `bert` (Devlin et al. 2018), random from `seed`, and return its path.
+
+    It embeds and cannot write. Its weights are F32, and its tokens the small letters, at the start of a word and in it.
+    """
+    weights = _random(seed, shape.scale)
+    tokens = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *(f"▁{letter}" for letter in string.ascii_lowercase)]
+    tokens += string.ascii_lowercase
+    writer = gguf.GGUFWriter(path, "bert")
+    writer.add_name(path.stem)
+    writer.add_context_length(shape.context)
+    writer.add_embedding_length(shape.width)
+    writer.add_block_count(shape.layers)
+    writer.add_feed_forward_length(shape.feed_forward)
+    writer.add_head_count(shape.heads)
+    writer.add_layer_norm_eps(1e-5)
+    writer.add_causal_attention(False)
+    _add_pooling(writer, shape)
+    writer.add_tokenizer_model("bert")
+    writer.add_token_type_count(2)
+    writer.add_token_list(tokens)
+    writer.add_token_types([gguf.TokenType.CONTROL] * 5 + [gguf.TokenType.NORMAL] * (len(tokens) - 5))
+    for number, add in enumerate((writer.add_pad_token_id, writer.add_unk_token_id, writer.add_bos_token_id)):
+        add(number)
+    writer.add_sep_token_id(3)
+    writer.add_mask_token_id(4)
+
+    def matrix(name: str, rows: int, columns: int) -> None:
+        writer.add_tensor(name, weights(name, rows, columns).astype(np.float32))
+
+    def norm(name: str) -> None:
+        writer.add_tensor(f"{name}.weight", np.ones(shape.width, dtype=np.float32))
+        writer.add_tensor(f"{name}.bias", np.zeros(shape.width, dtype=np.float32))
+
+    matrix("token_embd.weight", len(tokens), shape.width)
+    matrix("position_embd.weight", shape.context, shape.width)
+    norm("token_embd_norm")
+    for layer in range(shape.layers):
+        block = f"blk.{layer}"
+        for name in ("attn_q", "attn_k", "attn_v", "attn_output"):
+            matrix(f"{block}.{name}.weight", shape.width, shape.width)
+        norm(f"{block}.attn_output_norm")
+        matrix(f"{block}.ffn_up.weight", shape.feed_forward, shape.width)
+        matrix(f"{block}.ffn_down.weight", shape.width, shape.feed_forward)
+        norm(f"{block}.layer_output_norm")
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+    return path
+
+
 def write_adapter(path: Path, width: int, rank: int = 4, seed: int = 0) -> Path:
     """Write a LoRA adapter for two matrices of a Llama-like model with at least two layers, and return its path."""
     rng = np.random.default_rng(seed)
@@ -176,6 +233,11 @@ def _random(seed: int, scale: float) -> Draw:
         return values
 
     return draw
+
+
+def _add_pooling(writer: gguf.GGUFWriter, shape: Shape) -> None:
+    if shape.pooling is not None:
+        writer.add_pooling_type(gguf.PoolingType[shape.pooling.upper()])
 
 
 def _room(shape: Shape) -> int:

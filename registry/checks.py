@@ -9,7 +9,7 @@ from typing import Final
 from registry import architectures
 from registry.backends import check_backend
 from registry.errors import RegistryProblem
-from registry.forms import MAX_CELLS, DefaultsForm, ModelForm, RegistryForm, RoleForm, nearest
+from registry.forms import EMBEDDER, MAX_CELLS, DefaultsForm, ModelForm, RegistryForm, RoleForm, nearest
 from registry.gguf import GgufHeader
 from registry.strict_yaml import Document, Place
 
@@ -31,6 +31,7 @@ def check_registry(
             yield from _options(("models", name), model, form.defaults, document)
     for name, role in form.roles.items():
         yield from _role(("roles", name), role, form, headers, personas, document)
+    yield from _embedder(form, document)
     yield from _escalation_cycles(form.roles, document)
 
 
@@ -137,6 +138,14 @@ def _role(
         yield document.problem((*place, "persona"), what, nearest(role.persona, personas))
     if role.escalates_to is not None:
         yield from _escalation((*place, "escalates_to"), role, role.escalates_to, form.roles, document)
+
+
+def _embedder(form: RegistryForm, document: Document) -> Iterator[RegistryProblem]:
+    """An engine that embeds writes nothing, so its model has no other role."""
+    others = [name for name, role in form.roles.items() if role.model == form.embedder and name != EMBEDDER]
+    if others:
+        what = f"{form.embedder} embeds, so it writes nothing and cannot be the model of {', '.join(others)} too"
+        yield document.problem(("roles", EMBEDDER, "model"), what, "another model, or a second entry for the same file")
 
 
 def _escalation(

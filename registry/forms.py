@@ -14,6 +14,8 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, StringConstr
 from registry.errors import RegistryError, RegistryProblem
 from registry.strict_yaml import Document, Place
 
+EMBEDDER: Final = "embedder"
+"""The role whose model makes vectors of texts."""
 NAME: Final = r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,63}$"
 NAME_RULE: Final = "letters, digits, '_', '.' and '-', up to 64 characters"
 Name = Annotated[str, StringConstraints(pattern=NAME)]
@@ -155,6 +157,12 @@ class RegistryForm(Form):
     roles: Annotated[dict[Name, RoleForm], Field(min_length=1, max_length=1000)]
     defaults: DefaultsForm = DefaultsForm()
     personas: FileName | None = None
+
+    @property
+    def embedder(self) -> str | None:
+        """The model of the role `embedder`, if llama.cpp loads it here."""
+        model = self.roles[EMBEDDER].model if EMBEDDER in self.roles else None
+        return model if model in self.models and self.models[model].backend == "llama.cpp" else None
 
 
 class PersonaForm(Form):

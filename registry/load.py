@@ -99,7 +99,8 @@ class Offer:
         path, header = self.document.path, self.headers[name]
         role = None if form.speculation is None else self.form.roles.get(form.speculation.draft)
         draft = role.model if role is not None and role.model in self.form.models else None
-        entry = _model(name, path, form, self.form.defaults, header, self.reasons.get(name))
+        embeds = name == self.form.embedder
+        entry = _model(name, path, form, self.form.defaults, header, self.reasons.get(name), embeds=embeds)
         return entry if draft is None else self._with_draft(entry, draft)
 
     def _with_draft(self, entry: ModelEntry, draft: str) -> ModelEntry:
@@ -156,7 +157,14 @@ def _resolve(registry: Path, name: str) -> Path:
 
 
 def _model(
-    name: str, path: Path, form: ModelForm, defaults: DefaultsForm, header: GgufHeader | None, reason: str | None
+    name: str,
+    path: Path,
+    form: ModelForm,
+    defaults: DefaultsForm,
+    header: GgufHeader | None,
+    reason: str | None,
+    *,
+    embeds: bool,
 ) -> ModelEntry:
     ceiling = header.context_length if header is not None else defaults.context
     context = form.context or min(defaults.context, ceiling)
@@ -167,6 +175,7 @@ def _model(
         id=name,
         file=None if form.file is None else _resolve(path, form.file),
         remote=_endpoint(form),
+        embeds=embeds,
         description=form.description,
         residency=form.residency or (defaults.residency if form.backend == "llama.cpp" else "remote"),
         context=context,
@@ -198,6 +207,7 @@ def _model(
             flash_attention=form.flash_attention != "off",
             exact=exact,
             cells=form.cells,
+            embeds=embeds,
         ),
         unavailable=reason if form.api_key_env is None else why_no_key(form.api_key_env, os.environ),
     )

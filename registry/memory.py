@@ -63,21 +63,26 @@ def estimate(
     flash_attention: bool = True,
     exact: bool = False,
     cells: int | None = None,
+    embeds: bool = False,
 ) -> MemoryEstimate:
     """Estimate the bytes of a model with `slots` sequences of up to `context` tokens each, which may share `cells`.
 
-    An `exact` engine never decodes one sequence alone, so it has room for two at least.
+    An `exact` engine never decodes one sequence alone, so it has room for two at least. One that `embeds` computes up
+    to `context` tokens in one micro-batch, and llama.cpp keeps room for the logits of each of them, twice.
     """
+    if embeds:
+        cells, key_type, value_type = context, "f16", "f16"
     cells = cells or context * max(slots, 1 + exact)
     per_head = header.key_length * CACHE_TYPES[key_type] + header.value_length * CACHE_TYPES[value_type]
     kv_cache = int(sum(header.kv_heads) * per_head * cells) + header.state_bytes * slots
-    micro_batch = EXACT_BATCH if exact else BATCH
+    micro_batch = context if embeds else EXACT_BATCH if exact else BATCH
+    logits = 2 * context if embeds else BATCH
     activations = 4 * header.embedding + 3 * header.feed_forward
     attention = cells * (2 if flash_attention else 2 + header.heads)  # the mask, and the scores where they are kept
     return MemoryEstimate(
         weights=header.weight_bytes,
         kv_cache=kv_cache,
-        compute=4 * (micro_batch * (activations + attention) + BATCH * header.vocab_size),
+        compute=4 * (micro_batch * (activations + attention) + logits * header.vocab_size),
     )
 
 

@@ -81,7 +81,8 @@ class ModelEntry:
     `experts` is how many of a mixture are used, None for as many as the model was made with; `lora` are adapters that
     all its text is made with. `numa` binds the model to a node; where a machine has several nodes, up to `instances` of
     it run, one bound to each. Exactly one of `header` and `unavailable` (the reason why there is no header) is set.
-    `memory` is an estimate, of the model and of the one that drafts for it.
+    `memory` is an estimate, of the model and of the one that drafts for it. The model of the role `embedder` `embeds`:
+    it makes vectors of texts and writes none.
 
     A model that another server runs has `remote` instead of `file`, and neither header nor memory: `context` is what
     the registry says, `slots` bounds the requests, and what else describes a model that is loaded here has no meaning.
@@ -90,6 +91,7 @@ class ModelEntry:
     id: str
     file: Path | None
     remote: Endpoint | None = None
+    embeds: bool = False
     description: str
     residency: Residency | Literal["remote"]
     context: int

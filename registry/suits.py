@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from typing import Final
 
 from registry.checks import why_no_text
+from registry.forms import EMBEDDER
 from registry.gguf import GgufHeader
 
-EMBEDDER: Final = "embedder"
 DRAFT: Final = "draft"
 LARGE: Final = 20 * 10**9
 """Weights from which on a model is one to escalate to."""

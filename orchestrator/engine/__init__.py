@@ -1,12 +1,13 @@
-"""One llama.cpp process per loaded model: continuous batching, shared prefixes, grammars, streaming.
+"""One llama.cpp process per loaded model: continuous batching, shared prefixes, grammars, streaming; embeddings.
 
-    contract    what a caller gives and gets: EngineSpec, Generation, Completion, ModelInfo, EngineStats
+    contract    what a caller gives and gets: EngineSpec, Generation, Embeddings, ModelInfo, EngineStats
     client      Engine: the parent's end of one process
     errors      what can go wrong, as a tree
     protocol    the messages between parent and process, and their framing
     spawn       starts the process and knows how it ended
     process     the process: its main function
     loop        take commands; choose this step's tokens; decode; sample; emit
+    embedding   the loop of an engine that embeds: take texts; fill a batch; compute; answer
     batching    what goes into one llama_decode, as a pure function
     curve       how long a step takes: measured points, interpolation, corrections; the favoured width
     curve_cache measured curves in a folder

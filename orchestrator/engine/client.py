@@ -11,8 +11,18 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import Any, Self, cast
 
+import numpy as np
+
 from orchestrator.engine import errors
-from orchestrator.engine.contract import EngineSpec, EngineStats, Finish, Generation, ModelInfo
+from orchestrator.engine.contract import (
+    Embeddings,
+    EngineSpec,
+    EngineStats,
+    Finish,
+    Generation,
+    ModelInfo,
+    texts_problem,
+)
 from orchestrator.engine.errors import BadRequest, EngineDied, EngineHung, EngineStopped, ModelLoadFailed
 from orchestrator.engine.grammar import schema_grammar
 from orchestrator.engine.protocol import (
@@ -21,6 +31,8 @@ from orchestrator.engine.protocol import (
     Command,
     Count,
     Counted,
+    Embed,
+    Embedded,
     Failed,
     Finished,
     Frames,
@@ -45,9 +57,6 @@ from orchestrator.events import Usage
 OnText = Callable[[str], None]
 """Gets the pieces of a text as they come. It may raise `StopGenerating`."""
 _STOP_SECONDS = 5.0
-_FAILURES: dict[str, type[errors.EngineError]] = {
-    kind.__name__: kind for kind in (errors.BadRequest, errors.BadPrompt, errors.BadGrammar, errors.BrokenModel)
-}
 
 
 class StopGenerating(Exception):
@@ -154,6 +163,7 @@ class Engine(asyncio.Protocol):
 
         Raises BadRequest, BadPrompt, BadGrammar, PromptTooLong, BrokenModel, EngineDied, or what `on_text` raises.
         """
+        self._check_kind(embeds=False)
         try:
             problem = request.problem()
         except UnicodeEncodeError as error:
@@ -175,9 +185,27 @@ class Engine(asyncio.Protocol):
         return Completion(done.text, done.finish, usage)
 
     async def count(self, messages: Sequence[tuple[str, str]]) -> int:
-        """Return how many tokens the prompt of these messages has. Raises BadPrompt, EngineDied."""
+        """Return how many tokens the prompt of these messages has. Raises BadRequest, BadPrompt, EngineDied."""
+        self._check_kind(embeds=False)
         counted: Counted = await self._ask(lambda seq: Count(seq, tuple(messages)))
         return counted.tokens
+
+    async def embed(self, texts: Sequence[str]) -> Embeddings:
+        """Make a vector of each text. Cancelling the task gives up what is not computed yet.
+
+        Raises BadRequest, TextTooLong, BrokenModel, EngineDied.
+        """
+        self._check_kind(embeds=True)
+        if problem := texts_problem(texts):
+            raise BadRequest(problem)
+        done: Embedded = await self._ask(lambda seq: Embed(seq, tuple(texts)))
+        return Embeddings(np.frombuffer(done.vectors, "<f4").reshape(len(texts), -1), done.tokens)
+
+    def _check_kind(self, *, embeds: bool) -> None:
+        """Raise BadRequest if this is an engine of the other kind."""
+        if self.spec.embeds != embeds:
+            can, asked = ("embed texts", "write") if self.spec.embeds else ("write", "embed texts")
+            raise BadRequest(f"the model is loaded to {can}, and was asked to {asked}")
 
     async def stats(self) -> EngineStats:
         """Return the counters. Raises EngineDied."""
@@ -262,7 +290,7 @@ class Engine(asyncio.Protocol):
             case Texts(texts):
                 for seq, text in texts:
                     self._stream(seq, text)
-            case Finished(seq) | Counted(seq) | Stats(seq):
+            case Finished(seq) | Counted(seq) | Embedded(seq) | Stats(seq):
                 self._settle(seq, reply)
             case Failed():
                 self._fail(reply)
@@ -305,13 +333,8 @@ class Engine(asyncio.Protocol):
 
     def _fail(self, reply: Failed) -> None:
         waiting = self._waiting.get(reply.seq)
-        if waiting is None or waiting.future.done():
-            return
-        if reply.kind == errors.PromptTooLong.__name__:
-            error: errors.EngineError = errors.PromptTooLong(*reply.numbers)
-        else:
-            error = _FAILURES.get(reply.kind, errors.EngineError)(reply.message)
-        waiting.future.set_exception(error)
+        if waiting is not None and not waiting.future.done():
+            waiting.future.set_exception(errors.reported(reply.kind, reply.message, reply.numbers))
 
     # How it ends: by exit, by end of file, by silence, by our wish. The first cause is the one that is told.
 

@@ -1,12 +1,17 @@
 """Say what a caller gives an engine and gets back. Leaves: nothing internal is imported here."""
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
 
 Finish = Literal["stop", "length", "deadline", "repetition", "cancelled"]
 KvType = Literal["f32", "f16", "bf16", "q8_0", "q5_1", "q5_0", "q4_1", "q4_0"]
 FlashAttention = Literal["auto", "on", "off"]
+Vectors = NDArray[np.float32]
 
 MAX_SLOTS = 128
 MAX_CELLS = 1 << 22
@@ -37,6 +42,9 @@ class EngineSpec:
     file. `hung_seconds` is how long the engine may be
     silent while it has work (5 predicted steps, if that is longer).
 
+    An engine that `embeds` makes vectors and writes nothing: `context` is then the longest text and the most tokens of
+    a batch, `slots` the most texts of one, and what concerns writing has no meaning.
+
     `exact` makes a sequence at temperature 0 give the same tokens alone and in company, at the price of slower prefill
     and of a lone sequence decoding as if it were two: every micro-batch then has 2 to 63 query tokens, for which
     llama.cpp computes each token the same way whatever else is in the batch, and the cache is split, so that a
@@ -47,6 +55,7 @@ class EngineSpec:
     """
 
     file: str
+    embeds: bool = False
     context: int | None = None
     slots: int = 4
     threads: int | None = None
@@ -155,9 +164,27 @@ class Generation:
         return next((what for fine, what in checks if not fine), None)
 
 
+def texts_problem(texts: Sequence[str]) -> str | None:
+    """Return what makes these texts impossible to embed for any engine, or None."""
+    if not texts:
+        return "there are no texts"
+    return "the texts are above 64 MiB" if sum(map(len, texts)) > MAX_PROMPT_BYTES else None
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Embeddings:
+    """A vector of length 1 for each text, shape (texts, size), and how many `tokens` the texts have in all."""
+
+    vectors: Vectors
+    tokens: int
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelInfo:
-    """What was loaded. `context` is the limit of one sequence, `cells` the size of the KV cache, both in tokens."""
+    """What was loaded. `context` is the limit of one sequence, `cells` the size of the KV cache, both in tokens.
+
+    `embedding` is how many numbers a vector has that the engine makes; None for one that writes.
+    """
 
     pid: int
     description: str
@@ -178,6 +205,7 @@ class ModelInfo:
     split_cache: bool
     llama_cpp: str
     load_seconds: float
+    embedding: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

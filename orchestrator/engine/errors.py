@@ -5,13 +5,15 @@ EngineError
 ├── BadRequest          parameters that make no sense: NaN, out of range, too large
 │   ├── BadPrompt       messages that the model's chat template refuses
 │   ├── BadGrammar      a JSON Schema or a grammar that cannot be enforced; `keyword` names the culprit
-│   └── PromptTooLong   prompt and answer do not fit the context
+│   ├── PromptTooLong   prompt and answer do not fit the context
+│   └── TextTooLong     a text to be embedded has more tokens than the model takes, or none
 ├── BrokenModel         the weights give NaN
 └── EngineDied          the process ended; every generation in it is lost
     ├── EngineHung      it gave no sign of life and was killed
     └── EngineStopped   it ended because it was asked to
 """
 
+from collections.abc import Callable
 from typing import Literal
 
 from orchestrator.errors import OrchestratorError
@@ -64,6 +66,16 @@ class PromptTooLong(BadRequest):
         self.max_tokens = max_tokens
 
 
+class TextTooLong(BadRequest):
+    """The text with this `index` has `tokens` tokens; one text may have from 1 to `limit`."""
+
+    def __init__(self, index: int, tokens: int, limit: int) -> None:
+        super().__init__(f"text {index} has {tokens} tokens; one text of this model may have 1 to {limit} tokens")
+        self.index = index
+        self.tokens = tokens
+        self.limit = limit
+
+
 class BrokenModel(EngineError):
     """The logits of a sequence were NaN: damaged weights, or arithmetic that overflows."""
 
@@ -85,3 +97,14 @@ class EngineHung(EngineDied):
 
 class EngineStopped(EngineDied):
     """The engine was stopped while this was in progress, or before it was asked."""
+
+
+_COUNTED: dict[str, Callable[..., EngineError]] = {kind.__name__: kind for kind in (PromptTooLong, TextTooLong)}
+_TOLD: dict[str, type[EngineError]] = {kind.__name__: kind for kind in (BadRequest, BadPrompt, BadGrammar, BrokenModel)}
+
+
+def reported(kind: str, message: str, numbers: tuple[int, ...]) -> EngineError:
+    """Return the error that an engine's process tells of: its class by name, its message, its numbers in order."""
+    if kind in _COUNTED:
+        return _COUNTED[kind](*numbers)
+    return _TOLD.get(kind, EngineError)(message)

@@ -9,9 +9,11 @@ import socket
 import sys
 import time
 
+from orchestrator.engine.contract import EngineSpec, ModelInfo
 from orchestrator.engine.drafting import drafts_for
+from orchestrator.engine.embedding import EmbeddingLoop
 from orchestrator.engine.link import Link
-from orchestrator.engine.llama import CannotLoad, Llama
+from orchestrator.engine.llama import CannotLoad, Embedder, Llama
 from orchestrator.engine.loop import Loop
 from orchestrator.engine.measure import known_curve
 from orchestrator.engine.protocol import VERSION, Heartbeat, Load, LoadFailed, Ready
@@ -35,17 +37,25 @@ def main(descriptor: int, niceness: int) -> int:
         return 2
     try:
         _bind(load.spec.cpus)
-        llama = Llama(load.spec, _progress(link))
-        curve = known_curve(llama, load.spec)
-        loop = Loop(llama, load.spec, link, curve, drafts_for(llama, load.spec, link.heartbeat))
+        loop, info = _set_up(load.spec, link)
     except CannotLoad as error:
         link.send([LoadFailed(error.kind, str(error))])
         link.receive(block=True)  # until the parent has read it and lets go
         return 1
-    link.send([Ready(llama.info)])
+    link.send([Ready(info)])
     gc.freeze()  # what is there now stays: to look through it again and again takes milliseconds
     loop.run()
     os._exit(0)  # the parent does not wait for gigabytes to be freed one by one
+
+
+def _set_up(spec: EngineSpec, link: Link) -> tuple[Loop | EmbeddingLoop, ModelInfo]:
+    """Load the model for what it is to do. Raises CannotLoad."""
+    if spec.embeds:
+        embedder = Embedder(spec, _progress(link))
+        return EmbeddingLoop(embedder, link), embedder.info
+    llama = Llama(spec, _progress(link))
+    curve = known_curve(llama, spec)
+    return Loop(llama, spec, link, curve, drafts_for(llama, spec, link.heartbeat)), llama.info
 
 
 def _bind(cpus: tuple[int, ...]) -> None:

@@ -12,7 +12,7 @@ import msgspec
 
 from orchestrator.engine.contract import EngineSpec, EngineStats, Finish, Generation, ModelInfo
 
-VERSION = 1
+VERSION = 2
 MAX_FRAME = 256 << 20
 _LENGTH = struct.Struct("<I")
 
@@ -54,6 +54,13 @@ class Count(Message, frozen=True):
 
     seq: int
     messages: tuple[tuple[str, str], ...]
+
+
+class Embed(Message, frozen=True):
+    """Make a vector of each text. Answered by Embedded or Failed, by neither after Cancel."""
+
+    seq: int
+    texts: tuple[str, ...]
 
 
 class SetThreads(Message, frozen=True):
@@ -121,6 +128,14 @@ class Counted(Message, frozen=True):
     tokens: int
 
 
+class Embedded(Message, frozen=True):
+    """The answer to Embed. `vectors` are little-endian 32-bit floats, text after text; `tokens` of all texts."""
+
+    seq: int
+    tokens: int
+    vectors: bytes
+
+
 class Stats(Message, frozen=True):
     """The answer to GetStats."""
 
@@ -134,8 +149,8 @@ class Heartbeat(Message, frozen=True):
     next_seconds: float
 
 
-Command = Load | Submit | Cancel | Reprioritise | Count | SetThreads | GetStats | Stop
-Reply = Ready | LoadFailed | Texts | Finished | Failed | Counted | Stats | Heartbeat
+Command = Load | Submit | Cancel | Reprioritise | Count | Embed | SetThreads | GetStats | Stop
+Reply = Ready | LoadFailed | Texts | Finished | Failed | Counted | Embedded | Stats | Heartbeat
 
 _encoder = msgspec.msgpack.Encoder()
 _commands: msgspec.msgpack.Decoder[Any] = msgspec.msgpack.Decoder(Command)

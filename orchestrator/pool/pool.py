@@ -9,7 +9,7 @@ from types import TracebackType
 from typing import Final, Self
 
 from orchestrator.engine.client import Completion, Engine, OnText
-from orchestrator.engine.contract import Generation
+from orchestrator.engine.contract import Embeddings, Generation
 from orchestrator.engine.errors import EngineDied, EngineError
 from orchestrator.events import Usage
 from orchestrator.pool.admission import Budget
@@ -132,6 +132,17 @@ class Pool:
         usage = completion.usage
         queued = dataclasses.replace(usage, queued_seconds=usage.queued_seconds + waited)
         return dataclasses.replace(completion, usage=queued)
+
+    async def embed(self, model: str, texts: Sequence[str], *, interactive: bool = True) -> Embeddings:
+        """Make a vector of each text with the model of the registry's role `embedder`, loading it if need be.
+
+        Raises what `generate` raises; BadRequest for a model that writes, TextTooLong, and ModelRemote.
+        """
+        seat = self._seat(model)
+        wish = Wish(interactive=interactive, due=asyncio.get_running_loop().time())
+        async with self._lease(seat, wish) as (instance, engine):
+            async with self._decoding.of(instance, seat.entry.threads, wish.due):
+                return await engine.embed(texts)
 
     async def generate_batch(
         self, model: str, requests: Sequence[Generation], *, interactive: bool = True

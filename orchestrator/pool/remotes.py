@@ -41,7 +41,7 @@ class Remotes:
     def refuse(self, model: str) -> None:
         """Raise ModelRemote if it is one: what is asked can only be done with a model that is loaded here."""
         if model in self._models:
-            told = "it is neither loaded nor unloaded here, nor are its prompts counted"
+            told = "it is neither loaded nor unloaded here, nor are its prompts counted, nor does it embed"
             raise ModelRemote(model, f"model {model} is run by another server: {told}")
 
     def __iter__(self) -> Iterator[str]:

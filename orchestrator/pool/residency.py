@@ -299,6 +299,7 @@ def engine_spec(
     number, lookup, draft = instance.place[1], entry.prompt_lookup, entry.speculation
     return EngineSpec(
         file=str(entry.file),
+        embeds=entry.embeds,
         context=entry.context,
         slots=entry.slots,
         threads=threads,

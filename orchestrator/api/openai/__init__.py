@@ -8,6 +8,6 @@ generating  generations under way, and what ends them
 whole_run   a generation that is a whole run
 chat        /v1/chat/completions
 responses   /v1/responses
-embeddings  /v1/embeddings, by the built-in lexical embedder
+embeddings  /v1/embeddings, by the built-in lexical embedder or the registry's own
 catalogue   /v1/models
 """

@@ -1,6 +1,7 @@
 """Have answers made while their client is there to read them, and stop when it has gone."""
 
 import asyncio
+import contextlib
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from typing import Any, TypeVar
 
@@ -56,6 +57,31 @@ class Workplace:
             async with self._turn:
                 return await asyncio.to_thread(make)
         finally:
+            self._computing -= 1
+            self._less.set()
+
+    async def attend(self, request: Request, make: Callable[[], Awaitable[Made]]) -> Made:
+        """Return what `make` comes to, and give it up when the client leaves. Raises Busy, NotReady, HTTPException."""
+        self._check_room()
+        self._computing += 1
+        ear = self._tasks.create_task(_gone(request))
+        patience = asyncio.timeout(None)
+
+        def leave(ended: asyncio.Task[None]) -> None:
+            with contextlib.suppress(RuntimeError):  # the work has ended at the same time
+                if not ended.cancelled():
+                    patience.reschedule(0)
+
+        try:
+            async with patience:
+                ear.add_done_callback(leave)
+                return await make()
+        except TimeoutError as error:
+            if not patience.expired():
+                raise
+            raise HTTPException(CLIENT_CLOSED_REQUEST, "the client has gone") from error
+        finally:
+            ear.cancel()
             self._computing -= 1
             self._less.set()
 

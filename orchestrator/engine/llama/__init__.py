@@ -1,9 +1,11 @@
 """Call llama.cpp: the only package that imports llama_cpp. Much down there aborts the process, so this checks first.
 
-One `Llama` is a model with one context, for one thread. Token arrays are int32, logits float32.
+One `Llama` is a model with one context, for one thread, and so is one `Embedder`. Token arrays are int32, logits and
+vectors float32.
 """
 
 from orchestrator.engine.llama.batch import Batch, Tokens, as_tokens
+from orchestrator.engine.llama.embedding import Embedder
 from orchestrator.engine.llama.grammar import Grammar, Logits
 from orchestrator.engine.llama.loading import CannotLoad
 from orchestrator.engine.llama.model import DecodeFailed, Llama
@@ -13,6 +15,7 @@ __all__ = [
     "Batch",
     "CannotLoad",
     "DecodeFailed",
+    "Embedder",
     "Grammar",
     "Llama",
     "Logits",

@@ -21,15 +21,18 @@ class Vocabulary:
         )
         self._pieces: dict[int, bytes] = {}
 
-    def tokenize(self, text: str, special: bool) -> list[int]:
-        """Return the tokens of a text, without BOS; `special` lets the text spell control tokens."""
+    def tokenize(self, text: str, special: bool, *, whole: bool = False) -> list[int]:
+        """Return the tokens of a text; `special` lets the text spell control tokens.
+
+        `whole` adds what the model wants around a text that is all of its input, such as BOS; else there is none.
+        """
         data = text.encode()
         room = len(data) + 8
         tokens = (ctypes.c_int32 * room)()
-        count = lib.llama_tokenize(self.handle, data, len(data), tokens, room, False, special)
+        count = lib.llama_tokenize(self.handle, data, len(data), tokens, room, whole, special)
         if count < 0:
             tokens = (ctypes.c_int32 * -count)()
-            count = lib.llama_tokenize(self.handle, data, len(data), tokens, -count, False, special)
+            count = lib.llama_tokenize(self.handle, data, len(data), tokens, -count, whole, special)
         return list(tokens[:count])
 
     def piece(self, token: int) -> bytes:

@@ -5,7 +5,6 @@ import json
 import socket
 import time
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any, Literal
 
 import httpx2
@@ -16,11 +15,8 @@ from daemon_process import Running, finished
 from openai import AsyncOpenAI, OpenAI
 from pydantic import BaseModel
 
-from orchestrator.api.openai.embeddings import check_embedder, embedder_names
-from orchestrator.errors import InputError
 from orchestrator.journal import Home
 from orchestrator.lexical import embed
-from registry import load_registry
 
 QUESTION = [{"role": "user", "content": "Summarize the text: Zilthir is a ship. Its owner is Renzer."}]
 COLOURS: dict[str, Any] = {
@@ -322,16 +318,3 @@ def test_what_cannot_be_embedded_is_refused(ai: OpenAI) -> None:
             ai.embeddings.create(model="lexical", input=wrong)
     with pytest.raises(openai.BadRequestError, match="dimensions"):
         ai.embeddings.create(model="lexical", input="x", dimensions=1 << 20)
-
-
-def test_an_embedder_of_the_registry_is_never_replaced(tmp_path: Path) -> None:
-    file = tmp_path / "model_registry.yaml"
-    head = "models:\n  mine: {file: mine.gguf}\nroles:\n"
-    file.write_text(f"{head}  worker: {{model: mine, tier: C}}\n")
-    assert embedder_names(load_registry(file)) == ["lexical", "embedder"]
-    file.write_text(f"{head}  embedder: {{model: mine, tier: D}}\n")
-    registry = load_registry(file)
-    assert embedder_names(registry) == ["lexical"]
-    check_embedder("lexical", registry)
-    with pytest.raises(InputError, match="role embedder is of model mine"):
-        check_embedder("embedder", registry)

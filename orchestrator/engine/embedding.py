@@ -1,0 +1,128 @@
+"""Run an engine that embeds: take texts; fill a batch; compute it; answer."""
+
+import time
+from collections import Counter, deque
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from orchestrator.engine import protocol
+from orchestrator.engine.contract import EngineStats, Vectors
+from orchestrator.engine.errors import BrokenModel, EngineError, TextTooLong
+from orchestrator.engine.link import Link
+from orchestrator.engine.llama import Embedder, Tokens
+
+
+@dataclass(slots=True, eq=False)
+class _Job:
+    """A request: its texts, of which the first `begun` are computed or in the batch, and their vectors so far."""
+
+    number: int
+    texts: list[Tokens]
+    begun: int = 0
+    vectors: list[Vectors] = field(default_factory=list)
+
+
+class EmbeddingLoop:
+    """The state of a running engine that embeds. `_jobs` are the requests of which not all texts are begun."""
+
+    def __init__(self, embedder: Embedder, link: Link) -> None:
+        self._embedder = embedder
+        self._link = link
+        self._jobs: deque[_Job] = deque()
+        self._counts: Counter[str] = Counter()
+        self._replies: list[protocol.Reply] = []
+        self._llama_seconds = 0.0
+
+    def run(self) -> None:
+        """Work until the parent says stop or goes away."""
+        while not self._link.closed:
+            for command in self._link.receive(block=not self._jobs):
+                self._take(command)
+            if self._jobs and not (self._link.resting or self._link.closed):
+                self._step()
+            if self._replies:
+                self._link.send(self._replies)
+                self._replies = []
+
+    def _take(self, command: protocol.Command) -> None:
+        match command:
+            case protocol.Embed(number, texts):
+                self._begin(number, texts)
+            case protocol.Cancel(number):
+                kept = deque(job for job in self._jobs if job.number != number)
+                self._counts["cancelled"] += len(self._jobs) - len(kept)
+                self._jobs = kept
+            case protocol.SetThreads(threads):
+                self._embedder.set_threads(threads)
+            case protocol.GetStats(number):
+                self._replies.append(protocol.Stats(number, self._snapshot()))
+            case protocol.Stop():
+                self._link.closed = True
+            case _:
+                raise protocol.ProtocolError(f"{type(command).__name__} in an engine that embeds")
+
+    def _begin(self, number: int, texts: tuple[str, ...]) -> None:
+        tokens = []
+        try:
+            for index, text in enumerate(texts):
+                self._link.heartbeat(0.0)
+                tokens.append(self._embedder.tokenize(index, text))
+        except TextTooLong as error:
+            self._refuse(number, error, (error.index, error.tokens, error.limit))
+            return
+        self._jobs.append(_Job(number, tokens))
+        self._counts["prompt_tokens"] += sum(map(len, tokens))
+
+    def _step(self) -> None:
+        filled = self._fill()
+        self._link.heartbeat(sum(len(tokens) for _, tokens in filled) * self._embedder.token_seconds)
+        started = time.monotonic()
+        vectors = self._embedder.embed([tokens for _, tokens in filled])
+        self._llama_seconds += time.monotonic() - started
+        self._counts["steps"] += 1
+        for (job, _), vector in zip(filled, vectors, strict=True):
+            job.vectors.append(vector)
+            if len(job.vectors) == len(job.texts):
+                self._answer(job)
+
+    def _fill(self) -> list[tuple[_Job, Tokens]]:
+        """Return the texts of one batch. Requests take turns, so that a small one does not wait for a large one."""
+        filled: list[tuple[_Job, Tokens]] = []
+        room = self._embedder.limit
+        while self._jobs and len(filled) < self._embedder.slots:
+            job = self._jobs[0]
+            tokens = job.texts[job.begun]
+            room -= len(tokens)
+            if room < 0:
+                break
+            self._jobs.popleft()
+            filled.append((job, tokens))
+            job.begun += 1
+            if job.begun < len(job.texts):
+                self._jobs.append(job)
+        return filled
+
+    def _answer(self, job: _Job) -> None:
+        vectors = np.stack(job.vectors)
+        broken = np.flatnonzero(~np.isfinite(vectors).all(axis=1))
+        if len(broken):
+            what = f"the vector of text {broken[0]} is zero or not finite: the model's weights are unfit"
+            self._refuse(job.number, BrokenModel(what))
+            return
+        tokens = sum(map(len, job.texts))
+        self._replies.append(protocol.Embedded(job.number, tokens, vectors.astype("<f4").tobytes()))
+        self._counts["finished"] += 1
+
+    def _refuse(self, number: int, error: EngineError, numbers: tuple[int, ...] = ()) -> None:
+        self._replies.append(protocol.Failed(number, type(error).__name__, str(error), numbers))
+        self._counts["failed"] += 1
+
+    def _snapshot(self) -> EngineStats:
+        return EngineStats(
+            **self._counts,
+            speculation="not set up",
+            llama_seconds=self._llama_seconds,
+            queued=len(self._jobs),
+            threads=self._embedder.threads,
+        )

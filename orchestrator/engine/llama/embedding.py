@@ -1,0 +1,159 @@
+"""Embed: a loaded model with a context that makes a vector of each text, and writes none."""
+
+import ctypes
+import os
+import time
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import llama_cpp.llama_cpp as lib
+import numpy as np
+
+from orchestrator.engine.contract import EngineSpec, ModelInfo, Vectors
+from orchestrator.engine.errors import TextTooLong
+from orchestrator.engine.llama.batch import Batch, Tokens, as_tokens
+from orchestrator.engine.llama.loading import CannotLoad, Log, apply_adapters, load_model
+from orchestrator.engine.llama.model import DEFAULT_CONTEXT, DecodeFailed, default_threads
+from orchestrator.engine.llama.vocabulary import Vocabulary, meta
+
+_POOLING: dict[str, int] = {
+    "": lib.LLAMA_POOLING_TYPE_MEAN,
+    "0": lib.LLAMA_POOLING_TYPE_MEAN,
+    "1": lib.LLAMA_POOLING_TYPE_MEAN,
+    "2": lib.LLAMA_POOLING_TYPE_CLS,
+    "3": lib.LLAMA_POOLING_TYPE_LAST,
+}
+"""How the vectors of a text's tokens are joined, by what the header says; a model made to write says nothing."""
+_FLASH = {"auto": -1, "off": 0, "on": 1}
+_WARM_TOKENS = 64
+
+
+class Embedder:
+    """A model and a context that embeds. Raises CannotLoad; `progress` is called with the part loaded, 0 to 1.
+
+    One call computes up to `slots` texts of `limit` tokens in all. `size` is how many numbers a vector has, and
+    `token_seconds` what a token took in the first batch.
+    """
+
+    def __init__(self, spec: EngineSpec, progress: Callable[[float], None] = lambda _: None) -> None:
+        started = time.monotonic()
+        self.log = Log()
+        self._model: Any = load_model(spec, self.log, progress)
+        self.vocab = Vocabulary(self._model)
+        self.size: int = lib.llama_model_n_embd_out(self._model)
+        self.slots = spec.slots
+        self.threads = spec.threads or default_threads()
+        self.limit = _context_of(self._model, spec)
+        self._context: Any = self._make_context(spec)
+        self._memory = lib.llama_get_memory(self._context)
+        self._batch = Batch(self.limit, padding=0)
+        self.token_seconds = self._warm_up()
+        self.log.verbose = False
+        self.info = self._describe(time.monotonic() - started)
+
+    def _make_context(self, spec: EngineSpec) -> Any:
+        params = lib.llama_context_default_params()
+        params.embeddings = True
+        params.pooling_type = _pooling(self._model)
+        # A text is joined within one micro-batch, and a model that looks ahead has to see all of it.
+        # When llama.cpp reserves memory it deals a micro-batch out evenly, and aborts where that leaves a rest.
+        even = -(-self.limit // self.slots) * self.slots
+        params.n_ctx = params.n_batch = params.n_ubatch = even
+        params.n_seq_max = self.slots
+        params.kv_unified = True
+        params.n_threads = params.n_threads_batch = self.threads
+        params.flash_attn_type = _FLASH[spec.flash_attention]
+        params.offload_kqv = False
+        params.no_perf = True
+        context = lib.llama_init_from_model(self._model, params)
+        if not context:
+            message = self.log.told("llama.cpp cannot make a context")
+            raise CannotLoad("memory" if "alloc" in message else "settings", message)
+        apply_adapters(self._model, context, spec, self.log)
+        return context
+
+    def _warm_up(self) -> float:
+        """Embed a few tokens, which touches every weight, and return the seconds that each took."""
+        count = min(_WARM_TOKENS, self.vocab.size, self.limit)
+        started = time.monotonic()
+        (vector,) = self.embed([np.arange(count, dtype=np.int32)])
+        if not np.isfinite(vector).all():
+            raise CannotLoad("corrupt", "the model's first vector is zero or not finite: its weights are damaged")
+        return (time.monotonic() - started) / count
+
+    def _describe(self, seconds: float) -> ModelInfo:
+        text = ctypes.create_string_buffer(256)
+        lib.llama_model_desc(self._model, text, 256)
+        return ModelInfo(
+            pid=os.getpid(),
+            description=text.value.decode("utf-8", "replace"),
+            architecture=meta(self._model, "general.architecture"),
+            parameters=lib.llama_model_n_params(self._model),
+            bytes=lib.llama_model_size(self._model),
+            vocabulary=self.vocab.size,
+            context=self.limit,
+            training_context=lib.llama_model_n_ctx_train(self._model),
+            cells=lib.llama_n_ctx(self._context) if self._memory else 0,
+            slots=self.slots,
+            threads=self.threads,
+            chat_template=False,
+            bos=self.vocab.text(self.vocab.bos),
+            eos=self.vocab.text(self.vocab.eos),
+            shares_prefixes=False,
+            exact=False,
+            split_cache=False,
+            llama_cpp=lib.llama_version().decode("utf-8", "replace"),
+            load_seconds=seconds,
+            embedding=self.size,
+        )
+
+    def tokenize(self, index: int, text: str) -> Tokens:
+        """Return the tokens of the text with this index, with what the model wants around it. Raises TextTooLong."""
+        tokens = as_tokens(self.vocab.tokenize(text, special=False, whole=True))
+        if not 0 < len(tokens) <= self.limit:
+            raise TextTooLong(index, len(tokens), self.limit)
+        return tokens
+
+    def embed(self, texts: Sequence[Tokens]) -> Vectors:
+        """Return a vector of length 1 for each text: shape (texts, size). NaN where there is none of any length."""
+        self._batch.clear()
+        for seq, tokens in enumerate(texts):
+            self._batch.add(seq, 0, tokens, len(tokens))
+        compute = lib.llama_decode if self._memory else lib.llama_encode
+        code = compute(self._context, self._batch.struct())
+        if code:
+            raise DecodeFailed(f"llama.cpp returned {code} for {self._batch.size} tokens of {len(texts)} texts")
+        vectors = np.stack([self._pooled(seq) for seq in range(len(texts))])
+        if self._memory:
+            lib.llama_memory_clear(self._memory, False)
+        lengths = np.linalg.norm(vectors, axis=1, keepdims=True)
+        units: Vectors = np.divide(vectors, lengths, out=np.full_like(vectors, np.nan), where=lengths > 0)
+        return units
+
+    def _pooled(self, seq: int) -> Vectors:
+        pointer: Any = lib.llama_get_embeddings_seq(self._context, seq)
+        return np.ctypeslib.as_array(pointer, shape=(self.size,))
+
+    def set_threads(self, threads: int) -> None:
+        """Use this many threads from the next batch on."""
+        self.threads = threads
+        lib.llama_set_n_threads(self._context, threads, threads)
+
+
+def _context_of(model: Any, spec: EngineSpec) -> int:
+    """Return the most tokens of a text. Beyond those that it was trained on, a model may have no positions at all."""
+    trained: int = lib.llama_model_n_ctx_train(model)
+    wanted = spec.context or min(trained, DEFAULT_CONTEXT)
+    if wanted > trained:
+        what = f"context is {wanted}, but the model was trained on {trained} tokens; accepted: at most that"
+        raise CannotLoad("settings", what)
+    return wanted
+
+
+def _pooling(model: Any) -> int:
+    kind = meta(model, f"{meta(model, 'general.architecture')}.pooling_type")
+    if kind not in _POOLING:
+        ranks = " (it ranks texts)" if kind == str(lib.LLAMA_POOLING_TYPE_RANK) else ""
+        what = f"the model joins its tokens in way {kind}{ranks}, which makes no vector; accepted: mean, cls, last"
+        raise CannotLoad("architecture", what)
+    return _POOLING[kind]

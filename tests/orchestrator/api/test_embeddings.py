@@ -1,0 +1,135 @@
+"""A GGUF model of the registry embeds through the official OpenAI client; beside it the lexical embedder stays."""
+
+import asyncio
+from collections.abc import Iterator, MutableMapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import openai
+import pytest
+from daemon_process import Running, running_daemon
+from fastapi import Request
+from openai import OpenAI
+from starlette.exceptions import HTTPException
+
+from benchmarks.models import Shape, write_bert
+from orchestrator.api.openai.embeddings import embedder_names, find_embedder
+from orchestrator.api.openai.generating import CLIENT_CLOSED_REQUEST, Workplace
+from orchestrator.errors import InputError
+from orchestrator.lexical import embed
+from registry import load_registry
+
+TEXTS = ["the ship sails at dawn", "tax figures", "x"]
+
+
+@pytest.fixture(scope="module")
+def daemon(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
+    """A daemon whose registry has nothing but an embedder, with vectors of 64 numbers."""
+    folder = tmp_path_factory.mktemp("embedder")
+    write_bert(folder / "bert.gguf", Shape(context=64, pooling="mean"))
+    registry = folder / "model_registry.yaml"
+    registry.write_text(
+        "models: {bert: {file: bert.gguf, context: 64, threads: 1}}\nroles: {embedder: {model: bert, tier: D}}\n"
+    )
+    with running_daemon(folder / "home", ORCHESTRATOR_REGISTRY=str(registry)) as running:
+        yield running
+
+
+@pytest.fixture
+def ai(daemon: Running) -> Iterator[OpenAI]:
+    with OpenAI(base_url=f"http://127.0.0.1:{daemon.port}/v1", api_key=daemon.token, max_retries=0) as client:
+        yield client
+
+
+def vectors_of(ai: OpenAI, texts: list[str] | str, **more: object) -> np.ndarray:
+    answer = ai.embeddings.create(model="embedder", input=texts, **more)
+    assert [line.index for line in answer.data] == list(range(len(answer.data)))
+    return np.array([line.embedding for line in answer.data])
+
+
+def test_texts_are_embedded_by_the_model(ai: OpenAI) -> None:
+    answer = ai.embeddings.create(model="embedder", input=TEXTS)
+    assert answer.model == "bert"
+    tokens = sum(len(text.replace(" ", "")) + 2 for text in TEXTS)
+    assert answer.usage.prompt_tokens == answer.usage.total_tokens == tokens, "a token a letter, and two around them"
+    together = np.array([line.embedding for line in answer.data])
+    assert together.shape == (3, 64)
+    np.testing.assert_allclose(np.linalg.norm(together, axis=1), 1, atol=1e-5)
+    alone = np.concatenate([vectors_of(ai, text) for text in TEXTS])
+    np.testing.assert_allclose(alone, together, atol=1e-4)
+    np.testing.assert_allclose(vectors_of(ai, TEXTS, encoding_format="float"), together, atol=1e-6)
+
+
+def test_vectors_can_be_cut_and_are_not_made_up(ai: OpenAI) -> None:
+    whole = vectors_of(ai, TEXTS)
+    np.testing.assert_array_equal(vectors_of(ai, TEXTS, dimensions=64), whole)
+    short = whole[:, :8] / np.linalg.norm(whole[:, :8], axis=1, keepdims=True)
+    np.testing.assert_allclose(vectors_of(ai, TEXTS, dimensions=8), short, atol=1e-6)
+    for wrong, told in ((65, "is 65, and the model's vectors have 64; accepted: 1 to 64"), (0, "greater than")):
+        with pytest.raises(openai.BadRequestError, match=told):
+            vectors_of(ai, "x", dimensions=wrong)
+
+
+def test_what_cannot_be_embedded_is_refused(ai: OpenAI) -> None:
+    with pytest.raises(openai.BadRequestError, match="text 1 has 82 tokens; one text of this model may have 1 to 64"):
+        vectors_of(ai, ["fine", "z" * 80])
+    for wrong in ("", ["x", ""]):
+        with pytest.raises(openai.BadRequestError, match="is empty"):
+            vectors_of(ai, wrong)
+    with pytest.raises(openai.NotFoundError, match="there is no embedder 'bert'; accepted: lexical, embedder"):
+        ai.embeddings.create(model="bert", input="x")
+    with pytest.raises(openai.BadRequestError, match="loaded to embed texts, and was asked to write"):
+        ai.chat.completions.create(model="bert", messages=[{"role": "user", "content": "x"}])
+    assert len(vectors_of(ai, "x")) == 1
+
+
+def test_the_lexical_embedder_stays_as_it_is(ai: OpenAI) -> None:
+    assert {"lexical", "embedder"} <= {model.id for model in ai.models.list()}
+    answer = ai.embeddings.create(model="lexical", input=TEXTS)
+    assert answer.model == "lexical"
+    np.testing.assert_array_equal(np.array([line.embedding for line in answer.data]), embed(TEXTS))
+    for wrong in (63, 2049):
+        with pytest.raises(openai.BadRequestError, match=f"dimensions: is {wrong}; accepted: 64 to 2048"):
+            ai.embeddings.create(model="lexical", input="x", dimensions=wrong)
+
+
+def test_an_embedder_of_the_registry_is_never_replaced(tmp_path: Path) -> None:
+    file = tmp_path / "model_registry.yaml"
+    mine = "{file: mine.gguf}"
+    there = "{backend: openai, base_url: 'http://localhost:1/v1', model: m}"
+    file.write_text(f"models: {{mine: {mine}}}\nroles: {{worker: {{model: mine, tier: C}}}}\n")
+    registry = load_registry(file)
+    assert embedder_names(registry) == ["lexical", "embedder"]
+    assert find_embedder("embedder", registry) is None
+    for model, reason in ((mine, "cannot be read"), (there, "another server runs it")):
+        file.write_text(f"models: {{mine: {model}}}\nroles: {{embedder: {{model: mine, tier: D}}}}\n")
+        registry = load_registry(file)
+        assert embedder_names(registry) == ["lexical"]
+        assert find_embedder("lexical", registry) is None
+        with pytest.raises(InputError, match=f"role embedder is of model mine, which cannot embed: .*{reason}"):
+            find_embedder("embedder", registry)
+
+
+async def test_what_nobody_waits_for_any_more_is_given_up() -> None:
+    gone = asyncio.Event()
+
+    async def receive() -> MutableMapping[str, Any]:
+        await gone.wait()
+        return {"type": "http.disconnect"}
+
+    async def long() -> None:
+        gone.set()
+        await asyncio.Event().wait()
+
+    async def short() -> int:
+        return 7
+
+    request = Request({"type": "http"}, receive)
+    async with asyncio.TaskGroup() as tasks:
+        place = Workplace(tasks, lambda: 1)
+        with pytest.raises(HTTPException) as caught:
+            await place.attend(request, long)
+        assert caught.value.status_code == CLIENT_CLOSED_REQUEST
+        gone.clear()
+        assert await place.attend(request, short) == 7, "there is room again"

@@ -1,0 +1,142 @@
+"""An engine that embeds: the vectors of real models, encoders and decoders, alone and in company."""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from benchmarks.models import Shape, write_bert, write_llama
+from orchestrator.engine.client import Engine
+from orchestrator.engine.contract import EngineSpec, Generation
+from orchestrator.engine.errors import BadRequest, ModelLoadFailed, TextTooLong
+
+TEXTS = ["a", "the ship sails at dawn", "tax", "a b c d e f g", "quarterly figures", "z" * 40, "the ship sails at dusk"]
+KINDS = {"bert": ("mean", "cls"), "llama": (None, "mean", "cls", "last", "rank")}
+Opened = Callable[..., AbstractAsyncContextManager[Engine]]
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    made = tmp_path_factory.mktemp("embedders")
+    for pooling in KINDS["bert"]:
+        write_bert(made / f"bert-{pooling}.gguf", Shape(context=64, pooling=pooling))
+    for pooling in KINDS["llama"]:
+        write_llama(made / f"llama-{pooling}.gguf", Shape(context=64, pooling=pooling, weights="f32"))
+    return made
+
+
+@pytest.fixture
+def opened(folder: Path) -> Opened:
+    @asynccontextmanager
+    async def open_engine(name: str, **options: object) -> AsyncIterator[Engine]:
+        settings = {"embeds": True, "slots": 3, "threads": 1, "hung_seconds": 60, **options}
+        async with await Engine.start(EngineSpec(file=str(folder / f"{name}.gguf"), **settings)) as engine:
+            yield engine
+
+    return open_engine
+
+
+@pytest.mark.parametrize("name", ["bert-mean", "bert-cls", "llama-None", "llama-last"])
+async def test_company_changes_no_vector(opened: Opened, name: str) -> None:
+    async with opened(name) as engine:
+        assert (engine.info.embedding, engine.info.context) == (64, 64)
+        alone = [await engine.embed([text]) for text in TEXTS]
+        before = await engine.stats()
+        together = await engine.embed(TEXTS)
+        after = await engine.stats()
+    vectors = np.concatenate([one.vectors for one in alone])
+    assert together.vectors.shape == (len(TEXTS), 64)
+    np.testing.assert_allclose(together.vectors, vectors, atol=1e-4)
+    np.testing.assert_allclose(np.linalg.norm(vectors, axis=1), 1, atol=1e-5)
+    assert together.tokens == sum(one.tokens for one in alone)
+    assert (vectors @ vectors.T)[~np.eye(len(TEXTS), dtype=bool)].max() < 0.999, "or all texts are one"
+    assert after.steps - before.steps < len(TEXTS)
+
+
+async def test_requests_that_come_together_share_batches(opened: Opened) -> None:
+    async with opened("bert-mean") as engine:
+        await asyncio.gather(*(engine.embed([text]) for text in TEXTS[:3]))
+        assert (await engine.stats()).steps == 1
+
+
+async def test_a_small_request_does_not_wait_for_a_large_one(opened: Opened) -> None:
+    ended = []
+
+    async def ask(engine: Engine, texts: list[str]) -> None:
+        await engine.embed(texts)
+        ended.append(len(texts))
+
+    async with opened("bert-mean") as engine:
+        await asyncio.gather(ask(engine, TEXTS * 8), ask(engine, ["a"]))
+    assert ended == [1, 8 * len(TEXTS)]
+
+
+async def test_tokens_are_joined_as_the_header_says(opened: Opened) -> None:
+    found = {}
+    for pooling in ("None", "mean", "cls", "last"):
+        async with opened(f"llama-{pooling}") as engine:
+            found[pooling] = (await engine.embed(["a!b", "a!c", "a"])).vectors
+    np.testing.assert_array_equal(found["None"], found["mean"])
+    np.testing.assert_allclose(found["cls"][0], found["cls"][1], atol=1e-5)
+    assert found["last"][0] @ found["last"][1] < 0.999, "the end counts"
+    np.testing.assert_allclose(found["last"][2], found["mean"][2], atol=1e-5)
+    assert found["last"][0] @ found["mean"][0] < 0.999
+
+
+async def test_a_text_that_is_too_long_is_named_and_concerns_nobody_else(opened: Opened) -> None:
+    async with opened("bert-mean") as engine:
+        long, fine = await asyncio.gather(
+            engine.embed(["short", "z" * 62, "z" * 63]), engine.embed(["z" * 62]), return_exceptions=True
+        )
+        assert isinstance(long, TextTooLong)
+        assert (long.index, long.tokens, long.limit) == (2, 65, 64)
+        assert "text 2 has 65 tokens; one text of this model may have 1 to 64" in str(long)
+        assert not isinstance(fine, BaseException)
+        assert fine.tokens == 64
+    async with opened("llama-None") as engine:
+        with pytest.raises(TextTooLong, match="text 0 has 0 tokens"):
+            await engine.embed([""])
+
+
+async def test_what_is_given_up_is_not_computed(opened: Opened) -> None:
+    async with opened("bert-mean") as engine:
+        await engine.set_threads(0)
+        given_up = asyncio.create_task(engine.embed(TEXTS))
+        await asyncio.sleep(0)
+        given_up.cancel()
+        await asyncio.wait([given_up])
+        await engine.set_threads(1)
+        await engine.embed(["a"])
+        stats = await engine.stats()
+    assert (stats.steps, stats.cancelled, stats.finished, stats.queued) == (1, 1, 1, 0)
+
+
+async def test_an_engine_embeds_or_writes(opened: Opened) -> None:
+    hello = Generation(messages=(("user", "hello"),), max_tokens=2)
+    async with opened("llama-None") as engine:
+        with pytest.raises(BadRequest, match="loaded to embed texts, and was asked to write"):
+            await engine.generate(hello)
+        with pytest.raises(BadRequest, match="asked to write"):
+            await engine.count(hello.messages)
+        with pytest.raises(BadRequest, match="no texts"):
+            await engine.embed([])
+    async with opened("llama-None", embeds=False) as engine:
+        assert engine.info.embedding is None
+        with pytest.raises(BadRequest, match="loaded to write, and was asked to embed"):
+            await engine.embed(["hello"])
+        assert (await engine.generate(hello)).usage.output_tokens > 0
+
+
+async def test_what_cannot_embed_is_not_loaded(opened: Opened, folder: Path) -> None:
+    def nothing(_: str, rows: int, columns: int) -> np.ndarray:
+        return np.zeros((rows, columns), dtype=np.float32)
+
+    write_llama(folder / "zero.gguf", Shape(context=64, weights="f32"), draw=nothing)
+    refused = {"llama-rank": ({}, "it ranks texts"), "bert-mean": ({"context": 65}, "on 64"), "zero": ({}, "is zero")}
+    for name, (options, reason) in refused.items():
+        with pytest.raises(ModelLoadFailed, match=reason):
+            async with opened(name, **options):
+                pass
