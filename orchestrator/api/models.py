@@ -1,8 +1,6 @@
 """Show and change what is loaded, and show who can be asked for what."""
 
-from dataclasses import asdict
 from enum import StrEnum
-from typing import Any
 
 from fastapi import APIRouter
 from pydantic import BaseModel
@@ -22,32 +20,6 @@ class Verb(StrEnum):
     UNLOAD = "unload"
     PIN = "pin"
     UNPIN = "unpin"
-
-
-class ModelLine(BaseModel):
-    """One model as it is now; bytes of memory, requests at work or waiting."""
-
-    model: str
-    residency: str
-    pinned: bool
-    state: str
-    bytes: int
-    waiting: int
-    requests: int
-    active: int
-    threads: int | None
-    pid: int | None
-    reason: str | None
-    instances: list[dict[str, Any]]
-
-
-class PoolBody(BaseModel):
-    """The pool: bytes that models may take and have taken, physical cores, every model."""
-
-    budget: int
-    used: int
-    cores: int
-    models: list[ModelLine]
 
 
 class RoleLine(BaseModel):
@@ -101,13 +73,13 @@ class PersonaList(BaseModel):
 
 
 @router.get("/pool")
-async def pool(service: TheService) -> PoolBody:
+async def pool(service: TheService) -> PoolSnapshot:
     """Show every model and what it holds."""
-    return pool_body(service.orchestrator.snapshot())
+    return service.orchestrator.snapshot()
 
 
 @router.post("/pool/{model}/{verb}")
-async def change(model: str, verb: Verb, service: TheService) -> ModelLine:
+async def change(model: str, verb: Verb, service: TheService) -> ModelStatus:
     """Load, unload, pin or unpin a model, and show it once that is done."""
     pool = service.orchestrator.pool
     match verb:
@@ -120,7 +92,7 @@ async def change(model: str, verb: Verb, service: TheService) -> ModelLine:
     status = next((one for one in service.orchestrator.snapshot().models if one.model == model), None)
     if status is None:
         raise UnknownModel(model, f"model {model} has just left the registry")
-    return _line(status)
+    return status
 
 
 @router.get("/registry")
@@ -140,20 +112,6 @@ async def registry(service: TheService) -> RegistryBody:
 async def personas(service: TheService) -> PersonaList:
     """List the personas."""
     return PersonaList(personas=_personas(service))
-
-
-def pool_body(snapshot: PoolSnapshot) -> PoolBody:
-    """Return the pool as it is told."""
-    return PoolBody(
-        budget=snapshot.budget,
-        used=snapshot.used,
-        cores=snapshot.cores,
-        models=[_line(status) for status in snapshot.models],
-    )
-
-
-def _line(status: ModelStatus) -> ModelLine:
-    return ModelLine.model_validate(asdict(status) | {"instances": [asdict(one) for one in status.instances]})
 
 
 def _entry(entry: ModelEntry) -> EntryLine:

@@ -1,7 +1,6 @@
 """Say whether the daemon is well, count for Prometheus, and keep backups."""
 
 import asyncio
-from dataclasses import asdict
 from http import HTTPStatus
 
 from fastapi import APIRouter, Response
@@ -12,7 +11,7 @@ from orchestrator.api.access import TheService
 from orchestrator.api.errors import DOCUMENTED
 from orchestrator.api.metrics import exposition
 from orchestrator.daemon.backup import Backup, backups
-from orchestrator.daemon.retention import Retention
+from orchestrator.daemon.retention import Retention, Vacuumed
 
 router = APIRouter(tags=["upkeep"], responses=dict(DOCUMENTED))
 
@@ -23,18 +22,10 @@ class HealthBody(BaseModel):
     status: str
 
 
-class BackupLine(BaseModel):
-    """One copy of the state folder; seconds since the epoch, bytes."""
-
-    name: str
-    made: float
-    bytes: int
-
-
 class BackupList(BaseModel):
     """All copies, oldest first."""
 
-    backups: list[BackupLine]
+    backups: list[Backup]
 
 
 class VacuumBody(BaseModel):
@@ -46,20 +37,6 @@ class VacuumBody(BaseModel):
     runs: int | None = Field(default=None, ge=0, le=1 << 53, description="the newest so many; 0: no limit")
     bytes: int | None = Field(default=None, ge=0, le=1 << 53, description="of artifacts; 0: no limit")
     dry_run: bool = Field(default=False, description="only tell what would be removed")
-
-
-class VacuumedBody(BaseModel):
-    """What was removed, or would have been, and what is left; sizes in bytes."""
-
-    dry_run: bool
-    runs: list[str]
-    objects: int
-    object_bytes: int
-    folders: int
-    database_bytes_before: int
-    database_bytes: int
-    runs_left: int
-    object_bytes_left: int
 
 
 @router.get("/health/live")
@@ -90,14 +67,13 @@ async def metrics(service: TheService) -> Response:
 @router.get("/v1/backups")
 async def listed(service: TheService) -> BackupList:
     """List the backups."""
-    found = await asyncio.to_thread(backups, service.home)
-    return BackupList(backups=[_line(backup) for backup in found])
+    return BackupList(backups=await asyncio.to_thread(backups, service.home))
 
 
 @router.post("/v1/backups", status_code=201)
-async def make(service: TheService) -> BackupLine:
+async def make(service: TheService) -> Backup:
     """Make a backup, while everything goes on."""
-    return _line(await service.backup())
+    return await service.backup()
 
 
 @router.post("/v1/backups/{name}/restore")
@@ -108,11 +84,7 @@ async def restore(name: str, service: TheService) -> HealthBody:
 
 
 @router.post("/v1/vacuum")
-async def vacuum(body: VacuumBody, service: TheService) -> VacuumedBody:
+async def vacuum(body: VacuumBody, service: TheService) -> Vacuumed:
     """Remove runs that are kept no longer, and objects that no run names, while everything goes on."""
     retention = Retention.of(service.configuration.retention, body.days, body.runs, body.bytes)
-    return VacuumedBody.model_validate(asdict(await service.vacuum(retention, dry_run=body.dry_run)))
-
-
-def _line(backup: Backup) -> BackupLine:
-    return BackupLine.model_validate(asdict(backup))
+    return await service.vacuum(retention, dry_run=body.dry_run)

@@ -19,9 +19,9 @@ def violations(state: RunState) -> Iterator[str]:
     unended = sum(record.state not in FINAL for record in state._steps.values())
     if unended != state._unended:
         yield f"{unended} steps have not ended, but {state._unended} are counted"
-    if state._finished and unended:
+    if state._ending.finished and unended:
         yield f"the run has finished, but {unended} steps have not ended"
-    awaited = None if state._stopped or state._finished else state._growth.awaited
+    awaited = None if state._ending.is_due else state._growth.awaited
     if awaited and state._steps[awaited].state in FINAL:
         yield f"the plan waits for {awaited}, which has ended"
     if state._doomed or state._commands:

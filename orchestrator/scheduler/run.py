@@ -33,10 +33,11 @@ from orchestrator.events import (
     StepsPlanned,
     ToolCalled,
 )
-from orchestrator.failures import Decision, Escalate, FailedAttempt, GiveUp, Ladder, decide
-from orchestrator.scheduler.commands import CancelAttempt, Command, ExtendPlan, FinishRun
+from orchestrator.failures import Decision, FailedAttempt, GiveUp, Ladder, decide
+from orchestrator.scheduler.commands import CancelAttempt, Command, ExtendPlan
+from orchestrator.scheduler.ending import Ending
+from orchestrator.scheduler.fanout import joined, spread
 from orchestrator.scheduler.growth import Growth
-from orchestrator.scheduler.outcome import outcome
 from orchestrator.scheduler.queue import Limits, ReadyQueue
 from orchestrator.scheduler.ranking import Rank
 from orchestrator.scheduler.states import ACTIVE, FINAL, TRANSITIONS, IllegalTransition, State
@@ -73,10 +74,7 @@ class RunState:
         self._commands: list[Command] = []
         self._unended = 0
         self._planning = False
-        self._stopped: FinishRun | None = None
-        self._stopped_by: Cause | None = None
-        self._finish_asked = False
-        self._finished: RunFinished | None = None
+        self._ending = Ending()
         self._take_in: Mapping[type[Event], Callable[[Any], None]] = {
             RunAccepted: lambda event: None,
             RunBegun: lambda event: None,
@@ -90,11 +88,11 @@ class RunState:
             ToolCalled: lambda event: None,
             NoteChanged: lambda event: None,
             AttemptGenerated: self._on_generated,
-            AttemptSucceeded: self._on_succeeded,
+            AttemptSucceeded: self._on_done,
             AttemptFailed: self._on_failed,
             AttemptCancelled: self._on_attempt_cancelled,
             StepExpanded: self._on_expanded,
-            StepGathered: self._on_gathered,
+            StepGathered: self._on_done,
             CancelRequested: self._on_cancel,
             RunFinished: self._on_finished,
         }
@@ -106,7 +104,7 @@ class RunState:
         plan. Such an event changes nothing.
         """
         for event in events:
-            if self._finished:
+            if self._ending.finished:
                 raise IllegalTransition(None, f"{event.kind} came after the run had finished")
             self._take_in[type(event)](event)
             self._advance()
@@ -117,8 +115,9 @@ class RunState:
 
         Attempts that had not ended run again, under the next number if they had started. This is not a retry.
         """
-        self._commands, self._finish_asked = [], False
+        self._commands = []
         self._growth.ask_again()
+        self._ending.ask_again()
         for record in self._steps.values():
             if record.state in ACTIVE:
                 self._ask_again(record)
@@ -146,7 +145,7 @@ class RunState:
     def _go_on_with_plan(self) -> None:
         """Have the rest of the plan written when the step that it hangs on is done; if that failed, there is none."""
         awaited = self._growth.awaited
-        if awaited is None or self._stopped or self._finished:
+        if awaited is None or self._ending.is_due:
             return
         state = self._steps[awaited].state
         if state is State.DONE:
@@ -156,10 +155,9 @@ class RunState:
             self._growth.close()
 
     def _finish_when_over(self) -> None:
-        if self._unended or self._finish_asked or self._finished or (self._growth.is_open and not self._stopped):
+        if self._unended or self._ending.is_asked or (self._growth.is_open and not self._ending.is_due):
             return
-        self._finish_asked = True
-        self._commands.append(self._stopped or outcome([self._steps[step] for step in self.graph.steps]))
+        self._commands.append(self._ending.ask([self._steps[step] for step in self.graph.steps]))
 
     def _move(self, record: StepRecord, to: State) -> None:
         """Change the state of a step, and see to all that this entails. Nothing else changes states."""
@@ -205,7 +203,7 @@ class RunState:
             before = [self._steps[earlier] for earlier in self.graph.before[step.id]]
             record.unmet = sum(earlier.state is not State.DONE for earlier in before)
             spoilt = next((earlier.cause for earlier in before if earlier.state in FINAL and earlier.cause), None)
-            if cause := self._stopped_by or spoilt:
+            if cause := self._ending.cause or spoilt:
                 self._doomed.append((record, cause))
             elif not record.unmet:
                 self._move(record, State.READY)
@@ -233,20 +231,17 @@ class RunState:
         if record := self._subject(event):
             self._move(record, State.CHECKING)
 
-    def _on_succeeded(self, event: AttemptSucceeded) -> None:
-        if record := self._subject(event):
-            self._move(record, State.CANCELLED if record.cancelling else State.DONE)
+    def _on_done(self, event: AttemptSucceeded | StepGathered) -> None:
+        if record := self._uncancelled(event):
+            self._move(record, State.DONE)
 
     def _on_attempt_cancelled(self, event: AttemptCancelled) -> None:
         if record := self._subject(event):
             self._move(record, State.CANCELLED)
 
     def _on_failed(self, event: AttemptFailed) -> None:
-        record = self._subject(event)
+        record = self._uncancelled(event)
         if record is None:
-            return
-        if record.cancelling:
-            self._move(record, State.CANCELLED)
             return
         failed, history = FailedAttempt(record.role, event.failure), tuple(record.failures)
         record.failures.append(failed)
@@ -257,15 +252,11 @@ class RunState:
 
     def _follow(self, decision: Decision, record: StepRecord) -> None:
         """Carry out what was decided after a failure."""
-        record.reason = decision.reason
+        record.take_up(decision)
         if isinstance(decision, GiveUp):
             self._fail(record, f"{record.failures[-1].failure.message} ({decision.reason})")
-            return
-        if isinstance(decision, Escalate):
-            record.role, record.delay_seconds = decision.role, 0.0
         else:
-            record.delay_seconds = decision.delay_seconds
-        self._move(record, State.READY)
+            self._move(record, State.READY)
 
     def _fail(self, record: StepRecord, reason: str) -> None:
         record.cause = Cause(record.id, reason)
@@ -288,6 +279,14 @@ class RunState:
             self._move(record, State.RUNNING)
         return record
 
+    def _uncancelled(self, event: StepEvent) -> StepRecord | None:
+        """Return the step that the event tells of, unless it was to be cancelled: then it is, now that it stopped."""
+        record = self._subject(event)
+        if record and record.cancelling:
+            self._move(record, State.CANCELLED)
+            return None
+        return record
+
     def _ask_again(self, record: StepRecord) -> None:
         """Ask once more for what a step was doing when a restart came."""
         if record.pending:
@@ -300,46 +299,30 @@ class RunState:
             self._lose(record)
 
     def _lose(self, record: StepRecord) -> None:
-        """Put back a step whose attempt was lost in a restart. If it had not started it keeps its number."""
-        if record.started:
-            record.reason = "run again: the orchestrator was restarted"
-        elif not record.fans_out:
-            record.number -= 1
+        """Put back a step whose attempt was lost in a restart."""
+        record.lose()
         self._move(record, State.READY)
 
     def _on_expanded(self, event: StepExpanded) -> None:
-        record = self._subject(event)
+        record = self._uncancelled(event)
         if record is None:
             return
-        if record.cancelling:
-            self._move(record, State.CANCELLED)
-            return
         self._queue.release(record.id)
-        record.children = tuple(record.child(item) for item in range(event.count))
-        record.pending = event.count
-        self._unended += event.count
-        self._steps.update((child.id, child) for child in record.children)
-        for child in record.children:
+        children = spread(record, event.count)
+        self._unended += len(children)
+        self._steps.update((child.id, child) for child in children)
+        for child in children:
             self._move(child, State.READY)
-        if not record.children:
+        if not children:
             self._gather(record)
-
-    def _on_gathered(self, event: StepGathered) -> None:
-        if record := self._subject(event):
-            self._move(record, State.CANCELLED if record.cancelling else State.DONE)
 
     def _join(self, record: StepRecord) -> None:
-        """See what has become of the children, all of which have ended."""
-        children = record.children or ()
-        failed = [child for child in children if child.state is State.FAILED]
-        spoilt = next((child.cause for child in (*failed, *children) if child.cause), None)
-        if record.cancelling:
-            self._move(record, State.CANCELLED)
-        elif spoilt:
-            record.cause = spoilt
-            self._move(record, State.FAILED if failed else State.CANCELLED)
-        else:
+        """Go on with a step whose children have all ended."""
+        if (end := joined(record)) is None:
             self._gather(record)
+        else:
+            to, record.cause = end
+            self._move(record, to)
 
     def _gather(self, record: StepRecord) -> None:
         """Ask for the parent's outputs. No limit is looked at: the slot is the one that the last child gave back."""
@@ -355,9 +338,8 @@ class RunState:
 
     def _stop(self, status: Literal["failed", "cancelled"], reason: str) -> None:
         """Cancel every step, and let the run end like this, unless it has been stopped before."""
-        self._stopped = self._stopped or FinishRun(status, reason)
-        self._stopped_by = Cause(None, reason)
-        self._doomed.extend((record, self._stopped_by) for record in self._steps.values())
+        cause = self._ending.stop(status, reason)
+        self._doomed.extend((record, cause) for record in self._steps.values())
 
     def _cancel(self, record: StepRecord, cause: Cause) -> None:
         """Cancel a step now, or as soon as what it is doing has stopped."""
@@ -373,9 +355,8 @@ class RunState:
 
     def _on_finished(self, event: RunFinished) -> None:
         """Take the journal's word for it that the run is over: whatever has not ended here was cancelled."""
-        self._finished = event
+        cause = self._ending.finish(event)
         self._end_cancelled()
-        cause = Cause(None, event.error or f"the run ended as {event.status}")
         self._doomed.extend((record, cause) for record in self._steps.values())
         self._settle()
         self._end_cancelled()
@@ -396,7 +377,7 @@ class RunState:
     @property
     def growing(self) -> bool:
         """Whether more steps may come."""
-        return self._growth.is_open and not self._finished
+        return self._growth.is_open and not self._ending.finished
 
     @property
     def steps(self) -> Mapping[str, StepView]:
@@ -405,8 +386,8 @@ class RunState:
 
     @property
     def status(self) -> RunStatus:
-        if self._finished:
-            return self._finished.status
+        if self._ending.finished:
+            return self._ending.finished.status
         if self._steps:
             return "running"
         return "planning" if self._planning else "queued"

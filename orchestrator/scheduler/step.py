@@ -12,7 +12,7 @@ from orchestrator.events import (
     StepExpanded,
     StepGathered,
 )
-from orchestrator.failures import FailedAttempt
+from orchestrator.failures import Decision, Escalate, FailedAttempt, Retry
 from orchestrator.scheduler.commands import ExpandStep, GatherStep, StartAttempt
 from orchestrator.scheduler.ranking import Rank
 from orchestrator.scheduler.states import ACTIVE, FINAL, State
@@ -139,11 +139,20 @@ class StepRecord:
             self.step, self.number, self.role, self.reason, failures, self.delay_seconds, self.rank.slack, self.item
         )
 
-    def child(self, item: int) -> "StepRecord":
-        """Return the child for one item of the list: the same step in all but its id and the names of its outputs."""
-        names = tuple(f"{name}[{item}]" for name in self.step.outputs)
-        step = self.step.model_copy(update={"id": f"{self.id}[{item}]", "outputs": names})
-        return StepRecord(step, self.rank, parent=self, item=item)
+    def take_up(self, decision: Decision) -> None:
+        """Go by what was decided after a failure: another role, a pause before the next attempt."""
+        self.reason = decision.reason
+        if isinstance(decision, Escalate):
+            self.role, self.delay_seconds = decision.role, 0.0
+        elif isinstance(decision, Retry):
+            self.delay_seconds = decision.delay_seconds
+
+    def lose(self) -> None:
+        """Forget an attempt that a restart has cut off. If it had not started, the next one has its number."""
+        if self.started:
+            self.reason = "run again: the orchestrator was restarted"
+        elif not self.fans_out:
+            self.number -= 1
 
     def view(self) -> StepView:
         return StepView(

@@ -1,3 +1,6 @@
+import json
+import subprocess
+import sys
 from collections import Counter
 from math import inf
 from pathlib import Path
@@ -13,6 +16,7 @@ from benchmarks.gates.world import FIRST, WORLDS
 from orchestrator.daemon import gates_of
 from orchestrator.daemon.story import AttemptRow
 from orchestrator.events import GateResult, Usage
+from orchestrator.gates.tests import OPTIONS, PROGRAM, REPORT, SETTINGS, SETTINGS_TEXT
 
 
 def attempts(*moves: tuple[str, str]) -> tuple[AttemptRow, ...]:
@@ -52,6 +56,24 @@ def test_an_answer_is_right_when_it_says_the_same_as_the_reference() -> None:
     assert code.right(answer)
     assert not code.right(f"{answer.rstrip()} + 1\n")
     assert not code.right("def (")
+
+
+def test_an_answer_that_is_not_right_fails_its_unit_test(tmp_path: Path) -> None:
+    tasks = [task for task in make_tasks(80) if task.family == "code"]
+    raises, gives_none, *right = tasks
+    answers = {task.name: a_right_answer(task) for task in tasks}
+    answers[raises.name] += "raise ValueError\n"
+    answers[gives_none.name] = answers[gives_none.name].replace("return ", "return None and ")
+    for task in tasks:
+        (tmp_path / task.output).write_text(answers[task.name])
+        (tmp_path / task.inputs[0]["label"]).write_text(task.inputs[0]["value"])
+    (tmp_path / SETTINGS).write_bytes(SETTINGS_TEXT)
+    gate = [sys.executable, "-I", "-c", PROGRAM, *OPTIONS, "--continue-on-collection-errors"]
+    subprocess.run([*gate, *(task.inputs[0]["label"] for task in tasks)], cwd=tmp_path, check=True)
+    report = json.loads((tmp_path / REPORT).read_text())
+    failed = {test.partition("::")[0] for test, _ in report["failed"]}
+    assert failed == {raises.inputs[0]["label"], gives_none.inputs[0]["label"]}
+    assert report["passed"] >= 4 * len(right), "there are samples enough where the reference has a value"
 
 
 def test_stories_are_told_apart() -> None:

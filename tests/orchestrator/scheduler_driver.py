@@ -19,6 +19,7 @@ from orchestrator.events import (
     ReplanFinished,
     ReplanStarted,
     RunFinished,
+    Rung,
     StepExpanded,
     StepGathered,
     StepsPlanned,
@@ -38,6 +39,9 @@ from orchestrator.scheduler import (
 )
 from orchestrator.scheduler.invariants import violations
 from orchestrator.taskir import Step
+
+CHAIN = Ladder({"worker": Rung("coder", "B1")})
+"""A ladder with one rung above the worker."""
 
 
 def step(number: int, *after: int, **fields: Any) -> Step:
@@ -227,6 +231,13 @@ class Driver:
         command = self.working[step_id]
         if isinstance(command, StartAttempt) and self.started[step_id] < command.number:
             self.start(step_id)
+
+
+def planned(*steps: Step, closed: bool = True, **settings: Any) -> Driver:
+    """Return the driver of a run whose plan has these steps, and no more if it is `closed`."""
+    driver = Driver(settings)
+    driver.plan(*steps, closed=closed)
+    return driver
 
 
 def views(state: RunState) -> tuple[object, ...]:

@@ -1,0 +1,65 @@
+"""What a run goes on with after a restart, from its journal alone."""
+
+from scheduler_driver import Driver, planned, step
+
+from orchestrator.events import FailureKind
+from orchestrator.failures import Ladder
+from orchestrator.scheduler import CancelAttempt, FinishRun
+from orchestrator.taskir import Parallelism
+
+
+def test_an_attempt_lost_in_a_crash_runs_again_under_the_next_number_and_is_no_retry() -> None:
+    driver = planned(step(1), step(2), ladder=Ladder({}))
+    for _ in range(6):
+        driver.start("S1")
+        driver.crash()
+    assert driver.attempt("S1").number == 7
+    assert driver.attempt("S2").number == 1, "S2 was asked for and never started"
+    assert driver.state.steps["S1"].reason == "run again: the orchestrator was restarted"
+    driver.start("S1")
+    for number in (8, 9):
+        driver.fail("S1", FailureKind.CODE)
+        assert driver.attempt("S1").number == number, "all its retries are left"
+
+
+def test_a_crash_forgets_nothing_that_was_asked_for() -> None:
+    driver = planned(step(1), step(2, foreach="a1"), step(3, foreach="a1"), step(4))
+    driver.succeed("S1")
+    driver.expand("S2", 0)
+    driver.start("S4")
+    driver.cancel("S4")
+    working, to_cancel = dict(driver.working), dict(driver.to_cancel)
+    driver.crash()
+    assert driver.working == {step_id: working[step_id] for step_id in ("S2", "S3")}
+    assert driver.to_cancel == to_cancel
+    driver.stopped("S4")
+    driver.succeed("S2")
+    driver.expand("S3", 0)
+    driver.succeed("S3")
+    finish = driver.finish
+    driver.crash()
+    assert driver.finish == finish == FinishRun("cancelled", "S4: cancelled by the user")
+
+
+def test_a_replay_under_other_estimates_takes_the_journal_s_word() -> None:
+    driver = Driver({"parallelism": Parallelism(max_concurrent_steps=1)}, lambda step: float(step.id == "S1"))
+    driver.plan(step(1), step(2), step(3))
+    driver.start("S1")
+    driver.crash(lambda step: float(step.id == "S2"))
+    assert list(driver.working) == ["S2"], "by now it is S2 that counts most"
+    driver.succeed("S2")
+    driver.start("S1")
+    driver.crash(lambda step: 1.0)
+    assert driver.states() == {"S1": "running", "S2": "done", "S3": "ready"}
+    assert driver.end().status == "done"
+
+
+def test_a_retry_that_a_restart_lost_may_be_cancelled_before_it_starts_again() -> None:
+    driver = planned(step(1))
+    driver.start("S1")
+    driver.crash()
+    driver.cancel()
+    assert driver.latest == [CancelAttempt("S1", 2)]
+    driver.crash()
+    driver.stopped("S1")
+    assert driver.end().status == "cancelled"
