@@ -105,7 +105,7 @@ def _lines(updates: AsyncGenerator[Update, None]) -> AsyncIterator[str]:
 
 def _told(update: Update) -> str:
     if isinstance(update, EventUpdate):
-        return message(encode_event(update.event), "event", update.number)
+        return message(update.body, "event", update.number)
     return message(asdict(update), "progress")
 
 

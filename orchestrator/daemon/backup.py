@@ -1,21 +1,22 @@
 """Copy the state folder while it is in use, and put a copy back.
 
 A backup is a folder `backups/NAME` with the database and the objects. An object that an earlier backup has is linked,
-not copied again.
+not copied again. Names are the time and, where that is no later than the last name, a number: they tell the order in
+which backups were made, whatever the clock does.
 """
 
 import os
 import re
 import shutil
 import time
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 from orchestrator.errors import InputError, Problem
 from orchestrator.journal import Home, HomeLock, JournalError, JournalReader
 
-NAME = re.compile(r"\d{8}-\d{6}(-\d+)?\Z")
+NAME = re.compile(r"(\d{8}-\d{6})(?:-(\d+))?\Z")
 _PARTS = ("journal.db", "journal.db-wal", "journal.db-shm")
 
 
@@ -31,7 +32,7 @@ class Backup:
 def backups(home: Path) -> list[Backup]:
     """Return the backups of a state folder, oldest first. Blocks on the disk."""
     found = [path for path in _folder(home).glob("*") if NAME.match(path.name)]
-    return [_described(path) for path in sorted(found)]
+    return [_described(path) for path in sorted(found, key=lambda path: _order(path.name))]
 
 
 def make_backup(journal: JournalReader) -> Backup:
@@ -49,7 +50,7 @@ def make_backup(journal: JournalReader) -> Backup:
         for path in _objects(journal.home.objects):
             _copy_object(path, unfinished / "objects", earlier)
         os.sync()
-        target = _free(folder)
+        target = folder / next_name([path.name for path in folder.iterdir()], time.strftime("%Y%m%d-%H%M%S"))
         unfinished.rename(target)
     except OSError as error:
         raise JournalError(folder, f"no backup can be made: {error.strerror}") from error
@@ -92,11 +93,20 @@ def _folder(home: Path) -> Path:
     return home / "backups"
 
 
-def _free(folder: Path) -> Path:
-    """Return where a backup made now goes: its name is the time, with a number where that is taken."""
-    name = time.strftime("%Y%m%d-%H%M%S")
-    names = (name, *(f"{name}-{number}" for number in range(2, 10_000)))
-    return next(folder / name for name in names if not (folder / name).exists())
+def next_name(names: Collection[str], now: str) -> str:
+    """Return the name of a backup made `now`, which comes after all `names`; those that are none of backups are passed.
+
+    After a name that is later than `now` it is that one with the next number: the clock was set back since.
+    """
+    last, number = max((_order(name) for name in names if NAME.match(name)), default=("", 0))
+    return now if now > last else f"{last}-{number + 1}"
+
+
+def _order(name: str) -> tuple[str, int]:
+    """Return by what backups are put in order: the time of the name, and its number, which is 1 where there is none."""
+    found = NAME.match(name)
+    assert found is not None, "it is the name of a backup"
+    return found[1], int(found[2] or 1)
 
 
 def _objects(root: Path) -> Iterator[Path]:

@@ -13,11 +13,14 @@ from orchestrator.daemon.job import FRONTDOOR
 from orchestrator.daemon.planning import plan_request
 from orchestrator.daemon.room import with_room
 from orchestrator.daemon.updates import Broadcast, Progress
+from orchestrator.errors import InputError
 from orchestrator.events import (
     AttemptFailed,
     AttemptGenerated,
     AttemptSucceeded,
     Event,
+    Failure,
+    FailureKind,
     NoteChanged,
     PlanFailed,
     PlanFinished,
@@ -41,7 +44,7 @@ from orchestrator.frontdoor import (
 )
 from orchestrator.gates import Run, asked_gates, no_sandbox
 from orchestrator.journal import Journal, JournalError, publish
-from orchestrator.routing import Route, route
+from orchestrator.routing import NO_MODEL, Route, route
 from orchestrator.scheduler import ExpandStep, ExtendPlan, GatherStep, RunState, StartAttempt
 from orchestrator.steps.errors import AttemptError
 from orchestrator.steps.fan import gather
@@ -210,7 +213,11 @@ class RunEffects:
 
     async def plan(self, emit: Callable[[Event], None]) -> Event:
         """Have the frontdoor plan the request, emitting each step as it closes."""
-        now, asked = self._services.clock.now, self._plan_request(self._replans_left)
+        now = self._services.clock.now
+        try:
+            asked = self._plan_request(self._replans_left)
+        except InputError as error:
+            return PlanFailed(at=now(), failure=_final(str(error)))
         if not self._planning:
             emit(PlanningStarted(at=now(), role=FRONTDOOR, model=asked.model))
         meter, known = Meter(self._broadcast, "", 0), tuple(self._planned)
@@ -228,18 +235,19 @@ class RunEffects:
 
     def replanning(self, command: ExtendPlan) -> ReplanStarted:
         """Return the event that the rest of the plan begins with."""
-        model = self._services.registry.roles[FRONTDOOR].model
+        planner = self._services.registry.roles.get(FRONTDOOR)
+        model = NO_MODEL if planner is None else planner.model
         return ReplanStarted(at=self._services.clock.now(), after=command.after, role=FRONTDOOR, model=model)
 
     async def extend(self, command: ExtendPlan, emit: Callable[[Event], None]) -> Event:
         """Have the frontdoor go on with the plan, emitting each step as it closes."""
         now, after, known = self._services.clock.now, command.after, tuple(self._planned)
         try:
+            asked = self._plan_request(self._replans_left - 1)
             output = await asyncio.to_thread(self._text_of, after)
-        except JournalError as error:
+        except (InputError, JournalError) as error:
             return ReplanFinished(at=now(), after=after, outcome="stopped", reason=str(error), asked=0)
-        asked, meter = self._plan_request(self._replans_left - 1), Meter(self._broadcast, "", 0)
-        finding = Finding(after, output, known)
+        finding, meter = Finding(after, output, known), Meter(self._broadcast, "", 0)
         made = await extend_plan(asked, finding, self._services.models, self._accept(emit), meter)
         return ReplanFinished(
             at=now(),
@@ -265,6 +273,8 @@ class RunEffects:
         return self._services.journal.get(digest).decode(errors="replace")
 
     async def _prepared(self, command: StartAttempt, chosen: Route, gates: tuple[str, ...]) -> Attempt:
+        if chosen.problem is not None:
+            raise AttemptError(_final(str(chosen.problem)))
         step, registry = command.step, self._services.registry
         role = registry.roles[chosen.role]
         inputs, checks = await asyncio.to_thread(self._read, command, gates)
@@ -312,6 +322,11 @@ class RunEffects:
             return digests
 
         return await with_room(stored)
+
+
+def _final(message: str) -> Failure:
+    """Return the failure of something that this installation cannot do however often it is tried."""
+    return Failure(FailureKind.INFRASTRUCTURE, message, final=True)
 
 
 def inputs_of(accepted: RunAccepted) -> dict[str, TaskInput]:

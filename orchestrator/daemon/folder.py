@@ -3,8 +3,11 @@
 import os
 import shutil
 from pathlib import Path
+from typing import Final
 
 from orchestrator.daemon.configuration import FolderSettings
+
+_GONE: Final = "runs (`orchestrator vacuum`, `orchestrator delete RUN`), backups"
 
 
 def folder_bytes(path: Path) -> int:
@@ -27,7 +30,10 @@ def why_full(path: Path, settings: FolderSettings) -> str | None:
     """Return why no run may be accepted any more, or None. Walks over the folder where its size is limited."""
     free = shutil.disk_usage(path).free
     if free < settings.min_free_bytes:
-        return f"{free} bytes are free on the disk of {path}, {settings.min_free_bytes} have to stay free"
+        less = "lower [folder] min_free_bytes in the configuration"
+        told = f"{free} bytes are free on the disk of {path}, {settings.min_free_bytes} have to stay free"
+        return f"{told}; accepted when {_GONE} or other files are gone, or {less}"
     if settings.max_bytes and (used := folder_bytes(path)) > settings.max_bytes:
-        return f"{path} takes {used} bytes, {settings.max_bytes} are allowed; accepted after `orchestrator vacuum`"
+        more = "raise [folder] max_bytes in the configuration (0: no limit)"
+        return f"{path} takes {used} bytes, {settings.max_bytes} are allowed; accepted when {_GONE} are gone, or {more}"
     return None

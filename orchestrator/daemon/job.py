@@ -96,12 +96,19 @@ def _check_request(request: str, registry: Registry) -> None:
         raise InputError(
             Problem("request", f"has {size} bytes", f"at most {MAX_REQUEST_BYTES}; put long texts in files")
         )
+    if (problem := why_no_planner(registry)) is not None:
+        raise InputError(problem)
+
+
+def why_no_planner(registry: Registry) -> Problem | None:
+    """Return why no request can be planned by a registry, or None."""
     if FRONTDOOR not in registry.roles:
-        raise InputError(Problem(f"{registry.path}: roles", f"there is no {FRONTDOOR}", "a role that plans requests"))
+        return Problem(f"{registry.path}: roles", f"there is no {FRONTDOOR}", "a role that plans requests")
     if reason := registry.why_not(FRONTDOOR):
-        raise InputError(Problem(f"{registry.path}: roles.{FRONTDOOR}", reason, "a model that is there"))
+        return Problem(f"{registry.path}: roles.{FRONTDOOR}", reason, "a model that is there")
     if not plan_roles(registry):
-        raise InputError(Problem(f"{registry.path}: roles", "none can do steps", "one of tier B or C at least"))
+        return Problem(f"{registry.path}: roles", "none can do steps", "one of tier B or C at least")
+    return None
 
 
 def list_files(directory: Path) -> tuple[str, ...]:

@@ -3,7 +3,8 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from orchestrator.daemon.job import FRONTDOOR, plan_roles
+from orchestrator.daemon.job import FRONTDOOR, plan_roles, why_no_planner
+from orchestrator.errors import InputError
 from orchestrator.frontdoor import REQUEST_LABEL, PlanRequest
 from orchestrator.taskir import Context, Plan, Step, TaskInput, TaskIR
 from registry import Registry
@@ -20,8 +21,10 @@ class PlannedTask:
 def plan_request(request: str, files: tuple[str, ...], registry: Registry, replans: int) -> PlanRequest:
     """Return what to ask the registry's frontdoor. The first role of tier C is the one to fall back on.
 
-    After what it writes now, the plan may still go on `replans` times.
+    After what it writes now, the plan may still go on `replans` times. Raises InputError where nobody can be asked.
     """
+    if (problem := why_no_planner(registry)) is not None:
+        raise InputError(problem)
     role, roles = registry.roles[FRONTDOOR], plan_roles(registry)
     workers = [name for name in roles if registry.roles[name].tier == "C"]
     return PlanRequest(

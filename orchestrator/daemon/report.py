@@ -87,6 +87,7 @@ class PathRow:
 class Report:
     """What became of a run. `waves` are the steps at one depth, children in the place of their `foreach` step.
 
+    A run that is done has an `error` too where its plan was cut short: its steps are, but there were to be more.
     `plan_origin`, `plan_reason` and `plan_usage` are of the plan's first part, `replans` of what came after it.
     """
 

@@ -138,7 +138,7 @@ class Story:
                 self._fans[step] = (self._fans.get(step, (at, None))[0], at)
                 self.outputs[step] = outputs
             case RunFinished(status=status, error=error):
-                self.status, self.error = status, error
+                self.status, self.error = status, error or self._cut_short()
                 if self.replans and self.replans[-1].outcome in ("waiting", "planning"):
                     self.replans[-1].outcome = "cancelled"
             case _:
@@ -170,6 +170,11 @@ class Story:
             self.replans.append(ReplanRow(step, "waiting"))
         else:
             self.replans.append(ReplanRow(step, "refused", f"max_replans is {most}"))
+
+    def _cut_short(self) -> str | None:
+        """Return where the plan was to go on and did not, or not as it was to, and why. None: it is whole."""
+        short = (row for row in self.replans if row.outcome in ("stopped", "refused"))
+        return "; ".join(f"the plan was cut short after {row.after}: {row.reason}" for row in short) or None
 
     @staticmethod
     def _pause(row: ReplanRow, at: float) -> None:

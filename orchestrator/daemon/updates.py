@@ -3,16 +3,23 @@
 import asyncio
 from collections.abc import AsyncGenerator, Iterable
 from dataclasses import dataclass
+from functools import cached_property
 
 from orchestrator.events import Event, RunFinished
+from orchestrator.journal.codec import encode_event
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class EventUpdate:
     """An event of the run. It is in the journal. Watchers get its `number` in the run too, which counts from 1."""
 
     event: Event
     number: int = 0
+
+    @cached_property
+    def body(self) -> str:
+        """The event as JSON, as the journal has it. All watchers share it."""
+        return encode_event(self.event)
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,10 +57,13 @@ class Watcher:
 
 
 class Broadcast:
-    """Hands updates to every watcher of one run. A watcher sees all events, from the first one or another one on."""
+    """Hands updates to every watcher of one run. A watcher sees all events, from the first one or another one on.
+
+    Watchers get the very same update of an event, so that it is encoded once however many there are.
+    """
 
     def __init__(self, past: Iterable[Event] = ()) -> None:
-        self._past: list[Event] = list(past)
+        self._past = [EventUpdate(event, number) for number, event in enumerate(past, start=1)]
         self._watchers: set[Watcher] = set()
         self._closed = False
 
@@ -65,7 +75,7 @@ class Broadcast:
     def publish(self, update: Update) -> None:
         """Hand an update out. Watchers that are slow hold nobody up, and take no more memory than others."""
         if isinstance(update, EventUpdate):
-            self._past.append(update.event)
+            self._past.append(EventUpdate(update.event, len(self._past) + 1))
         for watcher in self._watchers:
             watcher.take(update)
 
@@ -83,7 +93,7 @@ class Broadcast:
             while not self._ended(place):
                 if place < len(self._past):
                     place += 1
-                    yield EventUpdate(self._past[place - 1], place)
+                    yield self._past[place - 1]
                 elif (progress := watcher.progress()) is not None:
                     yield progress
                 else:
@@ -96,4 +106,4 @@ class Broadcast:
         """Say whether there is nothing more to tell behind event number `place`."""
         if place < len(self._past):
             return False
-        return self._closed or (place > 0 and isinstance(self._past[-1], RunFinished))
+        return self._closed or (place > 0 and isinstance(self._past[-1].event, RunFinished))

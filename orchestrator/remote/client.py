@@ -14,11 +14,11 @@ from orchestrator.engine.contract import Finish, Generation
 from orchestrator.engine.errors import BadRequest, EngineError, EngineStopped
 from orchestrator.events import Usage
 from orchestrator.remote.breaker import CLOSED, Breaker
-from orchestrator.remote.errors import RemoteBusy, RemoteError, RemoteFailed
+from orchestrator.remote.errors import ParameterRefused, RemoteBusy, RemoteError, RemoteFailed
 from orchestrator.remote.http import Server
 from orchestrator.remote.retry import pause
 from orchestrator.remote.slots import Slots
-from orchestrator.remote.wire import BYTES_A_TOKEN, Chunk, Counts, Question, finish_of, question
+from orchestrator.remote.wire import BYTES_A_TOKEN, INSTEAD, Chunk, Counts, Question, finish_of, question
 from registry.models import ModelEntry
 
 LAST_WORDS_SECONDS: Final = 1.0
@@ -33,6 +33,8 @@ class RemoteModel:
     At most `slots` requests are under way, the most urgent first. A try that fails before any text has arrived is
     made again after a pause if that may help; a server that keeps failing is left alone for a while. Use it from one
     event loop, and `close` it at the end. `chance` is drawn from [0, 1) for each pause.
+
+    Which parameters the server does not take is learned from its refusals, and remembered.
     """
 
     def __init__(
@@ -44,6 +46,7 @@ class RemoteModel:
         self.active = 0
         self.last_failure: str | None = None
         self._name = entry.remote.model
+        self._refused: frozenset[str] = frozenset()
         self._server = Server(entry.id, entry.remote)
         self._slots = Slots(entry.slots)
         self._breaker = breaker
@@ -67,7 +70,7 @@ class RemoteModel:
                 async with scope, self._slots.hold(_now() + request.slack):
                     self.active += 1
                     try:
-                        finish = await self._until_answered(asked, answer, scope)
+                        finish = await self._until_understood(request, asked, answer, scope)
                     finally:
                         self.active -= 1
         except StopGenerating:
@@ -116,6 +119,20 @@ class RemoteModel:
             self._scopes.discard(scope)
             if not self._scopes:
                 self._quiet.set()
+
+    async def _until_understood(
+        self, request: Generation, asked: Question, answer: "_Answer", scope: asyncio.Timeout
+    ) -> Finish:
+        """Ask in other words each time that the server names a parameter which it does not take."""
+        while True:
+            if asked.parameters & self._refused:
+                asked = question(self._name, request, self.entry.context, self._refused)
+            try:
+                return await self._until_answered(asked, answer, scope)
+            except ParameterRefused as refused:
+                self._refused |= {refused.parameter}
+                instead = INSTEAD[refused.parameter] or "nothing"
+                log.warning("a parameter is not sent any more", instead=instead, model=self.entry.id, why=str(refused))
 
     async def _until_answered(self, asked: Question, answer: "_Answer", scope: asyncio.Timeout) -> Finish:
         """Try until there is an answer, or no point in trying. Return how the answer ended."""

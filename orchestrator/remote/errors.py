@@ -6,6 +6,7 @@
     │   └── RemoteBusy                HTTP 429, or the server is left alone for a while after failing too often
     └── BadRequest
         ├── RemoteRefused             the server refuses the request or the key; trying again is useless
+        │   └── ParameterRefused      the server does not know one parameter, and there is another way to ask
         └── PromptTooLong
             └── RemotePromptTooLong   the server says that it does not fit its context
 
@@ -41,6 +42,14 @@ class RemoteRefused(BadRequest):
     def __init__(self, message: str, status: int | None = None) -> None:
         super().__init__(message)
         self.status = status
+
+
+class ParameterRefused(RemoteRefused):
+    """The server does not take the `parameter` of the request that the error names."""
+
+    def __init__(self, message: str, status: int, parameter: str) -> None:
+        super().__init__(message, status)
+        self.parameter = parameter
 
 
 class RemotePromptTooLong(PromptTooLong):

@@ -5,6 +5,7 @@ The form is OpenAI's, as llama-server, vLLM, Ollama and others speak it: `POST /
 
 import json
 import re
+from collections.abc import Set
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -12,32 +13,50 @@ import msgspec
 
 from orchestrator.engine.contract import Finish, Generation
 from orchestrator.engine.errors import BadGrammar, BadRequest, EngineError
-from orchestrator.remote.errors import RemoteBusy, RemoteFailed, RemotePromptTooLong, RemoteRefused
+from orchestrator.remote.errors import (
+    ParameterRefused,
+    RemoteBusy,
+    RemoteFailed,
+    RemotePromptTooLong,
+    RemoteRefused,
+)
 
 BYTES_A_TOKEN: Final = 4
 """For an estimate of a prompt's tokens where the server does not count them."""
+INSTEAD: Final = {"max_tokens": "max_completion_tokens", "temperature": None, "top_p": None}
+"""What a server is sent that does not take a parameter: another name, or nothing.
+
+`max_tokens` is what every server took first, and most still take nothing else. OpenAI's models that reason refuse it,
+and choose by themselves how they draw their answers.
+"""
 MAX_TOLD: Final = 400
 _SEED_BITS: Final = 31
 _FINISHES: Final[dict[str, Finish]] = {"stop": "stop", "length": "length", "abort": "cancelled"}
 _TOO_LONG: Final = re.compile(r"maximum context length|context (size|length|window)|exceed_context_size|n_ctx", re.I)
 _LIMIT: Final = re.compile(r"context (?:length is|size \(|window is|window of) ?(\d+)", re.I)
 _ASKED: Final = re.compile(r"(?:requested|resulted in|request \() ?(\d+) tokens", re.I)
+_UNSUPPORTED: Final = re.compile(r"unsupported (?:parameter|value)\W{1,4}([a-z_]+)|'([a-z_]+)' is not supported", re.I)
 _WORD: Final = re.compile(r"[a-z_]{1,32}")
 _SCHEMA: Final = re.compile(r"schema|response_format|grammar", re.I)
 
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """A request as it is sent. `structured`: the answer has to follow a schema. `prompt_bytes` of text are in it."""
+    """A request as it is sent, with the names of its `parameters`. `prompt_bytes` of text are in it.
+
+    `structured`: the answer has to follow a schema.
+    """
 
     body: bytes
+    parameters: frozenset[str]
     structured: bool
     prompt_bytes: int
 
 
-def question(model: str, request: Generation, context: int) -> Question:
+def question(model: str, request: Generation, context: int, refused: Set[str] = frozenset()) -> Question:
     """Return what to send for a request to a `model` with a `context` of so many tokens.
 
+    Of the parameters that the server has `refused`, those of INSTEAD are sent under another name or not at all.
     A seed is cut to 31 bits, which every server takes. Any JSON at all is not asked for by a schema, since not every
     server can do that: the prompt says it, and whoever reads the answer checks it. Raises BadRequest, BadGrammar.
     """
@@ -62,13 +81,18 @@ def question(model: str, request: Generation, context: int) -> Question:
             fields["stop"] = list(request.stop)
         if schema is not None:
             fields["response_format"] = {"type": "json_schema", "json_schema": {"name": "answer", "schema": schema}}
+        fields = {name: value for key, value in fields.items() if (name := _name(key, refused)) is not None}
         body = json.dumps(fields, ensure_ascii=False, allow_nan=False).encode()
         prompt_bytes = sum(len(text.encode()) for _, text in request.messages)
     except UnicodeEncodeError as error:
         raise BadRequest(f"text that is no Unicode: {error}") from error
     except (TypeError, ValueError, RecursionError) as error:
         raise BadGrammar(f"the schema is no JSON: {error}") from error
-    return Question(body, schema is not None, prompt_bytes)
+    return Question(body, frozenset(fields), schema is not None, prompt_bytes)
+
+
+def _name(parameter: str, refused: Set[str]) -> str | None:
+    return INSTEAD.get(parameter) if parameter in refused else parameter
 
 
 def _schema(request: Generation) -> dict[str, object] | None:
@@ -80,11 +104,15 @@ def _schema(request: Generation) -> dict[str, object] | None:
 
 
 class Problem(msgspec.Struct, frozen=True):
-    """What a server says is wrong. `code` is a word or an HTTP status; the last two are llama-server's."""
+    """What a server says is wrong. `code` is a word or an HTTP status; the last two are llama-server's.
+
+    `param` names the parameter that is to blame; some servers put other things there.
+    """
 
     message: str | None = None
     type: str | None = None
     code: str | int | None = None
+    param: Any = None
     n_prompt_tokens: int | None = None
     n_ctx: int | None = None
 
@@ -197,11 +225,21 @@ def error_of(where: str, status: int, problem: Problem, asked: Question, retry_a
     if status in (400, 413, 422):
         if problem.code == "context_length_exceeded" or _TOO_LONG.search(f"{problem.type} {problem.message}"):
             return _too_long(told, problem)
+        if (parameter := _unsupported(problem)) in asked.parameters & INSTEAD.keys():
+            return ParameterRefused(told, status, parameter)
         if asked.structured and _SCHEMA.search(problem.message or ""):
             return BadGrammar(told)
     if 300 <= status < 400:
         told += "; redirections are not followed, since the key would go with them: put the new place into base_url"
     return RemoteRefused(told, status)
+
+
+def _unsupported(problem: Problem) -> str:
+    """Return the parameter that a server does not take, by its code or, where a proxy has lost that, by its words."""
+    if problem.code in ("unsupported_parameter", "unsupported_value") and isinstance(problem.param, str):
+        return problem.param
+    found = _UNSUPPORTED.search(problem.message or "")
+    return (found[1] or found[2]).lower() if found else ""
 
 
 def status_of(problem: Problem) -> int:

@@ -97,6 +97,8 @@ def test_sighup_opens_the_log_anew_and_reads_the_configuration(tmp_path: Path) -
             refused = client.post("/v1/runs", json={"request": "Count the stars."})
         assert refused.status_code == 507
         assert refused.json()["error"]["code"] == "folder_full"
+        assert "`orchestrator vacuum`" in refused.json()["error"]["message"]
+        assert "Retry-After" not in refused.headers, "there is no room before somebody makes some"
         log.rename(log.with_name("moved too"))
         file.write_text("[folder]\nmax_bites = 1\n")
         told = hung_up(daemon, log)

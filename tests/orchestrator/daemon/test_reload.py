@@ -99,6 +99,24 @@ async def test_a_run_in_progress_keeps_the_role_that_was_removed(registry: Path,
     assert report_of(tmp_path / "home", run).status == "done"
 
 
+async def test_a_run_whose_role_is_gone_since_a_restart_fails_and_says_why(registry: Path, tmp_path: Path) -> None:
+    _write(registry, TEXT + HELPER)
+    async with Orchestrator.open(tmp_path / "home", load_registry(registry)) as first:
+        lost = [await first.accept(job([HELPED])) for _ in range(2)]
+    _write(registry, TEXT)
+    async with Orchestrator.open(tmp_path / "home", load_registry(registry)) as second:
+        for run in lost:
+            await second.resume(run)
+            async for _ in second.watch(run):
+                pass
+            report = report_of(tmp_path / "home", run)
+            assert report.status == "failed"
+            (attempt,) = report.steps[0].attempts
+            assert (attempt.role, attempt.outcome) == ("helper", "infrastructure")
+            assert f"{registry}: roles: there is no 'helper' any more, which step S1 needs" in str(report.error)
+            assert "accepted: helper put back and the run tried again; now there are: worker" in str(report.error)
+
+
 def test_what_only_a_former_registry_has_stays_beside_the_new_one(registry: Path) -> None:
     registry.write_text(TEXT + HELPER)
     former = load_registry(registry)

@@ -3,8 +3,9 @@
 import asyncio
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
+from types import MappingProxyType
 
 import pytest
 
@@ -36,7 +37,7 @@ from orchestrator.journal import Journal
 from orchestrator.pool.errors import PoolError
 from orchestrator.sandbox import Sandbox
 from orchestrator.steps.generate import Models
-from registry import find_registry, load_registry
+from registry import Registry, find_registry, load_registry
 
 REGISTRY = load_registry(find_registry(environment={}))
 CLOCK = Clock()
@@ -134,7 +135,12 @@ class Runs:
         return await self.go_on([self.accepted(most)], {}, script, cancel_at)
 
     async def go_on(
-        self, past: list[Event], objects: dict[str, bytes], script: Script, cancel_at: type[Event] | None = None
+        self,
+        past: list[Event],
+        objects: dict[str, bytes],
+        script: Script,
+        cancel_at: type[Event] | None = None,
+        registry: Registry = REGISTRY,
     ) -> "Ended":
         """Take a run up in a new folder that holds its `past` and the objects that these events name."""
         with Journal.open(next(self._homes)) as journal:
@@ -145,7 +151,7 @@ class Runs:
             accepted, broadcast = accepted_in(past), Broadcast()
             state = fresh_state(accepted)
             models, sessions = Models(script.count, script.generate), Interpreters(Sandbox.probe)
-            services = Services(REGISTRY, models, journal, CLOCK, script.batch, sessions.open)
+            services = Services(registry, models, journal, CLOCK, script.batch, sessions.open)
             effects = RunEffects(accepted, state, services, broadcast)
             state.handle(*past)
             for event in past:
@@ -232,7 +238,7 @@ async def test_a_plan_that_asks_for_more_than_the_bound_ends_there(runs: Runs) -
     ended = await runs.begin(script, most=1)
     assert ended.replans == [("S1", "planned", ("S2", "S3", "S4")), ("S4", "refused", ())]
     assert ended.report.replans[1].reason == "max_replans is 1"
-    assert ended.report.status == "done"
+    assert (ended.report.status, ended.report.error) == ("done", "the plan was cut short after S4: max_replans is 1")
     assert len(script.asked) == 2
     assert script.offered == [True, False]
     none = await runs.begin(script := Script(), most=0)
@@ -243,7 +249,7 @@ async def test_a_plan_that_asks_for_more_than_the_bound_ends_there(runs: Runs) -
 async def test_nothing_may_be_left_to_do(runs: Runs) -> None:
     ended = await runs.begin(Script(rests={"P1": plan()}))
     assert (ended.replans, ended.states) == ([("S1", "planned", ())], {"S1": "done"})
-    assert ended.report.status == "done"
+    assert (ended.report.status, ended.report.error) == ("done", None)
     assert ended.report.answer == ended.objects[ended.report.artifacts["s1.txt"]].decode()
 
 
@@ -257,6 +263,7 @@ async def test_a_rest_that_is_no_good_ends_the_plan_and_the_report_says_so(runs:
     told = ended.report.to_json()
     assert json.loads(json.dumps(told)) == told
     assert told["replans"][0]["outcome"] == "stopped"
+    assert told["error"] == f"the plan was cut short after S1: {ended.report.replans[0].reason}"
 
 
 async def test_a_rest_that_breaks_down_ends_the_plan(runs: Runs) -> None:
@@ -264,6 +271,21 @@ async def test_a_rest_that_breaks_down_ends_the_plan(runs: Runs) -> None:
     assert ended.replans == [("S1", "stopped", ())]
     assert "internal error: " in ended.report.replans[0].reason
     assert ended.report.status == "done"
+    assert str(ended.report.error).startswith("the plan was cut short after S1: internal error: ")
+
+
+async def test_a_plan_that_nobody_can_go_on_with_since_a_restart_ends_there(runs: Runs) -> None:
+    whole = await runs.begin(Script())
+    roles = {name: role for name, role in REGISTRY.roles.items() if name != "frontdoor"}
+    without = replace(REGISTRY, roles=MappingProxyType(roles))
+    why = f"{REGISTRY.path}: roles: there is no frontdoor; accepted: a role that plans requests"
+    past = whole.events[: whole.place(AttemptSucceeded, "S1") + 1]
+    ended = await runs.go_on(past, whole.objects, script := Script(), registry=without)
+    assert (ended.replans, ended.states) == ([("S1", "stopped", ())], {"S1": "done"})
+    assert (ended.report.status, ended.report.error) == ("done", f"the plan was cut short after S1: {why}")
+    unplanned = await runs.go_on(whole.events[:1], {}, script, registry=without)
+    assert (unplanned.report.status, unplanned.report.error) == ("failed", f"no plan: {why}")
+    assert script.asked == []
 
 
 async def test_a_plan_does_not_go_on_after_a_step_that_failed(runs: Runs) -> None:

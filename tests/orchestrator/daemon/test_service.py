@@ -118,11 +118,19 @@ async def test_more_runs_than_may_wait_are_told_to_come_back(tmp_path: Path) -> 
         assert (service.totals.refused, service.totals.runs["done"]) == (1, 3)
 
 
-@pytest.mark.parametrize("limit", [FolderSettings(max_bytes=1), FolderSettings(min_free_bytes=1 << 60)])
-async def test_no_run_is_accepted_where_there_is_no_room(tmp_path: Path, limit: FolderSettings) -> None:
+@pytest.mark.parametrize(
+    ("limit", "way_out"),
+    [
+        (FolderSettings(max_bytes=1), "raise [folder] max_bytes"),
+        (FolderSettings(min_free_bytes=1 << 60), "lower [folder] min_free_bytes"),
+    ],
+)
+async def test_no_run_is_accepted_where_there_is_no_room(tmp_path: Path, limit: FolderSettings, way_out: str) -> None:
     async with Service(tmp_path / "home", REGISTRY, Configuration(folder=limit)) as service:
-        with pytest.raises(FolderFull, match="bytes"):
+        with pytest.raises(FolderFull) as refused:
             await service.submit(job(SHORT))
+        for told in (str(tmp_path / "home"), "`orchestrator vacuum`", "`orchestrator delete RUN`", "backups", way_out):
+            assert told in str(refused.value)
         service.adopt(Configuration())
         assert await ended(service, (await service.submit(job(SHORT))).run) == "done"
 

@@ -4,6 +4,7 @@ import asyncio
 
 from orchestrator.daemon.updates import Broadcast, EventUpdate, Progress, Update
 from orchestrator.events import AttemptCancelled, CancelRequested, Event, RunFinished
+from orchestrator.journal.codec import encode_event
 
 EVENTS: list[Event] = [CancelRequested(at=float(at)) for at in range(5)]
 END = RunFinished(at=9.0, status="done")
@@ -30,6 +31,18 @@ async def test_a_watcher_sees_every_event_whenever_it_comes() -> None:
     assert await seen(broadcast, 3) == numbered(3)
     assert await seen(broadcast, 6) == []
     assert await seen(broadcast, 99) == []
+
+
+async def test_watchers_share_what_an_event_is_written_as() -> None:
+    broadcast = Broadcast(EVENTS[:2])
+    for event in [*EVENTS[2:], END]:
+        broadcast.publish(EventUpdate(event))
+    one, other = await seen(broadcast), await seen(broadcast, 1)
+    assert [update.body for update in one if isinstance(update, EventUpdate)] == list(map(encode_event, [*EVENTS, END]))
+    for mine, theirs in zip(one[1:], other, strict=True):
+        assert isinstance(mine, EventUpdate)
+        assert isinstance(theirs, EventUpdate)
+        assert mine.body is theirs.body
 
 
 async def test_a_slow_watcher_gets_the_latest_progress_of_each_attempt_only() -> None:

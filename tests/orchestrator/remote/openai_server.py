@@ -1,6 +1,7 @@
 """A tiny OpenAI-compatible server that does as it is told. Run it; it prints its port. It ends when its stdin does.
 
 POST /NAME/script     a JSON list of answers, for the next requests to /NAME/v1/chat/completions, one each
+POST /NAME/refuse     a JSON object: the answer to each request that has this parameter; it uses up none of the script
 GET  /NAME/seen       what has been asked so far, and how each request ended
 POST /NAME/open       let all go on that wait at a gate
 An answer is {"status", "headers", "steps"}; a step is one of
@@ -23,6 +24,7 @@ GONE = "closed by the client"
 @dataclass
 class Play:
     answers: list[dict[str, Any]] = field(default_factory=list)
+    refused: dict[str, dict[str, Any]] = field(default_factory=dict)
     seen: list[dict[str, Any]] = field(default_factory=list)
     gate: asyncio.Event = field(default_factory=asyncio.Event)
 
@@ -60,6 +62,8 @@ async def control(play: Play, what: str, body: bytes, headers: dict[str, str], w
     match what:
         case "POST script":
             play.answers += json.loads(body)
+        case "POST refuse":
+            play.refused.update(json.loads(body))
         case "POST open":
             play.gate.set()
         case "GET seen":
@@ -74,7 +78,8 @@ async def control(play: Play, what: str, body: bytes, headers: dict[str, str], w
 
 async def answer(play: Play, asked: dict[str, Any], reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> str:
     nothing = {"status": 500, "steps": [["send", "the script is at its end"]]}
-    script = play.answers.pop(0) if play.answers else nothing
+    refused = [play.refused[name] for name in asked["body"] if name in play.refused]
+    script = refused[0] if refused else play.answers.pop(0) if play.answers else nothing
     headers = {"Content-Type": "text/event-stream", "Transfer-Encoding": "chunked", **script.get("headers", {})}
     if not script["steps"] or script["steps"][0][0] not in ("reset", "close", "stall"):
         lines = "".join(f"{name}: {value}\r\n" for name, value in headers.items())

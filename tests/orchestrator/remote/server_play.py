@@ -22,6 +22,10 @@ class Remote:
         """Have it give these answers to the next requests."""
         self._ask("POST", "script", json.dumps(answers))
 
+    def refuses(self, **answers: dict[str, Any]) -> None:
+        """Have it give these answers to all requests with one of these parameters."""
+        self._ask("POST", "refuse", json.dumps(answers))
+
     def seen(self) -> list[dict[str, Any]]:
         """Return the requests so far: `headers`, `body`, `connection`, and how it `ended` (None: it has not)."""
         return self._ask("GET", "seen")

@@ -1,25 +1,13 @@
-from collections.abc import Callable
 from typing import Any
 
 import pytest
+from remote_asking import HELLO, failing
 from server_answers import DONE, does, error, event, ok, piece, stream
 
 from orchestrator.engine.contract import Generation
 from orchestrator.engine.errors import BadGrammar, EngineError
-from orchestrator.remote import RemoteBusy, RemoteFailed, RemoteModel, RemotePromptTooLong, RemoteRefused
+from orchestrator.remote import RemoteBusy, RemoteFailed, RemotePromptTooLong, RemoteRefused
 from orchestrator.remote.retry import TRIES
-
-HELLO = Generation(messages=(("system", "Be brief."), ("user", "Hello?")), max_tokens=9)
-AnyAnswer = dict[str, Any]
-Opened = Callable[..., Any]
-
-
-async def _failing(
-    model: RemoteModel, request: Generation = HELLO, kind: type[EngineError] = EngineError
-) -> EngineError:
-    with pytest.raises(kind) as caught:
-        await model.generate(request)
-    return caught.value
 
 
 async def test_an_answer_is_streamed_and_counted_by_the_server(remote, opened) -> None:
@@ -97,7 +85,7 @@ async def test_the_reasons_why_an_answer_ends(remote, opened, told: str, meant: 
 async def test_reasons_that_give_no_answer(remote, opened, told: str, kind: type[EngineError]) -> None:
     remote.plays(ok("a", finish=told))
     async with opened() as model:
-        await _failing(model, kind=kind)
+        await failing(model, kind=kind)
     assert len(remote.seen()) == 1
 
 
@@ -130,7 +118,7 @@ async def test_what_follows_a_whole_answer_cannot_spoil_it(remote, opened) -> No
     ],
     ids=lambda answer: str(answer["steps"][0])[:40],
 )
-async def test_what_may_pass_is_tried_again(remote, opened, passing: AnyAnswer) -> None:
+async def test_what_may_pass_is_tried_again(remote, opened, passing: dict[str, Any]) -> None:
     remote.plays(*[passing] * (TRIES - 1), ok("fine"))
     async with opened() as model:
         assert (await model.generate(HELLO)).text == "fine"
@@ -140,7 +128,7 @@ async def test_what_may_pass_is_tried_again(remote, opened, passing: AnyAnswer) 
 async def test_trying_ends_somewhere_and_tells_the_last_failure(remote, opened) -> None:
     remote.plays(*[error(500, "first")] * (TRIES - 1), error(502, "the last one"), ok("too late"))
     async with opened() as model:
-        assert "HTTP 502: the last one" in str(await _failing(model, kind=RemoteFailed))
+        assert "HTTP 502: the last one" in str(await failing(model, kind=RemoteFailed))
         assert "the last one" in (model.last_failure or "")
     assert len(remote.seen()) == TRIES
 
@@ -175,22 +163,22 @@ async def test_nothing_is_tried_again_once_text_was_handed_on(remote, opened, br
     ids=lambda value: value if isinstance(value, str) else "",
 )
 async def test_what_would_only_happen_again_is_not_tried_again(
-    remote, opened, answer: AnyAnswer, kind: type[EngineError], told: str
+    remote, opened, answer: dict[str, Any], kind: type[EngineError], told: str
 ) -> None:
     remote.plays(answer, ok("x"))
     async with opened() as model:
-        assert told in str(await _failing(model, kind=kind))
+        assert told in str(await failing(model, kind=kind))
     assert len(remote.seen()) == 1
 
 
 async def test_a_server_that_asks_for_more_patience_than_there_is_is_not_waited_for(remote, opened) -> None:
     remote.plays(error(429, "slow down", headers={"Retry-After": "3600"}), error(429, headers={"Retry-After": "20"}))
     async with opened() as model:
-        failed = await _failing(model, kind=RemoteBusy)
+        failed = await failing(model, kind=RemoteBusy)
         assert isinstance(failed, RemoteBusy)
         assert failed.retry_after == 3600
         hurried = Generation(messages=HELLO.messages, deadline_seconds=10)
-        assert isinstance(await _failing(model, hurried), RemoteBusy)
+        assert isinstance(await failing(model, hurried), RemoteBusy)
     assert len(remote.seen()) == 2
 
 
@@ -212,11 +200,11 @@ LLAMA = "request (9412 tokens) exceeds the available context size (8192 tokens),
     ],
 )
 async def test_a_prompt_that_is_too_long_is_recognised(
-    remote, opened, answer: AnyAnswer, numbers: tuple[int, int]
+    remote, opened, answer: dict[str, Any], numbers: tuple[int, int]
 ) -> None:
     remote.plays(answer)
     async with opened() as model:
-        failed = await _failing(model, kind=RemotePromptTooLong)
+        failed = await failing(model, kind=RemotePromptTooLong)
     assert isinstance(failed, RemotePromptTooLong)
     assert (failed.tokens, failed.limit) == numbers
     assert "model far at" in str(failed)
@@ -226,8 +214,8 @@ async def test_a_schema_that_the_server_cannot_enforce_is_told_from_other_refusa
     refusal = error(400, "JSON schema conversion failed:\nUnrecognized schema")
     remote.plays(refusal, refusal)
     async with opened() as model:
-        await _failing(model, Generation(messages=HELLO.messages, schema={"type": "object"}), BadGrammar)
-        assert not isinstance(await _failing(model), BadGrammar)
+        await failing(model, Generation(messages=HELLO.messages, schema={"type": "object"}), BadGrammar)
+        assert not isinstance(await failing(model), BadGrammar)
 
 
 @pytest.mark.parametrize("schema", [{}, True])
@@ -253,5 +241,5 @@ async def test_what_no_server_could_do_is_refused_before_it_is_sent(
     remote, opened, request_: Generation, kind: type[EngineError]
 ) -> None:
     async with opened() as model:
-        await _failing(model, request_, kind)
+        await failing(model, request_, kind)
     assert remote.seen() == []

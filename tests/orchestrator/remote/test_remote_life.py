@@ -1,35 +1,23 @@
 import asyncio
 import socket
-from collections.abc import Callable
 from typing import Any
 
 import pytest
+from remote_asking import HELLO, failing
 from server_answers import USAGE, does, error, ok, piece, stream
 
 from orchestrator.engine.client import Completion, StopGenerating
 from orchestrator.engine.contract import Generation
-from orchestrator.engine.errors import EngineError, EngineStopped
-from orchestrator.remote import RemoteBusy, RemoteFailed, RemoteModel, RemoteRefused
+from orchestrator.engine.errors import EngineStopped
+from orchestrator.remote import RemoteBusy, RemoteFailed, RemoteRefused
 from orchestrator.remote.breaker import THRESHOLD, Breaker
-
-HELLO = Generation(messages=(("system", "Be brief."), ("user", "Hello?")), max_tokens=9)
-AnyAnswer = dict[str, Any]
-Opened = Callable[..., Any]
-
-
-async def _failing(
-    model: RemoteModel, request: Generation = HELLO, kind: type[EngineError] = EngineError
-) -> EngineError:
-    with pytest.raises(kind) as caught:
-        await model.generate(request)
-    return caught.value
 
 
 async def test_a_silent_server_is_given_up(remote, opened) -> None:
     remote.plays(does(["stall"]), does(["send", piece("some")], ["stall"]))
     async with opened(timeout_seconds=0.2) as model:
         for _ in range(2):
-            assert "was silent for 0.2 s" in str(await _failing(model, kind=RemoteFailed))
+            assert "was silent for 0.2 s" in str(await failing(model, kind=RemoteFailed))
     assert [request["ended"] for request in remote.wait_seen(_all_ended)] == ["closed by the client"] * 2
 
 
@@ -54,7 +42,7 @@ async def test_a_deadline_counts_while_waiting_for_a_slot_or_a_new_try(remote, o
         first.cancel()
     remote.plays(error(503, headers={"Retry-After": "5"}))
     async with opened() as model:
-        assert isinstance(await _failing(model, Generation(messages=HELLO.messages, deadline_seconds=2)), RemoteFailed)
+        assert isinstance(await failing(model, Generation(messages=HELLO.messages, deadline_seconds=2)), RemoteFailed)
 
 
 async def test_cancelling_closes_the_connection_and_leaves_the_others_alone(remote, opened) -> None:
@@ -115,7 +103,7 @@ async def test_a_connection_is_used_again(remote, opened) -> None:
     async with opened() as model:
         await model.generate(HELLO)
         await model.generate(HELLO)
-        await _failing(model)
+        await failing(model)
         await model.generate(HELLO)
     assert len({request["connection"] for request in remote.seen()}) == 1
 
@@ -124,9 +112,9 @@ async def test_a_server_that_keeps_failing_is_left_alone_and_then_probed(remote,
     remote.plays(*[error(500, "down")] * THRESHOLD)
     async with opened(breaker=Breaker(pause=0.3)) as model:
         for _ in range(2):
-            await _failing(model, kind=RemoteFailed)
+            await failing(model, kind=RemoteFailed)
         assert len(remote.seen()) == THRESHOLD
-        resting = await _failing(model, kind=RemoteBusy)
+        resting = await failing(model, kind=RemoteBusy)
         assert "failed too often" in str(resting)
         assert "HTTP 500: down" in str(resting)
         assert 0 < model.rests_for(asyncio.get_running_loop().time()) <= 0.3
@@ -135,7 +123,7 @@ async def test_a_server_that_keeps_failing_is_left_alone_and_then_probed(remote,
         await asyncio.sleep(0.3)
         probe = asyncio.create_task(model.generate(HELLO))
         await asyncio.to_thread(remote.wait_seen, lambda seen: len(seen) == THRESHOLD + 1)
-        assert "one request is trying it now" in str(await _failing(model, kind=RemoteBusy))
+        assert "one request is trying it now" in str(await failing(model, kind=RemoteBusy))
         remote.open()
         assert (await probe).text == "up"
         assert (await model.generate(HELLO)).text == "again"
@@ -157,7 +145,7 @@ async def test_refusals_do_not_count_as_failures_of_the_server(remote, opened) -
     remote.plays(*[error(400)] * (THRESHOLD + 1), ok("fine"))
     async with opened() as model:
         for _ in range(THRESHOLD + 1):
-            await _failing(model, kind=RemoteRefused)
+            await failing(model, kind=RemoteRefused)
         assert (await model.generate(HELLO)).text == "fine"
 
 
@@ -165,7 +153,7 @@ async def test_nobody_there_is_told_as_it_is(opened) -> None:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         async with opened(url=f"http://127.0.0.1:{taken.getsockname()[1]}/v1") as model:
-            assert "cannot be reached" in str(await _failing(model, kind=RemoteFailed))
+            assert "cannot be reached" in str(await failing(model, kind=RemoteFailed))
 
 
 async def test_closing_ends_what_is_under_way_and_what_comes_later(remote, opened) -> None:

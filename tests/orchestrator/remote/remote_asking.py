@@ -1,0 +1,18 @@
+"""What the remote model is asked for in the tests, and asking for it in vain."""
+
+import pytest
+
+from orchestrator.engine.contract import Generation
+from orchestrator.engine.errors import EngineError
+from orchestrator.remote import RemoteModel
+
+HELLO = Generation(messages=(("system", "Be brief."), ("user", "Hello?")), max_tokens=9)
+
+
+async def failing(
+    model: RemoteModel, request: Generation = HELLO, kind: type[EngineError] = EngineError
+) -> EngineError:
+    """Ask, and return the error of this kind that it has to end with."""
+    with pytest.raises(kind) as caught:
+        await model.generate(request)
+    return caught.value
