@@ -1,5 +1,7 @@
 """Mix the families into the training text: which example comes where is a function of the seeds alone."""
 
+from collections.abc import Callable
+from functools import partial
 from hashlib import sha256
 from random import Random
 
@@ -15,19 +17,21 @@ from benchmarks.tiny.families.prune import Prune
 from benchmarks.tiny.families.summarize import Summarize
 from benchmarks.tiny.sizes import Mix
 from benchmarks.tiny.tokenizer import Tokenizer
-from benchmarks.tiny.words import SPLITS, Split, seeded
+from benchmarks.tiny.words import SPLITS, Lexicon, Split, seeded
 
 # What a stretch of training draws from, by its share: first what reads and writes, then what acts as well, and last
 # what is learned late: which of several inputs is meant, lists, and what to prune.
 READING = {"plan": 25, "extract": 17, "code": 11, "shell": 5, "summarize": 16, "compare": 13, "merge": 5, "judge": 8}
 ACTING = {"tools": 8, "repl": 5, "prune": 2, "condense": 2, "retry": 4}
 CHOOSING = {"choose summarize": 20, "choose extract": 12, "plan": 12, "repl": 7, "prune": 8, "condense": 5}
+FINISHING = CHOOSING | {"choose summarize": 5, "choose extract": 6, "plan": 30, "list": 24}
 LONG_READING = {"long extract": 30, "long summarize": 30, "compare 16": 20, "merge 16": 10, "plan 8": 10}
 LONG_ACTING = {"prune": 40, "condense": 30, "long prune": 15, "long condense": 15}
 MIXES: dict[Mix, tuple[dict[str, int], dict[str, int]]] = {
     "reading": (READING, LONG_READING),
     "acting": (READING | ACTING, LONG_READING | LONG_ACTING),
     "choosing": (READING | ACTING | CHOOSING, LONG_READING | LONG_ACTING),
+    "finishing": (READING | ACTING | FINISHING, LONG_READING | LONG_ACTING),
 }
 HASHED_EXAMPLES = 500
 
@@ -46,27 +50,30 @@ def draw_long(rng: Random, split: Split, mix: Mix = "reading") -> Example:
 
 def example(rng: Random, split: Split, kind: str) -> Example:
     """Return an example of `kind`: the name of a family, alone or with what makes it long or harder to choose."""
-    match kind:
-        case "long extract":
-            return Extract().generate(rng, split, long=True)
-        case "long summarize":
-            return Summarize().generate(rng, split, long=True)
-        case "long prune":
-            return Prune().generate(rng, split, long=True)
-        case "long condense":
-            return Condense().generate(rng, split, long=True)
-        case "compare 16":
-            return Compare().generate(rng, split, join=rng.randint(9, 16) if split == "train" else 16)
-        case "merge 16":
-            return Merge().generate(rng, split, join=rng.randint(7, 16) if split == "train" else 16)
-        case "plan 8":
-            return Plan().generate(rng, split, fan_out=rng.randint(6, 8))
-        case "choose summarize":
-            return Summarize().generate(rng, split, among=rng.randint(2, 5))
-        case "choose extract":
-            return Extract().generate(rng, split, among=rng.randint(2, 5))
-        case name:
-            return FAMILIES[name].generate(rng, split)
+    make = _KINDS.get(kind)
+    return FAMILIES[kind].generate(rng, split) if make is None else make(rng, split)
+
+
+def _compare_many(rng: Random, split: Split) -> Example:
+    return Compare().generate(rng, split, join=rng.randint(9, 16) if split == "train" else 16)
+
+
+def _merge_many(rng: Random, split: Split) -> Example:
+    return Merge().generate(rng, split, join=rng.randint(7, 16) if split == "train" else 16)
+
+
+_KINDS: dict[str, Callable[[Random, Split], Example]] = {
+    "long extract": partial(Extract().generate, long=True),
+    "long summarize": partial(Summarize().generate, long=True),
+    "long prune": partial(Prune().generate, long=True),
+    "long condense": partial(Condense().generate, long=True),
+    "compare 16": _compare_many,
+    "merge 16": _merge_many,
+    "plan 8": lambda rng, split: Plan().generate(rng, split, fan_out=rng.randint(6, 8)),
+    "choose summarize": lambda rng, split: Summarize().generate(rng, split, among=rng.randint(2, 5)),
+    "choose extract": lambda rng, split: Extract().generate(rng, split, among=rng.randint(2, 5)),
+    "list": lambda rng, split: Extract().list_of(Lexicon(rng, split), split, rng.randint(3, 8)),
+}
 
 
 def encode(tokenizer: Tokenizer, example: Example) -> tuple[list[int], int]:

@@ -127,7 +127,9 @@ class Extract:
         words = Lexicon(rng, split)
         # Lists are learned late, so that training has more of them.
         if not long and not among and rng.random() < (0.5 if split == "train" else 0.33):
-            return self._list(words, split)
+            if rng.random() < 0.12:
+                return self._listed(words, split, "file", *self._named_files(words))
+            return self.list_of(words, split, 0)
         record = texts.make_record(words, texts.make_keys(rng))
         keys = self._wanted(rng, record, 0.16 if split == "train" else 0.08)
         if among:
@@ -164,13 +166,11 @@ class Extract:
             text = f"{rng.choice(('Extract', 'Get', 'Please extract'))} {listing(keys)} from this: {text}"
         return rng.choice(("the text", "the text", "the request")), [Input(name, text)]
 
-    def _list(self, words: Lexicon, split: Split) -> Example:
-        """Return an example that asks for one key of each record, or for the records themselves."""
+    def list_of(self, words: Lexicon, split: Split, count: int) -> Example:
+        """Return an example that asks for one key of each of `count` records (0: up to 8), or for the records."""
         rng = words.rng
-        if rng.random() < 0.12:
-            return self._listed(words, split, "file", *self._named_files(words))
         keys = texts.make_keys(rng, 1, 3)
-        records = [texts.make_record(words, keys) for _ in range(rng.randint(1, 8))]
+        records = [texts.make_record(words, keys) for _ in range(count or rng.randint(1, 8))]
         told = [texts.inline(record) for record in records]
         key = rng.choice(("name", "name", "record", *keys))
         items = told if key == "record" else [str(record.value(key)) for record in records]
