@@ -25,6 +25,7 @@ READING = {"plan": 25, "extract": 17, "code": 11, "shell": 5, "summarize": 16, "
 ACTING = {"tools": 8, "repl": 5, "prune": 2, "condense": 2, "retry": 4}
 CHOOSING = {"choose summarize": 20, "choose extract": 12, "plan": 12, "repl": 7, "prune": 8, "condense": 5}
 FINISHING = CHOOSING | {"choose summarize": 5, "choose extract": 6, "plan": 30, "list": 24}
+POLISHING = FINISHING | {"choose summarize": 10, "list": 16, "files": 8}
 LONG_READING = {"long extract": 30, "long summarize": 30, "compare 16": 20, "merge 16": 10, "plan 8": 10}
 LONG_ACTING = {"prune": 40, "condense": 30, "long prune": 15, "long condense": 15}
 MIXES: dict[Mix, tuple[dict[str, int], dict[str, int]]] = {
@@ -32,6 +33,7 @@ MIXES: dict[Mix, tuple[dict[str, int], dict[str, int]]] = {
     "acting": (READING | ACTING, LONG_READING | LONG_ACTING),
     "choosing": (READING | ACTING | CHOOSING, LONG_READING | LONG_ACTING),
     "finishing": (READING | ACTING | FINISHING, LONG_READING | LONG_ACTING),
+    "polishing": (READING | ACTING | POLISHING, LONG_READING | LONG_ACTING),
 }
 HASHED_EXAMPLES = 500
 
@@ -73,6 +75,7 @@ _KINDS: dict[str, Callable[[Random, Split], Example]] = {
     "choose summarize": lambda rng, split: Summarize().generate(rng, split, among=rng.randint(2, 5)),
     "choose extract": lambda rng, split: Extract().generate(rng, split, among=rng.randint(2, 5)),
     "list": lambda rng, split: Extract().list_of(Lexicon(rng, split), split, rng.randint(3, 8)),
+    "files": lambda rng, split: Extract().files_of(Lexicon(rng, split), split, short=rng.random() < 0.5),
 }
 
 

@@ -4,7 +4,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
 
-Mix = Literal["reading", "acting", "choosing", "finishing"]
+Mix = Literal["reading", "acting", "choosing", "finishing", "polishing"]
 
 CONTEXT = 2048
 ROW = 512
@@ -84,6 +84,7 @@ class Size:
 ACTS = Cycle(4500, peak=0.4, fall=1.0, mix="acting")
 CHOOSES = replace(ACTS, mix="choosing", length=1024)
 FINISHES = replace(CHOOSES, steps=2400, peak=0.2, mix="finishing")
+POLISHES = replace(CHOOSES, steps=500, peak=0.08, mix="polishing")
 SIZES = {
     size.name: size
     for size in (
@@ -100,6 +101,7 @@ SIZES = {
                 ACTS,
                 CHOOSES,
                 FINISHES,
+                POLISHES,
             ),
         ),
         Size("medium", 128, 4, 4, 12, (Cycle(2600), Cycle(3000, peak=0.4, fall=1.0), replace(ACTS, steps=2500))),

@@ -128,7 +128,7 @@ class Extract:
         # Lists are learned late, so that training has more of them.
         if not long and not among and rng.random() < (0.5 if split == "train" else 0.33):
             if rng.random() < 0.12:
-                return self._listed(words, split, "file", *self._named_files(words))
+                return self.files_of(words, split, short=False)
             return self.list_of(words, split, 0)
         record = texts.make_record(words, texts.make_keys(rng))
         keys = self._wanted(rng, record, 0.16 if split == "train" else 0.08)
@@ -176,12 +176,12 @@ class Extract:
         items = told if key == "record" else [str(record.value(key)) for record in records]
         return self._listed(words, split, key, items, told)
 
-    @staticmethod
-    def _named_files(words: Lexicon) -> tuple[list[str], list[str]]:
-        """Return the names of files, and the lines of a text that names them."""
-        files = [words.file() for _ in range(words.rng.randint(1, 6))]
+    def files_of(self, words: Lexicon, split: Split, *, short: bool) -> Example:
+        """Return an example that asks for the files that a text names; `short` names are of one letter."""
+        letters = words.rng.sample("abcdefgh", 8) if short else []
+        files = [f"{letters[n]}.txt" if short else words.file() for n in range(words.rng.randint(1, 6))]
         line = words.rng.choice(FILE_LINES)
-        return files, [line.format(f=file) for file in files]
+        return self._listed(words, split, "file", files, [line.format(f=file) for file in files])
 
     def _listed(self, words: Lexicon, split: Split, key: str, items: list[str], told: list[str]) -> Example:
         """Return an example that asks for `items`, one `key` of each of the lines `told`."""
