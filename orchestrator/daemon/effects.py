@@ -1,7 +1,8 @@
 """Carry out what a run's scheduler asks for: attempts, lists taken apart and joined, the plan itself and its rest."""
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -145,38 +146,43 @@ class RunEffects:
         return route(command.step, command.role, self._task.agents if self._task else (), self._services.registry)
 
     async def attempt(self, command: StartAttempt, chosen: Route, emit: Callable[[Event], None]) -> Event:
-        """Carry out one attempt: read what it needs, generate, check, store.
-
-        Where no gate checks it, that the model is done is told with what came of it: one wait for the disk less.
-        """
-        untold: list[Event] = []
-        try:
-            return await self._attempted(command, chosen, emit, untold)
-        finally:
-            for event in untold:
-                emit(event)
-
-    async def _attempted(
-        self, command: StartAttempt, chosen: Route, emit: Callable[[Event], None], untold: list[Event]
-    ) -> Event:
+        """Carry out one attempt: read what it needs, generate, check, store."""
         step, number, now = command.step.id, command.number, self._services.clock.now
         gates = asked_gates(command.step, self._task.gates if self._task else ())
-
-        def generated(usage: Usage) -> None:
-            event = AttemptGenerated(at=now(), step=step, number=number, usage=usage)
-            if gates:
-                emit(event)
-            else:
-                untold.append(event)
-
         try:
-            work = await self._prepared(command, chosen, gates)
-            meter = Meter(self._broadcast, step, number)
-            made = await self._carry_out(work, command, chosen, generated, meter, emit)
+            with self._telling(command, emit, at_once=bool(gates)) as generated:
+                work = await self._prepared(command, chosen, gates)
+                meter = Meter(self._broadcast, step, number)
+                made = await self._carry_out(work, command, chosen, generated, meter, emit)
+                outputs = await self._store(made.outputs)
         except AttemptError as error:
             return AttemptFailed(at=now(), step=step, number=number, failure=error.failure, gates=error.gates)
-        outputs = await self._store(made.outputs)
         return AttemptSucceeded(at=now(), step=step, number=number, outputs=outputs, gates=made.gates)
+
+    @contextmanager
+    def _telling(
+        self, command: StartAttempt, emit: Callable[[Event], None], *, at_once: bool
+    ) -> Iterator[Callable[[Usage], None]]:
+        """Give what tells that the model is done, `at_once` or at the end, with what came of it.
+
+        Where no gate checks an answer there is nothing to tell apart, and the disk is waited for once less.
+        """
+        untold: list[Usage] = []
+
+        def tell() -> None:
+            while untold:
+                usage, at = untold.pop(0), self._services.clock.now()
+                emit(AttemptGenerated(at=at, step=command.step.id, number=command.number, usage=usage))
+
+        def generated(usage: Usage) -> None:
+            untold.append(usage)
+            if at_once:
+                tell()
+
+        try:
+            yield generated
+        finally:
+            tell()
 
     async def _carry_out(
         self,
