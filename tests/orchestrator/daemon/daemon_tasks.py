@@ -45,6 +45,8 @@ async def execute(orchestrator: Orchestrator, asked: Job) -> str:
 
 
 def report_of(home: Path, run: str) -> Report:
-    """Return the report of a run from its journal."""
+    """Return the report of a run from its journal, in which time has to go forward."""
     with JournalReader.open_to_read(home) as journal:
+        times = [event.at for _, event in journal.events(run)]
+        assert times == sorted(times)
         return load_report(journal, run)
