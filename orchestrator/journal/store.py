@@ -9,6 +9,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from threading import Lock
 from typing import Any, Self
 
 from orchestrator.events import Event, Mode, RunAccepted, RunFinished, RunStatus
@@ -98,10 +99,15 @@ class RefusedEvents(Exception):
 
 
 class Store:
-    """One connection to the database. The owner of the state folder opens it to write, all others to read."""
+    """One connection to the database. The owner of the state folder opens it to write, all others to read.
+
+    Any number of threads may read. They take turns: a statement that began while another one was under way on the same
+    connection would see the database as of then, without what was committed since.
+    """
 
     def __init__(self, connection: sqlite3.Connection, path: Path) -> None:
         self._connection = connection
+        self._reading = Lock()
         self.path = path
 
     @classmethod
@@ -263,7 +269,7 @@ class Store:
         raise JournalCorrupt(self.path, f"event {number} of run {run} is not what was written")
 
     def _rows(self, sql: str, *parameters: object) -> list[Any]:
-        with reported(self.path):
+        with reported(self.path), self._reading:
             return self._connection.execute(sql, parameters).fetchall()
 
     def _append_group(self, rows: Sequence[EventRow]) -> RefusedEvents | None:
@@ -341,7 +347,7 @@ class Store:
 
 
 def _connect(path: Path | None) -> sqlite3.Connection:
-    # The owner's connection is used by the writer thread alone, readers' ones under SQLite's own serialized mode.
+    # The owner's connection is used by the writer thread alone, readers' ones by one at a time.
     name = path or ":memory:"
     connection = sqlite3.connect(name, timeout=BUSY_SECONDS, isolation_level=None, check_same_thread=False)
     connection.create_function("checksum_of", 2, checksum_of, deterministic=True)

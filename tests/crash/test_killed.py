@@ -17,7 +17,7 @@ from crash_runs import FAN, KINDS, Outcome, outcome_of, reruns_in
 from orchestrator.journal import JournalReader
 
 # The HTTP client leaves a socket open whose connection was refused, as it is while a daemon dies.
-LEFT_OPEN = pytest.mark.filterwarnings("ignore:.*unclosed <socket:pytest.PytestUnraisableExceptionWarning")
+LEFT_OPEN = pytest.mark.filterwarnings("ignore:Exception ignored in. <socket:pytest.PytestUnraisableExceptionWarning")
 pytestmark = [pytest.mark.crash, pytest.mark.timeout(3600), LEFT_OPEN]
 
 MOMENTS = int(os.environ.get("CRASH_MOMENTS", "200"))

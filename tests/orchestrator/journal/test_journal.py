@@ -3,6 +3,7 @@ import json
 import sqlite3
 import subprocess
 import sys
+import threading
 from pathlib import Path
 
 import pytest
@@ -290,6 +291,27 @@ async def test_plans_of_an_earlier_version_are_read_on(home: Path) -> None:
     with Journal.open(home) as journal:
         (planned,) = (event for _, event in journal.events("R") if isinstance(event, StepsPlanned))
     assert planned.written == '{"role":"worker"}'
+
+
+async def test_what_is_committed_is_seen_whatever_else_is_being_read(home: Path) -> None:
+    with Journal.open(home) as journal:
+        for number in range(300):
+            await journal.append(f"R{number}", [RunAccepted(at=0.0, run=f"R{number}", mode="serial", request="x")])
+        over = threading.Event()
+
+        def read_on() -> None:
+            while not over.is_set():
+                journal.runs()
+
+        readers = [asyncio.create_task(asyncio.to_thread(read_on)) for _ in range(2)]
+        try:
+            for number in range(300, 500):
+                accepted = RunAccepted(at=0.0, run=f"R{number}", mode="serial", request="x")
+                await journal.append(accepted.run, [accepted])
+                assert (await asyncio.to_thread(journal.run, accepted.run)).status == "queued"
+        finally:
+            over.set()
+            await asyncio.gather(*readers)
 
 
 def test_database_of_another_program_is_left_alone(home: Path) -> None:
