@@ -46,11 +46,10 @@ def free_prompt(following: Next, rng: random.Random, length: int, answer: int) -
     """Return a prompt that says nothing of the text to come, but for pairs of words that mislead."""
     (start,) = _words(rng, 1)
     text = (start, *walk(following, start, answer))
-    prompt: list[int] = []
-    for index in sorted(rng.sample(range(answer - 1), round(DECOYS * answer))):
-        prompt += [text[index], text[index + 1], _other(rng, text[index + 2])]
-    filler = _words(rng, max(0, length - 1 - len(prompt)))
-    return (*filler, *prompt[: length - 1], start)
+    indices = sorted(rng.sample(range(answer - 1), round(DECOYS * answer)))
+    wrong = _words_not_in(text, rng, len(indices) + max(0, length - 1 - 3 * len(indices)))
+    decoys = [word for index, other in zip(indices, wrong, strict=False) for word in (*text[index : index + 2], other)]
+    return (*wrong[len(indices) :], *decoys[: length - 1], start)
 
 
 def worded(prefix: Tokens, own: Tokens) -> Prompt:
@@ -79,6 +78,12 @@ def _load(cell: Cell, following: Next, prefix: Tokens, rng: random.Random) -> Lo
 
 def _words(rng: random.Random, count: int) -> Tokens:
     return tuple(rng.choices(range(FIRST, FIRST + COUNT), k=count))
+
+
+def _words_not_in(text: Tokens, rng: random.Random, count: int) -> Tokens:
+    """Return words of which none is in the text, so that no run of words with one of them in it is there either."""
+    others = sorted(set(range(FIRST, FIRST + COUNT)).difference(text))
+    return tuple(rng.choices(others, k=count))
 
 
 def _other(rng: random.Random, token: int) -> int:
