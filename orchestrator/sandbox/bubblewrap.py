@@ -37,7 +37,7 @@ def command_line(program: str, view: View, launcher: str, disk: int, given: Desc
         *_namespaces(),
         *_file_system(view, launcher, disk, given.files),
         *("--seccomp", str(given.seccomp), "--info-fd", str(given.info)),
-        *("--die-with-parent", "--new-session", "--clearenv", "--chdir", WORK, "--hostname", "sandbox"),
+        *("--die-with-parent", "--clearenv", "--chdir", WORK, "--hostname", "sandbox"),
         *("--", view.interpreter, "-I", "-S", "-B", _LAUNCHER),
     ]
 

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from orchestrator.events import GateResult
 from orchestrator.gates import Artifact, GateContext, Scope, file_name, run_gates
 from orchestrator.steps.attempt import Attempt, Models
+from orchestrator.steps.bounds import bounded
 from orchestrator.steps.errors import AttemptError
 from orchestrator.steps.judging import judge_of
 from orchestrator.taskir.fields import ARTIFACT
@@ -17,9 +18,13 @@ _FILE = re.compile(ARTIFACT)
 async def checked(
     attempt: Attempt, outputs: Mapping[str, bytes], models: Models
 ) -> tuple[Mapping[str, bytes], tuple[GateResult, ...]]:
-    """Return the outputs, mended where a gate may do that, and what the gates said. Raises `AttemptError`."""
+    """Return the outputs, mended where a gate may do that, and what the gates said. Raises `AttemptError`.
+
+    Gates have limits of their own: they step back behind engines that decode, which is no fault of the step's model.
+    """
     artifacts = [Artifact(name, data) for name, data in outputs.items()]
-    found = await run_gates(attempt.gates, artifacts, gate_context(attempt, models))
+    async with bounded(None):
+        found = await run_gates(attempt.gates, artifacts, gate_context(attempt, models))
     if found.failure:
         raise AttemptError(found.failure, found.results)
     return {artifact.name: artifact.data for artifact in found.artifacts}, found.results

@@ -27,14 +27,15 @@ async def run_attempt(
     """Return what the attempt made. Raises `AttemptError`, and nothing else but `CancelledError`.
 
     `on_generated` is called once the model is done, whatever its answer is worth, before anything looks at it;
-    `on_text` with pieces of the answer as they come. The step's `timeout_seconds` covers everything.
+    `on_text` with pieces of the answer as they come. The step's `timeout_seconds` covers all but the gates.
     """
     async with bounded(attempt.step.timeout_seconds) as scope:
         shape = AnswerShape(attempt.step)
         completion = await _complete(attempt, shape, models, scope, on_text)
         on_generated(completion.usage)
-        outputs, gates = await checked(attempt, shape.read(completion), models)
-        return Produced(outputs, gates, completion.usage)
+        made = shape.read(completion)
+    outputs, gates = await checked(attempt, made, models)
+    return Produced(outputs, gates, completion.usage)
 
 
 def with_evidence(action: str, failures: Sequence[Failure]) -> str:

@@ -46,7 +46,7 @@ class Step(_Record):
     depends_on: StepIds = Field(default=(), description="steps that must be done before this one starts")
     parallel_group: Name | None = Field(default=None, description="a name for steps meant to run side by side")
     run_gates: Flag = Field(default=True, description="false: no gate looks at this step's outputs")
-    timeout_seconds: Seconds | None = Field(default=None, description="for each attempt, from the start of running")
+    timeout_seconds: Seconds | None = Field(default=None, description="for each attempt, gates aside")
     persona: Name | None = Field(default=None, description="how the role is to do it")
     foreach: Name | None = Field(default=None, description="a JSON list: the step runs once for each of its items")
     kind: StepKind = Field(default="generate", description="generate text, work in a REPL, or use tools")

@@ -51,8 +51,8 @@ async def run_repl_attempt(
     """Return what the attempt made. Raises `AttemptError`, and nothing else but `CancelledError`.
 
     `on_generated` is called once the code has given its result or has failed to, before anything looks at it; `on_text`
-    with pieces of the code as they come. `timeout_seconds` of the step, else the budget's seconds, cover everything.
-    The usage is that of the step's model and of all models that its code asked.
+    with pieces of the code as they come. `timeout_seconds` of the step, else the budget's seconds, cover all but
+    the gates. The usage is that of the step's model and of all models that its code asked.
     """
     spending, outputs = Spending(work.budget), Outputs(work.folder)
     host = Host(work.toolbox, outputs, work.colleagues, spending, work.on_call, attempt.slack)
@@ -66,8 +66,8 @@ async def run_repl_attempt(
             async with interpreter(work.sessions, host, outputs, work.budget) as running:
                 await running.feed(work.toolbox.context.workspace.inputs)
                 made = await _turns(attempt, talk, running, work)
-        checked_outputs, gates = await checked(attempt, made, models)
-        return Produced(checked_outputs, gates, usage())
+    checked_outputs, gates = await checked(attempt, made, models)
+    return Produced(checked_outputs, gates, usage())
 
 
 async def _turns(attempt: Attempt, talk: Conversation, running: Interpreter, work: ReplWork) -> dict[str, bytes]:

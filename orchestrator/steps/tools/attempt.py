@@ -43,7 +43,7 @@ async def run_tool_attempt(
     """Return what the attempt made. Raises `AttemptError`, and nothing else but `CancelledError`.
 
     `on_generated` is called once the last call is over, however that was, before anything looks at what came of it;
-    `on_text` with pieces of what the model writes. The step's `timeout_seconds` covers everything.
+    `on_text` with pieces of what the model writes. The step's `timeout_seconds` covers all but the gates.
     """
     talk = Conversation(attempt, models, _head(attempt, work), work.context, prunes=True, on_text=on_text)
     async with bounded(attempt.step.timeout_seconds) as scope:
@@ -54,8 +54,8 @@ async def run_tool_attempt(
             else:
                 value = await ToolLoop(attempt, work.toolbox, talk).run(work.turns)
         outputs = outputs_of(attempt.step, value, work.toolbox.context.workspace.written)
-        checked_outputs, gates = await checked(attempt, outputs, models)
-        return Produced(checked_outputs, gates, talk.usage)
+    checked_outputs, gates = await checked(attempt, outputs, models)
+    return Produced(checked_outputs, gates, talk.usage)
 
 
 async def _called(attempt: Attempt, arguments: Mapping[str, Any], toolbox: Toolbox) -> str | None:
