@@ -121,6 +121,16 @@ def decide(failed: FailedAttempt, history: Sequence[FailedAttempt], ladder: Ladd
     return Retry(f"{kind}: retry {used + 1} of {MAX_RETRIES} as {failed.role} {rule.remedy}", delay)
 
 
+def told_to(role: str, history: Sequence[FailedAttempt]) -> tuple[Failure, ...]:
+    """Return the failures that the next attempt, of `role`, hears of: its own, and the last one before it took over.
+
+    So its prompts differ from each other, and are not filled with what its predecessors got wrong.
+    """
+    before = [failed for failed in history if failed.role != role]
+    own = [failed for failed in history if failed.role == role]
+    return tuple(failed.failure for failed in (*before[-1:], *own))
+
+
 def feedback(failures: Sequence[Failure]) -> tuple[str, ...]:
     """Return what the next attempt is told of the earlier ones, oldest first: the evidence, shortened.
 

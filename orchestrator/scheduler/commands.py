@@ -17,7 +17,7 @@ class StartAttempt:
 
     `step` is concrete: a child of a `foreach` step has the id `S2[0]` and the outputs `name[0]`, and `item` is the
     index of its item in the list that `step.foreach` names. `role` is the actor, or whom the step was escalated to,
-    and `reason` says why the attempt is made. `failures` are all earlier ones of the step, oldest first, for the
+    and `reason` says why the attempt is made. `failures` are the earlier ones that it is told of, oldest first, for the
     prompt to learn from. `slack` is in seconds, for the engine to choose among sequences.
 
     Answers: AttemptStarted, AttemptGenerated (may be left out), then one of AttemptSucceeded and AttemptFailed.

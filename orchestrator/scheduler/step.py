@@ -12,7 +12,7 @@ from orchestrator.events import (
     StepExpanded,
     StepGathered,
 )
-from orchestrator.failures import Decision, Escalate, FailedAttempt, Retry
+from orchestrator.failures import Decision, Escalate, FailedAttempt, Retry, told_to
 from orchestrator.scheduler.commands import ExpandStep, GatherStep, StartAttempt
 from orchestrator.scheduler.ranking import Rank
 from orchestrator.scheduler.states import ACTIVE, FINAL, State
@@ -134,7 +134,7 @@ class StepRecord:
             return GatherStep(self.step, tuple(child.id for child in self.children))
         if self.fans_out:
             return ExpandStep(self.step)
-        failures = tuple(failed.failure for failed in self.failures)
+        failures = told_to(self.role, self.failures)
         return StartAttempt(
             self.step, self.number, self.role, self.reason, failures, self.delay_seconds, self.rank.slack, self.item
         )

@@ -22,6 +22,7 @@ from orchestrator.failures import (
     decide,
     feedback,
     retries_used,
+    told_to,
 )
 
 FORMAT, SCHEMA, CODE, LOGIC, TIMEOUT, RESOURCE, INFRASTRUCTURE = FailureKind
@@ -192,6 +193,12 @@ def test_the_next_prompt_is_told_what_the_model_can_learn_from() -> None:
         "the tests used all of their 20 seconds of processor time",
         "the answer is empty",
     )
+
+
+def test_a_stronger_role_hears_of_the_last_failure_before_it_took_over() -> None:
+    story = [FailedAttempt(role, Failure(CODE, text)) for role, text in zip("aabb", "1234", strict=True)]
+    told = [[failure.message for failure in told_to(role, story[:count])] for count, role in enumerate("aabbc")]
+    assert told == [[], ["1"], ["2"], ["2", "3"], ["4"]]
 
 
 @given(st.sampled_from([FORMAT, SCHEMA, CODE, LOGIC]), st.text(min_size=1), st.text())
