@@ -17,7 +17,6 @@ from typing import Any
 READY, STARTED, MISSING = b"r", b"s", b"m"
 CHANNEL = 3
 _CANNOT_START = 126
-_LEAST = 19
 
 
 def main() -> None:
@@ -28,7 +27,7 @@ def main() -> None:
     os.write(1, READY)
     orders = _orders()
     _connect(orders["channel"])
-    os.setsid()  # made here and not by bubblewrap, so that the session stands back from its first moment
+    os.setpgid(0, 0)  # signals to its group are its own; the session stays that of bubblewrap, which stands back
     stand_back(0, orders["niceness"], orders["idle"])
     if orders["uid"] is not None:
         _become(orders["uid"])
@@ -50,16 +49,12 @@ def main() -> None:
 def stand_back(pid: int, niceness: int, idle: bool) -> None:
     """Let others go before a process (0: this one) and what it starts from now on. There is no way back without rights.
 
-    `idle` adds the kernel's class for idle time, which weighs less than any niceness (sched(7)). Where the kernel
-    groups processes by session, both count within the session alone, so its group steps back as well.
+    `idle` adds the kernel's class for idle time, which weighs less than any niceness (sched(7)).
     """
     with contextlib.suppress(OSError):  # it has ended, or it may not change at all and keeps what it has inherited
         os.setpriority(os.PRIO_PROCESS, pid, niceness)
         if idle:
             os.sched_setscheduler(pid, os.SCHED_IDLE, os.sched_param(0))
-    with contextlib.suppress(OSError):  # there are no such groups, or another one was changed a moment ago
-        with open(f"/proc/{pid or 'self'}/autogroup", "w", encoding="ascii") as group:
-            group.write(str(_LEAST if idle else niceness))
 
 
 def _orders() -> Any:

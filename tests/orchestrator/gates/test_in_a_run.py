@@ -59,6 +59,17 @@ async def test_without_a_sandbox_code_gates_fail_closed_and_other_runs_go_on(
     assert (await report_of(tmp_path / "two", gates=["schema"], plan={"steps": [WRITE]})).status == "done"
 
 
+@pytest.mark.usefixtures("sandbox")
+async def test_a_deadline_is_the_models_and_not_that_of_slow_gates(tmp_path: Path) -> None:
+    write = {**WRITE, "timeout_seconds": 3}
+    commands = {"bench": {"run": ["sleep", "3.5"], "max_seconds": 30}}
+    report = await report_of(tmp_path, gates=["bench"], commands=commands, plan={"steps": [write]})
+    (attempt,) = report.steps[0].attempts
+    assert attempt.outcome == "done", attempt.message
+    assert [gate.status for gate in attempt.gates if gate.gate == "bench"] == ["passed"]
+    assert sum(gate.seconds for gate in attempt.gates) > 3
+
+
 async def test_the_sandbox_is_probed_once(sandbox: Sandbox, monkeypatch: pytest.MonkeyPatch) -> None:
     probes = 0
 

@@ -97,9 +97,11 @@ async def test_an_idle_job_stands_back_for_good(sandbox: Sandbox) -> None:
         "    except OSError:\n"
         "        told.append('refused')\n"
         "print(told)\n"
+        "group = '/proc/self/autogroup'\n"
+        "print(open(group).read().split()[-1] if os.path.exists(group) else 19)\n"
     )
     outcome = await sandbox.run(python(code, limits=replace(QUICK, niceness=3, idle=True)))
-    assert outcome.stdout.decode() == f"{[True, min(19, os.nice(0) + 3), 'refused', 'refused']}\n", outcome
+    assert outcome.stdout.decode() == f"{[True, min(19, os.nice(0) + 3), 'refused', 'refused']}\n19\n", outcome
 
 
 @pytest.mark.parametrize(
