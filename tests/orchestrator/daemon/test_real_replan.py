@@ -7,7 +7,7 @@ from daemon_tasks import RECORDS, execute, report_of
 from orchestrator.daemon import Job, Orchestrator
 from registry import find_registry, load_registry
 
-REQUEST = "Summarize each file that index.txt names, then compare the summaries"
+REQUEST = "Summarize the files that index.txt names, then compare the summaries"
 
 
 async def test_files_that_a_file_names_are_planned_when_it_has_been_read(tmp_path: Path) -> None:
