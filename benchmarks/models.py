@@ -53,6 +53,27 @@ class Shape:
     pooling: str | None = None
 
 
+def _begun(path: Path, architecture: str, shape: Shape) -> gguf.GGUFWriter:
+    """Return the writer of a model with what all architectures say of their shape."""
+    writer = gguf.GGUFWriter(path, architecture)
+    writer.add_name(path.stem)
+    writer.add_context_length(shape.context)
+    writer.add_embedding_length(shape.width)
+    writer.add_block_count(shape.layers)
+    writer.add_feed_forward_length(shape.feed_forward)
+    writer.add_head_count(shape.heads)
+    return writer
+
+
+def _written(writer: gguf.GGUFWriter, path: Path) -> Path:
+    """Write everything to the file, and return its path."""
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+    return path
+
+
 def write_llama(
     path: Path, shape: Shape, seed: int = 0, *, draw: Draw | None = None, merges: Merges | None = None
 ) -> Path:
@@ -61,13 +82,7 @@ def write_llama(
     Its weights are random numbers from `seed`, or what `draw` gives; its vocabulary is bytes and letters, or `merges`.
     """
     weights = draw or _random(seed, shape.scale)
-    writer = gguf.GGUFWriter(path, "llama")
-    writer.add_name(path.stem)
-    writer.add_context_length(shape.context)
-    writer.add_embedding_length(shape.width)
-    writer.add_block_count(shape.layers)
-    writer.add_feed_forward_length(shape.feed_forward)
-    writer.add_head_count(shape.heads)
+    writer = _begun(path, "llama", shape)
     writer.add_head_count_kv(shape.kv_heads)
     writer.add_layer_norm_rms_eps(1e-5)
     writer.add_rope_dimension_count(shape.width // shape.heads)
@@ -97,11 +112,7 @@ def write_llama(
         matrix(f"{block}.ffn_down.weight", shape.width, shape.feed_forward)
     norm("output_norm.weight")
     matrix("output.weight", shape.vocabulary, shape.width)
-    writer.write_header_to_file()
-    writer.write_kv_data_to_file()
-    writer.write_tensors_to_file()
-    writer.close()
-    return path
+    return _written(writer, path)
 
 
 def write_mamba(path: Path, shape: Shape, seed: int = 0, *, state: int = 8, kernel: int = 4) -> Path:
@@ -149,11 +160,7 @@ def write_mamba(path: Path, shape: Shape, seed: int = 0, *, state: int = 8, kern
         matrix(f"{block}.ssm_out.weight", shape.width, inner)
     constant("output_norm.weight", 1.0, count=shape.width)
     matrix("output.weight", shape.vocabulary, shape.width)
-    writer.write_header_to_file()
-    writer.write_kv_data_to_file()
-    writer.write_tensors_to_file()
-    writer.close()
-    return path
+    return _written(writer, path)
 
 
 def write_bert(path: Path, shape: Shape, seed: int = 0) -> Path:
@@ -164,13 +171,7 @@ def write_bert(path: Path, shape: Shape, seed: int = 0) -> Path:
     weights = _random(seed, shape.scale)
     tokens = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *(f"▁{letter}" for letter in string.ascii_lowercase)]
     tokens += string.ascii_lowercase
-    writer = gguf.GGUFWriter(path, "bert")
-    writer.add_name(path.stem)
-    writer.add_context_length(shape.context)
-    writer.add_embedding_length(shape.width)
-    writer.add_block_count(shape.layers)
-    writer.add_feed_forward_length(shape.feed_forward)
-    writer.add_head_count(shape.heads)
+    writer = _begun(path, "bert", shape)
     writer.add_layer_norm_eps(1e-5)
     writer.add_causal_attention(False)
     _add_pooling(writer, shape)
@@ -201,11 +202,7 @@ def write_bert(path: Path, shape: Shape, seed: int = 0) -> Path:
         matrix(f"{block}.ffn_up.weight", shape.feed_forward, shape.width)
         matrix(f"{block}.ffn_down.weight", shape.width, shape.feed_forward)
         norm(f"{block}.layer_output_norm")
-    writer.write_header_to_file()
-    writer.write_kv_data_to_file()
-    writer.write_tensors_to_file()
-    writer.close()
-    return path
+    return _written(writer, path)
 
 
 def write_adapter(path: Path, width: int, rank: int = 4, seed: int = 0) -> Path:
@@ -218,11 +215,7 @@ def write_adapter(path: Path, width: int, rank: int = 4, seed: int = 0) -> Path:
     for part, shape in (("a", (rank, width)), ("b", (width, rank))):
         for name in ("blk.0.attn_q", "blk.1.attn_output"):
             writer.add_tensor(f"{name}.weight.lora_{part}", rng.standard_normal(shape, dtype=np.float32))
-    writer.write_header_to_file()
-    writer.write_kv_data_to_file()
-    writer.write_tensors_to_file()
-    writer.close()
-    return path
+    return _written(writer, path)
 
 
 def _random(seed: int, scale: float) -> Draw:

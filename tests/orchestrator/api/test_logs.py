@@ -22,7 +22,7 @@ from orchestrator.daemon.configuration import LogSettings
 folder, keep, reopened = Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3])
 settings = LogSettings(max_bytes=4096, keep=keep)
 log_to(folder, settings)
-log, other = structlog.get_logger("ours"), logging.getLogger("a.library")
+log, other = structlog.get_logger("ours"), logging.getLogger("another")
 
 def write(thread):
     for number in range(150):
