@@ -1,7 +1,5 @@
 """Embed: a loaded model with a context that makes a vector of each text, and writes none."""
 
-import ctypes
-import os
 import time
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -12,7 +10,8 @@ import numpy as np
 from orchestrator.engine.contract import EngineSpec, ModelInfo, Vectors
 from orchestrator.engine.errors import TextTooLong
 from orchestrator.engine.llama.batch import Batch, Tokens, as_tokens
-from orchestrator.engine.llama.loading import CannotLoad, Log, apply_adapters, load_model
+from orchestrator.engine.llama.description import describe
+from orchestrator.engine.llama.loading import CannotLoad, Log, apply_adapters, load_model, new_context
 from orchestrator.engine.llama.model import DEFAULT_CONTEXT, DecodeFailed, default_threads
 from orchestrator.engine.llama.vocabulary import Vocabulary, meta
 
@@ -65,10 +64,7 @@ class Embedder:
         params.flash_attn_type = _FLASH[spec.flash_attention]
         params.offload_kqv = False
         params.no_perf = True
-        context = lib.llama_init_from_model(self._model, params)
-        if not context:
-            message = self.log.told("llama.cpp cannot make a context")
-            raise CannotLoad("memory" if "alloc" in message else "settings", message)
+        context = new_context(self._model, params, self.log)
         apply_adapters(self._model, context, spec, self.log)
         return context
 
@@ -82,27 +78,17 @@ class Embedder:
         return (time.monotonic() - started) / count
 
     def _describe(self, seconds: float) -> ModelInfo:
-        text = ctypes.create_string_buffer(256)
-        lib.llama_model_desc(self._model, text, 256)
-        return ModelInfo(
-            pid=os.getpid(),
-            description=text.value.decode("utf-8", "replace"),
-            architecture=meta(self._model, "general.architecture"),
-            parameters=lib.llama_model_n_params(self._model),
-            bytes=lib.llama_model_size(self._model),
-            vocabulary=self.vocab.size,
+        return describe(
+            self._model,
+            self.vocab,
             context=self.limit,
-            training_context=lib.llama_model_n_ctx_train(self._model),
             cells=lib.llama_n_ctx(self._context) if self._memory else 0,
             slots=self.slots,
             threads=self.threads,
             chat_template=False,
-            bos=self.vocab.text(self.vocab.bos),
-            eos=self.vocab.text(self.vocab.eos),
             shares_prefixes=False,
             exact=False,
             split_cache=False,
-            llama_cpp=lib.llama_version().decode("utf-8", "replace"),
             load_seconds=seconds,
             embedding=self.size,
         )

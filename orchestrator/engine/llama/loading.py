@@ -78,6 +78,15 @@ def load_model(spec: EngineSpec, log: Log, progress: Callable[[float], None]) ->
     return model
 
 
+def new_context(model: Any, params: Any, log: Log) -> Any:
+    """Return a context of the model. Raises CannotLoad."""
+    context = lib.llama_init_from_model(model, params)
+    if not context:
+        message = log.told("llama.cpp cannot make a context")
+        raise CannotLoad("memory" if "alloc" in message else "settings", message)
+    return context
+
+
 def apply_adapters(model: Any, context: Any, spec: EngineSpec, log: Log) -> None:
     """Add the LoRA adapters to all that a context computes. Raises CannotLoad."""
     if not spec.lora:

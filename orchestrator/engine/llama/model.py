@@ -14,9 +14,10 @@ import psutil
 from orchestrator.engine.batching import company
 from orchestrator.engine.contract import MAX_CELLS, EngineSpec, ModelInfo
 from orchestrator.engine.llama.batch import Batch
+from orchestrator.engine.llama.description import describe
 from orchestrator.engine.llama.grammar import Grammars, Logits
-from orchestrator.engine.llama.loading import CannotLoad, Log, apply_adapters, load_model
-from orchestrator.engine.llama.vocabulary import Vocabulary, meta
+from orchestrator.engine.llama.loading import CannotLoad, Log, apply_adapters, load_model, new_context
+from orchestrator.engine.llama.vocabulary import Vocabulary
 
 BATCH = 512
 EXACT_QUERIES = 63
@@ -100,10 +101,7 @@ class Llama:
         params.swa_full = True  # a window that forgets cannot be forked from
         params.offload_kqv = False
         params.no_perf = True
-        context = lib.llama_init_from_model(self._model, params)
-        if not context:
-            message = self.log.told("llama.cpp cannot make a context")
-            raise CannotLoad("memory" if "alloc" in message else "settings", message)
+        context = new_context(self._model, params, self.log)
         if not lib.llama_get_memory(context):
             raise CannotLoad("architecture", "the model keeps no KV cache, so it cannot generate")
         apply_adapters(self._model, context, spec, self.log)
@@ -124,27 +122,17 @@ class Llama:
             raise CannotLoad("corrupt", "the model's first logits are not finite: its weights are damaged")
 
     def _describe(self, spec: EngineSpec, seconds: float) -> ModelInfo:
-        text = ctypes.create_string_buffer(256)
-        lib.llama_model_desc(self._model, text, 256)
-        return ModelInfo(
-            pid=os.getpid(),
-            description=text.value.decode("utf-8", "replace"),
-            architecture=meta(self._model, "general.architecture"),
-            parameters=lib.llama_model_n_params(self._model),
-            bytes=lib.llama_model_size(self._model),
-            vocabulary=self.vocab.size,
+        return describe(
+            self._model,
+            self.vocab,
             context=self.context_limit,
-            training_context=lib.llama_model_n_ctx_train(self._model),
             cells=self.cells,
             slots=spec.slots,
             threads=self.threads,
             chat_template=self.chat_template() is not None,
-            bos=self.vocab.text(self.vocab.bos),
-            eos=self.vocab.text(self.vocab.eos),
             shares_prefixes=self.can_share,
             exact=spec.exact,
             split_cache=self.split,
-            llama_cpp=lib.llama_version().decode("utf-8", "replace"),
             load_seconds=seconds,
         )
 
