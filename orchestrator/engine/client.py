@@ -5,7 +5,6 @@ import contextlib
 import dataclasses
 import itertools
 import random
-import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from types import TracebackType
@@ -51,6 +50,7 @@ from orchestrator.engine.protocol import (
     decode_reply,
     encode,
 )
+from orchestrator.engine.silence import SilenceWatch
 from orchestrator.engine.spawn import Child, launch, signal_name
 from orchestrator.events import Usage
 
@@ -104,9 +104,7 @@ class Engine(asyncio.Protocol):
         self._doomed: EngineDied | None = None
         self._exited = False
         self._open_socket = True
-        self._silence_limit = spec.load_seconds
-        self._last_sign = time.monotonic()
-        self._watch: asyncio.TimerHandle | None = None
+        self._silence = SilenceWatch(spec.load_seconds, self._owed, self._hung)
 
     # Life
 
@@ -224,9 +222,9 @@ class Engine(asyncio.Protocol):
         waiting = _Waiting(self._loop.create_future(), on_text)
         self._send(command(seq))
         if not self._waiting:
-            self._last_sign = time.monotonic()  # until now it owed us nothing
+            self._silence.heard()  # until now it owed us nothing
         self._waiting[seq] = waiting
-        self._watch_silence()
+        self._silence.watch()
         try:
             return await waiting.future
         finally:
@@ -269,7 +267,7 @@ class Engine(asyncio.Protocol):
             self._child.socket.close()
             raise
         self._send(Load(VERSION, self.spec))
-        self._watch_silence()
+        self._silence.watch()
         return await self._loading
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -278,7 +276,7 @@ class Engine(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         """Handle the replies in what the process has written."""
-        self._last_sign = time.monotonic()
+        self._silence.heard()
         try:
             for body in self._frames.feed(data):
                 self._handle(decode_reply(body))
@@ -296,7 +294,7 @@ class Engine(asyncio.Protocol):
                 self._fail(reply)
             case Heartbeat(seconds):
                 if self._loading.done():
-                    self._silence_limit = max(self.spec.hung_seconds, 5 * seconds)
+                    self._silence.limit = max(self.spec.hung_seconds, 5 * seconds)
             case Ready() | LoadFailed():
                 self._loaded(reply)
 
@@ -304,10 +302,8 @@ class Engine(asyncio.Protocol):
         if self._loading.done():
             return
         if isinstance(reply, Ready):
-            self._silence_limit = self.spec.hung_seconds
-            if self._watch is not None:
-                self._watch.cancel()
-                self._watch = None
+            self._silence.rest()
+            self._silence.limit = self.spec.hung_seconds
             self._loading.set_result(reply.info)
         else:
             kind = cast(errors.LoadFailure, reply.kind)
@@ -338,19 +334,12 @@ class Engine(asyncio.Protocol):
 
     # How it ends: by exit, by end of file, by silence, by our wish. The first cause is the one that is told.
 
-    def _watch_silence(self) -> None:
-        """Look again when the silence would be too long; only while the process owes us something."""
-        if self._watch is None and self._doomed is None and (self._waiting or not self._loading.done()):
-            due = self._last_sign + self._silence_limit - time.monotonic()
-            self._watch = self._loop.call_later(max(due, 0.01), self._check_silence)
+    def _owed(self) -> bool:
+        """Whether the process owes us something: an answer, or that it is ready."""
+        return self._doomed is None and bool(self._waiting or not self._loading.done())
 
-    def _check_silence(self) -> None:
-        self._watch = None
-        silence = time.monotonic() - self._last_sign
-        if silence >= self._silence_limit and (self._waiting or not self._loading.done()):
-            self._doom(EngineHung(f"the engine gave no sign of life for {silence:.1f} s and was killed"))
-        else:
-            self._watch_silence()
+    def _hung(self, silence: float) -> None:
+        self._doom(EngineHung(f"the engine gave no sign of life for {silence:.1f} s and was killed"))
 
     def _doom(self, failure: EngineDied, kill: bool = True) -> None:
         """Decide that the process must end; the first reason stays."""
@@ -378,8 +367,7 @@ class Engine(asyncio.Protocol):
         if not self._exited or self._open_socket or self.died.is_set():
             return
         self.failure = self._doomed = self._obituary()
-        if self._watch is not None:
-            self._watch.cancel()
+        self._silence.rest()
         for future in [self._loading, *(waiting.future for waiting in self._waiting.values())]:
             if not future.done():
                 future.set_exception(self.failure)
