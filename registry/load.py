@@ -204,7 +204,7 @@ def _model(
             slots=slots,
             key_type=form.kv_type_k,
             value_type=form.kv_type_v,
-            flash_attention=form.flash_attention != "off",
+            flash_attention=form.flash_attention,
             exact=exact,
             cells=form.cells,
             embeds=embeds,

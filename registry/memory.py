@@ -6,7 +6,7 @@ compressed attention make the real KV cache smaller.
 
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import Final
+from typing import Final, Literal
 
 from registry.gguf import GgufHeader
 
@@ -23,6 +23,7 @@ CACHE_TYPES: Final[dict[str, Fraction]] = {
 }
 BATCH: Final = 512
 EXACT_BATCH: Final = 64
+MOST_SCORES: Final = 1 << 20  # a token; an engine that may choose its attention keeps no more of them
 PROCESS: Final = 96 << 20
 
 
@@ -60,7 +61,7 @@ def estimate(
     slots: int,
     key_type: str = "f16",
     value_type: str = "f16",
-    flash_attention: bool = True,
+    flash_attention: Literal["auto", "on", "off"] = "auto",
     exact: bool = False,
     cells: int | None = None,
     embeds: bool = False,
@@ -78,7 +79,10 @@ def estimate(
     micro_batch = context if embeds else EXACT_BATCH if exact else BATCH
     logits = 2 * context if embeds else BATCH
     activations = 4 * header.embedding + 3 * header.feed_forward
-    attention = cells * (2 if flash_attention else 2 + header.heads)  # the mask, and the scores where they are kept
+    scores = cells * header.heads if flash_attention != "on" else 0
+    if flash_attention == "auto":
+        scores = 0 if exact or embeds or value_type.startswith("q") else min(scores, MOST_SCORES)
+    attention = 2 * cells + scores  # the mask, and the scores where they are kept
     return MemoryEstimate(
         weights=header.weight_bytes,
         kv_cache=kv_cache,

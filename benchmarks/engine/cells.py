@@ -5,6 +5,8 @@ from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from typing import Literal
 
+from orchestrator.engine.attention import LONG
+
 State = Literal["cold", "warm"]
 """Whether the shared prefix is new, or held since the load before. Whatever follows on it is always new."""
 Task = Literal["copy", "free"]
@@ -22,6 +24,9 @@ LEAST_ROUNDS = 5
 _MORE_ROUNDS = 11
 _LARGEST = ("500m", 64, 1024)
 EMBEDDED = "tiny-large"
+
+
+Group = tuple[str, int, Task | None, bool]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,9 +51,11 @@ class Cell:
         return f"{self.model}/{self.width}x{self.prefix}"
 
     @property
-    def group(self) -> tuple[str, int, Task | None]:
-        """Cells of one group are measured with the same processes."""
-        return self.model, 0 if self.task else self.width, self.task
+    def group(self) -> Group:
+        """Cells of one group are measured with the same processes. Long ones are not, as who has short requests gives
+        a server a short context.
+        """
+        return self.model, 0 if self.task else self.width, self.task, self.context >= LONG
 
     @property
     def context(self) -> int:
@@ -94,7 +101,7 @@ def chosen(cells: Iterable[Cell], patterns: Iterable[str]) -> tuple[Cell, ...]:
 
 def groups(cells: Iterable[Cell]) -> list[tuple[Cell, ...]]:
     """Return the cells by group, in order."""
-    found: dict[tuple[str, int, Task | None], list[Cell]] = {}
+    found: dict[Group, list[Cell]] = {}
     for cell in cells:
         found.setdefault(cell.group, []).append(cell)
     return [tuple(group) for group in found.values()]

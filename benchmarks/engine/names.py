@@ -6,6 +6,7 @@ SERVER = "llama-server"
 EXAMPLE = "example server"
 POOLED = "ceiling, pooled cache"
 SPLIT = "ceiling, split cache"
+"""With the attention that our engine chooses there; all others have llama.cpp's choice."""
 SYSTEMS = (OURS, SERIAL, SERVER, EXAMPLE, POOLED, SPLIT)
 
 METHODS = ("lookup", "draft")

@@ -86,7 +86,7 @@ async def _bounded(place: Place, cell: Cell, rows: Sequence[Row], measured: Sequ
     model, draft = MODELS[cell.model], place.drafter(cell.task, cell.model)
     setup = replace(place.setup((cell,)), width=1, context=2 * cell.context)
     files = (setup.model, draft.file(place.folder / "models"))
-    target, drafter = (Ceiling(replace(setup, model=file), split=False) for file in files)
+    target, drafter = (Ceiling(replace(setup, model=file), split=True) for file in files)
     try:
         times = step_times(target, drafter, [load.prompts[0].tokens for load in measured])
     finally:

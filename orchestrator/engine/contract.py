@@ -28,8 +28,9 @@ class EngineSpec:
     `context` is the longest sequence in tokens, prompt and answer together (None: what the model was trained on, at
     most 8,192). The KV cache has `slots` x `context` cells. `split` gives every sequence cells of its own: decoding is
     faster, and a shared prefix is copied for each; otherwise all share one pool, and a prefix is there once. None means
-    split where `exact` asks for it. A common pool may have fewer `cells`, since few sequences become as long as they
-    may: when they run out, the sequence with the most slack gives its own up, and is computed again later.
+    split, unless there are `cells`: a common pool may have fewer, since few sequences become as long as they may. When
+    they run out, the sequence with the most slack gives its own up, and is computed again later. `flash_attention`
+    "auto" is what `engine.attention` chooses.
     `threads` None means the physical cores. A context beyond the training context is
     refused unless `beyond_training` is set. `check_tensors` reads every weight once and refuses damaged ones.
     `lora` are adapters (file, scale) that are added to the weights, for all sequences. `prompt_lookup` is (longest
@@ -88,7 +89,7 @@ class EngineSpec:
     @property
     def splits_cache(self) -> bool:
         """Whether every sequence gets cells of its own, where the architecture allows a choice."""
-        return self.exact if self.split is None else self.split
+        return self.exact or self.cells is None if self.split is None else self.split
 
     def problem(self) -> str | None:
         """Return what makes these settings impossible, or None."""

@@ -25,7 +25,9 @@ _Share = tuple[Sequence, Tokens]
 _NONE = as_tokens(())
 _WIDEST_EVERY = 256
 """All that run decode together in one of so many steps, so that what wide steps cost is not forgotten."""
-_LEARNED_EVERY = 4
+_TEXT_SECONDS = 0.02
+"""Text is sent at most so often: to send and to receive takes both processes longer than to make a token's text."""
+_LEARNED_EVERY = 16
 """The curve learns from the first of so many steps: to learn from all takes longer than what there is to learn."""
 
 
@@ -42,7 +44,8 @@ class Loop:
         self._sequences = Sequences(llama, self._counts, self._let_go)
         self._warm = WarmPrefixes(llama, spec, self._template)
         self._warm.restore(self._sequences.slots)
-        self._texts: list[tuple[int, str]] = []
+        self._texts: dict[int, str] = {}
+        self._texts_due = 0.0
         self._replies: list[protocol.Reply] = []
         self._llama_seconds = 0.0
         self._own_seconds = 0.0
@@ -135,29 +138,33 @@ class Loop:
         """Return what this step computes, a list for each call of llama_decode.
 
         Streams of their own are computed together only where they have equally many tokens: all that decode in one
-        call, each prompt in another.
+        call, prompts with parts of one length in another.
         """
         batch = self._llama.batch
         decode = self._sequences.make_room(self._decoders())
         prefilling = self._sequences.prefilling
-        needs = [Prefill(s.computed, self._sequences.stretch(s)) for s in prefilling]
-        drafts = self._propose(decode, bool(needs))
-        size = len(decode) + sum(map(len, drafts))
-        plan = choose(size, needs, batch=batch.capacity)
+        drafts = self._propose(decode, bool(prefilling))
         shares = list(zip(decode, drafts, strict=True))
-        shares.sort(key=lambda share: share[0].seq)
+        shares.sort(key=_seq)
+        if not prefilling:
+            return [shares] if shares else []
+        needs = [Prefill(s.computed, self._sequences.stretch(s)) for s in prefilling]
+        plan = choose(len(decode) + sum(map(len, drafts)), needs, batch=batch.capacity)
         chunks = []
         for index, count in plan.chunks:
             sequence = prefilling[index]
             chunks.append((sequence, sequence.head[sequence.computed : sequence.computed + count]))
         if self._llama.split:
-            return [together for together in (shares, *([chunk] for chunk in chunks)) if together]
+            return [together for together in (shares, *_alike(chunks)) if together]
         return [[*shares, *chunks]] if shares or chunks else []
 
     def _decoders(self) -> list[Sequence]:
         """Return the running sequences that decode in this step: as many as make most tokens a second, in turns."""
         running = self._sequences.decoding[: min(self._llama.micro_batch, self._llama.max_outputs)]
         width = len(running)
+        if width == 1:
+            running[0].waited = 0
+            return running
         if self._counts["steps"] % _WIDEST_EVERY:
             width = favoured_width(self._curve, [sequence.length for sequence in running])
         chosen = [running[index] for index in turn(width, [sequence.waited for sequence in running])]
@@ -185,22 +192,28 @@ class Loop:
         started = time.monotonic()
         batch, curve = self._llama.batch, self._curve
         batch.clear()
-        running = [share for share in shares if share[0].decodes]
-        prompts = [share for share in shares if not share[0].decodes]
-        depths = [sequence.length for sequence, _ in running]
-        for sequence, drafts in running:
-            batch.add_one(sequence.seq, sequence.length - 1, sequence.output[-1])
-            if len(drafts):
-                batch.add(sequence.seq, sequence.length, drafts, len(drafts))
-        asked = [*running, *((sequence, _NONE) for sequence, chunk in prompts if self._add_chunk(sequence, chunk))]
-        size = batch.size
-        cells = sum(attended(depth - 1, 1 + len(drafts)) for depth, (_, drafts) in zip(depths, running, strict=True))
+        asked: list[_Share] = []
+        depths: list[int] = []
+        cells = 0
+        for share in shares:
+            sequence, tokens = share
+            if sequence.decodes:
+                depth = sequence.length
+                batch.add_one(sequence.seq, depth - 1, sequence.output[-1])
+                if len(tokens):
+                    batch.add(sequence.seq, depth, tokens, len(tokens))
+                cells += attended(depth - 1, 1 + len(tokens))
+                depths.append(depth)
+                asked.append(share)
+            elif self._add_chunk(sequence, tokens):
+                asked.append((sequence, _NONE))
+        size, running, prompts = batch.size, len(depths), len(shares) - len(depths)
         self._link.heartbeat(curve.seconds(size, len(shares), cells))
         seconds, logits = self._decode()
         if not prompts and self._counts["steps"] % _LEARNED_EVERY == 1:
-            self._curve = curve.observed(size, len(running), seconds, cells)
+            self._curve = curve.observed(size, running, seconds, cells)
         drafted, accepted = self._sample(asked, logits)
-        self._counts["decode_steps"] += bool(running)
+        self._counts["decode_steps"] += running > 0
         if drafted and not prompts and self._drafts is not None:
             self._drafts.record(curve, depths, drafted, accepted, time.monotonic() - started + self._drafts.seconds)
 
@@ -257,18 +270,19 @@ class Loop:
         end = token in self._llama.vocab.end
         text = sequence.take(token, b"" if end else self._llama.vocab.piece(token), end)
         self._counts["output_tokens"] += not end
-        if text and sequence.stream:
-            self._texts.append((sequence.number, text))
+        self._say(sequence, text)
         if sequence.finish is not None:
             self._finish(sequence)
         elif len(sequence.output) == 1:
             self._sequences.begin_decoding(sequence)
 
     def _end(self, sequence: Sequence, finish: Finish) -> None:
-        text = sequence.end(finish)
-        if text and sequence.stream:
-            self._texts.append((sequence.number, text))
+        self._say(sequence, sequence.end(finish))
         self._finish(sequence)
+
+    def _say(self, sequence: Sequence, text: str) -> None:
+        if text and sequence.stream:
+            self._texts[sequence.number] = self._texts.get(sequence.number, "") + text
 
     def _finish(self, sequence: Sequence) -> None:
         self._replies.append(sequence.report())
@@ -311,11 +325,14 @@ class Loop:
             self._drafts.draft.set_threads(threads)
 
     def _emit(self) -> None:
-        if self._texts:
-            self._replies.insert(0, protocol.Texts(self._texts))
+        """Send what there is to say. A text waits for its turn, but for no longer than its sequence."""
+        if self._texts and (self._replies or time.monotonic() >= self._texts_due):
+            self._replies.insert(0, protocol.Texts(list(self._texts.items())))
+            self._texts.clear()
+            self._texts_due = time.monotonic() + _TEXT_SECONDS
         if self._replies:
             self._link.send(self._replies)
-            self._replies, self._texts = [], []
+            self._replies = []
 
     def _snapshot(self) -> EngineStats:
         return EngineStats(
@@ -334,3 +351,15 @@ class Loop:
             cells=self._llama.cells,
             threads=self._llama.threads,
         )
+
+
+def _alike(shares: list[_Share]) -> list[list[_Share]]:
+    """Return the shares in groups of equally many tokens, each with its sequences in order."""
+    groups: dict[int, list[_Share]] = {}
+    for share in sorted(shares, key=_seq):
+        groups.setdefault(len(share[1]), []).append(share)
+    return list(groups.values())
+
+
+def _seq(share: _Share) -> int:
+    return share[0].seq

@@ -27,7 +27,7 @@ def known_curve(llama: Llama, spec: EngineSpec) -> Curve:
     settings = (
         spec.kv_type_k,
         spec.kv_type_v,
-        spec.flash_attention,
+        llama.flash_attention,
         spec.experts,
         spec.exact,
         llama.split,

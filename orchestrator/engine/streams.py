@@ -1,10 +1,13 @@
 """Decide who may enter a split KV cache, in which stream, and which finished prompts stay in the streams left over."""
 
-from orchestrator.engine.llama import Tokens
+from orchestrator.engine.llama import Llama, Tokens
 from orchestrator.engine.slots import Claim, Slots
 
-WORTH_COPYING = 32
-"""A shared beginning shorter than this is computed again: a fork copies a whole stream."""
+WORTH_KEEPING = 32
+"""A finished prompt that would keep fewer cells than this is not kept: computing it again is as cheap."""
+
+COPIED_FOR_ONE = 64
+"""A fork copies a whole stream, which takes about as long as to compute one in so many of its cells."""
 
 
 class StreamSlots(Slots):
@@ -12,6 +15,10 @@ class StreamSlots(Slots):
 
     The lowest free stream is taken first, so that those in use lie side by side, as decoding them together needs.
     """
+
+    def __init__(self, llama: Llama, slots: int) -> None:
+        super().__init__(llama, slots)
+        self._worth_copying = max(WORTH_KEEPING, llama.context_limit // COPIED_FOR_ONE)
 
     @property
     def used_cells(self) -> int:
@@ -34,7 +41,7 @@ class StreamSlots(Slots):
         The last token is never shared: its logits are needed.
         """
         source, length = self.tree.match(head[:-1])
-        return (source, length) if length >= WORTH_COPYING else (-1, 0)
+        return (source, length) if length >= self._worth_copying else (-1, 0)
 
     def enter(self, head: Tokens, answer: int) -> tuple[int, int] | None:
         """Give a sequence its place: (sequence id, tokens already there), or None when every slot is taken."""
@@ -54,7 +61,7 @@ class StreamSlots(Slots):
     def leave(self, seq: int, computed: int) -> None:
         """Free a sequence's place. What it has computed of its head stays for others until its stream is needed."""
         del self._live[seq]
-        if self.tree.exclusive(seq) < WORTH_COPYING:
+        if self.tree.exclusive(seq) < WORTH_KEEPING:
             self._remove(seq)
         else:
             self._llama.truncate(seq, computed)

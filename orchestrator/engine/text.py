@@ -61,6 +61,8 @@ def utf8_rest(pending: bytes, data: bytes) -> bytes | None:
 
 def _overlap(text: str, stop: str) -> int:
     """Return the length of the longest end of `text` with which `stop` begins."""
+    if stop[0] not in text[1 - len(stop) :]:
+        return 0
     for length in range(min(len(text), len(stop) - 1), 0, -1):
         if stop.startswith(text[-length:]):
             return length

@@ -9,6 +9,8 @@ import llama_cpp.llama_cpp as lib
 from benchmarks.engine.names import POOLED, SPLIT
 from benchmarks.engine.system import Load, Measured, Setup, Tokens
 from benchmarks.engine.systems.parameters import avoid_broken_amx
+from orchestrator.engine.attention import keeps_scores
+from orchestrator.engine.contract import EngineSpec
 from orchestrator.engine.llama.batch import Batch
 
 _BATCH = 512
@@ -26,7 +28,7 @@ class Ceiling:
         self._model: Any = lib.llama_model_load_from_file(os.fsencode(setup.model), lib.llama_model_default_params())
         if not self._model:
             raise OSError(f"llama.cpp cannot load {setup.model}")
-        self._context: Any = lib.llama_init_from_model(self._model, _parameters(setup, split))
+        self._context: Any = lib.llama_init_from_model(self._model, _parameters(self._model, setup, split))
         if not self._context:
             raise MemoryError(f"llama.cpp cannot make a context of {setup.width} x {setup.context} cells")
         self._memory = lib.llama_get_memory(self._context)
@@ -118,7 +120,7 @@ class Ceiling:
             raise RuntimeError(f"{self.name}: llama_decode returned {code} for {self._batch.size} tokens")
 
 
-def _parameters(setup: Setup, split: bool) -> Any:
+def _parameters(model: Any, setup: Setup, split: bool) -> Any:
     parameters = lib.llama_context_default_params()
     parameters.n_ctx = setup.width * setup.context
     parameters.n_batch = parameters.n_ubatch = min(_BATCH, parameters.n_ctx)
@@ -126,6 +128,9 @@ def _parameters(setup: Setup, split: bool) -> Any:
     parameters.n_outputs_max = max(setup.width, min(_OUTPUTS, parameters.n_batch))
     parameters.n_threads = parameters.n_threads_batch = setup.threads
     parameters.kv_unified = not split
+    heads, spec = lib.llama_model_n_head(model), EngineSpec(file="", slots=setup.width)
+    if split and keeps_scores(spec, context=setup.context, heads=heads, split=True):
+        parameters.flash_attn_type = lib.LLAMA_FLASH_ATTN_TYPE_DISABLED
     parameters.swa_full = True
     parameters.offload_kqv = False
     parameters.no_perf = True

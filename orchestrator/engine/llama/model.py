@@ -11,8 +11,9 @@ import numpy as np
 import numpy.typing as npt
 import psutil
 
+from orchestrator.engine.attention import keeps_scores
 from orchestrator.engine.batching import company
-from orchestrator.engine.contract import MAX_CELLS, EngineSpec, ModelInfo
+from orchestrator.engine.contract import MAX_CELLS, EngineSpec, FlashAttention, ModelInfo
 from orchestrator.engine.llama.batch import Batch
 from orchestrator.engine.llama.description import describe
 from orchestrator.engine.llama.grammar import Grammars, Logits
@@ -27,6 +28,10 @@ VERIFIED = 64
 DEFAULT_CONTEXT = 8192
 _KV_TYPES = {"f32": 0, "f16": 1, "q4_0": 2, "q4_1": 3, "q5_0": 6, "q5_1": 7, "q8_0": 8, "bf16": 30}
 _FLASH = {"auto": -1, "off": 0, "on": 1}
+_logits_address = ctypes.CFUNCTYPE(ctypes.c_void_p, ctypes.c_void_p)(
+    ctypes.cast(lib.llama_get_logits, ctypes.c_void_p).value or 0
+)
+"""The same function, asked for a number: to make a pointer object of it at each step takes ten times as long."""
 
 
 class DecodeFailed(Exception):
@@ -52,6 +57,7 @@ class Llama:
         self.can_keep = self.can_share and lib.llama_model_n_swa(self._model) == 0
         self.split = spec.splits_cache and self.can_share
         self.context_limit = self._choose_context(spec)
+        self.flash_attention = self._choose_attention(spec)
         self._context: Any = self._make_context(spec)
         self._memory = lib.llama_get_memory(self._context)
         self._held = [0] * (self.sequences + 1)
@@ -74,6 +80,14 @@ class Llama:
             )
         return wanted
 
+    def _choose_attention(self, spec: EngineSpec) -> FlashAttention:
+        heads = lib.llama_model_n_head(self._model)
+        if spec.flash_attention == "auto" and keeps_scores(
+            spec, context=self.context_limit, heads=heads, split=self.split
+        ):
+            return "off"
+        return spec.flash_attention
+
     def _make_context(self, spec: EngineSpec) -> Any:
         params = lib.llama_context_default_params()
         threads = spec.threads or default_threads()
@@ -94,7 +108,7 @@ class Llama:
         self.max_outputs: int = max(params.n_seq_max, min(VERIFIED, params.n_batch))
         params.n_outputs_max = self.max_outputs
         params.n_threads = params.n_threads_batch = threads
-        params.flash_attn_type = _FLASH[spec.flash_attention]
+        params.flash_attn_type = _FLASH[self.flash_attention]
         params.type_k = _KV_TYPES[spec.kv_type_k]
         params.type_v = _KV_TYPES[spec.kv_type_v]
         params.kv_unified = not self.split
@@ -165,11 +179,15 @@ class Llama:
         return self._rows(batch.outputs) if batch.outputs else self._logits[:0]
 
     def _rows(self, count: int) -> Logits:
-        """Return the first rows of llama.cpp's logits. To make an array of them takes long, and they seldom move."""
-        pointer: Any = lib.llama_get_logits(self._context)
-        address = ctypes.addressof(pointer.contents)
+        """Return the first rows of llama.cpp's logits. To make an array of them takes long, and they seldom move: never
+        for a single row, once they are somewhere. To ask for several also puts them in order.
+        """
+        if count == 1 and self._logits_at:
+            return self._logits[:1]
+        address = _logits_address(self._context)
         if address != self._logits_at:
             self._logits_at = address
+            pointer: Any = lib.llama_get_logits(self._context)
             self._logits = np.ctypeslib.as_array(pointer, shape=(self.max_outputs, self.vocab.size))
         return self._logits[:count]
 

@@ -108,9 +108,10 @@ async def test_a_prefix_that_arrives_with_its_siblings_is_computed_once(engine: 
 
 async def test_requests_that_are_made_at_once_are_computed_at_once(models: Path) -> None:
     spec = EngineSpec(file=str(models / "quantised.gguf"), context=128, slots=4, threads=1)
-    async with await Engine.start(spec) as engine:
-        await asyncio.gather(*(engine.generate(ask(f"{n}", system=f"{n}", max_tokens=1)) for n in range(4)))
-        assert (await engine.stats()).steps == 1
+    for split in (True, False):
+        async with await Engine.start(dataclasses.replace(spec, split=split)) as engine:
+            await asyncio.gather(*(engine.generate(ask(f"{n}", system=f"{n}", max_tokens=1)) for n in range(4)))
+            assert (await engine.stats()).steps == 1
 
 
 async def test_a_seed_gives_the_same_text_in_any_company(models: Path) -> None:
@@ -125,17 +126,21 @@ async def test_a_seed_gives_the_same_text_in_any_company(models: Path) -> None:
 
 async def test_text_is_streamed_as_it_comes(engine: Engine) -> None:
     pieces: list[str] = []
-    done = await engine.generate(ask(max_tokens=20), pieces.append)
+    done = await engine.generate(ask(max_tokens=400), pieces.append)
     assert "".join(pieces) == done.text
     assert len(pieces) > 3
+    assert done.text.startswith(pieces[0])
+    assert len(pieces[0]) < len(done.text) / 4, "the first piece does not wait for others"
 
 
 async def test_characters_are_streamed_whole(engine: Engine) -> None:
     """The vocabulary has single bytes, so every one of these characters is spread over several tokens."""
     pieces: list[str] = []
-    done = await engine.generate(ask(grammar='root ::= "\u20ac\U0001f600\u00e9"', max_tokens=20), pieces.append)
-    assert (done.text, done.finish) == ("\u20ac\U0001f600\u00e9", "stop")
-    assert pieces == ["\u20ac", "\U0001f600", "\u00e9"]
+    grammar = 'root ::= ("\u20ac\U0001f600\u00e9"){20}'
+    done = await engine.generate(ask(grammar=grammar, max_tokens=300), pieces.append)
+    assert (done.text, done.finish) == ("\u20ac\U0001f600\u00e9" * 20, "stop")
+    assert len(pieces) > 1
+    assert "".join(pieces) == done.text
 
 
 async def test_a_stop_string_across_tokens_ends_the_text(engine: Engine) -> None:

@@ -1,0 +1,28 @@
+"""Choose how attention is computed: in one pass ("flash"), or with its scores kept in between.
+
+On a CPU, flash attention takes a token's cells one after the other, and decoding slows down with every cell. With the
+scores kept, both halves are matrix products: some dozen microseconds more a layer, and a fraction of the time a cell.
+Prompts are up to a fifth slower to compute that way. `docs/adr/0009-attention-that-keeps-its-scores.md` has figures.
+"""
+
+from orchestrator.engine.contract import EngineSpec
+
+LONG = 1024
+"""Sequences that may have so many tokens spend most of their time where keeping the scores pays."""
+
+MOST_SCORES = 1 << 20
+"""Scores a token, over all heads and cells. With 512 tokens in a step they take 2 GiB; more are not kept."""
+
+FEW = 4
+"""In a common pool every token is scored against the cells of all sequences, so that more of them cost more."""
+
+
+def keeps_scores(spec: EngineSpec, *, context: int, heads: int, split: bool) -> bool:
+    """Return whether an engine whose settings say "auto" computes attention without flash attention.
+
+    `context` are the tokens of its longest sequence, and `split` says whether each has cells of its own. Exact engines
+    need flash attention, and so do quantised values.
+    """
+    cells = context if split else spec.cells or context * spec.slots
+    able = not spec.exact and spec.kv_type_v in ("f16", "f32")
+    return able and context >= LONG and heads * cells <= MOST_SCORES and (split or spec.slots <= FEW)
