@@ -77,7 +77,7 @@ class ModelEntry:
     """One model. `context` is in tokens of one sequence, `slots` in sequences at a time, `threads` a ceiling.
 
     `exact` asks for the same greedy tokens alone and in company, at some cost in prefill; `split` gives each sequence
-    KV cells of its own (None: where `exact` needs it), and otherwise they share `cells` (None: slots x context);
+    KV cells of its own (None: unless there are `cells`), and otherwise they share `cells` (None: slots x context);
     `experts` is how many of a mixture are used, None for as many as the model was made with; `lora` are adapters that
     all its text is made with. `numa` binds the model to a node; where a machine has several nodes, up to `instances` of
     it run, one bound to each. Exactly one of `header` and `unavailable` (the reason why there is no header) is set.

@@ -20,8 +20,17 @@ NOISE = 0.02
 _RATE = 0.1
 """The share of an observed error that is corrected at once; the memory is about ten observations a point."""
 
-_LEAST_PER_CELL = 1e-5
-"""The least cost of a cell that is learned, relative to a step of one token: relative corrections never leave 0."""
+WORTH_NARROWING = 0.05
+"""All that run decode together unless fewer at a time would make so much more: that is a prediction, and leaves some
+waiting."""
+
+_COMMON = 0.75
+"""The part of what a decode step teaches about points that counts for all numbers of sequences: mostly the machine is
+slower, or the cache deeper, for all of them. Else the width that runs would look bad beside all that do not."""
+
+_LEAST_PER_CELL = 1e-4
+"""The least cost of a cell that is assumed and learned, relative to a step of one token: relative corrections never
+leave 0, and what is known of no cell would be put down to the number of sequences."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,8 +93,9 @@ class Curve:
 
         A part of the error goes to the points next to the step's size, to `prefill` for tokens beyond the last one,
         and to `per_cell`, each by its share of the time (normalised least mean squares on relative values). So steps
-        at different depths part what is due to depth from what is not. An error counts as at most the whole
-        prediction: a process that was suspended says nothing about the model.
+        at different depths part what is due to depth from what is not. With one token for each sequence, most of what
+        goes to points goes to all of `many`. An error counts as at most the whole prediction: a process that was
+        suspended says nothing about the model.
         """
         apart = tokens == sequences
         points = self.many if apart else self.one
@@ -95,17 +105,20 @@ class Curve:
         shares = (near[0] * (1 - way), near[1] * way, self.prefill * beyond, per_cell * cells)
         known = sum(shares)
         error = seconds - known - (0.0 if apart else self._spread(sequences))
-        error = max(-known, min(error, known)) / sum(share * share for share in shares)
-        low, high, prefill, deep = (1 + _RATE * error * share for share in shares)
-        times = list(points.seconds)
-        times[at] *= low
+        error = max(-known, min(error, known))
+        common = _COMMON * _RATE * error / known if apart else 0.0
+        error /= sum(share * share for share in shares)
+        low, high, prefill, deep = (_RATE * error * share for share in shares)
+        own = 1 - _COMMON if apart else 1.0
+        times = [value * (1 + common) for value in points.seconds]
+        times[at] *= 1 + own * low
         if way:
-            times[at + 1] *= high
+            times[at + 1] *= 1 + own * high
         first, learned = times[0], replace(points, seconds=tuple(times))
         other = self.one if apart else self.many
         other = replace(other, seconds=(first, *other.seconds[1:]))
         many, one = (learned, other) if apart else (other, learned)
-        return Curve(many, one, self.prefill * prefill, per_cell * deep)
+        return Curve(many, one, self.prefill * (1 + prefill), per_cell * (1 + deep))
 
     @cached_property
     def _lines(self) -> tuple[tuple[float, ...], tuple[float, ...]]:
@@ -160,14 +173,14 @@ def favoured_width(curve: Curve, depths: Sequence[int]) -> int:
     """Return how many running sequences to decode in one step, so that most tokens are made per second.
 
     `depths` are the cells each holds, the most urgent first. It is not always all: two in a step can take longer than
-    one after the other. Of widths within the noise of the best, the widest.
+    one after the other. Of widths that are not much worse than the best, the widest.
     """
     rates = []
     cells = 0
     for width, depth in enumerate(depths, 1):
         cells += depth
         rates.append(width / curve.seconds(width, width, cells))
-    enough = max(rates, default=0.0) * (1 - NOISE)
+    enough = max(rates, default=0.0) * (1 - WORTH_NARROWING)
     return max((width for width, rate in enumerate(rates, 1) if rate >= enough), default=0)
 
 

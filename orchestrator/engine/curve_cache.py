@@ -14,7 +14,7 @@ import msgspec
 
 from orchestrator.engine.curve import Curve, Points
 
-SCHEMA = 1
+SCHEMA = 2
 _HEADER = 1 << 20
 
 

@@ -16,7 +16,14 @@ from orchestrator.engine.llama import Llama
 ROUNDS = 3
 SECONDS = 8.0
 """How long measuring may take, by the times of the steps measured so far."""
-_PREFILL = 256
+_SMALL = 16
+"""Up to so many tokens, what a graph costs to make is no small part of a step."""
+
+_LARGE = 256
+"""Tokens of a prompt that are computed in one step."""
+
+_DEEP = 1024
+"""How many cells a token attends to when it is measured what they cost, as far as context and time allow."""
 
 
 def known_curve(llama: Llama, spec: EngineSpec) -> Curve:
@@ -63,10 +70,10 @@ def measure_curve(llama: Llama) -> Curve:
     for _ in range(ROUNDS):
         for size in many:
             if size == 1 or watch.has_time(size):
-                times["many", size].append(watch.step([(seq, 1) for seq in range(size)]))
+                times["many", size].append(watch.again([(seq, 1) for seq in range(size)]))
         for size in one[1:]:
             if watch.has_time(size):
-                times["one", size].append(watch.step([(0, size)]))
+                times["one", size].append(watch.again([(0, size)]))
     first = median(times["many", 1])
     points = {kind: _points(kind, sizes, first, times) for kind, sizes in (("many", many), ("one", one))}
     prefill, per_cell = _depth(llama, watch, points["one"])
@@ -85,6 +92,13 @@ class _Watch:
     def has_time(self, tokens: int) -> bool:
         """Return whether a step of so many tokens should be done within the time that is left."""
         return self._token * tokens < self._left
+
+    def again(self, shares: list[tuple[int, int]]) -> float:
+        """Return the seconds of a step of a kind that was just done, as most are: llama.cpp then has its graph."""
+        size = sum(count for _, count in shares)
+        if size <= _SMALL and self.has_time(2 * size):
+            self.step(shares)
+        return self.step(shares)
 
     def step(self, shares: list[tuple[int, int]], *, outputs: bool = True, keep: bool = False) -> float:
         """Return the seconds of a step with `shares` (sequence, tokens); `keep` what is in the cache."""
@@ -116,9 +130,13 @@ def _points(kind: str, sizes: tuple[int, ...], first: float, times: dict[tuple[s
 
 def _depth(llama: Llama, watch: _Watch, one: Points) -> tuple[float, float]:
     """Return what a prompt token costs in a large batch, and a cell for the token that attends to it."""
-    size = min(_PREFILL, llama.batch.capacity, llama.context_limit - ROUNDS)
+    size = min(_LARGE, llama.batch.capacity, llama.context_limit - ROUNDS)
     if size <= one.sizes[-1] or not watch.has_time(2 * size):
         return max(one.seconds[-1] / one.sizes[-1], 1e-9), 0.0
     prompt = watch.step([(0, size)], outputs=False, keep=True)
+    depth = size
+    while depth + size <= min(_DEEP, llama.context_limit - ROUNDS) and watch.has_time(2 * size):
+        watch.step([(0, size)], outputs=False, keep=True)
+        depth += size
     deep = [watch.step([(0, 1)], keep=True) for _ in range(ROUNDS)]  # not all models can take the token back
-    return prompt / size, max(0.0, (median(deep) - one.seconds[0]) / size)
+    return prompt / size, max(0.0, (median(deep) - one.seconds[0]) / depth)

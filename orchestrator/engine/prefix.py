@@ -67,6 +67,11 @@ class PrefixTree:
                 break
         return count
 
+    def common(self, seq: int, other: int) -> int:
+        """Return with how many equal tokens two sequences begin."""
+        pairs = zip(self._path(seq), self._path(other), strict=False)
+        return sum(len(node.tokens) for node, its in pairs if node is its)
+
     def fork(self, source: int, target: int, length: int) -> None:
         """Add `target`, which shares the first `length` tokens of `source`; at least one and at most all of them."""
         for node in self._path(source):

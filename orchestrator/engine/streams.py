@@ -48,9 +48,10 @@ class StreamSlots(Slots):
         if self.full:
             return None
         source, reused = self.shared(head)
-        if self._retained.get(source) == reused or (not self._free and [*self._retained] == [source]):
-            seq = source  # nothing that it holds is lost, or there is no other place
-            self._retained.pop(source)
+        heir = self._heir(source, reused)
+        if heir is not None:
+            seq = heir
+            self._retained.pop(seq)
             self._shorten(seq, reused)
         else:
             seq = self._place(source)
@@ -70,6 +71,18 @@ class StreamSlots(Slots):
     def may_adopt(self, length: int) -> bool:
         """Any stream that is free may keep what fits it."""
         return length <= self._llama.context_limit
+
+    def _heir(self, source: int, reused: int) -> int | None:
+        """Return a finished prompt that can go on from the first `reused` tokens of `source` where it is, or None.
+
+        That is one that loses nothing, or, where some prompt has to make way, the first of those that begin with them:
+        it takes no copy.
+        """
+        if self._retained.get(source) == reused:
+            return source
+        if self._free or not reused:
+            return None
+        return next((seq for seq in self._retained if self.tree.common(seq, source) >= reused), None)
 
     def _place(self, source: int) -> int:
         """Return an empty stream: a free one, or that of the finished prompt that was used least recently."""

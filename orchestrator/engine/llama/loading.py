@@ -5,7 +5,7 @@ import os
 from collections import deque
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import llama_cpp.llama_cpp as lib
 
@@ -27,12 +27,16 @@ class CannotLoad(Exception):
 class Log:
     """llama.cpp's log: everything while loading, then warnings and errors, to standard error (the log file)."""
 
+    _installed: ClassVar[Any] = None
+    """The callback that llama.cpp calls now: it does so until it is given another, whoever made it is gone or not."""
+
     def __init__(self) -> None:
         self.verbose = True
         self.errors: deque[str] = deque(maxlen=8)
         self._last = 0
-        self._callback = lib.llama_log_callback(self._write)
-        lib.llama_log_set(self._callback, None)
+        callback = lib.llama_log_callback(self._write)
+        lib.llama_log_set(callback, None)
+        Log._installed = callback
 
     def told(self, otherwise: str) -> str:
         """Return what llama.cpp complained of last, each thing once."""

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from orchestrator.engine.curve import NOISE, SIZES, Curve, Points, attended, favoured_width, rising, turn
+from orchestrator.engine.curve import SIZES, WORTH_NARROWING, Curve, Points, attended, favoured_width, rising, turn
 from orchestrator.engine.curve_cache import CurveKey, cpu_model, curve_key, load, store
 
 times = st.floats(1e-4, 10.0)
@@ -90,13 +90,22 @@ def test_what_is_seen_of_one_sequence_says_nothing_about_many() -> None:
     assert learned.seconds(4, 1) == pytest.approx(2.1)
     assert learned.seconds(4, 4) == 2.0
     learned = learned.observed(4, 4, 3.0)
-    assert learned.seconds(4, 1) == learned.seconds(4, 4) == pytest.approx(2.1)
+    assert learned.seconds(4, 1) == pytest.approx(2.1)
+    assert learned.seconds(4, 4) == pytest.approx(2.1, rel=1e-3)
 
 
 def test_one_stalled_step_does_not_spoil_the_curve() -> None:
     before = curve(1.0, 1.5, 2.0)
     assert before.observed(1, 1, 1000.0).seconds(1, 1) <= 1.2
-    assert before.observed(1, 1, 1000.0).seconds(2, 2) == 1.5
+    assert before.observed(1, 1, 1000.0).seconds(2, 2) <= 1.65
+
+
+def test_a_slower_machine_does_not_look_like_a_worse_width() -> None:
+    learned = curve(1.0, 1.6, 2.6, 4.4, 8.0)
+    for _ in range(200):
+        learned = learned.observed(16, 16, 12.0)
+    assert learned.seconds(16, 16) == pytest.approx(12.0, rel=0.02)
+    assert favoured_width(learned, [0] * 16) == 16
 
 
 def test_depth_is_learned_although_none_was_measured() -> None:
@@ -108,7 +117,7 @@ def test_depth_is_learned_although_none_was_measured() -> None:
 
 def test_a_learned_curve_keeps_the_single_token_the_same_in_both_sets() -> None:
     learned = curve(1.0, 2.0).observed(1, 1, 2.0)
-    assert learned.many.seconds[0] == learned.one.seconds[0] == learned.seconds(1, 1) == pytest.approx(1.1)
+    assert learned.many.seconds[0] == learned.one.seconds[0] == learned.seconds(1, 1) == pytest.approx(1.1, rel=0.01)
 
 
 @pytest.mark.parametrize(
@@ -132,14 +141,14 @@ def test_the_favoured_width_is_the_widest_of_the_best(curve: Curve, depths: list
     if not depths:
         assert width == 0
         return
-    assert rates[width - 1] >= max(rates) * (1 - NOISE)
-    assert all(rate < max(rates) * (1 - NOISE) for rate in rates[width:])
+    assert rates[width - 1] >= max(rates) * (1 - WORTH_NARROWING)
+    assert all(rate < max(rates) * (1 - WORTH_NARROWING) for rate in rates[width:])
 
 
 def test_two_that_are_slower_together_go_one_after_the_other() -> None:
     dip = curve(4.0, 12.3, 12.5, 17.0, 27.0)
-    assert [favoured_width(dip, [0] * running) for running in (1, 2, 3, 4, 8, 16)] == [1, 1, 1, 4, 8, 16]
-    assert favoured_width(curve(4.0, 8.1), [0, 0]) == 2, "a difference within the noise is none"
+    assert [favoured_width(dip, [0] * running) for running in (1, 2, 3, 4, 8, 16)] == [1, 1, 3, 4, 8, 16]
+    assert favoured_width(curve(4.0, 8.4), [0, 0]) == 2, "that little does not have one of them wait"
 
 
 def test_a_deep_sequence_may_be_left_out() -> None:
@@ -177,7 +186,7 @@ def test_a_stored_curve_comes_back_for_its_own_key_only(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("old", "new"),
     [
-        (b'"schema":1', b'"schema":2'),
+        (b'"schema":2', b'"schema":1'),
         (b'"threads":2', b'"threads":3'),
         (b"3.0", b"-3.0"),
         (b"3.0", b"null"),

@@ -63,6 +63,10 @@ def test_against_cells_that_are_listed_one_by_one(actions: list) -> None:
     for seq, held in model.items():
         others = {cell for o, h in model.items() if o != seq for cell, _ in h}
         assert tree.exclusive(seq) == len([c for c, _ in held if c not in others])
+        for other, its in model.items():
+            assert tree.common(seq, other) == len(
+                [1 for mine, theirs in zip(held, its, strict=False) if mine == theirs]
+            )
     for wanted in ([0, 1, 2], [1, 1, 1, 1], [2]):
         best = max(
             (common_prefix(tokens(*[t for _, t in held]), tokens(*wanted)) for held in model.values()), default=0
