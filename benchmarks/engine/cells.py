@@ -70,7 +70,7 @@ class Cell:
     @property
     def rounds(self) -> int:
         """How many rounds tell enough: more where a round is short."""
-        return _MORE_ROUNDS if self.width <= 4 and self.prefix < 1024 else LEAST_ROUNDS
+        return _MORE_ROUNDS if self.model == "150m" and self.width <= 4 and self.prefix < 1024 else LEAST_ROUNDS
 
 
 def all_cells() -> tuple[Cell, ...]:
@@ -108,7 +108,7 @@ def groups(cells: Iterable[Cell]) -> list[tuple[Cell, ...]]:
 
 
 def _plain(model: str, width: int, prefix: int) -> Cell:
-    """Few own tokens and short answers where there are many of them, so that everything fits into two hours."""
-    short = model == "500m" and width == 64
+    """Few own tokens and short answers where there are many of them, so that everything takes no more than a morning."""
+    short = width == 64 or (model == "500m" and width == 16)
     own = 16 if prefix else 64
     return Cell(model=model, width=width, prefix=prefix, own=own // 2 if short else own, answer=16 if short else 32)

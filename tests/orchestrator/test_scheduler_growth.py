@@ -1,7 +1,7 @@
 """How a plan grows while its steps run, and what the scheduler makes of it."""
 
 import pytest
-from scheduler_driver import planned, step
+from scheduler_driver import Driver, planned, step
 
 from orchestrator.events import (
     Failure,
@@ -100,14 +100,20 @@ def test_a_plan_does_not_go_on_after_a_step_that_failed() -> None:
     assert driver.extending is None
 
 
-@pytest.mark.parametrize("begun", [False, True])
-def test_a_run_can_be_cancelled_while_its_plan_goes_on(begun: bool) -> None:
+def going_on(*, begun: bool) -> Driver:
+    """Return a run whose plan is to go on after its first step, and maybe has."""
     driver = planned(step(1), closed=False, max_replans=1)
     driver.close("S1")
     driver.succeed("S1")
     if begun:
         driver.begin_rest()
         driver.plan(step(2), closed=False)
+    return driver
+
+
+@pytest.mark.parametrize("begun", [False, True])
+def test_a_run_can_be_cancelled_while_its_plan_goes_on(begun: bool) -> None:
+    driver = going_on(begun=begun)
     driver.cancel()
     if begun:
         driver.stopped("S2")
@@ -116,12 +122,8 @@ def test_a_run_can_be_cancelled_while_its_plan_goes_on(begun: bool) -> None:
 
 @pytest.mark.parametrize("begun", [False, True])
 def test_a_plan_goes_on_after_a_restart(begun: bool) -> None:
-    driver = planned(step(1), closed=False, max_replans=1)
-    driver.close("S1")
-    driver.succeed("S1")
+    driver = going_on(begun=begun)
     if begun:
-        driver.begin_rest()
-        driver.plan(step(2), closed=False)
         driver.start("S2")
     driver.crash()
     assert driver.extending == "S1"

@@ -17,13 +17,13 @@ from benchmarks.engine.systems.served import Served, free_port, serve
 async def start(setup: Setup, script: Path, packages: Path) -> Served:
     """Start it with what it needs from the folder `packages`. Raises ServerFailed.
 
-    As it is shipped its cache is unified. It gets twice as many sequences as requests, as our engine does, so that
-    prompts that ended can stay.
+    As it is shipped its cache is unified. It gets twice as many sequences and cells as requests need, so that prompts
+    that ended can stay: with fewer cells llama_decode finds no room for it now and then, and it answers with status 500.
     """
     port = free_port()
     model = {
         "path": str(setup.model),
-        "n_ctx": setup.width * setup.context,
+        "n_ctx": 2 * setup.width * setup.context,
         "n_seq_max": min(2 * setup.width, 255),
         "n_batch": 512,
         "n_ubatch": 512,
