@@ -108,7 +108,7 @@ def groups(cells: Iterable[Cell]) -> list[tuple[Cell, ...]]:
 
 
 def _plain(model: str, width: int, prefix: int) -> Cell:
-    """Few own tokens and short answers where there are many of them, so that everything takes no more than a morning."""
+    """Few own tokens and short answers where there are many of them, so that it all takes no more than a morning."""
     short = width == 64 or (model == "500m" and width == 16)
     own = 16 if prefix else 64
     return Cell(model=model, width=width, prefix=prefix, own=own // 2 if short else own, answer=16 if short else 32)
