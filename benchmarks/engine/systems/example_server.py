@@ -18,7 +18,7 @@ async def start(setup: Setup, script: Path, packages: Path) -> Served:
     """Start it with what it needs from the folder `packages`. Raises ServerFailed.
 
     As it is shipped its cache is unified. It gets twice as many sequences and cells as requests need, so that prompts
-    that ended can stay: with fewer cells llama_decode finds no room now and then, and the server answers with status 500.
+    that ended can stay: with fewer cells llama_decode finds no room now and then, and it answers with status 500.
     """
     port = free_port()
     model = {
