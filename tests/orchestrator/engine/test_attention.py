@@ -1,0 +1,40 @@
+from dataclasses import replace
+
+import pytest
+
+from orchestrator.engine.attention import FEW, LONG, MOST_SCORES, keeps_scores
+from orchestrator.engine.contract import EngineSpec
+from registry import memory
+
+SPEC = EngineSpec(file="m.gguf", slots=FEW + 1)
+
+
+@pytest.mark.parametrize(
+    ("settings", "context", "heads", "split", "kept"),
+    [
+        ({}, LONG, 12, True, True),
+        ({}, LONG - 1, 12, True, False),
+        ({}, MOST_SCORES // 32, 32, True, True),
+        ({}, MOST_SCORES // 32 + 1, 32, True, False),
+        ({"exact": True}, LONG, 12, True, False),
+        ({"kv_type_v": "q8_0"}, LONG, 12, True, False),
+        ({}, LONG, 12, False, False),
+        ({"slots": FEW}, LONG, 12, False, True),
+        ({"slots": FEW, "cells": 2 * MOST_SCORES // 12}, LONG, 12, False, False),
+    ],
+)
+def test_scores_are_kept_where_that_pays_and_can_be(
+    settings: dict[str, object], context: int, heads: int, split: bool, kept: bool
+) -> None:
+    spec = replace(SPEC, **settings)  # type: ignore[arg-type]
+    assert keeps_scores(spec, context=context, heads=heads, split=split) is kept
+
+
+def test_the_estimate_of_memory_knows_how_many_scores_are_kept_at_most() -> None:
+    assert memory.MOST_SCORES == MOST_SCORES
+
+
+def test_streams_are_the_default_unless_a_pool_is_asked_for() -> None:
+    assert SPEC.splits_cache
+    assert not replace(SPEC, cells=4096).splits_cache
+    assert not replace(SPEC, split=False).splits_cache
