@@ -20,10 +20,6 @@ NOISE = 0.02
 _RATE = 0.1
 """The share of an observed error that is corrected at once; the memory is about ten observations a point."""
 
-WORTH_NARROWING = 0.05
-"""All that run decode together unless fewer at a time would make so much more: that is a prediction, and leaves some
-waiting."""
-
 _COMMON = 0.75
 """The part of what a decode step teaches about points that counts for all numbers of sequences: mostly the machine is
 slower, or the cache deeper, for all of them. Else the width that runs would look bad beside all that do not."""
@@ -110,10 +106,11 @@ class Curve:
         error /= sum(share * share for share in shares)
         low, high, prefill, deep = (_RATE * error * share for share in shares)
         own = 1 - _COMMON if apart else 1.0
-        times = [value * (1 + common) for value in points.seconds]
-        times[at] *= 1 + own * low
+        factors = [1 + common] * len(points.seconds)
+        factors[at] += own * low
         if way:
-            times[at + 1] *= 1 + own * high
+            factors[at + 1] += own * high
+        times = [value * factor for value, factor in zip(points.seconds, factors, strict=True)]
         first, learned = times[0], replace(points, seconds=tuple(times))
         other = self.one if apart else self.many
         other = replace(other, seconds=(first, *other.seconds[1:]))
@@ -173,14 +170,14 @@ def favoured_width(curve: Curve, depths: Sequence[int]) -> int:
     """Return how many running sequences to decode in one step, so that most tokens are made per second.
 
     `depths` are the cells each holds, the most urgent first. It is not always all: two in a step can take longer than
-    one after the other. Of widths that are not much worse than the best, the widest.
+    one after the other. Of widths within the noise of the best, the widest.
     """
     rates = []
     cells = 0
     for width, depth in enumerate(depths, 1):
         cells += depth
         rates.append(width / curve.seconds(width, width, cells))
-    enough = max(rates, default=0.0) * (1 - WORTH_NARROWING)
+    enough = max(rates, default=0.0) * (1 - NOISE)
     return max((width for width, rate in enumerate(rates, 1) if rate >= enough), default=0)
 
 
