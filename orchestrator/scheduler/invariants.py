@@ -38,6 +38,8 @@ def _of_step(state: RunState, record: StepRecord) -> Iterator[str]:
         yield f"{record.id} waits for {spoilt}, which will never be done"
     if record.state not in (State.WAITING, State.CANCELLED) and unmet:
         yield f"{record.id} is {record.state} before {unmet} are done"
+    if record.lost and not record.cause:
+        yield f"{record.id} was lost, but nobody wants it cancelled"
     if record.cause and record.state not in (State.FAILED, State.CANCELLED, *ACTIVE):
         yield f"{record.id} is {record.state} in spite of {record.cause}"
     if not record.cause and record.state in (State.FAILED, State.CANCELLED):
@@ -60,7 +62,8 @@ def _of_slots(state: RunState) -> Iterator[str]:
     queue, records = state._queue, state._steps.values()
     if queue.ready != {record.id for record in records if record.state is State.READY}:
         yield f"queued are {sorted(queue.ready)}, which is not what is ready"
-    at_work = {record.id: record.lane for record in records if record.state in ACTIVE and not record.pending}
+    active = [record for record in records if record.state in ACTIVE]
+    at_work = {record.id: record.lane for record in active if not (record.pending or record.lost)}
     if queue.holders != at_work:
         yield f"slots are held by {dict(queue.holders)}, but at work are {at_work}"
     for lane, slots in queue.limits.slots.items():

@@ -222,7 +222,7 @@ class RunState:
 
     def _on_started(self, event: AttemptStarted) -> None:
         if record := self._subject(event):
-            if record.started and not record.cancelling:
+            if record.started:  # the one before was lost in a restart
                 self._lose(record)
                 self._move(record, State.RUNNING)
             record.number, record.started, record.delay_seconds = event.number, True, 0.0
@@ -292,6 +292,8 @@ class RunState:
         if record.pending:
             return
         if record.cancelling and not record.fans_out:
+            self._queue.release(record.id)
+            record.lost = True
             self._commands.append(CancelAttempt(record.id, record.number))
         elif record.cancelling or record.children is not None:
             self._commands.append(record.command())

@@ -62,7 +62,10 @@ class StepView:
 
 @dataclass(slots=True)
 class StepRecord:
-    """A step inside the state machine. `unmet` counts dependencies, `pending` children that have not ended."""
+    """A step inside the state machine. `unmet` counts dependencies, `pending` children that have not ended.
+
+    `lost` says that a restart came while the step was being cancelled: it has no slot, and only has to be told ended.
+    """
 
     step: Step
     rank: Rank
@@ -73,6 +76,7 @@ class StepRecord:
     unmet: int = 0
     number: int = 0
     started: bool = False
+    lost: bool = False
     role: str = ""
     reason: str = "first attempt"
     delay_seconds: float = 0.0

@@ -63,3 +63,41 @@ def test_a_retry_that_a_restart_lost_may_be_cancelled_before_it_starts_again() -
     driver.crash()
     driver.stopped("S1")
     assert driver.end().status == "cancelled"
+
+
+def test_a_cancelled_step_that_had_only_been_given_a_slot_does_not_keep_it_after_a_restart() -> None:
+    driver = Driver({"parallelism": Parallelism(max_concurrent_steps=1)}, lambda step: float(step.id == "S1"))
+    driver.plan(step(1), step(2))
+    driver.start("S1")
+    driver.cancel("S2")
+    driver.crash(lambda step: float(step.id == "S2"))
+    assert list(driver.working) == ["S1"], "nothing is at work for S2"
+    assert driver.end().status == "cancelled"
+
+
+def test_a_step_that_started_again_while_it_was_being_cancelled_replays() -> None:
+    driver = planned(step(1), step(2))
+    driver.start("S1")
+    driver.generate("S1")
+    driver.crash()
+    driver.cancel("S1")
+    driver.start("S1")
+    driver.generate("S1")
+    driver.crash()
+    assert driver.to_cancel == {"S1": CancelAttempt("S1", 2)}
+    driver.stopped("S1")
+    assert driver.end().status == "cancelled"
+
+
+def test_attempts_that_were_lost_in_turn_and_are_cancelled_hold_no_slots_after_a_restart() -> None:
+    driver = planned(step(1), step(2), step(3), parallelism=Parallelism(max_concurrent_steps=1))
+    driver.start("S1")
+    driver.crash(lambda step: float(step.id == "S2"))
+    driver.start("S2")
+    driver.cancel("S1")
+    driver.cancel("S2")
+    driver.crash()
+    assert list(driver.working) == ["S3"]
+    assert set(driver.to_cancel) <= {"S1", "S2"}
+    driver.start("S3")
+    assert driver.end().status == "cancelled"
