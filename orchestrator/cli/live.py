@@ -150,11 +150,10 @@ def render(board: Board, now: float, height: int, said: str, tail: tuple[str, st
     status.append(f"  {board.mode}  {done} of {len(steps)} done  {seconds(elapsed)}")
     if steps and board.growing:
         status.append("  more steps may come", style="dim")
-    foot = Text(no_wrap=True, overflow="ellipsis", style="dim")
+    foot = Text(said, no_wrap=True, overflow="ellipsis", style="dim")
     step, text = tail
-    if text:
-        foot.append(f"{step or 'plan'}: {one_line(text)[-TAIL_SHOWN:]}  ", style="italic")
-    foot.append(said)
+    if text:  # behind what we say, which a narrow terminal must not cut off
+        foot.append(f"  {step or 'plan'}: {one_line(text)[-TAIL_SHOWN:]}", style="italic")
     return Group(head, status, Text(), *_rows(board, views, now, height, signs), Text(), foot)
 
 

@@ -124,7 +124,12 @@ def test_a_frame_tells_state_role_and_speed_of_each_step() -> None:
     assert lines[3].startswith("✓    S1  done     worker  200 tok/s  0.30 s  Summarize [bold]a.txt[/bold] ")
     assert lines[4].startswith("│ ●  S2  running  worker             0.50 s  attempt 2: Summarize b.txt.")
     assert lines[5].startswith("○─╯  S3  waiting  worker                     Compare the summaries.")
-    assert lines[7] == "S2: Koldin: owner  ctrl-C cancels"
+    assert lines[7] == "ctrl-C cancels  S2: Koldin: owner"
+
+
+def test_what_we_say_is_never_cut_off_for_what_a_step_writes() -> None:
+    frame = _text(render(Board.of(_accepted()), 100.6, 20, "ctrl-C again ends at once", ("S2", "la " * 100), UNICODE))
+    assert "ctrl-C again ends at once" in frame
 
 
 def test_progress_shows_the_rate_of_a_running_step() -> None:
