@@ -4,6 +4,7 @@ import argparse
 import asyncio
 import itertools
 import os
+import signal
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
@@ -107,4 +108,5 @@ def _positive(text: str) -> int:
 
 if __name__ == "__main__":
     os.environ.setdefault("GGML_NO_BACKTRACE", "1")
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # or the servers it started would outlive it
     main()

@@ -5,6 +5,7 @@ import contextlib
 import dataclasses
 import json
 import random
+import time
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -131,6 +132,12 @@ async def test_text_is_streamed_as_it_comes(engine: Engine) -> None:
     assert len(pieces) > 3
     assert done.text.startswith(pieces[0])
     assert len(pieces[0]) < len(done.text) / 4, "the first piece does not wait for others"
+
+
+async def test_text_is_sent_fifty_times_a_second_at_most(engine: Engine) -> None:
+    times: list[float] = []
+    await engine.generate(ask(max_tokens=400), lambda _: times.append(time.monotonic()))
+    assert len(times) <= 50 * (times[-1] - times[0]) + 3, "the last may come early, with the end"
 
 
 async def test_characters_are_streamed_whole(engine: Engine) -> None:

@@ -19,7 +19,7 @@ from orchestrator.pool.topology import Node, Topology
 from registry import load_registry
 from registry.forms import ModelForm
 
-SHAPE = Shape(width=128, heads=4, kv_heads=4, layers=2, feed_forward=128, vocabulary=512, context=512)
+SHAPE = Shape(width=128, heads=4, kv_heads=4, layers=2, feed_forward=128, vocabulary=512, context=1024)
 SHORT = Generation(messages=(("user", "hello"),), max_tokens=4)
 FLAT = Topology.flat(2, 1 << 40)
 OPTIONS: Mapping[str, tuple[str, Any]] = {
@@ -159,6 +159,13 @@ async def test_the_cache_has_the_size_and_the_types_that_were_asked_for(spec_of:
 async def test_flash_attention_is_as_asked_for(spec_of: Callable[..., EngineSpec], asked: str, told: str) -> None:
     log, *_ = await _loaded(spec_of(flash_attention=asked))
     assert re.search(rf"flash_attn\s+= {told}", log)
+
+
+async def test_attention_keeps_its_scores_where_sequences_are_long(spec_of: Callable[..., EngineSpec]) -> None:
+    for context, exact, kept in (("512", "false", False), ("1024", "false", True), ("1024", "true", False)):
+        log, *_ = await _loaded(spec_of(context=context, exact=exact))
+        asked = re.findall(r"flash_attn\s+= (\w+)", log)[-1]
+        assert (asked == "disabled") is kept, (context, exact)
 
 
 async def test_weights_are_mapped_or_read_and_locked_as_asked_for(spec_of: Callable[..., EngineSpec]) -> None:
