@@ -5,6 +5,7 @@ ended goes on at the next start. SIGHUP reads the configuration and the certific
 """
 
 import asyncio
+import gc
 import os
 import signal
 import ssl
@@ -64,6 +65,7 @@ async def serve(home: Path, registry: Registry, configuration: Configuration) ->
             if address is not None:
                 listeners.append(_tcp(app, service, address, tls))
                 serving.append(tasks.create_task(listeners[1].serve([tcp_socket(address)])))
+            gc.freeze()  # what is there by now stays for months: no collection need look through it again
             log.info("the daemon serves", socket=str(place.socket), tcp=address and address.url, pid=os.getpid())
             await stop.wait()
             await _drain(service, app.state.workplace)

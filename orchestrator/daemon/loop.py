@@ -137,10 +137,13 @@ class RunLoop:
             if isinstance(c, FinishRun)
         ]
         self._state.handle(*begun, *ended)
-        await self._record([*events, *begun, *ended])
+        happened = [*events, *begun, *ended]
+        await self._record(happened)
         self._cancelled.update((c.step, c.number) for c in commands if isinstance(c, CancelAttempt))
         for command in commands:
             self._begin(command, routes, tasks)
+        for event in happened:  # watchers come last: what begins does not wait until all of them are told
+            self._broadcast.publish(EventUpdate(event))
         return bool(ended)
 
     async def _record(self, events: Sequence[Event]) -> None:
@@ -148,7 +151,6 @@ class RunLoop:
             await self._journal.append(self.run, events)
         for event in events:
             self._effects.note(event)
-            self._broadcast.publish(EventUpdate(event))
 
     def _started(self, command: StartAttempt, route: Route) -> AttemptStarted:
         return AttemptStarted(

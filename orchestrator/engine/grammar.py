@@ -79,8 +79,19 @@ class _Impossible(Exception):
 
 def schema_grammar(schema: Schema) -> str:
     """Return the GBNF grammar of a JSON Schema, with `root` as its start. Raises BadGrammar naming the keyword."""
-    writer = _Writer(schema)
     try:
+        text = json.dumps(schema)
+    except RecursionError:
+        raise BadGrammar("the schema is nested too deeply") from None
+    return _grammar(text)
+
+
+@functools.lru_cache(maxsize=256)
+def _grammar(text: str) -> str:
+    """Return the grammar of a schema in JSON: steps ask for the same few again and again."""
+    try:
+        schema: Schema = json.loads(text)
+        writer = _Writer(schema)
         root = writer.value(schema, 0, ())
     except _Impossible:
         raise BadGrammar("no JSON value satisfies the schema") from None

@@ -19,12 +19,20 @@ def publish(home: Home, objects: ObjectStore, run: str, outputs: Mapping[str, st
     for name, digest in outputs.items():
         path = _beneath(folder, name)
         try:
-            path.parent.mkdir(parents=True, exist_ok=True)
-            path.unlink(missing_ok=True)
-            os.link(objects.path(digest), path)
+            _link(objects.path(digest), path)
         except OSError as error:
             raise unwritten(path, "cannot be published", error) from error
     return folder
+
+
+def _link(source: Path, path: Path) -> None:
+    """Make `path` a link to `source`. The folder is there and the name is new, but for the first and for retries."""
+    try:
+        os.link(source, path)
+    except (FileNotFoundError, FileExistsError):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.unlink(missing_ok=True)
+        os.link(source, path)
 
 
 def _beneath(folder: Path, name: str) -> Path:

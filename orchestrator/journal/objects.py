@@ -142,8 +142,9 @@ class ObjectStore:
         return data
 
     def _write(self, path: Path, data: bytes) -> None:
-        self._unfinished.mkdir(parents=True, exist_ok=True)
-        path.parent.mkdir(exist_ok=True)
+        if path.parent.name not in self._lasting:
+            self._unfinished.mkdir(parents=True, exist_ok=True)
+            path.parent.mkdir(exist_ok=True)
         unfinished = self._unfinished / uuid4().hex
         try:
             with unfinished.open("xb") as file:

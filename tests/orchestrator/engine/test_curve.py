@@ -99,7 +99,9 @@ def test_one_stalled_step_does_not_spoil_the_curve() -> None:
     after = before.observed(1, 1, 1000.0)
     assert after == before.observed(1, 1, 2.0), "it counts as one that took twice as long"
     for size in (1, 2, 4):
-        assert after.seconds(size, size) <= 1.1 * before.seconds(size, size) * (1 + 1e-9), "of which a tenth is believed"
+        assert after.seconds(size, size) <= 1.1 * before.seconds(size, size) * (1 + 1e-9), (
+            "of which a tenth is believed"
+        )
 
 
 def test_a_slower_machine_does_not_look_like_a_worse_width() -> None:
