@@ -3,11 +3,13 @@
 import asyncio
 import sys
 import tempfile
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 from benchmarks.context.measure import CONTEXTS, WHOLE, compare
 from benchmarks.context.task import DOCUMENTS, RELEVANT
+from benchmarks.goals import Goal, at_most, holds
 from benchmarks.models import SPECIAL, Shape, byte_letters, write_llama
 from benchmarks.results import FOLDER, machine, versions, write
 from benchmarks.tiny.sizes import CONTEXT
@@ -37,34 +39,29 @@ def main() -> int:
         "decided_by": "a rule that sees what the model would see; a real engine with random weights reads every prompt",
         "tokenizer": "that of the embedded models",
         "measured": measured,
-        "goals": goals,
+        "goals": [asdict(goal) for goal in goals],
     }
     write(FOLDER / "context.json", results)
-    for name, goal in goals.items():
-        print(f"{'met   ' if goal['met'] else 'MISSED'} {name}: {goal['value']} (goal: {goal['goal']})")
-    return 0 if all(goal["met"] for goal in goals.values()) else 1
+    for goal in goals:
+        print(f"{'met   ' if goal.met else 'MISSED'} {goal.name}: {goal.value} (goal: {goal.goal})")
+    return 0 if all(goal.met for goal in goals) else 1
 
 
-def judged(measured: dict[str, Any]) -> dict[str, dict[str, Any]]:
+def judged(measured: dict[str, Any]) -> list[Goal]:
     """Return each goal, what was measured for it, and whether it is met: in the context of the embedded models."""
     plain, edited = measured["without"], measured["with"][str(CONTEXT)]
     right = plain["right"] and all(cost["right"] for cost in measured["with"].values())
-    return {
-        "all find everything": _goal(right, True, right),
-        "prompt tokens, with as a share of without": _share(edited["prompt_tokens"], plain["prompt_tokens"], 0.5),
-        "computed tokens, with as a share of without": _share(edited["computed"], plain["computed"], RECOMPUTED),
-        "longest prompt, with, in tokens": _goal(edited["peak"], f"<= {CONTEXT}", edited["peak"] <= CONTEXT),
-        "handed on, as a share of everything": _share(edited["handed_on"], measured["everything"], 0.5),
-    }
+    return [
+        holds("all find everything", right),
+        _share("prompt tokens, with as a share of without", edited["prompt_tokens"], plain["prompt_tokens"], 0.5),
+        _share("computed tokens, with as a share of without", edited["computed"], plain["computed"], RECOMPUTED),
+        at_most("longest prompt, with, in tokens", edited["peak"], CONTEXT),
+        _share("handed on, as a share of everything", edited["handed_on"], measured["everything"], 0.5),
+    ]
 
 
-def _share(value: int, whole: int, most: float) -> dict[str, Any]:
-    share = round(value / whole, 2)
-    return _goal(share, f"<= {most}", share <= most)
-
-
-def _goal(value: object, goal: object, met: bool) -> dict[str, Any]:
-    return {"value": value, "goal": goal, "met": met}
+def _share(name: str, value: int, whole: int, most: float) -> Goal:
+    return at_most(name, value / whole, most)
 
 
 if __name__ == "__main__":

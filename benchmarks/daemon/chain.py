@@ -6,8 +6,9 @@ from pathlib import Path
 from typing import Any, Final
 
 from benchmarks.daemon.bodies import chain
-from benchmarks.daemon.figures import Part, at_most
+from benchmarks.daemon.figures import Part
 from benchmarks.daemon.served import ended, idle, served, submit
+from benchmarks.goals import at_most
 from orchestrator.events import AttemptGenerated, AttemptStarted, AttemptSucceeded, Event
 from orchestrator.journal import JournalReader
 

@@ -9,8 +9,9 @@ from typing import Final
 import httpx2
 
 from benchmarks.daemon.bodies import short
-from benchmarks.daemon.figures import Part, exactly, spread
+from benchmarks.daemon.figures import Part, spread
 from benchmarks.daemon.served import ended, served, status_of, submit
+from benchmarks.goals import exactly
 
 RUNS_EACH: Final = 3
 

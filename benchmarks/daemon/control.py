@@ -15,8 +15,9 @@ from typing import Final
 import httpx2
 
 from benchmarks.daemon.bodies import lasting, short
-from benchmarks.daemon.figures import Part, at_least, at_most, percentile, spread
+from benchmarks.daemon.figures import Part, percentile, spread
 from benchmarks.daemon.served import BenchmarkFailed, metric, served, submit, until
+from benchmarks.goals import at_least, at_most
 
 GOAL_MS: Final = 50.0
 BUSY_RUNS: Final = 16

@@ -5,8 +5,9 @@ from pathlib import Path
 from typing import Final
 
 from benchmarks.daemon.bodies import layered
-from benchmarks.daemon.figures import Part, exactly
+from benchmarks.daemon.figures import Part
 from benchmarks.daemon.served import ended, served, submit
+from benchmarks.goals import exactly
 from orchestrator.events import AttemptGenerated, AttemptSucceeded
 from orchestrator.journal import JournalReader
 

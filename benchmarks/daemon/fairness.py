@@ -9,8 +9,9 @@ from typing import Final
 import httpx2
 
 from benchmarks.daemon.bodies import modest
-from benchmarks.daemon.figures import Part, at_least, at_most, spread
+from benchmarks.daemon.figures import Part, spread
 from benchmarks.daemon.served import ended, served, submit
+from benchmarks.goals import at_least, at_most
 from orchestrator.daemon.queue import PATIENCE
 from orchestrator.journal import JournalReader
 

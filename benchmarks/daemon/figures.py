@@ -1,19 +1,11 @@
-"""Turn samples into figures, and say whether they reach their goals. Pure."""
+"""Turn samples into figures. Pure."""
 
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-
-@dataclass(frozen=True, slots=True)
-class Goal:
-    """A goal and what came out."""
-
-    name: str
-    value: float | bool
-    goal: str
-    met: bool
+from benchmarks.goals import Goal
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,21 +14,6 @@ class Part:
 
     figures: dict[str, Any]
     goals: list[Goal] = field(default_factory=list)
-
-
-def at_most(name: str, value: float, goal: float) -> Goal:
-    """Return a goal for a value that should be no more than that."""
-    return Goal(name, _rounded(value), f"<= {goal:g}", value <= goal)
-
-
-def at_least(name: str, value: float, goal: float) -> Goal:
-    """Return a goal for a value that should be no less than that."""
-    return Goal(name, _rounded(value), f">= {goal:g}", value >= goal)
-
-
-def exactly(name: str, value: float, goal: float) -> Goal:
-    """Return a goal for a value that should be this one."""
-    return Goal(name, _rounded(value), f"= {goal:g}", value == goal)
 
 
 def percentile(samples: Sequence[float], percent: float) -> float:
@@ -60,7 +37,3 @@ def slope(points: Sequence[tuple[float, float]]) -> float:
     mean_x, mean_y = sum(x for x, _ in points) / count, sum(y for _, y in points) / count
     covariance = sum((x - mean_x) * (y - mean_y) for x, y in points)
     return covariance / sum((x - mean_x) ** 2 for x, _ in points)
-
-
-def _rounded(value: float) -> float:
-    return round(value, 4)

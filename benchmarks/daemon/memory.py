@@ -8,8 +8,9 @@ from typing import Final
 import httpx2
 
 from benchmarks.daemon.bodies import short
-from benchmarks.daemon.figures import Part, at_most, slope
+from benchmarks.daemon.figures import Part, slope
 from benchmarks.daemon.served import ended, served, submit
+from benchmarks.goals import at_most
 
 CLIENTS: Final = 8
 SAMPLES: Final = 200

@@ -9,8 +9,9 @@ from typing import Final
 import httpx2
 
 from benchmarks.daemon.bodies import short
-from benchmarks.daemon.figures import Part, exactly, spread
+from benchmarks.daemon.figures import Part, spread
 from benchmarks.daemon.served import ended, served, status_of
+from benchmarks.goals import exactly
 
 CLIENTS: Final = 200
 MOST_QUEUED: Final = 40

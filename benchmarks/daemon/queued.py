@@ -10,8 +10,9 @@ from typing import Any, Final
 import httpx2
 
 from benchmarks.daemon.bodies import lasting, short
-from benchmarks.daemon.figures import Part, exactly
+from benchmarks.daemon.figures import Part
 from benchmarks.daemon.served import idle, metric, served, submit
+from benchmarks.goals import exactly
 from orchestrator.journal import JournalReader
 
 CLIENTS: Final = 16

@@ -4,7 +4,7 @@ import argparse
 import asyncio
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, replace
 from functools import partial
 from math import inf
@@ -21,6 +21,7 @@ from benchmarks.gates.measure import Plan, Row, rows_of, run_world
 from benchmarks.gates.rows import Result, Rows, Stamp, digest
 from benchmarks.gates.tasks import PATIENCE, make_tasks
 from benchmarks.gates.world import FIRST, MODELS, WEIGHTS, WORLDS, World
+from benchmarks.goals import Goal, above, at_least
 from orchestrator.gates import Workbench, jobs_at_once
 from orchestrator.pool.machine import read_topology
 from orchestrator.sandbox import Sandbox
@@ -70,9 +71,17 @@ def _document(
         "failures": stories.frequencies(laddered),
         "stories": told,
         "guardrail": {**asdict(rail), "share": rail.share},
-        "goals": {**_better(rows), "decoding keeps 0.9 of its speed": rail.share >= guardrail.GOAL}
-        | {f"{name} was seen": bool(found) for name, found in told.items()},
+        "goals": [asdict(goal) for goal in _goals(rows, rail, told)],
     }
+
+
+def _goals(rows: list[Row], rail: guardrail.Guardrail, told: Mapping[str, Sequence[object]]) -> Iterator[Goal]:
+    bare, gated, laddered = [row.right / row.tasks for row in rows if row.family == "all"][:3]
+    yield above("right with gates, of all tasks, against without", gated, bare)
+    yield above("right with gates and escalation, against gates alone", laddered, gated)
+    yield at_least("speed that decoding keeps beside gates", rail.share, guardrail.GOAL)
+    for name, found in told.items():
+        yield at_least(f"tasks in which {name} was seen", len(found), 1)
 
 
 def _stamp() -> Stamp:
@@ -92,12 +101,6 @@ async def _guardrail(plan: Plan, rounds: int) -> guardrail.Guardrail:
 
     code = next(task for task in plan.tasks if task.family == "code")
     return await guardrail.measure(code, Workbench(here, jobs_at_once(cores)).run, cores, rounds)
-
-
-def _better(rows: list[Row]) -> dict[str, bool]:
-    """Return whether each addition has raised the share of right answers among all tasks."""
-    bare, gated, laddered = [row.right for row in rows if row.family == "all"][:3]
-    return {"gates raise the success": gated > bare, "escalation raises it further": laddered > gated}
 
 
 def _print(rows: list[Row], rail: guardrail.Guardrail) -> None:

@@ -9,8 +9,9 @@ from hypothesis import strategies as st
 from benchmarks.daemon.__main__ import PARTS, main
 from benchmarks.daemon.bodies import chain, lasting, layered, modest, short
 from benchmarks.daemon.chain import figures
-from benchmarks.daemon.figures import Part, at_least, at_most, exactly, percentile, slope, spread
+from benchmarks.daemon.figures import Part, percentile, slope, spread
 from benchmarks.daemon.report import merged, read
+from benchmarks.goals import at_least, at_most, exactly
 from benchmarks.results import FOLDER, write
 from orchestrator.analysis import analyze_task
 from orchestrator.events import AttemptGenerated, AttemptStarted, AttemptSucceeded, Usage
