@@ -9,6 +9,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from functools import lru_cache
 
 import jinja2
 from jinja2.ext import loopcontrols
@@ -24,6 +25,9 @@ PLAIN = (
 )
 """Used for a model without a template; its answer ends where it would begin the next "### "."""
 PLAIN_STOPS = ("\n### ",)
+
+_CLOCK = "strftime_now"
+_KEPT = 64
 
 # \x1c counts as white space in Python and occurs in no template: it shows whether the template strips contents.
 _EDGE = "\x1c"
@@ -45,10 +49,11 @@ class ChatTemplate:
         environment = ImmutableSandboxedEnvironment(trim_blocks=True, lstrip_blocks=True, extensions=[loopcontrols])
         environment.filters["tojson"] = _to_json
         environment.globals["raise_exception"] = _refuse
-        environment.globals["strftime_now"] = _now
+        environment.globals[_CLOCK] = _now
         self.stops = PLAIN_STOPS if source is None else ()
         self._tokens = {"bos_token": bos, "eos_token": eos}
         self._broken = ""
+        self._rendered = self._render if source and _CLOCK in source else lru_cache(_KEPT)(self._render)
         try:
             self._template = environment.from_string(PLAIN if source is None else source)
         except jinja2.TemplateError as error:
@@ -62,19 +67,20 @@ class ChatTemplate:
         if self._broken:
             raise BadPrompt(self._broken)
         contents = [text for _, text in messages]
-        plain = [(role, _placeholder(index, contents)) for index, (role, _) in enumerate(messages)]
+        plain = tuple((role, _placeholder(index, contents)) for index, (role, _) in enumerate(messages))
         may_merge = len(plain) > 1 and plain[0][0] == "system" and plain[1][0] == "user"
         try:
-            rendered = self._render(plain)
+            rendered = self._rendered(plain)
             if may_merge and plain[0][1] not in _normal(rendered):
-                rendered = self._render(_merged(plain))
+                rendered = self._rendered(_merged(plain))
         except BadPrompt:
             if not may_merge:
                 raise
-            rendered = self._render(_merged(plain))
+            rendered = self._rendered(_merged(plain))
         return _cut(rendered, contents)
 
-    def _render(self, messages: Sequence[ChatMessage]) -> str:
+    def _render(self, messages: tuple[ChatMessage, ...]) -> str:
+        """Render messages of placeholders. What comes out is kept where it depends on nothing else, as on the date."""
         dicts = [{"role": role, "content": content} for role, content in messages]
         try:
             return self._template.render(
@@ -93,9 +99,9 @@ def _normal(rendered: str) -> str:
     return _PLACEHOLDER.sub(f"{_EDGE}\ue0f0\\2\ue0f1{_EDGE}", rendered)
 
 
-def _merged(messages: Sequence[ChatMessage]) -> list[ChatMessage]:
+def _merged(messages: Sequence[ChatMessage]) -> tuple[ChatMessage, ...]:
     (_, system), (_, user), *rest = messages
-    return [("user", "\n\n".join(filter(None, (system, user)))), *rest]
+    return (("user", "\n\n".join(filter(None, (system, user)))), *rest)
 
 
 def _cut(rendered: str, contents: Sequence[str]) -> list[Segment]:

@@ -2,6 +2,8 @@
 
 from collections.abc import Sequence
 
+import numpy as np
+
 from orchestrator.engine.chat import Segment
 from orchestrator.engine.llama import Tokens, Vocabulary, as_tokens
 
@@ -11,21 +13,24 @@ def prompt_tokens(vocab: Vocabulary, segments: Sequence[Segment]) -> Tokens:
 
     Segments are tokenized one by one: a token never spans the border of template and content.
     """
-    tokens: list[int] = []
+    parts: list[Tokens] = []
     for segment in segments:
-        tokens += _continued(vocab, segment) if tokens else vocab.tokenize(segment.text, segment.special)
-    if vocab.adds_bos and tokens[:1] != [vocab.bos]:
-        tokens.insert(0, vocab.bos)
-    return as_tokens(tokens)
+        part = _continued(vocab, segment) if parts else vocab.tokens_of(segment.text, segment.special)
+        if len(part):
+            parts.append(part)
+    if vocab.adds_bos and not (parts and parts[0][0] == vocab.bos):
+        parts.insert(0, as_tokens((vocab.bos,)))
+    return np.concatenate(parts) if parts else as_tokens(())
 
 
-def _continued(vocab: Vocabulary, segment: Segment) -> list[int]:
+def _continued(vocab: Vocabulary, segment: Segment) -> Tokens:
     """Tokenize text that does not begin the prompt.
 
     SentencePiece vocabularies put a space before whatever they are given. A line break in front takes it, and goes.
     """
     if not vocab.adds_space:
-        return vocab.tokenize(segment.text, segment.special)
-    head = vocab.tokenize("\n", special=False)
-    tokens = vocab.tokenize("\n" + segment.text, segment.special)
-    return tokens[len(head) :] if tokens[: len(head)] == head else vocab.tokenize(segment.text, segment.special)
+        return vocab.tokens_of(segment.text, segment.special)
+    head = vocab.tokens_of("\n", special=False)
+    tokens = vocab.tokens_of("\n" + segment.text, segment.special)
+    alone = np.array_equal(tokens[: len(head)], head)
+    return tokens[len(head) :] if alone else vocab.tokens_of(segment.text, segment.special)

@@ -197,9 +197,9 @@ class Llama:
         lone = self._exact and batch.size % self.micro_batch == 1
         if not self.split:
             return ([self.sequences] if lone else []), 1
-        seqs = np.unique(batch.seq[: batch.size]).tolist()
+        seqs = sorted({seq for seq, _ in batch.ends})
         count = batch.size // len(seqs)
-        if len(seqs) == 1 and count > 1:
+        if len(seqs) == 1 and (count > 1 or not self._exact):
             return (seqs if lone else []), 1
         padded = company(seqs, self.sequences, alone=not self._exact)
         fits = len(padded) * count <= batch.padding and (len(seqs) + len(padded)) * count <= self.micro_batch

@@ -1,9 +1,16 @@
 """Turn text into a model's tokens and back."""
 
 import ctypes
+from functools import lru_cache
 from typing import Any
 
 import llama_cpp.llama_cpp as lib
+
+from orchestrator.engine.llama.batch import Tokens, as_tokens
+
+_KEPT = 256
+_LONGEST_KEPT = 1 << 15
+"""So many texts keep their tokens, none of more characters: 32 MiB at most."""
 
 
 class Vocabulary:
@@ -20,6 +27,8 @@ class Vocabulary:
             meta(model, "tokenizer.ggml.add_space_prefix") != "false"
         )
         self._pieces: dict[int, bytes] = {}
+        self._buffer = ctypes.create_string_buffer(64)
+        self._kept = lru_cache(_KEPT)(self._frozen)
 
     def tokenize(self, text: str, special: bool, *, whole: bool = False) -> list[int]:
         """Return the tokens of a text; `special` lets the text spell control tokens.
@@ -35,6 +44,18 @@ class Vocabulary:
             count = lib.llama_tokenize(self.handle, data, len(data), tokens, -count, whole, special)
         return list(tokens[:count])
 
+    def tokens_of(self, text: str, special: bool) -> Tokens:
+        """Return the tokens of a part of a prompt, not to be changed. They are kept for a while: prompts begin alike,
+        and a conversation comes back with each of its turns.
+        """
+        make = self._kept if len(text) <= _LONGEST_KEPT else self._frozen
+        return make(text, special)
+
+    def _frozen(self, text: str, special: bool) -> Tokens:
+        tokens = as_tokens(self.tokenize(text, special))
+        tokens.flags.writeable = False
+        return tokens
+
     def piece(self, token: int) -> bytes:
         """Return the bytes of a token; none for control tokens."""
         known = self._pieces.get(token)
@@ -47,9 +68,8 @@ class Vocabulary:
         return self._spell(token, special=True).decode("utf-8", "replace") if 0 <= token < self.size else ""
 
     def _spell(self, token: int, special: bool) -> bytes:
-        room = 64
-        buffer = ctypes.create_string_buffer(room)
-        count = lib.llama_token_to_piece(self.handle, token, buffer, room, 0, special)
+        buffer = self._buffer
+        count = lib.llama_token_to_piece(self.handle, token, buffer, len(buffer), 0, special)
         if count < 0:
             buffer = ctypes.create_string_buffer(-count)
             count = lib.llama_token_to_piece(self.handle, token, buffer, -count, 0, special)

@@ -83,3 +83,8 @@ def test_a_template_that_fails_is_a_bad_prompt(source: str) -> None:
 
 def test_an_empty_content_is_empty() -> None:
     assert joined(CHATML, (("user", ""),)) == "<|im_start|>user\n<|im_end|>\n<|im_start|>assistant\n"
+
+
+def test_a_template_that_tells_the_time_tells_it_anew() -> None:
+    template = ChatTemplate("{{ strftime_now('%f') }}{{ messages[0].content }}", "", "")
+    assert len({template.segments(TALK)[0].text for _ in range(20)}) > 1
