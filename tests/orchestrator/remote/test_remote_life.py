@@ -24,7 +24,7 @@ async def test_a_silent_server_is_given_up(remote, opened) -> None:
 async def test_a_deadline_ends_the_answer_and_the_connection(remote, opened) -> None:
     remote.plays(does(["send", piece("so") + piece(" far")], ["stall"]))
     async with opened() as model:
-        done = await model.generate(Generation(messages=HELLO.messages, deadline_seconds=0.5))
+        done = await model.generate(Generation(messages=HELLO.messages, deadline_seconds=2))
     assert (done.text, done.finish) == ("so far", "deadline")
     assert (done.usage.output_tokens, done.usage.estimated_tokens > 2) == (2, True)
     assert remote.wait_seen(_all_ended)[0]["ended"] == "closed by the client"
