@@ -48,18 +48,18 @@ async def _run(plan: Plan, options: argparse.Namespace) -> int:
             _say("the time was up; run again to go on")
             return 1
         deadline = deadline_of(ended[FIRST])
-    rail = await _guardrail(plan, options.rounds)
+    rails = await _guardrail(plan, options.rounds)
     rows = [row for world in WORLDS for row in rows_of(world, ended[world])]
-    _print(rows, rail)
+    _print(rows, rails)
     results.write(
-        options.out, _document(plan, deadline, rows, next(ended[world] for world in WORLDS if world.ladder), rail)
+        options.out, _document(plan, deadline, rows, next(ended[world] for world in WORLDS if world.ladder), rails)
     )
     _say(f"written to {options.out}")
     return 0
 
 
 def _document(
-    plan: Plan, deadline: float, rows: list[Row], laddered: list[Result], rail: guardrail.Guardrail
+    plan: Plan, deadline: float, rows: list[Row], laddered: list[Result], rails: list[guardrail.Guardrail]
 ) -> dict[str, Any]:
     told = stories.found(laddered)
     return {
@@ -70,16 +70,17 @@ def _document(
         "rows": [asdict(row) for row in rows],
         "failures": stories.frequencies(laddered),
         "stories": told,
-        "guardrail": {**asdict(rail), "share": rail.share},
-        "goals": [asdict(goal) for goal in _goals(rows, rail, told)],
+        "guardrail": [{**asdict(rail), "share": rail.share} for rail in rails],
+        "goals": [asdict(goal) for goal in _goals(rows, rails, told)],
     }
 
 
-def _goals(rows: list[Row], rail: guardrail.Guardrail, told: Mapping[str, Sequence[object]]) -> Iterator[Goal]:
+def _goals(rows: list[Row], rails: list[guardrail.Guardrail], told: Mapping[str, Sequence[object]]) -> Iterator[Goal]:
     bare, gated, laddered = [row.right / row.tasks for row in rows if row.family == "all"][:3]
     yield above("right with gates, of all tasks, against without", gated, bare)
     yield above("right with gates and escalation, against gates alone", laddered, gated)
-    yield at_least("speed that decoding keeps beside gates", rail.share, guardrail.GOAL)
+    for rail in rails:
+        yield at_least(f"speed that decoding keeps beside gates, {rail.model}", rail.share, guardrail.GOAL)
     for name, found in told.items():
         yield at_least(f"tasks in which {name} was seen", len(found), 1)
 
@@ -93,17 +94,19 @@ def _stamp() -> Stamp:
     }
 
 
-async def _guardrail(plan: Plan, rounds: int) -> guardrail.Guardrail:
+async def _guardrail(plan: Plan, rounds: int) -> list[guardrail.Guardrail]:
     sandbox, cores = await Sandbox.probe(), read_topology().cores
 
     async def here() -> Sandbox:
         return sandbox
 
     code = next(task for task in plan.tasks if task.family == "code")
-    return await guardrail.measure(code, Workbench(here, jobs_at_once(cores)).run, cores, rounds)
+    run = Workbench(here, jobs_at_once(cores)).run
+    decoders = await asyncio.to_thread(guardrail.decoders, plan.folder)
+    return [await guardrail.measure(decoder, code, run, cores, rounds) for decoder in decoders]
 
 
-def _print(rows: list[Row], rail: guardrail.Guardrail) -> None:
+def _print(rows: list[Row], rails: list[guardrail.Guardrail]) -> None:
     seconds = ("Engine s", "Gates s", "s a task")
     table = Table("World", "Family", "Right", "Wrong", "Refused", "Attempts", "Tokens", *seconds)
     for row in rows:
@@ -113,8 +116,10 @@ def _print(rows: list[Row], rail: guardrail.Guardrail) -> None:
         table.add_row(row.world, row.family, *counts, tokens, *spent)
     console = Console(width=160)
     console.print(table)
-    console.print(f"decoding beside gates keeps {rail.share:.2f} of {rail.alone:.0f} tokens/s ({rail.threads} threads)")
-    console.print(f"a check takes {rail.check_alone:.1f} s alone, {rail.check_beside:.1f} s beside decoding")
+    for rail in rails:
+        speed = f"{rail.share:.2f} of {rail.alone:.0f} tokens/s ({rail.threads} threads)"
+        console.print(f"beside gates {rail.model} decodes with {speed}")
+        console.print(f"a check takes {rail.check_alone:.1f} s alone, {rail.check_beside:.1f} s beside it")
 
 
 def _parser() -> argparse.ArgumentParser:

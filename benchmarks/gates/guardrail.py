@@ -1,26 +1,48 @@
-"""Measure how fast an engine decodes alone and while gates run beside it: it has to keep nine tenths of its speed."""
+"""Measure how fast an engine decodes alone and while gates run beside it: it has to keep nine tenths of its speed.
+
+Two engines are measured, on all cores each: the largest embedded model, whose steps are so short that every
+interruption shows, and one of 150 M parameters with random weights, whose steps are like those of a small real one.
+"""
 
 import asyncio
 from dataclasses import dataclass
+from pathlib import Path
 from statistics import median
 from time import perf_counter
 
+from benchmarks.engine.models import SMALL
 from benchmarks.gates.tasks import BenchTask, a_right_answer
 from benchmarks.gates.world import WEIGHTS
 from orchestrator.engine.client import Engine
 from orchestrator.engine.contract import EngineSpec, Generation
 from orchestrator.gates import Artifact, GateContext, Run, Scope, run_gates
 
-TOKENS = 600
 ANSWERS_ALONE = 8
 ENDLESS = {"type": "array", "items": {"type": "integer"}, "minItems": 250}
 GOAL = 0.9
 
 
 @dataclass(frozen=True, slots=True)
+class Decoder:
+    """A model that decodes answers of so many `tokens`; without a `schema` it is one that never ends by itself."""
+
+    name: str
+    file: Path
+    tokens: int
+    schema: dict[str, object] | None = None
+
+
+def decoders(folder: Path) -> list[Decoder]:
+    """Return the models to measure. What is not shipped is written under `folder`."""
+    embedded = Decoder("embedded large", WEIGHTS / "large.gguf", 600, ENDLESS)
+    return [embedded, Decoder(SMALL.name, SMALL.write(folder), 60)]
+
+
+@dataclass(frozen=True, slots=True)
 class Guardrail:
     """Tokens per second, and seconds of one check by all gates: medians of rounds, alone and side by side."""
 
+    model: str
     threads: int
     rounds: int
     alone: float
@@ -35,10 +57,11 @@ class Guardrail:
 
 
 class _Decoding:
-    """The largest embedded model, which has the shortest steps that an engine on all cores is slowed down in."""
+    """An engine that gives one answer after the other."""
 
-    def __init__(self, engine: Engine) -> None:
+    def __init__(self, engine: Engine, decoder: Decoder) -> None:
         self._engine = engine
+        self._decoder = decoder
 
     async def alone(self) -> float:
         """Return the tokens per second of a few long answers."""
@@ -53,18 +76,18 @@ class _Decoding:
 
     async def _answer(self) -> tuple[int, float]:
         messages = (("system", "Do the task."), ("user", "Task: Count."))
-        request = Generation(messages=messages, schema=ENDLESS, max_tokens=TOKENS)
+        request = Generation(messages=messages, schema=self._decoder.schema, max_tokens=self._decoder.tokens)
         usage = (await self._engine.generate(request)).usage
         return usage.output_tokens, usage.decode_seconds
 
 
-async def measure(task: BenchTask, run: Run, threads: int, rounds: int) -> Guardrail:
+async def measure(decoder: Decoder, task: BenchTask, run: Run, threads: int, rounds: int) -> Guardrail:
     """Decode in rounds, every other one while the task's gates check a right answer."""
-    spec = EngineSpec(file=str(WEIGHTS / "large.gguf"), context=2048, slots=4, threads=threads, exact=True)
+    spec = EngineSpec(file=str(decoder.file), context=2048, slots=4, threads=threads, exact=True)
     rows = list[tuple[float, float, float, float]]()
     await _check(task, run)  # mypy's first check fills its cache
     async with await Engine.start(spec) as engine:
-        decoding = _Decoding(engine)
+        decoding = _Decoding(engine, decoder)
         await decoding.alone()
         for _ in range(rounds):
             check_alone, alone = await _check(task, run), await decoding.alone()
@@ -72,7 +95,7 @@ async def measure(task: BenchTask, run: Run, threads: int, rounds: int) -> Guard
                 check = group.create_task(_check(task, run))
                 beside = await decoding.beside(check)
             rows.append((alone, beside, check_alone, check.result()))
-    return Guardrail(threads, rounds, *(median(column) for column in zip(*rows, strict=True)))
+    return Guardrail(decoder.name, threads, rounds, *(median(column) for column in zip(*rows, strict=True)))
 
 
 async def _check(task: BenchTask, run: Run) -> float:
