@@ -78,8 +78,11 @@ class JournalReader:
         return self._store.run_of_task(task)
 
     def copy_to(self, path: Path) -> None:
-        """Write the database as it is now into a new file, while its owner goes on. Objects are not in it."""
-        self._store.copy_to(path)
+        """Write the database as it is now into a new file, while its owner goes on, and readers too. Objects are not in
+        it.
+        """
+        with closing(Store.open_to_read(self.home.database)) as store:
+            store.copy_to(path)
 
     def unfinished(self) -> list[RunRow]:
         """Return the runs that have not ended, oldest first."""
