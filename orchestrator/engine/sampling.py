@@ -32,11 +32,11 @@ class Sampler:
         self.greedy = temperature < 1e-6
         self._temperature = temperature
         self._top_p = top_p
-        self._random = np.random.Generator(np.random.PCG64(seed))
+        self._random = None if self.greedy else np.random.Generator(np.random.PCG64(seed))  # slow to make
 
     def pick(self, logits: Logits) -> int:
         """Return a token. The logits are finite or minus infinity, with at least one finite."""
-        if self.greedy:
+        if self._random is None:
             return int(logits.argmax())
         ids, weights = distribution(logits, self._temperature, self._top_p)
         at = int(np.searchsorted(np.cumsum(weights), self._random.random(), side="right"))
