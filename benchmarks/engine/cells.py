@@ -22,6 +22,7 @@ SERVED_WIDTHS = (1, 4)
 """Widths at which speculation is compared with llama-server's."""
 LEAST_ROUNDS = 5
 _MORE_ROUNDS = 11
+_MANY = 16
 _LARGEST = ("500m", 64, 1024)
 EMBEDDED = "tiny-large"
 
@@ -78,7 +79,7 @@ def all_cells() -> tuple[Cell, ...]:
     found = [_plain(model, width, prefix) for model in ("150m", "500m") for width in WIDTHS for prefix in PREFIXES]
     found = [cell for cell in found if (cell.model, cell.width, cell.prefix) != _LARGEST]
     speculation = [
-        Cell(model="500m", width=width, own=128, answer=112, task=task)
+        Cell(model="500m", width=width, own=128, answer=112 if width < _MANY else 56, task=task)
         for task in TASKS
         for width in SPECULATION_WIDTHS
     ]
@@ -109,6 +110,5 @@ def groups(cells: Iterable[Cell]) -> list[tuple[Cell, ...]]:
 
 def _plain(model: str, width: int, prefix: int) -> Cell:
     """Few own tokens and short answers where there are many of them, so that it all takes no more than a morning."""
-    short = width == 64 or (model == "500m" and width == 16)
-    own = 16 if prefix else 64
-    return Cell(model=model, width=width, prefix=prefix, own=own // 2 if short else own, answer=16 if short else 32)
+    halved = (width >= 4 * _MANY) + (model == "500m" and width >= 4)
+    return Cell(model=model, width=width, prefix=prefix, own=(16 if prefix else 64) >> halved, answer=32 >> halved)
