@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from orchestrator.events import FailureKind, GateResult
 from orchestrator.gates.contract import Artifact, Gate, GateContext, Scope
 from orchestrator.gates.evidence import tail_of
-from orchestrator.gates.jobs import files_of, run_code
+from orchestrator.gates.jobs import TIMED_LIMITS, files_of, run_code
 
 RUNS = 3
 
@@ -26,7 +26,7 @@ class Bench(Gate):
         files = {**context.reads, **files_of(artifacts)}
         quickest = float("inf")
         for _ in range(RUNS):
-            outcome = await run_code(context.run, bench.run, files, " ".join(bench.run))
+            outcome = await run_code(context.run, bench.run, files, " ".join(bench.run), limits=TIMED_LIMITS)
             if outcome.exit_code != 0:
                 return self.failed(f"{' '.join(bench.run)} failed\n{tail_of(outcome.stderr or outcome.stdout)}".strip())
             quickest = min(quickest, outcome.seconds)

@@ -1,6 +1,7 @@
 """Run tools on artifacts in the sandbox, and tell a tool's verdict from a tool that came to none."""
 
 from collections.abc import Collection, Iterable, Mapping
+from dataclasses import replace
 
 from orchestrator.events import FailureKind
 from orchestrator.gates.contract import Artifact, NoVerdict, Run
@@ -16,6 +17,9 @@ it a fifth or a quarter of its speed, and idle ones 0.96. They then take 9 to 18
 
 CODE_LIMITS = Limits(wall=300.0, cpu=20, memory=512 * MIB, processes=8, idle=True)
 """What tests and commands may use, which run the artifacts."""
+
+TIMED_LIMITS = replace(CODE_LIMITS, idle=False)
+"""For what is timed: an idle job would be as slow as the engines beside it are busy."""
 
 _TIMES = ("wall", "cpu")
 
@@ -46,11 +50,16 @@ async def run_tool(
 
 
 async def run_code(
-    run: Run, argv: tuple[str, ...], files: Mapping[str, bytes], name: str, keep: tuple[str, ...] = ()
+    run: Run,
+    argv: tuple[str, ...],
+    files: Mapping[str, bytes],
+    name: str,
+    keep: tuple[str, ...] = (),
+    limits: Limits = CODE_LIMITS,
 ) -> Outcome:
     """Return how a program called `name` ended that runs the artifacts. Raises `NoVerdict` where a limit ended it."""
-    outcome = await run(Job(argv=argv, files=files, limits=CODE_LIMITS, keep=keep))
-    refuse_stopped(name, outcome, CODE_LIMITS)
+    outcome = await run(Job(argv=argv, files=files, limits=limits, keep=keep))
+    refuse_stopped(name, outcome, limits)
     return outcome
 
 

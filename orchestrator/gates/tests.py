@@ -16,8 +16,9 @@ from orchestrator.sandbox.contract import Outcome
 
 PROGRAM = (Path(__file__).parent / "inside" / "run_tests.py").read_text(encoding="utf-8")
 SETTINGS, REPORT = ".gate.ini", ".tests.json"
-OPTIONS = (f"--config-file={SETTINGS}", "--rootdir=.", "--noconftest", "--disable-plugin-autoload", "-q")
-"""Ours alone: no settings, plugins or conftest.py of whoever wrote the code."""
+_OPTIONS = (f"--config-file={SETTINGS}", "--rootdir=.", "--noconftest", "--disable-plugin-autoload", "-q")
+PYTEST = ("python", "-I", "-c", PROGRAM, *_OPTIONS)
+"""Ours alone: no settings, plugins or conftest.py of whoever wrote the code. It needs SETTINGS, and leaves REPORT."""
 
 SETTINGS_TEXT = b"[pytest]\npythonpath = .\naddopts = -p no:cacheprovider\n"
 
@@ -43,8 +44,9 @@ class Tests(Gate):
         made = files_of(artifacts)
         files = {**context.reads, **context.tests, **made}
         named = [file_name(name) for name in self.tests(context.scope)]
-        argv = ("python", "-I", "-c", PROGRAM, *OPTIONS, *paths(named))
-        outcome = await run_code(context.run, argv, {**files, SETTINGS: SETTINGS_TEXT}, "pytest", (REPORT,))
+        outcome = await run_code(
+            context.run, (*PYTEST, *paths(named)), {**files, SETTINGS: SETTINGS_TEXT}, "pytest", (REPORT,)
+        )
         tested = tested_in(outcome)
         if tested.failed:
             return self.failed(f"{evidence_of(tested.failed, files)}\n{_counted(tested)}")
@@ -93,6 +95,9 @@ def tested_in(outcome: Outcome) -> Tested:
         if "missing" in report:
             raise NoVerdict(f"{report['missing']} is not installed", final=True)
         failed = tuple(Finding(str(test), 0, "", str(said)) for test, said in report["failed"])
+        if (left := int(report["left"])) and not failed:
+            said = tail_of(outcome.stderr or outcome.stdout)
+            failed = (Finding("the tests", 0, "", f"they were broken off, {left} were left to run: {said}"),)
         return Tested(int(report["passed"]), failed)
     except (ValueError, KeyError, TypeError) as error:
         return Tested(0, (Finding("the tests", 0, "", f"something has overwritten their report: {error}"),))

@@ -19,6 +19,7 @@ OPTIONS = (
     "--python-version=3.11",
     "--explicit-package-bases",
     "--ignore-missing-imports",
+    "--follow-imports=silent",
     "--check-untyped-defs",
 )
 FOUND, UNREADABLE = 1, 2
@@ -26,7 +27,8 @@ _DIRECTIVE = re.compile(rb"#(?=[ \t]*(?:mypy[ \t]*:|type[ \t]*:[ \t]*ignore))")
 
 
 class Typecheck(Gate):
-    """Fails for what contradicts itself. Code without annotations is looked at too, and need not have any.
+    """Fails for what contradicts itself. Code without annotations is looked at too, and need not have any. What is
+    wrong with files that the step has only read is not its fault.
 
     Most of the time goes into the types of the standard library. What mypy has worked out of them in the first check is
     kept in memory for all later ones, which then take a fifth of the time.

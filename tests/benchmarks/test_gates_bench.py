@@ -16,7 +16,7 @@ from benchmarks.gates.world import FIRST, WORLDS
 from orchestrator.daemon import gates_of
 from orchestrator.daemon.story import AttemptRow
 from orchestrator.events import GateResult, Usage
-from orchestrator.gates.tests import OPTIONS, PROGRAM, REPORT, SETTINGS, SETTINGS_TEXT
+from orchestrator.gates.tests import PYTEST, REPORT, SETTINGS, SETTINGS_TEXT
 
 
 def attempts(*moves: tuple[str, str]) -> tuple[AttemptRow, ...]:
@@ -68,7 +68,7 @@ def test_an_answer_that_is_not_right_fails_its_unit_test(tmp_path: Path) -> None
         (tmp_path / task.output).write_text(answers[task.name])
         (tmp_path / task.inputs[0]["label"]).write_text(task.inputs[0]["value"])
     (tmp_path / SETTINGS).write_bytes(SETTINGS_TEXT)
-    gate = [sys.executable, "-I", "-c", PROGRAM, *OPTIONS, "--continue-on-collection-errors"]
+    gate = [sys.executable, *PYTEST[1:], "--continue-on-collection-errors"]
     subprocess.run([*gate, *(task.inputs[0]["label"] for task in tasks)], cwd=tmp_path, check=True)
     report = json.loads((tmp_path / REPORT).read_text())
     failed = {test.partition("::")[0] for test, _ in report["failed"]}

@@ -28,10 +28,10 @@ def said(longrepr: object) -> str:
 
 
 class Report:
-    """Counts the tests and keeps what the failed ones say."""
+    """Counts the tests, those that are `left` too, and keeps what the failed ones say."""
 
     def __init__(self) -> None:
-        self.passed = 0
+        self.passed = self.left = 0
         self.failed: list[tuple[str, str]] = []
 
     def pytest_collectreport(self, report: Any) -> None:
@@ -39,12 +39,17 @@ class Report:
         if report.failed:
             self.failed.append((report.nodeid, said(report.longrepr)))
 
+    def pytest_collection_finish(self, session: Any) -> None:
+        """Note how many tests are to run."""
+        self.left = len(session.items)
+
     def pytest_runtest_logreport(self, report: Any) -> None:
         """Take in one phase of a test."""
         if report.failed:
             self.failed.append((report.nodeid, said(report.longrepr)))
         elif report.when == "call" and report.passed:
             self.passed += 1
+        self.left -= report.when == "teardown"
 
 
 if find_spec("pytest") is None:
@@ -55,4 +60,4 @@ import pytest  # noqa: E402 - only where it is
 
 seen = Report()
 pytest.main(["--tb=short", *sys.argv[1:]], plugins=[seen])
-write({"passed": seen.passed, "failed": seen.failed})
+write({"passed": seen.passed, "failed": seen.failed, "left": seen.left})

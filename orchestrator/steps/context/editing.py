@@ -67,7 +67,8 @@ class ContextEditor:
             raise PromptTooLong(tokens, self.marks.context, self.marks.answer)
         asks = self._asks(window, tokens, self.marks)
         shown = told(window, tokens, self.marks, prunes=asks)
-        pressure = self.marks.pressure(tokens)
+        # A head that is long by itself leaves nothing to prune: what a call brings is shown, or told of, then.
+        pressure = self.marks.pressure(tokens) if window.turns else "free"
         return Settled(shown.as_judged() if asks and pressure == "soft" else shown, pressure, usage)
 
     def _must_sweep(self, window: Window, tokens: int, marks: Marks) -> bool:

@@ -14,6 +14,9 @@ from orchestrator.steps.repl.budget import Spending
 from orchestrator.steps.repl.protocol import Answer, LlmCall
 from orchestrator.steps.usage import added
 
+BYTES_A_TOKEN = 4
+"""Taken to see before a call what it will take; what it really took counts afterwards."""
+
 
 class NoSuchColleague(Exception):
     """A role or a persona that there is not; says which there are."""
@@ -51,8 +54,9 @@ async def ask_all(calls: Sequence[LlmCall], colleagues: Colleagues, spending: Sp
 
     Raises `BudgetSpent`. A call that fails has its error in its place.
     """
-    spending.take(len(calls))
-    most = max(1, spending.tokens_left // len(calls)) if calls else 0
+    expected = sum(map(_bytes_of, calls)) // BYTES_A_TOKEN
+    spending.take(len(calls), expected)
+    most = max(1, (spending.tokens_left - expected) // len(calls)) if calls else 0
     answers: dict[int, Answer] = {}
     batches: defaultdict[str, list[tuple[int, Generation]]] = defaultdict(list)
     for index, call in enumerate(calls):
@@ -76,6 +80,10 @@ async def _ask(
         if isinstance(completion, Completion):
             spending.usage = added(spending.usage, completion.usage)
         answers[index] = _answer(completion)
+
+
+def _bytes_of(call: LlmCall) -> int:
+    return sum(len(text.encode(errors="replace")) for text in (call.prompt, *call.inputs.values()))
 
 
 def _request(call: LlmCall, called: Called, most: int, slack: float) -> Generation:

@@ -1,7 +1,7 @@
 """Carry out one attempt of a step whose model writes code: prompt, code, output, and so on, until `final`."""
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from orchestrator.engine.client import Completion
@@ -54,16 +54,17 @@ async def run_repl_attempt(
     with pieces of the code as they come. `timeout_seconds` of the step, else the budget's seconds, cover all but
     the gates. The usage is that of the step's model and of all models that its code asked.
     """
-    spending, outputs = Spending(work.budget), Outputs(work.folder)
+    budget = replace(work.budget, seconds=attempt.step.timeout_seconds or work.budget.seconds)
+    spending, outputs = Spending(budget), Outputs(work.folder)
     host = Host(work.toolbox, outputs, work.colleagues, spending, work.on_call, attempt.slack)
     talk = Conversation(attempt, models, _head(attempt, work.toolbox), work.context, on_text=on_text)
 
     def usage() -> Usage:
         return added(talk.usage, spending.usage)
 
-    async with bounded(attempt.step.timeout_seconds or work.budget.seconds) as scope:
+    async with bounded(budget.seconds) as scope:
         with telling(scope, on_generated, usage):
-            async with interpreter(work.sessions, host, outputs, work.budget) as running:
+            async with interpreter(work.sessions, host, outputs, budget) as running:
                 await running.feed(work.toolbox.context.workspace.inputs)
                 made = await _turns(attempt, talk, running, work)
     checked_outputs, gates = await checked(attempt, made, models)

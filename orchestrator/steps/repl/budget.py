@@ -39,11 +39,17 @@ class Spending:
         """Return how many tokens model calls may still take."""
         return self._budget.tokens - self.usage.prompt_tokens - self.usage.output_tokens
 
-    def take(self, calls: int) -> None:
-        """Take some calls. Raises `BudgetSpent`, and takes none, when that would be too many."""
+    def take(self, calls: int, prompt_tokens: int = 0) -> None:
+        """Take some calls, with prompts of about so many tokens in all.
+
+        Raises `BudgetSpent`, and takes none, when that would be too many.
+        """
         left = self._budget.calls - self.calls
         if calls > left:
             raise BudgetSpent(f"{calls} calls are too many: {left} of {self._budget.calls} are left")
         if self.tokens_left <= 0:
             raise BudgetSpent(f"all {self._budget.tokens} tokens of model calls are used")
+        if prompt_tokens > self.tokens_left:
+            left, all_of_them = self.tokens_left, self._budget.tokens
+            raise BudgetSpent(f"prompts of {prompt_tokens} tokens are too many: {left} of {all_of_them} are left")
         self.calls += calls

@@ -48,8 +48,8 @@ async def _search(context: ToolContext, arguments: Mapping[str, Any]) -> ToolRes
 async def _grep(context: ToolContext, arguments: Mapping[str, Any]) -> ToolResult:
     try:
         re.compile(arguments["pattern"])
-    except re.error as error:
-        raise ToolError(f"not a regular expression: {error}") from error
+    except (re.error, OverflowError, RecursionError) as error:
+        raise ToolError(f"not a regular expression that can be used: {error}") from error
     texts = await asyncio.to_thread(context.workspace.texts, arguments.get("files", "*"))
     asked = {"pattern": arguments["pattern"], "limit": arguments.get("limit", MOST), "texts": texts}
     limits = Limits(wall=GREP_SECONDS, cpu=int(GREP_SECONDS), processes=2, output=4 * MIB)

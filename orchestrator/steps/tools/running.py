@@ -3,9 +3,12 @@
 import asyncio
 import re
 from collections.abc import Iterable, Mapping
+from types import MappingProxyType
 from typing import Any
 
 from orchestrator.events import Failure, FailureKind
+from orchestrator.gates import NoVerdict
+from orchestrator.gates.tests import PYTEST, REPORT, SETTINGS, SETTINGS_TEXT, tested_in
 from orchestrator.sandbox import MIB, Job, Limits, Outcome
 from orchestrator.steps.tools.contract import Tool, ToolContext, ToolError, ToolResult
 from orchestrator.taskir.fields import ARTIFACT
@@ -17,27 +20,38 @@ DISK = 32 * MIB
 EVIDENCE = 4_000
 """Characters of the output that tell why something failed: its end, where tools sum up."""
 
-_PYTEST = ("python", "-m", "pytest", "-q", "-p", "no:cacheprovider", "--rootdir=.", "--disable-plugin-autoload")
 _LIMITED = {"wall": FailureKind.TIMEOUT, "cpu": FailureKind.TIMEOUT}
 
 
 async def _run_tests(context: ToolContext, arguments: Mapping[str, Any]) -> ToolResult:
-    return await _ran(context, _PYTEST, arguments)
+    """Run what the gates would: nothing that a model has written decides which tests run, or whether they passed."""
+    outcome = await _outcome(context, PYTEST, arguments, {SETTINGS: SETTINGS_TEXT}, (REPORT,))
+    return _result(outcome, _failure(outcome) or _failed_tests(outcome))
 
 
 async def _shell(context: ToolContext, arguments: Mapping[str, Any]) -> ToolResult:
-    return await _ran(context, ("sh", "-c", arguments["command"]), arguments)
+    outcome = await _outcome(context, ("sh", "-c", arguments["command"]), arguments)
+    return _result(outcome, _failure(outcome))
 
 
-async def _ran(context: ToolContext, argv: tuple[str, ...], arguments: Mapping[str, Any]) -> ToolResult:
-    """Run a program with the texts that it is to have, and return what it said."""
+async def _outcome(
+    context: ToolContext,
+    argv: tuple[str, ...],
+    arguments: Mapping[str, Any],
+    ours: Mapping[str, bytes] = MappingProxyType({}),
+    keep: tuple[str, ...] = (),
+) -> Outcome:
+    """Run a program with the texts that it is to have, and files of ours."""
     workspace = context.workspace
     names = arguments.get("files", [*workspace.inputs, *workspace.written])
     files = await asyncio.to_thread(lambda: {name: workspace.read(name).encode() for name in _paths(names)})
     seconds = arguments.get("seconds", 60)
     limits = Limits(wall=seconds, cpu=seconds, memory=MEMORY, processes=PROCESSES, disk=DISK)
-    outcome = await context.run(Job(argv=argv, files=files, limits=limits))
-    return ToolResult(_told(outcome), outcome.stdout.decode(errors="replace"), _failure(outcome))
+    return await context.run(Job(argv=argv, files={**files, **ours}, limits=limits, keep=keep))
+
+
+def _result(outcome: Outcome, failure: Failure | None) -> ToolResult:
+    return ToolResult(_told(outcome), outcome.stdout.decode(errors="replace"), failure)
 
 
 def _paths(names: Iterable[str]) -> list[str]:
@@ -66,6 +80,18 @@ def _failure(outcome: Outcome) -> Failure | None:
         return Failure(kind, f"it ran into its limit: {outcome.limit}", output)
     how = f"exit code {outcome.exit_code}" if outcome.signal is None else f"signal {outcome.signal}"
     return Failure(FailureKind.CODE, f"it ended with {how}", output)
+
+
+def _failed_tests(outcome: Outcome) -> Failure | None:
+    """Return why tests failed that ended with 0. Raises `ToolError` where there is no pytest."""
+    try:
+        tested = tested_in(outcome)
+    except NoVerdict as error:
+        raise ToolError(str(error)) from error
+    if tested.passed and not tested.failed:
+        return None
+    said = tested.failed[0].message if tested.failed else "no test has run"
+    return Failure(FailureKind.CODE, said, said)
 
 
 _COMMON: Mapping[str, Mapping[str, Any]] = {

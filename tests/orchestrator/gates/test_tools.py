@@ -21,6 +21,9 @@ ADD = "def add(a: int, b: int) -> int:\n    return a + b\n"
 TEST = "from add import add\n\n\ndef test_sum():\n    assert add(1, 2) == 3\n"
 
 
+GIVES_UP = "import pytest\n\n\ndef add(a, b):\n    pytest.exit('enough', 0)\n"
+
+
 @pytest.mark.parametrize(
     ("gate", "name", "text", "kind", "evidence"),
     [
@@ -42,6 +45,7 @@ TEST = "from add import add\n\n\ndef test_sum():\n    assert add(1, 2) == 3\n"
         ("unit", "add.py", ADD.replace("+", "-"), CODE, "test_add.py::test_sum: assert add(1, 2) == 3 assert -1 == 3"),
         ("unit", "add.py", "def add(a, b:\n", CODE, "test_add.py: "),
         ("unit", "add.py", "import os\nos._exit(0)\n", CODE, "the process ended before they were done"),
+        ("unit", "add.py", GIVES_UP, CODE, "they were broken off, 1 were left to run"),
     ],
 )
 async def test_what_is_wrong_is_found_and_told(
@@ -53,6 +57,16 @@ async def test_what_is_wrong_is_found_and_told(
     assert (checked.failure.kind, checked.failure.final) == (kind, False)
     assert evidence in checked.failure.evidence
     assert checked.results[0].kind is kind
+
+
+async def test_files_that_are_only_read_are_not_type_checked(run: Run) -> None:
+    reads = {"lib.py": "def size() -> int:\n    return 'many'\n"}
+    good, bad = "import lib\n\nx: int = lib.size()\n", "import lib\n\nx: str = lib.size()\n"
+    assert (await check(("typecheck",), run, {"a.py": good}, reads=reads)).failure is None
+    failure = (await check(("typecheck",), run, {"a.py": bad}, reads=reads)).failure
+    assert failure is not None
+    assert "a.py:3: [assignment]" in failure.evidence
+    assert "lib.py" not in failure.evidence
 
 
 async def test_good_code_passes_all_gates_and_is_formatted_on_the_way(run: Run) -> None:

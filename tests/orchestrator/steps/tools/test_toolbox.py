@@ -153,6 +153,23 @@ async def test_shell_sees_what_it_was_given_and_nothing_else(folder: Path, run: 
     assert [call.outcome for call in world.calls] == ["done", "failed", "failed"]
 
 
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("work.py", "import os\nos._exit(0)\n"),
+        ("conftest.py", "def pytest_collection_modifyitems(items):\n    items.clear()\n"),
+        ("pytest.ini", "[pytest]\naddopts = --collect-only\n"),
+    ],
+)
+async def test_what_a_model_wrote_decides_nothing_about_the_tests(folder: Path, run: Run, name: str, text: str) -> None:
+    world = World(folder, {"test_work.py": TEST.format(5)}, ("work.py", name), run=run)
+    await world.call("write_artifact", name="work.py", text=CODE)
+    await world.call("write_artifact", name=name, text=text)
+    told = await world.toolbox.call("run_tests", {"seconds": 300})
+    assert told.failure is not None
+    assert told.failure.kind is FailureKind.CODE
+
+
 @pytest.mark.parametrize(("expected", "passes"), [(4, True), (5, False)])
 async def test_tests_are_run(folder: Path, run: Run, expected: int, passes: bool) -> None:
     world = World(folder, {"test_work.py": TEST.format(expected)}, ("work.py",), run=run)
