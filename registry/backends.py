@@ -55,7 +55,11 @@ def _remote(place: Place, model: ModelForm, document: Document) -> Iterator[Regi
 
 
 def why_no_key(variable: str, environment: Mapping[str, str]) -> str | None:
-    """Return why an environment variable holds no API key, or None if it does."""
+    """Return why an environment variable holds no API key, or None if it does. What is no name may be a key itself, and
+    is not repeated.
+    """
+    if not _VARIABLE.fullmatch(variable):
+        return "api_key_env holds no name of an environment variable"
     key = environment.get(variable)
     what = f"the environment variable {variable}, which is to hold its API key,"
     if not key:

@@ -111,7 +111,8 @@ class Offer:
             return entry
         both = None
         if entry.memory is not None and header is not None:
-            both = entry.memory + memory.estimate(header, context=entry.context, slots=entry.slots)
+            slots, flash = max(entry.slots, 1 + entry.exact), form.flash_attention
+            both = entry.memory + memory.estimate(header, context=entry.context, slots=slots, flash_attention=flash)
         file = _resolve(self.document.path, form.file)
         return replace(entry, speculation=Speculation(asked.draft, file, asked.k), memory=both or entry.memory)
 

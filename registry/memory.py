@@ -24,6 +24,7 @@ CACHE_TYPES: Final[dict[str, Fraction]] = {
 BATCH: Final = 512
 EXACT_BATCH: Final = 64
 MOST_SCORES: Final = 1 << 20  # a token; an engine that may choose its attention keeps no more of them
+CELLS: Final = 256  # llama.cpp makes room for a multiple of them, in every stream
 PROCESS: Final = 96 << 20
 
 
@@ -73,7 +74,7 @@ def estimate(
     """
     if embeds:
         cells, key_type, value_type = context, "f16", "f16"
-    cells = cells or context * max(slots, 1 + exact)
+    cells = _rounded(cells) if cells else _rounded(context) * max(slots, 1 + exact)
     per_head = header.key_length * CACHE_TYPES[key_type] + header.value_length * CACHE_TYPES[value_type]
     kv_cache = int(sum(header.kv_heads) * per_head * cells) + header.state_bytes * slots
     micro_batch = context if embeds else EXACT_BATCH if exact else BATCH
@@ -88,6 +89,11 @@ def estimate(
         kv_cache=kv_cache,
         compute=4 * (micro_batch * (activations + attention) + logits * header.vocab_size),
     )
+
+
+def _rounded(cells: int) -> int:
+    """Return how many cells llama.cpp makes room for: it rounds every stream up."""
+    return -(-cells // CELLS) * CELLS
 
 
 def size(number: int) -> str:

@@ -32,11 +32,13 @@ _NO_FILE = ("missing", "unreadable", "not-gguf", "corrupt")
 
 @dataclass(slots=True)
 class _State:
-    """What is known of one sequence. `seen` is how much of its output the lookup has."""
+    """What is known of one sequence. `seen` is how much of its output the lookup has, `drafted` how many tokens it was
+    given to verify last."""
 
     lookup: Lookup | None
     acceptance: dict[Source, Acceptance]
     seen: int = 0
+    drafted: int = 0
     source: Source = "lookup"
 
 
@@ -101,6 +103,9 @@ class Drafts:
     def _lengths(self, asked: list[Drafting], curve: Curve, room: int) -> list[int]:
         """Return how many tokens each sequence drafts; equally many with a split cache."""
         exact, split = self.spec.exact, self.llama.split
+        if split:  # who has fewer proposals verifies as many tokens, which have to fit behind what it holds
+            left = self.llama.context_limit - max(drafting.depth for drafting in asked)
+            room = min(room, left * len(asked))
         if self.spec.always_draft:
             each = (min(room, EXACT_QUERIES - len(asked)) if exact else room) // len(asked)
             lengths = [max(0, min(each, drafting.most)) for drafting in asked]
@@ -109,11 +114,16 @@ class Drafts:
             return [common_draft_length(curve, asked, room=room, exact=exact)] * len(asked)
         return draft_lengths(curve, asked, room=room, exact=exact)
 
+    def drafted(self, sequence: Sequence) -> int:
+        """Return how many tokens were drafted for a sequence in this step; fillers behind them are none."""
+        state = self._states.get(sequence.number)
+        return 0 if state is None else state.drafted
+
     def observe(self, sequence: Sequence, drafted: int, accepted: int) -> None:
-        """Learn that `accepted` of `drafted` tokens of a sequence stayed."""
+        """Learn that `accepted` of `drafted` tokens of a sequence stayed. A filler that is right was luck."""
         state = self._states.get(sequence.number)
         if state is not None:
-            state.acceptance[state.source].observe(drafted, accepted)
+            state.acceptance[state.source].observe(drafted, min(accepted, drafted))
 
     def record(self, curve: Curve, depths: list[int], drafted: int, accepted: int, seconds: float) -> None:
         """Account for a step that did nothing but decode sequences of these depths, with drafts."""
@@ -160,6 +170,7 @@ class Drafts:
         drafts = []
         for index, (proposal, length) in enumerate(zip(proposals, lengths, strict=True)):
             tokens = made.get(index, proposal.tokens)[:length]
+            proposal.state.drafted = len(tokens)
             fillers = np.zeros(length - len(tokens), np.int32)
             drafts.append(np.concatenate((tokens, fillers)) if len(fillers) else tokens)
         return drafts

@@ -240,15 +240,19 @@ class Loop:
         best = logits.argmax(axis=1).tolist() if len(logits) else []
         row = drafted = accepted = 0
         for sequence, drafts in asked:
-            accepted += self._go_on(sequence, drafts, logits[row:], best[row:])
-            drafted += len(drafts)
+            meant = self._drafts.drafted(sequence) if len(drafts) and self._drafts is not None else 0
+            accepted += self._go_on(sequence, drafts, meant, logits[row:], best[row:])
+            drafted += meant
             row += len(drafts) + 1
         self._counts["drafted"] += drafted
         self._counts["accepted"] += accepted
         return drafted, accepted
 
-    def _go_on(self, sequence: Sequence, drafts: Tokens, logits: Logits, best: list[int]) -> int:
-        """Add the tokens that a step has brought to a sequence, and return how many drafts are among them."""
+    def _go_on(self, sequence: Sequence, drafts: Tokens, meant: int, logits: Logits, best: list[int]) -> int:
+        """Add the tokens that a step has brought to a sequence, and return how many drafts are among them.
+
+        The first `meant` of the drafts are no fillers.
+        """
         before = len(sequence.output)
         try:
             for token in verified(drafts, lambda row: sequence.choose(logits[row], best[row], self._llama.vocab.piece)):
@@ -261,7 +265,7 @@ class Loop:
             self._fail(sequence, BrokenModel("the model's logits are NaN: its weights or its KV types are unfit"))
         accepted = max(0, len(sequence.output) - before - 1)
         if self._drafts is not None and before and sequence.number in self._sequences.all:
-            self._drafts.observe(sequence, len(drafts), accepted)
+            self._drafts.observe(sequence, meant, accepted)
             if accepted < len(drafts):
                 self._llama.truncate(sequence.seq, sequence.length - 1)
         return accepted

@@ -25,8 +25,14 @@ def test_kv_cache_by_hand(header: GgufHeader) -> None:
 
 def test_layers_without_attention_have_no_cache_but_a_state(header: GgufHeader) -> None:
     hybrid = replace(header, kv_heads=(0, 2, 0, 0), state_bytes=1000)
-    parts = estimate(hybrid, context=100, slots=3, key_type="f16", value_type="f16")
-    assert parts.kv_cache == 2 * 64 * 2 * 100 * 3 + 3000
+    parts = estimate(hybrid, context=256, slots=3, key_type="f16", value_type="f16")
+    assert parts.kv_cache == 2 * 64 * 2 * 256 * 3 + 3000
+
+
+def test_streams_are_rounded_up_one_by_one(header: GgufHeader) -> None:
+    short, whole = (estimate(header, context=context, slots=64).kv_cache for context in (300, 512))
+    assert short == whole
+    assert estimate(header, context=300, slots=64, cells=300).kv_cache == whole // 64
 
 
 @given(context=st.integers(64, 1 << 17), slots=st.integers(1, 64), key=st.sampled_from(sorted(CACHE_TYPES)))

@@ -101,6 +101,13 @@ def test_what_refers_to_a_bad_entry_is_kept_out_with_it(folder: Path) -> None:
     assert merged.registry.roles["worker"].system == "Do the work."
 
 
+def test_a_key_where_its_variable_should_be_named_is_kept_out_without_telling_it(folder: Path) -> None:
+    far = "  far: {backend: openai, base_url: 'https://host/v1', api_key_env: sk-never-tell-anyone}\nroles:\n"
+    _, merged = _edited(folder, ("roles:\n", far))
+    assert _kept_out(merged) == ["models.far"]
+    assert "sk-" not in repr((merged.kept_out, merged.problems))
+
+
 def test_a_removal_waits_for_what_still_needs_the_entry(folder: Path) -> None:
     little = ("  little: {file: little.gguf, context: 256}\n", "")
     before, merged = _edited(folder, little, ("worker: {model: little, tier: C", "worker: {model: big, tier: Q"))

@@ -201,7 +201,8 @@ class Llama:
         count = batch.size // len(seqs)
         if len(seqs) == 1 and (count > 1 or not self._exact):
             return (seqs if lone else []), 1
-        padded = company(seqs, self.sequences, alone=not self._exact)
+        others = company(seqs, self.sequences, alone=not self._exact)
+        padded = [seq for seq in others if self._held[seq] + count <= self.context_limit]
         fits = len(padded) * count <= batch.padding and (len(seqs) + len(padded)) * count <= self.micro_batch
         return (padded if fits else []), count
 

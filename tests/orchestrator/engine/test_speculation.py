@@ -89,6 +89,20 @@ async def test_drafts_that_do_not_pay_are_given_up(models: Path) -> None:
     assert stats.drafted < sum(one.usage.output_tokens for one in done) / 2
 
 
+@pytest.mark.parametrize("always_draft", [True, False])
+async def test_drafts_beside_a_sequence_that_is_nearly_full_leave_it_room(models: Path, always_draft: bool) -> None:
+    spec = spec_of(models, context=256, slots=2, prompt_lookup=(3, 8), always_draft=always_draft)
+    async with await Engine.start(spec) as engine:
+        empty = await engine.count((("user", ""),))
+        long = "x" * (256 - 12 - empty)
+        copies, begun = ask("by grammar", grammar=COPY, max_tokens=None), asyncio.Event()
+        copying = asyncio.create_task(engine.generate(copies, lambda _: begun.set()))
+        await begun.wait()
+        done = [await engine.generate(ask(long, max_tokens=None)), await copying]
+    assert [one.usage.prompt_tokens + one.usage.output_tokens for one in done] == [256, 256]
+    assert done[0].usage.output_tokens == 12
+
+
 async def test_a_common_pool_drafts_too(models: Path) -> None:
     spec = spec_of(models, exact=False, split=False, prompt_lookup=(3, 8))
     done, stats = await told(spec, REQUESTS)
