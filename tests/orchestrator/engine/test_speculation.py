@@ -95,9 +95,15 @@ async def test_drafts_beside_a_sequence_that_is_nearly_full_leave_it_room(models
     async with await Engine.start(spec) as engine:
         empty = await engine.count((("user", ""),))
         long = "x" * (256 - 12 - empty)
-        copies, begun = ask("by grammar", grammar=COPY, max_tokens=None), asyncio.Event()
-        copying = asyncio.create_task(engine.generate(copies, lambda _: begun.set()))
-        await begun.wait()
+        said, repeats = list[str](), asyncio.Event()
+
+        def listen(piece: str) -> None:
+            said.append(piece)
+            if len("".join(said)) > 40:  # by now it copies what it has said before
+                repeats.set()
+
+        copying = asyncio.create_task(engine.generate(ask("by grammar", grammar=COPY, max_tokens=None), listen))
+        await repeats.wait()
         done = [await engine.generate(ask(long, max_tokens=None)), await copying]
     assert [one.usage.prompt_tokens + one.usage.output_tokens for one in done] == [256, 256]
     assert done[0].usage.output_tokens == 12
