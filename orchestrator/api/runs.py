@@ -12,6 +12,7 @@ from fastapi.responses import StreamingResponse
 from pydantic import BaseModel, ConfigDict, Field
 
 from orchestrator.api.access import IsLocal, TheService
+from orchestrator.api.bodies import Body
 from orchestrator.api.errors import DOCUMENTED, NotFound
 from orchestrator.daemon import Job, PlannedTask
 from orchestrator.daemon.archive import write_archive
@@ -30,7 +31,7 @@ BINARY: Final = {"schema": {"type": "string", "format": "binary"}}
 router = APIRouter(prefix="/v1", tags=["runs"], responses=dict(DOCUMENTED))
 
 
-class _Request(BaseModel):
+class _Request(Body):
     model_config = ConfigDict(extra="forbid")
 
 

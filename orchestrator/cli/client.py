@@ -3,7 +3,7 @@
 import json
 import os
 import socket
-from collections.abc import AsyncGenerator, Iterator, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Iterator, Mapping
 from contextlib import aclosing, contextmanager
 from http import HTTPStatus
 from pathlib import Path
@@ -151,13 +151,22 @@ class DaemonRuns:
                 await response.aread()
                 read_answer(response)
             fields: dict[str, str] = {}
-            async for line in response.aiter_lines():
+            async for line in _lines(response.aiter_text()):
                 if line:
                     name, _, value = line.partition(": ")
                     fields[name] = value
                 elif "data" in fields:
                     yield _update(fields)
                     fields = {}
+
+
+async def _lines(pieces: AsyncIterator[str]) -> AsyncIterator[str]:
+    """Yield the lines of a text that comes in pieces. Only a line feed ends one: JSON may hold U+2028 and its like."""
+    rest = ""
+    async for piece in pieces:
+        *whole, rest = (rest + piece).split("\n")
+        for line in whole:
+            yield line
 
 
 def job_json(job: Job) -> dict[str, Any]:

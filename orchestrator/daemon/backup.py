@@ -5,6 +5,7 @@ not copied again. Names are the time and, where that is no later than the last n
 which backups were made, whatever the clock does.
 """
 
+import hashlib
 import os
 import re
 import shutil
@@ -117,7 +118,7 @@ def _copy_object(path: Path, root: Path, earlier: list[Path]) -> None:
     """Copy an object to another root, or link it to the copy that an earlier backup has."""
     name = Path(path.parent.name) / path.name
     target = root / name
-    if target.exists():
+    if target.exists() and _is_whole(target):
         return
     target.parent.mkdir(parents=True, exist_ok=True)
     known = next(
@@ -126,10 +127,19 @@ def _copy_object(path: Path, root: Path, earlier: list[Path]) -> None:
     if known is not None:
         os.link(known, target)
         return
+    partial = root / "unfinished" / path.name
+    partial.parent.mkdir(exist_ok=True)
     try:
-        shutil.copy2(path, target)
+        shutil.copy2(path, partial)
+        partial.replace(target)
     except FileNotFoundError:  # a run was deleted meanwhile, and nothing names it any more
-        target.unlink(missing_ok=True)
+        partial.unlink(missing_ok=True)
+
+
+def _is_whole(path: Path) -> bool:
+    """Whether an object is what its name says; one that is not comes back from a backup."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest() == path.parent.name + path.name
 
 
 def _described(path: Path) -> Backup:

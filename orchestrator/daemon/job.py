@@ -92,7 +92,9 @@ def check_job(job: Job, registry: Registry, prior: Iterable[str] = (), no_sandbo
 def _check_request(request: str, registry: Registry) -> None:
     if not request.strip():
         raise InputError(Problem("request", "is empty", "what to do, in words"))
-    if (size := len(request.encode(errors="replace"))) > MAX_REQUEST_BYTES:
+    if not _is_unicode(request):
+        raise InputError(Problem("request", "is no Unicode", "text in UTF-8"))
+    if (size := len(request.encode())) > MAX_REQUEST_BYTES:
         raise InputError(
             Problem("request", f"has {size} bytes", f"at most {MAX_REQUEST_BYTES}; put long texts in files")
         )
@@ -112,23 +114,32 @@ def why_no_planner(registry: Registry) -> Problem | None:
 
 
 def list_files(directory: Path) -> tuple[str, ...]:
-    """Return the names of the regular files under a folder, relative and in order. Links and hidden names are left out.
+    """Return the names of the regular files under a folder, relative and in order.
 
+    Links and hidden names are left out, and names that are no Unicode: no document could name them.
     Raises InputError for a folder that is none, or that holds more than `MAX_FILES` files.
     """
     if not directory.is_dir():
         raise InputError(Problem(f"--dir {directory}", "is not a folder", "a folder that can be read"))
     names: list[str] = []
     for folder, folders, files in os.walk(directory):
-        folders[:] = sorted(name for name in folders if not name.startswith("."))
+        folders[:] = sorted(name for name in folders if not name.startswith(".") and _is_unicode(name))
         base = Path(folder)
-        visible = [base / name for name in files if not name.startswith(".")]
+        visible = [base / name for name in files if not name.startswith(".") and _is_unicode(name)]
         names += [
             path.relative_to(directory).as_posix() for path in visible if path.is_file() and not path.is_symlink()
         ]
         if len(names) > MAX_FILES:
             raise InputError(Problem(f"--dir {directory}", f"holds more than {MAX_FILES} files", "a smaller folder"))
     return tuple(sorted(names))
+
+
+def _is_unicode(text: str) -> bool:
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def capabilities(registry: Registry, no_sandbox: str = "") -> Capabilities:

@@ -40,9 +40,9 @@ from orchestrator.events import (
 )
 from orchestrator.frontdoor import PlannedPart, make_plan
 from orchestrator.gates import Workbench, jobs_at_once
-from orchestrator.journal import Journal
+from orchestrator.journal import Journal, JournalError
 from orchestrator.pool import Pool, PoolSnapshot
-from orchestrator.scheduler import Command, IllegalTransition
+from orchestrator.scheduler import Command
 from orchestrator.steps.generate import Models
 from registry import Registry
 from registry.watch import Reloader, WatchStatus
@@ -217,7 +217,8 @@ class Orchestrator:
             events = await self._events(run)
             if run in self._waiting:
                 self._begin(events, asked)
-        elif run in self._loops:
+                return
+        if run in self._loops:  # it may have begun while its events were read
             self._loops[run].emit(asked)
 
     async def delete(self, run: str) -> None:
@@ -236,8 +237,10 @@ class Orchestrator:
             past = await self._events(run)
             if run in self._waiting:
                 self._broadcasts.setdefault(run, Broadcast(past))
-            elif run not in self._loops and isinstance(past[-1], RunFinished):
-                return Broadcast(past)
+            elif run not in self._loops:  # it has ended, or broken down: then it goes on at the next start
+                told = Broadcast(past)
+                told.close()
+                return told
         return self._broadcasts[run]
 
     async def plan(self, job: Job) -> PlannedTask:
@@ -294,7 +297,9 @@ class Orchestrator:
         structlog.contextvars.bind_contextvars(run=loop.run)
         try:
             await loop.drive(outstanding, begun=begun, plan=plan)
-        except* IllegalTransition:
+        except* JournalError:
+            raise
+        except* Exception:
             log.exception("a run broke down; others go on")
         finally:
             del self._loops[loop.run]

@@ -29,6 +29,7 @@ from orchestrator.daemon.updates import EventUpdate, Update
 from orchestrator.errors import OrchestratorError
 from orchestrator.events import Event, Priority, RunAccepted
 from orchestrator.journal import Journal, JournalError, RunRow
+from orchestrator.journal.errors import unwritten
 from registry import Registry
 
 T = TypeVar("T")
@@ -134,7 +135,10 @@ class Service:
         try:
             if (reason := await asyncio.to_thread(why_full, self.home, self._configuration.folder)) is not None:
                 raise FolderFull(reason)
-            run = await self.orchestrator.accept(job.limited(bounded(job.limits, self._configuration.runs)))
+            limited = job.limited(bounded(job.limits, self._configuration.runs))
+            run = await asyncio.shield(self._tasks.create_task(self._accept(limited)))
+            if isinstance(run, Exception):
+                raise run
         except JournalError:
             # Another request with the same key may have come first.
             if job.key is not None and (known := await self._known(job, job.key)) is not None:
@@ -142,10 +146,18 @@ class Service:
             raise
         finally:
             self._accepting -= 1
+        return Submitted(run, True)
+
+    async def _accept(self, job: Job) -> str | Exception:
+        """Accept a job and let it wait, to the end: whoever asked may go away meanwhile. Return what went wrong."""
+        try:
+            run = await self.orchestrator.accept(job)
+        except Exception as error:  # noqa: BLE001 - who asked is told, and raises it
+            return error
         self.totals.accepted += 1
         self._queue.push(run, job.urgency)
         self._pump()
-        return Submitted(run, True)
+        return run
 
     async def retry(self, run: str) -> Submitted:
         """Submit the job of a run that has ended once more. Raises UnknownRun, Conflict, and what `submit` raises."""
@@ -264,6 +276,8 @@ class Service:
             await asyncio.to_thread(restore_backup, self.home, name)
         except OrchestratorError as error:
             self._not_restored = error
+        except OSError as error:
+            self._not_restored = unwritten(self.home, "the backup cannot be put back", error)
         else:
             log.info("a backup was put back", backup=name)
 
@@ -370,7 +384,11 @@ class Service:
         await self.orchestrator.cancel(run, reason=f"quota: not done within {limit:g} s")
 
     def _size(self, digest: str) -> int:
-        return self.orchestrator.journal.objects.path(digest).stat().st_size
+        """Return the bytes of an object; one that is missing is told of by whoever reads it."""
+        try:
+            return self.orchestrator.journal.objects.path(digest).stat().st_size
+        except FileNotFoundError:
+            return 0
 
     async def _accepted(self, run: str) -> RunAccepted:
         return accepted_in([await asyncio.to_thread(self.orchestrator.journal.first_event, run)])

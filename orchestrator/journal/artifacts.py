@@ -1,6 +1,8 @@
 """Show a run's artifacts under their own names, beside the objects that hold them."""
 
+import errno
 import os
+import shutil
 from collections.abc import Mapping
 from pathlib import Path, PurePosixPath
 
@@ -29,10 +31,22 @@ def _link(source: Path, path: Path) -> None:
     """Make `path` a link to `source`. The folder is there and the name is new, but for the first and for retries."""
     try:
         os.link(source, path)
-    except (FileNotFoundError, FileExistsError):
+    except OSError as error:
+        if error.errno not in (errno.ENOENT, errno.EEXIST, errno.EMLINK):
+            raise
         path.parent.mkdir(parents=True, exist_ok=True)
         path.unlink(missing_ok=True)
+        _link_or_copy(source, path)
+
+
+def _link_or_copy(source: Path, path: Path) -> None:
+    """Make a link, or a copy where the object has as many as there can be: 65,000 on ext4."""
+    try:
         os.link(source, path)
+    except OSError as error:
+        if error.errno != errno.EMLINK:
+            raise
+        shutil.copyfile(source, path)
 
 
 def _beneath(folder: Path, name: str) -> Path:

@@ -4,8 +4,9 @@ import json
 from collections.abc import Sequence
 from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import ConfigDict
 
+from orchestrator.api.bodies import Body
 from orchestrator.api.openai.names import Target
 from orchestrator.errors import InputError, Problem
 from orchestrator.steps.prompt import step_messages
@@ -13,7 +14,7 @@ from orchestrator.steps.prompt import step_messages
 Pair = tuple[str, str]
 
 
-class _Lenient(BaseModel):
+class _Lenient(Body):
     model_config = ConfigDict(extra="ignore")
 
 

@@ -100,6 +100,25 @@ def test_a_run_can_be_cancelled_and_only_then_forgotten_or_repeated(client: http
     assert client.get(f"/v1/runs/{second}").status_code == 200
 
 
+@pytest.mark.parametrize(
+    ("path", "body"),
+    [
+        ("/v1/runs", b'{"request": "\\ud800 x"}'),
+        ("/v1/runs", b'{"request": "x", "prior_task_ids": ["\\udfff"]}'),
+        ("/v1/runs", b'{"request": "x", "directory": "/\\ud800"}'),
+        ("/v1/runs/RUN/cancel", b'{"step": "\\ud800"}'),
+        ("/v1/chat/completions", b'{"model": "worker", "messages": [], "stop": "\\ud800"}'),
+    ],
+)
+def test_half_a_character_is_refused_and_ends_nothing(client: httpx2.Client, path: str, body: bytes) -> None:
+    run = submitted(client, lasting())
+    answer = client.post(path.replace("RUN", run), content=body, headers={"Content-Type": "application/json"})
+    assert answer.status_code in (400, 422)
+    assert "Unicode" in answer.text
+    client.post(f"/v1/runs/{run}/cancel")
+    assert finished(client, run)["status"] == "cancelled"
+
+
 def test_a_run_is_cancelled_when_it_takes_more_than_it_may(client: httpx2.Client) -> None:
     by_tokens = executed(client, lasting(64) | {"limits": {"tokens": 20}})
     assert by_tokens["status"] == "cancelled"

@@ -1,6 +1,7 @@
 """The commands that speak to a daemon, which the command line itself has started."""
 
 import json
+import os
 import signal
 import subprocess
 import time
@@ -79,6 +80,15 @@ def test_run_uses_the_daemon_where_there_is_one(served: Served) -> None:
     assert not (served.home / "logs" / "orchestrator.log").exists()
     bad = served.cli("run", served.task, "--json")
     assert bad.code == 2, "a.txt is not there without --dir"
+
+
+def test_separators_of_lines_that_json_allows_break_no_stream(served: Served, tmp_path: Path) -> None:
+    task, objective = tmp_path / "task.json", "one\u2028two\u2029three\x85four"
+    task.write_text(json.dumps({**TASK, "objective": objective}))
+    (tmp_path / os.fsdecode(b"caf\xe9.txt")).write_text("a name that is no Unicode")
+    (tmp_path / "a.txt").write_text("Koldin has size 21.")
+    ran = served.cli("run", task, "--dir", tmp_path, "--json")
+    assert (ran.code, ran.json["status"]) == (0, "done"), ran
 
 
 def test_pool_and_logs_are_shown(served: Served) -> None:

@@ -5,7 +5,7 @@ from pathlib import Path
 from hypothesis import given
 from hypothesis import strategies as st
 
-from orchestrator.daemon.backup import NAME, backups, make_backup, next_name
+from orchestrator.daemon.backup import NAME, backups, make_backup, next_name, restore_backup
 from orchestrator.journal import Journal
 
 NOON = "20260101-120000"
@@ -39,3 +39,15 @@ def test_a_backup_comes_after_those_that_were_made_before_the_clock_was_set_back
         names = [make_backup(journal).name for _ in range(2)]
     assert [one.name for one in backups(tmp_path)] == [ahead.name, *names] == [ahead.name, f"{ahead.name}-2", names[1]]
     assert (ahead / "journal.db").read_bytes() == kept
+
+
+def test_a_damaged_object_comes_back_with_a_backup(tmp_path: Path) -> None:
+    with Journal.open(tmp_path) as journal:
+        digest = journal.put(b"what was made")
+        path = journal.objects.path(digest)
+        name = make_backup(journal).name
+        path.chmod(0o600)
+        path.write_bytes(b"what rotted")
+    restore_backup(tmp_path, name)
+    with Journal.open(tmp_path) as journal:
+        assert journal.get(digest) == b"what was made"

@@ -1,3 +1,5 @@
+import errno
+import os
 from pathlib import Path
 
 import pytest
@@ -28,6 +30,18 @@ def test_a_later_writer_of_a_name_replaces_it(home: Home, objects: ObjectStore) 
     folder = publish(home, objects, "run1", {"a": objects.put(b"two")})
     assert (folder / "a").read_bytes() == b"two"
     assert len(objects.put(b"one")) == 64
+
+
+def test_an_object_with_all_its_links_is_copied(
+    home: Home, objects: ObjectStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def link(*_: object) -> None:
+        raise OSError(errno.EMLINK, "Too many links")
+
+    monkeypatch.setattr(os, "link", link)
+    for _ in range(2):
+        folder = publish(home, objects, "run1", {"sub/a": objects.put(b"one")})
+        assert (folder / "sub" / "a").read_bytes() == b"one"
 
 
 @pytest.mark.parametrize("name", ["", "/etc/passwd", "../up", "a/../../b", "nul\0"])
