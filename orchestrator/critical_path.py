@@ -10,6 +10,9 @@ from dataclasses import dataclass
 from orchestrator.events import RoleRates
 from orchestrator.taskir import Step
 
+_DUST = 1e-9
+"""What sums in another order differ by, as a part of the whole: less slack than this is none."""
+
 
 @dataclass(frozen=True, slots=True)
 class CriticalPath:
@@ -84,7 +87,8 @@ def slack(before: Mapping[str, Sequence[str]], order: Sequence[str], seconds: Ma
         start = late[step] - seconds.get(step, 0.0)
         for earlier in before[step]:
             late[earlier] = min(late[earlier], start)
-    return {step: max(0.0, late[step] - finish[step]) for step in order}
+    dust = _DUST * end
+    return {step: 0.0 if late[step] - finish[step] <= dust else late[step] - finish[step] for step in order}
 
 
 def _earliest_finish(

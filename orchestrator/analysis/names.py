@@ -45,14 +45,15 @@ class Names:
                 if identity not in self._ids:
                     where = pointer(("plan", "steps", index, "depends_on", position))
                     yield Problem(where, f"no step is called {identity}", known_names(self._ids, identity))
+            written: set[str] = set()
             for position, name in enumerate(step.outputs):
-                if flaw := self._output_flaw(name, step, position, spread):
+                twice = f"is there twice in {step.id}" if name in written else ""
+                written.add(name)
+                if flaw := twice or self._output_flaw(name, spread):
                     where = pointer(("plan", "steps", index, "outputs", position))
                     yield Problem(where, f"{shown(name)} {flaw}", "a name of its own")
 
-    def _output_flaw(self, name: str, step: Step, position: int, spread: frozenset[str]) -> str:
-        if len(step.outputs) > 1 and name in step.outputs[:position]:
-            return f"is there twice in {step.id}"
+    def _output_flaw(self, name: str, spread: frozenset[str]) -> str:
         if name in self._labels:
             return "is the name of an input of the task too"
         parts = name.split("/")

@@ -45,6 +45,10 @@ class ErrorBody(BaseModel):
     error: ErrorDetail
 
 
+class RunFailed(OrchestratorError):
+    """The run that should have answered did not come to an answer. To ask again would have it run again."""
+
+
 DOCUMENTED: Final[Mapping[int | str, dict[str, Any]]] = {
     "4XX": {"model": ErrorBody, "description": "The request cannot be carried out; the error says why."},
     "5XX": {"model": ErrorBody, "description": "The daemon cannot carry it out; the error says why."},
@@ -52,6 +56,7 @@ DOCUMENTED: Final[Mapping[int | str, dict[str, Any]]] = {
 
 _STATUS: Final[tuple[tuple[type[OrchestratorError], HTTPStatus], ...]] = (
     (InputError, HTTPStatus.BAD_REQUEST),
+    (RunFailed, HTTPStatus.UNPROCESSABLE_ENTITY),  # clients try again after a 5xx
     (UnknownRun, HTTPStatus.NOT_FOUND),
     (ObjectMissing, HTTPStatus.NOT_FOUND),
     (Conflict, HTTPStatus.CONFLICT),

@@ -14,7 +14,8 @@ WHERE = "a request in plain language, the name of a TaskIR file, or - for stdin"
 def read_source(argument: str) -> str | TaskIR:
     """Return the request or the task that `argument` gives. Raises `InputError`.
 
-    An argument that ends in `.json` or names a file is a file, `-` is stdin, anything else is the request itself.
+    An argument that names a file, or ends in `.json` without white space, is a file, `-` is stdin, anything else is the
+    request itself.
     What a file or stdin holds is a task if it begins with `{` (or the file's name ends in `.json`), else a request.
     """
     if not _is_file(argument):
@@ -58,7 +59,9 @@ def check_folder(folder: Path | None) -> Path | None:
 
 
 def _is_file(argument: str) -> bool:
-    return argument == STDIN or argument.endswith(".json") or os.path.isfile(argument)
+    """Whether an argument names a file. A name that ends in .json and is not there is a slip, a sentence is none."""
+    document = argument.endswith(".json") and not any(sign.isspace() for sign in argument)
+    return argument == STDIN or document or os.path.isfile(argument)
 
 
 def _name(argument: str) -> str:

@@ -197,8 +197,7 @@ def print_json(data: Mapping[str, Any]) -> None:
         text.encode(sys.stdout.encoding or "utf-8")
     except UnicodeEncodeError:
         text = json.dumps(data, indent=indent, allow_nan=False)
-    if sys.stdout.isatty():
-        text = CONTROL.sub(lambda match: f"\\u{ord(match.group()):04x}", text)
+    text = CONTROL.sub(lambda match: f"\\u{ord(match.group()):04x}", text)
     write(lambda: print(text))
 
 

@@ -27,6 +27,11 @@ def test_the_longest_chain_is_critical_and_the_others_have_slack() -> None:
     assert slack(BEFORE, ORDER, SECONDS) == {"S1": 0.0, "S2": 3.0, "S3": 0.0, "S4": 0.0, "S5": 4.0}
 
 
+def test_a_chain_has_no_slack_whatever_its_sums_round_to() -> None:
+    before = {"S1": (), "S2": ("S1",), "S3": ("S2",)}
+    assert set(slack(before, list(before), dict.fromkeys(before, 2.6)).values()) == {0.0}
+
+
 def test_steps_that_never_ran_take_no_time_and_are_not_told() -> None:
     times = {"S1": (10.0, 11.0), "S2": (11.0, 13.5), "S3": (11.0, None), "S4": (None, None), "S5": (10.0, 9.0)}
     measured = measured_seconds(times)

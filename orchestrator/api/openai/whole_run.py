@@ -3,18 +3,15 @@
 import asyncio
 from collections.abc import Callable, Sequence
 
+from orchestrator.api.errors import RunFailed
 from orchestrator.api.openai.generating import Work
 from orchestrator.api.openai.messages import Pair
 from orchestrator.daemon import Job
 from orchestrator.daemon.report import Report, load_report
 from orchestrator.daemon.service import Service
 from orchestrator.engine.client import Completion
-from orchestrator.errors import InputError, OrchestratorError, Problem
+from orchestrator.errors import InputError, Problem
 from orchestrator.events import Usage
-
-
-class RunFailed(OrchestratorError):
-    """The run that should have answered did not come to an answer."""
 
 
 def request_of(pairs: Sequence[Pair]) -> str:

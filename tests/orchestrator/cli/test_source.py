@@ -64,6 +64,10 @@ def test_a_missing_file_is_named() -> None:
     assert _problem("no/such/file.json").startswith("no/such/file.json: No such file")
 
 
+def test_a_sentence_that_ends_with_a_file_s_name_is_a_request() -> None:
+    assert read_source("Extract the names from stock.json") == "Extract the names from stock.json"
+
+
 def test_problems_in_a_file_say_where_they_are(tmp_path: Path) -> None:
     file = tmp_path / "task.json"
     file.write_text(json.dumps(TASK | {"objektive": 1}))
