@@ -39,7 +39,7 @@ class Sequences:
         self.prefilling: list[Sequence] = []
         self.decoding: list[Sequence] = []
         self._forks: dict[int, int] = {}
-        self._can_share = llama.can_share
+        self._can_share = llama.can_fork
         self._counts = counts
         self._let_go = let_go
 

@@ -145,7 +145,7 @@ class PooledSlots(Slots):
 
     def __init__(self, llama: Llama, slots: int, retain: int) -> None:
         super().__init__(llama, slots)
-        self._retain = retain if llama.can_share else 0
+        self._retain = retain if llama.can_fork else 0
         self._stuck = False
         self._spare = 0  # so many cells are free for sure: counting them at every step would take too long
 
@@ -185,7 +185,7 @@ class PooledSlots(Slots):
 
     def shared(self, head: Tokens) -> tuple[int, int]:
         """Return the sequence that holds the longest beginning of a head, and its length; (-1, 0) for none."""
-        return self.tree.match(head[:-1]) if self._llama.can_share else (-1, 0)
+        return self.tree.match(head[:-1]) if self._llama.can_fork else (-1, 0)
 
     def enter(self, head: Tokens, answer: int) -> tuple[int, int] | None:
         """Give a sequence its place: (sequence id, tokens already there), or None when there is no room now."""

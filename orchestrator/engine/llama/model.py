@@ -56,6 +56,8 @@ class Llama:
         # Of a sliding window only what is in it now would be written down, and a shorter prefix needs what was before.
         self.can_keep = self.can_share and lib.llama_model_n_swa(self._model) == 0
         self.split = spec.splits_cache and self.can_share
+        # In a common pool, what lies behind the window of a model that forgets is given to other sequences.
+        self.can_fork = self.can_keep or self.split
         self.context_limit = self._choose_context(spec)
         self.flash_attention = self._choose_attention(spec)
         self._context: Any = self._make_context(spec)
@@ -144,7 +146,7 @@ class Llama:
             slots=spec.slots,
             threads=self.threads,
             chat_template=self.chat_template() is not None,
-            shares_prefixes=self.can_share,
+            shares_prefixes=self.can_fork,
             exact=spec.exact,
             split_cache=self.split,
             load_seconds=seconds,
