@@ -72,8 +72,8 @@ async def test_instances_are_bound_to_their_nodes_and_share_the_work(registry_of
             assert tuple(process.cpu_affinity()) == node.cpus
             assert process.nice() > psutil.Process().nice()
             assert not any(mapped.path.endswith(".gguf") for mapped in process.memory_maps())
-        tasks = [asyncio.create_task(pool.generate("a", writes(40))) for _ in range(6)]
-        await until(lambda: status_of(pool, "a").active == 6)
+        tasks = await asyncio.gather(*(begin(pool, "a") for _ in range(6)))
+        assert status_of(pool, "a").active == 6
         assert [one.active for one in status_of(pool, "a").instances] == [3, 3]
         assert [one.threads for one in status_of(pool, "a").instances] == [1, 1]
         await asyncio.gather(*tasks)
