@@ -83,7 +83,7 @@ def estimate(
     scores = cells * header.heads if flash_attention != "on" else 0
     if flash_attention == "auto":
         scores = 0 if exact or embeds or value_type.startswith("q") else min(scores, MOST_SCORES)
-    attention = 2 * cells + scores  # the mask, and the scores where they are kept
+    attention = 2 * cells + scores * 3 // 2  # the mask, and the scores where they are kept, once more in 16 bits
     return MemoryEstimate(
         weights=header.weight_bytes,
         kv_cache=kv_cache,

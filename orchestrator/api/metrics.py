@@ -15,8 +15,9 @@ PREFIX = "orchestrator"
 class _Figures(Collector):
     """Reads the figures of a service when it is asked for them."""
 
-    def __init__(self, service: Service) -> None:
+    def __init__(self, service: Service, pool: PoolSnapshot | None) -> None:
         self._service = service
+        self._pool = pool
 
     def collect(self) -> Iterator[Metric]:
         """Yield every family."""
@@ -32,18 +33,19 @@ class _Figures(Collector):
         yield _counter("run_seconds", "from acceptance to the end of a run, in all", ("status",), seconds)
         yield _counter("attempts", "attempts that ended", ("model", "outcome"), totals.attempts.items())
         yield _counter("tokens", "tokens of finished generations", ("model", "kind"), totals.tokens.items())
-        if service.why_not_ready is None:
-            yield from _pool(service.orchestrator.snapshot())
+        if self._pool is not None:
+            yield from _of_pool(self._pool)
 
 
-def exposition(service: Service) -> bytes:
+async def exposition(service: Service) -> bytes:
     """Return all metrics as text. To be called from the event loop of the service, which owns the figures."""
+    pool = await service.orchestrator.survey() if service.why_not_ready is None else None
     registry = CollectorRegistry()
-    registry.register(_Figures(service))
+    registry.register(_Figures(service, pool))
     return generate_latest(registry)
 
 
-def _pool(snapshot: PoolSnapshot) -> Iterator[Metric]:
+def _of_pool(snapshot: PoolSnapshot) -> Iterator[Metric]:
     yield _gauge("pool_budget_bytes", "memory that models may take", snapshot.budget)
     yield _gauge("pool_used_bytes", "memory that models have taken", snapshot.used)
     families: dict[str, tuple[str, Callable[[ModelStatus], float]]] = {
@@ -57,6 +59,18 @@ def _pool(snapshot: PoolSnapshot) -> Iterator[Metric]:
         for one in snapshot.models:
             family.add_metric([one.model], value(one))
         yield family
+    counted = {one.model: one.counters for one in snapshot.models if one.counters is not None}
+    kinds = ("prompt_tokens", "reused_tokens", "output_tokens", "drafted", "accepted", "preempted")
+    numbers = [((name, kind), getattr(one, kind)) for name, one in counted.items() for kind in kinds]
+    yield _counter("engine", "what engines counted since they were loaded", ("model", "kind"), numbers)
+    spent = [
+        ((name, kind), getattr(one, f"{kind}_seconds")) for name, one in counted.items() for kind in ("llama", "own")
+    ]
+    yield _counter("engine_seconds", "in llama.cpp, and outside of it", ("model", "kind"), spent)
+    saved = GaugeMetricFamily(f"{PREFIX}_engine_saved_seconds", "saved by drafts, or lost", labels=("model",))
+    for name, counters in counted.items():
+        saved.add_metric([name], counters.saved_seconds)
+    yield saved
 
 
 def _gauge(name: str, text: str, value: float) -> Metric:

@@ -74,8 +74,8 @@ class PersonaList(BaseModel):
 
 @router.get("/pool")
 async def pool(service: TheService) -> PoolSnapshot:
-    """Show every model and what it holds."""
-    return service.orchestrator.snapshot()
+    """Show every model: what it holds, and what its engines have counted."""
+    return await service.orchestrator.survey()
 
 
 @router.post("/pool/{model}/{verb}")
@@ -89,7 +89,7 @@ async def change(model: str, verb: Verb, service: TheService) -> ModelStatus:
             await pool.unload(model)
         case Verb.PIN | Verb.UNPIN:
             pool.pin(model, verb is Verb.PIN)
-    status = next((one for one in service.orchestrator.snapshot().models if one.model == model), None)
+    status = next((one for one in (await service.orchestrator.survey()).models if one.model == model), None)
     if status is None:
         raise UnknownModel(model, f"model {model} has just left the registry")
     return status

@@ -61,6 +61,8 @@ def _print_pool(console: Console, told: Mapping[str, Any]) -> None:
     console.print(Text(f"{size(told['used'])} of {size(told['budget'])} taken, {told['cores']} cores", style="bold"))
     console.print()
     console.print(_table(told["models"]))
+    for line in _counted(told["models"]):
+        console.print(Text(line, style="dim"))
 
 
 def _table(models: Sequence[Mapping[str, Any]]) -> Table:
@@ -78,3 +80,21 @@ def _table(models: Sequence[Mapping[str, Any]]) -> Table:
             one_line(one["reason"] or ""),
         )
     return table
+
+
+def _counted(models: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Return in words what the engines of each model have counted since they were loaded."""
+    told = []
+    for one in models:
+        counters = one["counters"]
+        if counters and counters["prompt_tokens"]:
+            reused = f"{counters['reused_tokens']} of {counters['prompt_tokens']} prompt tokens reused"
+            told.append(f"{one['model']}: {reused}{_drafts(counters)}")
+    return told
+
+
+def _drafts(counters: Mapping[str, Any]) -> str:
+    if counters["speculation"] is None:
+        return ""
+    kept = f"{counters['accepted']} of {counters['drafted']} kept, {counters['saved_seconds']:.2g} s saved; "
+    return f"; drafts: {kept if counters['drafted'] else ''}{one_line(counters['speculation'])}"

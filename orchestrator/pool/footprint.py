@@ -1,7 +1,8 @@
 """Remember what engines really took, so that the next load of the same file is admitted by that.
 
 An estimate from the header errs on the high side for most models and on the low side for a few (weights repacked into
-private memory, say). What was measured replaces it, for the same file loaded in the same way.
+private memory, say). What was measured replaces it, but for the buffers that are touched as prompts come, for the same
+file loaded in the same way.
 """
 
 import contextlib
@@ -45,9 +46,15 @@ class Footprints:
         self._known = _read(file) if file is not None else {}
 
     def needed(self, entry: ModelEntry) -> int:
-        """Return the bytes that an engine of this model needs: as measured, else as estimated."""
+        """Return the bytes that an engine of this model needs: as measured, else as estimated.
+
+        The buffers that it computes in may not have been touched yet when it was measured.
+        """
         assert entry.memory is not None, "a model without a header is not loaded"
-        return self._known.get(_key(entry), entry.memory.total)
+        measured = self._known.get(_key(entry))
+        if measured is None:
+            return entry.memory.total
+        return max(measured, min(entry.memory.total, measured + entry.memory.compute))
 
     def describe(self, entry: ModelEntry) -> str:
         """Write the sum behind `needed`."""

@@ -13,6 +13,7 @@ from orchestrator.engine.contract import Embeddings, Generation
 from orchestrator.engine.errors import EngineDied, EngineError
 from orchestrator.events import Usage
 from orchestrator.pool.admission import Budget
+from orchestrator.pool.counters import Counters, together
 from orchestrator.pool.decoding import Decoding
 from orchestrator.pool.errors import ModelPinned, PoolError, UnknownModel
 from orchestrator.pool.footprint import Footprints
@@ -64,6 +65,7 @@ class Pool:
         self._log_dir = log_dir
         self._decoding = Decoding(self._topology)
         self._tasks = asyncio.TaskGroup()
+        self._counters = Counters(self._tasks)
         self._residency = Residency(
             self._seats,
             self._topology,
@@ -181,12 +183,10 @@ class Pool:
     def pin(self, model: str, pinned: bool = True) -> None:
         """Keep a model from being evicted or unloaded when idle, from when it is loaded on; or no longer.
 
-        HOT models are pinned from the start. Raises UnknownModel.
+        One that is just being unloaded, at somebody's word, goes first. HOT models are pinned from the start. Raises
+        UnknownModel.
         """
-        seat = self._seat(model)
-        seat.pinned = pinned
-        for instance in seat.instances:
-            instance.leaving = instance.leaving and not pinned
+        self._seat(model).pinned = pinned
         self._residency.reconsider()
 
     def adopt(self, registry: Registry, rewritten: Collection[Path] = ()) -> None:
@@ -220,6 +220,15 @@ class Pool:
             cores=self._topology.cores,
             models=(*(seat.status(now) for seat in self._seats.values()), *self._remotes.statuses(now)),
         )
+
+    async def survey(self) -> PoolSnapshot:
+        """Describe the same with what the engines have counted; one in a long step as it told before."""
+        running = {name: [one.engine for one in seat.instances if one.engine] for name, seat in self._seats.items()}
+        said = await self._counters.of([engine for engines in running.values() for engine in engines])
+        counted = {name: together([said[one] for one in engines if one in said]) for name, engines in running.items()}
+        found = self.snapshot()
+        models = (dataclasses.replace(one, counters=counted.get(one.model)) for one in found.models)
+        return dataclasses.replace(found, models=tuple(models))
 
     def _seat(self, model: str) -> Seat:
         seat = self._seats.get(model)

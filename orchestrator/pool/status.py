@@ -24,12 +24,33 @@ class InstanceStatus:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ModelCounters:
+    """What the engines of a model have counted since they were loaded, as EngineStats has it.
+
+    Of `prompt_tokens` so many were `reused_tokens`, from a prefix that was computed before. Of `drafted` tokens
+    `accepted` ones stayed, which saved `saved_seconds`; `speculation` says whether the first engine drafts, and why. It
+    is None where the registry asks for none.
+    """
+
+    prompt_tokens: int
+    reused_tokens: int
+    output_tokens: int
+    preempted: int
+    drafted: int
+    accepted: int
+    saved_seconds: float
+    speculation: str | None
+    llama_seconds: float
+    own_seconds: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ModelStatus:
     """One model. `bytes` is what it holds of the budget, `threads` what it computes with, over all its `instances`.
 
     Of `requests`, which use it or wait for it, `waiting` have no engine yet and `active` generate. `pid` is the process
     of its first engine, None without one. A `pinned` model is neither evicted nor unloaded when idle. `reason` says why
-    it is unavailable or how its engine failed last.
+    it is unavailable or how its engine failed last. `counters` are there where they were asked for.
     """
 
     model: str
@@ -44,6 +65,7 @@ class ModelStatus:
     pid: int | None
     reason: str | None
     instances: tuple[InstanceStatus, ...]
+    counters: ModelCounters | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

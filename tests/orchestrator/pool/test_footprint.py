@@ -13,10 +13,14 @@ def test_the_estimate_holds_until_something_was_measured(registry_of) -> None:
     entry, footprints = _entry(registry_of), Footprints()
     assert footprints.needed(entry) == entry.memory.total
     assert footprints.describe(entry) == str(entry.memory)
+    compute = entry.memory.compute
+    footprints.note(entry, entry.memory.total - compute - (3 << 20))
+    assert footprints.needed(entry) == entry.memory.total - (3 << 20), "it has still to touch what it computes in"
     footprints.note(entry, entry.memory.total - (3 << 20))
-    assert footprints.needed(entry) == entry.memory.total - (3 << 20)
+    assert footprints.needed(entry) == entry.memory.total
     assert footprints.describe(entry).endswith("measured 3.0 MiB less")
     footprints.note(entry, entry.memory.total + (2 << 20))
+    assert footprints.needed(entry) == entry.memory.total + (2 << 20)
     assert footprints.describe(entry).endswith("measured 2.0 MiB more")
 
 
@@ -24,13 +28,13 @@ def test_the_most_that_was_seen_counts(registry_of) -> None:
     entry, footprints = _entry(registry_of), Footprints()
     for taken in (5, 9, 7):
         footprints.note(entry, taken)
-    assert footprints.needed(entry) == 9
+    assert footprints.needed(entry) == 9 + entry.memory.compute
 
 
 def test_it_is_remembered_over_restarts(registry_of, tmp_path: Path) -> None:
     entry, file = _entry(registry_of), tmp_path / "footprints.json"
     Footprints(file).note(entry, 77)
-    assert Footprints(file).needed(entry) == 77
+    assert Footprints(file).needed(entry) == 77 + entry.memory.compute
     assert [path.name for path in tmp_path.glob("footprints*")] == ["footprints.json"]
 
 
@@ -40,7 +44,7 @@ def test_another_file_or_another_setting_is_another_model(registry_of, model_fil
     footprints = Footprints()
     entry = registry_of(file=file, a="warm").models["a"]
     footprints.note(entry, 77)
-    assert footprints.needed(registry_of(file=file, a="hot").models["a"]) == 77
+    assert footprints.needed(registry_of(file=file, a="hot").models["a"]) == 77 + entry.memory.compute
     threaded = registry_of(file=file, threads=2, a="warm").models["a"]
     assert footprints.needed(threaded) == threaded.memory.total
     os.utime(file, (1, 1))
@@ -53,7 +57,7 @@ def test_a_damaged_file_is_as_good_as_none(registry_of, tmp_path: Path) -> None:
         file.write_text(text)
         assert Footprints(file).needed(entry) == entry.memory.total
     Footprints(file).note(entry, 77)
-    assert Footprints(file).needed(entry) == 77
+    assert Footprints(file).needed(entry) == 77 + entry.memory.compute
 
 
 def test_a_process_needs_its_own_memory_and_what_it_maps_up_to_the_estimate() -> None:

@@ -1,6 +1,7 @@
 """Models on demand: who gets one, who makes room, who has to wait, and what is refused."""
 
 import asyncio
+import dataclasses
 import random
 from pathlib import Path
 
@@ -253,3 +254,42 @@ async def test_any_mix_of_callers_is_served_or_cancelled(registry_of, tmp_path: 
         assert len(served) >= 8
         assert all(outcome.finish == "length" for outcome in served)
         assert all((status.requests, status.active) == (0, 0) for status in pool.snapshot().models)
+
+
+async def test_engines_are_asked_what_they_counted_and_one_that_is_busy_is_not_waited_for(
+    registry_of, tmp_path: Path
+) -> None:
+    async with Pool(registry_of(a="warm", b="warm"), tmp_path) as pool:
+        assert all(status.counters is None for status in (await pool.survey()).models)
+        long = dataclasses.replace(SHORT, messages=(("user", "hello there " * 10),))
+        for _ in range(2):
+            await pool.generate("a", long)
+        counted = {status.model: status.counters for status in (await pool.survey()).models}
+        assert counted["b"] is None
+        assert counted["a"] is not None
+        assert counted["a"].output_tokens == 2 * SHORT.max_tokens
+        assert 0 < counted["a"].reused_tokens < counted["a"].prompt_tokens
+        assert counted["a"].speculation is None
+        engine = psutil.Process(status_of(pool, "a").pid)
+        engine.suspend()
+        try:
+            for _ in range(3):
+                async with asyncio.timeout(5):
+                    told = await pool.survey()
+                assert counted == {status.model: status.counters for status in told.models}, "as it told before"
+        finally:
+            engine.resume()
+
+
+async def test_a_model_that_is_pinned_while_it_is_unloaded_goes_all_the_same(registry_of, tmp_path: Path) -> None:
+    async with Pool(registry_of(a="warm"), tmp_path) as pool:
+        running = await begin(pool, "a")
+        unloading = asyncio.create_task(pool.unload("a"))
+        await asyncio.sleep(0)
+        pool.pin("a")
+        await running
+        async with asyncio.timeout(30):
+            await unloading
+        assert (status_of(pool, "a").state, status_of(pool, "a").pinned) == ("unloaded", True)
+        await pool.generate("a", SHORT)
+        assert status_of(pool, "a").state == "ready"
