@@ -20,6 +20,9 @@ MAX_STOP_BYTES = 256
 MAX_PROMPT_BYTES = 64 << 20
 MAX_GRAMMAR_BYTES = 1 << 18
 
+NOT_SET_UP = "not set up"
+"""What an engine says of speculation for which its registry entry has nothing."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EngineSpec:
@@ -237,7 +240,7 @@ class EngineStats:
     drafted: int = 0
     accepted: int = 0
     saved_seconds: float = 0.0
-    speculation: str = "not set up"
+    speculation: str = NOT_SET_UP
     llama_seconds: float = 0.0
     own_seconds: float = 0.0
     running: int = 0

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from orchestrator.engine import protocol
-from orchestrator.engine.contract import EngineStats, Vectors
+from orchestrator.engine.contract import NOT_SET_UP, EngineStats, Vectors
 from orchestrator.engine.errors import BrokenModel, EngineError, TextTooLong
 from orchestrator.engine.link import Link
 from orchestrator.engine.llama import Embedder, Tokens
@@ -120,8 +120,8 @@ class EmbeddingLoop:
 
     def _snapshot(self) -> EngineStats:
         return EngineStats(
+            speculation=NOT_SET_UP,
             **self._counts,
-            speculation="not set up",
             llama_seconds=self._llama_seconds,
             queued=len(self._jobs),
             threads=self._embedder.threads,

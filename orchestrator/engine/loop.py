@@ -6,9 +6,9 @@ import traceback
 from collections import Counter
 
 from orchestrator.engine import protocol
-from orchestrator.engine.batching import Prefill, choose
+from orchestrator.engine.batching import Prefill, choose, side_by_side
 from orchestrator.engine.chat import ChatMessage, ChatTemplate
-from orchestrator.engine.contract import EngineSpec, EngineStats, Finish
+from orchestrator.engine.contract import NOT_SET_UP, EngineSpec, EngineStats, Finish
 from orchestrator.engine.curve import Curve, attended, favoured_width, turn
 from orchestrator.engine.drafting import Drafts
 from orchestrator.engine.errors import BadGrammar, BrokenModel, EngineError, PromptTooLong
@@ -138,7 +138,7 @@ class Loop:
         """Return what this step computes, a list for each call of llama_decode.
 
         Streams of their own are computed together only where they have equally many tokens: all that decode in one
-        call, prompts with parts of one length in another.
+        call, prompts side by side with parts of one length in another.
         """
         batch = self._llama.batch
         decode = self._sequences.make_room(self._decoders())
@@ -155,7 +155,9 @@ class Loop:
             sequence = prefilling[index]
             chunks.append((sequence, sequence.head[sequence.computed : sequence.computed + count]))
         if self._llama.split:
-            return [together for together in (shares, *_alike(chunks)) if together]
+            chunks.sort(key=_seq)
+            alike = side_by_side([(sequence.seq, len(tokens)) for sequence, tokens in chunks])
+            return [*([shares] if shares else []), *([chunks[index] for index in group] for group in alike)]
         return [[*shares, *chunks]] if shares or chunks else []
 
     def _decoders(self) -> list[Sequence]:
@@ -344,7 +346,7 @@ class Loop:
             restored_prefixes=self._warm.restored,
             restored_tokens=self._warm.restored_tokens,
             saved_seconds=self._drafts.ledger.saved if self._drafts else 0.0,
-            speculation=self._drafts.told if self._drafts else "not set up",
+            speculation=self._drafts.told if self._drafts else NOT_SET_UP,
             llama_seconds=self._llama_seconds,
             own_seconds=self._own_seconds,
             running=len(self._sequences.decoding),
@@ -355,14 +357,6 @@ class Loop:
             cells=self._llama.cells,
             threads=self._llama.threads,
         )
-
-
-def _alike(shares: list[_Share]) -> list[list[_Share]]:
-    """Return the shares in groups of equally many tokens, each with its sequences in order."""
-    groups: dict[int, list[_Share]] = {}
-    for share in sorted(shares, key=_seq):
-        groups.setdefault(len(share[1]), []).append(share)
-    return list(groups.values())
 
 
 def _seq(share: _Share) -> int:

@@ -209,7 +209,7 @@ class Ledger:
     def __init__(self) -> None:
         self.total = _Period()
         self.on = True
-        self.reason = "on: nothing was drafted yet"
+        self.reason = "on: too few steps have drafted to judge it yet"
         self._window = _Period()
         self._trial = False
         self._pause = self.PAUSE

@@ -3,7 +3,7 @@ from itertools import pairwise
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from orchestrator.engine.batching import WORTH_FILLING, Prefill, choose, company
+from orchestrator.engine.batching import WORTH_FILLING, Prefill, choose, company, side_by_side
 
 needs = st.lists(st.builds(Prefill, st.integers(0, 300), st.integers(1, 2000)), max_size=8)
 
@@ -56,3 +56,15 @@ def test_streams_get_company_and_small_gaps_are_filled(drawn: tuple[int, set[int
     assert all(gap - 1 > WORTH_FILLING for gap in runs[1:-1])
     assert all({one - 1, one + 1} & {*together} for one in together)
     assert set(company(sorted(streams), count, alone=True)) <= set(added)
+
+
+@given(st.dictionaries(st.integers(0, 20), st.integers(1, 3)))
+def test_parts_go_together_that_are_equally_long_and_side_by_side(lengths: dict[int, int]) -> None:
+    parts = sorted(lengths.items())
+    groups = [[parts[index] for index in group] for group in side_by_side(parts)]
+    assert sorted(part for group in groups for part in group) == parts, "each once"
+    for group in groups:
+        (first, tokens), *_ = group
+        assert group == [(first + place, tokens) for place in range(len(group))]
+        assert lengths.get(first - 1) != tokens, "and none that could be with them is apart"
+        assert lengths.get(first + len(group)) != tokens
