@@ -51,7 +51,7 @@ class GateResult:
     """What a gate said of all that an attempt made. One that had nothing to look at is "not run", never passed.
 
     `kind` is what a failure counts as. `evidence` of a gate that passed tells what it has mended. The judge gives a
-    `score` from 0 to 9.
+    `score` from 0 to 9, and takes `tokens` for it: those it read and wrote.
     """
 
     gate: str
@@ -60,6 +60,7 @@ class GateResult:
     seconds: float = 0.0
     kind: FailureKind | None = None
     score: int | None = None
+    tokens: int = 0
 
     @property
     def passed(self) -> bool:
@@ -119,8 +120,9 @@ class RunAccepted:
 
     `rungs` (role → who takes over from it) and `rates` are those of this moment: a registry or a history that changes
     later does not change a run. `max_replans` is how often its plan may go on after a step that it ended with.
-    `prior` are artifacts of earlier runs that its steps may read, by the name they have here. No two runs have the same
-    `key`: who asks again with one gets the run that there is.
+    `prior` are artifacts of earlier runs that its steps may read, by the name they have here; `follows` are those runs,
+    but for the ones that the task names itself. No two runs have the same `key`: who asks again with one gets the run
+    that there is.
     """
 
     at: float
@@ -134,6 +136,7 @@ class RunAccepted:
     rates: Mapping[str, RoleRates] = field(default_factory=dict)
     max_replans: int = 0
     prior: Mapping[str, str] = field(default_factory=dict)
+    follows: tuple[str, ...] = ()
     priority: Priority = "interactive"
     limits: RunLimits = field(default_factory=RunLimits)
     key: str | None = None

@@ -5,7 +5,6 @@ not copied again. Names are the time and, where that is no later than the last n
 which backups were made, whatever the clock does.
 """
 
-import hashlib
 import os
 import re
 import shutil
@@ -14,10 +13,14 @@ from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+import psutil
+
 from orchestrator.errors import InputError, Problem
-from orchestrator.journal import Home, HomeLock, JournalError, JournalReader
+from orchestrator.journal import Home, HomeLock, JournalError, JournalReader, ObjectStore
+from orchestrator.journal.errors import unwritten
 
 NAME = re.compile(r"(\d{8}-\d{6})(?:-(\d+))?\Z")
+UNFINISHED = "unfinished-"
 _PARTS = ("journal.db", "journal.db-wal", "journal.db-shm")
 
 
@@ -31,9 +34,12 @@ class Backup:
 
 
 def backups(home: Path) -> list[Backup]:
-    """Return the backups of a state folder, oldest first. Blocks on the disk."""
+    """Return the backups of a state folder, oldest first. Blocks on the disk. Raises JournalError."""
     found = [path for path in _folder(home).glob("*") if NAME.match(path.name)]
-    return [_described(path) for path in sorted(found, key=lambda path: _order(path.name))]
+    try:
+        return [_described(path) for path in sorted(found, key=lambda path: _order(path.name))]
+    except OSError as error:
+        raise JournalError(_folder(home), f"cannot be read: {error.strerror}: {error.filename}") from error
 
 
 def make_backup(journal: JournalReader) -> Backup:
@@ -42,8 +48,9 @@ def make_backup(journal: JournalReader) -> Backup:
     The database is copied first: what its events name is stored before they are written.
     """
     folder = _folder(journal.home.path)
+    _sweep(folder)
     earlier = [folder / backup.name for backup in backups(journal.home.path)]
-    unfinished = folder / f"unfinished-{os.getpid()}-{time.monotonic_ns()}"
+    unfinished = folder / f"{UNFINISHED}{os.getpid()}-{time.monotonic_ns()}"
     try:
         (unfinished / "objects").mkdir(parents=True)
         folder.chmod(0o700)
@@ -53,15 +60,15 @@ def make_backup(journal: JournalReader) -> Backup:
         os.sync()
         target = folder / next_name([path.name for path in folder.iterdir()], time.strftime("%Y%m%d-%H%M%S"))
         unfinished.rename(target)
+        return _described(target)
     except OSError as error:
         raise JournalError(folder, f"no backup can be made: {error.strerror}") from error
     finally:
         shutil.rmtree(unfinished, ignore_errors=True)
-    return _described(target)
 
 
 def find_backup(home: Path, name: str) -> Path:
-    """Return the folder of a backup. Raises InputError."""
+    """Return the folder of a backup. Raises InputError, JournalError."""
     known = [backup.name for backup in backups(home)]
     if name not in known:
         raise InputError(Problem("backup", f"there is none named {name!r}", ", ".join(known) or "none: make one first"))
@@ -71,23 +78,40 @@ def find_backup(home: Path, name: str) -> Path:
 def restore_backup(home: Path, name: str) -> None:
     """Put a backup in the place of the journal, which is kept as `replaced-...` beside the backups. Blocks on the disk.
 
-    Objects only come back: none is removed. Raises InputError, and HomeLocked while someone owns the state folder.
+    Objects only come back: none is removed. Raises InputError, JournalError, and HomeLocked while someone owns the
+    state folder.
     """
     source, place = find_backup(home, name), Home(home)
     with JournalReader.open_to_read(source) as copy:
         if damage := copy.damage():
             raise JournalError(source, f"is damaged: {damage[0]}")
     with HomeLock(place):
-        aside = _folder(home) / f"replaced-{time.strftime('%Y%m%d-%H%M%S')}-{time.monotonic_ns()}"
-        aside.mkdir()
-        for path in _objects(source / "objects"):
-            _copy_object(path, place.objects, [])
-        shutil.copy2(source / "journal.db", home / "journal.db.restored")
-        os.sync()
-        for part in _PARTS:
-            if (home / part).exists():
-                (home / part).rename(aside / part)
-        (home / "journal.db.restored").rename(place.database)
+        try:
+            _put_back(source, place)
+        except OSError as error:
+            raise unwritten(home, "the backup cannot be put back", error) from error
+
+
+def _put_back(source: Path, place: Home) -> None:
+    objects = ObjectStore(place.objects)
+    for path in _objects(source / "objects"):
+        objects.put(path.read_bytes())  # which heals one that is damaged, and leaves none half written
+    restored = place.path / "journal.db.restored"
+    shutil.copy2(source / "journal.db", restored)
+    os.sync()
+    aside = _folder(place.path) / f"replaced-{time.strftime('%Y%m%d-%H%M%S')}-{time.monotonic_ns()}"
+    aside.mkdir()
+    for part in _PARTS:
+        if (place.path / part).exists():
+            (place.path / part).rename(aside / part)
+    restored.rename(place.database)
+
+
+def _sweep(folder: Path) -> None:
+    """Remove what backups left behind that were never finished, because their process was killed."""
+    for path in folder.glob(f"{UNFINISHED}*"):
+        if not psutil.pid_exists(int(path.name.removeprefix(UNFINISHED).partition("-")[0])):
+            shutil.rmtree(path, ignore_errors=True)
 
 
 def _folder(home: Path) -> Path:
@@ -118,7 +142,7 @@ def _copy_object(path: Path, root: Path, earlier: list[Path]) -> None:
     """Copy an object to another root, or link it to the copy that an earlier backup has."""
     name = Path(path.parent.name) / path.name
     target = root / name
-    if target.exists() and _is_whole(target):
+    if target.exists():
         return
     target.parent.mkdir(parents=True, exist_ok=True)
     known = next(
@@ -127,19 +151,10 @@ def _copy_object(path: Path, root: Path, earlier: list[Path]) -> None:
     if known is not None:
         os.link(known, target)
         return
-    partial = root / "unfinished" / path.name
-    partial.parent.mkdir(exist_ok=True)
     try:
-        shutil.copy2(path, partial)
-        partial.replace(target)
+        shutil.copy2(path, target)
     except FileNotFoundError:  # a run was deleted meanwhile, and nothing names it any more
-        partial.unlink(missing_ok=True)
-
-
-def _is_whole(path: Path) -> bool:
-    """Whether an object is what its name says; one that is not comes back from a backup."""
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest() == path.parent.name + path.name
+        target.unlink(missing_ok=True)
 
 
 def _described(path: Path) -> Backup:

@@ -83,6 +83,7 @@ class Home:
         try:
             self.path.parent.mkdir(parents=True, exist_ok=True)
             self.path.mkdir(mode=0o700, exist_ok=True)
+            self.path.chmod(0o700)  # one that was there may have been open to others
         except OSError as error:
             raise unwritten(self.path, "cannot be the state folder", error) from error
 

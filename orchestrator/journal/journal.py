@@ -110,6 +110,10 @@ class JournalReader:
         """Return an object. Raises `ObjectMissing`, or `JournalCorrupt` when its bytes are not what was stored."""
         return self.objects.get(digest)
 
+    def recent(self, digest: str) -> bytes | None:
+        """Return a small object that was put lately, without asking the disk; None for any other."""
+        return self.objects.recent(digest)
+
     def damage(self) -> list[str]:
         """Check the whole database, which takes time in proportion to its size, and return what is wrong with it."""
         with closing(SurveyedStore.open_to_read(self.home.database)) as store:

@@ -41,7 +41,11 @@ _CHECKSUMS = """
 ALTER TABLE events ADD COLUMN checksum INTEGER;
 """
 
-MIGRATIONS: tuple[str, ...] = (_FIRST, _KEYS, _PARTS, _CHECKSUMS)
+_TASKS = """
+CREATE INDEX events_by_task ON events (body ->> '$.task.task_id', number) WHERE kind = 'run_accepted';
+"""
+
+MIGRATIONS: tuple[str, ...] = (_FIRST, _KEYS, _PARTS, _CHECKSUMS, _TASKS)
 """SQL that leads from version n to version n + 1, at index n."""
 
 VERSION = len(MIGRATIONS)

@@ -3,7 +3,7 @@
 import hashlib
 import os
 import re
-from collections import Counter
+from collections import Counter, OrderedDict
 from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -11,6 +11,9 @@ from threading import Lock
 from uuid import uuid4
 
 from orchestrator.journal.errors import JournalCorrupt, JournalError, ObjectMissing, unwritten
+
+SMALL, RECENT = 1 << 16, 256
+"""So many bytes at most have objects that are kept in memory, and so many are: steps read what was just written."""
 
 DIGEST = re.compile(r"[0-9a-f]{64}\Z")
 
@@ -26,6 +29,7 @@ class ObjectStore:
         self._unfinished = root / "unfinished"
         self._held: Counter[str] = Counter()
         self._released: set[str] | None = None
+        self._recent: OrderedDict[str, bytes] = OrderedDict()
         self._lasting: set[str] = set()  # folders whose own names are known to be on the disk; none is ever removed
         self._lock = Lock()
 
@@ -59,7 +63,20 @@ class ObjectStore:
         except OSError as error:
             self.release([digest])
             raise unwritten(path, "cannot be written", error) from error
+        self._remember(digest, data)
         return digest
+
+    def recent(self, digest: str) -> bytes | None:
+        """Return a small object that was put here lately, without asking the disk; None for any other."""
+        return self._recent.get(digest)
+
+    def _remember(self, digest: str, data: bytes) -> None:
+        if len(data) > SMALL:
+            return
+        with self._lock:
+            self._recent[digest] = data
+            if len(self._recent) > RECENT:
+                self._recent.popitem(last=False)
 
     def hold(self, digests: Iterable[str]) -> None:
         """Let objects stay though no committed event may name them, until `release` has been called as often."""
@@ -87,6 +104,13 @@ class ObjectStore:
             yield
         finally:
             self.release(digests)
+
+    def size(self, digest: str) -> int:
+        """Return the bytes of an object; 0 for one that is missing, which whoever reads it is told."""
+        try:
+            return self.path(digest).stat().st_size
+        except FileNotFoundError:
+            return 0
 
     def sizes(self) -> dict[str, int]:
         """Return all objects by digest, with their bytes."""

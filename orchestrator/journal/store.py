@@ -146,7 +146,9 @@ class Store:
         return store
 
     def close(self) -> None:
-        self._connection.close()
+        """Close the connection, once nobody reads: SQLite would free what a statement that is under way still uses."""
+        with self._reading:
+            self._connection.close()
 
     def append(self, groups: Iterable[Sequence[EventRow]]) -> list[RefusedEvents | None]:
         """Commit groups of rows in one transaction, and return for each group whether it was refused.
@@ -368,6 +370,8 @@ def reported(path: Path) -> Iterator[None]:
     """Turn SQLite's errors into ours."""
     try:
         yield
+    except sqlite3.ProgrammingError as error:
+        raise JournalError(path, f"the database cannot be used: {error}") from error
     except sqlite3.OperationalError as error:
         if error.sqlite_errorcode == sqlite3.SQLITE_FULL:
             raise DiskFull(path) from error

@@ -1,12 +1,14 @@
 """Backups keep the order in which they were made, and each other's contents, whatever the clock does."""
 
+import os
 from pathlib import Path
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from orchestrator.daemon.backup import NAME, backups, make_backup, next_name, restore_backup
-from orchestrator.journal import Journal
+from orchestrator.journal import Journal, JournalError
 
 NOON = "20260101-120000"
 
@@ -51,3 +53,20 @@ def test_a_damaged_object_comes_back_with_a_backup(tmp_path: Path) -> None:
     restore_backup(tmp_path, name)
     with Journal.open(tmp_path) as journal:
         assert journal.get(digest) == b"what was made"
+
+
+def test_what_a_killed_process_left_of_a_backup_goes_with_the_next_one(tmp_path: Path) -> None:
+    dead = tmp_path / "backups" / "unfinished-4194305-1"  # no process can have this number
+    mine = tmp_path / "backups" / f"unfinished-{os.getpid()}-1"
+    for folder in (dead, mine):
+        folder.mkdir(parents=True)
+    with Journal.open(tmp_path) as journal:
+        make_backup(journal)
+    assert not dead.exists()
+    assert mine.exists()
+
+
+def test_a_folder_that_holds_no_database_is_told_of(tmp_path: Path) -> None:
+    (tmp_path / "backups" / NOON).mkdir(parents=True)
+    with pytest.raises(JournalError, match="cannot be read: No such file"):
+        backups(tmp_path)

@@ -42,6 +42,12 @@ def test_created_home_is_private(tmp_path: Path) -> None:
     assert home.path.stat().st_mode & 0o777 == 0o700
 
 
+def test_a_home_that_was_open_to_others_is_closed(tmp_path: Path) -> None:
+    (tmp_path / "home").mkdir(mode=0o755)
+    Home(tmp_path / "home").create()
+    assert (tmp_path / "home").stat().st_mode & 0o777 == 0o700
+
+
 def test_home_that_is_a_file_is_a_clear_error(tmp_path: Path) -> None:
     (tmp_path / "home").write_text("")
     with pytest.raises(JournalError, match=r"home: cannot be the state folder: File exists"):

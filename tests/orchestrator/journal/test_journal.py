@@ -199,6 +199,23 @@ async def test_closed_journal_refuses_to_write(home: Path) -> None:
         await journal.append("R", [accepted()])
 
 
+async def test_a_journal_can_be_closed_while_others_read(home: Path) -> None:
+    def read_on(journal: Journal) -> JournalError:
+        while True:
+            try:
+                journal.events("R")
+            except JournalError as error:
+                return error
+
+    with Journal.open(home) as journal:
+        await journal.append("R", [accepted(), *[CancelRequested(at=2.0)] * 3000])
+    for _ in range(20):
+        with Journal.open(home) as journal:
+            reading = [asyncio.create_task(asyncio.to_thread(read_on, journal)) for _ in range(3)]
+            await asyncio.sleep(0.01)
+        assert all("closed database" in str(error) for error in await asyncio.gather(*reading))
+
+
 def test_second_owner_is_refused_while_readers_are_not(home: Path) -> None:
     with Journal.open(home):
         with pytest.raises(HomeLocked):
@@ -284,6 +301,7 @@ async def test_plans_of_an_earlier_version_are_read_on(home: Path) -> None:
         await journal.append("R", story()[:3])
     with sqlite3.connect(home / "journal.db") as raw:
         raw.execute("UPDATE events SET body = json_replace(body, '$.written', json_array(body ->> '$.written'))")
+        raw.execute("DROP INDEX events_by_task")
         raw.execute("ALTER TABLE events DROP COLUMN checksum")
         raw.execute("DELETE FROM schema_version WHERE version >= 3")
     with Journal.open(home) as journal:
