@@ -15,6 +15,7 @@ from orchestrator.gates.contract import (
     GateContext,
     Judge,
     NoVerdict,
+    Opinion,
     Repaired,
     Run,
     Scope,
@@ -24,7 +25,7 @@ from orchestrator.gates.contract import (
     no_sandbox,
 )
 from orchestrator.gates.json_schema import BadSchema, OutputSchema, SchemaMismatch
-from orchestrator.gates.pipeline import BUILT, Checked, Plan, asked_gates, planned_gates, run_gates
+from orchestrator.gates.pipeline import BUILT, Checked, Plan, asked_gates, planned_gates, run_gates, usual_gates
 from orchestrator.gates.suites import unseen_tests
 from orchestrator.gates.workbench import Workbench, jobs_at_once
 
@@ -37,6 +38,7 @@ __all__ = [
     "GateContext",
     "Judge",
     "NoVerdict",
+    "Opinion",
     "OutputSchema",
     "Plan",
     "Repaired",
@@ -53,4 +55,5 @@ __all__ = [
     "planned_gates",
     "run_gates",
     "unseen_tests",
+    "usual_gates",
 ]

@@ -84,7 +84,16 @@ class NoVerdict(Exception):
 Run = Callable[[Job], Awaitable[Outcome]]
 """Runs a job in the sandbox. Raises `NoVerdict` where there is none."""
 
-Judge = Callable[[Sequence[tuple[str, str]], str, Mapping[str, Any]], Awaitable[str]]
+
+@dataclass(frozen=True, slots=True)
+class Opinion:
+    """What the judge role has answered, and the tokens that it read and wrote."""
+
+    text: str
+    tokens: int = 0
+
+
+Judge = Callable[[Sequence[tuple[str, str]], str, Mapping[str, Any]], Awaitable[Opinion]]
 """Lets the judge role answer: (name, text) of what it reads, what to do, schema. Raises `NoVerdict`."""
 
 
@@ -93,7 +102,7 @@ async def no_sandbox(job: Job) -> Outcome:
     raise NoVerdict("there is no sandbox to run tools in", final=True)
 
 
-async def no_judge(inputs: Sequence[tuple[str, str]], action: str, schema: Mapping[str, Any]) -> str:
+async def no_judge(inputs: Sequence[tuple[str, str]], action: str, schema: Mapping[str, Any]) -> Opinion:
     """Refuse to judge."""
     raise NoVerdict("the registry has no role judge with a model that is there", final=True)
 

@@ -44,6 +44,8 @@ class OutputSchema:
             raise BadSchema(f"not a JSON Schema: at {pointer(error.absolute_path)}: {_clip(error.message)}") from error
         except RecursionError as error:
             raise BadSchema("not a JSON Schema that can be read: nested too deep") from error
+        except (AttributeError, TypeError, ValueError) as error:  # jsonschema looks up "$schema" before it checks it
+            raise BadSchema(f"not a JSON Schema: at /$schema: {_clip(repr(self.schema.get('$schema')))}") from error
 
     def read(self, text: str) -> object:
         """Return what the text says. Raises `SchemaMismatch` and `BadSchema` as `check` does."""
@@ -57,7 +59,7 @@ class OutputSchema:
         """Raises `SchemaMismatch` if the value does not match, `BadSchema` when the schema turns out unusable."""
         try:
             worst = best_match(islice(self._validator.iter_errors(value), ERRORS_WEIGHED))
-        except Unresolvable as error:
+        except (Unresolvable, ValueError) as error:  # ValueError: the parts of a URL make none together
             raise BadSchema(f"the schema refers to something that is not in it: {_clip(str(error))}") from error
         except RecursionError as error:
             raise BadSchema("the schema refers to itself without end") from error

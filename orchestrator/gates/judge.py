@@ -36,13 +36,15 @@ class JudgeGate(Gate):
 
     async def check(self, artifacts: Sequence[Artifact], context: GateContext) -> GateResult:
         lowest: int | None = None
+        tokens = 0
         for artifact in artifacts:
-            verdict = _verdict(await context.judge(_read_by_judge(artifact, context), ACTION, SCHEMA))
+            opinion = await context.judge(_read_by_judge(artifact, context), ACTION, SCHEMA)
+            verdict, tokens = _verdict(opinion.text), tokens + opinion.tokens
             lowest = min(verdict["score"], verdict["score"] if lowest is None else lowest)
             if verdict["verdict"] != "pass":
                 of_which = f"{artifact.name}: " if len(artifacts) > 1 else ""
-                return replace(self.failed(f"{of_which}{verdict['critique']}"), score=lowest)
-        return replace(self.passed(), score=lowest)
+                return replace(self.failed(f"{of_which}{verdict['critique']}"), score=lowest, tokens=tokens)
+        return replace(self.passed(), score=lowest, tokens=tokens)
 
 
 def _read_by_judge(artifact: Artifact, context: GateContext) -> Sequence[tuple[str, str]]:

@@ -13,7 +13,7 @@ from time import perf_counter
 from orchestrator.events import Failure, FailureKind, GateResult
 from orchestrator.gates.bench import Bench
 from orchestrator.gates.build import Build
-from orchestrator.gates.contract import Artifact, Gate, GateContext, NoVerdict, Repaired, Scope
+from orchestrator.gates.contract import Artifact, Gate, GateContext, Language, NoVerdict, Repaired, Scope, language
 from orchestrator.gates.format import Format
 from orchestrator.gates.judge import JudgeGate
 from orchestrator.gates.lint import Lint
@@ -28,6 +28,15 @@ _ALL = (Schema, Shellcheck, Format, Lint, Build, Typecheck, Security, Unit, Inte
 
 BUILT: Mapping[str, Gate] = {gate.name: gate() for gate in _ALL}
 """The gates that this version has."""
+
+
+USUAL: Mapping[Language, tuple[str, ...]] = {
+    "python": ("format", "lint", "build"),
+    "shell": ("shellcheck",),
+    "json": ("schema",),
+    "text": (),
+}
+"""Gates that need nothing but an artifact, and refuse nothing that works: security refuses much that is wanted."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +70,13 @@ def asked_gates(step: Step, task_gates: Sequence[str]) -> tuple[str, ...]:
     if not step.run_gates:
         return ()
     return tuple(step.gates if step.gates is not None else task_gates)
+
+
+def usual_gates(step: Step) -> tuple[str, ...]:
+    """Return the gates for a step whose author cannot say any: those that read what it writes, and ask for no more."""
+    of_each = "" if step.foreach is None else "[0]"  # gates look at what is written for one item
+    written = {language(step, name + of_each) for name in step.outputs}
+    return tuple(gate for gate in GATES if any(gate in USUAL[one] for one in written))
 
 
 def planned_gates(asked: Collection[str], scope: Scope, built: Mapping[str, Gate] = BUILT) -> tuple[Plan, ...]:

@@ -1,7 +1,8 @@
-"""Run the jobs of gates in the sandbox, as many at a time as there are cores to spare for them.
+"""Run jobs in the sandbox, as many at a time as there are cores for them.
 
-Engines decode meanwhile, and theirs is the work that somebody waits for: jobs take the time that engines leave, and
-there are few of them at once, so that decoding keeps nine tenths of its speed (`make bench-gates` measures it).
+Engines decode meanwhile, and theirs is the work that somebody waits for: the jobs of gates take the time that engines
+leave, and there are few of them at once, so that decoding keeps nine tenths of its speed (`make bench-gates` measures
+it). What steps have run themselves has a bench of its own: it counts against their deadlines, and waits for no gate.
 """
 
 import asyncio
@@ -12,12 +13,12 @@ from orchestrator.sandbox import Job, Outcome, Sandbox, SandboxError
 
 
 def jobs_at_once(cores: int) -> int:
-    """Return how many jobs may run beside engines that decode on all of these physical cores."""
+    """Return how many jobs of gates may run beside engines that decode on all of these physical cores."""
     return max(1, cores // 4)
 
 
 class Workbench:
-    """Where gates run their tools. `sandbox` is asked for it with every job, and raises SandboxUnavailable."""
+    """Where gates or steps run their jobs. `sandbox` is asked for it with every job, and raises SandboxUnavailable."""
 
     def __init__(self, sandbox: Callable[[], Awaitable[Sandbox]], at_once: int) -> None:
         self._sandbox = sandbox

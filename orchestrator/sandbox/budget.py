@@ -59,13 +59,12 @@ class Budget:
         except asyncio.CancelledError:
             if turn.done() and not turn.cancelled():
                 self._free += wanted
-            else:
-                self._waiting.remove((wanted, turn))
-            self._grant()
+            self._grant()  # which passes over the turns of those that were cancelled
             raise
 
     def _grant(self) -> None:
-        while self._waiting and self._waiting[0][0] <= self._free:
+        while self._waiting and (self._waiting[0][1].cancelled() or self._waiting[0][0] <= self._free):
             wanted, turn = self._waiting.popleft()
-            self._free -= wanted
-            turn.set_result(None)
+            if not turn.cancelled():
+                self._free -= wanted
+                turn.set_result(None)

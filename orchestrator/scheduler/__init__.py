@@ -10,10 +10,11 @@ from orchestrator.scheduler.commands import (
     StartAttempt,
 )
 from orchestrator.scheduler.run import RunState
-from orchestrator.scheduler.states import TRANSITIONS, IllegalTransition, State
+from orchestrator.scheduler.states import FINAL, TRANSITIONS, IllegalTransition, State
 from orchestrator.scheduler.step import Cause, StepView
 
 __all__ = [
+    "FINAL",
     "TRANSITIONS",
     "CancelAttempt",
     "Cause",

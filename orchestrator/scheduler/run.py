@@ -41,7 +41,7 @@ from orchestrator.scheduler.growth import Growth
 from orchestrator.scheduler.queue import Limits, ReadyQueue
 from orchestrator.scheduler.ranking import Rank
 from orchestrator.scheduler.states import ACTIVE, FINAL, TRANSITIONS, IllegalTransition, State
-from orchestrator.scheduler.step import Cause, StepEvent, StepRecord, StepView, StepViews
+from orchestrator.scheduler.step import Cause, StepEvent, StepRecord, StepViews
 from orchestrator.taskir import Agent, Parallelism, Step
 
 
@@ -382,7 +382,7 @@ class RunState:
         return self._growth.is_open and not self._ending.finished
 
     @property
-    def steps(self) -> Mapping[str, StepView]:
+    def steps(self) -> StepViews:
         """Every step and child, in the order in which they came to be. A view is made when it is asked for."""
         return StepViews(self._steps)
 

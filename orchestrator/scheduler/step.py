@@ -184,6 +184,10 @@ class StepViews(Mapping[str, StepView]):
     def __getitem__(self, step: str) -> StepView:
         return self._records[step].view()
 
+    def state_of(self, step: str) -> State:
+        """The state of one step, without a view of it."""
+        return self._records[step].state
+
     def __iter__(self) -> Iterator[str]:
         return iter(self._records)
 

@@ -17,7 +17,8 @@ class RunInputs:
     """What the steps of one run can read. Its calls may block on the disk, and raise `AttemptError` (see there).
 
     `inputs` are those of the task by their labels, `directory` is the user's folder, and `get` returns an object by
-    its digest. `prior` are artifacts of earlier runs, name → digest; they stand before files of the same names.
+    its digest. `recent` returns one that needs no disk, or None. `prior` are artifacts of earlier runs, name → digest;
+    they stand before files of the same names.
     """
 
     def __init__(
@@ -26,11 +27,13 @@ class RunInputs:
         directory: Path | None,
         get: Callable[[str], bytes],
         prior: Mapping[str, str] | None = None,
+        recent: Callable[[str], bytes | None] = lambda digest: None,
     ) -> None:
         self._inputs = inputs
         self._directory = directory
         self._get = get
         self._prior = prior or {}
+        self._recent = recent
         self._outputs: dict[str, Mapping[str, str]] = {}
         self._read_once: set[str] = set()
         self._shared: set[str] = set()
@@ -46,6 +49,15 @@ class RunInputs:
     def produced(self, step: str, outputs: Mapping[str, str]) -> None:
         """Take note of what a step has written: artifact names and digests."""
         self._outputs[step] = outputs
+
+    def may_block(self, step: Step, sources: Mapping[str, Source]) -> bool:
+        """Whether `read` may have to wait for the disk."""
+        return not all(self._is_at_hand(name, sources[name]) for name in {*step.inputs, step.foreach} if name)
+
+    def _is_at_hand(self, name: str, source: Source) -> bool:
+        if source.step is not None:
+            return self._recent(self._outputs[source.step][name]) is not None
+        return source.kind == "input" and self._inputs[name].type == "text"
 
     def read(self, step: Step, sources: Mapping[str, Source], item: int | None = None) -> tuple[Input, ...]:
         """Return the inputs of a step in the order of the prompt: what other steps read too, the rest, the item.
@@ -91,7 +103,7 @@ class RunInputs:
 
     def _artifact(self, digest: str) -> str:
         try:
-            return self._get(digest).decode()
+            return (self._recent(digest) or self._get(digest)).decode()
         except JournalError as error:
             raise AttemptError(Failure(FailureKind.INFRASTRUCTURE, str(error), final=True)) from error
 

@@ -5,7 +5,7 @@ from typing import Any
 
 from orchestrator.engine.contract import Generation
 from orchestrator.engine.errors import EngineError
-from orchestrator.gates import Judge, NoVerdict, no_judge
+from orchestrator.gates import Judge, NoVerdict, Opinion, no_judge
 from orchestrator.pool.errors import PoolError
 from orchestrator.steps.attempt import JudgeRole, Models, room
 from orchestrator.steps.blame import failure_from
@@ -17,7 +17,7 @@ def judge_of(role: JudgeRole | None, models: Models, slack: float) -> Judge:
     if role is None:
         return no_judge
 
-    async def judge(inputs: Sequence[tuple[str, str]], action: str, schema: Mapping[str, Any]) -> str:
+    async def judge(inputs: Sequence[tuple[str, str]], action: str, schema: Mapping[str, Any]) -> Opinion:
         prompt = step_messages(role.system, "", [Input(name, text) for name, text in inputs], action)
         messages = tuple((message.role, message.content) for message in prompt)
         try:
@@ -35,6 +35,6 @@ def judge_of(role: JudgeRole | None, models: Models, slack: float) -> Judge:
             raise NoVerdict(
                 f"the judge could not be asked: {blamed.message}", blamed.kind, final=blamed.final
             ) from error
-        return completion.text
+        return Opinion(completion.text, completion.usage.prompt_tokens + completion.usage.output_tokens)
 
     return judge

@@ -132,7 +132,7 @@ def _flaw(value: object) -> tuple[str, str] | None:
     if isinstance(value, str):
         if len(value) > MAX_TEXT:
             return f"a text of {len(value)} characters", f"up to {MAX_TEXT} characters"
-        return None if _is_unicode(value) else (f"the text {shown(value)} has half a surrogate pair", "Unicode text")
+        return None if is_unicode(value) else (f"the text {shown(value)} has half a surrogate pair", "Unicode text")
     if isinstance(value, float):
         return None if math.isfinite(value) else (f"{value} is not JSON", "a finite number")
     if value is None or isinstance(value, bool | int):
@@ -146,7 +146,8 @@ def _key_flaw(key: object) -> tuple[str, str] | None:
     return None if key.isascii() and len(key) <= MAX_TEXT else _flaw(key)
 
 
-def _is_unicode(value: str) -> bool:
+def is_unicode(value: str) -> bool:
+    """Whether a text can be written as UTF-8: it holds no half of a surrogate pair."""
     try:
         value.encode()
     except UnicodeEncodeError:

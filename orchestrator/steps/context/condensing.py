@@ -2,6 +2,8 @@
 
 from typing import Any
 
+from pydantic_core import from_json
+
 from orchestrator.gates import OutputSchema
 from orchestrator.steps.fan import compact_json
 
@@ -32,8 +34,23 @@ ASKING = (
 _FORM = OutputSchema(SUMMARY)
 
 
-def summary_text(task: str, condensations: int, answer: str) -> str:
-    """Return the summary that stays in the conversation. Raises `SchemaMismatch` for an answer out of form."""
-    said = _FORM.read(answer)
+def summary_text(task: str, condensations: int, answer: str, *, cut_off: bool = False) -> str:
+    """Return the summary that stays in the conversation. Of one that was cut off, what is there counts.
+
+    Raises `SchemaMismatch` for an answer out of form, or that was cut off before it came to what was found.
+    """
+    said = _begun(answer) if cut_off else _FORM.read(answer)
     assert isinstance(said, dict), "the form asks for an object"
     return compact_json({"task": task[:LINE], "condensations": condensations, **said})
+
+
+def _begun(answer: str) -> object:
+    """Return what the beginning of an answer says."""
+    try:
+        said = from_json(answer, allow_partial="trailing-strings")
+    except ValueError:
+        said = None
+    if isinstance(said, dict) and "findings" in said:
+        said.setdefault("open_points", [])
+    _FORM.check(said)
+    return said

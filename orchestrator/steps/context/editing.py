@@ -16,7 +16,7 @@ from orchestrator.steps.context.window import Turn, Window
 from orchestrator.steps.errors import AttemptError
 
 BYTES_A_TOKEN = 4
-"""Taken where only a server could count."""
+"""Taken where nobody could count, or not yet."""
 
 LEAST = 128
 """Tokens without which no summary is worth asking for."""
@@ -115,7 +115,8 @@ class ContextEditor:
 
     def _summary(self, window: Window, done: Completion) -> str:
         try:
-            return summary_text(self._attempt.step.action, window.condensations + 1, done.text)
+            action, times, cut_off = self._attempt.step.action, window.condensations + 1, done.finish == "length"
+            return summary_text(action, times, done.text, cut_off=cut_off)
         except SchemaMismatch as error:
             message = f"the history could not be condensed ({done.finish}): {error.evidence}"
             raise AttemptError(Failure(FailureKind.SCHEMA, message)) from error

@@ -9,13 +9,11 @@ from orchestrator.engine.client import Completion
 from orchestrator.engine.contract import Generation
 from orchestrator.engine.errors import EngineError
 from orchestrator.pool.errors import PoolError
+from orchestrator.steps.context.editing import BYTES_A_TOKEN
 from orchestrator.steps.prompt import Input, step_messages
 from orchestrator.steps.repl.budget import Spending
 from orchestrator.steps.repl.protocol import Answer, LlmCall
 from orchestrator.steps.usage import added
-
-BYTES_A_TOKEN = 4
-"""Taken to see before a call what it will take; what it really took counts afterwards."""
 
 
 class NoSuchColleague(Exception):

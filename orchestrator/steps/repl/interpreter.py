@@ -68,11 +68,13 @@ class Channel:
         """Ask the host, and return its answer. Raises HostError. The clock of the turn stands still meanwhile."""
         with self._lock:
             left, _ = signal.setitimer(signal.ITIMER_REAL, 0)
-            self._asked += 1
-            sys.stdout.flush()
-            self.send({"type": "ask", "id": self._asked, "name": question, "arguments": arguments})
-            answer = self.receive()
-            signal.setitimer(signal.ITIMER_REAL, left)
+            try:
+                self._asked += 1
+                sys.stdout.flush()
+                self.send({"type": "ask", "id": self._asked, "name": question, "arguments": arguments})
+                answer = self.receive()
+            finally:  # also after arguments that are no JSON
+                signal.setitimer(signal.ITIMER_REAL, left)
         if answer["error"] is not None:
             raise HostError(answer["error"])
         return answer["value"]
@@ -106,7 +108,7 @@ class Output(io.TextIOBase):
         if self.left < 0:
             self.left = CHUNK  # for the traceback
             raise Stopped("the turn printed more than it may")
-        self._pieces.append(text)
+        self._pieces.append(text.encode(errors="replace").decode())  # half a character could not be sent
         self._size += len(text)
         if self._size >= CHUNK:
             self.flush()
@@ -209,7 +211,7 @@ def _asking(channel: Channel) -> dict[str, Any]:
 
     def final(value: Any = None) -> None:
         """End the step with its result: a text or JSON."""
-        json.dumps(value)
+        json.dumps(value, allow_nan=False, ensure_ascii=False).encode()  # half a character is no text either
         raise Finished(value)
 
     return {"llm_call": llm_call, "llm_batch": llm_batch, "tool": tool, "final": final, "HostError": HostError}

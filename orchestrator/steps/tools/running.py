@@ -3,6 +3,7 @@
 import asyncio
 import re
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from types import MappingProxyType
 from typing import Any
 
@@ -26,7 +27,9 @@ _LIMITED = {"wall": FailureKind.TIMEOUT, "cpu": FailureKind.TIMEOUT}
 async def _run_tests(context: ToolContext, arguments: Mapping[str, Any]) -> ToolResult:
     """Run what the gates would: nothing that a model has written decides which tests run, or whether they passed."""
     outcome = await _outcome(context, PYTEST, arguments, {SETTINGS: SETTINGS_TEXT}, (REPORT,))
-    return _result(outcome, _failure(outcome) or _failed_tests(outcome))
+    failure = _failure(outcome) or _failed_tests(outcome)
+    made = _result(outcome, failure)
+    return replace(made, value={**made.value, "exit_code": outcome.exit_code or int(failure is not None)})
 
 
 async def _shell(context: ToolContext, arguments: Mapping[str, Any]) -> ToolResult:

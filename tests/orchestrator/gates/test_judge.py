@@ -8,7 +8,7 @@ import pytest
 from gate_world import step
 
 from orchestrator.events import FailureKind
-from orchestrator.gates import Artifact, Checked, GateContext, Scope, run_gates
+from orchestrator.gates import Artifact, Checked, GateContext, Opinion, Scope, run_gates
 
 PASSED = '{"critique": "price 214, told 214: right", "score": 9, "verdict": "pass"}'
 FAILED = '{"critique": "price 214, told 21: wrong", "score": 3, "verdict": "fail"}'
@@ -21,10 +21,10 @@ class Script:
         self.answers = list(answers)
         self.asked: list[tuple[Sequence[tuple[str, str]], str]] = []
 
-    async def judge(self, inputs: Sequence[tuple[str, str]], action: str, schema: Mapping[str, Any]) -> str:
+    async def judge(self, inputs: Sequence[tuple[str, str]], action: str, schema: Mapping[str, Any]) -> Opinion:
         self.asked.append((inputs, action))
         assert schema["required"] == ["critique", "score", "verdict"]
-        return self.answers.pop(0)
+        return Opinion(self.answers.pop(0), 100)
 
 
 async def judged(script: Script, *made: str, reads: Mapping[str, bytes] | None = None) -> Checked:
@@ -53,6 +53,7 @@ async def test_the_critique_is_the_evidence() -> None:
     assert checked.failure.kind is FailureKind.LOGIC
     assert checked.failure.evidence == "o1: price 214, told 21: wrong"
     assert checked.results[0].score == 3
+    assert checked.results[0].tokens == 200, "the third was not looked at"
     alone = await judged(Script(FAILED), "b")
     assert alone.failure is not None
     assert alone.failure.evidence == "price 214, told 21: wrong"

@@ -65,13 +65,24 @@ def test_evidence_stays_short_whatever_the_answer_is() -> None:
     assert "is not of type 'object'" in caught.value.evidence
 
 
-@pytest.mark.parametrize("schema", [{"type": "nonsense"}, {"properties": 3}, {"minLength": -1}])
+@pytest.mark.parametrize(
+    "schema",
+    [
+        {"type": "nonsense"},
+        {"properties": 3},
+        {"minLength": -1},
+        *({"$schema": odd} for odd in (5, [1], None, "http://[")),
+    ],
+)
 def test_what_is_no_schema_is_refused_at_once(schema: dict[str, Any]) -> None:
     with pytest.raises(BadSchema, match="not a JSON Schema: at /"):
         OutputSchema(schema)
 
 
-@pytest.mark.parametrize("schema", [{"$ref": "http://localhost:1/theirs.json"}, {"$ref": "#/$defs/none"}])
+@pytest.mark.parametrize(
+    "schema",
+    [{"$ref": "http://localhost:1/theirs.json"}, {"$ref": "#/$defs/none"}, {"$id": "http://[", "not": {"$ref": "b"}}],
+)
 def test_references_are_never_fetched(schema: dict[str, Any]) -> None:
     with pytest.raises(BadSchema, match="not in it"):
         OutputSchema(schema).read("1")

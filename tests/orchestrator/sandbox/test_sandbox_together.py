@@ -3,6 +3,8 @@ import contextlib
 from dataclasses import replace
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from sandbox_jobs import QUICK, own_groups, python, shell
 
 from orchestrator.sandbox import ChannelBroken, Sandbox
@@ -109,6 +111,36 @@ async def test_without_a_control_group_each_process_is_limited(sandbox: Sandbox)
     fork = "import os, time\ntry:\n    for n in range(9):\n        os.fork() or time.sleep(60)\n"
     outcome = await alone.run(python(fork + "except OSError:\n    print(n)"))
     assert 1 <= int(outcome.stdout) <= 2
+
+
+@given(st.lists(st.integers(1, 10), min_size=2, max_size=6), st.sets(st.integers(0, 5)), st.booleans())
+def test_jobs_that_are_cancelled_together_leave_nothing_taken(
+    wanted: list[int], cancelled: set[int], freed_first: bool
+) -> None:
+    async def scene() -> None:
+        budget, ran = Budget(10), list[int]()
+
+        async def take(number: int) -> None:
+            async with budget.share(wanted[number]):
+                ran.append(number)
+
+        async with asyncio.TaskGroup() as tasks:
+            holder = budget.share(6)
+            await holder.__aenter__()
+            jobs = [tasks.create_task(take(number)) for number in range(len(wanted))]
+            await asyncio.sleep(0)
+            over = {number for number in cancelled if number < len(jobs) and not jobs[number].done()}
+            if freed_first:
+                await holder.__aexit__(None, None, None)
+            for number in over:
+                jobs[number].cancel()
+            if not freed_first:
+                await holder.__aexit__(None, None, None)
+        assert set(range(len(jobs))) - over <= set(ran), "those that nobody cancelled have run"
+        async with asyncio.timeout(1), budget.share(10):
+            pass
+
+    asyncio.run(scene())
 
 
 async def test_a_waiting_job_that_is_cancelled_gives_its_turn_away() -> None:

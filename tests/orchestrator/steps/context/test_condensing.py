@@ -22,7 +22,7 @@ FOUND = {"plan_state": "half done", "findings": ["Koldin weighs 12 t"], "open_po
 
 
 class Counted:
-    """A model with one token a character, that gives its answers in turn."""
+    """A model with one token a character, that gives its answers in turn. JSON that does not end was cut off."""
 
     def __init__(self, *answers: str) -> None:
         self.answers = list(answers)
@@ -33,7 +33,10 @@ class Counted:
 
     async def generate(self, model: str, request: Generation, on_text: OnText | None) -> Completion:
         self.asked.append(request)
-        return Completion(self.answers.pop(0), "stop", Usage(prompt_tokens=10, output_tokens=1))
+        answer = self.answers.pop(0)
+        return Completion(
+            answer, "stop" if answer.endswith("}") else "length", Usage(prompt_tokens=10, output_tokens=1)
+        )
 
     def talk(self, context: int | None, *, prunes: bool = False, countable: bool = True) -> Conversation:
         step = Step(id="S1", actor="worker", action="Find all weights.", outputs=("o",))
@@ -130,6 +133,20 @@ async def test_a_history_that_pruning_could_not_shorten_is_condensed_and_its_doc
     assert talk.window.shown == ()
     assert [one.id for one in talk.window.kept] == ["D1"]
     assert "D1 a.txt" in talk.window.messages[3][1]
+
+
+async def test_what_there_is_of_a_summary_that_was_cut_off_counts() -> None:
+    talk = Counted('{"plan_state": "half done", "findings": ["Koldin weighs 12 t", "Hak').talk(1200)
+    await talk.add(Turn("x", "t" * 900))
+    said = json.loads(talk.window.summary)
+    assert (said["findings"], said["open_points"]) == (["Koldin weighs 12 t", "Hak"], [])
+
+
+@pytest.mark.parametrize("answer", ["", "{", '{"plan_state": "half done", "fin', '{"findings": [], '])
+async def test_a_summary_that_was_cut_off_too_soon_fails_the_attempt(answer: str) -> None:
+    talk = Counted(answer).talk(1200)
+    with pytest.raises(AttemptError, match=r"could not be condensed \(length\)"):
+        await talk.add(Turn("x", "t" * 900))
 
 
 async def test_a_summary_out_of_form_fails_the_attempt() -> None:

@@ -97,6 +97,20 @@ async def test_tools_are_those_that_were_granted(sandbox: Sandbox, tmp_path: Pat
         ]
 
 
+async def test_what_cannot_be_sent_costs_a_turn_and_not_the_program(sandbox: Sandbox, tmp_path: Path) -> None:
+    async with running(sandbox, tmp_path) as (program, _):
+        for value in ("float('nan')", "'\\ud800'"):
+            assert "Error" in ((turn := await program.run(f"kept = 7; final({value})")).error or turn.shown), value
+        assert (await program.run("print('\\ud800', kept)")).shown == "? 7"
+        assert "TypeError" in (await program.run("tool('read_file', name=b'x')")).shown
+
+
+async def test_a_call_that_is_none_leaves_the_clock_of_its_turn(sandbox: Sandbox, tmp_path: Path) -> None:
+    async with running(sandbox, tmp_path, budget=Budget(turn_seconds=1.0)) as (program, _):
+        code = "try:\n    tool('read_file', name=b'x')\nexcept TypeError:\n    pass\nwhile True:\n    pass"
+        assert ((await program.run(code)).error or "").endswith("Stopped: the turn took longer than it may")
+
+
 async def test_a_batch_is_one_call_of_the_pool_for_each_model(sandbox: Sandbox, tmp_path: Path) -> None:
     async with running(sandbox, tmp_path) as (program, world):
         end = await program.run(

@@ -175,6 +175,6 @@ async def test_tests_are_run(folder: Path, run: Run, expected: int, passes: bool
     world = World(folder, {"test_work.py": TEST.format(expected)}, ("work.py",), run=run)
     await world.call("write_artifact", name="work.py", text=CODE)
     told = await world.toolbox.call("run_tests", {"seconds": 300})
-    assert (told.failure is None) == passes
+    assert (told.failure is None) == passes == (told.value["exit_code"] == 0)
     assert told.text is not None
     assert ("1 passed" if passes else "1 failed") in told.text
