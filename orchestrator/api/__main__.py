@@ -5,6 +5,7 @@ It is a program of its own so that the command line, which starts it, need not l
 
 import asyncio
 import os
+import signal
 import sys
 
 from orchestrator.api.serve import serve
@@ -17,6 +18,8 @@ from registry.errors import RegistryError
 
 def main() -> int:
     """Serve, and return the exit code: 0 ended in order, 1 failed, 2 bad input."""
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)  # until it can reload: by itself the signal would end it
+    os.umask(0o077)
     try:
         configuration = load_configuration()
         asyncio.run(serve(home_path(os.environ), load_registry(find_registry()), configuration))

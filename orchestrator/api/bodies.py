@@ -7,7 +7,7 @@ from pydantic import BaseModel, model_validator
 
 
 class Body(BaseModel):
-    """A body, or a part of one. Its text is Unicode: JSON can spell half a character, which nothing can be made of."""
+    """A whole body. Its text is Unicode: JSON can spell half a character, which nothing can be made of."""
 
     @model_validator(mode="before")
     @classmethod
@@ -16,4 +16,6 @@ class Body(BaseModel):
             json.dumps(given, ensure_ascii=False, default=str).encode()
         except UnicodeEncodeError as error:
             raise ValueError(f"holds text that is no Unicode: {error.reason}; accepted: whole characters") from error
+        except RecursionError as error:
+            raise ValueError("is nested too deep") from error
         return given

@@ -10,7 +10,7 @@ from http import HTTPStatus
 from typing import Final
 from urllib.parse import urlsplit
 
-from fastapi.responses import JSONResponse
+from fastapi.responses import Response
 from starlette.exceptions import HTTPException
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
@@ -22,6 +22,12 @@ from orchestrator.daemon.service import Service
 LOOPBACK: Final = frozenset({"localhost", "127.0.0.1", "::1"})
 OPEN: Final = frozenset({"/health/live", "/health/ready"})
 """Anyone who reaches the port may ask whether the daemon is well."""
+PREFLIGHT: Final = {
+    "Access-Control-Allow-Methods": "GET, POST, DELETE",
+    "Access-Control-Allow-Headers": "Authorization, Content-Type, Idempotency-Key, Last-Event-ID",
+    "Access-Control-Max-Age": "600",
+}
+"""What a browser wants to know of a page's request before it sends it."""
 
 
 class Guard:
@@ -39,6 +45,8 @@ class Guard:
         if scope["type"] != "http":
             return await _close(scope, receive, send)
         settings = self._service.configuration.server
+        origin = dict(scope["headers"]).get(b"origin", b"").decode("latin-1")
+        send = _for_page(send, origin) if origin in settings.origins else send
         if (refused := self._refusal(scope, settings)) is not None:
             return await refused(scope, receive, send)
         scope.setdefault("state", {})["local"] = self._token is None
@@ -54,7 +62,7 @@ class Guard:
         finally:
             self._requests -= 1
 
-    def _refusal(self, scope: Scope, settings: ServerSettings) -> JSONResponse | None:
+    def _refusal(self, scope: Scope, settings: ServerSettings) -> Response | None:
         """Return the answer to a request that is let no further, or None."""
         headers = dict(scope["headers"])
         hosts = LOOPBACK | {self._address, *settings.hosts}
@@ -64,6 +72,8 @@ class Guard:
         origin = headers.get(b"origin")
         if origin is not None and origin.decode("latin-1") not in settings.origins:
             return refusal(403, f"pages of {origin!r} may send no requests; see origins of [server]", "wrong_origin")
+        if origin is not None and scope["method"] == "OPTIONS":  # a browser asks first, without the token
+            return Response(status_code=HTTPStatus.NO_CONTENT, headers=PREFLIGHT)
         if self._token is not None and scope["path"] not in OPEN:
             if not is_authorized(headers.get(b"authorization"), self._token):
                 wanted = {"WWW-Authenticate": "Bearer"}
@@ -78,6 +88,18 @@ class Guard:
         if self._requests >= settings.max_requests:
             return refusal(429, f"{self._requests} requests are in progress", "busy", {"Retry-After": "1"})
         return None
+
+
+def _for_page(send: Send, origin: str) -> Send:
+    """Return what tells the browser, with every answer, that pages of this origin may read it."""
+    ours = [(b"access-control-allow-origin", origin.encode("latin-1")), (b"vary", b"Origin")]
+
+    async def told(message: Message) -> None:
+        if message["type"] == "http.response.start":
+            message = {**message, "headers": [*message.get("headers", ()), *ours]}
+        await send(message)
+
+    return told
 
 
 class Body:

@@ -70,11 +70,8 @@ def unix_socket(path: Path) -> socket.socket:
     try:
         if path.is_symlink() or (path.exists() and stat.S_ISSOCK(path.stat().st_mode)):
             path.unlink()
-        before = os.umask(0o177)
-        try:
-            made.bind(os.fspath(path))
-        finally:
-            os.umask(before)
+        os.fchmod(made.fileno(), 0o600)  # which the file gets, and nobody else's as with a mask of the process
+        made.bind(os.fspath(path))
     except OSError as error:
         made.close()
         raise JournalError(path, f"cannot be listened on: {error.strerror}") from error

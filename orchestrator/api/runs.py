@@ -7,13 +7,14 @@ from http import HTTPStatus
 from pathlib import Path as FilePath
 from typing import IO, Annotated, Any, Final
 
-from fastapi import APIRouter, Header, Query, Response
+from fastapi import APIRouter, Header, Query, Request, Response
 from fastapi.responses import StreamingResponse
 from pydantic import BaseModel, ConfigDict, Field
 
 from orchestrator.api.access import IsLocal, TheService
 from orchestrator.api.bodies import Body
 from orchestrator.api.errors import DOCUMENTED, NotFound
+from orchestrator.api.openai.asking import workplace
 from orchestrator.daemon import Job, PlannedTask
 from orchestrator.daemon.archive import write_archive
 from orchestrator.daemon.report import Report, load_report
@@ -31,7 +32,7 @@ BINARY: Final = {"schema": {"type": "string", "format": "binary"}}
 router = APIRouter(prefix="/v1", tags=["runs"], responses=dict(DOCUMENTED))
 
 
-class _Request(Body):
+class _Request(BaseModel):
     model_config = ConfigDict(extra="forbid")
 
 
@@ -43,14 +44,14 @@ class LimitsBody(_Request):
     bytes: int | None = Field(default=None, ge=1, le=1 << 53, description="of its artifacts")
 
 
-class PlanBody(_Request):
+class PlanBody(Body, _Request):
     """A request in words, and the folder that its steps may read."""
 
     request: str = Field(min_length=1, description="what to do, in words")
     directory: str | None = Field(default=None, description="an absolute path on the daemon's machine")
 
 
-class RunBody(_Request):
+class RunBody(Body, _Request):
     """A job: `request` or `task`, exactly one of them."""
 
     request: str | None = Field(default=None, description="what to do, in words")
@@ -62,7 +63,7 @@ class RunBody(_Request):
     prior_task_ids: list[str] = Field(default_factory=list, max_length=100, description="runs to build on")
 
 
-class CancelBody(_Request):
+class CancelBody(Body, _Request):
     """Which step to cancel, with all that depends on it; the whole run if none is named."""
 
     step: str | None = None
@@ -223,10 +224,10 @@ async def export(run: str, service: TheService) -> StreamingResponse:
 
 
 @router.post("/plans")
-async def plan(body: PlanBody, service: TheService, local: IsLocal) -> PlannedBody:
+async def plan(body: PlanBody, request: Request, service: TheService, local: IsLocal) -> PlannedBody:
     """Return the plan of a request as a TaskIR document. Nothing runs."""
-    directory = _directory(body.directory, service, local)
-    planned: PlannedTask = await service.orchestrator.plan(Job(body.request, None, directory, "as-planned"))
+    job = Job(body.request, None, _directory(body.directory, service, local), "as-planned")
+    planned: PlannedTask = await workplace(request).attend(request, lambda: service.orchestrator.plan(job))
     return PlannedBody(task=dump_task(planned.task), goes_on_after=planned.goes_on_after)
 
 
@@ -283,11 +284,8 @@ async def _report(service: Service, run: str) -> Report:
 
 
 def _artifact_lines(service: Service, report: Report) -> list[ArtifactLine]:
-    path = service.orchestrator.journal.objects.path
-    return [
-        ArtifactLine(name=name, sha256=digest, bytes=path(digest).stat().st_size)
-        for name, digest in report.artifacts.items()
-    ]
+    size = service.orchestrator.journal.objects.size
+    return [ArtifactLine(name=name, sha256=digest, bytes=size(digest)) for name, digest in report.artifacts.items()]
 
 
 def _archive(service: Service, run: str) -> IO[bytes]:

@@ -61,7 +61,7 @@ async def ready(service: TheService, response: Response) -> HealthBody:
 )
 async def metrics(service: TheService) -> Response:
     """Return counters and gauges in Prometheus' text format."""
-    return Response(exposition(service), headers={"Content-Type": CONTENT_TYPE_PLAIN_0_0_4})
+    return Response(await exposition(service), headers={"Content-Type": CONTENT_TYPE_PLAIN_0_0_4})
 
 
 @router.get("/v1/backups")

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from orchestrator.analysis import StepGraph
 from orchestrator.daemon.replay import fresh_state
 from orchestrator.events import (
+    AttemptCancelled,
     AttemptFailed,
     AttemptGenerated,
     AttemptStarted,
@@ -22,7 +23,7 @@ from orchestrator.events import (
     StepExpanded,
     StepGathered,
 )
-from orchestrator.scheduler import RunState, StepView
+from orchestrator.scheduler import FINAL, RunState, StepView
 
 
 @dataclass(slots=True)
@@ -80,6 +81,8 @@ class Board:
                 self._generated(event)
             case AttemptSucceeded() | AttemptFailed():
                 self._ended(event)
+            case AttemptCancelled():
+                self._stopped(event.step, event.at)
             case RunFinished():
                 self.finished, self.error = event.at, event.error or ""
 
@@ -141,5 +144,14 @@ class Board:
 
     def _ended(self, event: AttemptSucceeded | AttemptFailed) -> None:
         row = self.row(event.step)
-        row.finished, row.gates = event.at, event.gates
+        row.gates = event.gates
+        self._stopped(event.step, event.at)
         row.problem = f"{event.failure.kind}: {event.failure.message}" if isinstance(event, AttemptFailed) else ""
+
+    def _stopped(self, step: str, at: float) -> None:
+        """Note the end of an attempt. The last child of a step that is not gathered any more ends that too."""
+        assert self._state is not None, "a run's first event is RunAccepted"
+        self.row(step).finished = at
+        parent = self._state.steps[step].parent
+        if parent and self._state.steps.state_of(parent) in FINAL:
+            self.row(parent).finished = at

@@ -15,7 +15,7 @@ from orchestrator.cli.errors import STATUS_CODES, ExitCode
 from orchestrator.cli.export import check_target, export
 from orchestrator.cli.history import AllFlag, RunArgument, find_run
 from orchestrator.cli.live import choose_view
-from orchestrator.cli.paired import Speedup, compare
+from orchestrator.cli.paired import compare
 from orchestrator.cli.report_view import print_report
 from orchestrator.cli.settings import DirOption, JsonFlag, ModeOption, Settings, settings
 from orchestrator.cli.source import check_folder, read_source
@@ -112,13 +112,20 @@ def conduct(chosen: Settings, begins: list[Begin], out: Path | None, *, full: bo
         trouble = "; ".join(map(str, group.exceptions))
     finally:
         view.end()
-    tell_runs(chosen, conductor.runs, trouble, out, full=full, as_json=as_json)
+    tell_runs(chosen, conductor.runs, trouble, out, pair=len(begins) > 1, full=full, as_json=as_json)
 
 
 def tell_runs(
-    chosen: Settings, runs: Sequence[str], trouble: str, out: Path | None, *, full: bool, as_json: bool
+    chosen: Settings,
+    runs: Sequence[str],
+    trouble: str,
+    out: Path | None,
+    *,
+    full: bool,
+    as_json: bool,
+    pair: bool = False,
 ) -> None:
-    """Report on the first of one run or two, and exit with what became of it."""
+    """Report on the first of one run or a `pair`, and exit with what became of it."""
     console = make_console(sys.stdout)
     with JournalReader.open_to_read(chosen.home) as journal:
         reports = [load_report(journal, run) for run in runs]
@@ -127,7 +134,8 @@ def tell_runs(
         board = Board.of(event for _, event in journal.events(runs[0]))
     speedup = compare(*reports) if len(reports) == 2 else None
     if as_json:
-        print_json(_as_json(reports[0], speedup, trouble))
+        unpaired = {"speedup": None} if pair else {}
+        print_json(_as_json(reports[0], trouble) | (speedup.to_json() if speedup else unpaired))
     else:
         write(lambda: print_report(console, reports[0], board, speedup, full=full))
         if trouble:
@@ -145,8 +153,5 @@ def _export(journal: JournalReader, report: Report, out: Path) -> str:
     return ""
 
 
-def _as_json(report: Report, speedup: Speedup | None, trouble: str) -> dict[str, Any]:
-    told = report.to_json()
-    if trouble:
-        told["error"] = trouble
-    return told | (speedup.to_json() if speedup else {})
+def _as_json(report: Report, trouble: str) -> dict[str, Any]:
+    return report.to_json() | ({"error": trouble} if trouble else {})

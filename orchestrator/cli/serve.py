@@ -39,6 +39,7 @@ Environment={environment}
 KillMode=mixed
 TimeoutStopSec={stop_seconds:.0f}
 Restart=on-failure
+RestartForceExitStatus=SIGHUP
 RestartSec=2
 UMask=0077
 

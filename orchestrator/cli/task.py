@@ -19,11 +19,11 @@ from orchestrator.cli.source import check_folder, read_source, read_task
 from orchestrator.cli.terminal import glyphs, make_console, print_json, write
 from orchestrator.daemon import Job, PlannedTask, capabilities, known_rates, list_files
 from orchestrator.daemon.interpreters import runs_code, why_no_sandbox
+from orchestrator.daemon.prior import prior_artifacts
 from orchestrator.daemon.sandboxing import SandboxOnDemand
 from orchestrator.errors import InputError, Problem
 from orchestrator.journal import JournalReader
 from orchestrator.taskir import TaskIR, check_task, dump_task, json_schema
-from registry import Registry
 
 TaskArgument = Annotated[str, typer.Argument(metavar="FILE", help="A TaskIR document, or - for stdin.")]
 
@@ -56,7 +56,7 @@ def validate(context: typer.Context, task: TaskArgument, folder: DirOption = Non
     It has to be one, and this installation has to be able to run it. Exits with 2 if not.
     """
     checked = read_task(task)
-    graph = check(checked, settings(context).registry(), Job(None, checked, check_folder(folder), "as-planned"))
+    graph = check(checked, settings(context), Job(None, checked, check_folder(folder), "as-planned"))
     if as_json:
         waves = [list(wave) for wave in graph.waves]
         told = {"valid": True, "steps": len(graph.steps), "waves": waves, "width": graph.width}
@@ -81,7 +81,7 @@ def schema() -> None:
 def dry_run(chosen: Settings, job: Job, *, full: bool, as_json: bool) -> None:
     """Print what can be foretold of a job. A request is planned for that, but no step runs."""
     planned = plan_of(chosen, job) if job.task is None else PlannedTask(job.task)
-    graph = check(planned.task, chosen.registry(), job)
+    graph = check(planned.task, chosen, job)
     with JournalReader.open_to_read(chosen.home) as journal:
         rates = known_rates(journal)
     told = Forecast.of(planned.task, job.mode, graph, rates, planned.goes_on_after)
@@ -92,12 +92,14 @@ def dry_run(chosen: Settings, job: Job, *, full: bool, as_json: bool) -> None:
     write(lambda: print_forecast(console, told, full=full))
 
 
-def check(task: TaskIR, registry: Registry, job: Job) -> StepGraph:
+def check(task: TaskIR, chosen: Settings, job: Job) -> StepGraph:
     """Return the graph of a task. Raises `InputError` for what is wrong with it, or cannot be done here."""
     no_sandbox = asyncio.run(why_no_sandbox(SandboxOnDemand())) if runs_code(task) else ""
-    problems = list(check_task(task, capabilities(registry, no_sandbox)))
+    problems = list(check_task(task, capabilities(chosen.registry(), no_sandbox)))
     try:
-        files = list_files(job.directory) if job.directory else ()
+        with JournalReader.open_to_read(chosen.home) as journal:
+            prior = prior_artifacts(journal, job.prior)
+        files = (*prior, *(list_files(job.directory) if job.directory else ()))
         graph = analyze_task(task, files=files, mode=job.mode)
     except InputError as error:
         raise InputError(*problems, *error.problems) from error

@@ -37,7 +37,7 @@ class Means:
     registry: Registry
     home: Home
     clock: Clock
-    run_job: Run
+    run_tool: Run
     sessions: Open
     batch: Batch
 
@@ -80,7 +80,7 @@ class RunActing:
             emit(event)
             return event
 
-        context = ToolContext(workspace, Notes(self.notes, step.id, journal), means.run_job)
+        context = ToolContext(workspace, Notes(self.notes, step.id, journal), means.run_tool)
         return Toolbox(step.tools, context, self._told(attempt, number, means, emit))
 
     @staticmethod

@@ -15,15 +15,17 @@ def checks_of(
     step: Step, gates: Collection[str], task: TaskIR | None, inputs: RunInputs, registry: Registry, run: Run
 ) -> Checks:
     """Return what these gates may use. May block on the disk, and raises `AttemptError` as `RunInputs` does."""
-    if not gates or task is None:
+    if not gates:
         return Checks()
+    if task is None:
+        return Checks(run=run)
     tests = inputs.given(unseen_tests(scope_of(step, task))) if "unit" in gates else ()
     return Checks(tests=tests, commands=task.commands, judge=judge_role(registry), run=run)
 
 
-def gates_of(step: Step, task: TaskIR) -> tuple[Plan, ...]:
-    """Return what the gates that are asked for will do with a step's outputs."""
-    return planned_gates(asked_gates(step, task.gates), scope_of(step, task))
+def gates_of(step: Step, task: TaskIR | None) -> tuple[Plan, ...]:
+    """Return what the gates that are asked for will do with a step's outputs. A plain request has no task."""
+    return planned_gates(asked_gates(step, task.gates if task else ()), scope_of(step, task))
 
 
 def scope_of(step: Step, task: TaskIR | None) -> Scope:

@@ -43,7 +43,7 @@ class ServerSettings(_Section):
     max_body: int = Field(default=16 << 20, ge=1024, description="bytes of one request's body")
     body_seconds: float = Field(default=30.0, gt=0, description="for a head to arrive, a body, and to go on reading")
     max_requests: int = Field(default=1000, ge=1, description="requests at a time; more are told to come back")
-    max_generations: int = Field(default=64, ge=1, description="chat, response and embedding requests, likewise")
+    max_generations: int = Field(default=64, ge=1, description="chat, response, embedding and plan requests, likewise")
     drain_seconds: float = Field(default=30.0, ge=0, description="for runs to end when the daemon is to stop")
 
 
@@ -52,7 +52,7 @@ class RunSettings(_Section):
 
     max_running: int = Field(default=8, ge=1, description="runs at a time; the others wait")
     reserved: int = Field(default=2, ge=0, description="of these, places that batch runs leave to interactive ones")
-    max_queued: int = Field(default=10_000, ge=1, description="runs that may wait; more are told to come back")
+    max_queued: int = Field(default=10_000, ge=1, description="of each class, may wait; more are told to come back")
     max_tokens: int = Field(default=0, ge=0, description="of one run, prompts and answers together; 0: no limit")
     max_seconds: float = Field(default=0.0, ge=0, description="of one run, from when it begins; 0: no limit")
     max_bytes: int = Field(default=0, ge=0, description="of one run's artifacts; 0: no limit")

@@ -1,7 +1,7 @@
 """Carry out what a run's scheduler asks for: attempts, lists taken apart and joined, the plan itself and its rest."""
 
 import asyncio
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -56,18 +56,24 @@ from orchestrator.steps.repl.asking import Batch
 from orchestrator.steps.repl.attempt import run_repl_attempt
 from orchestrator.steps.repl.session import Open
 from orchestrator.steps.tools.attempt import run_tool_attempt
-from orchestrator.taskir import TaskInput
+from orchestrator.taskir import Step, TaskInput
 from registry import Registry
 
 PROGRESS_SECONDS = 0.1
 TAIL_LENGTH = 80
 
 
+async def no_reason() -> str:
+    """Say nothing: what is asked about can be had."""
+    return ""
+
+
 @dataclass(slots=True)
 class Services:
     """What all runs share. `models` is the pool as steps and the frontdoor see it, `batch` its call for many at once.
 
-    `sessions` opens interpreters in the sandbox, and `run_job` runs the tools of gates and steps there.
+    `sessions` opens interpreters in the sandbox; `run_job` runs the jobs of gates there, and `run_tool` those of steps,
+    which wait for no gate of another run.
 
     `registry` is replaced when its files change. It keeps what is no longer in them but a run may still name.
     """
@@ -79,11 +85,13 @@ class Services:
     batch: Batch
     sessions: Open
     run_job: Run = no_sandbox
+    run_tool: Run = no_sandbox
+    why_no_sandbox: Callable[[], Awaitable[str]] = no_reason
 
     @property
     def means(self) -> Means:
         """What steps that act need of it."""
-        return Means(self.registry, self.journal.home, self.clock, self.run_job, self.sessions, self.batch)
+        return Means(self.registry, self.journal.home, self.clock, self.run_tool, self.sessions, self.batch)
 
 
 class Meter:
@@ -123,7 +131,8 @@ class RunEffects:
         self._replans_left = accepted.max_replans
         directory = None if accepted.directory is None else Path(accepted.directory)
         self._acting = RunActing(accepted)
-        self._inputs = RunInputs(inputs_of(accepted), directory, services.journal.get, accepted.prior)
+        journal = services.journal
+        self._inputs = RunInputs(inputs_of(accepted), directory, journal.get, accepted.prior, journal.recent)
 
     def note(self, event: Event) -> None:
         """Take note of an event that is in the journal."""
@@ -148,7 +157,7 @@ class RunEffects:
     async def attempt(self, command: StartAttempt, chosen: Route, emit: Callable[[Event], None]) -> Event:
         """Carry out one attempt: read what it needs, generate, check, store."""
         step, number, now = command.step.id, command.number, self._services.clock.now
-        gates = asked_gates(command.step, self._task.gates if self._task else ())
+        gates = await self._gates(command.step)
         try:
             with self._telling(command, emit, at_once=bool(gates)) as generated:
                 work = await self._prepared(command, chosen, gates)
@@ -158,6 +167,13 @@ class RunEffects:
         except AttemptError as error:
             return AttemptFailed(at=now(), step=step, number=number, failure=error.failure, gates=error.gates)
         return AttemptSucceeded(at=now(), step=step, number=number, outputs=outputs, gates=made.gates)
+
+    async def _gates(self, step: Step) -> tuple[str, ...]:
+        """Return the gates that look at a step. What code has added to a plan does not keep it from a bare machine."""
+        gates = asked_gates(step, self._task.gates if self._task else ())
+        if gates and self._task is None and await self._services.why_no_sandbox():
+            return ()
+        return gates
 
     @contextmanager
     def _telling(
@@ -283,7 +299,7 @@ class RunEffects:
             raise AttemptError(_final(str(chosen.problem)))
         step, registry = command.step, self._services.registry
         role = registry.roles[chosen.role]
-        inputs, checks = await asyncio.to_thread(self._read, command, gates)
+        inputs, checks = await self._has_read(command, gates)
         return Attempt(
             step=step,
             model=chosen.model,
@@ -299,6 +315,12 @@ class RunEffects:
             top_p=role.top_p,
             slack=command.slack,
         )
+
+    async def _has_read(self, command: StartAttempt, gates: tuple[str, ...]) -> tuple[tuple[Input, ...], Checks]:
+        """Read in a thread, which takes long to come to, unless nothing has to be waited for."""
+        if gates or self._inputs.may_block(command.step, self._sources(command.step.id)):
+            return await asyncio.to_thread(self._read, command, gates)
+        return self._read(command, gates)
 
     def _read(self, command: StartAttempt, gates: tuple[str, ...]) -> tuple[tuple[Input, ...], Checks]:
         """Return what a step reads, and what its gates may use. Blocks on the disk. Raises `AttemptError`."""

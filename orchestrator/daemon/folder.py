@@ -7,7 +7,7 @@ from typing import Final
 
 from orchestrator.daemon.configuration import FolderSettings
 
-_GONE: Final = "runs (`orchestrator vacuum`, `orchestrator delete RUN`), backups"
+_GONE: Final = "runs (`orchestrator vacuum`, after `orchestrator delete RUN` too), backups"
 
 
 def folder_bytes(path: Path) -> int:

@@ -1,7 +1,8 @@
 """What a user asks for, and whether this installation can do it."""
 
 import os
-from collections.abc import Iterable
+import re
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -13,6 +14,8 @@ from orchestrator.gates import BUILT
 from orchestrator.journal import JournalReader, Measured
 from orchestrator.steps.tools.toolbox import TOOLS
 from orchestrator.taskir import Capabilities, InvalidTask, TaskIR, check_task
+from orchestrator.taskir.fields import MAX_NAME, NAME
+from orchestrator.taskir.json_text import is_unicode
 from registry import Registry
 
 FRONTDOOR = "frontdoor"
@@ -26,7 +29,8 @@ STEP_TIERS = frozenset("BC")
 class Job:
     """A request in words or a TaskIR document, exactly one of them, and the folder that its steps may read.
 
-    `follows` are earlier runs whose artifacts its steps may read, besides those that the document names itself.
+    `follows` are earlier runs whose artifacts its steps may read, besides those that the document names itself. `found`
+    is what all of these have produced, where that is known: they may have been deleted since.
     """
 
     request: str | None
@@ -37,6 +41,7 @@ class Job:
     limits: RunLimits = NO_LIMITS
     follows: tuple[str, ...] = ()
     key: str | None = None
+    found: Mapping[str, str] | None = None
 
     @property
     def prior(self) -> tuple[str, ...]:
@@ -61,8 +66,6 @@ class Job:
 
 def job_of(accepted: RunAccepted) -> Job:
     """Return the job that a run was accepted for, without its key."""
-    named = accepted.task.context.prior_task_ids if accepted.task is not None else ()
-    prior = dict.fromkeys(name.partition("/")[0] for name in accepted.prior)
     return Job(
         request=accepted.request,
         task=accepted.task,
@@ -70,7 +73,8 @@ def job_of(accepted: RunAccepted) -> Job:
         mode=accepted.mode,
         priority=accepted.priority,
         limits=accepted.limits,
-        follows=tuple(name for name in prior if name not in named),
+        follows=accepted.follows,
+        found=accepted.prior,
     )
 
 
@@ -92,7 +96,7 @@ def check_job(job: Job, registry: Registry, prior: Iterable[str] = (), no_sandbo
 def _check_request(request: str, registry: Registry) -> None:
     if not request.strip():
         raise InputError(Problem("request", "is empty", "what to do, in words"))
-    if not _is_unicode(request):
+    if not is_unicode(request):
         raise InputError(Problem("request", "is no Unicode", "text in UTF-8"))
     if (size := len(request.encode())) > MAX_REQUEST_BYTES:
         raise InputError(
@@ -116,30 +120,26 @@ def why_no_planner(registry: Registry) -> Problem | None:
 def list_files(directory: Path) -> tuple[str, ...]:
     """Return the names of the regular files under a folder, relative and in order.
 
-    Links and hidden names are left out, and names that are no Unicode: no document could name them.
+    Links and hidden names are left out, and those that no document could name: too long ones, with control characters,
+    or no Unicode.
     Raises InputError for a folder that is none, or that holds more than `MAX_FILES` files.
     """
     if not directory.is_dir():
         raise InputError(Problem(f"--dir {directory}", "is not a folder", "a folder that can be read"))
     names: list[str] = []
     for folder, folders, files in os.walk(directory):
-        folders[:] = sorted(name for name in folders if not name.startswith(".") and _is_unicode(name))
+        folders[:] = sorted(name for name in folders if not name.startswith("."))
         base = Path(folder)
-        visible = [base / name for name in files if not name.startswith(".") and _is_unicode(name)]
-        names += [
-            path.relative_to(directory).as_posix() for path in visible if path.is_file() and not path.is_symlink()
-        ]
+        visible = [base / name for name in files if not name.startswith(".")]
+        found = [path.relative_to(directory).as_posix() for path in visible if path.is_file() and not path.is_symlink()]
+        names += [name for name in found if _can_be_named(name)]
         if len(names) > MAX_FILES:
             raise InputError(Problem(f"--dir {directory}", f"holds more than {MAX_FILES} files", "a smaller folder"))
     return tuple(sorted(names))
 
 
-def _is_unicode(text: str) -> bool:
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        return False
-    return True
+def _can_be_named(file: str) -> bool:
+    return is_unicode(file) and len(file) <= MAX_NAME and re.fullmatch(NAME, file) is not None
 
 
 def capabilities(registry: Registry, no_sandbox: str = "") -> Capabilities:

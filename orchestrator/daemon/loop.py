@@ -18,6 +18,7 @@ from orchestrator.events import (
     AttemptCancelled,
     AttemptFailed,
     AttemptStarted,
+    CancelRequested,
     Event,
     Failure,
     FailureKind,
@@ -100,16 +101,20 @@ class RunLoop:
         self._inbox.put_nowait(event)
 
     async def drive(
-        self, outstanding: Sequence[Command] = (), *, begun: RunBegun | None = None, plan: bool = False
+        self,
+        outstanding: Sequence[Command] = (),
+        *,
+        first: RunBegun | CancelRequested | None = None,
+        plan: bool = False,
     ) -> None:
         """Run until the run has finished. `outstanding` commands and the need for a `plan` come from a replay.
 
-        That it has `begun` is journaled with what is outstanding.
+        What came `first`, and led to what is outstanding, is journaled with it.
         """
         async with asyncio.TaskGroup() as tasks:
             if plan:
                 self._planning = tasks.create_task(self._plan(self._effects.plan(self.emit), self._no_plan))
-            finished = await self._act(outstanding, [] if begun is None else [begun], tasks)
+            finished = await self._act(outstanding, [] if first is None else [first], tasks)
             while not finished:
                 items = await self._take()
                 events = [item for item in items if not isinstance(item, Due)]

@@ -66,7 +66,7 @@ class Orchestrator:
         self._stack = AsyncExitStack()
         self._loops: dict[str, RunLoop] = {}
         self._broadcasts: dict[str, Broadcast] = {}
-        self._waiting: set[str] = set()
+        self._waiting: dict[str, asyncio.Lock] = {}  # held by who begins a run, or cancels what waits of it
         self._rates: Mapping[str, RoleRates] = {}
         self._rated = -math.inf
 
@@ -79,7 +79,7 @@ class Orchestrator:
         async with AsyncExitStack() as stack:
             journal = stack.enter_context(await asyncio.to_thread(Journal.open, self._home))
             home, self._clock = journal.home, _clock_after(journal)
-            self._waiting.update(row.run for row in journal.unfinished())
+            self._waiting.update((row.run, asyncio.Lock()) for row in journal.unfinished())
             self._pool = pool = await stack.enter_async_context(
                 Pool(
                     self._registry,
@@ -94,10 +94,18 @@ class Orchestrator:
             self._driving: set[asyncio.Task[None]] = set()
             stack.callback(self._interrupt)
             models, self._sandbox = Models(pool.count, pool.generate), SandboxOnDemand()
-            bench = Workbench(self._sandbox, jobs_at_once(pool.snapshot().cores))
-            sessions = Interpreters(self._sandbox)
+            cores = pool.snapshot().cores
+            gates, tools = Workbench(self._sandbox, jobs_at_once(cores)), Workbench(self._sandbox, cores)
             self._services = Services(
-                self._registry, models, journal, self._clock, pool.generate_batch, sessions.open, bench.run
+                self._registry,
+                models,
+                journal,
+                self._clock,
+                batch=pool.generate_batch,
+                sessions=Interpreters(self._sandbox).open,
+                run_job=gates.run,
+                run_tool=tools.run,
+                why_no_sandbox=partial(why_no_sandbox, self._sandbox),
             )
             patient = Models(partial(pool.count, interactive=False), partial(pool.generate, interactive=False))
             many = partial(pool.generate_batch, interactive=False)
@@ -131,9 +139,9 @@ class Orchestrator:
         """The models."""
         return self._pool
 
-    def snapshot(self) -> PoolSnapshot:
-        """Describe the models."""
-        return self._pool.snapshot()
+    async def survey(self) -> PoolSnapshot:
+        """Describe the models, with what their engines have counted."""
+        return await self._pool.survey()
 
     async def submit(self, job: Job) -> str:
         """Accept a job, begin with it and return the id of its run, once it is durable. Raises InputError."""
@@ -147,7 +155,7 @@ class Orchestrator:
         Raises JournalError too, as for a key that another run has.
         """
         accepted = accepted_in(await self._accept(job))
-        self._waiting.add(accepted.run)
+        self._waiting[accepted.run] = asyncio.Lock()
         return accepted.run
 
     async def _typical(self) -> Mapping[str, RoleRates]:
@@ -160,7 +168,9 @@ class Orchestrator:
 
     async def _accept(self, job: Job) -> list[Event]:
         registry, journal = self._registry, self._services.journal
-        prior = await asyncio.to_thread(prior_artifacts, journal, job.prior)
+        prior = job.found
+        if prior is None:
+            prior = await asyncio.to_thread(prior_artifacts, journal, job.prior)
         no_sandbox = await why_no_sandbox(self._sandbox) if runs_code(job.task) else ""
         files = await asyncio.to_thread(check_job, job, registry, prior, no_sandbox)
         accepted = RunAccepted(
@@ -175,6 +185,7 @@ class Orchestrator:
             rates=await self._typical(),
             max_replans=registry.defaults.max_replans if job.task is None else 0,
             prior=prior,
+            follows=job.follows,
             priority=job.urgency,
             limits=job.limits,
             key=job.key,
@@ -191,11 +202,15 @@ class Orchestrator:
 
     async def resume(self, run: str) -> str:
         """Go on with a run that waits or was interrupted. Raises UnknownRun, and InputError for one that has ended."""
-        events = await self._events(run)
-        if isinstance(events[-1], RunFinished):
-            raise InputError(Problem(f"run {run}", f"has ended: {events[-1].status}", "a run that was interrupted"))
-        if run in self._waiting:
-            self._begin(events)
+        turn = self._waiting.get(run)
+        if turn is None:
+            events = await self._events(run)
+            if isinstance(events[-1], RunFinished):
+                raise InputError(Problem(f"run {run}", f"has ended: {events[-1].status}", "a run that was interrupted"))
+            return run
+        async with turn:
+            if run in self._waiting:  # it may have been cancelled
+                self._begin(await self._events(run))
         return run
 
     async def watch(self, run: str, after: int = 0) -> AsyncGenerator[Update, None]:
@@ -210,16 +225,22 @@ class Orchestrator:
     async def cancel(self, run: str, step: str | None = None, reason: str = "cancelled by the user") -> None:
         """Ask for a run, or one step and all that depends on it, to be cancelled. Harmless when it has ended.
 
-        A run that waits is cancelled as a whole, and begins with nothing.
+        A run that waits begins with nothing; that a step of it is to be cancelled is journaled until then.
         """
         asked = CancelRequested(at=self._clock.now(), step=step, reason=reason)
-        if run in self._waiting and step is None:
-            events = await self._events(run)
-            if run in self._waiting:
-                self._begin(events, asked)
-                return
-        if run in self._loops:  # it may have begun while its events were read
+        if (turn := self._waiting.get(run)) is not None:
+            async with turn:
+                if run in self._waiting:
+                    await self._cancel_waiting(run, asked)
+                    return
+        if run in self._loops:
             self._loops[run].emit(asked)
+
+    async def _cancel_waiting(self, run: str, asked: CancelRequested) -> None:
+        if asked.step is None:
+            self._begin(await self._events(run), asked)
+            return
+        await self._services.journal.append(run, [asked])  # watchers are told when it begins
 
     async def delete(self, run: str) -> None:
         """Forget a run that has ended, its folder included. Raises UnknownRun, and InputError for one that has not."""
@@ -261,7 +282,7 @@ class Orchestrator:
     def _begin(self, events: list[Event], cancel: CancelRequested | None = None) -> None:
         """Drive a run on from where its journaled events end; with `cancel`, only to its end."""
         accepted = accepted_in(events)
-        self._waiting.discard(accepted.run)
+        self._waiting.pop(accepted.run, None)
         state, broadcast = fresh_state(accepted), self._broadcasts.get(accepted.run) or Broadcast()
         services = self._patient if accepted.priority == "batch" else self._services
         effects = RunEffects(accepted, state, services, broadcast)
@@ -273,11 +294,9 @@ class Orchestrator:
         unplanned = not any(isinstance(event, PlanFinished | PlanFailed) for event in events)
         loop = RunLoop(accepted.run, state, effects, self._services.journal, self._clock, broadcast)
         self._loops[accepted.run], self._broadcasts[accepted.run] = loop, broadcast
-        if cancel is None:
-            self._drive_on(self._drive(loop, state.resume(), RunBegun(at=self._clock.now()), plan=unplanned))
-        else:
-            loop.emit(cancel)
-            self._drive_on(self._drive(loop, (), None, plan=False))
+        first: RunBegun | CancelRequested = cancel or RunBegun(at=self._clock.now())
+        state.handle(first)
+        self._drive_on(self._drive(loop, state.resume(), first, plan=unplanned and cancel is None))
 
     def _drive_on(self, work: Coroutine[Any, Any, None]) -> None:
         """Let something go on until it ends or this closes."""
@@ -292,15 +311,16 @@ class Orchestrator:
         self._pool.adopt(registry, rewritten)
 
     async def _drive(
-        self, loop: RunLoop, outstanding: Sequence[Command], begun: RunBegun | None, *, plan: bool
+        self, loop: RunLoop, outstanding: Sequence[Command], first: RunBegun | CancelRequested, *, plan: bool
     ) -> None:
         structlog.contextvars.bind_contextvars(run=loop.run)
         try:
-            await loop.drive(outstanding, begun=begun, plan=plan)
+            await loop.drive(outstanding, first=first, plan=plan)
         except* JournalError:
             raise
         except* Exception:
             log.exception("a run broke down; others go on")
+            self._waiting[loop.run] = asyncio.Lock()  # it can be cancelled, or goes on at the next start
         finally:
             del self._loops[loop.run]
             self._broadcasts.pop(loop.run).close()

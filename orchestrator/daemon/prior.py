@@ -12,8 +12,8 @@ WHERE = "context.prior_task_ids"
 def prior_artifacts(journal: JournalReader, runs: Iterable[str]) -> dict[str, str]:
     """Return the artifacts of earlier runs: `RUN/NAME` → digest. A run is named by its id or its task's `task_id`.
 
-    Of several runs of one task the newest counts. Blocks on the disk. Raises InputError for runs that are unknown or
-    have not ended.
+    An id comes first, and of several runs of one task the newest. Blocks on the disk. Raises InputError for runs that
+    are unknown or have not ended.
     """
     found: dict[str, str] = {}
     for name in runs:
@@ -25,7 +25,7 @@ def prior_artifacts(journal: JournalReader, runs: Iterable[str]) -> dict[str, st
 
 def _story(journal: JournalReader, name: str) -> Story:
     try:
-        events = [event for _, event in journal.events(journal.run_of_task(name) or name)]
+        events = [event for _, event in journal.events(_run_named(journal, name))]
     except UnknownRun as error:
         raise InputError(
             Problem(WHERE, f"there is no run {name!r}", "the id of an earlier run, or its task_id")
@@ -34,3 +34,10 @@ def _story(journal: JournalReader, name: str) -> Story:
     if story.status not in ("done", "failed", "cancelled"):
         raise InputError(Problem(WHERE, f"run {name} has not ended: {story.status}", "a run that has ended"))
     return story
+
+
+def _run_named(journal: JournalReader, name: str) -> str:
+    try:
+        return journal.run(name).run
+    except UnknownRun:
+        return journal.run_of_task(name) or name

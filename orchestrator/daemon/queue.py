@@ -22,6 +22,7 @@ class RunQueue:
         self._waiting: dict[Priority, deque[str]] = {name: deque() for name in get_args(Priority)}
         self._gone: set[str] = set()
         self._known: dict[str, tuple[Priority, int]] = {}
+        self._counts: Counter[Priority] = Counter()
         self._numbers = itertools.count()
         self._running: dict[str, Priority] = {}
         self._passed_over = 0
@@ -30,6 +31,10 @@ class RunQueue:
     def waiting(self) -> int:
         """How many runs wait."""
         return len(self._known)
+
+    def waiting_as(self, priority: Priority) -> int:
+        """How many runs of a class wait."""
+        return self._counts[priority]
 
     @property
     def running(self) -> frozenset[str]:
@@ -40,12 +45,13 @@ class RunQueue:
         """Let a run wait."""
         self._waiting[priority].append(run)
         self._known[run] = priority, next(self._numbers)
+        self._counts[priority] += 1
 
     def remove(self, run: str) -> bool:
         """Let a run wait no longer, and return whether it did."""
         waited = run in self._known
         if waited:
-            del self._known[run]
+            self._forget(run)
             self._gone.add(run)
         return waited
 
@@ -69,13 +75,17 @@ class RunQueue:
             chosen = patient
         self._passed_over = 0 if chosen == patient else self._passed_over + bool(self._head(self._waiting[patient]))
         run = lanes[chosen].popleft()
-        del self._known[run]
+        self._forget(run)
         self._running[run] = chosen
         return run
 
     def end(self, run: str) -> None:
         """Take the place of a run back."""
         del self._running[run]
+
+    def _forget(self, run: str) -> None:
+        priority, _ = self._known.pop(run)
+        self._counts[priority] -= 1
 
     def _admits(self, priority: Priority) -> bool:
         if len(self._running) >= self.places:

@@ -6,6 +6,7 @@ from typing import TypeVar
 
 from orchestrator.daemon.configuration import RunSettings
 from orchestrator.events import (
+    AttemptFailed,
     AttemptGenerated,
     AttemptSucceeded,
     Event,
@@ -45,7 +46,12 @@ class Spending:
         match event:
             case AttemptGenerated(usage=usage) | PlanFinished(usage=usage) | ReplanFinished(usage=usage):
                 self.tokens += tokens_of(usage)
-            case AttemptSucceeded(outputs=outputs) | StepGathered(outputs=outputs):
+            case AttemptFailed(gates=gates):
+                self.tokens += sum(gate.tokens for gate in gates)
+            case AttemptSucceeded(outputs=outputs, gates=gates):
+                self.tokens += sum(gate.tokens for gate in gates)
+                self.bytes += sum(map(size, outputs.values()))
+            case StepGathered(outputs=outputs):
                 self.bytes += sum(map(size, outputs.values()))
 
     def excess(self, limits: RunLimits) -> str | None:

@@ -1,12 +1,19 @@
 """Build a run's state from its first event, and bring it to where the journal ends. Nothing else decides its course."""
 
 from collections.abc import Iterable, Sequence
+from itertools import islice
+from typing import Final
 
 from orchestrator.critical_path import predict_step
-from orchestrator.events import Event, RunAccepted
+from orchestrator.errors import InputError, Problem
+from orchestrator.events import Event, Priority, RunAccepted
 from orchestrator.failures import Ladder
 from orchestrator.frontdoor import REQUEST_LABEL
+from orchestrator.journal import JournalReader
 from orchestrator.scheduler import RunState
+
+STEPS_NAMED: Final = 10
+"""Of a run, where one is asked for that it does not have."""
 
 
 def fresh_state(accepted: RunAccepted) -> RunState:
@@ -37,8 +44,21 @@ def replay(events: Sequence[Event]) -> RunState:
     return state
 
 
+def check_step(journal: JournalReader, run: str, step: str) -> None:
+    """Raise InputError if a run has no such step, or not yet. Blocks on the disk. Raises UnknownRun."""
+    known = replay([event for _, event in journal.events(run)]).steps
+    if step not in known:
+        some = ", ".join(islice(known, STEPS_NAMED)) or "none is planned yet"
+        raise InputError(Problem("step", f"run {run} has no step {step!r}", some))
+
+
 def accepted_in(events: Iterable[Event]) -> RunAccepted:
     """Return the event that a journaled run begins with."""
     accepted = next(iter(events))
     assert isinstance(accepted, RunAccepted), "a run's first event is RunAccepted"
     return accepted
+
+
+def unfinished_runs(journal: JournalReader) -> list[tuple[str, Priority]]:
+    """Return the runs that have not ended, oldest first, with their classes of priority. Blocks on the disk."""
+    return [(row.run, accepted_in([journal.first_event(row.run)]).priority) for row in journal.unfinished()]

@@ -25,7 +25,7 @@ from orchestrator.daemon.story import AttemptRow, ReplanRow, Story
 from orchestrator.events import Event, Mode, PlanOrigin, RunStatus, Usage
 from orchestrator.gates import Plan
 from orchestrator.journal import JournalReader
-from orchestrator.scheduler import RunState, StepView
+from orchestrator.scheduler import FINAL, RunState, StepView
 
 Read = Callable[[str], bytes]
 Times = Mapping[str, tuple[float | None, float | None]]
@@ -150,7 +150,7 @@ def build_report(events: Sequence[Event], read: Read) -> Report:
     story = Story(events)
     state = replay(events)
     views = _in_order(state)
-    times = {view.id: story.times(view.id) for view in views}
+    times = _times(views, story)
     seconds = _seconds_at_work(views, times)
     before, order = _with_children(state)
     pace = paced(before, order, story.replans, state)
@@ -204,6 +204,17 @@ def _in_order(state: RunState) -> list[StepView]:
     return views
 
 
+def _times(views: Sequence[StepView], story: Story) -> Times:
+    """Return when each step began and ended. One that is not gathered any more ended with the last of its children."""
+    times: dict[str, tuple[float | None, float | None]] = {}
+    for view in views:
+        begun, ended = story.times(view.id)
+        if ended is None and view.children and view.state in FINAL:
+            ended = max((end for child in view.children if (end := times[child][1]) is not None), default=None)
+        times[view.id] = begun, ended
+    return times
+
+
 def _with_children(state: RunState) -> tuple[dict[str, tuple[str, ...]], list[str]]:
     """Return what each step waits for and a topological order, with children between a step and what it waits for."""
     before: dict[str, tuple[str, ...]] = {}
@@ -253,7 +264,7 @@ def _row(
         cause=str(view.cause) if view.cause else None,
         parent=view.parent,
         children=view.children or (),
-        gates=() if story.accepted.task is None else gates_of(view.step, story.accepted.task),
+        gates=gates_of(view.step, story.accepted.task),
     )
 
 

@@ -5,6 +5,8 @@ The heart is `_hold`: it keeps an orchestrator open, and closes it only to put a
 
 import asyncio
 import math
+import time
+from collections import Counter
 from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import AsyncExitStack, aclosing
 from dataclasses import dataclass
@@ -22,21 +24,18 @@ from orchestrator.daemon.orchestrator import Orchestrator
 from orchestrator.daemon.queue import RunQueue
 from orchestrator.daemon.quota import Spending, bounded, seconds_at_work
 from orchestrator.daemon.refusals import Busy, Conflict, FolderFull, NotReady
-from orchestrator.daemon.replay import accepted_in
+from orchestrator.daemon.replay import accepted_in, check_step, unfinished_runs
 from orchestrator.daemon.retention import Retention, Vacuumed, vacuum
 from orchestrator.daemon.totals import Totals
 from orchestrator.daemon.updates import EventUpdate, Update
 from orchestrator.errors import OrchestratorError
 from orchestrator.events import Event, Priority, RunAccepted
 from orchestrator.journal import Journal, JournalError, RunRow
-from orchestrator.journal.errors import unwritten
 from registry import Registry
 
 T = TypeVar("T")
 
 LONGEST_RETRY: Final = 60
-TYPICAL_SECONDS: Final = 5.0
-"""Of a run, as long as none has ended."""
 
 log = structlog.get_logger(__name__)
 
@@ -59,7 +58,7 @@ class Service:
         self._configuration = configuration
         settings = configuration.runs
         self._queue = RunQueue(settings.max_running, settings.reserved)
-        self._accepting = 0
+        self._accepting: Counter[Priority] = Counter()
         self._draining = False
         self._closing = False
         self._taking = False
@@ -130,8 +129,8 @@ class Service:
         """
         if job.key is not None and (known := await self._known(job, job.key)) is not None:
             return known
-        self._check_room()
-        self._accepting += 1
+        self._check_room(job.urgency)
+        self._accepting[job.urgency] += 1
         try:
             if (reason := await asyncio.to_thread(why_full, self.home, self._configuration.folder)) is not None:
                 raise FolderFull(reason)
@@ -145,7 +144,7 @@ class Service:
                 return known
             raise
         finally:
-            self._accepting -= 1
+            self._accepting[job.urgency] -= 1
         return Submitted(run, True)
 
     async def _accept(self, job: Job) -> str | Exception:
@@ -167,11 +166,13 @@ class Service:
         return await self.submit(job_of(await self._accepted(run)))
 
     async def cancel(self, run: str, step: str | None = None) -> None:
-        """Ask for a run or a step of it to be cancelled. Harmless when it has ended. Raises UnknownRun."""
+        """Ask for a run or a step of it to be cancelled. Harmless when it has ended. Raises UnknownRun, InputError."""
         await self.row(run)
-        if step is None:
-            self._queue.remove(run)
+        waited = step is None and self._queue.remove(run)
+        if step is not None:
+            await asyncio.to_thread(check_step, self.orchestrator.journal, run, step)
         await self.orchestrator.cancel(run, step)
+        self.totals.runs["cancelled"] += waited  # it never had a place, so nobody oversees its end
 
     async def delete(self, run: str) -> None:
         """Forget a run. Raises UnknownRun, and Conflict for one that has not ended."""
@@ -276,8 +277,6 @@ class Service:
             await asyncio.to_thread(restore_backup, self.home, name)
         except OrchestratorError as error:
             self._not_restored = error
-        except OSError as error:
-            self._not_restored = unwritten(self.home, "the backup cannot be put back", error)
         else:
             log.info("a backup was put back", backup=name)
 
@@ -296,7 +295,7 @@ class Service:
         """Let all runs wait that have not ended, those first that had begun."""
         settings = self._configuration.runs
         self._queue = RunQueue(settings.max_running, settings.reserved)
-        for run, priority in await asyncio.to_thread(_unfinished, self.orchestrator.journal):
+        for run, priority in await asyncio.to_thread(unfinished_runs, self.orchestrator.journal):
             self._queue.push(run, priority)
         self._taking = True
         self._pump()
@@ -311,21 +310,20 @@ class Service:
         for task in self._carried:
             task.cancel()
 
-    def _check_room(self) -> None:
-        """Raise NotReady, or Busy when too many runs wait."""
+    def _check_room(self, priority: Priority) -> None:
+        """Raise NotReady, or Busy when too many runs of this class wait: a flood of one keeps out none of the other."""
         if (reason := self.why_not_ready) is not None:
             raise NotReady(reason)
         most = self._configuration.runs.max_queued
-        if self._queue.waiting + self._accepting >= most:
+        waiting = self._queue.waiting_as(priority)
+        if waiting + self._accepting[priority] >= most:
             self.totals.refused += 1
-            raise Busy(f"{self._queue.waiting} runs wait already, {most} may", self.retry_seconds)
+            raise Busy(f"{waiting} {priority} runs wait already, {most} may", self.retry_seconds)
 
     @property
     def retry_seconds(self) -> int:
-        """After how many seconds a place may be free, by how long runs took so far."""
-        ended = sum(self.totals.runs.values())
-        typical = sum(self.totals.run_seconds.values()) / ended if ended else TYPICAL_SECONDS
-        return min(LONGEST_RETRY, max(1, math.ceil(typical / self._queue.places)))
+        """After how many seconds a place may be free, by how long runs held theirs so far."""
+        return min(LONGEST_RETRY, max(1, math.ceil(self.totals.typical_seconds / self._queue.places)))
 
     def _pump(self) -> None:
         """Begin the runs that there is a place for."""
@@ -345,6 +343,7 @@ class Service:
     async def _carry(self, run: str) -> None:
         """See one run through."""
         structlog.contextvars.bind_contextvars(run=run)
+        begun = time.monotonic()
         try:
             log.info("a run begins")
             past = [event for _, event in await asyncio.to_thread(self.orchestrator.journal.events, run)]
@@ -354,6 +353,7 @@ class Service:
         except OrchestratorError as error:
             log.error("a run cannot go on", error=str(error))
         finally:
+            self.totals.leave(time.monotonic() - begun)
             self._queue.end(run)
             self._pump()
 
@@ -370,8 +370,9 @@ class Service:
             async for update in self.watch(run):
                 if not isinstance(update, EventUpdate):
                     continue
-                spending.take(update.event, self._size)
-                self.totals.take(update.event, accepted, models)
+                spending.take(update.event, self.orchestrator.journal.objects.size)
+                if update.number > len(past):  # the daemon that ran it before has counted the others
+                    self.totals.take(update.event, accepted, models)
                 if not over and (excess := spending.excess(limits)) is not None:
                     over = True
                     await self.orchestrator.cancel(run, reason=excess)
@@ -382,13 +383,6 @@ class Service:
     async def _end_after(self, run: str, left: float, limit: float) -> None:
         await asyncio.sleep(left)
         await self.orchestrator.cancel(run, reason=f"quota: not done within {limit:g} s")
-
-    def _size(self, digest: str) -> int:
-        """Return the bytes of an object; one that is missing is told of by whoever reads it."""
-        try:
-            return self.orchestrator.journal.objects.path(digest).stat().st_size
-        except FileNotFoundError:
-            return 0
 
     async def _accepted(self, run: str) -> RunAccepted:
         return accepted_in([await asyncio.to_thread(self.orchestrator.journal.first_event, run)])
@@ -402,8 +396,3 @@ class Service:
         if not earlier.asks_the_same(job):
             raise Conflict(f"the key was given to run {run}, which has another job; accepted: a new key")
         return Submitted(run, False)
-
-
-def _unfinished(journal: Journal) -> list[tuple[str, Priority]]:
-    """Return the runs that have not ended, oldest first, with their classes of priority. Blocks on the disk."""
-    return [(row.run, accepted_in([journal.first_event(row.run)]).priority) for row in journal.unfinished()]

@@ -2,6 +2,7 @@
 
 from collections import Counter
 from dataclasses import dataclass, field
+from typing import Final
 
 from orchestrator.events import (
     AttemptFailed,
@@ -13,10 +14,16 @@ from orchestrator.events import (
     RunFinished,
 )
 
+TYPICAL_SECONDS: Final = 5.0
+"""Of a run, as long as none has ended."""
+
 
 @dataclass(slots=True)
 class Totals:
-    """Counters since the start. `run_seconds` are those between acceptance and end, by status of the run."""
+    """Counters since the start. `run_seconds` are those between acceptance and end, by status of the run.
+
+    `places_left` counts how often a run gave its place back, and `place_seconds` how long they had been held.
+    """
 
     accepted: int = 0
     refused: int = 0
@@ -24,6 +31,18 @@ class Totals:
     run_seconds: Counter[str] = field(default_factory=Counter)
     attempts: Counter[tuple[str, str]] = field(default_factory=Counter)
     tokens: Counter[tuple[str, str]] = field(default_factory=Counter)
+    places_left: int = 0
+    place_seconds: float = 0.0
+
+    @property
+    def typical_seconds(self) -> float:
+        """How long a run holds its place, on the mean."""
+        return self.place_seconds / self.places_left if self.places_left else TYPICAL_SECONDS
+
+    def leave(self, seconds: float) -> None:
+        """Count a run that gives back its place after `seconds`."""
+        self.places_left += 1
+        self.place_seconds += seconds
 
     def take(self, event: Event, accepted: RunAccepted, models: dict[tuple[str, int], str]) -> None:
         """Count an event of a run. `models` keeps, for the run, which model does which attempt."""

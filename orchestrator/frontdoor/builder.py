@@ -11,6 +11,7 @@ from orchestrator.analysis import StepGraph, analyze
 from orchestrator.frontdoor.compact import Part
 from orchestrator.frontdoor.errors import PlanFlaw
 from orchestrator.frontdoor.naming import FileNames, default_output, referred_part
+from orchestrator.gates import usual_gates
 from orchestrator.taskir import InvalidTask, Step, nearest
 
 REQUEST_LABEL = "request"
@@ -106,22 +107,26 @@ class PlanBuilder:
         """Return the next step, `beside` those of its part that are made already."""
         earlier = [*self.steps, *beside]
         number = len(earlier) + 1
-        taken = [*self._files.files, REQUEST_LABEL, *(name for step in earlier for name in step.outputs)]
-        if any(output in step.outputs for step in earlier):
+        given, made = [*self._files.files, REQUEST_LABEL], [name for step in earlier for name in step.outputs]
+        if output in made:
             raise self._flaw(f"the output {output!r} is written by an earlier step already")
+        if output in given:
+            raise self._flaw(f"the output {output!r} is the name of what can be read")
         depends_on = after + self._awaited({*inputs, foreach}, after)
-        given = {"inputs": inputs, "depends_on": depends_on, "foreach": foreach}
+        fields = {"inputs": inputs, "depends_on": depends_on, "foreach": foreach}
         try:
-            return Step(
+            step = Step(
                 id=f"S{number}",
                 actor=role,
                 action=action,
-                outputs=(output or default_output(number, foreach is not None, taken),),
-                **{field: value for field, value in given.items() if value},
+                outputs=(output or default_output(number, foreach is not None, [*given, *made]),),
+                **{field: value for field, value in fields.items() if value},
             )
         except ValidationError as error:
             first = error.errors(include_url=False, include_context=False)[0]
             raise self._flaw(f"{'/'.join(map(str, first['loc']))}: {first['msg']}") from error
+        gates = usual_gates(step)
+        return step.model_copy(update={"gates": gates}) if gates else step
 
     def _take(self, steps: Sequence[Step]) -> None:
         """Make these steps the next part, if they fit what is there."""

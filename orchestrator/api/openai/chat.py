@@ -10,6 +10,7 @@ from fastapi import APIRouter, Request, Response
 from pydantic import BaseModel, Field
 
 from orchestrator.api.access import TheService
+from orchestrator.api.bodies import Body
 from orchestrator.api.errors import DOCUMENTED, error_detail
 from orchestrator.api.events import STREAM, EventStream, message, with_comments
 from orchestrator.api.openai.asking import Question, workplace, works_for
@@ -59,7 +60,7 @@ class StreamOptions(Lenient):
     include_usage: bool | None = None
 
 
-class ChatBody(Lenient):
+class ChatBody(Body, Lenient):
     """A request for answers to a chat."""
 
     model: str

@@ -14,6 +14,7 @@ from fastapi import APIRouter, Request, Response
 from pydantic import BaseModel, Field
 
 from orchestrator.api.access import TheService
+from orchestrator.api.bodies import Body
 from orchestrator.api.errors import DOCUMENTED
 from orchestrator.api.openai.asking import workplace
 from orchestrator.api.openai.names import UnknownName
@@ -31,7 +32,7 @@ FEWEST, MOST = 64, 2048
 router = APIRouter(prefix="/v1", tags=["openai"], responses=dict(DOCUMENTED))
 
 
-class EmbeddingBody(Lenient):
+class EmbeddingBody(Body, Lenient):
     """Texts to be embedded."""
 
     model: str

@@ -4,9 +4,8 @@ import json
 from collections.abc import Sequence
 from typing import Any, Literal
 
-from pydantic import ConfigDict
+from pydantic import BaseModel, ConfigDict
 
-from orchestrator.api.bodies import Body
 from orchestrator.api.openai.names import Target
 from orchestrator.errors import InputError, Problem
 from orchestrator.steps.prompt import step_messages
@@ -14,7 +13,7 @@ from orchestrator.steps.prompt import step_messages
 Pair = tuple[str, str]
 
 
-class _Lenient(Body):
+class _Lenient(BaseModel):
     model_config = ConfigDict(extra="ignore")
 
 
@@ -104,5 +103,5 @@ def _laid_out(text: str) -> str:
 def _parsed(arguments: str) -> Any:
     try:
         return json.loads(arguments)
-    except ValueError:
+    except (ValueError, RecursionError):  # a model may have written anything
         return arguments

@@ -10,6 +10,7 @@ from fastapi import APIRouter, Request, Response
 from pydantic import BaseModel, ConfigDict, Field
 
 from orchestrator.api.access import TheService
+from orchestrator.api.bodies import Body
 from orchestrator.api.errors import DOCUMENTED, error_detail
 from orchestrator.api.events import STREAM, EventStream, message, with_comments
 from orchestrator.api.openai.asking import Question, workplace, works_for
@@ -58,7 +59,7 @@ class TextOptions(Lenient):
     format: FormatBody | None = None
 
 
-class ResponseBody(Lenient):
+class ResponseBody(Body, Lenient):
     """A request for an answer."""
 
     model: str

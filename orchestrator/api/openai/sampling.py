@@ -3,9 +3,8 @@
 from collections.abc import Mapping
 from typing import Annotated, Any, Final
 
-from pydantic import ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field
 
-from orchestrator.api.bodies import Body
 from orchestrator.api.openai.messages import Pair, prompt_of
 from orchestrator.api.openai.names import Target
 from orchestrator.api.openai.tools import Toolbox
@@ -21,7 +20,7 @@ Tokens = Annotated[int, Field(ge=1, le=1 << 22)]
 Seed = Annotated[int, Field(ge=0, lt=1 << 63)]
 
 
-class Lenient(Body):
+class Lenient(BaseModel):
     """Part of a request. What has no meaning here is passed over, as with other servers."""
 
     model_config = ConfigDict(extra="ignore")

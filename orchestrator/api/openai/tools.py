@@ -11,6 +11,7 @@ from typing import Any, Final
 
 from orchestrator.errors import InputError, Problem
 from orchestrator.gates.json_schema import BadSchema, OutputSchema, SchemaMismatch
+from orchestrator.taskir import MAX_DEPTH
 
 MAX_TOOLS: Final = 128
 
@@ -86,7 +87,7 @@ class Toolbox:
             return _valid(self._only, text.strip())
         try:
             said = json.loads(text)
-        except ValueError:
+        except (ValueError, RecursionError):  # a model may write brackets without end
             return None
         if not isinstance(said, dict) or said.keys() != {"tool", "arguments"}:
             return None
@@ -125,10 +126,19 @@ class Withheld:
 
 
 def _check(tool: Tool) -> None:
+    where = f"tools/{tool.name}/parameters"
+    if _is_deeper(tool.parameters, MAX_DEPTH):
+        raise InputError(Problem(where, f"are nested more than {MAX_DEPTH} deep", f"at most {MAX_DEPTH} levels"))
     try:
         OutputSchema(tool.parameters)
     except BadSchema as error:
-        raise InputError(Problem(f"tools/{tool.name}/parameters", str(error), "a JSON Schema")) from error
+        raise InputError(Problem(where, str(error), "a JSON Schema")) from error
+
+
+def _is_deeper(value: object, most: int) -> bool:
+    """Return whether a value is nested more than `most` deep; no further than that is looked."""
+    inner = value.values() if isinstance(value, Mapping) else value if isinstance(value, list) else ()
+    return any(most == 0 or _is_deeper(one, most - 1) for one in inner)
 
 
 def _named(choice: str | Mapping[str, Any]) -> object:

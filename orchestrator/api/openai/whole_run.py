@@ -29,6 +29,7 @@ def run_work(service: Service, request: str) -> Work:
 
     async def work(on_text: Callable[[str], None]) -> Completion:
         run = (await service.submit(Job(request, None, None, "as-planned"))).run
+        on_text("")  # whoever reads a stream learns now that it was accepted, and not when it is done
         try:
             async for _ in service.watch(run):
                 pass

@@ -23,7 +23,7 @@ CHECKS = [
     response_schema_conformance,
     status_code_conformance,
 ]
-EXAMPLES = 15
+EXAMPLES = 100
 
 pytestmark = [
     pytest.mark.slow,

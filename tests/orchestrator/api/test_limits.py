@@ -139,6 +139,17 @@ def test_foreign_hosts_and_pages_are_refused_and_named_ones_let_in(tcp: httpx2.C
         check_shape(answer, kind, code)
     let_in = tcp.post(place, json={}, headers={"Host": "models.example:80", "Origin": "https://page.example"})
     assert let_in.status_code == 400
+    assert let_in.headers["Access-Control-Allow-Origin"] == "https://page.example"
+
+
+def test_a_browser_may_ask_without_the_token_what_a_named_page_may_do(tcp: httpx2.Client) -> None:
+    asks = {"Authorization": "", "Access-Control-Request-Method": "POST"}
+    told = tcp.options("/v1/runs", headers={**asks, "Origin": "https://page.example"})
+    assert told.status_code == 204
+    assert "Authorization" in told.headers["Access-Control-Allow-Headers"]
+    assert told.headers["Access-Control-Allow-Origin"] == "https://page.example"
+    assert tcp.options("/v1/runs", headers={**asks, "Origin": "https://evil.example"}).status_code == 403
+    assert tcp.options("/v1/runs", headers=asks).status_code == 401
 
 
 @pytest.mark.parametrize("place", PLACES)

@@ -318,3 +318,20 @@ def test_what_cannot_be_embedded_is_refused(ai: OpenAI) -> None:
             ai.embeddings.create(model="lexical", input=wrong)
     with pytest.raises(openai.BadRequestError, match="dimensions"):
         ai.embeddings.create(model="lexical", input="x", dimensions=1 << 20)
+
+
+@pytest.mark.parametrize("depth", [70, 400, 963, 2000])
+def test_what_is_nested_deep_is_never_an_internal_error(client: httpx2.Client, depth: int) -> None:
+    nested = "[" * depth + "]" * depth
+    tools = [{"type": "function", "function": {"name": name, "parameters": "HERE"}} for name in ("one", "two")]
+    asked = {"model": "worker", "messages": [{"role": "user", "content": "Hi."}], "max_tokens": 4}
+    deep = json.dumps(asked | {"tools": tools, "tool_choice": "required"}).replace('"HERE"', f'{{"default": {nested}}}')
+    extra = json.dumps(asked | {"extra": "HERE"}).replace('"HERE"', nested)
+    called = {"id": "1", "type": "function", "function": {"name": "one", "arguments": "[" * depth}}
+    said = json.dumps(asked | {"messages": [*asked["messages"], {"role": "assistant", "tool_calls": [called]}]})
+    codes = []
+    for body in (deep, extra, said):
+        answer = client.post("/v1/chat/completions", content=body, headers={"Content-Type": "application/json"})
+        codes.append(answer.status_code)
+    assert codes[0] == 400
+    assert all(code < 500 for code in codes)

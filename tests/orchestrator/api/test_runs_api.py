@@ -87,6 +87,8 @@ def test_a_run_can_be_cancelled_and_only_then_forgotten_or_repeated(client: http
     run = submitted(client, lasting())
     assert client.delete(f"/v1/runs/{run}").status_code == 409
     assert client.post(f"/v1/runs/{run}/retry").status_code == 409
+    unknown = client.post(f"/v1/runs/{run}/cancel", json={"step": "S9"})
+    assert (unknown.status_code, unknown.json()["error"]["problems"][0]["where"]) == (400, "step")
     assert client.post(f"/v1/runs/{run}/cancel").status_code == 202
     assert finished(client, run)["status"] == "cancelled"
     again = client.post(f"/v1/runs/{run}/retry")
@@ -196,3 +198,8 @@ def test_what_happened_is_counted_for_prometheus(client: httpx2.Client) -> None:
     before = finished_runs()
     executed(client, summary())
     assert finished_runs() == before + 1
+    shown = client.get("/v1/pool").json()["models"]
+    counted = next(one["counters"]["output_tokens"] for one in shown if one["model"] == "tiny-large")
+    assert counted > 0
+    told = f'orchestrator_engine_total{{kind="output_tokens",model="tiny-large"}} {float(counted)}'
+    assert told in client.get("/metrics").text.splitlines()

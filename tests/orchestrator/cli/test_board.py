@@ -161,6 +161,20 @@ def test_children_stand_below_their_parent() -> None:
     assert "2 items: Each." in lines[4]
 
 
+def test_a_list_ends_with_its_last_child_when_one_has_failed() -> None:
+    fan = (_step(1, "Each.", foreach="a.txt"),)
+    events = [*_accepted(fan), StepExpanded(at=100.3, step="S1", count=2)]
+    events += [_started(f"S1[{child}]", 100.4) for child in range(2)]
+    final = Failure(FailureKind.RESOURCE, "too long", final=True)
+    events.append(AttemptFailed(at=100.5, step="S1[0]", number=1, failure=final))
+    events += [AttemptSucceeded(at=100.75, step="S1[1]", number=1, outputs={"s1.txt[1]": "0" * 64})]
+    board = Board.of(events)
+    assert (board.row("S1").started, board.row("S1").finished) == (100.3, 100.75)
+    row = _report([*events, RunFinished(at=101.0, status="failed", error="S1: too long")]).steps[-1]
+    assert (row.id, row.state) == ("S1", "failed")
+    assert (row.started, row.finished) == (pytest.approx(0.3), pytest.approx(0.75))
+
+
 def test_the_report_ends_with_answer_timeline_and_figures() -> None:
     console, written = _console()
     report = _report(_finished_run())

@@ -92,7 +92,9 @@ def test_separators_of_lines_that_json_allows_break_no_stream(served: Served, tm
 
 
 def test_pool_and_logs_are_shown(served: Served) -> None:
-    assert "tiny-large" in served.cli("pool").out
+    shown = served.cli("pool").out
+    assert "tiny-large" in shown
+    assert " prompt tokens reused" in shown
     assert served.cli("models", "load", "tiny-draft", "--json").json["state"] == "ready"
     assert served.cli("models", "pin", "tiny-draft", "--off", "--json").json["pinned"] is False
     assert served.cli("models", "unload", "tiny-draft").code == 0

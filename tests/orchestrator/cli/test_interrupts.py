@@ -86,7 +86,7 @@ def test_a_signal_cancels_the_run_in_order(cli: Cli, home: Path, long_task: Path
 def test_a_run_going_on_can_be_read_but_not_joined_and_cancelled_as_one_json_object(
     cli: Cli, home: Path, long_task: Path
 ) -> None:
-    process = _start(home, long_task, "--json")
+    process = _start(home, long_task, "--json", "--compare-serial")
     deadline = time.monotonic() + SECONDS
     while not list(home.glob("runs/*/artifacts/s2.txt")):
         assert time.monotonic() < deadline
@@ -103,6 +103,7 @@ def test_a_run_going_on_can_be_read_but_not_joined_and_cancelled_as_one_json_obj
     assert told["status"] == "cancelled"
     assert told["error"] == "cancelled by the user"
     assert len(told["steps"]) == STEPS
+    assert told["speedup"] is None, "the other one of the pair never ran"
 
 
 def test_a_killed_run_can_be_resumed(cli: Cli, home: Path, tmp_path: Path) -> None:

@@ -141,6 +141,19 @@ def test_a_dry_run_of_a_request_shows_the_plan(finished: Finished) -> None:
     assert finished.cli("runs", "--json").json == before
 
 
+def test_a_task_that_builds_on_a_run_can_be_checked_and_foretold(finished: Finished, tmp_path: Path) -> None:
+    earlier = finished.cli("show", "last", "--json").json
+    name = next(iter(earlier["artifacts"]))
+    step = {"id": "S1", "actor": "worker", "action": "Go.", "inputs": [f"{earlier['run_id']}/{name}"], "outputs": ["o"]}
+    task = tmp_path / "task.json"
+    for known in (earlier["run_id"], "nobody"):
+        told = {"objective": "Go on", "plan": {"steps": [step]}, "context": {"prior_task_ids": [known]}}
+        task.write_text(json.dumps(told))
+        checked = finished.cli("validate", task)
+        assert checked.code == finished.cli("run", task, "--dry-run").code == (2 if known == "nobody" else 0)
+    assert "there is no run 'nobody'" in checked.err
+
+
 def test_a_speedup_comes_with_the_pair_it_was_measured_on(finished: Finished) -> None:
     told = finished.cli("run", FANOUT, "--dir", RECORDS, "--compare-serial", "--json").json
     paired = told["paired"]

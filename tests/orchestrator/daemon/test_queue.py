@@ -1,6 +1,7 @@
 """Which waiting run begins next."""
 
 from collections import Counter
+from typing import get_args
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -89,6 +90,7 @@ def test_every_run_begins_once_in_the_order_of_its_class_and_places_are_kept(
         elif move == "remove" and pushed and queue.remove(max(pushed)):
             removed.add(max(pushed))
         pump()
+        assert sum(queue.waiting_as(priority) for priority in get_args(Priority)) == queue.waiting
     while queue.running:
         queue.end(min(queue.running))
         pump()

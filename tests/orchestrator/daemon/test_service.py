@@ -1,6 +1,8 @@
 """The service over one state folder: what waits, what is refused, and what goes on after a restart."""
 
+from collections import Counter
 from collections.abc import AsyncIterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -12,16 +14,20 @@ from orchestrator.daemon.report import load_report
 from orchestrator.daemon.retention import Retention
 from orchestrator.daemon.service import Service
 from orchestrator.daemon.updates import EventUpdate
+from orchestrator.errors import InputError
 from orchestrator.events import (
     AttemptStarted,
+    AttemptSucceeded,
     Event,
     PlanFinished,
+    PlanningStarted,
     RunAccepted,
     RunBegun,
     RunLimits,
     StepsPlanned,
 )
 from orchestrator.journal import Journal, JournalReader
+from orchestrator.taskir import Step
 from registry import find_registry, load_registry
 
 REGISTRY = load_registry(find_registry(environment={}))
@@ -41,6 +47,14 @@ async def ended(service: Service, run: str) -> str:
     async for _ in service.watch(run):
         pass
     return (await service.row(run)).status
+
+
+def outcomes(service: Service) -> Counter[str]:
+    """Return how many attempts ended how, of all models."""
+    found: Counter[str] = Counter()
+    for (_, outcome), count in service.totals.attempts.items():
+        found[outcome] += count
+    return found
 
 
 async def test_runs_that_wait_or_are_interrupted_go_on_after_a_restart(tmp_path: Path) -> None:
@@ -115,7 +129,79 @@ async def test_more_runs_than_may_wait_are_told_to_come_back(tmp_path: Path) -> 
         assert await ended(service, runs[2]) == "cancelled"
         runs[2] = (await service.submit(job(SHORT))).run
         assert [await ended(service, run) for run in runs] == ["done"] * 3
-        assert (service.totals.refused, service.totals.runs["done"]) == (1, 3)
+        counted = service.totals.runs
+        assert (service.totals.refused, counted["done"], counted["cancelled"]) == (1, 3, 1)
+
+
+async def test_a_flood_of_batch_runs_keeps_no_interactive_run_out(tmp_path: Path) -> None:
+    async with Service(tmp_path / "home", REGISTRY, ONE_AT_A_TIME) as service:
+        flood = [(await service.submit(replace(job(SHORT), priority="batch"))).run for _ in range(3)]
+        with pytest.raises(Busy, match="2 batch runs wait already, 2 may"):
+            await service.submit(replace(job(SHORT), priority="batch"))
+        asked = (await service.submit(job(SHORT))).run
+        assert [await ended(service, run) for run in (asked, *flood)] == ["done"] * 4
+
+
+async def test_a_step_of_a_run_that_waits_can_be_cancelled(tmp_path: Path) -> None:
+    two = [*SHORT, step("S2", "Summarize b.txt.", ["b.txt"], ["s2"])]
+    home = tmp_path / "home"
+    async with Service(home, REGISTRY, ONE_AT_A_TIME) as service:
+        first, second = [(await service.submit(job(two))).run for _ in range(2)]
+        with pytest.raises(InputError, match="has no step 'S3'; accepted: S1, S2"):
+            await service.cancel(second, "S3")
+        assert service.position(second) == 0, "it waits"
+        await service.cancel(second, "S2")
+    async with Service(home, REGISTRY, ONE_AT_A_TIME) as service:
+        assert await ended(service, first) == "done"
+        await ended(service, second)
+        states = {one.id: one.state for one in load_report(service.orchestrator.journal, second).steps}
+        assert states == {"S1": "done", "S2": "cancelled"}
+
+
+async def test_a_run_that_waits_and_begins_with_a_list_can_be_cancelled(tmp_path: Path) -> None:
+    fan = [step("S1", "Summarize {item}.", ["names"], ["s1"], foreach="names")]
+    asked = job(fan, inputs=[{"type": "text", "label": "names", "value": '["a.txt", "b.txt"]'}])
+    home = tmp_path / "home"
+    async with Service(home, REGISTRY, ONE_AT_A_TIME) as service:
+        first = (await service.submit(job(SHORT))).run
+        run = (await service.submit(asked)).run
+    async with Service(home, REGISTRY, ONE_AT_A_TIME) as service:
+        await service.cancel(run)
+        assert await ended(service, run) == "cancelled"
+        assert await ended(service, first) == "done"
+
+
+async def test_a_run_can_be_repeated_when_those_it_builds_on_are_gone(tmp_path: Path) -> None:
+    async with Service(tmp_path / "home", REGISTRY, Configuration()) as service:
+        first = (await service.submit(job(SHORT))).run
+        assert await ended(service, first) == "done"
+        after = [step("S1", "Summarize the text.", [f"{first}/s1"], ["again"])]
+        follows = replace(job(after), follows=(first, first), key="once")
+        second = (await service.submit(follows)).run
+        assert (await service.submit(follows)).run == second, "the same key with the same job gives the same run"
+        assert await ended(service, second) == "done"
+        await service.delete(first)
+        third = (await service.retry(second)).run
+        assert await ended(service, third) == "done"
+        assert third != second
+
+
+async def test_what_happened_before_a_restart_is_not_counted_again(tmp_path: Path) -> None:
+    two = [*SHORT, step("S2", "Summarize s1.", ["s1"], ["s2"])]
+    home = tmp_path / "home"
+    async with Service(home, REGISTRY, ONE_AT_A_TIME) as service:
+        run = (await service.submit(job(two))).run
+        async for update in service.watch(run):
+            if isinstance(update, EventUpdate) and isinstance(update.event, AttemptSucceeded):
+                break
+    async with Service(home, REGISTRY, ONE_AT_A_TIME) as service:
+        assert await ended(service, run) == "done"
+        assert len(service.running) == 0, "so all has been counted"
+        events = [event async for event in events_of(service, run)]
+        begun = max(number for number, event in enumerate(events) if isinstance(event, RunBegun))
+        since = sum(isinstance(event, AttemptSucceeded) for event in events[begun:])
+        assert 0 < since < sum(isinstance(event, AttemptSucceeded) for event in events)
+        assert outcomes(service)["done"] == since
 
 
 @pytest.mark.parametrize(
@@ -144,3 +230,18 @@ async def test_a_service_that_is_to_stop_ends_what_runs_and_begins_nothing(tmp_p
         assert (await service.row(first)).status == "done"
         assert service.position(second) == 0
         assert (await service.row(second)).finished is None
+
+
+async def test_a_planned_step_goes_through_the_gates_of_what_it_writes(tmp_path: Path) -> None:
+    fields = {"action": "Write a function that returns the sum of a and b.", "outputs": ("add.py",)}
+    written = Step(id="S1", actor="coder", gates=("format", "lint", "build"), **fields)
+    with Journal.open(tmp_path / "home") as journal:
+        accepted = RunAccepted(at=1.0, run="R", mode="as-planned", request="Write it.")
+        begun = PlanningStarted(at=1.0, role="frontdoor", model="tiny-large")
+        planned = [StepsPlanned(at=1.0, steps=(written,)), PlanFinished(at=1.0, origin="planned")]
+        await journal.append("R", [accepted, begun, *planned])
+    async with Service(tmp_path / "home", REGISTRY, Configuration()) as service:
+        assert await ended(service, "R") == "done"
+        report = load_report(service.orchestrator.journal, "R")
+        looked = {result.gate: result.status for result in report.steps[0].attempts[-1].gates}
+        assert looked == dict.fromkeys(("format", "lint", "build"), "passed")

@@ -25,9 +25,17 @@ def test_code_fills_in_what_the_compact_form_leaves_out() -> None:
         part("Summarize a.", "a"), part("Write f.", "P1", "b.md", "request", role="coder", output="f.py")
     )
     assert first == Step(id="S1", actor="worker", action="Summarize a.", inputs=("a.txt",), outputs=("s1.txt",))
-    assert second == Step(
-        id="S2", actor="coder", action="Write f.", inputs=("s1.txt", "b.md", "request"), outputs=("f.py",)
+    gates = ("format", "lint", "build")
+    inputs = ("s1.txt", "b.md", "request")
+    assert second == Step(id="S2", actor="coder", action="Write f.", inputs=inputs, outputs=("f.py",), gates=gates)
+
+
+def test_gates_follow_from_what_a_step_writes() -> None:
+    steps = built(
+        part(output="go.sh"), part(output="told.json"), part(foreach="P2"), part(foreach="P2", output="all.py")
     )
+    assert [step.gates for step in steps[:3]] == [("shellcheck",), ("schema",), None]
+    assert steps[3].gates == ("format", "lint", "build"), "each item is Python, and the list of them JSON"
 
 
 def test_references_follow_the_names_of_outputs() -> None:
@@ -71,7 +79,8 @@ def test_default_names_make_way_for_files() -> None:
         ([part(each=["*.md"], replan=True)], "P1: replan needs a part of one step, and `each` stands for 2"),
         ([part(), part(each=["a"], foreach="P1")], "P2: it has `each`, for what is known now, and `foreach`"),
         ([part(each=["a", "b"]), part(foreach="P1")], "P2: foreach needs a list, and 'P1' stands for 2 outputs"),
-        ([part(output="request")], "P1: "),
+        ([part(output="request")], "P1: the output 'request' is the name of what can be read"),
+        ([part("Go.", "a.txt"), part(output="a.txt")], "P2: the output 'a.txt' is the name of what can be read"),
         ([part(output="../up")], "P1: outputs/0: "),
         ([part(output="o"), part(output="o/p")], "P2: "),
     ],

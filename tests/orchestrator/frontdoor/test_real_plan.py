@@ -55,8 +55,16 @@ async def test_fan_out_and_join(tmp_path: Path) -> None:
     assert (plan.origin, plan.reason) == ("planned", "")
     assert [step.inputs for step in steps] == [("a.txt",), ("b.txt",), (steps[0].outputs[0], steps[1].outputs[0])]
     assert handed_on[-1] == 3
-    assert handed_on.index(2) < 0.8 * len(handed_on)  # long before the plan was written to its end
     assert plan.usage.output_tokens > 20
+
+
+async def test_steps_are_handed_on_before_the_plan_is_written_to_its_end(tmp_path: Path) -> None:
+    text = "Summarize a and b, then compare them. Extract the owner of c as JSON. Merge d and e, then judge the result."
+    plan, steps, handed_on = await planned(tmp_path, text, tuple(f"{name}.txt" for name in "abcde"))
+    assert plan.origin == "planned"
+    assert len(steps) == handed_on[-1] == 6
+    first = next(number for number, count in enumerate(handed_on, start=1) if count)
+    assert first <= 0.8 * len(handed_on), "text comes every 20 ms"
 
 
 async def test_whatever_the_model_writes_only_real_names_are_planned(tmp_path: Path) -> None:

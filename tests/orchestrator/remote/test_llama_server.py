@@ -1,4 +1,4 @@
-"""The same contract, kept by llama.cpp's own server. LLAMA_SERVER names its binary; without one this is skipped."""
+"""The same contract, kept by llama.cpp's own server. `make test-server` builds it; otherwise LLAMA_SERVER names it."""
 
 import asyncio
 import http.client
@@ -23,7 +23,7 @@ KEY = "only-for-this-test"
 CONTEXT = 512
 
 pytestmark = [
-    pytest.mark.skipif(not BINARY, reason="LLAMA_SERVER names no llama-server binary"),
+    pytest.mark.skipif(not BINARY, reason="LLAMA_SERVER names no llama-server binary: `make test-server` builds one"),
     pytest.mark.skipif(not MODEL.exists(), reason=f"{MODEL} is not there"),
 ]
 
