@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 READY := .venv/.ready
 
-.PHONY: setup run test test-slow test-escape test-crash check tiny bench-engine bench-gates bench-context bench-daemon lock clean
+.PHONY: setup run test test-slow test-escape test-crash test-server check tiny bench-engine bench-gates bench-context bench-daemon lock clean
 
 setup: $(READY)  ## install everything into .venv
 
@@ -26,6 +26,10 @@ test-escape: $(READY)  ## the attempts to get out of the sandbox
 test-crash: $(READY)  ## the daemon killed, its disk full, its files torn (20 minutes; CRASH_MOMENTS=20 for fewer kills)
 	$(BIN)/python -m pytest -m crash tests/crash
 
+test-server: $(READY)  ## remote workers against llama.cpp's own server, which is built first (ten minutes)
+	$(BIN)/python -m benchmarks.engine build
+	LLAMA_SERVER="$${LLAMA_SERVER:-$(CURDIR)/build/bench/llama-server/bin/llama-server}" $(BIN)/python -m pytest tests/orchestrator/remote/test_llama_server.py
+
 check: $(READY)  ## format, lint, types, layers
 	$(BIN)/ruff format --check . && $(BIN)/ruff check . && $(BIN)/mypy && $(BIN)/lint-imports
 
@@ -41,7 +45,7 @@ bench-gates: $(READY)  ## what gates and escalation bring and cost, on 200 tasks
 bench-engine: $(READY)  ## the engine against its peers; goes on where it stopped (some three hours; ARGS="--budget 60")
 	$(BIN)/python -m benchmarks.engine all $(ARGS)
 
-bench-daemon: $(READY)  ## what the daemon costs and bears, part by part (half an hour; ARGS="--only chain --size memory=50000")
+bench-daemon: $(READY)  ## what the daemon costs and bears, part by part (half an hour; ARGS="--only chain --size memory=10000")
 	$(BIN)/python -m benchmarks.daemon $(ARGS)
 
 lock: $(READY)  ## pin what is installed now

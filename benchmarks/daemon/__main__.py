@@ -22,7 +22,7 @@ PARTS: dict[str, tuple[Callable[[Path, int], Awaitable[Part]], int, str]] = {
     "queued": (queued.measure, 10_000, "runs that wait"),
     "clients": (clients.measure, 200, "clients"),
     "dag": (dag.measure, 10_000, "steps of a run"),
-    "memory": (memory.measure, 10_000, "short runs"),
+    "memory": (memory.measure, 50_000, "short runs, as many as stand for a day"),
     "pressure": (pressure.measure, 1000, "runs"),
     "fairness": (fairness.measure, 400, "batch runs"),
 }

@@ -15,13 +15,13 @@ from rich.console import Console
 from rich.table import Table
 
 from benchmarks import results
-from benchmarks.gates import guardrail, stories
+from benchmarks.gates import guardrail, showcase, stories
 from benchmarks.gates.deadline import deadline_of
 from benchmarks.gates.measure import Plan, Row, rows_of, run_world
 from benchmarks.gates.rows import Result, Rows, Stamp, digest
 from benchmarks.gates.tasks import PATIENCE, make_tasks
 from benchmarks.gates.world import FIRST, MODELS, WEIGHTS, WORLDS, World
-from benchmarks.goals import Goal, above, at_least
+from benchmarks.goals import Goal, above, at_least, holds
 from orchestrator.gates import Workbench, jobs_at_once
 from orchestrator.pool.machine import read_topology
 from orchestrator.sandbox import Sandbox
@@ -51,15 +51,25 @@ async def _run(plan: Plan, options: argparse.Namespace) -> int:
     rails = await _guardrail(plan, options.rounds)
     rows = [row for world in WORLDS for row in rows_of(world, ended[world])]
     _print(rows, rails)
-    results.write(
-        options.out, _document(plan, deadline, rows, next(ended[world] for world in WORLDS if world.ladder), rails)
-    )
+    ladder = next(world for world in WORLDS if world.ladder)
+    laddered, tasks = ended[ladder], {task.name: task for task in plan.tasks}
+    shown = await showcase.show(ladder, plan.folder, tasks, laddered, deadline)
+    results.write(options.out, _document(plan, deadline, rows, laddered, rails, shown))
     _say(f"written to {options.out}")
+    if shown is not None:
+        report = options.out.with_suffix(".txt")
+        report.write_text(shown.text, encoding="utf-8")
+        _say(f"{shown.text}written to {report}")
     return 0
 
 
 def _document(
-    plan: Plan, deadline: float, rows: list[Row], laddered: list[Result], rails: list[guardrail.Guardrail]
+    plan: Plan,
+    deadline: float,
+    rows: list[Row],
+    laddered: list[Result],
+    rails: list[guardrail.Guardrail],
+    shown: showcase.Shown | None,
 ) -> dict[str, Any]:
     told = stories.found(laddered)
     return {
@@ -70,12 +80,18 @@ def _document(
         "rows": [asdict(row) for row in rows],
         "failures": stories.frequencies(laddered),
         "stories": told,
+        "showcase": shown.to_json() if shown else None,
         "guardrail": [{**asdict(rail), "share": rail.share} for rail in rails],
-        "goals": [asdict(goal) for goal in _goals(rows, rails, told)],
+        "goals": [asdict(goal) for goal in _goals(rows, rails, told, shown)],
     }
 
 
-def _goals(rows: list[Row], rails: list[guardrail.Guardrail], told: Mapping[str, Sequence[object]]) -> Iterator[Goal]:
+def _goals(
+    rows: list[Row],
+    rails: list[guardrail.Guardrail],
+    told: Mapping[str, Sequence[object]],
+    shown: showcase.Shown | None,
+) -> Iterator[Goal]:
     bare, gated, laddered = [row.right / row.tasks for row in rows if row.family == "all"][:3]
     yield above("right with gates, of all tasks, against without", gated, bare)
     yield above("right with gates and escalation, against gates alone", laddered, gated)
@@ -83,6 +99,7 @@ def _goals(rows: list[Row], rails: list[guardrail.Guardrail], told: Mapping[str,
         yield at_least(f"speed that decoding keeps beside gates, {rail.model}", rail.share, guardrail.GOAL)
     for name, found in told.items():
         yield at_least(f"tasks in which {name} was seen", len(found), 1)
+    yield holds("all of them seen in one report", shown is not None and all(shown.stories.values()))
 
 
 def _stamp() -> Stamp:

@@ -105,8 +105,11 @@ async def _check(task: BenchTask, run: Run) -> float:
     tests = {label: given.value.encode() for label, given in zip(document.labels, document.inputs, strict=True)}
     context = GateContext(Scope(step, tuple(tests)), tests=tests, run=run)
     begun = perf_counter()
-    await run_gates(step.gates or (), [Artifact(task.output, a_right_answer(task).encode())], context)
-    return perf_counter() - begun
+    checked = await run_gates(step.gates or (), [Artifact(task.output, a_right_answer(task).encode())], context)
+    seconds = perf_counter() - begun
+    if checked.failure is not None:
+        raise RuntimeError(f"the gates refuse a right answer: {checked.failure.message}")
+    return seconds
 
 
 def _speed(answers: list[tuple[int, float]]) -> float:
