@@ -68,16 +68,16 @@ def company(streams: Sequence[int], count: int, *, alone: bool) -> list[int]:
     return sorted(taken.difference(streams))
 
 
-def side_by_side(parts: Sequence[tuple[int, int]]) -> list[list[int]]:
+def side_by_side(parts: Sequence[tuple[int, int]], most: int) -> list[list[int]]:
     """Return which parts of prompts, (stream, tokens) in order of their streams, are computed in one call, by index.
 
-    Those are equally long, in streams that follow each other. llama.cpp computes others apart, and a rest of a single
-    token, with nothing beside it, comes out another way.
+    Those are equally long, at most `most`, in streams that follow each other. llama.cpp computes others apart, and a
+    rest of a single token, with nothing beside it, comes out another way.
     """
     groups: list[list[int]] = []
     for index in sorted(range(len(parts)), key=lambda index: parts[index][::-1]):
         stream, tokens = parts[index]
-        if groups and parts[groups[-1][-1]] == (stream - 1, tokens):
+        if groups and len(groups[-1]) < most and parts[groups[-1][-1]] == (stream - 1, tokens):
             groups[-1].append(index)
         else:
             groups.append([index])

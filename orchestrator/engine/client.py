@@ -124,6 +124,9 @@ class Engine(asyncio.Protocol):
         except EngineDied as error:
             kind: errors.LoadFailure = "hung" if isinstance(error, EngineHung) else "died"
             raise ModelLoadFailed(spec.file, kind, str(error)) from error
+        except OSError as error:
+            await engine._end_now()
+            raise ModelLoadFailed(spec.file, "died", f"the engine process cannot be spoken to: {error}") from error
         except BaseException:
             await engine._end_now()
             raise

@@ -1,21 +1,26 @@
 """Guess tokens with a smaller model, for all sequences of a step together."""
 
 import dataclasses
+import time
 from collections.abc import Callable
 
 import numpy as np
 
 from orchestrator.engine.contract import EngineSpec
 from orchestrator.engine.curve import Curve, attended
-from orchestrator.engine.llama import CannotLoad, Llama, Tokens, as_tokens
+from orchestrator.engine.llama import CannotLoad, Llama, Logits, Tokens, as_tokens
 from orchestrator.engine.measure import known_curve
 from orchestrator.engine.sequence import Sequence
+
+_LEARNED_EVERY = 16
+"""The curve learns from the first of so many steps: to learn from all takes longer than what there is to learn."""
 
 
 class DraftModel:
     """A model of its own with a sequence for each of the target's, which it follows at some distance.
 
-    Raises CannotLoad, also when its vocabulary is not the target's.
+    `seconds` is how long the last proposal has computed. Raises CannotLoad, also when its vocabulary is not the
+    target's.
     """
 
     def __init__(self, spec: EngineSpec, target: Llama, beat: Callable[[float], None]) -> None:
@@ -40,8 +45,10 @@ class DraftModel:
         )
         self._llama = Llama(own)
         _check_vocabularies(target, self._llama)
-        self._curve: Curve = known_curve(self._llama, own)
+        self._curves = {self._llama.threads: known_curve(self._llama, own)}
         self._beat = beat
+        self._steps = 0
+        self.seconds = 0.0
         self._known: dict[int, Tokens] = {}
 
     def seconds_per_token(self, width: int) -> float:
@@ -50,11 +57,15 @@ class DraftModel:
         return self._curve.seconds(width, width) / width
 
     def set_threads(self, threads: int) -> None:
-        """Use this many threads from the next step on."""
+        """Use this many threads from the next step on. Until steps were done with so many, they are expected to take as
+        long."""
+        curve = self._curve
         self._llama.set_threads(threads)
+        self._curves.setdefault(threads, curve)
 
     def propose(self, sequences: list[Sequence], lengths: list[int]) -> list[Tokens]:
         """Return the likeliest next tokens of each sequence, `lengths` of them."""
+        self.seconds = 0.0
         texts = [np.concatenate((s.prompt, as_tokens(s.output))) for s in sequences]
         for sequence, text in zip(sequences, texts, strict=True):
             self._catch_up(sequence.seq, text)
@@ -66,8 +77,8 @@ class DraftModel:
             batch.clear()
             for index in active:
                 batch.add(sequences[index].seq, len(texts[index]) + step - 1, drafts[index][-1:], 1)
-            self._beat(self._curve.seconds(len(active), len(active)))
-            for index, token in zip(active, self._llama.decode().argmax(axis=1).tolist(), strict=True):
+            logits = self._decode(len(active), sum(len(texts[index]) + step for index in active))
+            for index, token in zip(active, logits.argmax(axis=1).tolist(), strict=True):
                 drafts[index].append(token)
         for sequence, text, draft in zip(sequences, texts, drafts, strict=True):
             self._known[sequence.seq] = np.concatenate((text, as_tokens(draft[1:-1])))
@@ -86,9 +97,29 @@ class DraftModel:
             chunk = text[start : min(start + batch.capacity, len(text) - 1)]
             batch.clear()
             batch.add(seq, start, chunk, 0)
-            self._beat(self._curve.seconds(len(chunk), 1, attended(start, len(chunk))))
-            self._llama.decode()
+            self._decode(1, attended(start, len(chunk)))
             start += len(chunk)
+
+    def _decode(self, sequences: int, cells: int) -> Logits:
+        """Compute the batch, which has tokens of so many sequences, and learn what that takes."""
+        size = self._llama.batch.size
+        self._beat(self._curve.seconds(size, sequences, cells))
+        started = time.monotonic()
+        logits = self._llama.decode()
+        seconds = time.monotonic() - started
+        self.seconds += seconds
+        self._steps += 1
+        if self._steps % _LEARNED_EVERY == 1:
+            self._curve = self._curve.observed(size, sequences, seconds, cells)
+        return logits
+
+    @property
+    def _curve(self) -> Curve:
+        return self._curves[self._llama.threads]
+
+    @_curve.setter
+    def _curve(self, curve: Curve) -> None:
+        self._curves[self._llama.threads] = curve
 
     def _keep(self, seq: int, text: Tokens) -> int:
         """Cut what a sequence holds to what it has in common with `text`, and return how much that is.

@@ -74,6 +74,11 @@ class Drafts:
             return self.ledger.reason
         return f"{self.ledger.reason}; {self.missing}" if self.spec.prompt_lookup else f"off: {self.missing}"
 
+    @property
+    def llama_seconds(self) -> float:
+        """How long the draft model has computed for the drafts of the last step."""
+        return self.draft.seconds if self.draft is not None else 0.0
+
     def propose(self, sequences: list[Sequence], curve: Curve, room: int) -> list[Tokens]:
         """Return the draft tokens that each decoding sequence verifies in this step, at most `room` in all."""
         started = time.monotonic()

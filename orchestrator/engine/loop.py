@@ -81,8 +81,6 @@ class Loop:
                 case protocol.Cancel(number):
                     if number in self._sequences.all:
                         self._end(self._sequences.all[number], "cancelled")
-                case protocol.Reprioritise(number, slack):
-                    self._sequences.reprioritise(number, slack)
                 case protocol.SetThreads(threads):
                     self._set_threads(threads)
                 case protocol.GetStats(number):
@@ -156,7 +154,8 @@ class Loop:
             chunks.append((sequence, sequence.head[sequence.computed : sequence.computed + count]))
         if self._llama.split:
             chunks.sort(key=_seq)
-            alike = side_by_side([(sequence.seq, len(tokens)) for sequence, tokens in chunks])
+            parts = [(sequence.seq, len(tokens)) for sequence, tokens in chunks]
+            alike = side_by_side(parts, self._llama.micro_batch)
             return [*([shares] if shares else []), *([chunks[index] for index in group] for group in alike)]
         return [[*shares, *chunks]] if shares or chunks else []
 
@@ -184,6 +183,7 @@ class Loop:
         room = slots.room(min(self._llama.max_outputs, self._llama.batch.capacity)) - len(decode)
         self._link.heartbeat(self._curve.seconds(len(decode), len(decode)))
         drafts = self._drafts.propose(decode, self._curve, room)
+        self._llama_seconds += self._drafts.llama_seconds
         slots.make_room(len(decode) + sum(map(len, drafts)))
         return drafts
 
@@ -243,7 +243,7 @@ class Loop:
         row = drafted = accepted = 0
         for sequence, drafts in asked:
             meant = self._drafts.drafted(sequence) if len(drafts) and self._drafts is not None else 0
-            accepted += self._go_on(sequence, drafts, meant, logits[row:], best[row:])
+            accepted += min(meant, self._go_on(sequence, drafts, meant, logits[row:], best[row:]))
             drafted += meant
             row += len(drafts) + 1
         self._counts["drafted"] += drafted

@@ -42,13 +42,6 @@ class Cancel(Message, frozen=True):
     seq: int
 
 
-class Reprioritise(Message, frozen=True):
-    """A sequence's slack, in seconds from now, has changed."""
-
-    seq: int
-    slack: float
-
-
 class Count(Message, frozen=True):
     """How many tokens is this prompt? Answered by Counted or Failed."""
 
@@ -149,7 +142,7 @@ class Heartbeat(Message, frozen=True):
     next_seconds: float
 
 
-Command = Load | Submit | Cancel | Reprioritise | Count | Embed | SetThreads | GetStats | Stop
+Command = Load | Submit | Cancel | Count | Embed | SetThreads | GetStats | Stop
 Reply = Ready | LoadFailed | Texts | Finished | Failed | Counted | Embedded | Stats | Heartbeat
 
 _encoder = msgspec.msgpack.Encoder()

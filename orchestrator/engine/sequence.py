@@ -102,10 +102,6 @@ class Sequence:
         self.seq, self.computed, self.preempted = -1, 0, True
         self.head = np.concatenate((self.prompt, as_tokens(self.output[:-1])))
 
-    def reprioritise(self, slack: float) -> None:
-        """Note that from now on it has so many seconds of slack."""
-        self.rank = rank(self.arrived, time.monotonic() + slack)
-
     @property
     def length(self) -> int:
         """How many tokens it has, prompt and output."""

@@ -56,14 +56,6 @@ class Sequences:
         if sequence.seq >= 0:
             self.slots.leave(sequence.seq, sequence.computed)
 
-    def reprioritise(self, number: int, slack: float) -> None:
-        """Note that a sequence has so many seconds of slack from now on. One that has ended does not matter."""
-        sequence = self.all.get(number)
-        if sequence is not None:
-            sequence.reprioritise(slack)
-            for group in (self.queue, self.prefilling, self.decoding):
-                group.sort(key=_rank)
-
     def late(self, now: float) -> list[Sequence]:
         """Return those whose deadline is over."""
         return [one for one in self.all.values() if one.deadline is not None and one.deadline <= now]
@@ -135,7 +127,7 @@ class Sequences:
         """Return whether a sequence in prefill will soon hold much more of this head than is there now.
 
         That one stops where the other forks from it, so that what differs is computed together, and they decode
-        together from the first token on.
+        together from the first token on. It is as urgent as whoever waits for it, or others would come between.
         """
         if not self._can_share or not self.prefilling:
             return False
@@ -143,10 +135,14 @@ class Sequences:
         common, computed, at = max(
             (common_prefix(shareable, other.head), other.computed, at) for at, other in enumerate(self.prefilling)
         )
-        if common < max(computed, self.slots.shared(sequence.head)[1]) + _WORTH_WAITING:
+        there = max(computed, self.slots.shared(sequence.head)[1])
+        if common < max(self.slots.least_shared, there + _WORTH_WAITING):
             return False
-        number = self.prefilling[at].number
-        self._forks[number] = min(common, self._forks.get(number, common))
+        first = self.prefilling[at]
+        self._forks[first.number] = min(common, self._forks.get(first.number, common))
+        if sequence.rank < first.rank:
+            first.rank = sequence.rank
+            self.prefilling.sort(key=_rank)
         return True
 
 

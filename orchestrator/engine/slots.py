@@ -49,6 +49,8 @@ class Slots(ABC):
         self._free = list(range(llama.sequences))
         self._live: dict[int, Claim] = {}
         self._retained: OrderedDict[int, int] = OrderedDict()
+        self.least_shared = 1
+        """Beginnings of fewer tokens are computed again rather than shared."""
 
     @property
     def retained(self) -> int:

@@ -18,7 +18,7 @@ class StreamSlots(Slots):
 
     def __init__(self, llama: Llama, slots: int) -> None:
         super().__init__(llama, slots)
-        self._worth_copying = max(WORTH_KEEPING, llama.context_limit // COPIED_FOR_ONE)
+        self.least_shared = max(WORTH_KEEPING, llama.context_limit // COPIED_FOR_ONE)
 
     @property
     def used_cells(self) -> int:
@@ -41,7 +41,7 @@ class StreamSlots(Slots):
         The last token is never shared: its logits are needed.
         """
         source, length = self.tree.match(head[:-1])
-        return (source, length) if length >= self._worth_copying else (-1, 0)
+        return (source, length) if length >= self.least_shared else (-1, 0)
 
     def enter(self, head: Tokens, answer: int) -> tuple[int, int] | None:
         """Give a sequence its place: (sequence id, tokens already there), or None when every slot is taken."""

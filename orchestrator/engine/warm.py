@@ -34,7 +34,11 @@ class WarmPrefixes:
         self._most_bytes = spec.prefix_bytes
         self._folder = Path(spec.prefixes) if spec.prefixes is not None and llama.can_keep else None
         self._heads = () if self._folder is None else _heads(llama, template, spec.heads)
-        self._key = _key(llama, spec) if self._heads else ""
+        try:
+            self._key = _key(llama, spec) if self._heads else ""
+        except OSError as error:  # a file that has gone since it was loaded
+            _log(f"no prefixes are kept: {error}")
+            self._heads = ()
 
     def restore(self, slots: Slots) -> None:
         """Put what was kept into free sequences, the longest first; what such a one begins with is there, too."""

@@ -12,7 +12,7 @@ from orchestrator.engine.llama import Llama
 from orchestrator.engine.sequence import Sequence
 from orchestrator.engine.sequences import Sequences
 
-SHARED = 40
+SHARED = 80
 
 
 @pytest.fixture(scope="module")
@@ -26,10 +26,10 @@ def sequences(llama: Llama) -> Iterator[Sequences]:
     llama.clear()
 
 
-def sequence(number: int, common: int, own: int) -> Sequence:
+def sequence(number: int, common: int, own: int, slack: float = 0.0) -> Sequence:
     """A prompt with `common` tokens that are everybody's, and `own` that are its alone."""
     prompt = np.concatenate((np.arange(common), 100 + 10 * number + np.arange(own) % 10)).astype(np.int32)
-    request = Generation(messages=(("user", ""),))
+    request = Generation(messages=(("user", ""),), slack=slack)
     return Sequence(number, request, prompt, answer=8, stops=(), grammar=None, stream=False)
 
 
@@ -65,9 +65,22 @@ def test_it_stops_first_where_the_first_fork_is(sequences: Sequences) -> None:
     assert sequences.stretch(first) == SHARED - SHARED // 2
 
 
-def test_who_shares_too_little_stops_nobody(sequences: Sequences) -> None:
+def test_who_is_waited_for_is_as_urgent_as_who_waits(sequences: Sequences) -> None:
+    sequences.add(sequence(1, SHARED, own=6, slack=20))
+    sequences.add(sequence(2, 0, own=40, slack=10))
+    sequences.admit()
+    assert numbers(sequences.prefilling) == [2, 1]
+    sequences.add(sequence(3, SHARED, own=6))
+    sequences.admit()
+    assert numbers(sequences.prefilling) == [1, 2]
+    assert numbers(sequences.queue) == [3]
+
+
+@pytest.mark.parametrize("common", [10, 30])
+def test_who_shares_too_little_stops_nobody(sequences: Sequences, common: int) -> None:
+    assert sequences.slots.least_shared > common
     for number in (1, 2):
-        sequences.add(sequence(number, 10, own=30))
+        sequences.add(sequence(number, common, own=40 - common))
     sequences.admit()
     assert sorted(numbers(sequences.prefilling)) == [1, 2]
     assert [sequences.stretch(one) for one in sequences.prefilling] == [40, 40]
