@@ -233,6 +233,12 @@ class RunEffects:
         outputs = await self._store(await asyncio.to_thread(self._gathered, command))
         return StepGathered(at=self._services.clock.now(), step=command.step.id, outputs=outputs)
 
+    def planning(self) -> PlanningStarted | None:
+        """Return the event that the plan begins with; None where it began before a restart."""
+        if self._planning:
+            return None
+        return PlanningStarted(at=self._services.clock.now(), role=FRONTDOOR, model=self._planner())
+
     async def plan(self, emit: Callable[[Event], None]) -> Event:
         """Have the frontdoor plan the request, emitting each step as it closes."""
         now = self._services.clock.now
@@ -240,8 +246,6 @@ class RunEffects:
             asked = self._plan_request(self._replans_left)
         except InputError as error:
             return PlanFailed(at=now(), failure=_final(str(error)))
-        if not self._planning:
-            emit(PlanningStarted(at=now(), role=FRONTDOOR, model=asked.model))
         meter, known = Meter(self._broadcast, "", 0), tuple(self._planned)
         try:
             planned = await make_plan(asked, self._services.models.generate, self._accept(emit), meter, known)
@@ -257,9 +261,7 @@ class RunEffects:
 
     def replanning(self, command: ExtendPlan) -> ReplanStarted:
         """Return the event that the rest of the plan begins with."""
-        planner = self._services.registry.roles.get(FRONTDOOR)
-        model = NO_MODEL if planner is None else planner.model
-        return ReplanStarted(at=self._services.clock.now(), after=command.after, role=FRONTDOOR, model=model)
+        return ReplanStarted(at=self._services.clock.now(), after=command.after, role=FRONTDOOR, model=self._planner())
 
     async def extend(self, command: ExtendPlan, emit: Callable[[Event], None]) -> Event:
         """Have the frontdoor go on with the plan, emitting each step as it closes."""
@@ -280,6 +282,10 @@ class RunEffects:
             asked=made.asked,
             goes_on_after=made.goes_on_after,
         )
+
+    def _planner(self) -> str:
+        planner = self._services.registry.roles.get(FRONTDOOR)
+        return NO_MODEL if planner is None else planner.model
 
     def _plan_request(self, replans: int) -> PlanRequest:
         accepted = self._accepted

@@ -23,6 +23,7 @@ from orchestrator.events import (
     Failure,
     FailureKind,
     PlanFailed,
+    PlanningStarted,
     ReplanFinished,
     ReplanStarted,
     RunBegun,
@@ -61,6 +62,9 @@ class Effects(Protocol):
 
     async def gather(self, command: GatherStep) -> Event:
         """Join the outputs of a `foreach` step's children."""
+
+    def planning(self) -> PlanningStarted | None:
+        """Return the event that the plan begins with; None where it began before a restart."""
 
     async def plan(self, emit: Callable[[Event], None]) -> Event:
         """Make a plan of the request, emitting steps as they come."""
@@ -111,10 +115,14 @@ class RunLoop:
 
         What came `first`, and led to what is outstanding, is journaled with it.
         """
+        events: list[Event] = [] if first is None else [first]
+        if plan and (begins := self._effects.planning()) is not None:
+            events.append(begins)
+            outstanding = [*outstanding, *self._state.handle(begins)]
         async with asyncio.TaskGroup() as tasks:
-            if plan:
+            finished = await self._act(outstanding, events, tasks)
+            if plan and not finished:
                 self._planning = tasks.create_task(self._plan(self._effects.plan(self.emit), self._no_plan))
-            finished = await self._act(outstanding, [] if first is None else [first], tasks)
             while not finished:
                 items = await self._take()
                 events = [item for item in items if not isinstance(item, Due)]

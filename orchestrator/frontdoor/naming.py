@@ -4,6 +4,7 @@ import re
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from fnmatch import fnmatchcase
+from itertools import count
 from pathlib import PurePosixPath
 
 _REFERENCE = re.compile(r"P([1-9][0-9]{0,5})\Z")
@@ -47,9 +48,12 @@ class FileNames:
 
 
 def default_output(number: int, foreach: bool, taken: Iterable[str]) -> str:
-    """Return a name for the output of a step that gives it none: `s1.txt`, or `s1.json` for the list of a `foreach`."""
-    names = (f"s{number}{'-output' * again}.{'json' if foreach else 'txt'}" for again in range(len(list(taken)) + 1))
-    known = frozenset(taken)
+    """Return a name for the output of a step that gives it none: `s1.txt`, or `s1.json` for the list of a `foreach`.
+
+    It is none of those taken, and no folder that one of them is in.
+    """
+    names = (f"s{number}{'-output' * again}.{'json' if foreach else 'txt'}" for again in count())
+    known = {str(path) for name in taken for path in (PurePosixPath(name), *PurePosixPath(name).parents)}
     return next(name for name in names if name not in known)
 
 

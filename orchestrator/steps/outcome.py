@@ -25,8 +25,8 @@ def _given(step: Step, missing: list[str], value: Any) -> dict[str, Any]:
     if not missing:
         return {}
     if len(step.outputs) == 1:
-        if value is None:
-            raise _mismatch(f"there is no value for {missing[0]}; accepted: a text or JSON")
+        if value is None or value == "":
+            raise _mismatch(f"there is no value for {missing[0]}; accepted: a text that is not empty, or JSON")
         return {missing[0]: value}
     if not isinstance(value, dict) or not value.keys() >= set(missing):
         raise _mismatch(f"the value has to be an object with {', '.join(missing)}")

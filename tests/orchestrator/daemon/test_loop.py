@@ -19,7 +19,9 @@ from orchestrator.events import (
     Event,
     Failure,
     FailureKind,
+    PlanFailed,
     PlanFinished,
+    PlanningStarted,
     RunAccepted,
     StepsPlanned,
 )
@@ -52,6 +54,9 @@ class Scripted:
         raise NotImplementedError
 
     async def gather(self, command: GatherStep) -> Event:
+        raise NotImplementedError
+
+    def planning(self) -> PlanningStarted | None:
         raise NotImplementedError
 
     async def plan(self, emit: Callable[[Event], None]) -> Event:
@@ -103,6 +108,30 @@ async def test_an_attempt_is_durable_before_it_begins(journal: Journal) -> None:
     with journal:
         await drive(journal, act, limit=1)
     assert seen == [["S1"], ["S1", "S2"]]
+
+
+async def test_planning_is_durable_before_the_model_is_asked(journal: Journal) -> None:
+    seen: list[str] = []
+
+    class Planner(Scripted):
+        def planning(self) -> PlanningStarted:
+            return PlanningStarted(at=CLOCK.now(), role="frontdoor", model="model")
+
+        async def plan(self, emit: Callable[[Event], None]) -> Event:
+            seen.extend(event.kind for _, event in journal.events(RUN))
+            return PlanFailed(at=CLOCK.now(), failure=Failure(FailureKind.FORMAT, "as the test says"))
+
+    async def never(effects: Scripted, command: StartAttempt) -> Event:
+        raise AssertionError
+
+    accepted = RunAccepted(at=CLOCK.now(), run=RUN, mode="as-planned", request="do it")
+    with journal:
+        await journal.append(RUN, [accepted])
+        state = fresh_state(accepted)
+        state.handle(accepted)
+        async with asyncio.timeout(20):
+            await RunLoop(RUN, state, Planner(never), journal, CLOCK, Broadcast()).drive(plan=True)
+    assert seen == ["run_accepted", "planning_started"]
 
 
 async def test_a_step_that_starts_and_is_cancelled_at_once_ends(journal: Journal) -> None:

@@ -59,6 +59,7 @@ def test_outputs_can_be_read_by_their_own_names() -> None:
 
 def test_default_names_make_way_for_files() -> None:
     assert built(*[part()] * 4)[3].outputs == ("s4-output.txt",)
+    assert default_output(1, foreach=False, taken=["s1.txt/in/a.txt", "s1-output.txt"]) == "s1-output-output.txt"
 
 
 @pytest.mark.parametrize(

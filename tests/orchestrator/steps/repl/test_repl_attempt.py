@@ -101,11 +101,12 @@ async def test_code_and_output_take_turns_until_final(sandbox: Sandbox, tmp_path
 
 
 async def test_a_result_out_of_shape_is_told_and_may_be_mended(sandbox: Sandbox, tmp_path: Path) -> None:
-    coder = Coder("final('three')", "final(3)")
+    coder = Coder("final('three')", "final('')", "final(3)")
     made = await carry_out(sandbox, tmp_path, coder, step={"output_schema": {"type": "integer"}})
     assert made.outputs == {"o.txt": b"3"}
     assert "final was refused" in coder.asked[1].messages[-1][1]
     assert "'three' is not of type 'integer'" in coder.asked[1].messages[-1][1]
+    assert "final was refused: the result does not match: there is no value for o.txt" in coder.asked[2].messages[-1][1]
 
 
 async def test_answers_without_code_or_without_an_end_are_not_run(sandbox: Sandbox, tmp_path: Path) -> None:
