@@ -15,7 +15,7 @@ from orchestrator.daemon.refusals import Busy, Conflict, FolderFull, NotReady
 from orchestrator.engine.errors import BadRequest, EngineError
 from orchestrator.errors import InputError, OrchestratorError
 from orchestrator.frontdoor import PlanError
-from orchestrator.journal import DiskFull, ObjectMissing, UnknownRun
+from orchestrator.journal import DiskFull, JournalClosed, ObjectMissing, UnknownRun
 from orchestrator.pool import ModelPinned, ModelRemote, PoolError, UnknownModel
 
 log = structlog.get_logger(__name__)
@@ -62,6 +62,7 @@ _STATUS: Final[tuple[tuple[type[OrchestratorError], HTTPStatus], ...]] = (
     (Conflict, HTTPStatus.CONFLICT),
     (Busy, HTTPStatus.TOO_MANY_REQUESTS),
     (NotReady, HTTPStatus.SERVICE_UNAVAILABLE),
+    (JournalClosed, HTTPStatus.SERVICE_UNAVAILABLE),
     (FolderFull, HTTPStatus.INSUFFICIENT_STORAGE),
     (DiskFull, HTTPStatus.INSUFFICIENT_STORAGE),
     (UnknownModel, HTTPStatus.NOT_FOUND),

@@ -144,6 +144,8 @@ async def runs(
     ] = None,
 ) -> RunList:
     """List runs, newest first."""
+    if before is not None:
+        await service.row(before)
     rows = await asyncio.to_thread(service.orchestrator.journal.runs, limit, status, before)
     last = rows[-1].run if len(rows) == limit else None
     return RunList(runs=[run_line(row, service.position(row.run)) for row in rows], before=last)

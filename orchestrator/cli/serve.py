@@ -5,7 +5,7 @@
 
 import os
 import sys
-from collections import deque
+from itertools import chain, count
 from pathlib import Path
 from typing import Annotated, Final
 
@@ -95,9 +95,12 @@ def install(
 
 
 @service_app.command("show")
-def show_unit(context: typer.Context) -> None:
+def show_unit(context: typer.Context, as_json: JsonFlag = False) -> None:
     """Print the systemd unit."""
     text = unit(settings(context))
+    if as_json:
+        print_json({"name": UNIT, "text": text})
+        return
     write(lambda: print(text, end=""))
 
 
@@ -129,11 +132,18 @@ def logs(
 ) -> None:
     """Print the last lines of the daemon's log, each a JSON object."""
     path = Home(settings(context).home).logs / LOG_NAME
-    try:
-        with open(path, encoding="utf-8", errors="replace") as file:
-            found = deque((line.rstrip("\n") for line in file if run is None or run in line), maxlen=lines)
-    except FileNotFoundError as error:
-        raise InputError(Problem(str(path), "does not exist", "a daemon that has run: `orchestrator serve`")) from error
+    found: list[str] = []
+    for file in chain((path,), (path.with_name(f"{LOG_NAME}.{age}") for age in count(1))):  # the newest first
+        try:
+            text = file.read_text(encoding="utf-8", errors="replace")
+        except FileNotFoundError:
+            break
+        about = [line for line in text.split("\n") if line and (run is None or run in line)]
+        found = about[len(found) - lines :] + found
+        if len(found) == lines:
+            break
+    if not path.exists():
+        raise InputError(Problem(str(path), "does not exist", "a daemon that has run: `orchestrator serve`"))
     if as_json:
         print_json({"file": str(path), "lines": list(found)})
         return
@@ -187,7 +197,7 @@ def unit(chosen: Settings) -> str:
     stated = {name: value for name, value in own.items() if name.startswith("ORCHESTRATOR_")}
     seconds = load_configuration(own).server.drain_seconds
     return TEMPLATE.format(
-        program=" ".join(map(_quoted, PROGRAM)),
+        program=" ".join(_quoted(word).replace("$", "$$") for word in PROGRAM),  # variables, there alone
         environment=" ".join(_quoted(f"{name}={value}") for name, value in sorted(stated.items())),
         stop_seconds=seconds + 30,
     )
@@ -201,5 +211,5 @@ def _environment(chosen: Settings) -> dict[str, str]:
 
 def _quoted(text: str) -> str:
     """Return a word as systemd reads it."""
-    escaped = text.replace("\\", "\\\\").replace('"', '\\"').replace("%", "%%").replace("$", "$$")
+    escaped = text.replace("\\", "\\\\").replace('"', '\\"').replace("%", "%%")
     return f'"{escaped}"'

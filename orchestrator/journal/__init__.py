@@ -4,6 +4,7 @@ from orchestrator.journal.artifacts import publish
 from orchestrator.journal.errors import (
     DiskFull,
     HomeLocked,
+    JournalClosed,
     JournalCorrupt,
     JournalError,
     JournalTooNew,
@@ -21,6 +22,7 @@ __all__ = [
     "HomeLock",
     "HomeLocked",
     "Journal",
+    "JournalClosed",
     "JournalCorrupt",
     "JournalError",
     "JournalReader",

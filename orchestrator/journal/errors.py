@@ -5,6 +5,7 @@ JournalError
 ├── JournalCorrupt    the database, an event or an object is damaged
 ├── JournalTooNew     a later version wrote the database
 ├── DiskFull          there is no room on the disk for what is to be written
+├── JournalClosed     whoever owned the folder has closed it
 ├── ObjectMissing     an object that an event names is not there
 └── UnknownRun        there is no such run
 """
@@ -58,6 +59,13 @@ class DiskFull(JournalError):
 
     def __init__(self, path: Path) -> None:
         super().__init__(path, "cannot be written: no room is left on its disk; go on by making room there")
+
+
+class JournalClosed(JournalError):
+    """Whoever owned the folder has closed it meanwhile, as to put a backup back."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__(path, "was closed; try again when it is open")
 
 
 class ObjectMissing(JournalError):

@@ -14,7 +14,7 @@ from typing import Any, Self
 
 from orchestrator.events import Event, Mode, RunAccepted, RunFinished, RunStatus
 from orchestrator.journal.codec import encode_event
-from orchestrator.journal.errors import DiskFull, JournalCorrupt, JournalError, JournalTooNew
+from orchestrator.journal.errors import DiskFull, JournalClosed, JournalCorrupt, JournalError, JournalTooNew
 from orchestrator.journal.migrations import MIGRATIONS, VERSION
 
 TITLE_LENGTH = 200
@@ -371,7 +371,7 @@ def reported(path: Path) -> Iterator[None]:
     try:
         yield
     except sqlite3.ProgrammingError as error:
-        raise JournalError(path, f"the database cannot be used: {error}") from error
+        raise JournalClosed(path) from error  # what else it stands for are mistakes of ours
     except sqlite3.OperationalError as error:
         if error.sqlite_errorcode == sqlite3.SQLITE_FULL:
             raise DiskFull(path) from error

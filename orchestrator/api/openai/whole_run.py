@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 
 from orchestrator.api.errors import RunFailed
 from orchestrator.api.openai.generating import Work
@@ -10,7 +11,7 @@ from orchestrator.daemon import Job
 from orchestrator.daemon.report import Report, load_report
 from orchestrator.daemon.service import Service
 from orchestrator.engine.client import Completion
-from orchestrator.errors import InputError, Problem
+from orchestrator.errors import InputError, OrchestratorError, Problem
 from orchestrator.events import Usage
 
 
@@ -28,13 +29,15 @@ def run_work(service: Service, request: str) -> Work:
     """Return the work that submits a request, and cancels its run if it is stopped."""
 
     async def work(on_text: Callable[[str], None]) -> Completion:
-        run = (await service.submit(Job(request, None, None, "as-planned"))).run
-        on_text("")  # whoever reads a stream learns now that it was accepted, and not when it is done
+        asked = asyncio.create_task(service.submit(Job(request, None, None, "as-planned")))
         try:
+            run = (await asyncio.shield(asked)).run
+            on_text("")  # whoever reads a stream learns now that it was accepted, and not when it is done
             async for _ in service.watch(run):
                 pass
         except asyncio.CancelledError:
-            await service.cancel(run)
+            with suppress(OrchestratorError):  # it may never have been accepted
+                await service.cancel((await asked).run)
             raise
         report = await asyncio.to_thread(load_report, service.orchestrator.journal, run)
         if report.answer is None:

@@ -121,6 +121,12 @@ def lasting(tokens: int = 1024) -> dict[str, Any]:
     return {"task": {"objective": "a long test", "plan": {"steps": steps}}}
 
 
+def generating(daemon: Running) -> int:
+    """Return how many requests generate."""
+    with daemon.client() as client:
+        return sum(model["active"] for model in client.get("/v1/pool").json()["models"])
+
+
 def submitted(client: httpx2.Client, body: dict[str, Any]) -> str:
     """Submit a run and return its id."""
     answer = client.post("/v1/runs", json=body)

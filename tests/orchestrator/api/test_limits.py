@@ -1,7 +1,11 @@
 """Too much, too large, too slow or not addressed to us: told over real HTTP in one shape, on both parts of the API."""
 
+import fcntl
 import json
 import socket
+import sys
+import termios
+import time
 from collections.abc import Iterator
 from contextlib import ExitStack, suppress
 from typing import Any
@@ -9,7 +13,7 @@ from typing import Any
 import httpx2
 import openai
 import pytest
-from daemon_process import Running, finished, lasting, running_daemon, submitted
+from daemon_process import Running, finished, generating, lasting, running_daemon, submitted
 from openai import OpenAI
 
 MOST_REQUESTS = 6
@@ -217,12 +221,43 @@ def test_who_reads_no_more_gives_its_place_up(narrow: Running, ai: OpenAI) -> No
     with socket.socket(socket.AF_UNIX) as caller:  # its buffers do not grow, as those of TCP do
         caller.settimeout(100)
         caller.connect(str(narrow.home / "api.sock"))
+        answers = fill(caller)
         head = "POST /v1/chat/completions HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
         caller.sendall(f"{head}Content-Length: {len(body)}\r\n\r\n{body}".encode())
-        assert caller.recv(100).startswith(b"HTTP/1.1 200 OK")
+        end = time.monotonic() + 60
+        while not generating(narrow):
+            assert time.monotonic() < end
+            time.sleep(0.01)
+        with pytest.raises(openai.RateLimitError):
+            ai.chat.completions.create(**CHAT)
         assert ai.with_options(max_retries=30).chat.completions.create(**CHAT, max_tokens=4).choices
         with suppress(ConnectionError):
-            assert b"[DONE]" not in read_all(caller)
+            got = read_all(caller)
+            assert got.count(b"HTTP/1.1 200 OK") <= answers + 1
+            assert b"[DONE]" not in got
+
+
+def fill(caller: socket.socket) -> int:
+    """Ask for small answers and read none, until there is next to no room for more; return how many there are.
+
+    What the kernel holds is seen here. What the daemon holds then is what asyncio's transports do at most.
+    """
+    ask, asked, held = b"GET /v1/health/live HTTP/1.1\r\nHost: localhost\r\n\r\n", 0, -1
+    while (now := readable(caller)) > held:
+        held = now
+        caller.sendall(ask * 50)
+        asked += 50
+        time.sleep(0.3)
+    asked -= 50  # the last fifty are with the daemon, and perhaps some of those before
+    more = (48 << 10) * asked // held - 100
+    caller.sendall(ask * more)
+    asked += 50
+    return asked + more
+
+
+def readable(caller: socket.socket) -> int:
+    """Return how many bytes have arrived and were not read."""
+    return int.from_bytes(fcntl.ioctl(caller, termios.FIONREAD, b"\0" * 4), sys.byteorder)
 
 
 def drip(caller: socket.socket) -> bytes | None:

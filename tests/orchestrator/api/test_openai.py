@@ -11,7 +11,7 @@ import httpx2
 import numpy as np
 import openai
 import pytest
-from daemon_process import Running, finished
+from daemon_process import Running, finished, generating
 from openai import AsyncOpenAI, OpenAI
 from pydantic import BaseModel
 
@@ -128,11 +128,11 @@ def test_an_answer_that_nobody_reads_any_more_is_not_generated(ai: OpenAI, daemo
     next(iter(stream))
     stream.close()
     ask(ai, **long_answer(SHORT))
-    assert active(daemon) == 0, "what had begun earlier and is much longer has ended too"
+    assert generating(daemon) == 0, "what had begun earlier and is much longer has ended too"
     with pytest.raises(openai.APITimeoutError):
         ask(ai.with_options(timeout=0.05), **long_answer(LONG))
     ask(ai, **long_answer(SHORT))
-    assert active(daemon) == 0
+    assert generating(daemon) == 0
 
 
 def test_a_run_is_cancelled_when_nobody_waits_for_its_answer_any_more(daemon: Running) -> None:
@@ -162,12 +162,6 @@ def long_answer(tokens: int) -> dict[str, Any]:
     """Return how to ask for an answer of just so many tokens: a list that may not end before."""
     form = {"type": "json_schema", "json_schema": {"name": "long", "schema": LIST}}
     return {"max_tokens": tokens, "response_format": form}
-
-
-def active(daemon: Running) -> int:
-    """Return how many requests generate."""
-    with daemon.client() as client:
-        return sum(model["active"] for model in client.get("/v1/pool").json()["models"])
 
 
 def test_a_whole_run_answers(ai: OpenAI, daemon: Running) -> None:
@@ -255,7 +249,7 @@ def test_a_response_that_nobody_reads_any_more_is_not_generated(ai: OpenAI, daem
     assert next(iter(stream)).type == "response.created"
     stream.close()
     ai.responses.create(**asked, max_output_tokens=SHORT)
-    assert active(daemon) == 0, "what had begun earlier and is much longer has ended too"
+    assert generating(daemon) == 0, "what had begun earlier and is much longer has ended too"
 
 
 class Colour(BaseModel):

@@ -148,6 +148,25 @@ def test_the_unit_starts_the_daemon_with_the_same_settings(command: Cli, home: P
     assert f'"ORCHESTRATOR_HOME={home}"' in text
     assert "orchestrator.api" in text
     assert command("service", "show").out == text
+    assert command("service", "show", "--json").json == {"name": "orchestrator.service", "text": text}
+
+
+def test_the_unit_has_every_word_as_it_is(command: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    odd = tmp_path / 'a $HOME "b" 100%'
+    monkeypatch.setenv("ORCHESTRATOR_HOME", str(odd))
+    text = command("service", "show").out
+    told = str(odd).replace('"', '\\"').replace("%", "%%")
+    assert f'"ORCHESTRATOR_HOME={told}"' in text, "a dollar is no variable there"
+
+
+def test_logs_are_of_the_rotated_files_too(command: Cli, home: Path) -> None:
+    (home / "logs").mkdir(parents=True)
+    for suffix, lines in (("", "five\nsix r1\n"), (".1", "three r1\nfour\n"), (".2", "one\ntwo r1\n")):
+        (home / "logs" / f"daemon.log{suffix}").write_text(lines)
+    assert command("logs", "-n", "3").out.split() == ["four", "five", "six", "r1"]
+    assert command("logs", "--run", "r1", "--json").json["lines"] == ["two r1", "three r1", "six r1"]
+    (home / "logs" / "daemon.log").unlink()
+    assert command("logs").code == 2
 
 
 def test_the_configuration_is_shown(command: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
