@@ -62,7 +62,9 @@ class Footprints:
         if measured is None or entry.memory is None:
             return str(entry.memory)
         off = measured - entry.memory.total
-        return f"estimated {entry.memory}; measured {size(abs(off))} {'more' if off > 0 else 'less'}"
+        told = f"estimated {entry.memory}; measured {size(abs(off))} {'more' if off > 0 else 'less'}"
+        untouched = self.needed(entry) - measured
+        return f"{told}, and {size(untouched)} for buffers that may not have been touched yet" if untouched else told
 
     def note(self, entry: ModelEntry, taken: int) -> None:
         """Remember what an engine was seen to take, in bytes. The most that was seen counts."""

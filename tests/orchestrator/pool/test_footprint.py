@@ -16,9 +16,10 @@ def test_the_estimate_holds_until_something_was_measured(registry_of) -> None:
     compute = entry.memory.compute
     footprints.note(entry, entry.memory.total - compute - (3 << 20))
     assert footprints.needed(entry) == entry.memory.total - (3 << 20), "it has still to touch what it computes in"
+    assert footprints.describe(entry).endswith("for buffers that may not have been touched yet")
     footprints.note(entry, entry.memory.total - (3 << 20))
     assert footprints.needed(entry) == entry.memory.total
-    assert footprints.describe(entry).endswith("measured 3.0 MiB less")
+    assert "measured 3.0 MiB less, and 3.0 MiB for buffers" in footprints.describe(entry)
     footprints.note(entry, entry.memory.total + (2 << 20))
     assert footprints.needed(entry) == entry.memory.total + (2 << 20)
     assert footprints.describe(entry).endswith("measured 2.0 MiB more")
