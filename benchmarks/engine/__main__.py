@@ -11,7 +11,7 @@ from pathlib import Path
 
 from benchmarks import results
 from benchmarks.engine import report, rows
-from benchmarks.engine.cells import all_cells, chosen, trial_cells
+from benchmarks.engine.cells import Cell, all_cells, chosen, trial_cells
 from benchmarks.engine.goals import goals
 from benchmarks.engine.models import DRAFTS, LARGE, SMALL
 from benchmarks.engine.names import SYSTEMS
@@ -52,30 +52,43 @@ def _run(options: argparse.Namespace) -> None:
     peers = Peers.under(options.folder)
     if missing := peers.missing(options.systems):
         raise PeerMissing(f"not there: {', '.join(missing)}; `python -m benchmarks.engine build` makes it")
+    cells, finished = chosen(_cells(options), options.cells), _finished(options)
+    left = tuple(cell for cell in cells if cell.name not in finished)
+    _say(f"{len(cells) - len(left)} of {len(cells)} cells are finished already")
     plan = Plan(
         place=Place(options.folder, peers, tuple(options.systems)),
-        cells=chosen(trial_cells() if options.trial else all_cells(), options.cells),
+        cells=left,
         file=_rows_file(options),
         stamp=_stamp(options),
         rounds=options.rounds or (1 if options.trial else None),
         seconds=None if options.budget is None else 60 * options.budget,
         tell=_say,
     )
-    left = asyncio.run(run(plan))
-    if left:
-        _say(f"the time was up before {', '.join(cell.name for cell in left)}; run again to go on")
+    if late := asyncio.run(run(plan)):
+        _say(f"the time was up before {', '.join(cell.name for cell in late)}; run again to go on")
 
 
 def _report(options: argparse.Namespace) -> None:
     """Print the tables of the cells that are finished, and write the results."""
-    cells = trial_cells() if options.trial else all_cells()
-    finished = rows.read(_rows_file(options), _stamp(options), cells)
+    finished = _finished(options)
     found = list(itertools.chain.from_iterable(finished.values()))
     reached = goals(found, split=EngineSpec(file="").splits_cache)
     _say(report.printed(found, reached))
     if not options.trial:
-        results.write(RESULTS, report.document(found, reached, _stamp(options), len(cells)))
+        results.write(RESULTS, report.document(found, reached, _stamp(options), all_cells()))
         _say(f"written to {RESULTS}")
+
+
+def _finished(options: argparse.Namespace) -> dict[str, list[rows.Row]]:
+    """Return the rows of all finished cells, in the order of the cells."""
+    cells, stamp = _cells(options), _stamp(options)
+    before = {} if options.trial else rows.published(RESULTS, stamp, cells)
+    finished = before | rows.read(_rows_file(options), stamp, cells)
+    return {cell.name: finished[cell.name] for cell in cells if cell.name in finished}
+
+
+def _cells(options: argparse.Namespace) -> tuple[Cell, ...]:
+    return trial_cells() if options.trial else all_cells()
 
 
 def _stamp(options: argparse.Namespace) -> rows.Stamp:

@@ -8,10 +8,11 @@ from statistics import median
 from typing import Any
 
 from benchmarks import results
+from benchmarks.engine.cells import Cell
 from benchmarks.engine.goals import Goal, own_share, speed
 from benchmarks.engine.models import DRAFTS, LARGE, SMALL
 from benchmarks.engine.names import OURS
-from benchmarks.engine.rows import Row
+from benchmarks.engine.rows import Row, Stamp
 from benchmarks.engine.start import AGREEMENT, LONGEST, MOST_DRAFTS
 from benchmarks.engine.workload import DECOYS, WRONG_WORDS
 
@@ -25,15 +26,16 @@ CONSTRUCTION = (
 )
 
 
-def document(rows: Sequence[Row], goals: Sequence[Goal], stamp: dict[str, Any], planned: int) -> dict[str, Any]:
-    """Return the results as they are written; `planned` is how many cells the whole benchmark has."""
+def document(rows: Sequence[Row], goals: Sequence[Goal], stamp: Stamp, cells: Sequence[Cell]) -> dict[str, Any]:
+    """Return the results as they are written; `cells` are all that the whole benchmark has."""
+    measured = {row.cell for row in rows}
     return {
-        "machine": stamp["machine"],
-        "versions": stamp["versions"],
+        **stamp,
         "command": "make bench-engine",
-        "engine": stamp["engine"],
-        "threads": stamp["threads"],
-        "cells": {"measured": len({row.cell for row in rows}), "planned": planned},
+        "cells": {
+            "measured": {cell.name: asdict(cell) for cell in cells if cell.name in measured},
+            "left": [cell.name for cell in cells if cell.name not in measured],
+        },
         "models": {model.name: asdict(model.shape) for model in (SMALL, LARGE, *DRAFTS.values())},
         "speculation": {
             "construction": CONSTRUCTION,
@@ -50,7 +52,7 @@ def document(rows: Sequence[Row], goals: Sequence[Goal], stamp: dict[str, Any], 
     }
 
 
-def stamp(threads: int) -> dict[str, Any]:
+def stamp(threads: int) -> Stamp:
     """Return what measurements depend on besides their cell."""
     return {
         "machine": results.machine(),

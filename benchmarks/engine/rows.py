@@ -1,8 +1,8 @@
-"""Hold what was measured: rows, and the file that keeps those of finished cells, so that a later run goes on."""
+"""Hold what was measured: rows, and what keeps those of finished cells, so that a later run goes on."""
 
 import json
 from collections.abc import Iterable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any
 
@@ -46,6 +46,23 @@ def read(file: Path, stamp: Stamp, cells: Iterable[Cell]) -> dict[str, list[Row]
         name = entry["name"]
         if entry["stamp"] == stamp and entry["cell"] == wanted.get(name):
             found[name] = [Row(**{**row, "seconds": tuple(row["seconds"])}) for row in entry["rows"]]
+    return found
+
+
+def published(file: Path, stamp: Stamp, cells: Iterable[Cell]) -> dict[str, list[Row]]:
+    """Return the same of results that were written before: a new checkout goes on from what is committed there."""
+    if not file.exists():
+        return {}
+    results = json.loads(file.read_text(encoding="utf-8"))
+    if {key: results.get(key) for key in stamp} != stamp:
+        return {}
+    same = {cell.name for cell in cells if results["cells"]["measured"].get(cell.name) == asdict(cell)}
+    names = [field.name for field in fields(Row)]
+    found: dict[str, list[Row]] = {}
+    for row in results["rows"]:
+        if row["cell"] in same:
+            kept = {name: row[name] for name in names}
+            found.setdefault(row["cell"], []).append(Row(**{**kept, "seconds": tuple(kept["seconds"])}))
     return found
 
 

@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from benchmarks import results
 from benchmarks.engine import report, rows
 from benchmarks.engine.bound import StepTimes, agreed, best_speedup, by_lookup, by_model, drafted
 from benchmarks.engine.cells import EMBEDDED, PREFIXES, WIDTHS, Cell, all_cells, chosen, groups, trial_cells
@@ -360,12 +361,24 @@ def test_our_own_share_is_of_all_our_time(llama: float, own: float) -> None:
 
 def test_the_document_is_json_with_a_row_and_a_goal_each() -> None:
     measured = [row(OURS, 1.0, llama_seconds=1.0, own_seconds=0.01), row(SERVER, 6.5)]
-    found = report.document(measured, goals(measured), report.stamp(2), 3)
+    cells = [cell for cell in all_cells() if cell.prefix == 1024 and cell.width == 16]
+    found = report.document(measured, goals(measured), report.stamp(2), cells)
     again = json.loads(json.dumps(found))
     assert {"machine", "versions", "rows", "goals"} <= set(again)
     assert (again["rows"][1]["median"], again["rows"][1]["tokens_per_second"]) == (6.63, 77.2)
     assert all({"name", "value", "goal", "met"} <= set(goal) for goal in again["goals"])
-    assert again["cells"] == {"measured": 1, "planned": 3}
+    assert again["cells"] == {"measured": {"150m/16x1024": dataclasses.asdict(cells[0])}, "left": ["500m/16x1024"]}
+
+
+def test_published_cells_count_as_finished_while_nothing_has_changed(tmp_path: Path) -> None:
+    measured, file = [row(OURS, 1.0, bound=1.5), row(SERVER, 6.5)], tmp_path / "engine.json"
+    cells, stamp = all_cells(), {**report.stamp(2), "systems": [OURS], "rounds": None}
+    assert rows.published(file, stamp, cells) == {}
+    results.write(file, report.document(measured, goals(measured), stamp, cells))
+    assert rows.published(file, stamp, cells) == {"150m/16x1024": measured}
+    assert rows.published(file, {**stamp, "engine": "another"}, cells) == {}
+    assert rows.published(file, {**stamp, "rounds": 1}, cells) == {}
+    assert rows.published(file, stamp, [dataclasses.replace(cell, own=7) for cell in cells]) == {}
 
 
 def test_the_table_shows_every_row_and_every_goal() -> None:
