@@ -2,8 +2,9 @@
 
 import os
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
+from itertools import islice
 from pathlib import Path
 
 from orchestrator.analysis import analyze_task
@@ -12,10 +13,12 @@ from orchestrator.errors import InputError, Problem
 from orchestrator.events import Mode, Priority, RoleRates, RunAccepted, Rung, RunLimits
 from orchestrator.gates import BUILT
 from orchestrator.journal import JournalReader, Measured
+from orchestrator.steps.files import UnreadableFile, read_text
 from orchestrator.steps.tools.toolbox import TOOLS
 from orchestrator.taskir import Capabilities, InvalidTask, TaskIR, check_task
 from orchestrator.taskir.fields import MAX_NAME, NAME
 from orchestrator.taskir.json_text import is_unicode
+from orchestrator.taskir.problems import MAX_PROBLEMS
 from registry import Registry
 
 FRONTDOOR = "frontdoor"
@@ -78,19 +81,36 @@ def job_of(accepted: RunAccepted) -> Job:
     )
 
 
-def check_job(job: Job, registry: Registry, prior: Iterable[str] = (), no_sandbox: str = "") -> tuple[str, ...]:
+def check_job(job: Job, registry: Registry, prior: Collection[str] = (), no_sandbox: str = "") -> tuple[str, ...]:
     """Return what the steps may read: the names of `prior` artifacts, and files. `no_sandbox` is as in `capabilities`.
 
     Raises InputError for a job that cannot be run here.
     """
     files = (*prior, *(list_files(job.directory) if job.directory else ()))
     if job.task is not None:
-        if problems := check_task(job.task, capabilities(registry, no_sandbox)):
+        problems = check_task(job.task, capabilities(registry, no_sandbox))
+        if problems := problems or _unreadable(job.task, job.directory, prior):
             raise InvalidTask(*problems)
         analyze_task(job.task, files=files, mode=job.mode)
     else:
         _check_request(job.request or "", registry)
     return files
+
+
+def _unreadable(task: TaskIR, directory: Path | None, prior: Collection[str]) -> tuple[Problem, ...]:
+    """Return a problem for each path that no step can read, up to fifty. Without a folder there may be one later."""
+    if directory is None:
+        return ()
+    paths = ((at, one.value) for at, one in enumerate(task.inputs) if one.type == "path" and one.value not in prior)
+    return tuple(islice((found for at, name in paths if (found := _why_unreadable(directory, name, at))), MAX_PROBLEMS))
+
+
+def _why_unreadable(directory: Path, name: str, at: int) -> Problem | None:
+    try:
+        read_text(directory, name)
+    except UnreadableFile as error:
+        return Problem(f"/inputs/{at}/value", str(error), f"a text file under {directory}")
+    return None
 
 
 def _check_request(request: str, registry: Registry) -> None:

@@ -9,8 +9,8 @@ from typing import Final
 
 import structlog
 
-from orchestrator.journal.errors import DiskFull, JournalError
-from orchestrator.journal.store import EventRow, RefusedEvents, Store
+from orchestrator.journal.errors import DiskFull, JournalClosed, JournalError
+from orchestrator.journal.store import EventRow, Store
 
 MOST_GROUPS: Final = 4096
 ROOM_SECONDS: Final = 1.0
@@ -47,7 +47,7 @@ class Writer:
         await asyncio.shield(asyncio.wrap_future(self._submit(rows)))
 
     def close(self) -> None:
-        """Commit what is waiting, end the thread and close the database. Later appends raise `RefusedEvents`.
+        """Commit what is waiting, end the thread and close the database. Later appends raise `JournalClosed`.
 
         On a full disk nothing is waited for: what cannot be committed now raises `DiskFull` in those who wait.
         """
@@ -62,7 +62,7 @@ class Writer:
         future: Future[None] = Future()
         with self._closing:
             if self._closed:
-                raise RefusedEvents("the journal is closed")
+                raise JournalClosed(self._store.path)
             self._waiting.put((rows, future))
         return future
 

@@ -60,6 +60,8 @@ def test_runs_are_listed_newest_first_page_by_page(client: httpx2.Client) -> Non
     assert [row["run_id"] for row in page["runs"]] == [runs[2], runs[1]]
     rest = client.get("/v1/runs", params={"limit": 1, "before": page["before"], "status": "done"}).json()
     assert [row["run_id"] for row in rest["runs"]] == [runs[0]]
+    unknown = client.get("/v1/runs", params={"before": "20260101-000000-abcdef"})
+    assert (unknown.status_code, unknown.json()["error"]["code"]) == (404, "unknown_run")
 
 
 def test_artifacts_come_byte_for_byte_with_their_digest(client: httpx2.Client) -> None:

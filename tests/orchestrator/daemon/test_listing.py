@@ -1,12 +1,15 @@
-"""Which files of a folder a run may read."""
+"""Which files of a folder a run may read, and what is told of those that it may not."""
 
 import os
 from pathlib import Path
 
 import pytest
+from daemon_tasks import step
 
-from orchestrator.daemon.job import list_files
+from orchestrator.daemon.job import Job, check_job, list_files
 from orchestrator.errors import InputError
+from orchestrator.taskir import InvalidTask, task_from
+from registry import find_registry, load_registry
 
 
 def test_files_are_listed_that_a_document_can_name(tmp_path: Path) -> None:
@@ -25,3 +28,24 @@ def test_files_are_listed_that_a_document_can_name(tmp_path: Path) -> None:
 def test_what_is_no_folder_is_refused(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="is not a folder"):
         list_files(tmp_path / "none")
+
+
+def test_paths_that_cannot_be_read_are_told_when_a_job_comes(tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_text("read")
+    (tmp_path / ".hidden").write_text("read, too")
+    (tmp_path / "binary").write_bytes(b"\xff\xfe")
+    registry = load_registry(find_registry(environment={}))
+
+    def problems(*names: str, directory: Path | None = tmp_path) -> tuple[str, ...]:
+        steps = [step("S1", "Summarize it.", [], ["o"])]
+        inputs = [{"type": "path", "value": name} for name in names]
+        task = task_from({"objective": "x", "inputs": inputs, "plan": {"steps": steps}})
+        try:
+            check_job(Job(None, task, directory, "as-planned"), registry, ["from an earlier run"])
+        except InvalidTask as error:
+            return tuple(problem.where for problem in error.problems)
+        return ()
+
+    assert problems("a.txt", ".hidden", "from an earlier run") == ()
+    assert problems("a.txt", "binary", "none.txt", "../a.txt") == tuple(f"/inputs/{at}/value" for at in (1, 2, 3))
+    assert problems("none.txt", directory=None) == (), "whoever only checks a document need not have its folder"
