@@ -53,7 +53,7 @@ async def ask_all(calls: Sequence[LlmCall], colleagues: Colleagues, spending: Sp
     Raises `BudgetSpent`. A call that fails has its error in its place.
     """
     expected = sum(map(_bytes_of, calls)) // BYTES_A_TOKEN
-    spending.take(len(calls), expected)
+    spending.take(max(1, len(calls)), expected)
     most = max(1, (spending.tokens_left - expected) // len(calls)) if calls else 0
     answers: dict[int, Answer] = {}
     batches: defaultdict[str, list[tuple[int, Generation]]] = defaultdict(list)

@@ -35,6 +35,7 @@ class Host:
         self._spending = spending
         self._on_call = on_call
         self._slack = slack
+        self._refused = False
         self._answers: Mapping[str, Callable[[dict[str, Any]], Awaitable[Any]]] = {
             "llm_call": self._llm_call,
             "llm_batch": self._llm_batch,
@@ -68,21 +69,25 @@ class Host:
         return [{"value": answer.value, "error": answer.error} for answer in answers]
 
     async def _asked(self, name: str, calls: list[LlmCall]) -> list[Answer]:
-        """Ask models, and tell it as one call."""
+        """Ask models, and tell it as one call. Of those that the budget refuses only the first is told."""
         started = time.perf_counter()
-        outcome: CallOutcome = "refused"
-        message = ""
-        try:
-            answers = await ask_all(calls, self._colleagues, self._spending, self._slack)
-            wrong = [answer.error for answer in answers if answer.error is not None]
-            outcome = "failed" if wrong else "done"
-            message = f"{len(wrong)} of {len(answers)}: {wrong[0]}" if wrong else ""
-        except BudgetSpent as error:
-            message = str(error)
-            raise
-        finally:
+
+        def tell(outcome: CallOutcome, message: str = "") -> None:
             told = shortened({"calls": len(calls), "prompts": [call.prompt for call in calls]})
             self._on_call(Call(name, told, outcome, message, time.perf_counter() - started))
+
+        try:
+            answers = await ask_all(calls, self._colleagues, self._spending, self._slack)
+        except BudgetSpent as error:
+            if not self._refused:
+                tell("refused", str(error))
+            self._refused = True
+            raise
+        wrong = [answer.error for answer in answers if answer.error is not None]
+        if wrong:
+            tell("failed", f"{len(wrong)} of {len(answers)}: {wrong[0]}")
+        else:
+            tell("done")
         return answers
 
     async def _tool(self, arguments: dict[str, Any]) -> Any:

@@ -154,7 +154,10 @@ async def test_the_budget_holds_whatever_the_code_does(sandbox: Sandbox, tmp_pat
     budget = Budget(calls=3, tokens=1000)
     async with running(sandbox, tmp_path, budget=budget) as (program, world):
         assert "4 calls are too many: 3 of 3 are left" in ((await program.run("llm_batch(['x'] * 4)")).error or "")
-        await program.run("llm_batch(['x'] * 3)")
+        await program.run("llm_batch(['x'] * 2)\nllm_batch([])")
+        loop = "for _ in range(50):\n    try:\n        llm_batch([])\n    except HostError:\n        pass"
+        await program.run(loop)
+        assert [call.outcome for call in world.calls] == ["refused", "done", "done"], "what is refused again is no news"
         assert "1 calls are too many: 0 of 3" in ((await program.run("tool('list_files')")).error or "")
         assert len(world.batches) == 1
     async with running(sandbox, tmp_path, budget=Budget(tokens=25)) as (program, world):
