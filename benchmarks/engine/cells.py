@@ -21,7 +21,7 @@ SPECULATION_WIDTHS = (1, 4, 16)
 SERVED_WIDTHS = (1, 4)
 """Widths at which speculation is compared with llama-server's."""
 LEAST_ROUNDS = 5
-_MORE_ROUNDS = 11
+_MORE_ROUNDS = 21
 _MANY = 16
 _LARGEST = ("500m", 64, 1024)
 EMBEDDED = "tiny-large"
