@@ -23,7 +23,8 @@ SERVED_WIDTHS = (1, 4)
 LEAST_ROUNDS = 5
 _MORE_ROUNDS = 21
 _MANY = 16
-_LARGEST = ("500m", 64, 1024)
+_LARGEST = 64, 1024
+"""The width and the prefix that take longest by far: they come last, and for the smaller model alone."""
 EMBEDDED = "tiny-large"
 
 
@@ -76,15 +77,15 @@ class Cell:
 
 def all_cells() -> tuple[Cell, ...]:
     """Return the whole benchmark, what matters most first."""
-    found = [_plain(model, width, prefix) for model in ("150m", "500m") for width in WIDTHS for prefix in PREFIXES]
-    found = [cell for cell in found if (cell.model, cell.width, cell.prefix) != _LARGEST]
+    sizes = [(width, prefix) for width in WIDTHS for prefix in PREFIXES if (width, prefix) != _LARGEST]
+    small, large = ([_plain(model, *size) for size in sizes] for model in ("150m", "500m"))
     speculation = [
         Cell(model="500m", width=width, own=128, answer=112 if width < _MANY else 56, task=task)
         for task in TASKS
         for width in SPECULATION_WIDTHS
     ]
     embedded = [Cell(model=EMBEDDED, width=width, own=352, answer=32) for width in WIDTHS if width != BETWEEN]
-    return (*found, *speculation, *embedded)
+    return (*small, *speculation, *large, *embedded, _plain("150m", *_LARGEST))
 
 
 def trial_cells() -> tuple[Cell, ...]:

@@ -19,8 +19,7 @@ _LEARNED_EVERY = 16
 class DraftModel:
     """A model of its own with a sequence for each of the target's, which it follows at some distance.
 
-    `seconds` is how long the last proposal has computed. Raises CannotLoad, also when its vocabulary is not the
-    target's.
+    `seconds` is how long it has computed so far. Raises CannotLoad, also when its vocabulary is not the target's.
     """
 
     def __init__(self, spec: EngineSpec, target: Llama, beat: Callable[[float], None]) -> None:
@@ -65,7 +64,6 @@ class DraftModel:
 
     def propose(self, sequences: list[Sequence], lengths: list[int]) -> list[Tokens]:
         """Return the likeliest next tokens of each sequence, `lengths` of them."""
-        self.seconds = 0.0
         texts = [np.concatenate((s.prompt, as_tokens(s.output))) for s in sequences]
         for sequence, text in zip(sequences, texts, strict=True):
             self._catch_up(sequence.seq, text)

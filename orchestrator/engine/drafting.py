@@ -76,7 +76,7 @@ class Drafts:
 
     @property
     def llama_seconds(self) -> float:
-        """How long the draft model has computed for the drafts of the last step."""
+        """How long the draft model has computed so far."""
         return self.draft.seconds if self.draft is not None else 0.0
 
     def propose(self, sequences: list[Sequence], curve: Curve, room: int) -> list[Tokens]:

@@ -182,8 +182,9 @@ class Loop:
         slots = self._sequences.slots
         room = slots.room(min(self._llama.max_outputs, self._llama.batch.capacity)) - len(decode)
         self._link.heartbeat(self._curve.seconds(len(decode), len(decode)))
+        before = self._drafts.llama_seconds
         drafts = self._drafts.propose(decode, self._curve, room)
-        self._llama_seconds += self._drafts.llama_seconds
+        self._llama_seconds += self._drafts.llama_seconds - before
         slots.make_room(len(decode) + sum(map(len, drafts)))
         return drafts
 

@@ -54,8 +54,13 @@ def launch(spec: EngineSpec) -> Child:
     ours, theirs = socket.socketpair()
     command = [sys.executable, "-m", "orchestrator.engine.process", str(theirs.fileno()), str(spec.niceness)]
     paths = [_ROOT, *filter(None, [os.environ.get("PYTHONPATH")])]
-    # GGML_NO_BACKTRACE: a failed assertion would start gdb on itself and hang instead of dying.
-    environment = {**os.environ, "GGML_NO_BACKTRACE": "1", "PYTHONPATH": os.pathsep.join(paths)}
+    tunables = ["glibc.malloc.hugetlb=1", *filter(None, [os.environ.get("GLIBC_TUNABLES")])]
+    environment = {
+        **os.environ,
+        "PYTHONPATH": os.pathsep.join(paths),
+        "GGML_NO_BACKTRACE": "1",  # a failed assertion would start gdb on itself and hang instead of dying
+        "GLIBC_TUNABLES": ":".join(tunables),  # weights and KV cells in huge pages: steps are some percent faster
+    }
     try:
         start = os.fstat(log.fileno()).st_size
         process = subprocess.Popen(  # noqa: S603 (our own interpreter and module)

@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterator
 from random import Random
 
 from benchmarks.tiny.example import SYSTEM_PROMPTS, Example
+from benchmarks.tiny.families import plan_phrases as phrases
 from benchmarks.tiny.families import plan_scenes as scenes
 from benchmarks.tiny.families import plan_wordings as wordings
 from benchmarks.tiny.families.plan_draft import Draft
@@ -63,10 +64,10 @@ class Plan:
         first, second = rng.choices([s for s, _ in PAIRABLE], [w for _, w in PAIRABLE], k=2)
         request = first(draft)
         if rng.random() < 0.5:
-            return request + draft.word_as(wordings.ALSO) + second(draft)
+            return request + draft.word_as(phrases.ALSO) + second(draft)
         leaves = draft.leaves()
         start = len(draft.parts)
-        joint = draft.word_as(wordings.AFTERWARDS)
+        joint = draft.word_as(phrases.AFTERWARDS)
         request += joint + second(draft)
         draft.order_after(start, leaves)
         return request

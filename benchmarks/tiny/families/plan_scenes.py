@@ -1,6 +1,7 @@
 """Write the scenes that requests are made of: each adds its parts to a draft and returns its clause."""
 
 from benchmarks.tiny import texts
+from benchmarks.tiny.families import plan_phrases as phrases
 from benchmarks.tiny.families import plan_wordings as wordings
 from benchmarks.tiny.families.code import specify
 from benchmarks.tiny.families.extract import compact
@@ -50,7 +51,7 @@ def output(draft: Draft, share: float = 0.2) -> str:
     if draft.rng.random() < 0.3:
         name = draft.rng.choice(("report.md", "summary.md", "result.txt", "result.json", "comparison.md"))
     draft.change_last(output=name)
-    return draft.word_as(wordings.OUTPUT).format(o=name)
+    return draft.word_as(phrases.OUTPUT).format(o=name)
 
 
 def fan(draft: Draft, count: int = 0) -> str:
@@ -68,11 +69,11 @@ def everything(draft: Draft) -> str:
     """The same work on all files, or on all of one kind."""
     kind = draft.rng.choice(("txt", "md", "csv", "json", "log"))
     files = [f"{draft.words.stem()}.{kind}" for _ in range(draft.rng.randint(2, 6))]
-    pattern, reference = "*", draft.word_as(wordings.ALL_FILES)
+    pattern, reference = "*", draft.word_as(phrases.ALL_FILES)
     if draft.rng.random() < 0.6:
         other = draft.rng.choice([e for e in ("txt", "md", "csv", "json", "log") if e != kind])
         files += [f"{draft.words.stem()}.{other}" for _ in range(draft.rng.randint(1, 3))]
-        pattern, reference = f"*.{kind}", draft.word_as(wordings.ALL_OF_KIND).format(e=kind)
+        pattern, reference = f"*.{kind}", draft.word_as(phrases.ALL_OF_KIND).format(e=kind)
     draft.files += sorted(files)
     draft.complete = True
     clause, noun, made = work(draft, (pattern,), reference)
@@ -113,7 +114,7 @@ def follow(draft: Draft) -> str:
     draft.add("worker", "List each file in {each}.", each=draft.called(file), replan=True)
     named = draft.take(draft.rng.choice((1, 2, 2, 3, 4)))
     rest = len(draft.parts)
-    clause, noun, made = work(draft, tuple(named), draft.word_as(wordings.NAMED_FILES).format(x=draft.refer(file)))
+    clause, noun, made = work(draft, tuple(named), draft.word_as(phrases.NAMED_FILES).format(x=draft.refer(file)))
     if draft.rng.random() < 0.6:
         clause += join(draft, noun, made)
     if draft.rng.random() < 0.6:
@@ -128,12 +129,12 @@ def code(draft: Draft) -> str:
     if draft.rng.random() < 0.2:
         file = draft.take(1)
         draft.add("coder", "Write the function described in {each}.", each=draft.called(file))
-        return draft.word_as(wordings.SPECIFIED).format(x=draft.refer(file)) + output(draft, 0.1)
+        return draft.word_as(phrases.SPECIFIED).format(x=draft.refer(file)) + output(draft, 0.1)
     clause = _function(draft)
     if draft.rng.random() < 0.25:
         name = f"{draft.words.stem()}.py"
         draft.change_last(output=name)
-        clause += draft.word_as(wordings.OUTPUT).format(o=name)
+        clause += draft.word_as(phrases.OUTPUT).format(o=name)
     return clause
 
 
@@ -142,7 +143,7 @@ def _function(draft: Draft) -> str:
     spec, _, _ = specify(draft.words, "train")
     phrase = spec.fill(draft.rng.choice(spec.operation.phrases))
     draft.add("coder", f"Write a function {spec.signature} that returns {phrase}.")
-    return draft.word_as(wordings.FUNCTION).format(s=spec.signature, p=phrase)
+    return draft.word_as(phrases.FUNCTION).format(s=spec.signature, p=phrase)
 
 
 def code_then_run(draft: Draft) -> str:
@@ -150,16 +151,16 @@ def code_then_run(draft: Draft) -> str:
     clause = _function(draft)
     name = f"{draft.words.stem()}.py"
     draft.change_last(output=name)
-    clause += draft.word_as(wordings.OUTPUT).format(o=name)
+    clause += draft.word_as(phrases.OUTPUT).format(o=name)
     draft.add("coder", f"Write a shell command that runs {name}.", after=(f"P{len(draft.parts)}",))
-    return clause + draft.word_as(wordings.AFTERWARDS) + draft.word_as(wordings.COMMAND).format(p=f"runs {name}")
+    return clause + draft.word_as(phrases.AFTERWARDS) + draft.word_as(phrases.COMMAND).format(p=f"runs {name}")
 
 
 def shell(draft: Draft) -> str:
     """One command."""
     _, phrase = make_command(draft.words)
     draft.add("coder", f"Write a shell command that {phrase}.")
-    return draft.word_as(wordings.COMMAND).format(p=phrase)
+    return draft.word_as(phrases.COMMAND).format(p=phrase)
 
 
 def inline_text(draft: Draft) -> str:
@@ -173,7 +174,7 @@ def inline_text(draft: Draft) -> str:
         keys = some_keys(draft)
         draft.add("worker", f"Extract {keys} from the text.", inputs=("request",))
         verb = draft.rng.choice((f"extract {keys} from", f"get {keys} from"))
-    return draft.word_as(wordings.INLINE).format(v=verb, t=text)
+    return draft.word_as(phrases.INLINE).format(v=verb, t=text)
 
 
 def chain(draft: Draft) -> str:
@@ -184,8 +185,8 @@ def chain(draft: Draft) -> str:
     draft.add("worker", f"Extract {keys} from {{each}}.", each=(summaries,))
     clause = draft.word_as(wordings.SUMMARIZE).format(x=draft.refer(files))
     if len(files) > 1:
-        return clause + draft.word_as(wordings.CHAIN_EACH).format(k=keys)
-    return clause + draft.word_as(wordings.CHAIN).format(k=keys) + output(draft)
+        return clause + draft.word_as(phrases.CHAIN_EACH).format(k=keys)
+    return clause + draft.word_as(phrases.CHAIN).format(k=keys) + output(draft)
 
 
 def diamond(draft: Draft) -> str:
@@ -196,7 +197,7 @@ def diamond(draft: Draft) -> str:
     made = [draft.add("worker", f"Extract {key} from {{each}}.", each=(summary,)) for key in (first, second)]
     draft.add("worker", "Merge the results.", inputs=tuple(made))
     clause = draft.word_as(wordings.SUMMARIZE).format(x=draft.refer(file))
-    return clause + draft.word_as(wordings.DIAMOND).format(k=first, l=second) + output(draft)
+    return clause + draft.word_as(phrases.DIAMOND).format(k=first, l=second) + output(draft)
 
 
 def judged(draft: Draft) -> str:

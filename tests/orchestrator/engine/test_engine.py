@@ -5,6 +5,7 @@ import contextlib
 import dataclasses
 import json
 import random
+import re
 import time
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -296,3 +297,16 @@ async def test_a_model_without_a_template_gets_the_plain_one(models: Path) -> No
         assert not plain.info.chat_template
         done = await plain.generate(ask(grammar='root ::= "yes\\n### User:" [a-z]{0,20}', max_tokens=60))
         assert (done.text, done.finish) == ("yes", "stop")
+
+
+def huge_kilobytes(pid: int) -> int:
+    """Return how much of a process lies in huge pages; skip where the kernel gives none."""
+    if "[never]" in Path("/sys/kernel/mm/transparent_hugepage/enabled").read_text():
+        pytest.skip("the kernel gives no huge pages")
+    (kilobytes,) = re.findall(r"AnonHugePages:\s+(\d+) kB", Path(f"/proc/{pid}/smaps_rollup").read_text())
+    return int(kilobytes)
+
+
+async def test_large_buffers_lie_in_huge_pages(models: Path) -> None:
+    async with await Engine.start(EngineSpec(file=str(models / "quantised.gguf"), context=2048, slots=32)) as engine:
+        assert huge_kilobytes(engine.info.pid) > 0

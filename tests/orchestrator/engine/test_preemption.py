@@ -40,14 +40,14 @@ REQUESTS = [
 ]
 
 
-@pytest.mark.parametrize("lookup", [None, (3, 6)])
-async def test_more_sequences_than_cells_all_say_what_they_say_alone(
-    models: Path, lookup: tuple[int, int] | None
-) -> None:
+@pytest.mark.parametrize("drafts", [{}, {"prompt_lookup": (3, 6)}, {"draft": "quantised.gguf", "draft_tokens": 4}])
+async def test_more_sequences_than_cells_all_say_what_they_say_alone(models: Path, drafts: dict[str, object]) -> None:
     alone, before = await told(spec_of(models, cells=None, slots=1), REQUESTS)
     assert before.preempted == before.recomputed_tokens == 0
-    spec = spec_of(models, prompt_lookup=lookup, always_draft=lookup is not None)
-    crowd, stats = await told(spec, REQUESTS)
+    if "draft" in drafts:
+        drafts = {**drafts, "draft": str(models / str(drafts["draft"]))}
+    crowd, stats = await told(spec_of(models, always_draft=bool(drafts), **drafts), REQUESTS)
+    assert bool(stats.drafted) == bool(drafts)
     assert [(one.text, one.finish) for one in crowd] == [(one.text, one.finish) for one in alone]
     assert [one.usage.output_tokens for one in crowd] == [one.usage.output_tokens for one in alone]
     assert stats.preempted > 0

@@ -87,6 +87,7 @@ async def test_drafts_that_do_not_pay_are_given_up(models: Path) -> None:
     spec = spec_of(models, draft=same, draft_tokens=8, always_draft=False)
     done, stats = await told(spec, [ask(f"{n} " + LOREM, max_tokens=150) for n in range(4)])
     assert stats.drafted < sum(one.usage.output_tokens for one in done) / 2
+    assert 0 < stats.own_seconds < stats.llama_seconds, "what drafts took is counted once, as llama.cpp's"
 
 
 @pytest.mark.parametrize("always_draft", [True, False])

@@ -2,15 +2,24 @@
 
 import asyncio
 import os
+import resource
 import signal
 from pathlib import Path
 
+import psutil
 import pytest
 from pool_use import MESSAGES, SHORT, begin, copy_file, status_of, until, writes
 
 from orchestrator.engine.client import Completion
 from orchestrator.engine.contract import Generation
-from orchestrator.engine.errors import BadGrammar, EngineDied, EngineStopped, ModelLoadFailed, PromptTooLong
+from orchestrator.engine.errors import (
+    BadGrammar,
+    EngineDied,
+    EngineError,
+    EngineStopped,
+    ModelLoadFailed,
+    PromptTooLong,
+)
 from orchestrator.pool import ModelBroken, Pool, PoolClosed
 
 
@@ -52,6 +61,33 @@ async def test_an_engine_that_keeps_dying_is_reported_broken(registry_of, tmp_pa
         assert 0 < caught.value.retry_seconds <= 60
         assert status_of(pool, "a").state == "broken"
         assert (await pool.generate("b", SHORT)).usage.output_tokens > 0
+
+
+async def test_nothing_is_left_of_engines_that_were_killed(registry_of, tmp_path: Path) -> None:
+    own = psutil.Process()
+    async with Pool(registry_of(a="warm"), tmp_path) as pool:
+        await pool.generate("a", SHORT)
+        before = own.num_fds(), own.num_threads(), len(own.children())
+        for _ in range(2):
+            pending = await begin(pool, "a")
+            os.kill(status_of(pool, "a").pid, signal.SIGKILL)
+            with pytest.raises(EngineDied):
+                await pending
+            await pool.generate("a", SHORT)
+        assert (own.num_fds(), own.num_threads(), len(own.children())) == before
+
+
+async def test_a_request_that_memory_does_not_suffice_for_fails_alone(registry_of, tmp_path: Path) -> None:
+    async with Pool(registry_of(a="warm", b="warm"), tmp_path) as pool:
+        await pool.generate("a", SHORT)
+        bystander = await begin(pool, "b", writes(60))
+        pid = status_of(pool, "a").pid
+        most = psutil.Process(pid).memory_info().vms + (1 << 20)
+        resource.prlimit(pid, resource.RLIMIT_AS, (most, most))
+        with pytest.raises(EngineError, match="MemoryError|engine process"):
+            await pool.generate("a", Generation(messages=(("user", "word " * 4_000_000),), max_tokens=4))
+        assert (await pool.generate("a", SHORT)).usage.output_tokens > 0
+        assert (await bystander).usage.output_tokens == 60
 
 
 async def test_a_file_that_breaks_after_the_registry_was_read(registry_of, model_file: Path, tmp_path: Path) -> None:
