@@ -84,7 +84,7 @@ async def test_a_request_that_memory_does_not_suffice_for_fails_alone(registry_o
         pid = status_of(pool, "a").pid
         most = psutil.Process(pid).memory_info().vms + (1 << 20)
         resource.prlimit(pid, resource.RLIMIT_AS, (most, most))
-        with pytest.raises(EngineError, match="MemoryError|engine process"):
+        with pytest.raises(EngineError, match=r"MemoryError|engine process"):
             await pool.generate("a", Generation(messages=(("user", "word " * 4_000_000),), max_tokens=4))
         assert (await pool.generate("a", SHORT)).usage.output_tokens > 0
         assert (await bystander).usage.output_tokens == 60
