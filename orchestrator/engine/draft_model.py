@@ -7,13 +7,11 @@ from collections.abc import Callable
 import numpy as np
 
 from orchestrator.engine.contract import EngineSpec
-from orchestrator.engine.curve import Curve, attended
+from orchestrator.engine.curve import attended
+from orchestrator.engine.curves import Curves
 from orchestrator.engine.llama import CannotLoad, Llama, Logits, Tokens, as_tokens
 from orchestrator.engine.measure import known_curve
 from orchestrator.engine.sequence import Sequence
-
-_LEARNED_EVERY = 16
-"""The curve learns from the first of so many steps: to learn from all takes longer than what there is to learn."""
 
 
 class DraftModel:
@@ -44,23 +42,20 @@ class DraftModel:
         )
         self._llama = Llama(own)
         _check_vocabularies(target, self._llama)
-        self._curves = {self._llama.threads: known_curve(self._llama, own)}
+        self._curves = Curves(self._llama.threads, known_curve(self._llama, own))
         self._beat = beat
-        self._steps = 0
         self.seconds = 0.0
         self._known: dict[int, Tokens] = {}
 
     def seconds_per_token(self, width: int) -> float:
         """Return what a draft token costs when so many sequences draft together."""
         width = min(width, self._llama.sequences)
-        return self._curve.seconds(width, width) / width
+        return self._curves.now.seconds(width, width) / width
 
     def set_threads(self, threads: int) -> None:
-        """Use this many threads from the next step on. Until steps were done with so many, they are expected to take as
-        long."""
-        curve = self._curve
+        """Use this many threads from the next step on."""
         self._llama.set_threads(threads)
-        self._curves.setdefault(threads, curve)
+        self._curves.use(threads)
 
     def propose(self, sequences: list[Sequence], lengths: list[int]) -> list[Tokens]:
         """Return the likeliest next tokens of each sequence, `lengths` of them."""
@@ -101,23 +96,13 @@ class DraftModel:
     def _decode(self, sequences: int, cells: int) -> Logits:
         """Compute the batch, which has tokens of so many sequences, and learn what that takes."""
         size = self._llama.batch.size
-        self._beat(self._curve.seconds(size, sequences, cells))
+        self._beat(self._curves.now.seconds(size, sequences, cells))
         started = time.monotonic()
         logits = self._llama.decode()
         seconds = time.monotonic() - started
         self.seconds += seconds
-        self._steps += 1
-        if self._steps % _LEARNED_EVERY == 1:
-            self._curve = self._curve.observed(size, sequences, seconds, cells)
+        self._curves.observe(size, sequences, seconds, cells)
         return logits
-
-    @property
-    def _curve(self) -> Curve:
-        return self._curves[self._llama.threads]
-
-    @_curve.setter
-    def _curve(self, curve: Curve) -> None:
-        self._curves[self._llama.threads] = curve
 
     def _keep(self, seq: int, text: Tokens) -> int:
         """Cut what a sequence holds to what it has in common with `text`, and return how much that is.

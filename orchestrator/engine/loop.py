@@ -10,6 +10,7 @@ from orchestrator.engine.batching import Prefill, choose, side_by_side
 from orchestrator.engine.chat import ChatMessage, ChatTemplate
 from orchestrator.engine.contract import NOT_SET_UP, EngineSpec, EngineStats, Finish
 from orchestrator.engine.curve import Curve, attended, favoured_width, turn
+from orchestrator.engine.curves import Curves
 from orchestrator.engine.drafting import Drafts
 from orchestrator.engine.errors import BadGrammar, BrokenModel, EngineError, PromptTooLong
 from orchestrator.engine.link import Link
@@ -27,8 +28,6 @@ _WIDEST_EVERY = 256
 """All that run decode together in one of so many steps, so that what wide steps cost is not forgotten."""
 _TEXT_SECONDS = 0.02
 """Text is sent at most so often: to send and to receive takes both processes longer than to make a token's text."""
-_LEARNED_EVERY = 16
-"""The curve learns from the first of so many steps: to learn from all takes longer than what there is to learn."""
 
 
 class Loop:
@@ -37,7 +36,7 @@ class Loop:
     def __init__(self, llama: Llama, spec: EngineSpec, link: Link, curve: Curve, drafts: Drafts | None) -> None:
         self._llama = llama
         self._drafts = drafts
-        self._curves = {llama.threads: curve}
+        self._curves = Curves(llama.threads, curve)
         self._link = link
         self._template = ChatTemplate(llama.chat_template(), llama.info.bos, llama.info.eos)
         self._counts: Counter[str] = Counter()
@@ -167,7 +166,7 @@ class Loop:
             running[0].waited = 0
             return running
         if self._counts["steps"] % _WIDEST_EVERY:
-            width = favoured_width(self._curve, [sequence.length for sequence in running])
+            width = favoured_width(self._curves.now, [sequence.length for sequence in running])
         chosen = [running[index] for index in turn(width, [sequence.waited for sequence in running])]
         for sequence in running:
             sequence.waited += 1
@@ -181,9 +180,9 @@ class Loop:
             return [_NONE] * len(decode)
         slots = self._sequences.slots
         room = slots.room(min(self._llama.max_outputs, self._llama.batch.capacity)) - len(decode)
-        self._link.heartbeat(self._curve.seconds(len(decode), len(decode)))
+        self._link.heartbeat(self._curves.now.seconds(len(decode), len(decode)))
         before = self._drafts.llama_seconds
-        drafts = self._drafts.propose(decode, self._curve, room)
+        drafts = self._drafts.propose(decode, self._curves.now, room)
         self._llama_seconds += self._drafts.llama_seconds - before
         slots.make_room(len(decode) + sum(map(len, drafts)))
         return drafts
@@ -193,7 +192,7 @@ class Loop:
     def _compute(self, shares: list[_Share]) -> None:
         """Do one call of llama_decode, and what follows from it."""
         started = time.monotonic()
-        batch, curve = self._llama.batch, self._curve
+        batch, curve = self._llama.batch, self._curves.now
         batch.clear()
         asked: list[_Share] = []
         depths: list[int] = []
@@ -213,8 +212,8 @@ class Loop:
         size, running, prompts = batch.size, len(depths), len(shares) - len(depths)
         self._link.heartbeat(curve.seconds(size, len(shares), cells))
         seconds, logits = self._decode()
-        if not prompts and self._counts["steps"] % _LEARNED_EVERY == 1:
-            self._curve = curve.observed(size, running, seconds, cells)
+        if not prompts:
+            self._curves.observe(size, running, seconds, cells)
         drafted, accepted = self._sample(asked, logits)
         self._counts["decode_steps"] += running > 0
         if drafted and not prompts and self._drafts is not None:
@@ -315,19 +314,10 @@ class Loop:
         if self._drafts is not None:
             self._drafts.forget(sequence)
 
-    @property
-    def _curve(self) -> Curve:
-        return self._curves[self._llama.threads]
-
-    @_curve.setter
-    def _curve(self, curve: Curve) -> None:
-        self._curves[self._llama.threads] = curve
-
     def _set_threads(self, threads: int) -> None:
-        """Compute with this many threads. Steps that were never done with so many are expected to take as long."""
-        curve = self._curve
+        """Compute with this many threads."""
         self._llama.set_threads(threads)
-        self._curves.setdefault(threads, curve)
+        self._curves.use(threads)
         if self._drafts is not None and self._drafts.draft is not None:
             self._drafts.draft.set_threads(threads)
 

@@ -1,0 +1,27 @@
+"""Keep what a model's steps cost with each number of threads, and learn it from the steps that are done."""
+
+from orchestrator.engine.curve import Curve
+
+LEARNED_EVERY = 16
+"""A curve learns from the first of so many steps: to learn from all takes longer than what there is to learn."""
+
+
+class Curves:
+    """The curves of one model. `now` is that of the threads in use."""
+
+    def __init__(self, threads: int, curve: Curve) -> None:
+        self.now = curve
+        self._threads = threads
+        self._known: dict[int, Curve] = {}
+        self._steps = 0
+
+    def use(self, threads: int) -> None:
+        """Go over to so many threads. Until steps were done with them, they are expected to take as long."""
+        self._known[self._threads] = self.now
+        self._threads, self.now = threads, self._known.get(threads, self.now)
+
+    def observe(self, tokens: int, sequences: int, seconds: float, cells: int) -> None:
+        """Take note of a step, as `Curve.observed` has it."""
+        if self._steps % LEARNED_EVERY == 0:
+            self.now = self.now.observed(tokens, sequences, seconds, cells)
+        self._steps += 1

@@ -1,0 +1,29 @@
+"""What is known of a model with each number of threads."""
+
+from orchestrator.engine.curve import Curve, Points
+from orchestrator.engine.curves import LEARNED_EVERY, Curves
+
+CURVE = Curve(Points((1, 2), (1.0, 1.5)), Points((1, 2), (1.0, 1.2)), prefill=0.2, per_cell=0.001)
+
+
+def test_other_threads_begin_with_what_is_known_and_learn_for_themselves() -> None:
+    curves = Curves(2, CURVE)
+    curves.use(1)
+    assert curves.now == CURVE
+    curves.observe(1, 1, 2.0, 10)
+    slower = curves.now
+    assert slower.seconds(1, 1) > CURVE.seconds(1, 1)
+    curves.use(2)
+    assert curves.now == CURVE
+    curves.use(1)
+    assert curves.now == slower
+
+
+def test_the_first_of_some_steps_is_learned_from() -> None:
+    curves = Curves(2, CURVE)
+    seen = [curves.now]
+    for _ in range(LEARNED_EVERY + 1):
+        curves.observe(1, 1, 2.0, 0)
+        seen.append(curves.now)
+    changed = [index for index in range(LEARNED_EVERY + 1) if seen[index + 1] != seen[index]]
+    assert changed == [0, LEARNED_EVERY]
