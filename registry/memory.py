@@ -22,6 +22,7 @@ CACHE_TYPES: Final[dict[str, Fraction]] = {
     "q4_0": Fraction(18, 32),
 }
 BATCH: Final = 512
+SCORED: Final = 128  # so many tokens are computed together where an engine keeps the scores of attention
 EXACT_BATCH: Final = 64
 MOST_SCORES: Final = 1 << 20  # a token; an engine that may choose its attention keeps no more of them
 CELLS: Final = 256  # llama.cpp makes room for a multiple of them, in every stream
@@ -83,11 +84,12 @@ def estimate(
     scores = cells * header.heads if flash_attention != "on" else 0
     if flash_attention == "auto":
         scores = 0 if exact or embeds or value_type.startswith("q") else min(scores, MOST_SCORES)
-    attention = 2 * cells + scores * 3 // 2  # the mask, and the scores where they are kept, once more in 16 bits
+    mask = micro_batch * 2 * cells
+    kept = min(micro_batch, SCORED) * scores * 3 // 2  # the scores, and once more in 16 bits
     return MemoryEstimate(
         weights=header.weight_bytes,
         kv_cache=kv_cache,
-        compute=4 * (micro_batch * (activations + attention) + logits * header.vocab_size),
+        compute=4 * (micro_batch * activations + mask + kept + logits * header.vocab_size),
     )
 
 

@@ -2,7 +2,7 @@
 
 On a CPU, flash attention takes a token's cells one after the other, and decoding slows down with every cell. With the
 scores kept, both halves are matrix products: some dozen microseconds more a layer, and a fraction of the time a cell.
-Prompts are up to a fifth slower to compute that way. `docs/adr/0009-attention-that-keeps-its-scores.md` has figures.
+`docs/adr/0009-attention-that-keeps-its-scores.md` has figures.
 """
 
 from orchestrator.engine.contract import EngineSpec
@@ -10,8 +10,12 @@ from orchestrator.engine.contract import EngineSpec
 LONG = 1024
 """Sequences that may have so many tokens spend most of their time where keeping the scores pays."""
 
+TOGETHER = 128
+"""A micro-batch has no more tokens where scores are kept: those of more do not fit into the processor's caches, and
+prompts would take a tenth longer. As it is, they take as long as with flash attention."""
+
 MOST_SCORES = 1 << 20
-"""Scores a token, over all heads and cells. With 512 tokens in a step they take 2 GiB; more are not kept."""
+"""Scores a token, over all heads and cells. With 128 tokens in a micro-batch they take 512 MiB; more are not kept."""
 
 FEW = 4
 """In a common pool every token is scored against the cells of all sequences, so that more of them cost more."""

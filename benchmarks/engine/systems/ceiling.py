@@ -9,7 +9,7 @@ import llama_cpp.llama_cpp as lib
 from benchmarks.engine.names import POOLED, SPLIT
 from benchmarks.engine.system import Load, Measured, Setup, Tokens
 from benchmarks.engine.systems.parameters import avoid_broken_amx
-from orchestrator.engine.attention import keeps_scores
+from orchestrator.engine.attention import TOGETHER, keeps_scores
 from orchestrator.engine.contract import EngineSpec
 from orchestrator.engine.llama.batch import Batch
 
@@ -131,6 +131,7 @@ def _parameters(model: Any, setup: Setup, split: bool) -> Any:
     heads, spec = lib.llama_model_n_head(model), EngineSpec(file="", slots=setup.width)
     if split and keeps_scores(spec, context=setup.context, heads=heads, split=True):
         parameters.flash_attn_type = lib.LLAMA_FLASH_ATTN_TYPE_DISABLED
+        parameters.n_ubatch = min(TOGETHER, parameters.n_batch)
     parameters.swa_full = True
     parameters.offload_kqv = False
     parameters.no_perf = True

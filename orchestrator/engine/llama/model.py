@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 import psutil
 
-from orchestrator.engine.attention import keeps_scores
+from orchestrator.engine.attention import TOGETHER, keeps_scores
 from orchestrator.engine.batching import company
 from orchestrator.engine.contract import MAX_CELLS, EngineSpec, FlashAttention, ModelInfo
 from orchestrator.engine.llama.batch import Batch
@@ -105,7 +105,8 @@ class Llama:
             self.sequences = min(2 * spec.slots, MAX_SEQUENCES - 1) if self.can_share else spec.slots
             params.n_ctx = (spec.cells or self.context_limit * spec.slots) + self._spare
         params.n_batch = min(BATCH, params.n_ctx)
-        params.n_ubatch = min(EXACT_QUERIES if spec.exact else BATCH, params.n_batch)
+        together = TOGETHER if self.flash_attention == "off" else BATCH
+        params.n_ubatch = min(EXACT_QUERIES if spec.exact else together, params.n_batch)
         params.n_seq_max = self.sequences + self._spare
         self.max_outputs: int = max(params.n_seq_max, min(VERIFIED, params.n_batch))
         params.n_outputs_max = self.max_outputs
