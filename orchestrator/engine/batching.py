@@ -53,11 +53,12 @@ def choose(decoding: int, prefilling: Sequence[Prefill], *, batch: int, chunk: i
     return Plan(decode, tuple(chunks))
 
 
-def company(streams: Sequence[int], count: int, *, alone: bool) -> list[int]:
+def company(streams: Sequence[int], count: int, *, alone: bool, width: int = 0) -> list[int]:
     """Return which other streams get a token too, when these (of `count`, in order) get one each.
 
     llama.cpp computes streams together only if their numbers follow each other: small gaps are filled. Unless a stream
-    may be computed `alone`, one without neighbours gets one.
+    may be computed `alone`, one without neighbours gets one. Streams that are all together get more beside them, up to
+    `width` in all.
     """
     taken = _without_gaps(streams)
     if not alone and count > 1:
@@ -65,6 +66,10 @@ def company(streams: Sequence[int], count: int, *, alone: bool) -> list[int]:
             if not taken & {stream - 1, stream + 1}:
                 taken.add(stream + 1 if stream + 1 < count else stream - 1)
         taken = _without_gaps(sorted(taken))
+    first, last = min(taken), max(taken)
+    if last - first + 1 == len(taken) < width:
+        last = min(count, first + width) - 1
+        taken.update(range(max(0, last - width + 1), last + 1))
     return sorted(taken.difference(streams))
 
 

@@ -11,8 +11,12 @@ from functools import cached_property
 from itertools import pairwise
 from math import inf
 
-SIZES = (1, 2, 4, 8, 16, 32, 64)
-"""The steps to measure, in tokens, as far as slots, context and time allow."""
+SIZES = (1, 2, 3, 4, 7, 8, 11, 12, 15, 16, 31, 32, 63, 64)
+"""The steps to measure, in tokens, as far as slots, context and time allow. Matrix products go by tiles of 4 or more
+rows, and what is left of a tile goes row by row: a step with one token less than a tile may take a third longer."""
+
+FILLERS = 3
+"""A step is filled with at most so many tokens that nobody asked for."""
 
 NOISE = 0.02
 """Measurements are no better than this: a smaller difference is none."""
@@ -58,13 +62,15 @@ class Curve:
 
     `many` are steps with one token for each of n sequences, `one` steps with n tokens of one sequence, both in a
     nearly empty cache; their first points are the same. `prefill` is what a token more costs in a large batch, and
-    `per_cell` what a query token costs for every cell it attends to.
+    `per_cell` what a query token costs for every cell it attends to. `fills` says whether the engine computes tokens
+    that nobody asked for, in sequences beside, where a wider step takes less time.
     """
 
     many: Points
     one: Points
     prefill: float
     per_cell: float
+    fills: bool = False
 
     def __post_init__(self) -> None:
         if self.many.seconds[0] != self.one.seconds[0]:
@@ -75,14 +81,31 @@ class Curve:
     def seconds(self, tokens: int, sequences: int, cells: int = 0) -> float:
         """Return the expected time of a step; `tokens` is at least `sequences`, which is at least 1.
 
-        Between points it is linear, beyond the last a token costs `prefill`; for the same sequences it never falls
-        with more tokens, whatever noise the points have. What `many` costs more than `one` is put down to the number
-        of sequences, whether they have further tokens or not.
+        Between points it is linear, beyond the last a token costs `prefill`. With one token for each sequence it is
+        the time of the step that is `filled`. What `many` costs more than `one` is put down to the number of sequences,
+        whether they have further tokens or not.
         """
-        deep = self.per_cell * cells
         if tokens == sequences:
-            return self._of_many(sequences) + deep
-        return self._of_one(tokens) + self._spread(sequences) + deep
+            width = self.filled(sequences, cells)
+            return self._of_many(width) + self.per_cell * cells * width / sequences
+        return self._of_one(tokens) + self._spread(sequences) + self.per_cell * cells
+
+    def filled(self, sequences: int, cells: int = 0) -> int:
+        """Return how many sequences to compute, a token each, where so many decode: as many, or up to `FILLERS` more.
+
+        Those are taken to be as deep as the others, which attend to `cells`.
+        """
+        times = self._widths
+        best = sequences
+        if not self.fills or sequences >= len(times):
+            return best
+        deep = self.per_cell * cells / sequences
+        least = (times[sequences - 1] + deep * sequences) * (1 - NOISE)
+        for width in range(sequences + 1, min(sequences + FILLERS, len(times)) + 1):
+            seconds = times[width - 1] + deep * width
+            if seconds < least:
+                best, least = width, seconds
+        return best
 
     def observed(self, tokens: int, sequences: int, seconds: float, cells: int = 0) -> "Curve":
         """Return the curve after a step of this kind took `seconds`.
@@ -115,50 +138,37 @@ class Curve:
         other = self.one if apart else self.many
         other = replace(other, seconds=(first, *other.seconds[1:]))
         many, one = (learned, other) if apart else (other, learned)
-        return Curve(many, one, self.prefill * (1 + prefill), per_cell * (1 + deep))
-
-    @cached_property
-    def _lines(self) -> tuple[tuple[float, ...], tuple[float, ...]]:
-        """The times of `many` and `one` without the falls, with the same first point."""
-        many, one = rising(self.many.seconds), rising(self.one.seconds)
-        first = min(many[0], one[0])
-        return (first, *many[1:]), (first, *one[1:])
+        return Curve(many, one, self.prefill * (1 + prefill), per_cell * (1 + deep), self.fills)
 
     @cached_property
     def least_growth(self) -> float:
-        """The least that a token more can cost, wherever the step is on the curve."""
-        sizes, times = self.one.sizes, self._lines[1]
+        """The least that a token more can cost, wherever the step is on the curve; below 0 where the curve falls."""
+        sizes, times = self.one.sizes, self.one.seconds
         slopes = [(times[at + 1] - times[at]) / (sizes[at + 1] - sizes[at]) for at in range(len(sizes) - 1)]
         return min([self.prefill, *slopes])
 
+    @cached_property
+    def _widths(self) -> tuple[float, ...]:
+        """The times of steps for 1 sequence, 2 and so on, up to the last point."""
+        return tuple(self._read(self.many, width) for width in range(1, self.many.sizes[-1] + 1))
+
     def _of_many(self, sequences: int) -> float:
-        return self._read(self.many, self._lines[0], sequences)
+        times = self._widths
+        return times[sequences - 1] if sequences <= len(times) else self._read(self.many, sequences)
 
     def _of_one(self, tokens: int) -> float:
-        return self._read(self.one, self._lines[1], tokens)
+        return self._read(self.one, tokens)
 
     def _spread(self, sequences: int) -> float:
         """Return what a step for so many sequences takes more than one of as many tokens of a single sequence."""
-        return self._of_many(sequences) - self._of_one(sequences)
+        return max(0.0, self._of_many(sequences) - self._of_one(sequences))
 
-    def _read(self, points: Points, times: tuple[float, ...], size: int) -> float:
+    def _read(self, points: Points, size: int) -> float:
         at, way, beyond = points.place(size)
+        times = points.seconds
         if way:
             return times[at] + way * (times[at + 1] - times[at])
         return times[at] + beyond * self.prefill
-
-
-def rising(values: Sequence[float]) -> tuple[float, ...]:
-    """Return the closest values (least squares) that never fall, by pooling neighbours (Ayer et al. 1955)."""
-    pools: list[tuple[float, int]] = []
-    for value in values:
-        mean, size = value, 1
-        while pools and pools[-1][0] > mean:
-            other, count = pools.pop()
-            mean = (mean * size + other * count) / (size + count)
-            size += count
-        pools.append((mean, size))
-    return tuple(mean for mean, size in pools for _ in range(size))
 
 
 def attended(position: int, count: int) -> int:

@@ -14,7 +14,7 @@ import msgspec
 
 from orchestrator.engine.curve import Curve, Points
 
-SCHEMA = 2
+SCHEMA = 3
 _HEADER = 1 << 20
 
 

@@ -20,8 +20,10 @@ class Curves:
         self._known[self._threads] = self.now
         self._threads, self.now = threads, self._known.get(threads, self.now)
 
-    def observe(self, tokens: int, sequences: int, seconds: float, cells: int) -> None:
-        """Take note of a step, as `Curve.observed` has it."""
+    def observe(self, tokens: int, sequences: int, seconds: float, cells: int, width: int = 0) -> None:
+        """Take note of a step, as `Curve.observed` has it. One that was filled to a `width` tells what that takes."""
         if self._steps % LEARNED_EVERY == 0:
+            if width > sequences:
+                tokens, sequences, cells = width, width, cells * width // sequences
             self.now = self.now.observed(tokens, sequences, seconds, cells)
         self._steps += 1

@@ -95,13 +95,14 @@ class DraftModel:
 
     def _decode(self, sequences: int, cells: int) -> Logits:
         """Compute the batch, which has tokens of so many sequences, and learn what that takes."""
-        size = self._llama.batch.size
-        self._beat(self._curves.now.seconds(size, sequences, cells))
+        size, curve = self._llama.batch.size, self._curves.now
+        self._beat(curve.seconds(size, sequences, cells))
+        width = curve.filled(sequences, cells) if size == sequences else 0
         started = time.monotonic()
-        logits = self._llama.decode()
+        logits = self._llama.decode(width)
         seconds = time.monotonic() - started
         self.seconds += seconds
-        self._curves.observe(size, sequences, seconds, cells)
+        self._curves.observe(size, sequences, seconds, cells, width if self._llama.batch.size == width else 0)
         return logits
 
     def _keep(self, seq: int, text: Tokens) -> int:

@@ -211,9 +211,10 @@ class Loop:
                 asked.append((sequence, _NONE))
         size, running, prompts = batch.size, len(depths), len(shares) - len(depths)
         self._link.heartbeat(curve.seconds(size, len(shares), cells))
-        seconds, logits = self._decode()
+        width = curve.filled(running, cells) if size == running else 0
+        seconds, logits = self._decode(width)
         if not prompts:
-            self._curves.observe(size, running, seconds, cells)
+            self._curves.observe(size, running, seconds, cells, width if batch.size == width else 0)
         drafted, accepted = self._sample(asked, logits)
         self._counts["decode_steps"] += running > 0
         if drafted and not prompts and self._drafts is not None:
@@ -229,9 +230,9 @@ class Loop:
         self._sequences.computed(sequence, chunk)
         return wanted
 
-    def _decode(self) -> tuple[float, Logits]:
+    def _decode(self, width: int) -> tuple[float, Logits]:
         started = time.monotonic()
-        logits = self._llama.decode()
+        logits = self._llama.decode(width)
         seconds = time.monotonic() - started
         self._llama_seconds += seconds
         self._counts["steps"] += 1

@@ -3,6 +3,7 @@
 import time
 from collections import defaultdict
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from statistics import median
 
@@ -56,11 +57,14 @@ def known_curve(llama: Llama, spec: EngineSpec) -> Curve:
         curve = measure_curve(llama)
         with suppress(OSError):  # a full disk costs a measurement next time
             curve_cache.store(folder, key, curve)
-    return curve
+    return replace(curve, fills=llama.split)
 
 
 def measure_curve(llama: Llama) -> Curve:
-    """Return the medians of a few rounds over all sizes, one round after the other, as noise comes in bursts."""
+    """Return the medians of a few rounds over all sizes, one round after the other, as noise comes in bursts.
+
+    The small ones come first: when the time is up, what is left is those that would take longest.
+    """
     watch = _Watch(llama)
     single = min(llama.micro_batch, llama.max_outputs, llama.context_limit - 1)
     many = _grid(min(llama.sequences, llama.micro_batch, llama.max_outputs))
@@ -68,17 +72,16 @@ def measure_curve(llama: Llama) -> Curve:
     times: defaultdict[tuple[str, int], list[float]] = defaultdict(list)
     watch.step([(0, 1)])  # the first of a kind allocates
     for _ in range(ROUNDS):
-        for size in many:
-            if size == 1 or watch.has_time(size):
+        for size in sorted({*many, *one}):
+            if size in many and (size == 1 or watch.has_time(size)):
                 times["many", size].append(watch.again([(seq, 1) for seq in range(size)]))
-        for size in one[1:]:
-            if watch.has_time(size):
+            if size in one[1:] and watch.has_time(size):
                 times["one", size].append(watch.again([(0, size)]))
     first = median(times["many", 1])
     points = {kind: _points(kind, sizes, first, times) for kind, sizes in (("many", many), ("one", one))}
     prefill, per_cell = _depth(llama, watch, points["one"])
     llama.clear()
-    return Curve(points["many"], points["one"], prefill, per_cell)
+    return Curve(points["many"], points["one"], prefill, per_cell, fills=llama.split)
 
 
 class _Watch:

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
-from orchestrator.engine.curve import NOISE, Curve
+from orchestrator.engine.curve import FILLERS, NOISE, Curve
 
 EXACT_QUERIES = 63
 """The most query tokens of a step whose results do not depend on what else is in it."""
@@ -20,7 +20,7 @@ MODEL_MEMORY = 512
 """Tokens over which observations fade. A sequence may turn from copying to new text at any time, a model does not."""
 
 _LEAST_VALUE = 0.02
-"""A draft token less likely to be accepted than this is never worth its time."""
+"""A draft token less likely to be accepted than this is never worth its time, if it takes any."""
 
 _TIE = 2
 """Values that are equal to this many decimals are ties; acceptance is not known any better."""
@@ -118,14 +118,16 @@ def draft_lengths(curve: Curve, sequences: Sequence[Drafting], *, room: int, exa
 def common_draft_length(curve: Curve, sequences: Sequence[Drafting], *, room: int, exact: bool) -> int:
     """Return how many draft tokens every sequence verifies, where all must have equally many tokens (a split cache).
 
-    Maximises expected tokens per second. A sequence with fewer proposals gets tokens that nobody expects to be right.
+    Maximises expected tokens per second. A sequence with fewer proposals gets tokens that nobody expects to be right,
+    and all of them do where a wider step takes less time.
     """
     width = len(sequences)
     room = min(room, EXACT_QUERIES - width) if exact else room
     cells = sum(sequence.depth for sequence in sequences)
     best, chosen = width / curve.seconds(width, width, cells) * (1 + NOISE), 0
     tokens, added = float(width), 0.0
-    for length in range(1, min(max((s.most for s in sequences), default=0), room // max(width, 1)) + 1):
+    most = max((sequence.most for sequence in sequences), default=0)
+    for length in range(1, min(most + FILLERS if most else 0, room // max(width, 1)) + 1):
         offering = [sequence for sequence in sequences if sequence.most >= length]
         tokens += sum(sequence.acceptance**length for sequence in offering)
         added += sum(sequence.cost for sequence in offering)
@@ -157,7 +159,7 @@ def _offers(curve: Curve, sequences: Sequence[Drafting], rate: float) -> list[_O
         for order in range(sequence.most):
             value *= sequence.acceptance
             net = value - rate * (seconds + growth)
-            if net <= 0 or value < _LEAST_VALUE:
+            if net <= 0 or (value < _LEAST_VALUE and growth > 0):
                 break
             offers.append(_Offer(-round(net, _TIE), sequence.slack, index, order, value, seconds))
     return sorted(offers)

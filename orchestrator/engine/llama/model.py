@@ -160,14 +160,15 @@ class Llama:
 
     # Decoding
 
-    def decode(self) -> Logits:
+    def decode(self, width: int = 0) -> Logits:
         """Compute the batch and return its logits, a row for each output, valid until the next call.
 
         With a split cache the batch holds equally many tokens each of several sequences, in their order, or tokens of
-        one sequence only: llama.cpp then needs as few micro-batches as can be.
+        one sequence only: llama.cpp then needs as few micro-batches as can be. There sequences beside them may be given
+        tokens too, up to a `width` that takes less time.
         """
         batch = self.batch
-        padded, count = self._padding()
+        padded, count = self._padding(width)
         if padded:
             batch.pad([(seq, self._position(seq)) for seq in padded], count)
             if self.split:
@@ -194,7 +195,7 @@ class Llama:
             self._logits = np.ctypeslib.as_array(pointer, shape=(self.max_outputs, self.vocab.size))
         return self._logits[:count]
 
-    def _padding(self) -> tuple[list[int], int]:
+    def _padding(self, width: int) -> tuple[list[int], int]:
         """Return the sequences that get tokens which nobody asked for, and how many each."""
         batch = self.batch
         lone = self._exact and batch.size % self.micro_batch == 1
@@ -204,7 +205,7 @@ class Llama:
         count = batch.size // len(seqs)
         if len(seqs) == 1 and (count > 1 or not self._exact):
             return (seqs if lone else []), 1
-        others = company(seqs, self.sequences, alone=not self._exact)
+        others = company(seqs, self.sequences, alone=not self._exact, width=width)
         padded = [seq for seq in others if self._held[seq] + count <= self.context_limit]
         fits = len(padded) * count <= batch.padding and (len(seqs) + len(padded)) * count <= self.micro_batch
         return (padded if fits else []), count

@@ -58,6 +58,20 @@ def test_streams_get_company_and_small_gaps_are_filled(drawn: tuple[int, set[int
     assert set(company(sorted(streams), count, alone=True)) <= set(added)
 
 
+@given(st.integers(1, 12), st.data(), st.integers(0, 15))
+def test_streams_that_are_together_get_more_beside_them(count: int, data: st.DataObject, width: int) -> None:
+    first = data.draw(st.integers(0, count - 1))
+    streams = range(first, data.draw(st.integers(first, count - 1)) + 1)
+    together = sorted({*streams, *company(streams, count, alone=True, width=width)})
+    assert together == list(range(together[0], together[-1] + 1))
+    assert set(streams) <= set(together) <= set(range(count))
+    assert len(together) == max(len(streams), min(width, count))
+
+
+def test_streams_that_are_apart_get_none_beside_them() -> None:
+    assert company([0, WORTH_FILLING + 2], 12, alone=True, width=9) == []
+
+
 @given(st.dictionaries(st.integers(0, 20), st.integers(1, 3)), st.integers(1, 20))
 def test_parts_go_together_that_are_equally_long_and_side_by_side(lengths: dict[int, int], most: int) -> None:
     parts = sorted(lengths.items())

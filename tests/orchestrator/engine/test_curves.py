@@ -19,6 +19,13 @@ def test_other_threads_begin_with_what_is_known_and_learn_for_themselves() -> No
     assert curves.now == slower
 
 
+def test_a_filled_step_tells_what_its_width_takes() -> None:
+    filled, plain = Curves(2, CURVE), Curves(2, CURVE)
+    filled.observe(1, 1, 3.0, 10, width=2)
+    plain.observe(2, 2, 3.0, 20)
+    assert filled.now == plain.now
+
+
 def test_the_first_of_some_steps_is_learned_from() -> None:
     curves = Curves(2, CURVE)
     seen = [curves.now]

@@ -24,8 +24,9 @@ def llama(spec: EngineSpec) -> Llama:
 
 def test_steps_are_measured_as_far_as_slots_and_context_go_and_nothing_stays(llama: Llama) -> None:
     curve = measure_curve(llama)
-    assert curve.many.sizes == (1, 2, 4, 5)
+    assert curve.many.sizes == (1, 2, 3, 4, 5)
     assert curve.one.sizes[0] == 1
+    assert curve.fills
     assert curve.one.sizes[-1] <= llama.max_outputs
     assert min(*curve.many.seconds, *curve.one.seconds, curve.prefill) > 0
     assert curve.per_cell >= 0
@@ -49,5 +50,5 @@ def test_without_a_file_or_a_folder_to_know_it_by_it_is_measured(llama: Llama, s
     nowhere = dataclasses.replace(spec, curves=str(Path(spec.file).parent / "taken"))
     assert known_curve(llama, nowhere) != known_curve(llama, nowhere)
     Path(spec.file).unlink()
-    assert known_curve(llama, spec).many.sizes == (1, 2, 4, 5)
+    assert known_curve(llama, spec).many.sizes == (1, 2, 3, 4, 5)
     assert not list(Path(spec.file).parent.glob("curves/*"))

@@ -6,20 +6,23 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from orchestrator.engine.curve import NOISE, SIZES, Curve, Points
+from orchestrator.engine.curve import FILLERS, NOISE, Curve, Points
 from orchestrator.engine.speculate import (
     Acceptance,
     Drafting,
     Ledger,
+    common_draft_length,
     draft_lengths,
     model_acceptance,
     plain_seconds,
     sequence_acceptance,
 )
 
+POWERS = (1, 2, 4, 8, 16, 32, 64)
+
 
 def curve(*one: float, per_cell: float = 0.0) -> Curve:
-    points = Points(SIZES[: len(one)], one)
+    points = Points(POWERS[: len(one)], one)
     return Curve(points, points, prefill=1.0, per_cell=per_cell)
 
 
@@ -41,7 +44,7 @@ def curves(draw: st.DrawFn) -> Curve:
     times = st.floats(0.1, 10.0)
     first = draw(times)
     rest = st.lists(times, min_size=4, max_size=4)
-    sizes = SIZES[:5]
+    sizes = POWERS[:5]
     return Curve(Points(sizes, (first, *draw(rest))), Points(sizes, (first, *draw(rest))), 0.1, 0.0)
 
 
@@ -123,6 +126,30 @@ def test_a_step_in_the_curve_is_taken_when_it_is_used_to_the_full() -> None:
     stairs = curve(1.0, 2.2, 2.3)
     assert draft_lengths(stairs, lone(0.9, most=1), room=9, exact=False) == [0]
     assert draft_lengths(stairs, lone(0.9, most=3), room=9, exact=False) == [3]
+
+
+@given(curves(), st.lists(one_sequence, min_size=1, max_size=5), st.integers(0, 60))
+def test_no_other_common_length_promises_more(curve: Curve, sequences: list[Drafting], room: int) -> None:
+    width = len(sequences)
+    length = common_draft_length(curve, sequences, room=room, exact=False)
+    most = max(s.most for s in sequences)
+    assert 0 <= length * width <= max(room, 0)
+    assert length <= most + FILLERS * (most > 0)
+
+    def rate(length: int) -> float:
+        tokens = sum(s.acceptance**j for s in sequences for j in range(min(length, s.most) + 1))
+        return tokens / curve.seconds(width * (length + 1), width, 0)
+
+    others = [rate(other) for other in range(most + 1) if other * width <= room]
+    assert rate(length) >= max(others) / (1 + NOISE) * (1 - 1e-9)
+
+
+def test_a_tile_is_filled_with_tokens_that_nobody_expects_to_be_right() -> None:
+    points = Points((1, 2, 3, 4), (10.0, 15.0, 20.0, 16.0))
+    tiles = Curve(points, points, 5.0, 0.0)
+    assert common_draft_length(tiles, lone(0.9, most=2), room=9, exact=False) == 3
+    assert common_draft_length(tiles, lone(0.9, most=2), room=2, exact=False) == 2
+    assert common_draft_length(tiles, lone(0.9, most=0), room=9, exact=False) == 0
 
 
 def test_of_equals_the_most_critical_drafts_first() -> None:

@@ -1,0 +1,53 @@
+"""Steps that are filled with tokens which nobody asked for, on a real model."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from orchestrator.engine.contract import EngineSpec
+from orchestrator.engine.llama import Llama, Logits
+
+PROMPTS = {1: (5, 6, 7), 2: (8, 9), 3: (10,)}
+
+
+@pytest.fixture(scope="module")
+def llama(models: Path) -> Llama:
+    llama = Llama(EngineSpec(file=str(models / "quantised.gguf"), context=16, slots=5, threads=1, exact=True))
+    for seq, prompt in PROMPTS.items():
+        llama.batch.clear()
+        llama.batch.add(seq, 0, prompt, 0)
+        llama.decode()
+    return llama
+
+
+def step(llama: Llama, width: int) -> tuple[Logits, int]:
+    """Decode a token of each sequence, take it back, and return the logits and how many tokens were computed."""
+    llama.batch.clear()
+    for seq, prompt in PROMPTS.items():
+        llama.batch.add_one(seq, len(prompt), 11)
+    logits = llama.decode(width).copy()
+    for seq, prompt in PROMPTS.items():
+        assert llama.held(seq) == len(prompt) + 1
+        llama.truncate(seq, len(prompt))
+    return logits, llama.batch.size
+
+
+@pytest.mark.parametrize(("width", "computed"), [(0, 3), (3, 3), (4, 4), (5, 5), (9, 5)])
+def test_fillers_change_no_logits_and_leave_nothing_behind(llama: Llama, width: int, computed: int) -> None:
+    plain, _ = step(llama, 0)
+    filled, size = step(llama, width)
+    assert size == computed
+    assert np.array_equal(plain, filled)
+    assert (llama.held(0), llama.held(4)) == (0, 0)
+
+
+def test_a_full_stream_is_no_place_for_a_filler(llama: Llama) -> None:
+    llama.batch.clear()
+    llama.batch.add(4, 0, range(16), 0)
+    llama.decode()
+    plain, _ = step(llama, 0)
+    filled, size = step(llama, 4)
+    assert (size, llama.held(4)) == (3, 16)
+    assert np.array_equal(plain, filled)
+    llama.truncate(4, 0)
