@@ -115,22 +115,16 @@ def _is_defined(reference: str, arguments: tuple[object, ...]) -> bool:
 
 
 def _other(family: str, number: int) -> BenchTask:
-    """Return a task of a family whose examples are prompts: its inputs and its action are read off the prompt."""
-    name, tries = f"{family}/{number}", 0
-    while True:
-        example = FAMILIES[family].generate(seeded(f"gates/{name}/{tries}"), SPLIT)
-        head, _, action = example.messages[1].content.rpartition("Task: ")
-        if "\n" not in action:  # a retry's prompt tells of an earlier answer
-            break
-        tries += 1
+    """Return the task of an example, with its inputs."""
+    name = f"{family}/{number}"
+    example = FAMILIES[family].generate(seeded(f"gates/{name}/0"), SPLIT)
     output = {"shell": "command.sh", "extract": "facts.json", "summarize": "summary.txt"}[family]
     gates = {"shell": ["shellcheck", "security"], "extract": ["schema", "judge"], "summarize": ["judge"]}[family]
-    step = _step(family, action, output, gates=gates, persona=example.persona or None, output_schema=example.schema)
-    inputs: tuple[Mapping[str, str], ...] = ()
-    if head:
-        label, _, text = head.removeprefix("[").partition("]\n")
-        inputs = ({"type": "text", "label": label, "value": text.strip()},)
-        step["inputs"] = [label]
+    persona, schema = example.persona or None, example.schema
+    step = _step(family, example.action, output, gates=gates, persona=persona, output_schema=schema)
+    inputs = tuple({"type": "text", "label": read.name, "value": read.text} for read in example.inputs)
+    if inputs:
+        step["inputs"] = [read.name for read in example.inputs]
     return BenchTask(name, family, step, inputs, lambda text: FAMILIES[family].check(example, text))
 
 

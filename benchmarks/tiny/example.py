@@ -39,7 +39,10 @@ PERSONAS_FILE = Path(__file__).parents[2] / "registry" / "personas.yaml"
 
 @dataclass(frozen=True, slots=True)
 class Example:
-    """One prompt with its only right answer. `wording` names the templates that the prompt was made from."""
+    """One prompt with its only right answer. `wording` names the templates that the prompt was made from.
+
+    The prompt of a step is made from `inputs` and `action`; others have none.
+    """
 
     family: str
     role: str
@@ -48,6 +51,8 @@ class Example:
     answer: str
     wording: str
     schema: dict[str, Any] | None = None
+    inputs: tuple[Input, ...] = ()
+    action: str = ""
 
 
 class Family(Protocol):
@@ -96,7 +101,8 @@ def step_example(
     Steps escalate from role to role, so every role has to know every family.
     """
     role = role or rng.choice(STEP_ROLES)
+    asked = action
     if rng.random() < RETRIED_SHARE:
-        action = after_failure(action, rng.choices(FLAWS, k=rng.choice((1, 1, 2))))
-    messages = step_messages(SYSTEM_PROMPTS[role], persona_texts()[persona], inputs, action)
-    return Example(family, role, persona, messages, answer, wording, schema)
+        asked = after_failure(action, rng.choices(FLAWS, k=rng.choice((1, 1, 2))))
+    messages = step_messages(SYSTEM_PROMPTS[role], persona_texts()[persona], inputs, asked)
+    return Example(family, role, persona, messages, answer, wording, schema, tuple(inputs), action)

@@ -4,7 +4,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
 
-Mix = Literal["reading", "acting", "choosing", "finishing", "polishing"]
+Mix = Literal["reading", "acting", "choosing", "finishing", "polishing", "judging"]
 
 CONTEXT = 2048
 ROW = 512
@@ -85,6 +85,7 @@ ACTS = Cycle(4500, peak=0.4, fall=1.0, mix="acting")
 CHOOSES = replace(ACTS, mix="choosing", length=1024)
 FINISHES = replace(CHOOSES, steps=2400, peak=0.2, mix="finishing")
 POLISHES = replace(CHOOSES, steps=500, peak=0.08, mix="polishing")
+JUDGES = replace(CHOOSES, steps=2000, peak=0.15, mix="judging")
 SIZES = {
     size.name: size
     for size in (
@@ -102,6 +103,7 @@ SIZES = {
                 CHOOSES,
                 FINISHES,
                 POLISHES,
+                JUDGES,
             ),
         ),
         Size("medium", 128, 4, 4, 12, (Cycle(2600), Cycle(3000, peak=0.4, fall=1.0), replace(ACTS, steps=2500))),

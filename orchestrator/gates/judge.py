@@ -13,7 +13,7 @@ ACTION = "Judge the answer."
 SCHEMA: dict[str, Any] = {
     "type": "object",
     "properties": {
-        "critique": {"type": "string", "maxLength": 400},
+        "critique": {"type": "string", "maxLength": 600},
         "score": {"type": "integer", "minimum": 0, "maximum": 9},
         "verdict": {"enum": ["pass", "fail"]},
     },
@@ -48,9 +48,9 @@ class JudgeGate(Gate):
 
 
 def _read_by_judge(artifact: Artifact, context: GateContext) -> Sequence[tuple[str, str]]:
-    """Return what the judge reads: what the step read, or its task where it read nothing; then the answer."""
-    texts = [(name, data.decode("utf-8", "replace")) for name, data in context.reads.items()]
-    return [*(texts or [("task", context.step.action)]), ("answer", artifact.data.decode("utf-8", "replace"))]
+    """Return what the judge reads: what the step read, its task, and the answer. So siblings share their beginning."""
+    read = [(name, data.decode("utf-8", "replace")) for name, data in context.reads.items()]
+    return [*read, ("task", context.step.action), ("answer", artifact.data.decode("utf-8", "replace"))]
 
 
 def _verdict(answer: str) -> dict[str, Any]:

@@ -10,7 +10,9 @@ from random import Random
 from benchmarks.tiny.example import Example, Family
 from benchmarks.tiny.families.code import Code
 from benchmarks.tiny.families.extract import Extract, compact
+from benchmarks.tiny.families.judge import critique, spoil
 from benchmarks.tiny.families.shell import Shell
+from benchmarks.tiny.families.summarize import Summarize
 from benchmarks.tiny.words import Lexicon, Split
 from orchestrator.events import Failure, FailureKind
 from orchestrator.failures import feedback
@@ -150,6 +152,12 @@ def out_of_form(words: Lexicon, example: Example) -> Flawed:
     return Flawed("schema", FailureKind.SCHEMA, file, text, f"{file}: {_refused(example, text)}")
 
 
+def refused(words: Lexicon, example: Example) -> Flawed:
+    """Facts that the judge finds wrong, or misses."""
+    text, said = spoil(words, example.answer, example.inputs)
+    return Flawed("judge", FailureKind.LOGIC, f"{words.stem()}.txt", text, critique(said))
+
+
 def _refused(example: Example, text: str) -> str:
     try:
         OutputSchema(example.schema).read(text)
@@ -160,12 +168,14 @@ def _refused(example: Example, text: str) -> str:
 
 CODE: tuple[Callable[[Lexicon, str], Flawed], ...] = (undefined_name, unused_import, no_colon, no_indent, failed_test)
 SHELL: tuple[Callable[[Lexicon, str], Flawed], ...] = (open_quote, open_pipe, unassigned, unquoted)
-BASES: dict[str, Family] = {"code": Code(), "shell": Shell(), "extract": Extract()}
-WEIGHTS = (6, 2, 2)
+BASES: dict[str, Family] = {"code": Code(), "shell": Shell(), "extract": Extract(), "summarize": Summarize()}
+WEIGHTS = (5, 2, 3, 2)
 
 
 def flawed(words: Lexicon, base: str, example: Example) -> Flawed:
     """Return a wrong answer to `example`, which is of the family `base`."""
+    if base == "summarize" or (base == "extract" and words.rng.random() < 0.5):
+        return refused(words, example)
     if base == "extract":
         return out_of_form(words, example)
     return words.rng.choice(CODE if base == "code" else SHELL)(words, example.answer)

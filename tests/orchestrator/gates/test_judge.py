@@ -33,15 +33,16 @@ async def judged(script: Script, *made: str, reads: Mapping[str, bytes] | None =
     return await run_gates(["judge"], artifacts, GateContext(scope, reads=reads or {}, judge=script.judge))
 
 
-async def test_the_judge_reads_what_the_step_read_and_its_answer() -> None:
+async def test_the_judge_reads_what_the_step_read_its_task_and_its_answer() -> None:
     script = Script(PASSED)
     checked = await judged(script, "price 214", reads={"a.txt": b"The price is 214."})
-    assert script.asked == [([("a.txt", "The price is 214."), ("answer", "price 214")], "Judge the answer.")]
+    read = [("a.txt", "The price is 214."), ("task", "Write it."), ("answer", "price 214")]
+    assert script.asked == [(read, "Judge the answer.")]
     assert checked.results[0].passed
     assert (checked.results[0].evidence, checked.results[0].score) == ("", 9)
 
 
-async def test_without_inputs_the_judge_reads_the_task() -> None:
+async def test_without_inputs_the_judge_reads_the_task_first() -> None:
     script = Script(PASSED)
     await judged(script, "x = 1")
     assert script.asked[0][0] == [("task", "Write it."), ("answer", "x = 1")]

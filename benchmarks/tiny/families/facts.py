@@ -1,0 +1,92 @@
+"""Read the facts off an answer, whatever its form, and write others in the same form; spoil them as a model would."""
+
+import json
+from collections.abc import Sequence
+from random import Random
+
+from benchmarks.tiny import texts
+from benchmarks.tiny.families.extract import as_json, compact
+from benchmarks.tiny.texts import Record
+from benchmarks.tiny.words import Lexicon
+
+Fact = tuple[str, str]
+"""What a fact is about (a key, or its place in a list), and its value."""
+
+NOTHING = "null"
+_LETTERS, _DIGITS = "abcdefghiklmnoprstu", "0123456789"
+
+
+def facts_of(answer: str) -> list[Fact]:
+    """Return the facts of a JSON object, a JSON list or a summary in any form."""
+    if answer.startswith("{"):
+        return [(key, _told(value)) for key, value in json.loads(answer).items()]
+    if answer.startswith("["):
+        return [(str(place), _told(value)) for place, value in enumerate(json.loads(answer), 1)]
+    if answer.startswith("- "):
+        return [_pair(line.removeprefix("- "), ": ") for line in answer.splitlines()]
+    if answer.startswith("| "):
+        return [_pair(line.strip("| "), " | ") for line in answer.splitlines()[2:]]
+    name, _, told = answer.removesuffix(".").partition(": ")
+    return [("name", name), *(_pair(fact, " ") for fact in told.split(", "))]
+
+
+def written(facts: Sequence[Fact], like: str) -> str:
+    """Return facts in the form of another answer. A sentence needs a name, which comes first."""
+    if like.startswith("{"):
+        return compact({key: None if value == NOTHING else as_json(value) for key, value in facts})
+    if like.startswith("["):
+        return compact([value for _, value in facts])
+    if like.startswith("- "):
+        return "\n".join(f"- {key}: {value}" for key, value in facts)
+    if like.startswith("| "):
+        return "\n".join([*like.splitlines()[:2], *(f"| {key} | {value} |" for key, value in facts)])
+    (_, name), *told = facts
+    return texts.inline(Record(name, tuple(told)))
+
+
+def spoilt(words: Lexicon, facts: Sequence[Fact], elsewhere: Sequence[str] = ()) -> list[Fact]:
+    """Return the facts with one of them wrong or missing, or with one too many.
+
+    A wrong value is copied badly, taken from another fact or from `elsewhere`, or made up.
+    """
+    rng = words.rng
+    at = rng.randrange(len(facts))
+    about, value = facts[at]
+    others = [other for _, other in facts if other != value]
+    roll = rng.random()
+    if roll < 0.22 and len(facts) > 1 and about != "name":
+        return [*facts[:at], *facts[at + 1 :]]
+    if roll < 0.27 and about.isdigit():
+        return [*facts, (str(len(facts) + 1), _made_up(words, about))]
+    if roll < 0.5 and value != NOTHING:
+        wrong = miscopied(rng, value)
+    elif roll < 0.6 and others:
+        wrong = rng.choice(others)
+    elif roll < 0.72 and (strange := [one for one in elsewhere if one != value]):
+        wrong = rng.choice(strange)
+    else:
+        wrong = _made_up(words, about)
+    return [*facts[:at], (about, wrong), *facts[at + 1 :]]
+
+
+def miscopied(rng: Random, value: str) -> str:
+    """Return the value with one letter or digit changed, lost or too many."""
+    while True:
+        at = rng.randrange(len(value))
+        sign = rng.choice(_DIGITS if value[at].isdigit() else _LETTERS)
+        wrong = value[:at] + rng.choice((sign, "", sign + value[at])) + value[at + 1 :]
+        if wrong.strip() not in ("", value) and not (wrong.isdigit() and wrong.startswith("0")):
+            return wrong.strip()
+
+
+def _made_up(words: Lexicon, about: str) -> str:
+    return words.name() if about == "name" or about.isdigit() else texts.make_value(words, about)
+
+
+def _told(value: object) -> str:
+    return NOTHING if value is None else str(value)
+
+
+def _pair(text: str, sign: str) -> Fact:
+    key, _, value = text.partition(sign)
+    return key, value
