@@ -71,11 +71,15 @@ async def test_the_most_urgent_goes_on_to_its_end(models: Path) -> None:
     async with await Engine.start(spec_of(models)) as engine:
         patient = [asyncio.create_task(engine.generate(ask(f"{n}", slack=1e6, grammar=COPY))) for n in range(4)]
         urgent = await engine.generate(ask("hurry", slack=-1e6, grammar=COPY))
-        before = await engine.stats()
-        await asyncio.gather(*patient)
+        others = await asyncio.gather(*patient)
+        assert (await engine.stats()).preempted > 0
     assert urgent.usage.output_tokens == 180
-    assert before.finished == 1
-    assert before.preempted > 0
+    assert all(_seconds(urgent) < _seconds(other) for other in others), "they came first and ended later"
+
+
+def _seconds(done: Completion) -> float:
+    """From when it came until it ended, by the engine's clock."""
+    return done.usage.queued_seconds + done.usage.prefill_seconds + done.usage.decode_seconds
 
 
 async def test_what_was_computed_for_others_is_not_computed_again(models: Path) -> None:
@@ -90,17 +94,17 @@ async def test_what_was_computed_for_others_is_not_computed_again(models: Path) 
 
 async def test_a_preempted_one_can_be_cancelled_and_ends_in_time(models: Path) -> None:
     async with await Engine.start(spec_of(models)) as engine:
-        tasks = [asyncio.create_task(engine.generate(ask(f"{n}", grammar=COPY, slack=float(n)))) for n in range(6)]
+        tasks = [asyncio.create_task(engine.generate(ask(f"{n}", grammar=COPY, slack=float(n)))) for n in range(24)]
         async with asyncio.timeout(60):
             while not (await engine.stats()).preempted:  # noqa: ASYNC110 (the engine tells nobody)
                 await asyncio.sleep(0)
-        for task in tasks[3:]:
-            task.cancel()
+        cancelled = [task for task in tasks[3:] if task.cancel()]
         assert all(one.usage.output_tokens == 180 for one in await asyncio.gather(*tasks[:3]))
         late = await asyncio.gather(*(engine.generate(ask("x", grammar=COPY, deadline_seconds=0.01)) for _ in range(4)))
         assert {one.finish for one in late} == {"deadline"}
         stats = await engine.stats()
-        assert (stats.running, stats.prefilling, stats.queued, stats.cancelled) == (0, 0, 0, 3)
+        assert (stats.running, stats.prefilling, stats.queued) == (0, 0, 0)
+        assert 0 < stats.cancelled <= len(cancelled), "some may have ended while their cancellation was on its way"
 
 
 async def test_what_fits_not_even_alone_is_refused_at_once_with_the_arithmetic(models: Path) -> None:
