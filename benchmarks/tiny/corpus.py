@@ -27,6 +27,7 @@ CHOOSING = {"choose summarize": 20, "choose extract": 12, "plan": 12, "repl": 7,
 FINISHING = CHOOSING | {"choose summarize": 5, "choose extract": 6, "plan": 30, "list": 24}
 POLISHING = FINISHING | {"choose summarize": 10, "list": 16, "files": 8}
 JUDGING = POLISHING | {"judge": 40, "retry": 14}
+SETTLING = JUDGING | {"plan": 40, "compare": 40, "repl": 16, "judge": 24}
 LONG_READING = {"long extract": 30, "long summarize": 30, "compare 16": 20, "merge 16": 10, "plan 8": 10}
 LONG_ACTING = {"prune": 40, "condense": 30, "long prune": 15, "long condense": 15}
 MIXES: dict[Mix, tuple[dict[str, int], dict[str, int]]] = {
@@ -36,6 +37,7 @@ MIXES: dict[Mix, tuple[dict[str, int], dict[str, int]]] = {
     "finishing": (READING | ACTING | FINISHING, LONG_READING | LONG_ACTING),
     "polishing": (READING | ACTING | POLISHING, LONG_READING | LONG_ACTING),
     "judging": (READING | ACTING | JUDGING, LONG_READING | LONG_ACTING),
+    "settling": (READING | ACTING | SETTLING, LONG_READING | LONG_ACTING),
 }
 HASHED_EXAMPLES = 500
 

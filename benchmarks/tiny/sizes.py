@@ -4,7 +4,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
 
-Mix = Literal["reading", "acting", "choosing", "finishing", "polishing", "judging"]
+Mix = Literal["reading", "acting", "choosing", "finishing", "polishing", "judging", "settling"]
 
 CONTEXT = 2048
 ROW = 512
@@ -86,6 +86,7 @@ CHOOSES = replace(ACTS, mix="choosing", length=1024)
 FINISHES = replace(CHOOSES, steps=2400, peak=0.2, mix="finishing")
 POLISHES = replace(CHOOSES, steps=500, peak=0.08, mix="polishing")
 JUDGES = replace(CHOOSES, steps=2000, peak=0.15, mix="judging")
+SETTLES = replace(CHOOSES, steps=700, peak=0.1, mix="settling")
 SIZES = {
     size.name: size
     for size in (
@@ -104,6 +105,7 @@ SIZES = {
                 FINISHES,
                 POLISHES,
                 JUDGES,
+                SETTLES,
             ),
         ),
         Size("medium", 128, 4, 4, 12, (Cycle(2600), Cycle(3000, peak=0.4, fall=1.0), replace(ACTS, steps=2500))),

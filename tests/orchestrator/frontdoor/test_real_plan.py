@@ -59,8 +59,8 @@ async def test_fan_out_and_join(tmp_path: Path) -> None:
 
 
 async def test_steps_are_handed_on_before_the_plan_is_written_to_its_end(tmp_path: Path) -> None:
-    text = "Summarize a and b, then compare them. Extract the owner of c as JSON. Merge d and e, then judge the result."
-    plan, steps, handed_on = await planned(tmp_path, text, tuple(f"{name}.txt" for name in "abcde"))
+    text = "Summarize a, b and c, then compare them. Extract the owner of d as JSON, then judge the record."
+    plan, steps, handed_on = await planned(tmp_path, text, tuple(f"{name}.txt" for name in "abcd"))
     assert plan.origin == "planned"
     assert len(steps) == handed_on[-1] == 6
     first = next(number for number, count in enumerate(handed_on, start=1) if count)
