@@ -1,4 +1,4 @@
-"""Write a checkpoint as a GGUF file of architecture `llama`, with tokenizer and chat template inside."""
+"""Write trained weights as a GGUF file of architecture `llama`, with tokenizer and chat template inside."""
 
 import sys
 
@@ -75,14 +75,14 @@ def write_header(writer: gguf.GGUFWriter, size: Size, tokenizer: Tokenizer) -> N
 
 
 def export(size: Size, tokenizer: Tokenizer) -> None:
-    """Write the checkpoint of `size` to its place in the registry: matrices as Q8_0, norms as F32."""
-    state = torch.load(size.checkpoint, weights_only=True)["model"]
+    """Write what was kept of `size` to its place in the registry: matrices as Q8_0, norms as F32."""
+    kept = [torch.load(size.kept(step), weights_only=True) for step in size.exported]
     size.weights.parent.mkdir(parents=True, exist_ok=True)
     partial = size.weights.with_suffix(".part")
     writer = gguf.GGUFWriter(partial, "llama")
     write_header(writer, size, tokenizer)
-    for name, tensor in state.items():
-        array = tensor.float().numpy()
+    for name in kept[0]:
+        array = torch.stack([state[name].float() for state in kept]).mean(dim=0).numpy()
         if ".query." in name or ".key." in name:
             array = interleaved(array, size.heads)
         if array.ndim == 1:

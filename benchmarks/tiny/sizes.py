@@ -1,6 +1,7 @@
 """Fix the sizes of the family and how long each is trained: the recipe, from seeds to weights."""
 
 from dataclasses import dataclass, replace
+from itertools import accumulate
 from pathlib import Path
 from typing import Literal
 
@@ -37,7 +38,8 @@ class Cycle:
 class Size:
     """One model: its shape, the rows of 512 tokens in each step, and how its training goes.
 
-    The small ones take fewer and smaller steps: they are there to be quicker, and wrong more often.
+    The small ones take fewer and smaller steps: they are there to be quicker, and wrong more often. Exported is the mean
+    of the weights at the ends of the last `averaged` cycles, which is better than each of them.
     """
 
     name: str
@@ -46,6 +48,16 @@ class Size:
     heads: int
     rows: int
     cycles: tuple[Cycle, ...]
+    averaged: int = 1
+
+    @property
+    def exported(self) -> tuple[int, ...]:
+        """After which steps the weights are kept for the export."""
+        return tuple(accumulate(cycle.steps for cycle in self.cycles))[-self.averaged :]
+
+    def kept(self, step: int) -> Path:
+        """Where the weights after `step` are kept."""
+        return BUILD / f"{self.name}-{step}.pt"
 
     @property
     def steps(self) -> int:
@@ -107,6 +119,7 @@ SIZES = {
                 JUDGES,
                 SETTLES,
             ),
+            averaged=2,
         ),
         Size("medium", 128, 4, 4, 12, (Cycle(2600), Cycle(3000, peak=0.4, fall=1.0), replace(ACTS, steps=2500))),
         Size("small", 96, 4, 3, 10, (Cycle(3000), Cycle(3000, peak=0.4, fall=1.0), replace(ACTS, steps=1200))),
