@@ -38,8 +38,8 @@ class Cycle:
 class Size:
     """One model: its shape, the rows of 512 tokens in each step, and how its training goes.
 
-    The small ones take fewer and smaller steps: they are there to be quicker, and wrong more often. Exported is the mean
-    of the weights at the ends of the last `averaged` cycles, which is better than each of them.
+    The small ones take fewer and smaller steps: they are there to be quicker, and wrong more often. What is exported is
+    the mean of the weights at the ends of the last `averaged` cycles, which is better than each of them.
     """
 
     name: str
