@@ -38,7 +38,7 @@ STEP_KEYS = {
 SUMMARIES = (
     "Zilthir: owner Renzer, length 214, speed 38.",
     "Koldin: owner Hillem, length 187, speed 52.",
-    "Haklon: owner Votre, length 305, speed 27.",
+    "Haklon: owner Votre, length 405, speed 27.",
     "Tromco: owner Lasum, length 96, speed 61.",
 )
 
@@ -54,7 +54,7 @@ def test_the_request_is_planned_run_and_answered(finished: Finished) -> None:
     assert told["width"] == 4
     for number, summary in enumerate(SUMMARIES, start=1):
         assert (finished.out / f"s{number}.txt").read_text().strip() == summary
-    values = "Zilthir 214, Koldin 187 (new low), Haklon 305 (new high), Tromco 96 (new low)"
+    values = "Zilthir 214, Koldin 187 (new low), Haklon 405 (new high), Tromco 96 (new low)"
     assert told["answer"].strip() == f"length: {values}; highest Haklon, lowest Tromco."
 
 
