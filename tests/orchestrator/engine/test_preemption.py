@@ -105,6 +105,7 @@ async def test_a_preempted_one_can_be_cancelled_and_ends_in_time(models: Path) -
         stats = await engine.stats()
         assert (stats.running, stats.prefilling, stats.queued) == (0, 0, 0)
         assert 0 < stats.cancelled <= len(cancelled), "some may have ended while their cancellation was on its way"
+        assert stats.finished + stats.cancelled == len(tasks) + len(late), "none is lost or counted twice"
 
 
 async def test_what_fits_not_even_alone_is_refused_at_once_with_the_arithmetic(models: Path) -> None:
