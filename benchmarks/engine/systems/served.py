@@ -16,6 +16,8 @@ from benchmarks.engine.system import Load, Measured, Prompt
 START_SECONDS = 300.0
 _LOOK_SECONDS = 0.1
 _LOG_TAIL = 2000
+_IDLE_SECONDS = 1.0
+"""A connection is not used again after so long: servers close theirs after some, perhaps just when we ask."""
 
 Request = Callable[[Prompt, int], dict[str, Any]]
 """Makes the JSON of a request from a prompt and the number of tokens to generate."""
@@ -36,7 +38,7 @@ class Served:
         self._process = process
         self._request = request
         self._answer = answer
-        limits = httpx2.Limits(max_connections=None, max_keepalive_connections=None)
+        limits = httpx2.Limits(max_connections=None, max_keepalive_connections=None, keepalive_expiry=_IDLE_SECONDS)
         self._client = httpx2.AsyncClient(timeout=None, limits=limits, trust_env=False)
 
     async def run(self, load: Load) -> Measured:
