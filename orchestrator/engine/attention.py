@@ -1,7 +1,8 @@
 """Choose how attention is computed: in one pass ("flash"), or with its scores kept in between.
 
-On a CPU, flash attention takes a token's cells one after the other, and decoding slows down with every cell. With the
-scores kept, both halves are matrix products: some dozen microseconds more a layer, and a fraction of the time a cell.
+Flash attention takes a token's cells one after the other. On some CPUs decoding slows down with every cell, and with
+the scores kept, where both halves are matrix products, a cell takes a fraction of the time; on others it takes as long,
+and prompts take longer. So it is measured where that takes seconds.
 `docs/adr/0009-attention-that-keeps-its-scores.md` has figures.
 """
 
@@ -17,12 +18,19 @@ prompts would take a tenth longer. As it is, they take as long as with flash att
 MOST_SCORES = 1 << 20
 """Scores a token, over all heads and cells. With 128 tokens in a micro-batch they take 512 MiB; more are not kept."""
 
+ANSWER = 128
+"""Kinds of attention are compared by the time for `LONG` tokens of a prompt and so many of an answer."""
+
+CLEARLY = 0.1
+"""Scores are kept where that saves so much at least: prompts suffer more from neighbours on the same machine."""
+
 FEW = 4
 """In a common pool every token is scored against the cells of all sequences, so that more of them cost more."""
 
 
-def keeps_scores(spec: EngineSpec, *, context: int, heads: int, split: bool) -> bool:
-    """Return whether an engine whose settings say "auto" computes attention without flash attention.
+def may_keep_scores(spec: EngineSpec, *, context: int, heads: int, split: bool) -> bool:
+    """Return whether an engine whose settings say "auto" may compute attention without flash attention, and does so
+    where nothing was measured.
 
     `context` are the tokens of its longest sequence, and `split` says whether each has cells of its own. Exact engines
     need flash attention, and so do quantised values.
@@ -30,3 +38,8 @@ def keeps_scores(spec: EngineSpec, *, context: int, heads: int, split: bool) -> 
     cells = context if split else spec.cells or context * spec.slots
     able = not spec.exact and spec.kv_type_v in ("f16", "f32")
     return able and context >= LONG and heads * cells <= MOST_SCORES and (split or spec.slots <= FEW)
+
+
+def worth_keeping(kept: float, flash: float) -> bool:
+    """Return whether to keep scores, when the same work took `kept` seconds with them and `flash` seconds without."""
+    return kept < (1 - CLEARLY) * flash

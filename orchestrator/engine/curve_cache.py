@@ -1,4 +1,5 @@
-"""Keep measured curves in a folder, each under what it depends on, so that a model is measured once on a machine.
+"""Keep what was measured of models in a folder, under what it depends on, so that each is measured once on a machine:
+its curves, and the kind of attention that takes less time.
 
 A cache: whatever cannot be read is as good as absent.
 """
@@ -8,6 +9,7 @@ import platform
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal, TypeVar
 from uuid import uuid4
 
 import msgspec
@@ -18,10 +20,14 @@ SCHEMA = 3
 _HEADER = 1 << 20
 
 
+Attention = Literal["on", "off"]
+"""Whether attention is computed as flash attention."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CurveKey:
-    """What a curve depends on. The file is known by size, time of change and the SHA-256 of its first MiB; `settings`
-    names whatever else changes the speed (KV types, flash attention, experts, exact)."""
+    """What a measurement depends on. The file is known by size, time of change and the SHA-256 of its first MiB;
+    `settings` names whatever else changes the speed (KV types, flash attention, experts, exact)."""
 
     file_bytes: int
     file_mtime_ns: int
@@ -44,6 +50,15 @@ class _Stored(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     one: Points
     prefill: float
     per_cell: float
+
+
+class _StoredAttention(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    schema: int
+    key: CurveKey
+    attention: Attention
+
+
+_Form = TypeVar("_Form", _Stored, _StoredAttention)
 
 
 def curve_key(file: Path, *, llama_cpp: str, threads: int, cpu: str, settings: str) -> CurveKey:
@@ -75,22 +90,42 @@ def cpu_model(cpuinfo: Path = Path("/proc/cpuinfo")) -> str:
 def load(folder: Path, key: CurveKey) -> Curve | None:
     """Return the curve stored for this very key, or None: there is none, it is damaged, or of another schema."""
     try:
-        stored = msgspec.json.decode((folder / key.name).read_bytes(), type=_Stored)
-        if stored.schema != SCHEMA or stored.key != key:
-            return None
-        return Curve(stored.many, stored.one, stored.prefill, stored.per_cell)
-    except (OSError, ValueError, msgspec.DecodeError):
+        stored = _read(folder, key, _Stored)
+        return None if stored is None else Curve(stored.many, stored.one, stored.prefill, stored.per_cell)
+    except ValueError:
         return None
 
 
 def store(folder: Path, key: CurveKey, curve: Curve) -> None:
     """Put a curve in the place of what was stored for this key, whole or not at all. Raises OSError."""
+    _write(folder, _Stored(SCHEMA, key, curve.many, curve.one, curve.prefill, curve.per_cell))
+
+
+def load_attention(folder: Path, key: CurveKey) -> Attention | None:
+    """Return the attention stored for this very key, or None, as `load` does."""
+    stored = _read(folder, key, _StoredAttention)
+    return None if stored is None else stored.attention
+
+
+def store_attention(folder: Path, key: CurveKey, attention: Attention) -> None:
+    """Put a choice in the place of what was stored for this key, as `store` does. Raises OSError."""
+    _write(folder, _StoredAttention(SCHEMA, key, attention))
+
+
+def _read(folder: Path, key: CurveKey, form: type[_Form]) -> _Form | None:
+    try:
+        stored = msgspec.json.decode((folder / key.name).read_bytes(), type=form)
+    except (OSError, ValueError, msgspec.DecodeError):
+        return None
+    return stored if stored.schema == SCHEMA and stored.key == key else None
+
+
+def _write(folder: Path, form: _Stored | _StoredAttention) -> None:
     folder.mkdir(parents=True, exist_ok=True)
-    form = _Stored(SCHEMA, key, curve.many, curve.one, curve.prefill, curve.per_cell)
-    unfinished = folder / f"{key.name}.{uuid4().hex}"
+    unfinished = folder / f"{form.key.name}.{uuid4().hex}"
     try:
         unfinished.write_bytes(msgspec.json.encode(form))
-        unfinished.replace(folder / key.name)
+        unfinished.replace(folder / form.key.name)
     except BaseException:
         with suppress(OSError):
             unfinished.unlink(missing_ok=True)

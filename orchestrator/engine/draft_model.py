@@ -10,7 +10,7 @@ from orchestrator.engine.contract import EngineSpec
 from orchestrator.engine.curve import attended
 from orchestrator.engine.curves import Curves
 from orchestrator.engine.llama import CannotLoad, Llama, Logits, Tokens, as_tokens
-from orchestrator.engine.measure import known_curve
+from orchestrator.engine.measure import known_curve, settle_attention
 from orchestrator.engine.sequence import Sequence
 
 
@@ -42,6 +42,7 @@ class DraftModel:
         )
         self._llama = Llama(own)
         _check_vocabularies(target, self._llama)
+        settle_attention(self._llama, own)
         self._curves = Curves(self._llama.threads, known_curve(self._llama, own))
         self._beat = beat
         self.seconds = 0.0

@@ -10,6 +10,7 @@ from statistics import median
 import numpy as np
 
 from orchestrator.engine import curve_cache
+from orchestrator.engine.attention import ANSWER, LONG, worth_keeping
 from orchestrator.engine.contract import EngineSpec
 from orchestrator.engine.curve import SIZES, Curve, Points
 from orchestrator.engine.llama import Llama
@@ -17,6 +18,8 @@ from orchestrator.engine.llama import Llama
 ROUNDS = 3
 SECONDS = 8.0
 """How long measuring may take, by the times of the steps measured so far."""
+ATTENTION_SECONDS = 30.0
+"""How long it may take to find the faster kind of attention, once for each model and machine."""
 _SMALL = 16
 """Up to so many tokens, what a graph costs to make is no small part of a step."""
 
@@ -32,25 +35,9 @@ def known_curve(llama: Llama, spec: EngineSpec) -> Curve:
     if spec.curves is None:
         return measure_curve(llama)
     folder = Path(spec.curves)
-    settings = (
-        spec.kv_type_k,
-        spec.kv_type_v,
-        llama.flash_attention,
-        spec.experts,
-        spec.exact,
-        llama.split,
-        spec.slots,
-        len(spec.lora),
-    )
-    try:
-        key = curve_cache.curve_key(
-            Path(spec.file),
-            llama_cpp=llama.info.llama_cpp,
-            threads=llama.threads,
-            cpu=curve_cache.cpu_model(),
-            settings="/".join(map(str, settings)),
-        )
-    except OSError:  # the file is gone, although the model is loaded: nothing to know the curve by
+    settings = (llama.flash_attention, spec.experts, spec.exact, llama.split, spec.slots, len(spec.lora))
+    key = _key(spec, llama.info.llama_cpp, llama.threads, *settings)
+    if key is None:
         return measure_curve(llama)
     curve = curve_cache.load(folder, key)
     if curve is None:
@@ -58,6 +45,75 @@ def known_curve(llama: Llama, spec: EngineSpec) -> Curve:
         with suppress(OSError):  # a full disk costs a measurement next time
             curve_cache.store(folder, key, curve)
     return replace(curve, fills=llama.split)
+
+
+def settle_attention(llama: Llama, spec: EngineSpec) -> None:
+    """Let a model that may keep attention's scores do so if that takes clearly less time here.
+
+    It is measured once, so that it is the same after every start. One that takes too long to measure stays as it is.
+    Raises CannotLoad.
+    """
+    if spec.curves is None or not llama.may_keep_scores:
+        return
+    folder, key = Path(spec.curves), attention_key(spec, llama.info.llama_cpp, llama.threads)
+    if key is None:
+        return
+    attention = curve_cache.load_attention(folder, key)
+    if attention is None and _is_quick(llama):
+        attention = _measure_attention(llama, spec)
+        with suppress(OSError):
+            curve_cache.store_attention(folder, key, attention)
+    if attention not in (None, llama.flash_attention):
+        llama.attend(spec, attention)
+
+
+def attention_key(spec: EngineSpec, llama_cpp: str, threads: int) -> curve_cache.CurveKey | None:
+    """Return what the measured kind of attention depends on, or None where the model file is gone."""
+    return _key(spec, llama_cpp, threads, "attention", spec.splits_cache)
+
+
+def _key(spec: EngineSpec, llama_cpp: str, threads: int, *settings: object) -> curve_cache.CurveKey | None:
+    try:
+        return curve_cache.curve_key(
+            Path(spec.file),
+            llama_cpp=llama_cpp,
+            threads=threads,
+            cpu=curve_cache.cpu_model(),
+            settings="/".join(map(str, (spec.kv_type_k, spec.kv_type_v, *settings))),
+        )
+    except OSError:
+        return None
+
+
+def _is_quick(llama: Llama) -> bool:
+    """Return whether there is time to measure attention."""
+    watch = _Watch(llama, ATTENTION_SECONDS)
+    watch.again([(0, _SMALL)])
+    return watch.has_time(2 * ROUNDS * LONG)
+
+
+def _measure_attention(llama: Llama, spec: EngineSpec) -> curve_cache.Attention:
+    """Return the kind that takes less time for a long prompt and an answer: the best of some rounds each, in turns."""
+    times: defaultdict[curve_cache.Attention, list[float]] = defaultdict(list)
+    for _ in range(ROUNDS):
+        for attention in ("off", "on"):
+            if attention != llama.flash_attention:
+                llama.attend(spec, attention)
+            times[attention].append(_answer(llama))
+    return "off" if worth_keeping(min(times["off"]), min(times["on"])) else "on"
+
+
+def _answer(llama: Llama) -> float:
+    """Return about how long an answer to a long prompt takes."""
+    watch = _Watch(llama)
+    most = min(LONG, llama.context_limit - ROUNDS)
+    seconds = 0.0
+    while llama.held(0) < most:
+        size = min(llama.batch.capacity, most - llama.held(0))
+        seconds += watch.step([(0, size)], outputs=False, keep=True)
+    seconds += ANSWER * median(watch.step([(0, 1)], keep=True) for _ in range(ROUNDS))
+    llama.clear()
+    return seconds
 
 
 def measure_curve(llama: Llama) -> Curve:
@@ -87,9 +143,9 @@ def measure_curve(llama: Llama) -> Curve:
 class _Watch:
     """Times steps, each from an empty cache."""
 
-    def __init__(self, llama: Llama) -> None:
+    def __init__(self, llama: Llama, seconds: float = SECONDS) -> None:
         self._llama = llama
-        self._left = SECONDS
+        self._left = seconds
         self._token = llama.warm_seconds
 
     def has_time(self, tokens: int) -> bool:

@@ -15,7 +15,7 @@ from orchestrator.engine.embedding import EmbeddingLoop
 from orchestrator.engine.link import Link
 from orchestrator.engine.llama import CannotLoad, Embedder, Llama
 from orchestrator.engine.loop import Loop
-from orchestrator.engine.measure import known_curve
+from orchestrator.engine.measure import known_curve, settle_attention
 from orchestrator.engine.protocol import VERSION, Heartbeat, Load, LoadFailed, Ready
 
 _PR_SET_PDEATHSIG = 1
@@ -54,6 +54,7 @@ def _set_up(spec: EngineSpec, link: Link) -> tuple[Loop | EmbeddingLoop, ModelIn
         embedder = Embedder(spec, _progress(link))
         return EmbeddingLoop(embedder, link), embedder.info
     llama = Llama(spec, _progress(link))
+    settle_attention(llama, spec)
     curve = known_curve(llama, spec)
     return Loop(llama, spec, link, curve, drafts_for(llama, spec, link.heartbeat)), llama.info
 

@@ -9,9 +9,11 @@ import llama_cpp.llama_cpp as lib
 from benchmarks.engine.names import POOLED, SPLIT
 from benchmarks.engine.system import Load, Measured, Setup, Tokens
 from benchmarks.engine.systems.parameters import avoid_broken_amx
-from orchestrator.engine.attention import TOGETHER, keeps_scores
+from orchestrator.engine.attention import TOGETHER, may_keep_scores
 from orchestrator.engine.contract import EngineSpec
+from orchestrator.engine.curve_cache import load_attention
 from orchestrator.engine.llama.batch import Batch
+from orchestrator.engine.measure import attention_key
 
 _BATCH = 512
 _OUTPUTS = 64
@@ -128,11 +130,19 @@ def _parameters(model: Any, setup: Setup, split: bool) -> Any:
     parameters.n_outputs_max = max(setup.width, min(_OUTPUTS, parameters.n_batch))
     parameters.n_threads = parameters.n_threads_batch = setup.threads
     parameters.kv_unified = not split
-    heads, spec = lib.llama_model_n_head(model), EngineSpec(file="", slots=setup.width)
-    if split and keeps_scores(spec, context=setup.context, heads=heads, split=True):
+    if split and _keeps_scores(model, setup):
         parameters.flash_attn_type = lib.LLAMA_FLASH_ATTN_TYPE_DISABLED
         parameters.n_ubatch = min(TOGETHER, parameters.n_batch)
     parameters.swa_full = True
     parameters.offload_kqv = False
     parameters.no_perf = True
     return parameters
+
+
+def _keeps_scores(model: Any, setup: Setup) -> bool:
+    """Return whether our engine does so with this model."""
+    spec = EngineSpec(file=str(setup.model), slots=setup.width)
+    key = attention_key(spec, lib.llama_version().decode(), setup.threads)
+    measured = None if key is None else load_attention(setup.folder / "curves", key)
+    heads = lib.llama_model_n_head(model)
+    return measured != "on" and may_keep_scores(spec, context=setup.context, heads=heads, split=True)

@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 import psutil
 
-from orchestrator.engine.attention import TOGETHER, keeps_scores
+from orchestrator.engine.attention import TOGETHER, may_keep_scores
 from orchestrator.engine.batching import company
 from orchestrator.engine.contract import MAX_CELLS, EngineSpec, FlashAttention, ModelInfo
 from orchestrator.engine.llama.batch import Batch
@@ -59,14 +59,11 @@ class Llama:
         # In a common pool, what lies behind the window of a model that forgets is given to other sequences.
         self.can_fork = self.can_keep or self.split
         self.context_limit = self._choose_context(spec)
-        self.flash_attention = self._choose_attention(spec)
-        self._context: Any = self._make_context(spec)
-        self._memory = lib.llama_get_memory(self._context)
-        self._held = [0] * (self.sequences + 1)
-        self._logits: Logits = np.empty((0, self.vocab.size), np.float32)
-        self._logits_at = 0
-        self.cells: int = lib.llama_n_ctx(self._context) - self._spare
-        self._warm_up()
+        self.may_keep_scores = spec.flash_attention == "auto" and may_keep_scores(
+            spec, context=self.context_limit, heads=lib.llama_model_n_head(self._model), split=self.split
+        )
+        self.flash_attention: FlashAttention = "off" if self.may_keep_scores else spec.flash_attention
+        self._open(spec)
         self.log.verbose = False
         self.info = self._describe(spec, time.monotonic() - started)
 
@@ -82,13 +79,20 @@ class Llama:
             )
         return wanted
 
-    def _choose_attention(self, spec: EngineSpec) -> FlashAttention:
-        heads = lib.llama_model_n_head(self._model)
-        if spec.flash_attention == "auto" and keeps_scores(
-            spec, context=self.context_limit, heads=heads, split=self.split
-        ):
-            return "off"
-        return spec.flash_attention
+    def attend(self, spec: EngineSpec, flash_attention: FlashAttention) -> None:
+        """Compute attention that way from now on. Everything held is forgotten. Raises CannotLoad."""
+        lib.llama_free(self._context)
+        self.flash_attention = flash_attention
+        self._open(spec)
+
+    def _open(self, spec: EngineSpec) -> None:
+        self._context: Any = self._make_context(spec)
+        self._memory = lib.llama_get_memory(self._context)
+        self._held = [0] * (self.sequences + 1)
+        self._logits: Logits = np.empty((0, self.vocab.size), np.float32)
+        self._logits_at = 0
+        self.cells: int = lib.llama_n_ctx(self._context) - self._spare
+        self._warm_up()
 
     def _make_context(self, spec: EngineSpec) -> Any:
         params = lib.llama_context_default_params()

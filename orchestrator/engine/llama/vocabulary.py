@@ -26,8 +26,9 @@ class Vocabulary:
         self.adds_space = meta(model, "tokenizer.ggml.model") == "llama" and (
             meta(model, "tokenizer.ggml.add_space_prefix") != "false"
         )
-        self._pieces: dict[int, bytes] = {}
         self._buffer = ctypes.create_string_buffer(64)
+        # All of them now, in some dozen milliseconds: to ask for one between two steps takes as long as all else there.
+        self._pieces = [self._spell(token, special=False) for token in range(self.size)]
         self._kept = lru_cache(_KEPT)(self._frozen)
 
     def tokenize(self, text: str, special: bool, *, whole: bool = False) -> list[int]:
@@ -58,10 +59,7 @@ class Vocabulary:
 
     def piece(self, token: int) -> bytes:
         """Return the bytes of a token; none for control tokens."""
-        known = self._pieces.get(token)
-        if known is None:
-            known = self._pieces[token] = self._spell(token, special=False)
-        return known
+        return self._pieces[token]
 
     def text(self, token: int) -> str:
         """Return how a token is spelled in a template, control tokens included; empty for no token."""

@@ -2,7 +2,7 @@ from dataclasses import replace
 
 import pytest
 
-from orchestrator.engine.attention import FEW, LONG, MOST_SCORES, keeps_scores
+from orchestrator.engine.attention import CLEARLY, FEW, LONG, MOST_SCORES, may_keep_scores, worth_keeping
 from orchestrator.engine.contract import EngineSpec
 from registry import memory
 
@@ -23,11 +23,16 @@ SPEC = EngineSpec(file="m.gguf", slots=FEW + 1)
         ({"slots": FEW, "cells": 2 * MOST_SCORES // 12}, LONG, 12, False, False),
     ],
 )
-def test_scores_are_kept_where_that_pays_and_can_be(
+def test_scores_may_be_kept_where_sequences_are_long_and_room_is_there(
     settings: dict[str, object], context: int, heads: int, split: bool, kept: bool
 ) -> None:
     spec = replace(SPEC, **settings)  # type: ignore[arg-type]
-    assert keeps_scores(spec, context=context, heads=heads, split=split) is kept
+    assert may_keep_scores(spec, context=context, heads=heads, split=split) is kept
+
+
+def test_scores_are_kept_where_they_save_a_clear_part_of_the_time() -> None:
+    assert worth_keeping(0.99 * (1 - CLEARLY), 1.0)
+    assert not worth_keeping(1.01 * (1 - CLEARLY), 1.0)
 
 
 def test_the_estimate_of_memory_knows_how_many_scores_are_kept_at_most() -> None:

@@ -6,7 +6,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from orchestrator.engine.curve import FILLERS, NOISE, SIZES, Curve, Points, attended, favoured_width, turn
-from orchestrator.engine.curve_cache import CurveKey, cpu_model, curve_key, load, store
+from orchestrator.engine.curve_cache import (
+    CurveKey,
+    cpu_model,
+    curve_key,
+    load,
+    load_attention,
+    store,
+    store_attention,
+)
 
 times = st.floats(1e-4, 10.0)
 POWERS = (1, 2, 4, 8, 16, 32, 64)
@@ -199,6 +207,16 @@ def test_a_stored_curve_comes_back_for_its_own_key_only(tmp_path: Path) -> None:
     others = [replace(KEY, **{name: value}) for name, value in (("threads", 1), ("cpu", "two"), ("settings", "kv f32"))]
     assert all(load(folder, other) is None for other in others)
     assert [path.name for path in folder.iterdir()] == [KEY.name], "nothing unfinished is left"
+
+
+def test_a_stored_attention_comes_back_and_is_no_curve(tmp_path: Path) -> None:
+    assert load_attention(tmp_path, KEY) is None
+    store_attention(tmp_path, KEY, "on")
+    assert load_attention(tmp_path, KEY) == "on"
+    assert load_attention(tmp_path, replace(KEY, threads=1)) is None
+    assert load(tmp_path, KEY) is None
+    store(tmp_path, KEY, CURVE)
+    assert load_attention(tmp_path, KEY) is None
 
 
 @pytest.mark.parametrize(
