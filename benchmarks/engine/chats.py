@@ -54,5 +54,6 @@ class Chats:
         return Load(prompts=tuple(prompts), answer=cell.answer, shared=shared)
 
     def _prompt(self, messages: tuple[ChatMessage, ...]) -> Prompt:
-        tokens = prompt_tokens(self.vocabulary, self.template.segments(messages))
-        return Prompt(messages, tuple(tokens.tolist()))
+        segments = self.template.segments(messages)
+        tokens = prompt_tokens(self.vocabulary, segments)
+        return Prompt(messages, "".join(segment.text for segment in segments), tuple(tokens.tolist()))

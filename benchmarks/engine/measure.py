@@ -4,6 +4,7 @@ The machine is noisy, and slower at times. So a round is short, the systems take
 only rounds with the same number are compared.
 """
 
+import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import replace
 from statistics import median
@@ -24,10 +25,12 @@ OneRound = Callable[[System, int], Awaitable[dict[State, Measured]]]
 """Measures a system in a round, in every state."""
 WARM_UP = -1
 """The number of a round that is not measured: the first steps of any kind are slower."""
+REST_SECONDS = 0.1
+"""A pause before each system's turn: threads of the one before still spin for some milliseconds, on its cores."""
 
 
 class WrongAnswer(Exception):
-    """A system did not say what the model does."""
+    """A system did not say what the model does, or was not asked the same."""
 
 
 async def measure(
@@ -66,6 +69,7 @@ async def _rounds(
     partners = list(systems)
     for number in range(WARM_UP, rounds):
         for system in in_turn(partners, number):
+            await asyncio.sleep(REST_SECONDS)
             try:
                 states = await measured(system, number)
             except ServerFailed as error:
@@ -114,8 +118,11 @@ def in_turn(systems: Sequence[System], number: int) -> list[System]:
 
 
 async def _checked(cell: Cell, system: System, load: Load) -> Measured:
-    """Do a load and compare the answers with what the model is known to say. Raises WrongAnswer."""
+    """Do a load and compare prompts and answers with what they should be. Raises WrongAnswer."""
     measured = await system.run(load)
+    asked = tuple(len(prompt.tokens) for prompt in load.prompts)
+    if measured.asked not in (None, asked):
+        raise WrongAnswer(f"{cell.name}: {system.name} makes {measured.asked} tokens of prompts of {asked}")
     if load.texts is not None and measured.texts is not None:
         for said, right in zip(measured.texts, load.texts, strict=True):
             if said.split() != right.split():

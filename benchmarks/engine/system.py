@@ -21,9 +21,13 @@ class Setup:
 
 @dataclass(frozen=True, slots=True)
 class Prompt:
-    """A prompt as chat messages and as the tokens that these come to."""
+    """A prompt as chat messages, as the text that the model's template makes of them, and as the tokens of that.
+
+    Whatever takes requests gets messages or the text, and makes tokens of it, as it does for its users.
+    """
 
     messages: tuple[tuple[str, str], ...]
+    text: str
     tokens: Tokens
 
 
@@ -41,11 +45,13 @@ class Load:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Measured:
     """What a load came to. `seconds` run from the first request to the last answer; of them `llama_seconds` were spent
-    inside llama_decode and `own_seconds` in our own steps around it, where that is known."""
+    inside llama_decode and `own_seconds` in our own steps around it, where that is known. `asked` are the tokens that
+    each prompt came to."""
 
     seconds: float
     tokens: int
     texts: tuple[str, ...] | None = None
+    asked: tuple[int, ...] | None = None
     llama_seconds: float = 0.0
     own_seconds: float = 0.0
 

@@ -55,7 +55,7 @@ def free_prompt(following: Next, rng: random.Random, length: int, answer: int) -
 def worded(prefix: Tokens, own: Tokens) -> Prompt:
     """Return a prompt of words: a system message if there is a prefix, and a user message."""
     messages = (("system", text_of(prefix)), ("user", text_of(own)))
-    return Prompt(messages if prefix else messages[1:], prefix + own)
+    return Prompt(messages if prefix else messages[1:], text_of(prefix + own), prefix + own)
 
 
 def common(prompts: tuple[Tokens, ...]) -> int:

@@ -17,7 +17,7 @@ from benchmarks.engine.run import Plan, run
 from benchmarks.engine.start import TINY, Place
 from benchmarks.engine.system import Setup
 from benchmarks.engine.systems.serial import Serial
-from benchmarks.engine.systems.served import Served, ServerFailed, free_port, serve
+from benchmarks.engine.systems.served import Answered, Served, ServerFailed, free_port, serve
 from benchmarks.engine.workload import loads
 
 CELL = Cell(model="trial", width=3, prefix=20, own=6, answer=4)
@@ -61,6 +61,12 @@ async def test_a_system_that_says_something_else_is_found_out(folder: Path) -> N
     }
     with pytest.raises(WrongAnswer, match=r"one after the other says '.*'; the model says 'dobu'"):
         await measure(CELL, [serial], lambda _: wrong, 1, print)
+    other = {
+        state: dataclasses.replace(load, prompts=tuple(dataclasses.replace(p, text=" dobu") for p in load.prompts))
+        for state, load in loads(CELL, TRIAL.following, 0).items()
+    }
+    with pytest.raises(WrongAnswer, match=r"makes \(1, 1, 1\) tokens of prompts of \(26, 26, 26\)"):
+        await measure(CELL, [serial], lambda _: other, 1, print)
     await serial.close()
 
 
@@ -68,7 +74,7 @@ async def test_a_server_that_fails_is_left_out_and_told(folder: Path) -> None:
     port = free_port()
     command = [sys.executable, "-m", "http.server", str(port), "--bind", "127.0.0.1"]
     process = await serve(command, port=port, health="/", log=folder / "log")
-    broken = Served(SERVER, f"http://127.0.0.1:{port}/", process, lambda *_: {}, lambda _: ("", 0))
+    broken = Served(SERVER, f"http://127.0.0.1:{port}/", process, lambda *_: {}, lambda _: Answered("", 0, 0))
     setup = Setup(model=TRIAL.file(folder / "models"), width=3, context=CELL.context, threads=1, folder=folder)
     serial = await Serial.start(setup)
     told: list[str] = []
@@ -98,4 +104,5 @@ def test_chats_have_the_tokens_of_the_model_and_share_their_beginning() -> None:
     assert all(load.shared < len(prompt.tokens) <= cell.own for prompt in load.prompts)
     assert load.shared > 0
     text = "".join(chats.vocabulary.text(token) for token in load.prompts[0].tokens)
+    assert text == load.prompts[0].text
     assert all(content in text for _, content in load.prompts[0].messages)

@@ -11,7 +11,7 @@ from typing import Any
 from benchmarks.engine.names import EXAMPLE
 from benchmarks.engine.system import Prompt, Setup
 from benchmarks.engine.systems.parameters import avoid_broken_amx
-from benchmarks.engine.systems.served import Served, free_port, serve
+from benchmarks.engine.systems.served import Answered, Served, free_port, serve
 
 
 async def start(setup: Setup, script: Path, packages: Path) -> Served:
@@ -43,11 +43,12 @@ async def start(setup: Setup, script: Path, packages: Path) -> Served:
 
 
 def _request(prompt: Prompt, answer: int) -> dict[str, Any]:
-    return {"prompt": list(prompt.tokens), "max_tokens": answer, "temperature": 0.0}
+    return {"prompt": prompt.text, "max_tokens": answer, "temperature": 0.0}
 
 
-def _answer(body: dict[str, Any]) -> tuple[str, int]:
-    return body["choices"][0]["text"], body["usage"]["completion_tokens"]
+def _answer(body: dict[str, Any]) -> Answered:
+    usage = body["usage"]
+    return Answered(body["choices"][0]["text"], usage["prompt_tokens"], usage["completion_tokens"])
 
 
 def main() -> None:

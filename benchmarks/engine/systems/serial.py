@@ -37,7 +37,7 @@ class Serial:
         """Answer one request after the other."""
         started = time.perf_counter()
         answers = [
-            self._llama.create_completion(list(prompt.tokens), max_tokens=load.answer, temperature=0.0)
+            self._llama.create_completion(prompt.text, max_tokens=load.answer, temperature=0.0)
             for prompt in load.prompts
         ]
         seconds = time.perf_counter() - started
@@ -45,6 +45,7 @@ class Serial:
             seconds=seconds,
             tokens=sum(cast(int, answer["usage"]["completion_tokens"]) for answer in answers),
             texts=tuple(answer["choices"][0]["text"] for answer in answers),
+            asked=tuple(cast(int, answer["usage"]["prompt_tokens"]) for answer in answers),
         )
 
     async def close(self) -> None:

@@ -7,7 +7,7 @@ import subprocess
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import httpx2
 
@@ -21,8 +21,18 @@ _IDLE_SECONDS = 1.0
 
 Request = Callable[[Prompt, int], dict[str, Any]]
 """Makes the JSON of a request from a prompt and the number of tokens to generate."""
-Answer = Callable[[dict[str, Any]], tuple[str, int]]
-"""Takes text and number of tokens from the JSON of an answer."""
+
+
+class Answered(NamedTuple):
+    """An answer: its text, the tokens of the prompt, and its own."""
+
+    text: str
+    asked: int
+    tokens: int
+
+
+Answer = Callable[[dict[str, Any]], Answered]
+"""Takes what is wanted from the JSON of an answer."""
 
 
 class ServerFailed(Exception):
@@ -52,7 +62,12 @@ class Served:
             raise ServerFailed(f"{self.name}: {errors.exceptions[0]!r}") from errors
         seconds = time.perf_counter() - started
         answers = [self._answer(task.result()) for task in tasks]
-        return Measured(seconds=seconds, tokens=sum(count for _, count in answers), texts=tuple(t for t, _ in answers))
+        return Measured(
+            seconds=seconds,
+            tokens=sum(each.tokens for each in answers),
+            texts=tuple(each.text for each in answers),
+            asked=tuple(each.asked for each in answers),
+        )
 
     async def close(self) -> None:
         """End the process."""

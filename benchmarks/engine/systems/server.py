@@ -8,7 +8,7 @@ from typing import Any
 from benchmarks.engine.names import SERVER
 from benchmarks.engine.system import Prompt, Setup
 from benchmarks.engine.systems.parameters import has_broken_amx
-from benchmarks.engine.systems.served import Served, free_port, serve
+from benchmarks.engine.systems.served import Answered, Served, free_port, serve
 
 
 async def start(setup: Setup, binary: Path, name: str = SERVER, options: Sequence[str] = ()) -> Served:
@@ -29,15 +29,15 @@ async def start(setup: Setup, binary: Path, name: str = SERVER, options: Sequenc
 
 def _request(prompt: Prompt, answer: int) -> dict[str, Any]:
     return {
-        "prompt": list(prompt.tokens),
+        "prompt": prompt.text,
         "n_predict": answer,
         "temperature": 0.0,
         "samplers": ["top_k"],
         "top_k": 1,
         "cache_prompt": True,
-        "response_fields": ["content", "tokens_predicted"],
+        "response_fields": ["content", "tokens_evaluated", "tokens_predicted"],
     }
 
 
-def _answer(body: dict[str, Any]) -> tuple[str, int]:
-    return body["content"], body["tokens_predicted"]
+def _answer(body: dict[str, Any]) -> Answered:
+    return Answered(body["content"], body["tokens_evaluated"], body["tokens_predicted"])
