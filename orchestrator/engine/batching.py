@@ -25,16 +25,18 @@ class Plan:
     chunks: tuple[tuple[int, int], ...]
 
 
-def choose(decoding: int, prefilling: Sequence[Prefill], *, batch: int, chunk: int = CHUNK) -> Plan:
+def choose(decoding: int, prefilling: Sequence[Prefill], *, batch: int, chunk: int = CHUNK, pressing: int = 0) -> Plan:
     """Return what to compute next: both groups come with the most urgent first, and `batch` is the most tokens.
 
     Every decoding sequence gets its token. Prompts get chunks that end on a grid of `chunk` positions, so that where
     a prompt is cut does not depend on the company it has. While others decode, one chunk's worth a step, so that a
-    long prompt never starves them; alone, a full batch. Some prompt always moves if there is room for any.
+    long prompt never starves them; alone, a full batch. Where more prompts are `pressing`, as urgent as those that
+    decode, than these are, they get as many times as much: the sooner all decode, the fewer steps it takes. Some prompt
+    always moves if there is room for any.
     """
     decode = range(min(decoding, batch))
     room = batch - len(decode)
-    budget = min(room, chunk) if decode else room
+    budget = min(room, chunk * max(1, pressing // len(decode))) if decode else room
     chunks: list[tuple[int, int]] = []
     for index, need in enumerate(prefilling):
         taken = 0

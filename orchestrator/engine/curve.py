@@ -21,6 +21,10 @@ FILLERS = 3
 NOISE = 0.02
 """Measurements are no better than this: a smaller difference is none."""
 
+WORTH_WAITING = 0.1
+"""Sequences are left out of a step only if so much more of the others' tokens are made: they would wait, end later than
+the others, and what runs in turns is in no cache."""
+
 _RATE = 0.1
 """The share of an observed error that is corrected at once; the memory is about ten observations a point."""
 
@@ -180,15 +184,17 @@ def favoured_width(curve: Curve, depths: Sequence[int]) -> int:
     """Return how many running sequences to decode in one step, so that most tokens are made per second.
 
     `depths` are the cells each holds, the most urgent first. It is not always all: two in a step can take longer than
-    one after the other. Of widths within the noise of the best, the widest.
+    one after the other. It is the widest that is not slower than that, and not much slower than the best.
     """
     rates = []
     cells = 0
     for width, depth in enumerate(depths, 1):
         cells += depth
         rates.append(width / curve.seconds(width, width, cells))
-    enough = max(rates, default=0.0) * (1 - NOISE)
-    return max((width for width, rate in enumerate(rates, 1) if rate >= enough), default=0)
+    if not rates:
+        return 0
+    enough = max(max(rates) * (1 - WORTH_WAITING), rates[0] * (1 - NOISE))
+    return max(width for width, rate in enumerate(rates, 1) if rate >= enough)
 
 
 def turn(width: int, waited: Sequence[int]) -> list[int]:

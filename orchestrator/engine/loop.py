@@ -18,6 +18,7 @@ from orchestrator.engine.llama import Llama, Logits, Tokens, as_tokens
 from orchestrator.engine.prompt import prompt_tokens
 from orchestrator.engine.sequence import DeadEnd, NotFinite, Sequence
 from orchestrator.engine.sequences import Sequences
+from orchestrator.engine.urgency import ALIKE
 from orchestrator.engine.verify import verified
 from orchestrator.engine.warm import WarmPrefixes
 
@@ -146,7 +147,8 @@ class Loop:
         if not prefilling:
             return [shares] if shares else []
         needs = [Prefill(s.computed, self._sequences.stretch(s)) for s in prefilling]
-        plan = choose(len(decode) + sum(map(len, drafts)), needs, batch=batch.capacity)
+        pressing = sum(s.rank <= decode[0].rank + ALIKE for s in prefilling) if decode else 0
+        plan = choose(len(decode) + sum(map(len, drafts)), needs, batch=batch.capacity, pressing=pressing)
         chunks = []
         for index, count in plan.chunks:
             sequence = prefilling[index]

@@ -11,6 +11,9 @@ from dataclasses import dataclass
 PATIENCE = 30.0
 """Slack counts for less than so many seconds, however much of it there is, and so does the lack of it."""
 
+ALIKE = 1.0
+"""Requests whose ranks differ by no more seconds are as urgent as each other, where that is asked."""
+
 
 def rank(arrived: float, due: float) -> float:
     """Return by when a request counts as due; the least goes first. Times in seconds, `due` may be infinite.

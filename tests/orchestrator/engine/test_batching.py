@@ -9,11 +9,11 @@ needs = st.lists(st.builds(Prefill, st.integers(0, 300), st.integers(1, 2000)), 
 
 
 @settings(deadline=None)
-@given(st.integers(0, 40), needs, st.integers(1, 600), st.sampled_from([1, 16, 128]))
+@given(st.integers(0, 40), needs, st.integers(1, 600), st.sampled_from([1, 16, 128]), st.integers(0, 100))
 def test_a_plan_fits_and_moves_everything_it_can(
-    decoding: int, prefilling: list[Prefill], batch: int, chunk: int
+    decoding: int, prefilling: list[Prefill], batch: int, chunk: int, pressing: int
 ) -> None:
-    plan = choose(decoding, prefilling, batch=batch, chunk=chunk)
+    plan = choose(decoding, prefilling, batch=batch, chunk=chunk, pressing=pressing)
     size = len(plan.decode) + sum(count for _, count in plan.chunks)
     assert size <= batch
     assert len(plan.decode) == min(decoding, batch)
@@ -23,7 +23,7 @@ def test_a_plan_fits_and_moves_everything_it_can(
         assert plan.chunks
         assert plan.chunks[0][0] == 0
     if decoding:
-        assert sum(count for _, count in plan.chunks) <= chunk
+        assert sum(count for _, count in plan.chunks) <= chunk * max(1, pressing / min(decoding, batch))
 
 
 @settings(deadline=None)
@@ -38,6 +38,14 @@ def test_alone_a_prompt_gets_the_whole_batch_and_in_company_a_chunk() -> None:
     long = [Prefill(0, 5000)]
     assert choose(0, long, batch=512, chunk=128).chunks == ((0, 512),)
     assert choose(3, long, batch=512, chunk=128).chunks == ((0, 128),)
+    assert choose(3, long * 5, batch=512, chunk=128, pressing=5).chunks == ((0, 128),)
+
+
+def test_many_pressing_prompts_get_more_than_a_chunk_beside_few_that_decode() -> None:
+    short = [Prefill(0, 32)] * 48
+    assert len(choose(16, short, batch=512, chunk=128, pressing=48).chunks) == 3 * 4
+    assert len(choose(16, short, batch=512, chunk=128, pressing=31).chunks) == 4
+    assert len(choose(1, short, batch=512, chunk=128, pressing=48).chunks) == (512 - 1) // 32
 
 
 def test_short_prompts_share_a_batch() -> None:
