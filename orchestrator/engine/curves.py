@@ -5,6 +5,9 @@ from orchestrator.engine.curve import Curve
 LEARNED_EVERY = 16
 """A curve learns from the first of so many steps: to learn from all takes longer than what there is to learn."""
 
+FIRST = 128
+"""It learns from all of so many steps at first: what was measured alone may be a tenth off when there is work."""
+
 
 class Curves:
     """The curves of one model. `now` is that of the threads in use."""
@@ -22,7 +25,7 @@ class Curves:
 
     def observe(self, tokens: int, sequences: int, seconds: float, cells: int, width: int = 0) -> None:
         """Take note of a step, as `Curve.observed` has it. One that was filled to a `width` tells what that takes."""
-        if self._steps % LEARNED_EVERY == 0:
+        if self._steps < FIRST or self._steps % LEARNED_EVERY == 0:
             if width > sequences:
                 tokens, sequences, cells = width, width, cells * width // sequences
             self.now = self.now.observed(tokens, sequences, seconds, cells)

@@ -1,5 +1,6 @@
 """Decide how many draft tokens are worth verifying, and whether drafting pays at all. Pure: time comes from outside."""
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
@@ -15,9 +16,10 @@ Source = Literal["lookup", "draft"]
 START: dict[Source, float] = {"lookup": 0.5, "draft": 0.7}
 """The acceptance that is assumed until something is known: high enough to be tried."""
 
-SEQUENCE_MEMORY = 16
+SEQUENCE_MEMORY: dict[Source, int] = {"lookup": 16, "draft": 64}
 MODEL_MEMORY = 512
-"""Tokens over which observations fade. A sequence may turn from copying to new text at any time, a model does not."""
+"""Tokens over which observations fade. A sequence may turn from copying to new text at any time; how well one model
+knows what another says changes less, and least over all sequences."""
 
 _LEAST_VALUE = 0.02
 """A draft token less likely to be accepted than this is never worth its time, if it takes any."""
@@ -31,7 +33,8 @@ class Acceptance:
 
     The estimate is the mean of a Beta distribution. What was observed fades over `memory` tokens, so the estimate
     returns to the prior when nothing is drafted any more, and drafts that did not pay are tried again after a while.
-    The prior of a sequence is what is known of the model as a whole, that of a model a number.
+    The prior of a sequence is what is known of the model as a whole, that of a model a number. Of a model a standard
+    error more is believed than what was seen: where the first drafts were unlucky, no others would be made for long.
     """
 
     __slots__ = ("_accepted", "_keep", "_prior", "_tried", "_weight")
@@ -46,7 +49,12 @@ class Acceptance:
     @property
     def rate(self) -> float:
         """The estimate, between 0 and 1."""
-        prior = self._prior.rate if isinstance(self._prior, Acceptance) else self._prior
+        if isinstance(self._prior, Acceptance):
+            return self._mean(self._prior.rate)
+        mean = self._mean(self._prior)
+        return min(1.0, mean + math.sqrt(mean * (1 - mean) / (self._tried + self._weight)) * (self._tried > 0))
+
+    def _mean(self, prior: float) -> float:
         return (self._accepted + self._weight * prior) / (self._tried + self._weight)
 
     def observe(self, drafted: int, accepted: int) -> None:
@@ -69,7 +77,7 @@ def model_acceptance() -> dict[Source, Acceptance]:
 
 def sequence_acceptance(model: dict[Source, Acceptance]) -> dict[Source, Acceptance]:
     """Return what is known of a new sequence of this model; what it observes, the model learns too."""
-    return {source: Acceptance(prior, SEQUENCE_MEMORY) for source, prior in model.items()}
+    return {source: Acceptance(prior, SEQUENCE_MEMORY[source]) for source, prior in model.items()}
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,15 +181,18 @@ def plain_seconds(curve: Curve, depths: Sequence[int], tokens: int) -> float:
 
 @dataclass(slots=True)
 class _Period:
-    """What steps that drafted came to: `plain` is the time their tokens would have taken without drafts."""
+    """What steps that drafted came to: `plain` is the time their tokens would have taken without drafts, and `squares`
+    the sum of the squares of what each step saved."""
 
     steps: int = 0
     drafted: int = 0
     accepted: int = 0
     plain: float = 0.0
     seconds: float = 0.0
+    squares: float = 0.0
 
     def add(self, drafted: int, accepted: int, plain: float, seconds: float) -> None:
+        self.squares += (plain - seconds) ** 2
         self.steps += 1
         self.drafted += drafted
         self.accepted += accepted
@@ -193,13 +204,19 @@ class _Period:
         """The part of the plain time that was saved; below 0 when drafting made it longer."""
         return 1 - self.seconds / self.plain
 
+    @property
+    def noise(self) -> float:
+        """The standard error of the gain: steps that save much and steps that save nothing follow at random."""
+        saved = self.plain - self.seconds
+        return math.sqrt(max(0.0, self.squares - saved * saved / self.steps)) / self.plain
+
 
 class Ledger:
     """What speculation has brought one model, and whether it goes on.
 
-    It is judged every `WINDOW` steps that drafted. When it loses time it is off for `PAUSE` steps, and then on trial
-    for a window in which it must gain; every trial that fails doubles the pause. Between `LOSS` and `GAIN` it stays as
-    it is, so that noise does not switch it to and fro.
+    It is judged every `WINDOW` steps that drafted. When it loses time, and more than its standard error, it is off for
+    `PAUSE` steps, and then on trial for a window in which it must gain; every trial that fails doubles the pause.
+    Between that `LOSS` and a `GAIN` it stays as it is, so that noise does not switch it to and fro.
     """
 
     WINDOW = 32
@@ -239,7 +256,7 @@ class Ledger:
             self.reason = f"on trial for {self.WINDOW} steps"
 
     def _judge(self, window: _Period) -> None:
-        self.on = window.gain >= (self.GAIN if self._trial else self.LOSS)
+        self.on = window.gain >= (self.GAIN if self._trial else self.LOSS - window.noise)
         evidence = (
             f"in the last {window.steps} steps that drafted, {window.accepted} of {window.drafted} draft tokens were "
             f"accepted, and decoding took {abs(window.gain):.1%} {'less' if window.gain >= 0 else 'more'} time than "

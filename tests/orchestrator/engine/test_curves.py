@@ -1,7 +1,7 @@
 """What is known of a model with each number of threads."""
 
 from orchestrator.engine.curve import Curve, Points
-from orchestrator.engine.curves import LEARNED_EVERY, Curves
+from orchestrator.engine.curves import FIRST, LEARNED_EVERY, Curves
 
 CURVE = Curve(Points((1, 2), (1.0, 1.5)), Points((1, 2), (1.0, 1.2)), prefill=0.2, per_cell=0.001)
 
@@ -26,11 +26,12 @@ def test_a_filled_step_tells_what_its_width_takes() -> None:
     assert filled.now == plain.now
 
 
-def test_the_first_of_some_steps_is_learned_from() -> None:
+def test_all_first_steps_are_learned_from_and_then_one_of_some() -> None:
     curves = Curves(2, CURVE)
     seen = [curves.now]
-    for _ in range(LEARNED_EVERY + 1):
+    steps = FIRST + 2 * LEARNED_EVERY
+    for _ in range(steps):
         curves.observe(1, 1, 2.0, 0)
         seen.append(curves.now)
-    changed = [index for index in range(LEARNED_EVERY + 1) if seen[index + 1] != seen[index]]
-    assert changed == [0, LEARNED_EVERY]
+    changed = [index for index in range(steps) if seen[index + 1] is not seen[index]]
+    assert changed == [*range(FIRST), *range(FIRST, steps, LEARNED_EVERY)]

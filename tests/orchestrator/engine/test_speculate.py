@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from orchestrator.engine.curve import FILLERS, NOISE, Curve, Points
 from orchestrator.engine.speculate import (
+    START,
     Acceptance,
     Drafting,
     Ledger,
@@ -270,6 +271,27 @@ def test_a_trial_must_gain_and_then_the_pause_is_short_again() -> None:
     assert ledger.on, "a draw is enough to stay"
     run(ledger, Ledger.WINDOW, -0.25)
     assert rest_until_on(ledger) == Ledger.PAUSE
+
+
+def test_steps_of_luck_and_steps_of_none_are_told_from_a_loss() -> None:
+    unlucky, losing = Ledger(), Ledger()
+    for step in range(Ledger.WINDOW):
+        unlucky.record(3, 0, 1.0, 1.5) if step % 2 else unlucky.record(3, 3, 4.0, 3.6)
+        losing.record(3, 0, 1.0, 1.5)
+    assert unlucky.saved < 0
+    assert unlucky.on
+    assert not losing.on
+
+
+def test_an_unlucky_start_does_not_end_the_drafts_of_a_model() -> None:
+    model = model_acceptance()
+    sequence = sequence_acceptance(model)["draft"]
+    for _ in range(8):
+        sequence.observe(3, 1)
+    assert 8 / 16 < sequence_acceptance(model)["draft"].rate < START["draft"]
+    for _ in range(500):
+        sequence.observe(3, 1)
+    assert sequence_acceptance(model)["draft"].rate == pytest.approx(0.5, abs=0.03)
 
 
 def test_what_never_pays_costs_next_to_nothing_in_the_long_run() -> None:
