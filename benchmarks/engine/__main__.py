@@ -105,7 +105,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("command", choices=["list", "models", "build", "run", "report", "all"])
     parser.add_argument("--cells", nargs="+", default=[], metavar="PATTERN", help="such as '150m/*x1024'; default: all")
     parser.add_argument("--systems", nargs="+", choices=SYSTEMS, default=list(SYSTEMS), help="default: all")
-    parser.add_argument("--rounds", type=_positive, help="default: 5 or 21, as the cell needs")
+    parser.add_argument("--rounds", type=_positive, help="default: 5 to 21, as the cell needs")
     parser.add_argument("--budget", type=float, metavar="MINUTES", help="begin no further cell after so long")
     parser.add_argument("--folder", type=Path, default=FOLDER, help="keeps models, peers and finished cells")
     parser.add_argument("--trial", action="store_true", help="small cells on a model of no size; nothing is written")
