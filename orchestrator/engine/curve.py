@@ -25,6 +25,9 @@ WORTH_WAITING = 0.1
 """Sequences are left out of a step only if so much more of the others' tokens are made: they would wait, end later than
 the others, and what runs in turns is in no cache."""
 
+_SURELY = 4
+"""No token of a step takes so many times as long as one alone."""
+
 _RATE = 0.1
 """The share of an observed error that is corrected at once; the memory is about ten observations a point."""
 
@@ -93,6 +96,10 @@ class Curve:
             width = self.filled(sequences, cells)
             return self._of_many(width) + self.per_cell * cells * width / sequences
         return self._of_one(tokens) + self._spread(sequences) + self.per_cell * cells
+
+    def is_short(self, tokens: int, cells: int) -> bool:
+        """Return whether a step takes less than a second for sure. To say how long takes many times as long."""
+        return _SURELY * tokens * self.one.seconds[0] + self.per_cell * cells < 1.0
 
     def filled(self, sequences: int, cells: int = 0) -> int:
         """Return how many sequences to compute, a token each, where so many decode: as many, or up to `FILLERS` more.

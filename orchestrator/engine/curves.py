@@ -5,7 +5,7 @@ from orchestrator.engine.curve import Curve
 LEARNED_EVERY = 16
 """A curve learns from the first of so many steps: to learn from all takes longer than what there is to learn."""
 
-FIRST = 128
+FIRST = 64
 """It learns from all of so many steps at first: what was measured alone may be a tenth off when there is work."""
 
 

@@ -204,15 +204,16 @@ class Loop:
             if sequence.decodes:
                 depth = sequence.length
                 batch.add_one(sequence.seq, depth - 1, sequence.output[-1])
+                cells += depth
                 if len(tokens):
                     batch.add(sequence.seq, depth, tokens, len(tokens))
-                cells += attended(depth - 1, 1 + len(tokens))
+                    cells += attended(depth, len(tokens))
                 depths.append(depth)
                 asked.append(share)
             elif self._add_chunk(sequence, tokens):
                 asked.append((sequence, _NONE))
         size, running, prompts = batch.size, len(depths), len(shares) - len(depths)
-        self._link.heartbeat(curve.seconds(size, len(shares), cells))
+        self._link.heartbeat(0.0 if curve.is_short(size, cells) else curve.seconds(size, len(shares), cells))
         width = curve.filled(running, cells) if size == running else 0
         seconds, logits = self._decode(width)
         if not prompts:
@@ -246,9 +247,10 @@ class Loop:
         row = drafted = accepted = 0
         for sequence, drafts in asked:
             meant = self._drafts.drafted(sequence) if len(drafts) and self._drafts is not None else 0
-            accepted += min(meant, self._go_on(sequence, drafts, meant, logits[row:], best[row:]))
+            end = row + len(drafts) + 1
+            accepted += min(meant, self._go_on(sequence, drafts, meant, logits[row:end], best[row:end]))
             drafted += meant
-            row += len(drafts) + 1
+            row = end
         self._counts["drafted"] += drafted
         self._counts["accepted"] += accepted
         return drafted, accepted
@@ -258,9 +260,13 @@ class Loop:
 
         The first `meant` of the drafts are no fillers.
         """
-        before = len(sequence.output)
+        before, piece = len(sequence.output), self._llama.vocab.piece
         try:
-            for token in verified(drafts, lambda row: sequence.choose(logits[row], best[row], self._llama.vocab.piece)):
+            for token in (
+                verified(drafts, lambda row: sequence.choose(logits[row], best[row], piece))
+                if len(drafts)
+                else (sequence.choose(logits[0], best[0], piece),)
+            ):
                 self._advance(sequence, token)
                 if sequence.finish is not None:
                     break

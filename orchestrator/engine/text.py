@@ -12,20 +12,20 @@ class TextStream:
     def __init__(self, stops: tuple[str, ...]) -> None:
         self.stopped = False
         self._stops = stops
-        self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
+        self._rest = b""
         self._held = ""
         self._parts: list[str] = []
 
     def push(self, data: bytes) -> str:
         """Take the bytes of a token and return the text that is certain by now."""
-        text = self._decoder.decode(data)
+        text = self._decode(data, final=False)
         return self._release(self._cut(self._held + text)) if self._stops else self._release(text)
 
     def finish(self) -> str:
         """Return what was held back, now that nothing more will come. Empty after a stop string."""
         if self.stopped:
             return ""
-        text = self._cut(self._held + self._decoder.decode(b"", final=True))
+        text = self._cut(self._held + self._decode(b"", final=True))
         held, self._held = self._held, ""
         return self._release(text + held)
 
@@ -33,6 +33,13 @@ class TextStream:
     def text(self) -> str:
         """All text that came out so far."""
         return "".join(self._parts)
+
+    def _decode(self, data: bytes, *, final: bool) -> str:
+        """Decode, and keep the bytes of an unfinished character. codecs has a class for that, many times slower."""
+        data = self._rest + data
+        text, used = codecs.utf_8_decode(data, "replace", final)
+        self._rest = data[used:]
+        return text
 
     def _release(self, text: str) -> str:
         if text:

@@ -184,6 +184,14 @@ def test_the_favoured_width_is_the_widest_that_is_not_slower_than_one_by_one_nor
     assert all(rate < enough for rate in rates[width:])
 
 
+def test_a_step_is_short_for_sure_only_if_even_a_bad_curve_says_so() -> None:
+    fast, slow = curve(0.001, 0.003, per_cell=1e-6), curve(0.1, 0.3, per_cell=1e-6)
+    assert fast.is_short(64, 1000)
+    assert not fast.is_short(64, 10**6)
+    assert not slow.is_short(3, 0)
+    assert slow.is_short(2, 0)
+
+
 def test_two_that_are_slower_together_go_one_after_the_other() -> None:
     dip = curve(4.0, 12.3, 12.5, 17.0, 27.0)
     assert [favoured_width(dip, [0] * running) for running in (1, 2, 3, 4, 8, 16)] == [1, 1, 1, 4, 8, 16]
