@@ -29,16 +29,17 @@ def choose(decoding: int, prefilling: Sequence[Prefill], *, batch: int, chunk: i
     """Return what to compute next: both groups come with the most urgent first, and `batch` is the most tokens.
 
     Every decoding sequence gets its token. Prompts get chunks that end on a grid of `chunk` positions, so that where
-    a prompt is cut does not depend on the company it has. While others decode, one chunk's worth a step, so that a
-    long prompt never starves them; alone, a full batch. Where more prompts are `pressing`, as urgent as those that
-    decode, than these are, they get as many times as much: the sooner all decode, the fewer steps it takes. Some prompt
-    always moves if there is room for any.
+    a prompt is cut does not depend on the company it has. The first `pressing` prompts, as urgent as any that decodes,
+    get what room there is, as do all while nobody decodes: what came together decodes together, in fewer steps. Others
+    get one chunk's worth a step, so that a long prompt never starves those that decode. Some prompt always moves if
+    there is room for any.
     """
     decode = range(min(decoding, batch))
     room = batch - len(decode)
-    budget = min(room, chunk * max(1, pressing // len(decode))) if decode else room
+    later = min(room, chunk) if decode else room
     chunks: list[tuple[int, int]] = []
     for index, need in enumerate(prefilling):
+        budget = (room if index < pressing else later) - sum(count for _, count in chunks)
         taken = 0
         while budget > 0 and taken < need.remaining:
             size = min(chunk - (need.position + taken) % chunk, need.remaining - taken)

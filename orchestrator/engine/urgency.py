@@ -11,8 +11,8 @@ from dataclasses import dataclass
 PATIENCE = 30.0
 """Slack counts for less than so many seconds, however much of it there is, and so does the lack of it."""
 
-ALIKE = 1.0
-"""Requests whose ranks differ by no more seconds are as urgent as each other, where that is asked."""
+ALIKE = 0.05
+"""Requests whose ranks differ by no more seconds came together, and are as urgent as each other."""
 
 
 def rank(arrived: float, due: float) -> float:

@@ -23,7 +23,8 @@ def test_a_plan_fits_and_moves_everything_it_can(
         assert plan.chunks
         assert plan.chunks[0][0] == 0
     if decoding:
-        assert sum(count for _, count in plan.chunks) <= chunk * max(1, pressing / min(decoding, batch))
+        later = sum(count for index, count in plan.chunks if index >= pressing)
+        assert not later or sum(count for _, count in plan.chunks) <= chunk
 
 
 @settings(deadline=None)
@@ -38,14 +39,14 @@ def test_alone_a_prompt_gets_the_whole_batch_and_in_company_a_chunk() -> None:
     long = [Prefill(0, 5000)]
     assert choose(0, long, batch=512, chunk=128).chunks == ((0, 512),)
     assert choose(3, long, batch=512, chunk=128).chunks == ((0, 128),)
-    assert choose(3, long * 5, batch=512, chunk=128, pressing=5).chunks == ((0, 128),)
 
 
-def test_many_pressing_prompts_get_more_than_a_chunk_beside_few_that_decode() -> None:
+def test_prompts_as_urgent_as_what_decodes_get_all_the_room_and_others_a_chunk() -> None:
     short = [Prefill(0, 32)] * 48
-    assert len(choose(16, short, batch=512, chunk=128, pressing=48).chunks) == 3 * 4
-    assert len(choose(16, short, batch=512, chunk=128, pressing=31).chunks) == 4
-    assert len(choose(1, short, batch=512, chunk=128, pressing=48).chunks) == (512 - 1) // 32
+    assert len(choose(16, short, batch=512, chunk=128, pressing=48).chunks) == (512 - 16) // 32
+    assert len(choose(16, short, batch=512, chunk=128, pressing=10).chunks) == 10
+    assert len(choose(16, short, batch=512, chunk=128, pressing=2).chunks) == 128 // 32
+    assert choose(3, [Prefill(0, 5000)], batch=512, chunk=128, pressing=1).chunks == ((0, 384),)
 
 
 def test_short_prompts_share_a_batch() -> None:
