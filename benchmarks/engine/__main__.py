@@ -15,8 +15,9 @@ from benchmarks.engine.cells import Cell, all_cells, chosen, trial_cells
 from benchmarks.engine.goals import goals
 from benchmarks.engine.models import DRAFTS, LARGE, SMALL
 from benchmarks.engine.names import SYSTEMS
+from benchmarks.engine.paired import Rounds
 from benchmarks.engine.peers import PeerMissing, Peers, build
-from benchmarks.engine.run import Plan, run
+from benchmarks.engine.run import ROUNDS, Plan, run
 from benchmarks.engine.start import Place
 from orchestrator.engine.contract import EngineSpec
 from orchestrator.engine.llama.model import default_threads
@@ -31,7 +32,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     options = _parser().parse_args(arguments)
     if options.command == "list":
         for cell in chosen(all_cells(), options.cells):
-            _say(f"{cell.name:24} {cell.rounds} rounds, {cell.own} own tokens, {cell.answer} to generate")
+            _say(f"{cell.name:24} {cell.own} own tokens, {cell.answer} to generate")
         return
     if options.command in ("models", "all") and not options.trial:
         for model in (SMALL, LARGE, *DRAFTS.values()):
@@ -60,7 +61,7 @@ def _run(options: argparse.Namespace) -> None:
         cells=left,
         file=_rows_file(options),
         stamp=_stamp(options),
-        rounds=options.rounds or (1 if options.trial else None),
+        rounds=_rounds(options),
         seconds=None if options.budget is None else 60 * options.budget,
         tell=_say,
     )
@@ -95,6 +96,11 @@ def _stamp(options: argparse.Namespace) -> rows.Stamp:
     return {**report.stamp(default_threads()), "systems": list(options.systems), "rounds": options.rounds}
 
 
+def _rounds(options: argparse.Namespace) -> Rounds:
+    fixed = options.rounds or (1 if options.trial else None)
+    return Rounds(fixed, fixed) if fixed else ROUNDS
+
+
 def _rows_file(options: argparse.Namespace) -> Path:
     folder: Path = options.folder
     return folder / ("trial.jsonl" if options.trial else "rows.jsonl")
@@ -105,7 +111,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("command", choices=["list", "models", "build", "run", "report", "all"])
     parser.add_argument("--cells", nargs="+", default=[], metavar="PATTERN", help="such as '150m/*x1024'; default: all")
     parser.add_argument("--systems", nargs="+", choices=SYSTEMS, default=list(SYSTEMS), help="default: all")
-    parser.add_argument("--rounds", type=_positive, help="default: 5 to 21, as the cell needs")
+    parser.add_argument("--rounds", type=_positive, help=f"default: {ROUNDS.least} to {ROUNDS.most}, as noise needs")
     parser.add_argument("--budget", type=float, metavar="MINUTES", help="begin no further cell after so long")
     parser.add_argument("--folder", type=Path, default=FOLDER, help="keeps models, peers and finished cells")
     parser.add_argument("--trial", action="store_true", help="small cells on a model of no size; nothing is written")

@@ -20,8 +20,6 @@ PREFIXES = (0, 64, 1024)
 SPECULATION_WIDTHS = (1, 4, 16)
 SERVED_WIDTHS = (1, 4)
 """Widths at which speculation is compared with llama-server's."""
-LEAST_ROUNDS = 5
-_MORE_ROUNDS = {"150m": 21, "500m": 11}
 _MANY = 16
 _LARGEST = 64, 1024
 """The width and the prefix that take longest by far: they come last, and for the smaller model alone."""
@@ -68,12 +66,6 @@ class Cell:
     def states(self) -> tuple[State, ...]:
         """The states to measure."""
         return ("cold", "warm") if self.prefix else ("cold",)
-
-    @property
-    def rounds(self) -> int:
-        """How many rounds tell enough: more where a round is short."""
-        short = not self.task and self.width <= 4 and self.prefix < 1024
-        return _MORE_ROUNDS.get(self.model, LEAST_ROUNDS) if short else LEAST_ROUNDS
 
 
 def all_cells() -> tuple[Cell, ...]:

@@ -7,7 +7,7 @@ A goal is not met without rows, nor with fewer than LEAST_ROUNDS rounds of any. 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
-from benchmarks.engine.cells import BETWEEN, EMBEDDED, LEAST_ROUNDS
+from benchmarks.engine.cells import BETWEEN, EMBEDDED
 from benchmarks.engine.names import (
     EXAMPLE,
     METHODS,
@@ -22,6 +22,7 @@ from benchmarks.engine.names import (
 from benchmarks.engine.paired import Ratio, ratio
 from benchmarks.engine.rows import Row
 
+LEAST_ROUNDS = 5
 OF_CEILING = 0.95
 OF_BOUND = 0.9
 NEVER_SLOWER = 0.98
@@ -30,7 +31,10 @@ OWN_SHARE = 0.02
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Goal:
-    """A goal and what came out; `where` is the cell that decides, `interval` the 95 % interval of its ratio."""
+    """A goal and what came out: it is met where all its `cells` reach it, and `reached` do.
+
+    `where` is the cell that decides, `interval` the 95 % interval of its ratio.
+    """
 
     name: str
     value: float | None
@@ -39,6 +43,7 @@ class Goal:
     where: str | None = None
     interval: tuple[float, float] | None = None
     cells: int = 0
+    reached: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,22 +158,23 @@ def _own_shares(table: Table) -> list[_Found]:
 
 def _least(name: str, found: Sequence[_Found], goal: float) -> Goal:
     worst = min(found, key=lambda each: each.value, default=None)
-    return _goal(name, found, worst, f">= {goal}", worst is not None and worst.value >= goal)
+    return _goal(name, found, worst, f">= {goal}", sum(each.value >= goal for each in found))
 
 
 def _most(name: str, found: Sequence[_Found], goal: float) -> Goal:
     worst = max(found, key=lambda each: each.value, default=None)
-    return _goal(name, found, worst, f"<= {goal}", worst is not None and worst.value <= goal)
+    return _goal(name, found, worst, f"<= {goal}", sum(each.value <= goal for each in found))
 
 
-def _goal(name: str, found: Sequence[_Found], worst: _Found | None, goal: str, met: bool) -> Goal:
+def _goal(name: str, found: Sequence[_Found], worst: _Found | None, goal: str, reached: int) -> Goal:
     enough = all(each.rounds >= LEAST_ROUNDS for each in found)
     return Goal(
         name=name,
         value=None if worst is None else round(worst.value, 4),
         goal=goal,
-        met=met and enough,
+        met=worst is not None and reached == len(found) and enough,
         where=None if worst is None else worst.where,
         interval=None if worst is None else worst.interval,
         cells=len(found),
+        reached=reached,
     )

@@ -5,7 +5,9 @@ only rounds with the same number are compared.
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+import itertools
+import time
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from statistics import median
 
@@ -13,6 +15,7 @@ from benchmarks.engine.bound import Propose, StepTimes, best_speedup, by_lookup,
 from benchmarks.engine.cells import Cell, State
 from benchmarks.engine.chain import Next, walk
 from benchmarks.engine.names import OURS, speculating
+from benchmarks.engine.paired import Ratio, Rounds, ratio
 from benchmarks.engine.rows import Row
 from benchmarks.engine.start import LONGEST, MOST_DRAFTS
 from benchmarks.engine.system import Load, Measured, System, Tokens
@@ -34,7 +37,7 @@ class WrongAnswer(Exception):
 
 
 async def measure(
-    cell: Cell, systems: Sequence[System], loads: Loads, rounds: int, tell: Callable[[str], None]
+    cell: Cell, systems: Sequence[System], loads: Loads, rounds: Rounds, tell: Callable[[str], None]
 ) -> list[Row]:
     """Return a row for each system and state."""
 
@@ -49,7 +52,7 @@ async def measure(
 
 
 async def measure_task(
-    cell: Cell, systems: Sequence[System], load_of: Callable[[int], Load], rounds: int, tell: Callable[[str], None]
+    cell: Cell, systems: Sequence[System], load_of: Callable[[int], Load], rounds: Rounds, tell: Callable[[str], None]
 ) -> list[Row]:
     """Return a row for each system. Every prompt is computed before its round, so that decoding alone is measured."""
 
@@ -62,12 +65,14 @@ async def measure_task(
 
 
 async def _rounds(
-    cell: Cell, systems: Sequence[System], measured: OneRound, rounds: int, tell: Callable[[str], None]
+    cell: Cell, systems: Sequence[System], measured: OneRound, rounds: Rounds, tell: Callable[[str], None]
 ) -> list[Row]:
-    """Do all rounds, and return a row for each system and state. A peer's server that fails has none in this cell."""
+    """Do the rounds, and return a row for each system and state. A peer's server that fails has none in this cell."""
     found: dict[tuple[str, State], list[Measured]] = {}
-    partners = list(systems)
-    for number in range(WARM_UP, rounds):
+    partners, begun = list(systems), time.monotonic()
+    for number in itertools.count(WARM_UP):
+        if rounds.enough(number, time.monotonic() - begun, _ratios(found)):
+            break
         for system in in_turn(partners, number):
             await asyncio.sleep(REST_SECONDS)
             try:
@@ -75,12 +80,21 @@ async def _rounds(
             except ServerFailed as error:
                 tell(f"left out of {cell.name}: {error}")
                 partners.remove(system)
+                found = {key: measured for key, measured in found.items() if key[0] != system.name}
                 continue
             if number != WARM_UP:
                 for state, each in states.items():
                     found.setdefault((system.name, state), []).append(each)
-    names = {system.name for system in partners}
-    return [_row(cell, name, state, all_of_it) for (name, state), all_of_it in found.items() if name in names]
+    return [_row(cell, name, state, all_of_it) for (name, state), all_of_it in found.items()]
+
+
+def _ratios(found: Mapping[tuple[str, State], Sequence[Measured]]) -> Iterator[Ratio]:
+    """Yield how ours compare with each other system in the same state, and with each other."""
+    seconds = {key: [each.seconds for each in measured] for key, measured in found.items()}
+    for (name, state), others in seconds.items():
+        for (mine, of_mine), ours in seconds.items():
+            if mine.startswith(OURS) and of_mine == state and mine != name:
+                yield ratio(others, ours)
 
 
 def step_times(target: Ceiling, drafter: Ceiling, prompts: Sequence[Tokens]) -> tuple[StepTimes, StepTimes]:

@@ -1,12 +1,15 @@
-"""Compare two series of rounds, pair by pair. Pure."""
+"""Compare series of rounds, pair by pair. Pure."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from statistics import fmean, median, stdev
 
 _T95 = (12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228, 2.201, 2.179, 2.160, 2.145, 2.131)
 """Student's t, 97.5 %, for 1, 2, ... degrees of freedom."""
+
+WIDEST = 1.06
+"""How far apart the ends of an interval may be for its ratio to count as known."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,6 +23,30 @@ class Ratio:
     low: float
     high: float
     rounds: int
+
+    @property
+    def known(self) -> bool:
+        """Whether further rounds would tell little more."""
+        return self.high <= WIDEST * self.low
+
+
+@dataclass(frozen=True, slots=True)
+class Rounds:
+    """How many rounds are measured: `least`, and more where the machine is noisy.
+
+    There are more until every ratio is known, up to `most`, and none begins after `seconds`. So what ends them is how
+    well the ratios are known, and never what they are.
+    """
+
+    least: int
+    most: int
+    seconds: float = math.inf
+
+    def enough(self, number: int, seconds: float, ratios: Iterable[Ratio]) -> bool:
+        """Say whether `number` rounds in `seconds` that gave these ratios suffice."""
+        if number < self.least:
+            return False
+        return number >= self.most or seconds >= self.seconds or all(each.known for each in ratios)
 
 
 def ratio(numerators: Sequence[float], denominators: Sequence[float]) -> Ratio:

@@ -121,5 +121,5 @@ def _line(cell: str, state: str, system: str, seconds: str, spread: str, rate: s
 def _goal_line(goal: Goal) -> str:
     value = "none" if goal.value is None else f"{goal.value:.3f}"
     interval = "" if goal.interval is None else f" ({goal.interval[0]:.3f}-{goal.interval[1]:.3f})"
-    where = "" if goal.where is None else f"  decided by 1 of {goal.cells}: {goal.where}{interval}"
+    where = "" if goal.where is None else f"  reached by {goal.reached} of {goal.cells}; worst: {goal.where}{interval}"
     return f"{goal.name:62} {value:>8} {goal.goal:>8}  {'yes' if goal.met else 'NO'}{where}"

@@ -9,23 +9,27 @@ from pathlib import Path
 from benchmarks.engine import rows as kept
 from benchmarks.engine.cells import Cell, State, groups
 from benchmarks.engine.chats import Chats
+from benchmarks.engine.goals import LEAST_ROUNDS
 from benchmarks.engine.measure import WARM_UP, measure, measure_task, step_times, with_bounds
+from benchmarks.engine.paired import Rounds
 from benchmarks.engine.rows import Row, Stamp
 from benchmarks.engine.start import MODELS, TINY, Place, started, takes_part
 from benchmarks.engine.system import Load, System
 from benchmarks.engine.systems.ceiling import Ceiling
 from benchmarks.engine.workload import loads, task_load
 
+ROUNDS = Rounds(least=LEAST_ROUNDS, most=31, seconds=120)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
-    """What to run: cells, with as many rounds as they want or `rounds`, for at most `seconds`; where rows are kept."""
+    """What to run: cells, for at most `seconds` in all, and where rows are kept."""
 
     place: Place
     cells: tuple[Cell, ...]
     file: Path
     stamp: Stamp
-    rounds: int | None = None
+    rounds: Rounds = ROUNDS
     seconds: float | None = None
     tell: Callable[[str], None]
 
@@ -57,14 +61,13 @@ def _over(plan: Plan, begun: float) -> bool:
 
 async def _cell(plan: Plan, cell: Cell, systems: Sequence[System]) -> list[Row]:
     partners = [system for system in systems if takes_part(system.name, cell)]
-    rounds = plan.rounds or cell.rounds
     if cell.task is None:
-        return await measure(cell, partners, _loads(cell), rounds, plan.tell)
+        return await measure(cell, partners, _loads(cell), plan.rounds, plan.tell)
     following = MODELS[cell.model].following
-    rows = await measure_task(cell, partners, partial(task_load, cell, following), rounds, plan.tell)
+    rows = await measure_task(cell, partners, partial(task_load, cell, following), plan.rounds, plan.tell)
     if cell.width > 1:
         return rows
-    measured = [task_load(cell, following, number) for number in range(rounds)]
+    measured = [task_load(cell, following, number) for number in range(len(rows[0].seconds))]
     return await _bounded(plan.place, cell, rows, measured)
 
 

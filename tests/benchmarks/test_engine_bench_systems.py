@@ -12,6 +12,7 @@ from benchmarks.engine.chats import Chats
 from benchmarks.engine.measure import WrongAnswer, measure
 from benchmarks.engine.models import TRIAL
 from benchmarks.engine.names import OURS, POOLED, SERIAL, SERVER, SPLIT
+from benchmarks.engine.paired import Rounds
 from benchmarks.engine.peers import Peers
 from benchmarks.engine.run import Plan, run
 from benchmarks.engine.start import TINY, Place
@@ -22,6 +23,7 @@ from benchmarks.engine.workload import loads
 
 CELL = Cell(model="trial", width=3, prefix=20, own=6, answer=4)
 STAMP = {"threads": 1}
+ONCE = Rounds(1, 1)
 
 
 @pytest.fixture(scope="module")
@@ -35,7 +37,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def plan(folder: Path, told: list[str], **options: object) -> Plan:
     """Return a plan for one cell with all systems that need no server."""
     place = Place(folder, Peers.under(folder), (OURS, SERIAL, POOLED, SPLIT))
-    settings = {"cells": (CELL,), "rounds": 2, "stamp": STAMP, "file": folder / "rows.jsonl", **options}
+    settings = {"cells": (CELL,), "rounds": Rounds(2, 2), "stamp": STAMP, "file": folder / "rows.jsonl", **options}
     return Plan(place=place, tell=told.append, **settings)  # type: ignore[arg-type]
 
 
@@ -60,13 +62,13 @@ async def test_a_system_that_says_something_else_is_found_out(folder: Path) -> N
         for state, load in loads(CELL, TRIAL.following, 0).items()
     }
     with pytest.raises(WrongAnswer, match=r"one after the other says '.*'; the model says 'dobu'"):
-        await measure(CELL, [serial], lambda _: wrong, 1, print)
+        await measure(CELL, [serial], lambda _: wrong, ONCE, print)
     other = {
         state: dataclasses.replace(load, prompts=tuple(dataclasses.replace(p, text=" dobu") for p in load.prompts))
         for state, load in loads(CELL, TRIAL.following, 0).items()
     }
     with pytest.raises(WrongAnswer, match=r"makes \(1, 1, 1\) tokens of prompts of \(26, 26, 26\)"):
-        await measure(CELL, [serial], lambda _: other, 1, print)
+        await measure(CELL, [serial], lambda _: other, ONCE, print)
     await serial.close()
 
 
@@ -79,7 +81,7 @@ async def test_a_server_that_fails_is_left_out_and_told(folder: Path) -> None:
     serial = await Serial.start(setup)
     told: list[str] = []
     try:
-        found = await measure(CELL, [broken, serial], lambda n: loads(CELL, TRIAL.following, n), 1, told.append)
+        found = await measure(CELL, [broken, serial], lambda n: loads(CELL, TRIAL.following, n), ONCE, told.append)
     finally:
         await broken.close()
         await serial.close()
