@@ -151,6 +151,13 @@ class Curve:
         many, one = (learned, other) if apart else (other, learned)
         return Curve(many, one, self.prefill * (1 + prefill), per_cell * (1 + deep), self.fills)
 
+    def faded(self, measured: "Curve", part: float) -> "Curve":
+        """Return the curve with the shape of `one` a `part` of the way back to what was `measured`."""
+        scale = self.one.seconds[0] / measured.one.seconds[0]
+        pairs = zip(self.one.seconds, measured.one.seconds, strict=True)
+        times = tuple(seconds + part * (scale * before - seconds) for seconds, before in pairs)
+        return replace(self, one=replace(self.one, seconds=(self.one.seconds[0], *times[1:])))
+
     @cached_property
     def least_growth(self) -> float:
         """The least that a token more can cost, wherever the step is on the curve; below 0 where the curve falls."""

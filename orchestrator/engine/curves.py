@@ -2,11 +2,16 @@
 
 from orchestrator.engine.curve import Curve
 
-LEARNED_EVERY = 16
-"""A curve learns from the first of so many steps: to learn from all takes longer than what there is to learn."""
+LEARNED_EVERY = 17
+"""A curve learns from the first of so many steps: to learn from all takes longer than what there is to learn. A prime,
+so that it sees all kinds of steps where they alternate."""
 
 FIRST = 64
 """It learns from all of so many steps at first: what was measured alone may be a tenth off when there is work."""
+
+FADES = 0.01
+"""With each plain step that is learned from, steps with drafts get so much of their measured shape back. They may have
+been seen at a bad time, and then nothing would be drafted, and nothing better learned of them, ever again."""
 
 
 class Curves:
@@ -15,6 +20,7 @@ class Curves:
     def __init__(self, threads: int, curve: Curve) -> None:
         self.now = curve
         self._threads = threads
+        self._measured = {threads: curve}
         self._known: dict[int, Curve] = {}
         self._steps = 0
 
@@ -25,8 +31,10 @@ class Curves:
 
     def observe(self, tokens: int, sequences: int, seconds: float, cells: int, width: int = 0) -> None:
         """Take note of a step, as `Curve.observed` has it. One that was filled to a `width` tells what that takes."""
-        if self._steps < FIRST or self._steps % LEARNED_EVERY == 0:
+        if self._steps < FIRST or (self._steps - FIRST) % LEARNED_EVERY == 0:
             if width > sequences:
                 tokens, sequences, cells = width, width, cells * width // sequences
             self.now = self.now.observed(tokens, sequences, seconds, cells)
+            if tokens == sequences and self._threads in self._measured:
+                self.now = self.now.faded(self._measured[self._threads], FADES)
         self._steps += 1

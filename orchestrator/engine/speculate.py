@@ -215,12 +215,12 @@ class Ledger:
     """What speculation has brought one model, and whether it goes on.
 
     It is judged every `WINDOW` steps that drafted. When it loses time, and more than its standard error, it is off for
-    `PAUSE` steps, and then on trial for a window in which it must gain; every trial that fails doubles the pause.
-    Between that `LOSS` and a `GAIN` it stays as it is, so that noise does not switch it to and fro.
+    `PAUSE` steps, and then on trial for a window in which it must gain; every trial that fails doubles the pause. The
+    first is short, for a machine that was busy with something else for a moment looks like a loss too. Between that `LOSS` and a `GAIN` it stays as it is, so that noise does not switch it to and fro.
     """
 
     WINDOW = 32
-    PAUSE = 512
+    PAUSE = 64
     LONGEST_PAUSE = 16384
     LOSS = -0.01
     GAIN = 0.02

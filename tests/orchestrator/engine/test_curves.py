@@ -1,5 +1,7 @@
 """What is known of a model with each number of threads."""
 
+import pytest
+
 from orchestrator.engine.curve import Curve, Points
 from orchestrator.engine.curves import FIRST, LEARNED_EVERY, Curves
 
@@ -35,3 +37,22 @@ def test_all_first_steps_are_learned_from_and_then_one_of_some() -> None:
         seen.append(curves.now)
     changed = [index for index in range(steps) if seen[index + 1] is not seen[index]]
     assert changed == [*range(FIRST), *range(FIRST, steps, LEARNED_EVERY)]
+
+
+def test_steps_with_drafts_that_were_seen_at_a_bad_time_get_their_shape_back() -> None:
+    curves = Curves(2, CURVE)
+    for _ in range(FIRST):
+        curves.observe(2, 1, 4.0, 0)
+    assert curves.now.seconds(2, 1) > 3.5
+    for _ in range(400 * LEARNED_EVERY):
+        curves.observe(1, 1, 2.0, 0)
+    assert curves.now.seconds(1, 1) == pytest.approx(2.0, rel=0.01)
+    assert curves.now.seconds(2, 1) == pytest.approx(2.4, rel=0.05)
+
+
+def test_steps_with_drafts_that_are_done_are_known_as_they_are() -> None:
+    curves = Curves(2, CURVE)
+    for _ in range(400 * LEARNED_EVERY):
+        curves.observe(1, 1, 1.0, 0)
+        curves.observe(2, 1, 2.0, 0)
+    assert curves.now.seconds(2, 1) == pytest.approx(2.0, rel=0.1)

@@ -245,15 +245,15 @@ def test_what_does_not_pay_is_switched_off_with_the_reason_and_tried_again_more_
     ledger = Ledger()
     run(ledger, Ledger.WINDOW, -0.25)
     assert ledger.reason == (
-        "off for 512 steps: in the last 32 steps that drafted, 32 of 128 draft tokens were accepted, "
+        "off for 64 steps: in the last 32 steps that drafted, 32 of 128 draft tokens were accepted, "
         "and decoding took 25.0% more time than without"
     )
     pauses = []
-    for _ in range(8):
+    for _ in range(10):
         pauses.append(rest_until_on(ledger))
         assert ledger.reason == "on trial for 32 steps"
         run(ledger, Ledger.WINDOW, -0.25)
-    assert pauses == [512, 1024, 2048, 4096, 8192, 16384, 16384, 16384]
+    assert pauses == [64, 128, 256, 512, 1024, 2048, 4096, 8192, 16384, 16384]
 
 
 def test_a_trial_must_gain_and_then_the_pause_is_short_again() -> None:
