@@ -216,7 +216,8 @@ class Ledger:
 
     It is judged every `WINDOW` steps that drafted. When it loses time, and more than its standard error, it is off for
     `PAUSE` steps, and then on trial for a window in which it must gain; every trial that fails doubles the pause. The
-    first is short, for a machine that was busy with something else for a moment looks like a loss too. Between that `LOSS` and a `GAIN` it stays as it is, so that noise does not switch it to and fro.
+    first is short, for a machine that was busy with something else for a moment looks like a loss too. Between `LOSS`
+    and `GAIN` it stays as it is, so that noise does not switch it to and fro.
     """
 
     WINDOW = 32
