@@ -19,7 +19,6 @@ from benchmarks.engine.paired import Rounds
 from benchmarks.engine.peers import PeerMissing, Peers, build
 from benchmarks.engine.run import ROUNDS, Plan, run
 from benchmarks.engine.start import Place
-from orchestrator.engine.contract import EngineSpec
 from orchestrator.engine.llama.model import default_threads
 
 FOLDER = Path(__file__).parents[2] / "build" / "bench"
@@ -73,7 +72,7 @@ def _report(options: argparse.Namespace) -> None:
     """Print the tables of the cells that are finished, and write the results."""
     finished = _finished(options)
     found = list(itertools.chain.from_iterable(finished.values()))
-    reached = goals(found, split=EngineSpec(file="").splits_cache)
+    reached = goals(found)
     _say(report.printed(found, reached))
     if not options.trial:
         results.write(RESULTS, report.document(found, reached, _stamp(options), all_cells()))

@@ -72,16 +72,15 @@ class Table:
         return (row for row in self.rows if row.system == system and (row.task is not None) is task)
 
 
-def goals(rows: Iterable[Row], *, split: bool = False) -> list[Goal]:
-    """Return all goals. `split` says whether our engine's cache is split, as one of the ceilings is."""
+def goals(rows: Iterable[Row]) -> list[Goal]:
+    """Return all goals."""
     table = Table(rows)
     ours = [row for row in table.of(OURS) if row.width != BETWEEN]
     warm = [row for row in ours if row.state == "warm" or not row.prefix]
     wide = [row for row in ours if row.width == 16 and row.state == "cold"]
     fan_out = [row for row in wide if row.prefix == 1024]
-    ceiling = SPLIT if split else POOLED
     return [
-        _least("ours ÷ ceiling with the same KV layout", _against(table, ours, ceiling), OF_CEILING),
+        _least("ours ÷ ceiling with the same KV layout", _against_ceiling(table, ours), OF_CEILING),
         _least("ours ÷ llama-server, both warm", _against(table, warm, SERVER), 1.0),
         _least("ours ÷ example server", _against(table, ours, EXAMPLE), 1.0),
         _least("ours ÷ llama-server, both cold, 16 requests", _against(table, wide, SERVER), 1.5),
@@ -108,6 +107,11 @@ def own_share(row: Row) -> float | None:
 def _against(table: Table, rows: Sequence[Row], system: str) -> list[_Found]:
     pairs = ((row, table.beside(row, system)) for row in rows)
     return [_faster(row, other) for row, other in pairs if other is not None]
+
+
+def _against_ceiling(table: Table, rows: Sequence[Row]) -> list[_Found]:
+    """Compare with the ceiling that has the layout which our engine came to."""
+    return [found for row in rows for found in _against(table, [row], SPLIT if row.split_cache else POOLED)]
 
 
 def _faster(row: Row, other: Row) -> _Found:

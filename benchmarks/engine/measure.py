@@ -157,4 +157,5 @@ def _row(cell: Cell, system: str, state: State, measured: Sequence[Measured]) ->
         seconds=tuple(each.seconds for each in measured),
         llama_seconds=sum(each.llama_seconds for each in measured),
         own_seconds=sum(each.own_seconds for each in measured),
+        split_cache=measured[-1].split_cache,
     )

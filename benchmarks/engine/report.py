@@ -25,6 +25,8 @@ CONSTRUCTION = (
     "pairs of words. Speculation is measured on prompts that are computed already."
 )
 
+_LAYOUTS = {None: "", True: ", split cache", False: ", pooled cache"}
+
 
 def document(rows: Sequence[Row], goals: Sequence[Goal], stamp: Stamp, cells: Sequence[Cell]) -> dict[str, Any]:
     """Return the results as they are written; `cells` are all that the whole benchmark has."""
@@ -104,7 +106,7 @@ def _row_line(row: Row, reference: Row | None) -> str:
     return _line(
         row.cell,
         row.state,
-        row.system,
+        row.system + _LAYOUTS[row.split_cache],
         f"{middle:.3f}",
         f"({min(row.seconds):.3f}-{max(row.seconds):.3f})",
         f"{row.tokens / middle:.1f}",

@@ -18,7 +18,8 @@ class Row:
 
     Rounds of different systems with the same index had the same prompts, one after the other. `llama_seconds` and
     `own_seconds` are sums over the rounds of time inside llama_decode and of our own time around it. `bound` is the
-    best speed-up that speculation could bring.
+    best speed-up that speculation could bring. `split_cache` says how our engine's cache was laid out in the last
+    round; it may have begun otherwise.
     """
 
     cell: str
@@ -33,6 +34,7 @@ class Row:
     llama_seconds: float = 0.0
     own_seconds: float = 0.0
     bound: float | None = None
+    split_cache: bool | None = None
 
 
 def read(file: Path, stamp: Stamp, cells: Iterable[Cell]) -> dict[str, list[Row]]:

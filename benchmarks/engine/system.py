@@ -46,7 +46,7 @@ class Load:
 class Measured:
     """What a load came to. `seconds` run from the first request to the last answer; of them `llama_seconds` were spent
     inside llama_decode and `own_seconds` in our own steps around it, where that is known. `asked` are the tokens that
-    each prompt came to."""
+    each prompt came to. `split_cache` says how our engine's cache was laid out at the end."""
 
     seconds: float
     tokens: int
@@ -54,6 +54,7 @@ class Measured:
     asked: tuple[int, ...] | None = None
     llama_seconds: float = 0.0
     own_seconds: float = 0.0
+    split_cache: bool | None = None
 
 
 class System(Protocol):

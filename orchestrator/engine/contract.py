@@ -29,10 +29,11 @@ class EngineSpec:
     """How to load one model.
 
     `context` is the longest sequence in tokens, prompt and answer together (None: what the model was trained on, at
-    most 8,192). The KV cache has `slots` x `context` cells. `split` gives every sequence cells of its own: decoding is
-    faster, and a shared prefix is copied for each; otherwise all share one pool, and a prefix is there once. None means
-    split, unless there are `cells`: a common pool may have fewer, since few sequences become as long as they may. When
-    they run out, the sequence with the most slack gives its own up, and is computed again later. `flash_attention`
+    most 8,192). The KV cache has `slots` x `context` cells. `split` gives every sequence cells of its own, which is
+    faster for texts that have little in common; otherwise all share one pool, and a shared prefix is there once. None
+    begins split and goes by what comes (`engine.layout`), unless there are `cells`: a common pool may have fewer, since
+    few sequences become as long as they may. When they run out, the sequence with the most slack gives its own up, and
+    is computed again later. `flash_attention`
     "auto" is what `engine.attention` chooses. `threads` None means the physical cores. A context beyond the training
     context is refused unless `beyond_training` is set. `check_tensors` reads every weight once and refuses damaged
     ones. `lora` are adapters (file, scale) that are added to the weights, for all sequences. `prompt_lookup` is
@@ -90,7 +91,7 @@ class EngineSpec:
 
     @property
     def splits_cache(self) -> bool:
-        """Whether every sequence gets cells of its own, where the architecture allows a choice."""
+        """Whether every sequence gets cells of its own at first, where the architecture allows a choice."""
         return self.exact or self.cells is None if self.split is None else self.split
 
     def problem(self) -> str | None:
@@ -220,7 +221,8 @@ class EngineStats:
     `recomputed_tokens` of them were computed again. `restored_prefixes` of `restored_tokens` in all were there from the
     start. Of `drafted` tokens `accepted` ones stayed, which saved
     `saved_seconds` (lost them, if negative); `speculation` says whether it goes on, and why. `llama_seconds` were spent
-    inside llama_decode and `own_seconds` outside it, waiting for work not counted.
+    inside llama_decode and `own_seconds` outside it, waiting for work not counted. After so many `layout_changes`,
+    `split_cache` says whether each sequence has cells of its own now.
     """
 
     steps: int = 0
@@ -250,3 +252,5 @@ class EngineStats:
     used_cells: int = 0
     cells: int = 0
     threads: int = 0
+    layout_changes: int = 0
+    split_cache: bool = False

@@ -1,5 +1,7 @@
 """Keep what a model's steps cost with each number of threads, and learn it from the steps that are done."""
 
+from dataclasses import replace
+
 from orchestrator.engine.curve import Curve
 
 LEARNED_EVERY = 17
@@ -23,6 +25,10 @@ class Curves:
         self._measured = {threads: curve}
         self._known: dict[int, Curve] = {}
         self._steps = 0
+
+    def relaid(self, threads: int, *, fills: bool) -> "Curves":
+        """Return those to begin with when the cells of the cache lie otherwise, which `fills` steps or not."""
+        return Curves(threads, replace(self.now, fills=fills))
 
     def use(self, threads: int) -> None:
         """Go over to so many threads. Until steps were done with them, they are expected to take as long."""

@@ -125,4 +125,5 @@ class EmbeddingLoop:
             llama_seconds=self._llama_seconds,
             queued=len(self._jobs),
             threads=self._embedder.threads,
+            split_cache=False,
         )

@@ -10,11 +10,12 @@ from orchestrator.engine.batching import Prefill, choose, side_by_side
 from orchestrator.engine.chat import ChatMessage, ChatTemplate
 from orchestrator.engine.contract import NOT_SET_UP, EngineSpec, EngineStats, Finish
 from orchestrator.engine.curve import Curve, attended, favoured_width, turn
-from orchestrator.engine.curves import Curves
+from orchestrator.engine.curves import LEARNED_EVERY, Curves
 from orchestrator.engine.drafting import Drafts
 from orchestrator.engine.errors import BadGrammar, BrokenModel, EngineError, PromptTooLong
+from orchestrator.engine.layout import Layout, Reading, may_change
 from orchestrator.engine.link import Link
-from orchestrator.engine.llama import Llama, Logits, Tokens, as_tokens
+from orchestrator.engine.llama import CannotLoad, Llama, Logits, Tokens, as_tokens
 from orchestrator.engine.prompt import prompt_tokens
 from orchestrator.engine.sequence import DeadEnd, NotFinite, Sequence
 from orchestrator.engine.sequences import Sequences
@@ -36,8 +37,12 @@ class Loop:
 
     def __init__(self, llama: Llama, spec: EngineSpec, link: Link, curve: Curve, drafts: Drafts | None) -> None:
         self._llama = llama
+        self._spec = spec
         self._drafts = drafts
         self._curves = Curves(llama.threads, curve)
+        self._layouts = {llama.split: self._curves}
+        changeable = llama.can_keep and may_change(spec, llama.flash_attention)
+        self._layout = Layout(split=llama.split) if changeable else None
         self._link = link
         self._template = ChatTemplate(llama.chat_template(), llama.info.bos, llama.info.eos)
         self._counts: Counter[str] = Counter()
@@ -53,6 +58,8 @@ class Loop:
     def run(self) -> None:
         """Work until the parent says stop or goes away."""
         while not self._link.closed:
+            if not (self._sequences.all or self._link.resting):
+                self._lay_out_anew()
             commands = self._link.receive(block=not self._sequences.all)
             started, inside = time.monotonic(), self._llama_seconds
             self._take(commands)
@@ -218,6 +225,9 @@ class Loop:
         seconds, logits = self._decode(width)
         if not prompts:
             self._curves.observe(size, running, seconds, cells, width if batch.size == width else 0)
+            if self._layout is not None and self._counts["steps"] % LEARNED_EVERY == 0:
+                reading = Reading(running, cells, self._sequences.slots.pooled_cells)
+                self._layout.record(reading, seconds, self._layouts[True].now, LEARNED_EVERY)
         drafted, accepted = self._sample(asked, logits)
         self._counts["decode_steps"] += running > 0
         if drafted and not prompts and self._drafts is not None:
@@ -323,6 +333,29 @@ class Loop:
         if self._drafts is not None:
             self._drafts.forget(sequence)
 
+    def _lay_out_anew(self) -> None:
+        """Change where the cells lie, if that is due. What finished prompts left is forgotten, which is part of the
+        price; known beginnings are taken from disk again."""
+        layout, llama = self._layout, self._llama
+        if layout is None or not layout.regret:
+            return
+        lost = min(self._sequences.slots.tree.cells, llama.context_limit)
+        if not layout.due(llama.open_seconds + lost * self._curves.now.prefill):
+            return
+        self._link.heartbeat(2 * llama.open_seconds)
+        layout.change()
+        try:
+            llama.lay_out(self._spec, split=layout.split)
+        except CannotLoad as error:
+            print(f"the cache stays as it was: {error}", file=sys.stderr, flush=True)
+            self._layout = None
+            llama.lay_out(self._spec, split=not layout.split)
+        self._counts["layout_changes"] += 1
+        self._curves = self._layouts.setdefault(llama.split, self._curves.relaid(llama.threads, fills=llama.split))
+        self._curves.use(llama.threads)
+        self._sequences = Sequences(llama, self._counts, self._let_go)
+        self._warm.restore(self._sequences.slots)
+
     def _set_threads(self, threads: int) -> None:
         """Compute with this many threads."""
         self._llama.set_threads(threads)
@@ -356,6 +389,7 @@ class Loop:
             used_cells=self._sequences.slots.used_cells,
             cells=self._llama.cells,
             threads=self._llama.threads,
+            split_cache=self._llama.split,
         )
 
 

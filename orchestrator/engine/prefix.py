@@ -3,6 +3,7 @@
 A cell is shared by every sequence that was forked behind it. Two sequences may hold equal tokens in different cells.
 """
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -71,6 +72,10 @@ class PrefixTree:
         """Return with how many equal tokens two sequences begin."""
         pairs = zip(self._path(seq), self._path(other), strict=False)
         return sum(len(node.tokens) for node, its in pairs if node is its)
+
+    def cells_of(self, seqs: Iterable[int]) -> int:
+        """Return how many tokens these sequences hold, those that they share counted once."""
+        return sum(len(node.tokens) for node in {node for seq in seqs for node in self._path(seq)})
 
     def fork(self, source: int, target: int, length: int) -> None:
         """Add `target`, which shares the first `length` tokens of `source`; at least one and at most all of them."""

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from orchestrator.engine.llama import Llama, Tokens
 from orchestrator.engine.prefix import PrefixTree
 
-WORTH_KEEPING = 16
+WORTH_KEEPING = 32
 """A finished prompt that would keep fewer cells than this is not kept: computing it again is as cheap."""
 
 SOON = 64
@@ -56,6 +56,13 @@ class Slots(ABC):
     def retained(self) -> int:
         """How many finished prompts are kept."""
         return len(self._retained)
+
+    @property
+    def pooled_cells(self) -> int:
+        """How many cells are held in a pool, or would be, which keeps less of finished prompts than streams do."""
+        said = sum(claim.said(self._llama.held(seq)) for seq, claim in self._live.items())
+        kept = min(self.tree.cells, self._llama.context_limit)
+        return said + max(kept, self.tree.cells_of(self._live))
 
     @property
     def full(self) -> bool:
@@ -210,7 +217,14 @@ class PooledSlots(Slots):
             self._stuck = True  # until someone leaves: trying again would cost as much at every step
             return None
         self._live[seq] = Claim(len(head), answer, reused)
+        self._cut_back()
         return seq, reused
+
+    def _cut_back(self) -> None:
+        """Forget the finished prompts that those which run now will push out when they finish, as it is: until then
+        every step would read their cells."""
+        while self._retained and self.tree.cells + sum(claim.to_come for claim in self._live.values()) > self._retain:
+            self._forget(next(iter(self._retained)))
 
     def may_adopt(self, length: int) -> bool:
         """Return whether so many tokens may be kept that nobody here has computed."""

@@ -31,17 +31,20 @@ class WarmPrefixes:
     def __init__(self, llama: Llama, spec: EngineSpec, template: ChatTemplate) -> None:
         self.restored = self.restored_tokens = 0
         self._llama = llama
+        self._spec = spec
+        self._key = ""
         self._most_bytes = spec.prefix_bytes
         self._folder = Path(spec.prefixes) if spec.prefixes is not None and llama.can_keep else None
         self._heads = () if self._folder is None else _heads(llama, template, spec.heads)
+
+    def restore(self, slots: Slots) -> None:
+        """Put what was kept for this layout of the cache into free sequences, the longest first; what such a one begins
+        with is there, too."""
         try:
-            self._key = _key(llama, spec) if self._heads else ""
+            self._key = _key(self._llama, self._spec) if self._heads else ""
         except OSError as error:  # a file that has gone since it was loaded
             _log(f"no prefixes are kept: {error}")
             self._heads = ()
-
-    def restore(self, slots: Slots) -> None:
-        """Put what was kept into free sequences, the longest first; what such a one begins with is there, too."""
         for tokens in self._heads:
             missing = len(tokens) - slots.tree.match(tokens)[1]
             if missing >= WORTH_KEEPING and slots.adopt(tokens, partial(self._fill, tokens)):

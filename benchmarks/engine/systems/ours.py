@@ -62,6 +62,7 @@ class Ours:
             asked=tuple(answer.usage.prompt_tokens for answer in answers),
             llama_seconds=after.llama_seconds - before.llama_seconds,
             own_seconds=after.own_seconds - before.own_seconds,
+            split_cache=after.split_cache,
         )
 
     async def close(self) -> None:

@@ -59,6 +59,7 @@ class Llama:
         # In a common pool, what lies behind the window of a model that forgets is given to other sequences.
         self.can_fork = self.can_keep or self.split
         self.context_limit = self._choose_context(spec)
+        self._context: Any = None
         self.may_keep_scores = spec.flash_attention == "auto" and may_keep_scores(
             spec, context=self.context_limit, heads=lib.llama_model_n_head(self._model), split=self.split
         )
@@ -85,8 +86,22 @@ class Llama:
         self.flash_attention = flash_attention
         self._open(spec)
 
+    def lay_out(self, spec: EngineSpec, *, split: bool) -> None:
+        """Give each sequence a stream of its own, or all of them one pool. Everything held is forgotten.
+
+        Raises CannotLoad; then nothing else can be done before this is done again.
+        """
+        threads = self.threads
+        lib.llama_free(self._context)
+        self._context = None
+        self.split = split
+        self._open(spec)
+        self.set_threads(threads)
+
     def _open(self, spec: EngineSpec) -> None:
-        self._context: Any = self._make_context(spec)
+        started = time.monotonic()
+        self._context = self._make_context(spec)
+        self.open_seconds = time.monotonic() - started
         self._memory = lib.llama_get_memory(self._context)
         self._held = [0] * (self.sequences + 1)
         self._logits: Logits = np.empty((0, self.vocab.size), np.float32)

@@ -63,6 +63,8 @@ def test_against_cells_that_are_listed_one_by_one(actions: list) -> None:
     for seq, held in model.items():
         others = {cell for o, h in model.items() if o != seq for cell, _ in h}
         assert tree.exclusive(seq) == len([c for c, _ in held if c not in others])
+        some = [seq, *(other for other in model if other < seq)]
+        assert tree.cells_of(some) == len({cell for one in some for cell, _ in model[one]})
         for other, its in model.items():
             assert tree.common(seq, other) == len(
                 [1 for mine, theirs in zip(held, its, strict=False) if mine == theirs]

@@ -1,0 +1,198 @@
+"""When the cache changes its layout: by arithmetic, and with a real model that a load comes to."""
+
+import asyncio
+import socket
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from orchestrator.engine.client import Completion, Engine
+from orchestrator.engine.contract import EngineSpec, EngineStats, Generation
+from orchestrator.engine.curve import Curve, Points
+from orchestrator.engine.layout import Layout, Reading, may_change
+from orchestrator.engine.link import Link
+from orchestrator.engine.llama import CannotLoad, Llama, model
+from orchestrator.engine.loop import Loop
+from orchestrator.engine.measure import measure_curve
+
+BASE, CELL = 0.01, 1e-6
+STREAMS = Curve(Points((1, 64), (BASE, BASE)), Points((1,), (BASE,)), prefill=0.001, per_cell=CELL)
+SIBLINGS = Reading(width=16, attended=16 * 1060, held=1024 + 16 * 36)
+STRANGERS = Reading(width=16, attended=16 * 1060, held=16 * 1060)
+PRICE = 0.5
+
+
+def seconds(reading: Reading, *, split: bool, dearer: float = 1.0) -> float:
+    """What a step takes where reading a pool is so many times as dear as is assumed."""
+    return BASE + CELL * (reading.attended if split else dearer * reading.in_pool)
+
+
+def run(layout: Layout, reading: Reading, steps: int, dearer: float = 1.0, price: float = PRICE) -> int:
+    """Do steps, idle after each, and return how often the layout changed."""
+    changes = 0
+    for _ in range(steps):
+        layout.record(reading, seconds(reading, split=layout.split, dearer=dearer), STREAMS)
+        if layout.due(price):
+            layout.change()
+            changes += 1
+    return changes
+
+
+def test_siblings_get_a_pool_when_it_would_have_paid_and_strangers_streams_again() -> None:
+    layout = Layout(split=True)
+    saved = seconds(SIBLINGS, split=True) - seconds(SIBLINGS, split=False)
+    assert run(layout, SIBLINGS, round(0.9 * PRICE / saved)) == 0
+    assert run(layout, SIBLINGS, round(PRICE / saved)) == 1
+    assert not layout.split
+    assert run(layout, SIBLINGS, 10_000) == 0
+    assert run(layout, STRANGERS, 1000) == 1
+    assert layout.split
+    assert run(layout, STRANGERS, 10_000) == 0
+
+
+def test_a_pool_that_is_dearer_than_assumed_is_left_and_not_tried_again() -> None:
+    layout = Layout(split=True)
+    assert run(layout, SIBLINGS, 5000, dearer=7.0) == 2
+    assert layout.split
+    assert run(layout, SIBLINGS, 20_000, dearer=7.0) == 0
+
+
+@pytest.mark.parametrize("split", [True, False])
+@pytest.mark.parametrize("reading", [Reading(1, 2000, 2000), Reading(4, 4 * 500, 500 * 2 + 40)])
+def test_what_is_as_good_in_both_stays_as_it_is(split: bool, reading: Reading) -> None:
+    assert run(Layout(split=split), reading, 20_000) == 0
+
+
+def test_nothing_is_told_from_a_model_whose_cells_cost_nothing() -> None:
+    layout = Layout(split=True)
+    layout.record(SIBLINGS, 1.0, replace(STREAMS, per_cell=0.0), count=1000)
+    assert layout.regret == 0.0
+
+
+readings = st.builds(
+    lambda width, shared, own: Reading(width, width * (shared + own), shared + width * own),
+    st.integers(1, 64),
+    st.integers(0, 4000),
+    st.integers(1, 500),
+)
+
+
+@given(st.lists(st.tuples(readings, st.integers(1, 100)), min_size=1, max_size=6), st.floats(0.01, 1.0))
+def test_waiting_costs_no_more_than_the_change(loads: list[tuple[Reading, int]], price: float) -> None:
+    """Between two changes, what the other layout would have saved since any moment is at most the price."""
+    layout = Layout(split=True)
+    lost = 0.0
+    for reading, steps in loads:
+        for _ in range(steps):
+            mine, other = seconds(reading, split=layout.split), seconds(reading, split=not layout.split)
+            lost = max(0.0, lost + mine - other - 0.05 * mine)
+            layout.record(reading, mine, STREAMS)
+            assert layout.regret == pytest.approx(lost, abs=1e-9)
+            if layout.due(price):
+                layout.change()
+                lost = 0.0
+            assert lost <= price
+
+
+@pytest.mark.parametrize(
+    "settled",
+    [{"exact": True}, {"cells": 4096}, {"split": True}, {"split": False}, {"draft": "d.gguf"}, {"slots": 1}],
+)
+def test_a_layout_that_is_settled_does_not_change(settled: dict[str, object]) -> None:
+    spec = EngineSpec(file="m.gguf", context=512, slots=4, prompt_lookup=(3, 6))
+    assert may_change(spec, "auto")
+    assert not may_change(spec, "off")
+    assert not may_change(replace(spec, **settled), "auto")  # type: ignore[arg-type]
+
+
+# With a real model. One thread, as test machines are busy.
+
+SYSTEM = "every answer begins with this, "
+LONG = "the quick brown fox jumps over the lazy dog and runs away " * 20
+SLOTS = 8
+
+
+def spec_of(models: Path, **options: object) -> EngineSpec:
+    settings = {"context": 1536, "slots": SLOTS, "threads": 1, "hung_seconds": 60, "flash_attention": "on", **options}
+    return EngineSpec(file=str(models / "quantised.gguf"), curves=str(models / "curves"), **settings)
+
+
+def siblings(number: int) -> list[Generation]:
+    """Requests that have nearly all in common."""
+    text = f"{number} {LONG}"
+    return [Generation(messages=(("system", SYSTEM), ("user", f"{text} {n}")), max_tokens=60) for n in range(SLOTS)]
+
+
+def strangers(number: int) -> list[Generation]:
+    """As long ones that have only the system message in common."""
+    return [
+        Generation(messages=(("system", SYSTEM), ("user", f"{number} {n} {LONG}")), max_tokens=60) for n in range(SLOTS)
+    ]
+
+
+async def until_changed(
+    engine: Engine, load: Callable[[int], list[Generation]], changes: int, most: int = 40
+) -> EngineStats:
+    for number in range(most):
+        await ask(engine, load(number))
+        if (stats := await engine.stats()).layout_changes >= changes:
+            break
+    return stats
+
+
+async def ask(engine: Engine, requests: list[Generation]) -> list[Completion]:
+    return await asyncio.gather(*map(engine.generate, requests))
+
+
+async def test_the_engine_follows_its_load_and_loses_nothing(models: Path) -> None:
+    async with await Engine.start(spec_of(models)) as engine:
+        assert (await engine.stats()).split_cache
+        pooled = await until_changed(engine, siblings, 1)
+        assert (pooled.layout_changes, pooled.split_cache) == (1, False)
+        reused = (await engine.stats()).reused_tokens
+        told = await ask(engine, siblings(100))
+        assert {one.finish for one in told} == {"length"}
+        stats = await engine.stats()
+        assert stats.reused_tokens - reused >= (SLOTS - 1) * told[0].usage.prompt_tokens * 0.9
+        assert stats.prompt_tokens == stats.reused_tokens + stats.prefill_tokens
+        split = await until_changed(engine, strangers, 2)
+        assert (split.layout_changes, split.split_cache) == (2, True)
+        assert (split.threads, split.cells) == (1, SLOTS * 1536)
+
+
+def test_where_there_is_no_memory_for_another_layout_the_old_one_stays(
+    models: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    spec = spec_of(models, slots=2)
+    llama = Llama(spec)
+    failures = iter([CannotLoad("memory", "no room for a pool")])
+    make = model.new_context
+
+    def fail_once(*given: Any) -> object:
+        for error in failures:
+            raise error
+        return make(*given)
+
+    mine, other = socket.socketpair()
+    with mine, other:
+        loop = Loop(llama, spec, Link(mine), measure_curve(llama), None)
+        assert loop._layout is not None
+        loop._layout.regret = 1e9
+        monkeypatch.setattr(model, "new_context", fail_once)
+        loop._lay_out_anew()
+    assert "the cache stays as it was: no room for a pool" in capfd.readouterr().err
+    assert llama.split
+    assert loop._layout is None
+    assert measure_curve(llama).many.sizes == (1, 2), "it computes"
+
+
+def test_threads_that_were_set_stay(models: Path) -> None:
+    llama = Llama(spec_of(models, slots=2, threads=2))
+    llama.set_threads(1)
+    llama.lay_out(spec_of(models, slots=2, threads=2), split=False)
+    assert (llama.threads, llama.split, llama.sequences) == (1, False, 4)
