@@ -8,8 +8,12 @@ LEARNED_EVERY = 17
 """A curve learns from the first of so many steps: to learn from all takes longer than what there is to learn. A prime,
 so that it sees all kinds of steps where they alternate."""
 
+DRAFTED_LEARNED_EVERY = 5
+"""Steps with drafts are counted by themselves. They are rarer and longer than others, and where a few per cent too much
+are expected of them, drafts that would pay are not made."""
+
 FIRST = 64
-"""It learns from all of so many steps at first: what was measured alone may be a tenth off when there is work."""
+"""It learns from all of so many of them at first: what was measured alone may be a tenth off when there is work."""
 
 FADES = 0.01
 """With each plain step that is learned from, steps with drafts get so much of their measured shape back. They may have
@@ -24,7 +28,7 @@ class Curves:
         self._threads = threads
         self._measured = {threads: curve}
         self._known: dict[int, Curve] = {}
-        self._steps = 0
+        self._counts = {False: 0, True: 0}
 
     def relaid(self, threads: int, *, fills: bool) -> "Curves":
         """Return those to begin with when the cells of the cache lie otherwise, which `fills` steps or not."""
@@ -37,10 +41,15 @@ class Curves:
 
     def observe(self, tokens: int, sequences: int, seconds: float, cells: int, width: int = 0) -> None:
         """Take note of a step, as `Curve.observed` has it. One that was filled to a `width` tells what that takes."""
-        if self._steps < FIRST or (self._steps - FIRST) % LEARNED_EVERY == 0:
+        if self._learns(drafted=tokens > sequences):
             if width > sequences:
                 tokens, sequences, cells = width, width, cells * width // sequences
             self.now = self.now.observed(tokens, sequences, seconds, cells)
             if tokens == sequences and self._threads in self._measured:
                 self.now = self.now.faded(self._measured[self._threads], FADES)
-        self._steps += 1
+
+    def _learns(self, *, drafted: bool) -> bool:
+        """Count a step, and return whether to learn from it."""
+        count, every = self._counts[drafted], DRAFTED_LEARNED_EVERY if drafted else LEARNED_EVERY
+        self._counts[drafted] += 1
+        return count < FIRST or (count - FIRST) % every == 0

@@ -16,10 +16,14 @@ Source = Literal["lookup", "draft"]
 START: dict[Source, float] = {"lookup": 0.5, "draft": 0.7}
 """The acceptance that is assumed until something is known: high enough to be tried."""
 
-SEQUENCE_MEMORY: dict[Source, int] = {"lookup": 16, "draft": 64}
+SEQUENCE_MEMORY: dict[Source, int] = {"lookup": 16, "draft": 128}
 MODEL_MEMORY = 512
 """Tokens over which observations fade. A sequence may turn from copying to new text at any time; how well one model
 knows what another says changes less, and least over all sequences."""
+
+PRIOR_WEIGHT: dict[Source, float] = {"lookup": 4.0, "draft": 16.0}
+"""How many tokens of a sequence it takes to outweigh what is known of the model. Where drafts barely pay, a few that
+were unlucky would end them for the whole text."""
 
 _LEAST_VALUE = 0.02
 """A draft token less likely to be accepted than this is never worth its time, if it takes any."""
@@ -77,7 +81,7 @@ def model_acceptance() -> dict[Source, Acceptance]:
 
 def sequence_acceptance(model: dict[Source, Acceptance]) -> dict[Source, Acceptance]:
     """Return what is known of a new sequence of this model; what it observes, the model learns too."""
-    return {source: Acceptance(prior, SEQUENCE_MEMORY[source]) for source, prior in model.items()}
+    return {source: Acceptance(prior, SEQUENCE_MEMORY[source], PRIOR_WEIGHT[source]) for source, prior in model.items()}
 
 
 @dataclass(frozen=True, slots=True)

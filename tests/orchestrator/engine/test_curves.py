@@ -3,7 +3,7 @@
 import pytest
 
 from orchestrator.engine.curve import Curve, Points
-from orchestrator.engine.curves import FIRST, LEARNED_EVERY, Curves
+from orchestrator.engine.curves import DRAFTED_LEARNED_EVERY, FIRST, LEARNED_EVERY, Curves
 
 CURVE = Curve(Points((1, 2), (1.0, 1.5)), Points((1, 2), (1.0, 1.2)), prefill=0.2, per_cell=0.001)
 
@@ -37,6 +37,21 @@ def test_all_first_steps_are_learned_from_and_then_one_of_some() -> None:
         seen.append(curves.now)
     changed = [index for index in range(steps) if seen[index + 1] is not seen[index]]
     assert changed == [*range(FIRST), *range(FIRST, steps, LEARNED_EVERY)]
+
+
+def test_steps_with_drafts_are_counted_by_themselves() -> None:
+    curves = Curves(2, CURVE)
+    for _ in range(FIRST):
+        curves.observe(1, 1, 1.0, 0)
+        curves.observe(2, 1, 2.0, 0)
+    learned = 0
+    for index in range(10 * DRAFTED_LEARNED_EVERY):
+        before = curves.now
+        curves.observe(2, 1, 3.0, 0)
+        learned += curves.now is not before
+        if index % LEARNED_EVERY == 1:
+            curves.observe(1, 1, 1.0, 0)
+    assert learned == 10
 
 
 def test_steps_with_drafts_that_were_seen_at_a_bad_time_get_their_shape_back() -> None:

@@ -193,6 +193,22 @@ def test_a_model_lends_what_it_knows_to_new_sequences_by_source() -> None:
     assert sequence_acceptance(model)["draft"].rate == before
 
 
+def test_what_a_draft_model_is_known_for_outweighs_a_few_unlucky_drafts_of_a_text() -> None:
+    model = model_acceptance()
+    for _ in range(500):
+        for source in model:
+            model[source].observe(3, 3)
+    sequence = sequence_acceptance(model)
+    for source in sequence:
+        for _ in range(3):
+            sequence[source].observe(3, 0)
+    assert sequence["draft"].rate > 0.8
+    assert sequence["lookup"].rate < 0.6, "a text may turn from copying to something new at any time"
+    for _ in range(60):
+        sequence["draft"].observe(3, 0)
+    assert sequence["draft"].rate < 0.3
+
+
 def test_what_was_refused_is_tried_again_after_a_while() -> None:
     model = model_acceptance()
     sequence = sequence_acceptance(model)["lookup"]
