@@ -32,12 +32,13 @@ _NO_FILE = ("missing", "unreadable", "not-gguf", "corrupt")
 
 @dataclass(slots=True)
 class _State:
-    """What is known of one sequence. `seen` is how much of its output the lookup has, `drafted` how many tokens it was
-    given to verify last."""
+    """What is known of one sequence. `seen` is how much of its output the lookup has, `found` the token it expects,
+    `drafted` how many tokens the sequence was given to verify last."""
 
     lookup: Lookup | None
     acceptance: dict[Source, Acceptance]
     seen: int = 0
+    found: int | None = None
     drafted: int = 0
     source: Source = "lookup"
 
@@ -125,10 +126,18 @@ class Drafts:
         return 0 if state is None else state.drafted
 
     def observe(self, sequence: Sequence, drafted: int, accepted: int) -> None:
-        """Learn that `accepted` of `drafted` tokens of a sequence stayed. A filler that is right was luck."""
+        """Learn that `accepted` of `drafted` tokens of a sequence stayed. A filler that is right was luck.
+
+        What a lookup expected and nobody verified is compared with the token that came: so copying is noticed at no
+        cost, also where only very good drafts pay.
+        """
         state = self._states.get(sequence.number)
-        if state is not None:
-            state.acceptance[state.source].observe(drafted, min(accepted, drafted))
+        if state is None:
+            return
+        if not drafted and state.found is not None:
+            drafted, accepted = 1, int(state.found == sequence.output[-1])
+        state.acceptance[state.source].observe(drafted, min(accepted, drafted))
+        state.found = None
 
     def record(self, curve: Curve, depths: list[int], drafted: int, accepted: int, seconds: float) -> None:
         """Account for a step that did nothing but decode sequences of these depths, with drafts."""
@@ -156,6 +165,7 @@ class Drafts:
             state.source = "lookup"
             tokens = state.lookup.propose(max(0, min(self.spec.prompt_lookup[1], left)))
             most = len(tokens)
+            state.found = int(tokens[0]) if most else None
         if not most and self.draft is not None:
             state.source = "draft"
             most = max(0, min(self.spec.draft_tokens, left))

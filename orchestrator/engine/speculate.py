@@ -25,6 +25,10 @@ PRIOR_WEIGHT: dict[Source, float] = {"lookup": 4.0, "draft": 16.0}
 """How many tokens of a sequence it takes to outweigh what is known of the model. Where drafts barely pay, a few that
 were unlucky would end them for the whole text."""
 
+UNEVEN = 0.05
+"""Several sequences with drafts end one after the other, and the last of them in narrow steps, which make fewer tokens
+a second. Unless drafts promise so much more than none, that takes what they bring."""
+
 _LEAST_VALUE = 0.02
 """A draft token less likely to be accepted than this is never worth its time, if it takes any."""
 
@@ -104,7 +108,8 @@ def draft_lengths(curve: Curve, sequences: Sequence[Drafting], *, room: int, exa
     al. 2023, equation 1), and costs the step's growth, its attention and its drafting. The most valuable come first,
     of equals those of the sequence with the least slack; of all the numbers of tokens to take, the best is taken, for
     the curve may have a step that only pays when it is used to the full. Nothing is drafted unless it promises more
-    than the noise. `room` is how many tokens the batch takes besides one for each sequence; `exact` bounds the step.
+    than the noise, or what uneven ends take. `room` is how many tokens the batch takes besides one for each sequence;
+    `exact` bounds the step.
     """
     lengths = [0] * len(sequences)
     width = len(sequences)
@@ -113,7 +118,7 @@ def draft_lengths(curve: Curve, sequences: Sequence[Drafting], *, room: int, exa
         return lengths
     cells = sum(sequence.depth for sequence in sequences)
     plain = width / curve.seconds(width, width, cells)
-    best, taken = plain * (1 + NOISE), 0
+    best, taken = plain * _enough(width), 0
     tokens, added = float(width), 0.0
     offers = _offers(curve, sequences, plain)[:room]
     for count, offer in enumerate(offers, 1):
@@ -136,7 +141,7 @@ def common_draft_length(curve: Curve, sequences: Sequence[Drafting], *, room: in
     width = len(sequences)
     room = min(room, EXACT_QUERIES - width) if exact else room
     cells = sum(sequence.depth for sequence in sequences)
-    best, chosen = width / curve.seconds(width, width, cells) * (1 + NOISE), 0
+    best, chosen = width / curve.seconds(width, width, cells) * _enough(width), 0
     tokens, added = float(width), 0.0
     most = max((sequence.most for sequence in sequences), default=0)
     for length in range(1, min(most + FILLERS if most else 0, room // max(width, 1)) + 1):
@@ -147,6 +152,11 @@ def common_draft_length(curve: Curve, sequences: Sequence[Drafting], *, room: in
         if tokens / seconds > best:
             best, chosen = tokens / seconds, length
     return chosen
+
+
+def _enough(width: int) -> float:
+    """Return how many times the plain rate drafts have to promise where so many sequences decode."""
+    return 1 + (NOISE if width == 1 else UNEVEN)
 
 
 class _Offer(NamedTuple):

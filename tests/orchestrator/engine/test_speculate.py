@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from orchestrator.engine.curve import FILLERS, NOISE, Curve, Points
 from orchestrator.engine.speculate import (
     START,
+    UNEVEN,
     Acceptance,
     Drafting,
     Ledger,
@@ -49,6 +50,10 @@ def curves(draw: st.DrawFn) -> Curve:
     return Curve(Points(sizes, (first, *draw(rest))), Points(sizes, (first, *draw(rest))), 0.1, 0.0)
 
 
+def enough(sequences: list[Drafting]) -> float:
+    return 1 + (NOISE if len(sequences) == 1 else UNEVEN)
+
+
 def tokens_per_second(curve: Curve, sequences: list[Drafting], lengths: list[int]) -> float:
     """Equation 1 of Leviathan et al. 2023 over the time of the step."""
     width = len(sequences)
@@ -65,7 +70,7 @@ def test_no_other_lengths_promise_more(curve: Curve, sequences: list[Drafting], 
     fitting = [c for c in product(*(range(s.most + 1) for s in sequences)) if sum(c) <= room]
     best = max(tokens_per_second(curve, sequences, list(choice)) for choice in fitting)
     blur = 0.01 * sum(lengths) / curve.seconds(1, 1)
-    assert tokens_per_second(curve, sequences, lengths) >= best / (1 + NOISE) - blur - best * 0.02
+    assert tokens_per_second(curve, sequences, lengths) >= best / enough(sequences) - blur - best * 0.02
 
 
 @given(
@@ -96,7 +101,7 @@ def test_every_ceiling_holds_and_drafting_promises_more_than_none(
     if any(lengths):
         assert not exact or sum(lengths) + len(sequences) < 64
         plain = tokens_per_second(curve, sequences, [0] * len(sequences))
-        assert tokens_per_second(curve, sequences, lengths) > plain * (1 + NOISE) * (1 - 1e-9)
+        assert tokens_per_second(curve, sequences, lengths) > plain * enough(sequences) * (1 - 1e-9)
 
 
 def lone(acceptance: float, most: int = 24, cost: float = 0.0) -> list[Drafting]:
@@ -123,6 +128,14 @@ def test_many_sequences_leave_less_to_gain() -> None:
     assert drafts(32) == 0
 
 
+def test_ends_that_become_uneven_have_to_be_worth_it() -> None:
+    slightly = curve(1.0, 1.0, 1.46, 3.0)
+    assert draft_lengths(slightly, lone(0.5, most=1), room=9, exact=False) == [1]
+    assert draft_lengths(slightly, lone(0.5, most=1) * 2, room=9, exact=False) == [0, 0]
+    assert common_draft_length(slightly, lone(0.5, most=1) * 2, room=9, exact=False) == 0
+    assert common_draft_length(slightly, lone(0.6, most=1) * 2, room=9, exact=False) == 1
+
+
 def test_a_step_in_the_curve_is_taken_when_it_is_used_to_the_full() -> None:
     stairs = curve(1.0, 2.2, 2.3)
     assert draft_lengths(stairs, lone(0.9, most=1), room=9, exact=False) == [0]
@@ -142,7 +155,7 @@ def test_no_other_common_length_promises_more(curve: Curve, sequences: list[Draf
         return tokens / curve.seconds(width * (length + 1), width, 0)
 
     others = [rate(other) for other in range(most + 1) if other * width <= room]
-    assert rate(length) >= max(others) / (1 + NOISE) * (1 - 1e-9)
+    assert rate(length) >= max(others) / enough(sequences) * (1 - 1e-9)
 
 
 def test_a_tile_is_filled_with_tokens_that_nobody_expects_to_be_right() -> None:
