@@ -1,17 +1,22 @@
-"""Reproduce the embedded models: `python -m benchmarks.tiny {data,tokenizer,train,export,evaluate,card,all}`."""
+"""Make the embedded models from their seeds: `python -m benchmarks.tiny --help`."""
 
 import argparse
 import asyncio
+import os
 import subprocess
 import sys
 from collections.abc import Sequence
 from functools import partial
 
-from benchmarks.tiny import card, corpus, tokenizer
+from benchmarks.tiny import card, corpus, seeds, tokenizer
 from benchmarks.tiny.evaluate import evaluate
 from benchmarks.tiny.families import FAMILIES
 from benchmarks.tiny.sizes import SIZES, TOKENIZER_EXAMPLES, TOKENIZER_FILE, TOKENIZER_SEED, Size
 from benchmarks.tiny.words import SPLITS, Split, seeded
+
+say = partial(print, flush=True)
+# To get memory from the kernel anew for each large tensor takes a fifth of a step with long rows.
+KEEP_MEMORY = {"MALLOC_MMAP_MAX_": "0", "MALLOC_TRIM_THRESHOLD_": str(2**34)}
 
 
 def show_data(family: str, split: Split, count: int, seed: str) -> None:
@@ -34,7 +39,41 @@ def train_tokenizer() -> None:
 def run_module(module: str, size: Size) -> None:
     """Run a part that needs PyTorch in a process of its own, so that everything else does without it."""
     command = [sys.executable, "-m", f"benchmarks.tiny.{module}", size.name]
-    subprocess.run(command, check=True)  # noqa: S603 - our own modules
+    done = subprocess.run(command, check=False, env=os.environ | KEEP_MEMORY)  # noqa: S603 - our own modules
+    if done.returncode:
+        raise SystemExit(done.returncode)
+
+
+def all_of(sizes: Sequence[Size]) -> None:
+    """Train, export, evaluate and compare `sizes`."""
+    for part in ("train", "export", "evaluate", "compare"):
+        PARTS[part](sizes)
+
+
+def train(sizes: Sequence[Size]) -> None:
+    """Train `sizes`, going on from checkpoints."""
+    for size in sizes:
+        run_module("train", size)
+
+
+def export(sizes: Sequence[Size]) -> None:
+    """Write what was trained as GGUF files."""
+    for size in sizes:
+        run_module("export", size)
+
+
+def measure(sizes: Sequence[Size]) -> None:
+    """Measure those through llama.cpp."""
+    for size in sizes:
+        asyncio.run(evaluate(size, say))
+
+
+def compare(sizes: Sequence[Size]) -> None:
+    """Compare what was measured with what ships."""
+    seeds.compare(sizes, say)
+
+
+PARTS = {"train": train, "export": export, "evaluate": measure, "compare": compare, "ship": card.ship, "all": all_of}
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -47,29 +86,20 @@ def main(arguments: Sequence[str] | None = None) -> None:
     data.add_argument("--count", type=int, default=3)
     data.add_argument("--seed", default="show")
     commands.add_parser("tokenizer", help="learn another tokenizer")
-    for name, text in (("train", "train, going on from checkpoints"), ("export", "write GGUF files")):
-        part = commands.add_parser(name, help=text)
-        part.add_argument("sizes", nargs="*", choices=[*SIZES, []], help="default: all")
-    part = commands.add_parser("evaluate", help="measure the GGUF files through llama.cpp")
-    part.add_argument("sizes", nargs="*", choices=[*SIZES, []], help="default: all")
-    commands.add_parser("card", help="write the results and the model card from the measured rows")
-    commands.add_parser("all", help="everything from seeds to model card, with the tokenizer that is there")
+    commands.add_parser("card", help="write the model card from the results")
+    for name, part in PARTS.items():
+        command = commands.add_parser(name, help=part.__doc__)
+        command.add_argument("sizes", nargs="*", choices=[*SIZES, []], help="default: all")
     options = parser.parse_args(arguments)
-    if options.command == "data":
-        show_data(options.family, options.split, options.count, options.seed)
-        return
-    sizes = [SIZES[name] for name in getattr(options, "sizes", None) or SIZES]
-    if options.command == "tokenizer":
-        train_tokenizer()
-    for part_name in ("train", "export"):
-        if options.command in (part_name, "all"):
-            for size in sizes:
-                run_module(part_name, size)
-    if options.command in ("evaluate", "all"):
-        for size in sizes:
-            asyncio.run(evaluate(size, partial(print, flush=True)))
-    if options.command in ("card", "all"):
-        card.write()
+    match options.command:
+        case "data":
+            show_data(options.family, options.split, options.count, options.seed)
+        case "tokenizer":
+            train_tokenizer()
+        case "card":
+            card.write()
+        case name:
+            PARTS[name]([SIZES[size] for size in options.sizes or SIZES])
 
 
 if __name__ == "__main__":

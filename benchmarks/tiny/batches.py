@@ -1,8 +1,11 @@
 """Pack training examples into rows of token ids with loss weights: a batch is a function of its step."""
 
-from collections.abc import Callable
+import multiprocessing
+import os
+from collections.abc import Callable, Iterator
+from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
-from functools import partial
+from functools import cache, partial
 from random import Random
 
 import numpy as np
@@ -10,7 +13,7 @@ from numpy.typing import NDArray
 
 from benchmarks.tiny import corpus
 from benchmarks.tiny.example import Example
-from benchmarks.tiny.sizes import CONTEXT, ROW, Mix, Size
+from benchmarks.tiny.sizes import CONTEXT, ROW, TOKENIZER_FILE, Mix, Size
 from benchmarks.tiny.tokenizer import SPECIAL_TOKENS, VOCABULARY_SIZE, Tokenizer
 from benchmarks.tiny.words import seeded
 
@@ -18,6 +21,7 @@ LONG_EVERY = 12
 LONG_SHARE = 0.8
 PROMPT_WEIGHT = 0.1
 MISSES = 16
+LEAST_URGENT = 19
 # Copying is learned first, from random tokens repeated: (until this step, share of rows). Where prompts are not
 # learned, some rows keep up the copying of tokens that no trained name has.
 COPYING = ((400, 0.6), (800, 0.1))
@@ -30,6 +34,26 @@ class Batch:
 
     ids: NDArray[np.int64]
     weights: NDArray[np.float32]
+
+
+def batches_from(size: Size, first: int) -> Iterator[Batch]:
+    """Yield the batches of the steps from `first` on, each made by another process while the one before is used."""
+    spawn = multiprocessing.get_context("spawn")
+    with ProcessPoolExecutor(1, mp_context=spawn, initializer=os.nice, initargs=(LEAST_URGENT,)) as maker:
+        ahead = (maker.submit(_training_batch, size, step) for step in range(first, size.steps))
+        coming = next(ahead, None)
+        while coming is not None:
+            batch, coming = coming.result(), next(ahead, None)
+            yield batch
+
+
+@cache
+def _tokenizer() -> Tokenizer:
+    return Tokenizer.load(TOKENIZER_FILE)
+
+
+def _training_batch(size: Size, step: int) -> Batch:
+    return training_batch(_tokenizer(), size, step)
 
 
 def empty(shape: tuple[int, int]) -> Batch:

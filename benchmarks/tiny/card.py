@@ -1,17 +1,16 @@
 """Write the results as JSON and the model card from them: every figure in the card comes from the results."""
 
 import json
-import os
-import platform
+import shutil
 from collections.abc import Iterable, Sequence
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
+from benchmarks import results
 from benchmarks.tiny import corpus
-from benchmarks.tiny.evaluate import HELD_OUT, LONG_FAMILIES, STRUCTURED, rows_file
+from benchmarks.tiny.evaluate import HELD_OUT, LONG_FAMILIES, STRUCTURED
 from benchmarks.tiny.families import FAMILIES
-from benchmarks.tiny.sizes import CONTEXT, REGISTRY, RESULTS_FILE, SIZES, Size
+from benchmarks.tiny.sizes import CONTEXT, REGISTRY, RESULTS_FILE, SEEDS_FILE, SIZES, Size
 
 CARD = REGISTRY / "README.md"
 TEXT = Path(__file__).with_name("card.md")
@@ -21,23 +20,15 @@ SPLIT_NAMES = {"entity": "held-out names", "wording": "held-out wordings"}
 Row = dict[str, Any]
 
 
-def machine() -> dict[str, Any]:
-    """Return what the figures were measured on."""
-    lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines() if Path("/proc/cpuinfo").exists() else []
-    names = [line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")]
-    return {"processor": names[0] if names else platform.processor(), "cores": os.cpu_count()}
-
-
-def training(size: Size) -> dict[str, Any]:
-    """Return what the training of `size` cost, as its last step noted it."""
-    cost: dict[str, Any] = json.loads(size.cost.read_text(encoding="utf-8"))
-    return cost
-
-
 def share_of(rows: Iterable[Row], **wanted: object) -> Row:
     """Return the one row with the `wanted` fields."""
     (row,) = [row for row in rows if all(row[key] == value for key, value in wanted.items())]
     return row
+
+
+def size_rows(rows: Iterable[Row], size: str) -> list[Row]:
+    """Return the rows of `size`."""
+    return [row for row in rows if row["size"] == size]
 
 
 def family_mean(rows: Sequence[Row], size: str, split: str) -> float:
@@ -64,20 +55,33 @@ def goals(rows: Sequence[Row], sizes_in_bytes: int) -> list[dict[str, Any]]:
     return found
 
 
-def collect() -> dict[str, Any]:
-    """Return the results: machine, versions, training cost, rows and goals."""
-    rows: list[Row] = []
-    for size in SIZES.values():
-        rows += json.loads(rows_file(size).read_text(encoding="utf-8"))
-    bytes_of = {size.name: size.weights.stat().st_size for size in SIZES.values()}
+def training(size: Size) -> dict[str, Any]:
+    """Return what the training of `size` cost, as its last step noted it."""
+    return read(size.cost)
+
+
+def measured(size: Size) -> list[Row]:
+    """Return the rows of `size` as it was trained."""
+    if not size.measured.exists():
+        raise SystemExit(f"{size.name} is not measured: python -m benchmarks.tiny evaluate {size.name}")
+    rows: list[Row] = json.loads(size.measured.read_text(encoding="utf-8"))
+    return rows
+
+
+def shipping(published: dict[str, Any], sizes: Sequence[Size]) -> dict[str, Any]:
+    """Return the results with those of `sizes` as they were trained: machine, versions, training cost, rows, goals."""
+    rows_of = {size.name: size_rows(published["rows"], size.name) for size in SIZES.values()}
+    rows_of |= {size.name: measured(size) for size in sizes}
+    bytes_of = published["bytes"] | {size.name: size.trained.stat().st_size for size in sizes}
+    rows = [row for rows in rows_of.values() for row in rows]
     return {
-        "machine": machine(),
-        "versions": {"python": platform.python_version(), "llama-cpp-python": version("llama-cpp-python")},
-        "command": "python -m benchmarks.tiny all",
+        "machine": results.machine(),
+        "versions": results.versions("llama-cpp-python"),
+        "command": "python -m benchmarks.tiny ship",
         "data_hash": corpus.data_hash(),
         "context": CONTEXT,
         "bytes": bytes_of,
-        "training": {size.name: training(size) for size in SIZES.values()},
+        "training": published["training"] | {size.name: training(size) for size in sizes},
         "rows": rows,
         "goals": goals(rows, sum(bytes_of.values())),
     }
@@ -104,17 +108,17 @@ def accuracy_table(rows: Sequence[Row], split: str, families: Iterable[str], gra
     return table(["family", *SIZES], lines)
 
 
-def size_table(results: dict[str, Any]) -> str:
+def size_table(found: dict[str, Any]) -> str:
     """Return shape, bytes and training cost of each size."""
     lines = []
     for size in SIZES.values():
-        cost = results["training"][size.name]
+        cost = found["training"][size.name]
         lines.append(
             [
                 f"{size.name}.gguf",
                 f"{cost['parameters'] / 1e6:.2f} M",
                 f"{size.width} x {size.layers} layers, {size.heads} heads",
-                f"{results['bytes'][size.name] / 1e6:.1f} MB",
+                f"{found['bytes'][size.name] / 1e6:.1f} MB",
                 f"{cost['tokens'] / 1e6:.0f} M",
                 f"{cost['seconds'] / 60:.0f} min",
             ]
@@ -136,14 +140,25 @@ def long_table(rows: Sequence[Row]) -> str:
     return table(["kind", "longest prompt (tokens)", *SIZES], lines)
 
 
-def render(results: dict[str, Any]) -> str:
-    """Return the model card."""
-    rows = results["rows"]
-    goal_lines = [[g["name"], str(g["value"]), g["goal"], "yes" if g["met"] else "**no**"] for g in results["goals"]]
+def seeds_table(published: Sequence[Row], seeds: dict[str, Any]) -> str:
+    """Return how the mean over families of each size compares when it is trained from the seeds."""
+    lines = []
+    for size, cost in seeds["training"].items():
+        for split in HELD_OUT:
+            shipped, again = (100 * family_mean(rows, size, split) for rows in (published, seeds["rows"]))
+            figures = f"{shipped:.1f}", f"{again:.1f}", f"{again - shipped:+.1f}"
+            lines.append([size, SPLIT_NAMES[split], *figures, f"{cost['seconds'] / 60:.0f} min"])
+    return table(["size", "split", "shipped", "from seeds", "apart", "training time"], lines)
+
+
+def render(found: dict[str, Any], seeds: dict[str, Any]) -> str:
+    """Return the model card, of the results of what ships and of what came out again from the seeds."""
+    rows = found["rows"]
+    goal_lines = [[g["name"], str(g["value"]), g["goal"], "yes" if g["met"] else "**no**"] for g in found["goals"]]
     return TEXT.read_text(encoding="utf-8").format(
-        sizes=size_table(results),
-        processor=f"{results['machine']['cores']} cores of {results['machine']['processor']}",
-        context=results["context"],
+        sizes=size_table(found),
+        processor=f"{found['machine']['cores']} cores of {found['machine']['processor']}",
+        context=found["context"],
         prompts=share_of(rows, size="large", family="plan", split="entity", grammar=False)["prompts"],
         entity=accuracy_table(rows, "entity", FAMILIES, False),
         wording=accuracy_table(rows, "wording", FAMILIES, False),
@@ -151,13 +166,26 @@ def render(results: dict[str, Any]) -> str:
         wording_grammar=accuracy_table(rows, "wording", STRUCTURED, True),
         long=long_table(rows),
         goals=table(["goal", "value", "wanted", "met"], goal_lines),
-        data_hash=results["data_hash"],
+        data_hash=found["data_hash"],
+        seeds=seeds_table(rows, seeds),
     )
 
 
+def read(file: Path) -> dict[str, Any]:
+    """Return what a file of results holds. Raises OSError."""
+    found: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))
+    return found
+
+
 def write() -> None:
-    """Write the results and the model card."""
-    results = collect()
-    RESULTS_FILE.parent.mkdir(parents=True, exist_ok=True)
-    RESULTS_FILE.write_text(json.dumps(results, indent=1) + "\n", encoding="utf-8")
-    CARD.write_text(render(results), encoding="utf-8")
+    """Write the model card from the results."""
+    CARD.write_text(render(read(RESULTS_FILE), read(SEEDS_FILE)), encoding="utf-8")
+
+
+def ship(sizes: Sequence[Size]) -> None:
+    """Let the registry have `sizes` as they were trained from the seeds, with results and card that say so."""
+    found = shipping(read(RESULTS_FILE), sizes)
+    for size in sizes:
+        shutil.copyfile(size.trained, size.shipped)
+    results.write(RESULTS_FILE, found)
+    write()

@@ -11,7 +11,7 @@ from pathlib import Path
 from benchmarks.tiny import corpus
 from benchmarks.tiny.example import Example
 from benchmarks.tiny.families import FAMILIES
-from benchmarks.tiny.sizes import BUILD, CONTEXT, TOKENIZER_FILE, Size
+from benchmarks.tiny.sizes import CONTEXT, TOKENIZER_FILE, Size
 from benchmarks.tiny.tokenizer import Tokenizer
 from benchmarks.tiny.words import Split
 from orchestrator.engine.client import Completion, Engine
@@ -115,33 +115,27 @@ async def measure(engine: Engine, size: str, family: str, split: Split, grammar:
     return Row(size, family, split, grammar, len(right), sum(right), sum(right[:FIRST_PROMPTS]), longest)
 
 
-def engine_spec(size: Size) -> EngineSpec:
-    """Return how the registry loads `size` by default: greedy answers are the same alone and in company."""
-    return EngineSpec(file=str(size.weights), context=CONTEXT, slots=SLOTS, threads=1, exact=True, niceness=0)
+def engine_spec(file: Path) -> EngineSpec:
+    """Return how the registry loads such a file by default: greedy answers are the same alone and in company."""
+    return EngineSpec(file=str(file), context=CONTEXT, slots=SLOTS, threads=1, exact=True, niceness=0)
 
 
 async def rows_of(size: Size) -> AsyncIterator[Row]:
-    """Measure everything that the model card tells of `size`."""
-    async with await Engine.start(engine_spec(size)) as engine:
+    """Measure everything that the model card tells of `size`, as it was trained."""
+    async with await Engine.start(engine_spec(size.trained)) as engine:
         for family in (*FAMILIES, *LONG_FAMILIES):
             for split in HELD_OUT:
                 for grammar in (False, True) if family in STRUCTURED else (False,):
                     yield await measure(engine, size.name, family, split, grammar)
 
 
-async def evaluate(size: Size, report: Callable[[str], None]) -> Path:
-    """Measure `size` and keep its rows; return where."""
+async def evaluate(size: Size, report: Callable[[str], None]) -> None:
+    """Measure `size` as it was trained, and keep its rows."""
+    if not size.trained.exists():
+        raise SystemExit(f"{size.trained} is not there: python -m benchmarks.tiny export {size.name}")
     rows = []
     async for row in rows_of(size):
         low, high = row.interval
         report(f"{row.size} {row.family} {row.split} grammar={row.grammar}: {row.share:.3f} [{low:.3f}, {high:.3f}]")
         rows.append({**asdict(row), "share": row.share, "low": low, "high": high})
-    path = rows_file(size)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(json.dumps(rows, indent=1), encoding="utf-8")
-    return path
-
-
-def rows_file(size: Size) -> Path:
-    """Return where the rows of `size` are kept until all sizes are measured."""
-    return BUILD / f"{size.name}-rows.json"
+    size.measured.write_text(json.dumps(rows, indent=1), encoding="utf-8")

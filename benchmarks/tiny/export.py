@@ -75,10 +75,11 @@ def write_header(writer: gguf.GGUFWriter, size: Size, tokenizer: Tokenizer) -> N
 
 
 def export(size: Size, tokenizer: Tokenizer) -> None:
-    """Write what was kept of `size` to its place in the registry: matrices as Q8_0, norms as F32."""
+    """Write what was kept of `size` as it was trained: matrices as Q8_0, norms as F32."""
+    if not all(size.kept(step).exists() for step in size.exported):
+        raise SystemExit(f"{size.name} is not trained to its end: python -m benchmarks.tiny train {size.name}")
     kept = [torch.load(size.kept(step), weights_only=True) for step in size.exported]
-    size.weights.parent.mkdir(parents=True, exist_ok=True)
-    partial = size.weights.with_suffix(".part")
+    partial = size.trained.with_suffix(".part")
     writer = gguf.GGUFWriter(partial, "llama")
     write_header(writer, size, tokenizer)
     for name in kept[0]:
@@ -94,7 +95,7 @@ def export(size: Size, tokenizer: Tokenizer) -> None:
     writer.write_kv_data_to_file()
     writer.write_tensors_to_file()
     writer.close()
-    partial.replace(size.weights)
+    partial.replace(size.trained)
 
 
 if __name__ == "__main__":

@@ -14,6 +14,7 @@ REGISTRY = ROOT / "registry" / "tiny"
 BUILD = ROOT / "build" / "tiny"
 TOKENIZER_FILE = REGISTRY / "tokenizer.json"
 RESULTS_FILE = ROOT / "benchmarks" / "results" / "tiny.json"
+SEEDS_FILE = ROOT / "benchmarks" / "results" / "tiny-seeds.json"
 TOKENIZER_SEED = "tokenizer"
 TOKENIZER_EXAMPLES = 6000
 
@@ -78,9 +79,19 @@ class Size:
         return 3 * self.width
 
     @property
-    def weights(self) -> Path:
-        """Where the exported model lies."""
+    def shipped(self) -> Path:
+        """Where the model lies that the registry loads."""
         return REGISTRY / f"{self.name}.gguf"
+
+    @property
+    def trained(self) -> Path:
+        """Where the model lies that training from the seeds came to."""
+        return BUILD / f"{self.name}.gguf"
+
+    @property
+    def measured(self) -> Path:
+        """Where evaluation notes what the trained model got right."""
+        return BUILD / f"{self.name}-rows.json"
 
     @property
     def checkpoint(self) -> Path:

@@ -46,9 +46,9 @@ def rate_at(size: Size, step: int) -> float:
 class Training:
     """A model with its optimizers: Muon for the matrices of the blocks, AdamW for the rest (Jordan 2024)."""
 
-    def __init__(self, size: Size, tokenizer: Tokenizer, compiled: bool = True) -> None:
+    def __init__(self, size: Size, compiled: bool = True) -> None:
         torch.manual_seed(1)
-        self.size, self.tokenizer = size, tokenizer
+        self.size = size
         self.model = Llama(size)
         matrices = [p for p in self.model.blocks.parameters() if p.ndim == 2]
         rest = [p for name, p in self.model.named_parameters() if p.ndim != 2 or not name.startswith("blocks")]
@@ -65,10 +65,9 @@ class Training:
         losses = F.cross_entropy(logits.float().view(-1, VOCABULARY_SIZE), ids[:, 1:].reshape(-1), reduction="none")
         return (losses * weights.view(-1)).sum() / weights.sum()
 
-    def step(self) -> float:
+    def step(self, batch: batches.Batch) -> float:
         """Do one step and return its loss."""
         progress, started = self.progress, time.monotonic()
-        batch = batches.training_batch(self.tokenizer, self.size, progress.step)
         loss = self.loss(*tensors(batch))
         loss.backward()
         torch.nn.utils.clip_grad_norm_(self.model.parameters(), 1.0)
@@ -144,12 +143,12 @@ def probe(model: Llama, tokenizer: Tokenizer) -> dict[str, tuple[float, float]]:
 
 def train(size: Size, tokenizer: Tokenizer) -> None:
     """Train `size` to its last step, saving its state to its checkpoint every few minutes, then note the cost."""
-    training = Training(size, tokenizer)
+    training = Training(size)
     training.resume(size.checkpoint)
     progress, saved = training.progress, time.monotonic()
-    while progress.step < size.steps:
+    for batch in batches.batches_from(size, progress.step):
         tokens, seconds = progress.tokens, progress.seconds
-        loss = training.step()
+        loss = training.step(batch)
         training.keep()
         if progress.step % REPORT_EVERY == 0:
             rate = (progress.tokens - tokens) / (progress.seconds - seconds)

@@ -21,7 +21,7 @@ from benchmarks.tiny.evaluate import (
 )
 from benchmarks.tiny.example import SYSTEM_PROMPTS
 from benchmarks.tiny.families import FAMILIES
-from benchmarks.tiny.sizes import CONTEXT, RESULTS_FILE, SIZES, TOKENIZER_FILE
+from benchmarks.tiny.sizes import CONTEXT, RESULTS_FILE, SEEDS_FILE, SIZES, TOKENIZER_FILE
 from benchmarks.tiny.tokenizer import SPECIAL_TOKENS, Tokenizer
 from benchmarks.tiny.words import Split, seeded
 from orchestrator.engine.client import Engine
@@ -43,7 +43,7 @@ def results() -> dict[str, Any]:
 
 @pytest_asyncio.fixture
 async def large() -> AsyncIterator[Engine]:
-    async with await Engine.start(engine_spec(SIZES["large"])) as engine:
+    async with await Engine.start(engine_spec(SIZES["large"].shipped)) as engine:
         yield engine
 
 
@@ -113,12 +113,12 @@ def test_training_never_shows_a_special_token_inside_content() -> None:
 
 def test_published_goals_and_card_are_those_of_the_rows(results: dict[str, Any]) -> None:
     assert results["goals"] == card.goals(results["rows"], sum(results["bytes"].values()))
-    assert results["bytes"] == {size.name: size.weights.stat().st_size for size in SIZES.values()}
-    assert card.CARD.read_text(encoding="utf-8") == card.render(results)
+    assert results["bytes"] == {size.name: size.shipped.stat().st_size for size in SIZES.values()}
+    assert card.CARD.read_text(encoding="utf-8") == card.render(results, card.read(SEEDS_FILE))
 
 
 def test_all_models_together_are_small() -> None:
-    assert sum(size.weights.stat().st_size for size in SIZES.values()) <= card.MAX_BYTES
+    assert sum(size.shipped.stat().st_size for size in SIZES.values()) <= card.MAX_BYTES
 
 
 def test_wilson_interval_of_a_textbook_case() -> None:

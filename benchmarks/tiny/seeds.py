@@ -1,0 +1,71 @@
+"""Compare what the recipe makes of its seeds with what ships, and keep what came out."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import asdict
+from typing import Any
+
+from benchmarks import results
+from benchmarks.goals import Goal, at_least, at_most
+from benchmarks.tiny import card, corpus
+from benchmarks.tiny.evaluate import HELD_OUT
+from benchmarks.tiny.families import FAMILIES
+from benchmarks.tiny.sizes import RESULTS_FILE, SEEDS_FILE, SIZES, Size
+
+APART = 0.02
+"""How far the mean over families may be from that of the shipped weights: 200 prompts a family know it to 0.02."""
+
+
+def goals(shipped: Sequence[card.Row], again: Sequence[card.Row], sizes: Sequence[str]) -> list[Goal]:
+    """Return what training from the seeds has to come to, for each of `sizes`."""
+    found = []
+    for size in sizes:
+        for split in HELD_OUT:
+            apart = abs(card.family_mean(again, size, split) - card.family_mean(shipped, size, split))
+            found.append(at_most(f"{size}, {card.SPLIT_NAMES[split]}, apart from the shipped", apart, APART))
+    if "large" in sizes:
+        for family, goal in card.LARGE_GOALS.items():
+            for split in HELD_OUT:
+                value = card.share_of(again, size="large", family=family, split=split, grammar=False)["share"]
+                found.append(at_least(f"large, {family}, {card.SPLIT_NAMES[split]}", value, goal))
+    return found
+
+
+def collect(shipped: dict[str, Any], before: dict[str, Any], sizes: Sequence[Size]) -> dict[str, Any]:
+    """Return the results with `sizes` as they were trained now, and others as they were trained `before`."""
+    before_rows = {name: card.size_rows(before["rows"], name) for name in before["training"]}
+    rows_of = before_rows | {size.name: card.measured(size) for size in sizes}
+    trained = before["training"] | {size.name: card.training(size) | {"machine": results.machine()} for size in sizes}
+    rows = [row for name in SIZES for row in rows_of.get(name, [])]
+    return {
+        "machine": results.machine(),
+        "versions": results.versions("llama-cpp-python"),
+        "command": "python -m benchmarks.tiny all",
+        "data_hash": corpus.data_hash(),
+        "training": {name: trained[name] for name in SIZES if name in trained},
+        "rows": rows,
+        "goals": [asdict(goal) for goal in goals(shipped["rows"], rows, list(rows_of))],
+    }
+
+
+def compare(sizes: Sequence[Size], report: Callable[[str], None]) -> None:
+    """Tell family by family how `sizes` compare with what ships, and write the results and the card."""
+    shipped = card.read(RESULTS_FILE)
+    before = card.read(SEEDS_FILE) if SEEDS_FILE.exists() else {"training": {}, "rows": []}
+    found = collect(shipped, before, sizes)
+    for size in sizes:
+        lines = []
+        for family in FAMILIES:
+            pairs = [
+                [card.share_of(rows, size=size.name, family=family, split=s, grammar=False)["share"] for s in HELD_OUT]
+                for rows in (shipped["rows"], found["rows"])
+            ]
+            lines.append([family, *(f"{100 * share:.1f}" for pair in pairs for share in pair)])
+        head = [
+            size.name,
+            *(f"{which}, {card.SPLIT_NAMES[s]}" for which in ("shipped", "from seeds") for s in HELD_OUT),
+        ]
+        report(card.table(head, lines))
+    for goal in found["goals"]:
+        report(f"{goal['name']}: {goal['value']} ({goal['goal']}){'' if goal['met'] else ', not met'}")
+    results.write(SEEDS_FILE, found)
+    card.write()

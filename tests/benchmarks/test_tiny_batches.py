@@ -1,0 +1,38 @@
+"""A training batch is a function of its step: training that was interrupted goes on with the same ones."""
+
+import numpy as np
+
+from benchmarks.tiny.batches import LONG_EVERY, batches_from, training_batch
+from benchmarks.tiny.sizes import CONTEXT, ROW, SIZES, TOKENIZER_FILE
+from benchmarks.tiny.tokenizer import BEGIN, Tokenizer
+
+TOKENIZER = Tokenizer.load(TOKENIZER_FILE)
+DRAFT = SIZES["draft"]
+
+
+def test_batches_made_ahead_are_those_of_their_steps_up_to_the_last() -> None:
+    first = DRAFT.steps - 3
+    ahead = list(batches_from(DRAFT, first))
+    assert len(ahead) == 3
+    for step, batch in enumerate(ahead, first):
+        again = training_batch(TOKENIZER, DRAFT, step)
+        assert np.array_equal(batch.ids, again.ids)
+        assert np.array_equal(batch.weights, again.weights)
+
+
+def test_nothing_is_made_after_the_last_step() -> None:
+    assert not list(batches_from(DRAFT, DRAFT.steps))
+
+
+def test_some_rows_are_as_long_as_the_context() -> None:
+    lengths = [training_batch(TOKENIZER, DRAFT, step).weights.shape for step in (LONG_EVERY - 1, LONG_EVERY)]
+    assert lengths == [(DRAFT.rows * ROW // CONTEXT, CONTEXT), (DRAFT.rows, ROW)]
+
+
+def test_rows_are_filled_with_whole_examples_whose_answers_count_most() -> None:
+    batch = training_batch(TOKENIZER, DRAFT, DRAFT.steps - 1)
+    assert (batch.ids[:, 0] == BEGIN).all()
+    used = (batch.weights > 0).mean()
+    answers = (batch.weights == 1).mean()
+    assert used > 0.8
+    assert 0.1 < answers < used
