@@ -36,7 +36,7 @@ check: $(READY)  ## format, lint, types, layers
 bench-context: $(READY)  ## tokens of a gathering step, with and without a context that edits itself
 	$(BIN)/python -m benchmarks.context
 
-tiny: $(READY)  ## train the embedded models again from their seeds (hours)
+tiny: $(READY)  ## train the embedded models again from their seeds, and compare them with what ships (hours)
 	PIP_CONSTRAINT=requirements.lock $(BIN)/pip install -q -e '.[dev,train]' && $(BIN)/python -m benchmarks.tiny all
 
 bench-gates: $(READY)  ## what gates and escalation bring and cost, on 200 tasks
