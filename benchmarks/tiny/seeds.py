@@ -35,15 +35,16 @@ def collect(shipped: dict[str, Any], before: dict[str, Any], sizes: Sequence[Siz
     before_rows = {name: card.size_rows(before["rows"], name) for name in before["training"]}
     rows_of = before_rows | {size.name: card.measured(size) for size in sizes}
     trained = before["training"] | {size.name: card.training(size) | {"machine": results.machine()} for size in sizes}
-    rows = [row for name in SIZES for row in rows_of.get(name, [])]
+    names = [name for name in SIZES if name in trained]
+    rows = [row for name in names for row in rows_of[name]]
     return {
         "machine": results.machine(),
         "versions": results.versions("llama-cpp-python"),
         "command": "python -m benchmarks.tiny all",
         "data_hash": corpus.data_hash(),
-        "training": {name: trained[name] for name in SIZES if name in trained},
+        "training": {name: trained[name] for name in names},
         "rows": rows,
-        "goals": [asdict(goal) for goal in goals(shipped["rows"], rows, list(rows_of))],
+        "goals": [asdict(goal) for goal in goals(shipped["rows"], rows, names)],
     }
 
 
