@@ -48,7 +48,7 @@ def strings() -> Iterator[str]:
 
 
 def load(name: str) -> Llama:
-    return Llama(EngineSpec(file=str(SIZES[name].weights), context=64, slots=1))
+    return Llama(EngineSpec(file=str(SIZES[name].shipped), context=64, slots=1))
 
 
 def test_llama_cpp_agrees_on_ten_thousand_strings(tokenizer: Tokenizer) -> None:
