@@ -1,19 +1,22 @@
 """Pack training examples into rows of token ids with loss weights: a batch is a function of its step."""
 
-import multiprocessing
 import os
-from collections.abc import Callable, Iterator
-from concurrent.futures import ProcessPoolExecutor
+import pickle
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Generator
 from dataclasses import dataclass
-from functools import cache, partial
+from functools import partial
 from random import Random
+from typing import BinaryIO
 
 import numpy as np
 from numpy.typing import NDArray
 
 from benchmarks.tiny import corpus
 from benchmarks.tiny.example import Example
-from benchmarks.tiny.sizes import CONTEXT, ROW, TOKENIZER_FILE, Mix, Size
+from benchmarks.tiny.sizes import CONTEXT, ROW, SIZES, TOKENIZER_FILE, Mix, Size
 from benchmarks.tiny.tokenizer import SPECIAL_TOKENS, VOCABULARY_SIZE, Tokenizer
 from benchmarks.tiny.words import seeded
 
@@ -36,24 +39,21 @@ class Batch:
     weights: NDArray[np.float32]
 
 
-def batches_from(size: Size, first: int) -> Iterator[Batch]:
+def batches_from(size: Size, first: int) -> Generator[Batch, None, None]:
     """Yield the batches of the steps from `first` on, each made by another process while the one before is used."""
-    spawn = multiprocessing.get_context("spawn")
-    with ProcessPoolExecutor(1, mp_context=spawn, initializer=os.nice, initargs=(LEAST_URGENT,)) as maker:
-        ahead = (maker.submit(_training_batch, size, step) for step in range(first, size.steps))
-        coming = next(ahead, None)
-        while coming is not None:
-            batch, coming = coming.result(), next(ahead, None)
-            yield batch
+    command = [sys.executable, "-m", __name__, size.name, str(first)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE) as maker:  # noqa: S603 - our own module
+        assert maker.stdout
+        for _ in range(first, size.steps):
+            yield Batch(*pickle.load(maker.stdout))  # noqa: S301 - from our own process
 
 
-@cache
-def _tokenizer() -> Tokenizer:
-    return Tokenizer.load(TOKENIZER_FILE)
-
-
-def _training_batch(size: Size, step: int) -> Batch:
-    return training_batch(_tokenizer(), size, step)
+def make(size: Size, first: int, out: BinaryIO) -> None:
+    """Write the batches of the steps from `first` on to `out`, which takes one ahead of its reader."""
+    tokenizer = Tokenizer.load(TOKENIZER_FILE)
+    for step in range(first, size.steps):
+        batch = training_batch(tokenizer, size, step)
+        pickle.dump((batch.ids, batch.weights), out)
 
 
 def empty(shape: tuple[int, int]) -> Batch:
@@ -116,3 +116,9 @@ def place(batch: Batch, row: int, start: int, ids: list[int], prompt: int) -> No
     # Position i of the weights judges the prediction of token i + 1.
     batch.weights[row, start : start + prompt - 1] = PROMPT_WEIGHT
     batch.weights[row, start + prompt - 1 : end - 1] = 1.0
+
+
+if __name__ == "__main__":
+    os.nice(LEAST_URGENT)
+    signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # it ends with its reader, without a word
+    make(SIZES[sys.argv[1]], int(sys.argv[2]), sys.stdout.buffer)

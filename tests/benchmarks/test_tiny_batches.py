@@ -1,6 +1,7 @@
 """A training batch is a function of its step: training that was interrupted goes on with the same ones."""
 
 import numpy as np
+import psutil
 
 from benchmarks.tiny.batches import LONG_EVERY, batches_from, training_batch
 from benchmarks.tiny.sizes import CONTEXT, ROW, SIZES, TOKENIZER_FILE
@@ -18,6 +19,15 @@ def test_batches_made_ahead_are_those_of_their_steps_up_to_the_last() -> None:
         again = training_batch(TOKENIZER, DRAFT, step)
         assert np.array_equal(batch.ids, again.ids)
         assert np.array_equal(batch.weights, again.weights)
+
+
+def test_who_takes_no_more_batches_leaves_no_process() -> None:
+    children = psutil.Process().children()
+    ahead = batches_from(DRAFT, 0)
+    next(ahead)
+    assert len(psutil.Process().children()) == len(children) + 1
+    ahead.close()
+    assert psutil.Process().children() == children
 
 
 def test_nothing_is_made_after_the_last_step() -> None:
