@@ -1,4 +1,4 @@
-"""Measure the engine against its peers: `python -m benchmarks.engine {list,models,build,run,report,all}`."""
+"""Measure the engine against its peers: `python -m benchmarks.engine {list,models,build,run,further,report,all}`."""
 
 import argparse
 import asyncio
@@ -12,12 +12,12 @@ from pathlib import Path
 from benchmarks import results
 from benchmarks.engine import report, rows
 from benchmarks.engine.cells import Cell, all_cells, chosen, trial_cells
-from benchmarks.engine.goals import goals
+from benchmarks.engine.goals import goals, undecided
 from benchmarks.engine.models import DRAFTS, LARGE, SMALL
 from benchmarks.engine.names import SYSTEMS
 from benchmarks.engine.paired import Rounds
 from benchmarks.engine.peers import PeerMissing, Peers, build
-from benchmarks.engine.run import ROUNDS, Plan, run
+from benchmarks.engine.run import FURTHER, ROUNDS, Plan, run
 from benchmarks.engine.start import Place
 from orchestrator.engine.llama.model import default_threads
 
@@ -40,27 +40,35 @@ def main(arguments: Sequence[str] | None = None) -> None:
         if options.command in ("build", "all"):
             build(options.folder)
         if options.command in ("run", "all"):
-            _run(options)
+            _run(options, further=False)
+        if options.command == "further":
+            _run(options, further=True)
     except PeerMissing as error:
         raise SystemExit(str(error)) from error
-    if options.command in ("run", "report", "all"):
+    if options.command in ("run", "further", "report", "all"):
         _report(options)
 
 
-def _run(options: argparse.Namespace) -> None:
-    """Measure, and say which cells are left."""
+def _run(options: argparse.Namespace, *, further: bool) -> None:
+    """Measure cells that are not finished, or do further rounds of those that are, and say which are left."""
     peers = Peers.under(options.folder)
     if missing := peers.missing(options.systems):
         raise PeerMissing(f"not there: {', '.join(missing)}; `python -m benchmarks.engine build` makes it")
     cells, finished = chosen(_cells(options), options.cells), _finished(options)
-    left = tuple(cell for cell in cells if cell.name not in finished)
-    _say(f"{len(cells) - len(left)} of {len(cells)} cells are finished already")
+    if further:
+        open_still = undecided(itertools.chain.from_iterable(finished.values()))
+        left = tuple(cell for cell in cells if cell.name in open_still)
+        _say(f"{len(left)} of {len(cells)} cells do not tell whether a goal is met")
+    else:
+        left = tuple(cell for cell in cells if cell.name not in finished)
+        _say(f"{len(cells) - len(left)} of {len(cells)} cells are finished already")
     plan = Plan(
         place=Place(options.folder, peers, tuple(options.systems)),
         cells=left,
+        before=finished if further else {},
         file=_rows_file(options),
         stamp=_stamp(options),
-        rounds=_rounds(options),
+        rounds=FURTHER if further else _rounds(options),
         seconds=None if options.budget is None else 60 * options.budget,
         tell=_say,
     )
@@ -107,7 +115,7 @@ def _rows_file(options: argparse.Namespace) -> Path:
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.engine", description=__doc__)
-    parser.add_argument("command", choices=["list", "models", "build", "run", "report", "all"])
+    parser.add_argument("command", choices=["list", "models", "build", "run", "further", "report", "all"])
     parser.add_argument("--cells", nargs="+", default=[], metavar="PATTERN", help="such as '150m/*x1024'; default: all")
     parser.add_argument("--systems", nargs="+", choices=SYSTEMS, default=list(SYSTEMS), help="default: all")
     parser.add_argument("--rounds", type=_positive, help=f"default: {ROUNDS.least} to {ROUNDS.most}, as noise needs")

@@ -1,13 +1,14 @@
 """Say what the engine has to reach, and whether the measured rows show it. Pure.
 
-Every ratio is the median of paired rounds. The value of a goal is that of the cell where it is furthest from being met.
-A goal is not met without rows, nor with fewer than LEAST_ROUNDS rounds of any. The embedded models have no goals.
+Every ratio is the median of paired rounds: of two systems that did not do equally many, of those that both did. The
+value of a goal is that of the cell where it is furthest from being met. A goal is not met without rows, nor with fewer
+than LEAST_ROUNDS rounds of any. The embedded models have no goals.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from benchmarks.engine.cells import BETWEEN, EMBEDDED
+from benchmarks.engine.cells import BETWEEN, EMBEDDED, State
 from benchmarks.engine.names import (
     EXAMPLE,
     METHODS,
@@ -22,7 +23,7 @@ from benchmarks.engine.names import (
 from benchmarks.engine.paired import Ratio, ratio
 from benchmarks.engine.rows import Row
 
-LEAST_ROUNDS = 5
+LEAST_ROUNDS, MOST_ROUNDS = 5, 31
 OF_CEILING = 0.95
 OF_BOUND = 0.9
 NEVER_SLOWER = 0.98
@@ -48,12 +49,34 @@ class Goal:
 
 @dataclass(frozen=True, slots=True)
 class _Found:
-    """A cell's value for a goal."""
+    """A cell's value for a goal. A ratio has an interval, and the `rows` that it is, or may come to be, a ratio of."""
 
     value: float
     where: str
     rounds: int
     interval: tuple[float, float] | None = None
+    rows: tuple[Row, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class _Wanted:
+    """A goal with what was found for it: values of at least, or at most, `goal`."""
+
+    name: str
+    goal: float
+    found: Sequence[_Found]
+    least: bool = True
+
+    def reached(self, value: float) -> bool:
+        """Say whether a value is as the goal wants it."""
+        return value >= self.goal if self.least else value <= self.goal
+
+    @property
+    def undecided(self) -> Iterator[_Found]:
+        """Yield the ratios that may lie on either side of the goal, by their intervals, and want further rounds."""
+        for each in self.found:
+            if each.interval and each.interval[0] < self.goal < each.interval[1] and each.rounds < MOST_ROUNDS:
+                yield each
 
 
 class Table:
@@ -63,7 +86,7 @@ class Table:
         self.rows = [row for row in rows if row.model != EMBEDDED]
         self._found = {(row.cell, row.state, row.system): row for row in self.rows}
 
-    def beside(self, row: Row, system: str, state: str | None = None) -> Row | None:
+    def beside(self, row: Row, system: str, state: State | None = None) -> Row | None:
         """Return what another system did in the same cell, and in the same state unless one is given."""
         return self._found.get((row.cell, state or row.state, system))
 
@@ -74,28 +97,47 @@ class Table:
 
 def goals(rows: Iterable[Row]) -> list[Goal]:
     """Return all goals."""
+    return [_goal(wanted) for wanted in _all(rows)]
+
+
+def undecided(rows: Iterable[Row]) -> dict[str, set[str]]:
+    """Return the systems of each cell that have to do further rounds, as their ratios do not tell if a goal is met.
+
+    That a goal seems to be met, or missed, is no reason for further rounds, nor against them.
+    """
+    found: dict[str, set[str]] = {}
+    for wanted in _all(rows):
+        for each in wanted.undecided:
+            for row in each.rows:
+                found.setdefault(row.cell, set()).add(row.system)
+    return found
+
+
+def _all(rows: Iterable[Row]) -> list[_Wanted]:
     table = Table(rows)
     ours = [row for row in table.of(OURS) if row.width != BETWEEN]
     warm = [row for row in ours if row.state == "warm" or not row.prefix]
     wide = [row for row in ours if row.width == 16 and row.state == "cold"]
     fan_out = [row for row in wide if row.prefix == 1024]
+    serial = _against(table, list(table.of(OURS)), SERIAL)
     return [
-        _least("ours ÷ ceiling with the same KV layout", _against_ceiling(table, ours), OF_CEILING),
-        _least("ours ÷ llama-server, both warm", _against(table, warm, SERVER), 1.0),
-        _least("ours ÷ example server", _against(table, ours, EXAMPLE), 1.0),
-        _least("ours ÷ llama-server, both cold, 16 requests", _against(table, wide, SERVER), 1.5),
-        _least("ours ÷ llama-server, both cold, 16 requests, prefix 1024", _against(table, fan_out, SERVER), 6.0),
-        _least("ours ÷ one after the other, any width", _against(table, list(table.of(OURS)), SERIAL), NEVER_SLOWER),
-        _least("speculation ÷ its bound", _of_bound(table), OF_BOUND),
-        _least("speculation ÷ llama-server's", _speculation(table, _of_server), 1.0),
-        _least("speculation ÷ no speculation", _speculation(table, _of_none), NEVER_SLOWER),
-        _most("own time per step outside llama.cpp", _own_shares(table), OWN_SHARE),
+        _Wanted("ours ÷ ceiling with the same KV layout", OF_CEILING, _against_ceiling(table, ours)),
+        _Wanted("ours ÷ llama-server, both warm", 1.0, _against(table, warm, SERVER)),
+        _Wanted("ours ÷ example server", 1.0, _against(table, ours, EXAMPLE)),
+        _Wanted("ours ÷ llama-server, both cold, 16 requests", 1.5, _against(table, wide, SERVER)),
+        _Wanted("ours ÷ llama-server, both cold, 16 requests, prefix 1024", 6.0, _against(table, fan_out, SERVER)),
+        _Wanted("ours ÷ one after the other, any width", NEVER_SLOWER, serial),
+        _Wanted("speculation ÷ its bound", OF_BOUND, _of_bound(table)),
+        _Wanted("speculation ÷ llama-server's", 1.0, _speculation(table, _of_server)),
+        _Wanted("speculation ÷ no speculation", NEVER_SLOWER, _speculation(table, _of_none)),
+        _Wanted("own time per step outside llama.cpp", OWN_SHARE, _own_shares(table), least=False),
     ]
 
 
 def speed(row: Row, other: Row) -> Ratio:
-    """Return how much faster `row` is than `other`, which did the same work."""
-    return ratio(other.seconds, row.seconds)
+    """Return how much faster `row` is than `other`, which did the same work, in the rounds that both did."""
+    both = min(len(row.seconds), len(other.seconds))
+    return ratio(other.seconds[:both], row.seconds[:both])
 
 
 def own_share(row: Row) -> float | None:
@@ -110,14 +152,19 @@ def _against(table: Table, rows: Sequence[Row], system: str) -> list[_Found]:
 
 
 def _against_ceiling(table: Table, rows: Sequence[Row]) -> list[_Found]:
-    """Compare with the ceiling that has the layout which our engine came to."""
-    return [found for row in rows for found in _against(table, [row], SPLIT if row.split_cache else POOLED)]
+    """Compare with the ceiling that has the layout which our engine came to; it may come to the other one yet."""
+    found = []
+    for row in rows:
+        ceilings = tuple(other for name in (SPLIT, POOLED) if (other := table.beside(row, name)))
+        compared = _against(table, [row], SPLIT if row.split_cache else POOLED)
+        found += [replace(each, rows=(row, *ceilings)) for each in compared]
+    return found
 
 
 def _faster(row: Row, other: Row) -> _Found:
     found = speed(row, other)
     where = f"{row.cell}, {row.state}" + (f", {row.system}" if row.task else "")
-    return _Found(found.median, where, found.rounds, (found.low, found.high))
+    return _Found(found.median, where, found.rounds, (found.low, found.high), (row, other))
 
 
 def _speculation(table: Table, compare: Callable[[Table, Row, str], _Found | None]) -> list[_Found]:
@@ -137,8 +184,10 @@ def _of_none(table: Table, row: Row, _: str) -> _Found | None:
 
 def _of_server(table: Table, row: Row, method: str) -> _Found | None:
     """Compare with the better of llama-server's settings."""
-    others = [table.beside(row, speculating(SERVER, method, settings)) for settings in SETTINGS]
-    return min((_faster(row, other) for other in others if other), key=lambda found: found.value, default=None)
+    beside = (table.beside(row, speculating(SERVER, method, settings)) for settings in SETTINGS)
+    others = [other for other in beside if other]
+    least = min((_faster(row, other) for other in others), key=lambda found: found.value, default=None)
+    return least and replace(least, rows=(row, *others))
 
 
 def _of_bound(table: Table) -> list[_Found]:
@@ -160,22 +209,16 @@ def _own_shares(table: Table) -> list[_Found]:
     ]
 
 
-def _least(name: str, found: Sequence[_Found], goal: float) -> Goal:
-    worst = min(found, key=lambda each: each.value, default=None)
-    return _goal(name, found, worst, f">= {goal}", sum(each.value >= goal for each in found))
-
-
-def _most(name: str, found: Sequence[_Found], goal: float) -> Goal:
-    worst = max(found, key=lambda each: each.value, default=None)
-    return _goal(name, found, worst, f"<= {goal}", sum(each.value <= goal for each in found))
-
-
-def _goal(name: str, found: Sequence[_Found], worst: _Found | None, goal: str, reached: int) -> Goal:
+def _goal(wanted: _Wanted) -> Goal:
+    found = wanted.found
+    decide = min if wanted.least else max
+    worst = decide(found, key=lambda each: each.value, default=None)
+    reached = sum(wanted.reached(each.value) for each in found)
     enough = all(each.rounds >= LEAST_ROUNDS for each in found)
     return Goal(
-        name=name,
+        name=wanted.name,
         value=None if worst is None else round(worst.value, 4),
-        goal=goal,
+        goal=f"{'>=' if wanted.least else '<='} {wanted.goal}",
         met=worst is not None and reached == len(found) and enough,
         where=None if worst is None else worst.where,
         interval=None if worst is None else worst.interval,

@@ -22,6 +22,8 @@ from benchmarks.engine.system import Load, Measured, System, Tokens
 from benchmarks.engine.systems.ceiling import Ceiling
 from benchmarks.engine.systems.served import ServerFailed
 
+Key = tuple[str, State]
+"""The name of a system and the state that it was measured in."""
 Loads = Callable[[int], Mapping[State, Load]]
 """Gives the loads of a round."""
 OneRound = Callable[[System, int], Awaitable[dict[State, Measured]]]
@@ -37,9 +39,14 @@ class WrongAnswer(Exception):
 
 
 async def measure(
-    cell: Cell, systems: Sequence[System], loads: Loads, rounds: Rounds, tell: Callable[[str], None]
+    cell: Cell,
+    systems: Sequence[System],
+    loads: Loads,
+    rounds: Rounds,
+    tell: Callable[[str], None],
+    before: Sequence[Row] = (),
 ) -> list[Row]:
-    """Return a row for each system and state."""
+    """Return a row for each system and state; of the rounds after those that are in the rows `before`, if any are."""
 
     async def measured(system: System, number: int) -> dict[State, Measured]:
         if number == WARM_UP:
@@ -48,30 +55,42 @@ async def measure(
             return {}
         return {state: await _checked(cell, system, load) for state, load in loads(number).items()}
 
-    return await _rounds(cell, systems, measured, rounds, tell)
+    return await _rounds(cell, systems, measured, rounds, tell, before)
 
 
 async def measure_task(
-    cell: Cell, systems: Sequence[System], load_of: Callable[[int], Load], rounds: Rounds, tell: Callable[[str], None]
+    cell: Cell,
+    systems: Sequence[System],
+    load_of: Callable[[int], Load],
+    rounds: Rounds,
+    tell: Callable[[str], None],
+    before: Sequence[Row] = (),
 ) -> list[Row]:
-    """Return a row for each system. Every prompt is computed before its round, so that decoding alone is measured."""
+    """Return the same for a cell with a task. Every prompt is computed before its round: only decoding is measured."""
 
     async def measured(system: System, number: int) -> dict[State, Measured]:
         load = load_of(number)
         await system.run(replace(load, answer=1, texts=None))
         return {"warm": await _checked(cell, system, load)}
 
-    return await _rounds(cell, systems, measured, rounds, tell)
+    return await _rounds(cell, systems, measured, rounds, tell, before)
 
 
 async def _rounds(
-    cell: Cell, systems: Sequence[System], measured: OneRound, rounds: Rounds, tell: Callable[[str], None]
+    cell: Cell,
+    systems: Sequence[System],
+    measured: OneRound,
+    rounds: Rounds,
+    tell: Callable[[str], None],
+    before: Sequence[Row],
 ) -> list[Row]:
     """Do the rounds, and return a row for each system and state. A peer's server that fails has none in this cell."""
-    found: dict[tuple[str, State], list[Measured]] = {}
+    found: dict[Key, list[Measured]] = {}
+    seconds: dict[Key, list[float]] = {(row.system, row.state): list(row.seconds) for row in before}
     partners, begun = list(systems), time.monotonic()
-    for number in itertools.count(WARM_UP):
-        if rounds.enough(number, time.monotonic() - begun, _ratios(found)):
+    first = max(map(len, seconds.values()), default=0)
+    for number in itertools.chain((WARM_UP,), itertools.count(first)):
+        if rounds.enough(number, time.monotonic() - begun, _ratios(seconds)):
             break
         for system in in_turn(partners, number):
             await asyncio.sleep(REST_SECONDS)
@@ -81,16 +100,17 @@ async def _rounds(
                 tell(f"left out of {cell.name}: {error}")
                 partners.remove(system)
                 found = {key: measured for key, measured in found.items() if key[0] != system.name}
+                seconds = {key: each for key, each in seconds.items() if key[0] != system.name}
                 continue
             if number != WARM_UP:
                 for state, each in states.items():
                     found.setdefault((system.name, state), []).append(each)
+                    seconds.setdefault((system.name, state), []).append(each.seconds)
     return [_row(cell, name, state, all_of_it) for (name, state), all_of_it in found.items()]
 
 
-def _ratios(found: Mapping[tuple[str, State], Sequence[Measured]]) -> Iterator[Ratio]:
+def _ratios(seconds: Mapping[Key, Sequence[float]]) -> Iterator[Ratio]:
     """Yield how ours compare with each other system in the same state, and with each other."""
-    seconds = {key: [each.seconds for each in measured] for key, measured in found.items()}
     for (name, state), others in seconds.items():
         for (mine, of_mine), ours in seconds.items():
             if mine.startswith(OURS) and of_mine == state and mine != name:

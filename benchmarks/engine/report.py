@@ -99,7 +99,7 @@ def _row(row: Row) -> dict[str, Any]:
 def _row_line(row: Row, reference: Row | None) -> str:
     middle = median(row.seconds)
     versus = ""
-    if reference is not None and reference is not row and len(reference.seconds) == len(row.seconds):
+    if reference is not None and reference is not row:
         found = speed(reference, row)
         versus = f"{found.median:.3f} ({found.low:.3f}-{found.high:.3f})"
     share = own_share(row)

@@ -2,11 +2,11 @@
 
 import json
 from collections.abc import Iterable
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
-from benchmarks.engine.cells import Cell
+from benchmarks.engine.cells import Cell, State
 
 Stamp = dict[str, Any]
 """What measurements depend on besides the cell; those with another stamp do not count."""
@@ -16,17 +16,17 @@ Stamp = dict[str, Any]
 class Row:
     """What one system did in one cell and state: `seconds` of each round, and the tokens it made in a round.
 
-    Rounds of different systems with the same index had the same prompts, one after the other. `llama_seconds` and
-    `own_seconds` are sums over the rounds of time inside llama_decode and of our own time around it. `bound` is the
-    best speed-up that speculation could bring. `split_cache` says how our engine's cache was laid out in the last
-    round; it may have begun otherwise.
+    Rounds of different systems with the same index had the same prompts, one after the other; one system may have done
+    more of them than another. `llama_seconds` and `own_seconds` are sums over the rounds of time inside llama_decode
+    and of our own time around it. `bound` is the best speed-up that speculation could bring. `split_cache` says how our
+    engine's cache was laid out in the last round; it may have begun otherwise.
     """
 
     cell: str
     model: str
     width: int
     prefix: int
-    state: str
+    state: State
     system: str
     tokens: int
     seconds: tuple[float, ...]
@@ -35,6 +35,16 @@ class Row:
     own_seconds: float = 0.0
     bound: float | None = None
     split_cache: bool | None = None
+
+    def then(self, later: "Row") -> "Row":
+        """Return these rounds and those of `later`, which came after them."""
+        return replace(
+            self,
+            seconds=self.seconds + later.seconds,
+            llama_seconds=self.llama_seconds + later.llama_seconds,
+            own_seconds=self.own_seconds + later.own_seconds,
+            split_cache=later.split_cache,
+        )
 
 
 def read(file: Path, stamp: Stamp, cells: Iterable[Cell]) -> dict[str, list[Row]]:

@@ -1,15 +1,15 @@
 """Run cells, group by group, and keep the rows of each as soon as it is finished."""
 
 import time
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 
 from benchmarks.engine import rows as kept
 from benchmarks.engine.cells import Cell, State, groups
 from benchmarks.engine.chats import Chats
-from benchmarks.engine.goals import LEAST_ROUNDS
+from benchmarks.engine.goals import LEAST_ROUNDS, MOST_ROUNDS, undecided
 from benchmarks.engine.measure import WARM_UP, measure, measure_task, step_times, with_bounds
 from benchmarks.engine.paired import Rounds
 from benchmarks.engine.rows import Row, Stamp
@@ -18,15 +18,20 @@ from benchmarks.engine.system import Load, System
 from benchmarks.engine.systems.ceiling import Ceiling
 from benchmarks.engine.workload import loads, task_load
 
-ROUNDS = Rounds(least=LEAST_ROUNDS, most=31, seconds=120)
+ROUNDS = Rounds(least=LEAST_ROUNDS, most=MOST_ROUNDS, seconds=120)
+FURTHER = Rounds(least=LEAST_ROUNDS, most=MOST_ROUNDS, seconds=300)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
-    """What to run: cells, for at most `seconds` in all, and where rows are kept."""
+    """What to run: cells, for at most `seconds` in all, and where rows are kept.
+
+    A cell of which there are rows `before` gets further rounds, of the systems that are undecided.
+    """
 
     place: Place
     cells: tuple[Cell, ...]
+    before: Mapping[str, Sequence[Row]] = field(default_factory=dict)
     file: Path
     stamp: Stamp
     rounds: Rounds = ROUNDS
@@ -44,7 +49,7 @@ async def run(plan: Plan) -> list[Cell]:
     for group in groups(plan.cells):
         if _over(plan, begun):
             break
-        async with started(plan.place, group, plan.tell) as systems:
+        async with started(_place(plan, group), group, plan.tell) as systems:
             for cell in group:
                 if _over(plan, begun):
                     break
@@ -59,16 +64,42 @@ def _over(plan: Plan, begun: float) -> bool:
     return plan.seconds is not None and time.monotonic() - begun >= plan.seconds
 
 
+def _place(plan: Plan, group: Sequence[Cell]) -> Place:
+    """Return the place with the systems that the cells of the group still need."""
+    if any(cell.name not in plan.before for cell in group):
+        return plan.place
+    wanted = {name for cell in group for name in _undecided(plan, cell)}
+    needed = (system for system in plan.place.systems if any(name.startswith(system) for name in wanted))
+    return replace(plan.place, systems=tuple(needed))
+
+
+def _undecided(plan: Plan, cell: Cell) -> set[str]:
+    """Return the systems that do further rounds. One with fewer rounds than others cannot be paired with them again."""
+    before = plan.before[cell.name]
+    wanted = undecided(before).get(cell.name, set())
+    rounds = {row.system: len(row.seconds) for row in before if row.system in wanted}
+    return {name for name, count in rounds.items() if count == max(rounds.values())}
+
+
 async def _cell(plan: Plan, cell: Cell, systems: Sequence[System]) -> list[Row]:
     partners = [system for system in systems if takes_part(system.name, cell)]
+    before = plan.before.get(cell.name)
+    if before is None:
+        rows = await _measured(plan, cell, partners)
+        return await _bounded(plan.place, cell, rows) if cell.task and cell.width == 1 else rows
+    wanted = _undecided(plan, cell)
+    partners = [system for system in partners if system.name in wanted]
+    rows = await _measured(plan, cell, partners, [row for row in before if row.system in wanted])
+    later = {(row.system, row.state): row for row in rows}
+    return [row.then(later[key]) if (key := (row.system, row.state)) in later else row for row in before]
+
+
+async def _measured(plan: Plan, cell: Cell, systems: Sequence[System], before: Sequence[Row] = ()) -> list[Row]:
+    """Return the rows of the rounds that come after those `before`."""
     if cell.task is None:
-        return await measure(cell, partners, _loads(cell), plan.rounds, plan.tell)
-    following = MODELS[cell.model].following
-    rows = await measure_task(cell, partners, partial(task_load, cell, following), plan.rounds, plan.tell)
-    if cell.width > 1:
-        return rows
-    measured = [task_load(cell, following, number) for number in range(len(rows[0].seconds))]
-    return await _bounded(plan.place, cell, rows, measured)
+        return await measure(cell, systems, _loads(cell), plan.rounds, plan.tell, before)
+    load_of = partial(task_load, cell, MODELS[cell.model].following)
+    return await measure_task(cell, systems, load_of, plan.rounds, plan.tell, before)
 
 
 def _loads(cell: Cell) -> Callable[[int], dict[State, Load]]:
@@ -81,10 +112,11 @@ def _loads(cell: Cell) -> Callable[[int], dict[State, Load]]:
     return lambda number: {"cold": chats.load(cell, number)}
 
 
-async def _bounded(place: Place, cell: Cell, rows: Sequence[Row], measured: Sequence[Load]) -> list[Row]:
+async def _bounded(place: Place, cell: Cell, rows: Sequence[Row]) -> list[Row]:
     """Measure steps on the same prompts, and add to the rows what speculation could bring at best."""
     assert cell.task is not None, "only cells with a task have bounds"
     model, draft = MODELS[cell.model], place.drafter(cell.task, cell.model)
+    measured = [task_load(cell, model.following, number) for number in range(len(rows[0].seconds))]
     setup = replace(place.setup((cell,)), width=1, context=2 * cell.context)
     files = (setup.model, draft.file(place.folder / "models"))
     target, drafter = (Ceiling(replace(setup, model=file), split=True) for file in files)

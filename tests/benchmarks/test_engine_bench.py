@@ -15,9 +15,9 @@ from hypothesis import strategies as st
 from benchmarks import results
 from benchmarks.engine import report, rows
 from benchmarks.engine.bound import StepTimes, agreed, best_speedup, by_lookup, by_model, drafted
-from benchmarks.engine.cells import EMBEDDED, PREFIXES, WIDTHS, Cell, all_cells, chosen, groups, trial_cells
+from benchmarks.engine.cells import EMBEDDED, PREFIXES, WIDTHS, Cell, State, all_cells, chosen, groups, trial_cells
 from benchmarks.engine.chain import cycle, mistaken, walk
-from benchmarks.engine.goals import Goal, goals, own_share
+from benchmarks.engine.goals import Goal, goals, own_share, undecided
 from benchmarks.engine.measure import in_turn, measure
 from benchmarks.engine.models import DRAFTS, LARGE, SMALL
 from benchmarks.engine.names import EXAMPLE, OURS, POOLED, SERIAL, SERVER, SETTINGS, SPLIT, speculating
@@ -238,6 +238,26 @@ async def test_noise_is_met_with_rounds(noise: float, count: int) -> None:
     assert [len(each.seconds) for each in found] == [count, count]
 
 
+async def test_further_rounds_follow_those_before_and_there_are_none_when_all_is_known() -> None:
+    asked: list[int] = []
+
+    def loads_of(number: int) -> dict[State, Load]:
+        asked.append(number)
+        return {"cold": Load(prompts=(), answer=4)}
+
+    before = [row(OURS, 1.0), dataclasses.replace(row(SERVER, 2.0), seconds=(2.0, 2.6, 2.0, 2.6, 2.0))]
+    systems = [Scripted(OURS, 1.0), Scripted(SERVER, 2.6, 2.0)]
+    cell = Cell(model="150m", width=1, own=8, answer=4)
+    found = await measure(cell, systems, loads_of, Rounds(5, 9), print, before)
+    assert {each.system: len(each.seconds) for each in found} == {OURS: 4, SERVER: 4}
+    assert asked == [-1, -1, *(number for number in range(5, 9) for _ in systems)]
+    (later,) = (each for each in found if each.system == SERVER)
+    assert before[1].then(later).seconds == (2.0, 2.6, 2.0, 2.6, 2.0, 2.0, 2.6, 2.0, 2.6)
+    asked.clear()
+    assert await measure(cell, systems, loads_of, Rounds(5, 9), print, [row(OURS, 1.0), row(SERVER, 2.0)]) == []
+    assert asked == [-1, -1]
+
+
 @given(st.integers(1, 8))
 def test_every_system_begins_in_turn(count: int) -> None:
     systems = list(range(count))
@@ -384,6 +404,22 @@ def test_speculation_has_its_bound_the_better_server_and_no_speculation_beside_i
     assert (server.value, server.where) == (pytest.approx(0.9), "speculation/copy/1, warm, ours, lookup")
     assert (none.value, none.met, none.cells) == (pytest.approx(1.25), True, 2)
     assert not reached(RATIOS[5][0], measured).cells
+
+
+@pytest.mark.parametrize("factor", [0.96, 1.0, 1.04])
+def test_a_ratio_that_may_lie_on_either_side_of_its_goal_is_undecided(factor: float) -> None:
+    noisy = tuple(factor * seconds for seconds in (0.8, 1.0, 1.2, 0.9, 1.1))
+    measured = [row(OURS, 1.0), dataclasses.replace(row(SERIAL, 1.0), seconds=noisy), row(EXAMPLE, 2.0)]
+    assert undecided(measured) == {"150m/16x1024": {OURS, SERIAL}}
+    steady = [dataclasses.replace(each, seconds=each.seconds[:1] * 5) for each in measured]
+    assert undecided(steady) == {}
+    long = [dataclasses.replace(each, seconds=(each.seconds * 7)[:31]) for each in measured]
+    assert undecided(long) == {}
+
+
+def test_a_ratio_is_of_the_rounds_that_both_systems_did() -> None:
+    longer = dataclasses.replace(row(OURS, 1.0), seconds=(*row(OURS, 1.0).seconds, 50.0, 50.0))
+    assert reached(RATIOS[6][0], [longer, row(SERIAL, 1.5)]).value == pytest.approx(1.5)
 
 
 @given(st.floats(0.001, 1), st.floats(0, 1))

@@ -54,6 +54,22 @@ async def test_a_cell_is_measured_and_kept(folder: Path) -> None:
     assert measured[OURS, "cold"].own_seconds > 0
 
 
+async def test_an_undecided_cell_gets_further_rounds_of_those_systems(folder: Path, tmp_path: Path) -> None:
+    told: list[str] = []
+    once, kept = tmp_path / "once.jsonl", tmp_path / "rows.jsonl"
+    assert await run(plan(folder, told, file=once)) == []
+    first = rows.read(once, STAMP, [CELL])
+    seconds = {OURS: (1.0, 1.0), SERIAL: (9.0, 0.1)}  # of these two, either may be the faster one
+    before = [dataclasses.replace(row, seconds=seconds.get(row.system, (9.0, 9.0))) for row in first[CELL.name]]
+    assert await run(plan(folder, told, file=kept, before={CELL.name: before}, rounds=Rounds(2, 4))) == []
+    found = {(row.system, row.state): row for row in rows.read(kept, STAMP, [CELL])[CELL.name]}
+    lengths = {system: {len(row.seconds) for (name, _), row in found.items() if name == system} for system, _ in found}
+    assert lengths == {OURS: {4}, SERIAL: {4}, POOLED: {2}, SPLIT: {2}}
+    assert found[SERIAL, "warm"].seconds[:2] == (9.0, 0.1)
+    (ours,) = (row for row in before if (row.system, row.state) == (OURS, "cold"))
+    assert found[OURS, "cold"].llama_seconds > ours.llama_seconds
+
+
 async def test_a_system_that_says_something_else_is_found_out(folder: Path) -> None:
     setup = Setup(model=TRIAL.file(folder / "models"), width=3, context=CELL.context, threads=1, folder=folder)
     serial = await Serial.start(setup)
