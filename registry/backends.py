@@ -14,6 +14,7 @@ from registry.strict_yaml import Document, Place
 
 REMOTE: Final = ("base_url", "model", "api_key_env", "timeout_seconds")
 COMMON: Final = ("backend", "description", "residency", "context", "slots")
+LONGEST_LABEL: Final = 63
 _VARIABLE: Final = re.compile(r"[A-Z_][A-Z0-9_]{0,127}")
 _KEY: Final = re.compile(r"[\x21-\x7e]+")
 _URL: Final = re.compile(
@@ -82,7 +83,7 @@ def _why_no_url(url: str) -> str | None:
 
 def _is_host(host: str) -> bool:
     if not host.startswith("["):
-        return True
+        return all(0 < len(label) <= LONGEST_LABEL for label in host.split("."))
     try:
         ipaddress.IPv6Address(host[1:-1])
     except ValueError:

@@ -28,7 +28,7 @@ def check_registry(
         if model.speculation is not None:
             yield from _draft(("models", name), model.speculation.draft, header, form, headers, document)
         if model.backend == "llama.cpp":
-            yield from _options(("models", name), model, form.defaults, document)
+            yield from _options(("models", name), model, form.defaults, header, document)
     for name, role in form.roles.items():
         yield from _role(("roles", name), role, form, headers, personas, document)
     yield from _embedder(form, document)
@@ -55,8 +55,10 @@ def _against_header(
             yield document.problem((*place, option), what, "f16, bf16 or f32")
 
 
-def _options(place: Place, model: ModelForm, defaults: DefaultsForm, document: Document) -> Iterator[RegistryProblem]:
-    slots, context = model.slots or defaults.slots, model.context or defaults.context
+def _options(
+    place: Place, model: ModelForm, defaults: DefaultsForm, header: GgufHeader | None, document: Document
+) -> Iterator[RegistryProblem]:
+    slots, context = model.slots or defaults.slots, context_of(model, defaults, header)
     apart = model.split or (defaults.exact if model.exact is None else model.exact)
     if model.cells is not None and apart:
         what = "is for a common pool, but exact or split gives each sequence cells of its own"
@@ -76,6 +78,11 @@ def _options(place: Place, model: ModelForm, defaults: DefaultsForm, document: D
         yield document.problem(
             (*place, "split"), "is false, but exact needs a split cache", "exact: false, or no split"
         )
+
+
+def context_of(model: ModelForm, defaults: DefaultsForm, header: GgufHeader | None) -> int:
+    """Return the most tokens of a sequence: by default no more than the model was made for."""
+    return model.context or min(defaults.context, header.context_length if header else defaults.context)
 
 
 def _draft(

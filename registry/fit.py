@@ -56,15 +56,25 @@ class Fit:
     short: int = 0
 
 
-def fit(header: GgufHeader, room: Room, draft: GgufHeader | None = None) -> Fit:
+def fit(
+    header: GgufHeader, room: Room, draft: GgufHeader | None = None, *, exact: bool = False, embeds: bool = False
+) -> Fit:
     """Return how to load a model in the room that there is, with the one that drafts for it.
 
-    It is never more than the model was made for.
+    It is never more than the model was made for. `exact` and `embeds` are as `estimate` has them.
     """
 
     def need(context: int, slots: int, kv_type: CacheType) -> MemoryEstimate:
-        own = estimate(header, context=context, slots=slots, key_type=kv_type, value_type=kv_type)
-        return own if draft is None else own + estimate(draft, context=context, slots=slots)
+        own = estimate(
+            header,
+            context=context,
+            slots=slots,
+            key_type=kv_type,
+            value_type=kv_type,
+            exact=exact,
+            embeds=embeds,
+        )
+        return own if draft is None else own + estimate(draft, context=context, slots=max(slots, 1 + exact))
 
     ceiling = max(1, min(header.context_length, MAX_CONTEXT))
     kv_types = tuple(_kv_types(header))

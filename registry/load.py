@@ -9,7 +9,7 @@ from typing import Final
 
 from registry import memory
 from registry.backends import why_no_key
-from registry.checks import check_registry
+from registry.checks import check_registry, context_of
 from registry.errors import GgufError, RegistryError, RegistryProblem
 from registry.forms import DefaultsForm, ModelForm, RegistryForm, RoleForm, read_form
 from registry.gguf import GgufHeader, pieces, read_adapter, read_header
@@ -92,6 +92,7 @@ class Offer:
                 memory=defaults.memory,
                 max_replans=defaults.max_replans,
                 idle_unload_seconds=defaults.idle_unload_seconds,
+                exact=defaults.exact,
             ),
         )
 
@@ -167,8 +168,7 @@ def _model(
     *,
     embeds: bool,
 ) -> ModelEntry:
-    ceiling = header.context_length if header is not None else defaults.context
-    context = form.context or min(defaults.context, ceiling)
+    context = context_of(form, defaults, header)
     slots = form.slots or defaults.slots
     exact = defaults.exact if form.exact is None else form.exact
     lookup = form.prompt_lookup

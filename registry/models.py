@@ -167,12 +167,13 @@ class Defaults:
     """What the registry says of all models together. `memory` is their budget in bytes, or None for what is free.
 
     `max_replans` is how often one plan may go on, with more steps, after a step of it is done. A model that is not HOT
-    is unloaded when nobody has used it for `idle_unload_seconds`.
+    is unloaded when nobody has used it for `idle_unload_seconds`. Models are `exact` whose entries do not say.
     """
 
     memory: int | None
     max_replans: int
     idle_unload_seconds: float
+    exact: bool
 
 
 @dataclass(frozen=True, slots=True)

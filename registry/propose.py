@@ -10,6 +10,7 @@ from typing import Final
 from registry import architectures
 from registry.checks import why_no_draft, why_no_text
 from registry.fit import SMALLEST, WORTH_HAVING, Fit, Room, fit
+from registry.forms import EMBEDDER
 from registry.gguf import GgufHeader
 from registry.memory import size
 from registry.models import Registry
@@ -52,9 +53,17 @@ def propose(
     role: str | None = None,
 ) -> Proposal:
     """Propose an entry for the model in `file`, which is to have `role`. Its id is `name`, or made from the file's."""
-    draft = find_draft(header, registry, role)
-    chosen = fit(header, room, None if draft is None else registry.models[registry.roles[draft].model].header)
-    impossible = why_not_drafted(header)
+    suited = suits(header, file.stem, drafts_for=_drafts_for(header, registry))
+    embeds = (role or suited.role) == EMBEDDER
+    draft = None if embeds else find_draft(header, registry, role)
+    chosen = fit(
+        header,
+        room,
+        None if draft is None else registry.models[registry.roles[draft].model].header,
+        exact=registry.defaults.exact,
+        embeds=embeds,
+    )
+    impossible = "it is to embed, and writes nothing" if embeds else why_not_drafted(header)
     entry: dict[str, object] = {"file": file_name(file, registry.path), "description": _description(header)}
     if chosen.context >= SMALLEST:
         entry["context"] = chosen.context
@@ -67,7 +76,7 @@ def propose(
     return Proposal(
         id=name or id_from(file),
         entry=entry,
-        suits=suits(header, file.stem, drafts_for=_drafts_for(header, registry)),
+        suits=suited,
         speechless=why_no_text(header),
         fit=chosen,
         room=room,

@@ -20,6 +20,7 @@ import psutil
 
 from orchestrator.cli.terminal import size
 from orchestrator.journal import Home, JournalError, JournalReader
+from orchestrator.pool import memory_budget, memory_limits
 from orchestrator.remote import probe
 from orchestrator.sandbox import Sandbox, SandboxUnavailable
 from orchestrator.taskir import GATES
@@ -35,7 +36,6 @@ TOOLS = {
     "mypy": "the gate typecheck",
     "bwrap": "running code that a model wrote",
 }
-MEMORY_LIMIT = Path("/sys/fs/cgroup/memory.max")
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,16 +111,8 @@ def _cores() -> Check:
 def _memory() -> Check:
     memory = psutil.virtual_memory()
     found = f"{size(memory.available)} free of {size(memory.total)}"
-    limit = _memory_limit()
+    limit = min((limit.most for limit in memory_limits()), default=None)
     return Check("memory", "ok", found if limit is None else f"{found}, limited to {size(limit)} by a control group")
-
-
-def _memory_limit() -> int | None:
-    try:
-        text = MEMORY_LIMIT.read_text(encoding="ascii").strip()
-    except OSError:
-        return None
-    return int(text) if text.isdigit() else None
 
 
 def _registry(path: Path) -> Iterator[Check]:
@@ -145,7 +137,7 @@ def _model(model: ModelEntry, registry: Registry) -> Check:
     if model.remote is not None:
         return _remote(name, model.remote, roles)
     assert model.memory is not None, "a usable model has a header"
-    budget = min(registry.defaults.memory or psutil.virtual_memory().available, _memory_limit() or sys.maxsize)
+    budget = memory_budget() if registry.defaults.memory is None else registry.defaults.memory
     if model.memory.total > budget:
         needed = f"needs {size(model.memory.total)} ({model.memory}), but {size(budget)} can be had"
         return Check(name, "broken" if roles else "note", needed, "fewer slots, a smaller context, or a smaller file")

@@ -27,7 +27,7 @@ from orchestrator.pool.errors import (
     PoolError,
     UnknownModel,
 )
-from orchestrator.pool.machine import memory_budget, read_topology
+from orchestrator.pool.machine import memory_budget, memory_limits, read_topology
 from orchestrator.pool.policy import Rules
 from orchestrator.pool.pool import Pool
 from orchestrator.pool.status import InstanceStatus, ModelStatus, PoolSnapshot
@@ -50,5 +50,6 @@ __all__ = [
     "Topology",
     "UnknownModel",
     "memory_budget",
+    "memory_limits",
     "read_topology",
 ]

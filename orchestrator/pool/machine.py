@@ -4,6 +4,7 @@ import os
 import re
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
@@ -12,7 +13,8 @@ import psutil
 from orchestrator.pool.topology import Core, Node, Topology
 
 _SYSTEM: Final = Path("/sys/devices/system")
-_CGROUP: Final = Path("/sys/fs/cgroup")
+_CGROUPS: Final = Path("/sys/fs/cgroup")
+_OWN_CGROUP: Final = Path("/proc/self/cgroup")
 _SPARED: Final = 0.1
 
 
@@ -29,15 +31,42 @@ def read_topology(system: Path = _SYSTEM) -> Topology:
     return Topology(nodes)
 
 
-def memory_budget(cgroup: Path = _CGROUP) -> int:
-    """Return the bytes that models may take: nine tenths of what is free now, in the machine and in the cgroup."""
-    free = psutil.virtual_memory().available
-    try:
-        limit = int((cgroup / "memory.max").read_text())
-        free = min(free, limit - int((cgroup / "memory.current").read_text()))
-    except (OSError, ValueError):  # no cgroup of our own, or "max"
-        pass
+@dataclass(frozen=True, slots=True)
+class MemoryLimit:
+    """What a control group may take, in bytes, and what of that is free: without the files that are merely cached."""
+
+    most: int
+    free: int
+
+
+def memory_budget(limits: Iterable[MemoryLimit] | None = None) -> int:
+    """Return the bytes that models may take: nine tenths of what is free now, in the machine and in control groups."""
+    found = memory_limits() if limits is None else limits
+    free = min([psutil.virtual_memory().available, *(limit.free for limit in found)])
     return max(0, int(free * (1 - _SPARED)))
+
+
+def memory_limits(groups: Path = _CGROUPS, own: Path = _OWN_CGROUP) -> list[MemoryLimit]:
+    """Return the limits of this process's control group, version 2, and of those around it, as far as we see them."""
+    try:
+        listed = own.read_text(encoding="utf-8", errors="replace").splitlines()
+    except OSError:
+        return []
+    (inner,) = [line[len("0::/") :] for line in listed if line.startswith("0::/")] or [""]
+    folder = groups / inner
+    around = (folder, *folder.parents)
+    return list(filter(None, map(_memory_limit, around[: around.index(groups) + 1])))
+
+
+def _memory_limit(group: Path) -> MemoryLimit | None:
+    try:
+        most = int((group / "memory.max").read_text())
+        taken = int((group / "memory.current").read_text())
+        told = dict(line.split() for line in (group / "memory.stat").read_text().splitlines())
+        cached = int(told["active_file"]) + int(told["inactive_file"])
+    except (OSError, ValueError, KeyError):  # no such file where memory is not counted; "max" without a limit
+        return None
+    return MemoryLimit(most, max(0, most - taken + cached))
 
 
 def _cores(system: Path, allowed: list[int]) -> tuple[Core, ...]:

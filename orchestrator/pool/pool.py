@@ -58,6 +58,7 @@ class Pool:
     ) -> None:
         self._registry = registry
         self._given = budget, rules
+        self._free = memory_budget()
         self._topology = topology or read_topology()
         here = {name: entry for name, entry in registry.models.items() if entry.remote is None}
         self._seats = {name: Seat.of(entry, self._topology) for name, entry in here.items()}
@@ -69,7 +70,7 @@ class Pool:
         self._residency = Residency(
             self._seats,
             self._topology,
-            *self._limits(0),
+            *self._limits(),
             Footprints(footprints),
             Folders(log_dir, curves, prefixes),
             heads,
@@ -196,19 +197,21 @@ class Pool:
         are no longer what it says end when nobody uses them. A model that is gone raises UnknownModel.
         """
         before, self._registry = self._registry, registry
-        if registry.defaults != before.defaults:
-            self._residency.budget, self._residency.rules = self._limits(self._residency.used)
         for remote in self._remotes.adopt(registry.models.values()):
             self._tasks.create_task(remote.retire())
         here = {name: entry for name, entry in registry.models.items() if entry.remote is None}
-        self._residency.adopt(here, difference(before, registry, rewritten).retired)
+        limits = None if registry.defaults == before.defaults else self._limits()
+        self._residency.adopt(here, difference(before, registry, rewritten).retired, limits)
 
-    def _limits(self, used: int) -> tuple[Budget, Rules]:
-        """Return what the models may take together, of which they have `used` already, and the rules."""
+    def _limits(self) -> tuple[Budget, Rules]:
+        """Return what the models may take together, and the rules.
+
+        What is free was asked before there was any of them: what they map of their files counts as free, and as theirs.
+        """
         budget, rules = self._given
         defaults = self._registry.defaults
         most = defaults.memory if budget is None else budget
-        total = memory_budget() + used if most is None else most
+        total = self._free if most is None else most
         return _budget(total, self._topology), rules or Rules(idle_unload_seconds=defaults.idle_unload_seconds)
 
     def snapshot(self) -> PoolSnapshot:

@@ -52,8 +52,7 @@ class Residency:
         decoding: Decoding,
         tasks: asyncio.TaskGroup,
     ) -> None:
-        self.budget = budget
-        self.rules = rules
+        self.budget, self.rules = budget, rules
         self._seats = seats
         self._topology = topology
         self._footprints = footprints
@@ -72,8 +71,16 @@ class Residency:
             _preload(seat)
         self.reconsider()
 
-    def adopt(self, entries: Mapping[str, ModelEntry], retired: Collection[str]) -> None:
-        """Take up other entries; those `retired` are loaded in another way than before, so that their engines go."""
+    def adopt(
+        self, entries: Mapping[str, ModelEntry], retired: Collection[str], limits: tuple[Budget, Rules] | None = None
+    ) -> None:
+        """Take up other entries, and other `limits` if there are any.
+
+        Those `retired` are loaded in another way than before, so that their engines go. Within other limits, HOT models
+        that did not fit are tried again.
+        """
+        if limits is not None:
+            self.budget, self.rules = limits
         for name, seat in self._seats.items():
             entry = entries.get(name)
             if entry == seat.entry and not seat.retiring and name not in retired:
@@ -89,6 +96,8 @@ class Residency:
             if name not in self._seats:
                 self._seats[name] = Seat.of(entry, self._topology)
                 _preload(self._seats[name])
+        if limits is not None:
+            self._try_hot_again()
         self.reconsider()
 
     async def close(self) -> None:
@@ -150,8 +159,8 @@ class Residency:
         for instance in leaving:
             instance.leaving = True
         self.reconsider()
-        for instance in leaving:
-            await instance.gone.wait()
+        # One of them may be wanted again, and loaded, before another has gone.
+        await asyncio.gather(*(instance.gone.wait() for instance in leaving))
 
     def bury(self, instance: Instance, engine: Engine) -> None:
         """Take notice that an engine's process is gone. The next caller gets a fresh one, and HOT models at once."""
@@ -165,6 +174,12 @@ class Residency:
             if seat.pinned and not seat.broken_for(_now()):
                 instance.asked = _now()
         self.reconsider()
+
+    def _try_hot_again(self) -> None:
+        for seat in self._seats.values():
+            if not seat.failures:  # but it did not fit
+                seat.last_failure = None
+            _preload(seat)
 
     def reconsider(self) -> None:
         """Let the policy decide anew, and do what it says."""
@@ -230,7 +245,7 @@ class Residency:
             instance.vacate()
             seat.failed(_now(), str(error))
             log.warning("a model could not be loaded", model=seat.entry.id, reason=str(error))
-            if not seat.coming:
+            if not seat.coming and not (seat.retiring and seat.successor is not None):  # that may be loaded better
                 seat.refuse(error)
         except asyncio.CancelledError:
             instance.vacate()
@@ -325,8 +340,9 @@ def engine_spec(
 
 
 def _preload(seat: Seat) -> None:
-    """Ask for the engines of a HOT model."""
-    for instance in seat.instances if seat.pinned and seat.why_not is None else ():
+    """Ask for the engines of a HOT model, unless somebody has unpinned it."""
+    wanted = seat.hot and seat.pinned and seat.why_not is None
+    for instance in seat.instances if wanted else ():
         if instance.state == "absent":
             instance.asked = _now()
 

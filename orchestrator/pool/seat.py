@@ -98,13 +98,16 @@ class Instance:
         self.seen.add(heads)
 
     def view(self, pinned: bool, needed: int) -> InstanceView:
-        """Return what the policy has to know of it. `needed` is in bytes, for when it is absent."""
+        """Return what the policy has to know of it. `needed` is in bytes, for when it is absent.
+
+        One that is leaving is no longer held: it frees its bytes for what comes after it.
+        """
         return InstanceView(
             place=self.place,
             bytes=needed if self.state == "absent" else self.bytes,
             state=self.state,
             node=self.node,
-            pinned=pinned,
+            pinned=pinned and not self.leaving,
             requests=self.leases,
             asked=self.asked,
             draining=self.draining,

@@ -35,6 +35,8 @@ CONNECT_SECONDS: Final = 10.0
 PROBE_SECONDS: Final = 5.0
 MAX_EVENT: Final = 1 << 20
 MAX_ERROR: Final = 1 << 16
+NO_CLIENT: Final = (ImportError, ValueError)
+"""What the library raises for a proxy in the environment that it cannot use."""
 END: Final = "[DONE]"
 HEADERS: Final = {"Content-Type": "application/json", "Accept": "text/event-stream", "Accept-Encoding": "identity"}
 
@@ -69,7 +71,11 @@ class Server:
         """
         if reason := self._why_no_key():
             raise RemoteRefused(f"{self.where}: {reason}")
-        client, url = self._connected(), f"{self._endpoint.base_url}/chat/completions"
+        url = f"{self._endpoint.base_url}/chat/completions"
+        try:
+            client = self._connected()
+        except NO_CLIENT as error:
+            raise RemoteFailed(f"{self.where}: cannot be reached: {_told(error, self._endpoint)}") from None
         try:
             async with client.stream("POST", url, content=asked.body, headers=HEADERS) as response:
                 if response.status_code != HTTPStatus.OK:
@@ -153,7 +159,7 @@ def probe(endpoint: Endpoint) -> str | None:
     try:
         with httpx2.Client(auth=key, timeout=PROBE_SECONDS, trust_env=proxied) as client:
             status = client.get(f"{endpoint.base_url}/models").status_code
-    except httpx2.RequestError as error:
+    except (httpx2.RequestError, *NO_CLIENT) as error:
         return f"cannot be reached: {_told(error, endpoint)}"
     if status in (HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN):
         variable = endpoint.api_key_env
@@ -161,7 +167,7 @@ def probe(endpoint: Endpoint) -> str | None:
     return f"HTTP {status}" if status >= HTTPStatus.INTERNAL_SERVER_ERROR else None
 
 
-def _told(error: httpx2.RequestError, endpoint: Endpoint) -> str:
+def _told(error: Exception, endpoint: Endpoint) -> str:
     return one_line(_redacted(str(error), endpoint)) or type(error).__name__
 
 

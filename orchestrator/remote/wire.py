@@ -192,7 +192,7 @@ def read_chunk(data: str) -> Chunk:
         raise NotUnderstood(str(error)) from error
     choice = body.choices[0] if body.choices else _Choice()
     text = choice.delta.content if choice.delta else None
-    return Chunk(text or "", choice.finish_reason, body.usage, body.problem())
+    return Chunk(text or "", choice.finish_reason or None, body.usage, body.problem())  # some say "" until the end
 
 
 def read_problem(body: bytes) -> Problem:

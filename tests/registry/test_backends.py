@@ -86,6 +86,8 @@ def test_a_cold_remote_model_is_not_used(tmp_path: Path, write_gguf) -> None:
         ({"base_url": "http://"}, "models.far.base_url: is no such URL"),
         ({"base_url": "http://host:99999/"}, "models.far.base_url: is no such URL"),
         ({"base_url": "http://a b/"}, "models.far.base_url: is no such URL"),
+        ({"base_url": "http://a..b/v1"}, "models.far.base_url: is no such URL"),
+        ({"base_url": f"http://{'a' * 64}.b/v1"}, "models.far.base_url: is no such URL"),
         ({"base_url": "http://host/\n"}, "models.far.base_url: is no such URL"),
         ({"base_url": "http://[::zz]/"}, "models.far.base_url: is no such URL"),
         ({"base_url": 5}, "models.far.base_url: has a value of the wrong form; accepted: a valid string"),

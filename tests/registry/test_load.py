@@ -189,6 +189,12 @@ def test_a_cache_beyond_what_an_engine_takes_is_refused(folder: Path, write_gguf
     assert any("8 slots of 1,000,000 tokens make a KV cache of 8,000,000 cells" in problem for problem in problems)
 
 
+def test_a_cache_is_measured_by_the_context_that_a_model_gets(folder: Path) -> None:
+    text = GOOD.replace("context: 512", "cells: 4096").replace("slots: 8", "slots: 32").replace("1024", "262144")
+    models = _load(folder, text).models
+    assert (models["big"].context, models["little"].context) == (2048, 800)
+
+
 def test_experts_are_taken_over(folder: Path, write_gguf) -> None:
     write_gguf(folder / "big.gguf", experts=4)
     assert _load(folder, GOOD.replace("threads: 2", "experts: 3")).models["big"].experts == 3

@@ -46,6 +46,25 @@ def test_a_proposal_loads_and_says_what_was_proposed(registry: Registry, write_g
     assert "a test model (llama F32" in model.description
 
 
+@pytest.mark.parametrize("role", [None, "embedder"])
+@pytest.mark.parametrize("exact", ["false", "true"])
+@pytest.mark.parametrize("room", [180 << 20, 400 << 20, 8 << 30])
+def test_what_is_proposed_takes_what_it_was_said_to_take(
+    registry: Registry, write_gguf, role: str | None, exact: str, room: int
+) -> None:
+    registry.path.write_text(f"defaults: {{exact: {exact}}}\n{TEXT}")
+    file = write_gguf(registry.path.parent / "new.gguf", context=32768, embedding=512)
+    made = propose(read_header(file), file, load_registry(registry.path), Room(budget=room), role=role)
+    roles = "" if role is None else f"  {role}: {{model: new, tier: D}}\n"
+    entries = TEXT.replace("roles:\n", f"  {made.id}:\n{write_yaml(made.entry, 4)}roles:\n")
+    registry.path.write_text(f"defaults: {{exact: {exact}}}\n{entries}{roles}")
+    model = load_registry(registry.path).models["new"]
+    assert model.memory == made.fit.memory
+    assert (model.exact, model.embeds) == (exact == "true", role == "embedder")
+    assert model.memory is not None
+    assert (model.memory.total <= room) == (made.fit.short == 0)
+
+
 def test_a_draft_has_the_same_vocabulary_and_is_much_smaller(registry: Registry, write_gguf) -> None:
     assert _propose(registry, write_gguf, embedding=512).entry["speculation"] == {"draft": "guess", "k": 8}
     assert "speculation" not in _propose(registry, write_gguf, embedding=128).entry, "only twice as large"

@@ -208,6 +208,58 @@ async def test_what_models_may_take_together_is_taken_up(registry_of, tmp_path: 
         assert pool.snapshot().budget == 1 << 30
 
 
+async def test_a_hot_model_that_takes_the_place_of_a_busy_one_waits_for_it(registry_of, tmp_path: Path) -> None:
+    whole = registry_of(a="hot", b="hot")
+    assert whole.models["a"].memory is not None
+    async with Pool(_without(whole, "b"), tmp_path, budget=int(1.5 * whole.models["a"].memory.total)) as pool:
+        running = await _begun(pool, "a")
+        pool.adopt(_without(whole, "a"))
+        assert (await pool.generate("b", SHORT)).usage.output_tokens > 0
+        assert (await running).usage.output_tokens == 120
+
+
+async def test_a_hot_model_that_did_not_fit_is_loaded_when_there_may_be_more(registry_of, tmp_path: Path) -> None:
+    registry = registry_of(a="hot", defaults="memory: 1 MiB")
+    async with Pool(registry, tmp_path) as pool:
+        await _until(lambda: "the budget is 1.0 MiB" in (_status(pool, "a").reason or ""))
+        pool.adopt(replace(registry, defaults=replace(registry.defaults, memory=1 << 30)))
+        await _until(lambda: _status(pool, "a").state == "ready")
+        assert _status(pool, "a").reason is None
+
+
+async def test_a_pinned_model_that_nobody_has_asked_for_is_not_loaded_for_other_words(
+    registry_of, tmp_path: Path
+) -> None:
+    registry = registry_of(a="warm")
+    async with Pool(registry, tmp_path) as pool:
+        pool.pin("a")
+        pool.adopt(_with(registry, "a", description="other words"))
+        assert _status(pool, "a").state == "unloaded"
+        assert _status(pool, "a").pinned
+
+
+async def test_what_is_mapped_is_not_counted_twice_when_defaults_change(registry_of, tmp_path: Path) -> None:
+    registry = registry_of(a="warm")
+    async with Pool(registry, tmp_path) as pool:
+        before = pool.snapshot().budget
+        await pool.generate("a", SHORT)
+        pool.adopt(replace(registry, defaults=replace(registry.defaults, max_replans=1)))
+        assert pool.snapshot().budget == before
+
+
+async def test_those_who_wait_for_a_model_that_is_corrected_while_it_loads_get_the_correct_one(
+    registry_of, tmp_path: Path
+) -> None:
+    good = registry_of(a="warm")
+    no_model = tmp_path / "b.gguf"
+    no_model.write_bytes(b"GGUF" + bytes(60))
+    async with Pool(_with(good, "a", file=no_model), tmp_path) as pool:
+        waiting = asyncio.create_task(pool.generate("a", SHORT))
+        await _until(lambda: _status(pool, "a").state == "loading")
+        pool.adopt(good)
+        assert (await waiting).usage.output_tokens > 0
+
+
 async def test_any_order_of_changes_leaves_what_the_last_registry_says(registry_of, tmp_path: Path) -> None:
     whole = registry_of(a="warm", b="hot")
     versions = [

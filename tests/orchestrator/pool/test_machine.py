@@ -4,7 +4,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from orchestrator.pool.machine import cpu_list, memory_budget, read_topology
+from orchestrator.pool.machine import cpu_list, memory_budget, memory_limits, read_topology
 
 ALLOWED = sorted(os.sched_getaffinity(0))
 
@@ -74,11 +74,34 @@ def test_lists_of_cpus() -> None:
         cpu_list("x")
 
 
-def test_a_cgroup_bounds_the_memory(tmp_path: Path) -> None:
-    (tmp_path / "memory.max").write_text("1000000\n")
-    (tmp_path / "memory.current").write_text("400000\n")
-    assert memory_budget(tmp_path) == 540_000
-    (tmp_path / "memory.max").write_text("max\n")
-    assert 0 < memory_budget(tmp_path) <= psutil.virtual_memory().total
-    (tmp_path / "memory.max").write_text("300000\n")
-    assert memory_budget(tmp_path) == 0
+def _limit(group: Path, most: str, taken: int, cached: int = 0) -> None:
+    group.mkdir(parents=True, exist_ok=True)
+    (group / "memory.max").write_text(f"{most}\n")
+    (group / "memory.current").write_text(f"{taken}\n")
+    (group / "memory.stat").write_text(f"anon 1\nactive_file {cached // 2}\ninactive_file {cached - cached // 2}\n")
+
+
+def test_a_control_group_bounds_the_memory_and_cached_files_count_as_free(tmp_path: Path) -> None:
+    own = tmp_path / "own"
+    own.write_text("4:memory:/elsewhere\n0::/\n")
+    groups = tmp_path / "groups"
+    _limit(groups, "1000000", 400_000)
+    assert memory_budget(memory_limits(groups, own)) == 540_000
+    _limit(groups, "1000000", 400_000, cached=300_000)
+    assert memory_budget(memory_limits(groups, own)) == 810_000
+    _limit(groups, "300000", 400_000)
+    assert memory_budget(memory_limits(groups, own)) == 0
+    _limit(groups, "max", 400_000)
+    assert memory_limits(groups, own) == []
+    assert 0 < memory_budget([]) <= psutil.virtual_memory().total
+    assert memory_limits(groups, tmp_path / "no such file") == []
+
+
+def test_groups_around_ones_own_bound_it_too(tmp_path: Path) -> None:
+    own, groups = tmp_path / "own", tmp_path / "groups"
+    own.write_text("0::/system.slice/orchestrator.service\n")
+    _limit(groups / "system.slice", "500000", 100_000)
+    _limit(groups / "system.slice" / "orchestrator.service", "900000", 100_000)
+    _limit(tmp_path, "1", 1)  # not ours
+    assert [limit.most for limit in memory_limits(groups, own)] == [900_000, 500_000]
+    assert memory_budget(memory_limits(groups, own)) == 360_000

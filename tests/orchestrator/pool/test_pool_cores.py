@@ -88,3 +88,20 @@ async def test_another_instance_is_loaded_when_the_queue_says_so(registry_of, tm
         await until(lambda: status_of(pool, "a").instances[1].state == "ready")
         assert (await pool.generate("a", SHORT)).usage.output_tokens > 0
         await asyncio.gather(*tasks)
+
+
+async def test_unloading_ends_with_the_engines_that_were_there(registry_of, tmp_path: Path) -> None:
+    async with Pool(registry_of(options="instances: 2", a="warm"), tmp_path, topology=TWO_NODES) as pool:
+        await asyncio.gather(*(pool.generate("a", writes(100)) for _ in range(9)))
+        await until(lambda: [one.state for one in status_of(pool, "a").instances] == ["ready", "ready"])
+        running = await begin(pool, "a")
+        assert [one.active for one in status_of(pool, "a").instances] == [1, 0]
+        unloading = asyncio.create_task(pool.unload("a"))
+        await until(lambda: status_of(pool, "a").instances[1].state == "absent")
+        pid = status_of(pool, "a").instances[0].pid
+        await pool.generate("a", SHORT)
+        assert (await running).usage.output_tokens == 200
+        async with asyncio.timeout(30):
+            await unloading
+        assert not psutil.pid_exists(pid)
+        assert status_of(pool, "a").state == "ready"

@@ -84,3 +84,12 @@ def test_an_instance_forgets_its_prompts_with_its_process(registry_of) -> None:
     assert instance.seen.match(heads) == 2
     instance.vacate()
     assert instance.seen.match(heads) == 0
+
+
+def test_a_pinned_engine_that_leaves_makes_room_for_what_comes_after_it(registry_of) -> None:
+    seat = Seat.of(registry_of(a="hot").models["a"], ONE)
+    seat.instances[0].state = "ready"
+    assert seat.view(5).instances[0].pinned
+    seat.retire(seat.entry)
+    view = seat.view(5).instances[0]
+    assert (view.leaving, view.pinned) == (True, False)

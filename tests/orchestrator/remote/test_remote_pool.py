@@ -74,6 +74,18 @@ async def test_a_key_that_is_gone_since_is_told_as_that(
     assert remote.seen() == []
 
 
+async def test_a_proxy_that_cannot_be_used_is_told(
+    remote_registry, entry_of, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(VARIABLE, "key")
+    monkeypatch.setenv("ALL_PROXY", "nonsense://proxy.example:1080")
+    url = "http://far.example/v1"
+    assert "cannot be reached: " in (probe(entry_of(url).remote) or "")
+    async with Pool(remote_registry(url), tmp_path / "logs") as pool:
+        with pytest.raises(RemoteFailed, match=f"model far at {url}: cannot be reached: .*proxy"):
+            await pool.generate("far", HELLO)
+
+
 async def test_a_server_that_keeps_failing_shows_as_broken(remote, remote_registry, tmp_path: Path) -> None:
     remote.plays(*[error(400)], *[does(["send", piece("a", "unheard_of")])] * THRESHOLD)
     async with Pool(remote_registry(remote.url), tmp_path / "logs") as pool:

@@ -60,6 +60,7 @@ def test_pieces_without_text_or_choices_are_empty() -> None:
         '{"choices": []}',
         '{"choices": [{"delta": {"role": "assistant", "content": null}}]}',
         '{"choices": [{}]}',
+        '{"choices": [{"delta": {}, "finish_reason": ""}]}',
     ):
         chunk = read_chunk(data)
         assert (chunk.text, chunk.reason, chunk.problem) == ("", None, None)
