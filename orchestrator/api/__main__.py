@@ -8,6 +8,7 @@ import os
 import signal
 import sys
 
+from orchestrator.api.listen import allow_descriptors
 from orchestrator.api.serve import serve
 from orchestrator.daemon.configuration import load_configuration
 from orchestrator.errors import InputError, OrchestratorError
@@ -20,6 +21,7 @@ def main() -> int:
     """Serve, and return the exit code: 0 ended in order, 1 failed, 2 bad input."""
     signal.signal(signal.SIGHUP, signal.SIG_IGN)  # until it can reload: by itself the signal would end it
     os.umask(0o077)
+    allow_descriptors()
     try:
         configuration = load_configuration()
         asyncio.run(serve(home_path(os.environ), load_registry(find_registry()), configuration))
@@ -29,7 +31,7 @@ def main() -> int:
         ours, others = group.split((OrchestratorError, RegistryError, OSError))
         if others is not None or ours is None:
             raise
-        return _told(_leaves(ours))
+        return _told(list(dict.fromkeys(_leaves(ours))))  # one error may have ended several runs
     return 0
 
 

@@ -18,11 +18,17 @@ from orchestrator.api.errors import refusal
 
 
 class ConnectionConfig(uvicorn.Config):
-    """uvicorn's settings, and how many seconds a client has for the head of a request, and to go on reading."""
+    """uvicorn's settings, and how many seconds a client has for the head of a request, and to go on reading.
 
-    def __init__(self, app: ASGIApp, client_seconds: Callable[[], float], **settings: Any) -> None:
+    Of the connections of one listener there are `most` at a time.
+    """
+
+    def __init__(
+        self, app: ASGIApp, client_seconds: Callable[[], float], most: Callable[[], int], **settings: Any
+    ) -> None:
         super().__init__(app, http=Connection, **settings)
         self.client_seconds = client_seconds
+        self.most = most
 
 
 class Connection(H11Protocol):
@@ -32,9 +38,12 @@ class Connection(H11Protocol):
     _stuck: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        """Wait for the first request."""
+        """Wait for the first request, unless there are too many connections: they must not use up the descriptors."""
         super().connection_made(transport)
-        self._watch()
+        if len(self.connections) > self._settings.most():
+            transport.close()
+        else:
+            self._watch()
 
     def data_received(self, data: bytes) -> None:
         """Take in what has come, and wait for the rest of a head, if that is what it was."""
@@ -75,8 +84,12 @@ class Connection(H11Protocol):
             self._late = self._after(self.transport.close)
 
     def _after(self, end: Callable[[], None]) -> asyncio.TimerHandle:
+        return self.loop.call_later(self._settings.client_seconds(), end)
+
+    @property
+    def _settings(self) -> ConnectionConfig:
         assert isinstance(self.config, ConnectionConfig), "it makes these connections only"
-        return self.loop.call_later(self.config.client_seconds(), end)
+        return self.config
 
     def _forget(self) -> None:
         if self._late is not None:

@@ -4,6 +4,7 @@ This is plain ASGI, so that it stands in front of everything, unknown addresses 
 """
 
 import asyncio
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from http import HTTPStatus
@@ -22,12 +23,7 @@ from orchestrator.daemon.service import Service
 LOOPBACK: Final = frozenset({"localhost", "127.0.0.1", "::1"})
 OPEN: Final = frozenset({"/health/live", "/health/ready"})
 """Anyone who reaches the port may ask whether the daemon is well."""
-PREFLIGHT: Final = {
-    "Access-Control-Allow-Methods": "GET, POST, DELETE",
-    "Access-Control-Allow-Headers": "Authorization, Content-Type, Idempotency-Key, Last-Event-ID",
-    "Access-Control-Max-Age": "600",
-}
-"""What a browser wants to know of a page's request before it sends it."""
+HEADER_NAME: Final = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 
 
 class Guard:
@@ -65,7 +61,7 @@ class Guard:
     def _refusal(self, scope: Scope, settings: ServerSettings) -> Response | None:
         """Return the answer to a request that is let no further, or None."""
         headers = dict(scope["headers"])
-        hosts = LOOPBACK | {self._address, *settings.hosts}
+        hosts = LOOPBACK | {name.lower() for name in (self._address, *settings.hosts)}
         host = headers.get(b"host", b"").decode("latin-1")
         if _name(host) not in hosts:
             return refusal(421, f"the host {host!r} is not served here; accepted: {_some(hosts)}", "wrong_host")
@@ -73,7 +69,8 @@ class Guard:
         if origin is not None and origin.decode("latin-1") not in settings.origins:
             return refusal(403, f"pages of {origin!r} may send no requests; see origins of [server]", "wrong_origin")
         if origin is not None and scope["method"] == "OPTIONS":  # a browser asks first, without the token
-            return Response(status_code=HTTPStatus.NO_CONTENT, headers=PREFLIGHT)
+            asked = headers.get(b"access-control-request-headers", b"").decode("latin-1")
+            return Response(status_code=HTTPStatus.NO_CONTENT, headers=_preflight(asked))
         if self._token is not None and scope["path"] not in OPEN:
             if not is_authorized(headers.get(b"authorization"), self._token):
                 wanted = {"WWW-Authenticate": "Bearer"}
@@ -88,6 +85,19 @@ class Guard:
         if self._requests >= settings.max_requests:
             return refusal(429, f"{self._requests} requests are in progress", "busy", {"Retry-After": "1"})
         return None
+
+
+def _preflight(asked: str) -> dict[str, str]:
+    """Return what a browser wants to know of a page's request before it sends it.
+
+    Whatever headers it has `asked` for may come with it: clients have many of their own, and none of them means harm.
+    """
+    names = (name.strip() for name in asked.split(","))
+    return {
+        "Access-Control-Allow-Methods": "GET, POST, DELETE",
+        "Access-Control-Allow-Headers": ", ".join(name for name in names if HEADER_NAME.fullmatch(name)),
+        "Access-Control-Max-Age": "600",
+    }
 
 
 def _for_page(send: Send, origin: str) -> Send:

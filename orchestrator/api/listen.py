@@ -2,6 +2,7 @@
 
 import ipaddress
 import os
+import resource
 import socket
 import stat
 from dataclasses import dataclass
@@ -57,6 +58,12 @@ def is_loopback(host: str) -> bool:
         return ipaddress.ip_address(host).is_loopback
     except ValueError:
         return host == "localhost"
+
+
+def allow_descriptors() -> None:
+    """Let this process have as many connections and files open as it may: what it begins with is often 1024."""
+    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
 
 
 def unix_socket(path: Path) -> socket.socket:

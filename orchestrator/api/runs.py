@@ -3,6 +3,7 @@
 import asyncio
 import tempfile
 from collections.abc import Iterator
+from dataclasses import replace
 from http import HTTPStatus
 from pathlib import Path as FilePath
 from typing import IO, Annotated, Any, Final
@@ -179,9 +180,12 @@ async def cancel(run: str, service: TheService, body: CancelBody | None = None) 
 
 
 @router.post("/runs/{run}/retry", status_code=201)
-async def retry(run: str, service: TheService) -> RunLine:
+async def retry(run: str, service: TheService, local: IsLocal) -> RunLine:
     """Submit the job of a run that has ended once more, as a new run."""
-    return await _line(service, (await service.retry(run)).run)
+    job = await service.ended_job(run)
+    if job.directory is not None:  # whoever repeats a run asks for its folder
+        job = replace(job, directory=_directory(str(job.directory), service, local))
+    return await _line(service, (await service.submit(job)).run)
 
 
 @router.delete("/runs/{run}", status_code=204)
@@ -264,17 +268,22 @@ def run_line(row: RunRow, position: int | None) -> RunLine:
 
 
 def _directory(text: str | None, service: Service, local: bool) -> FilePath | None:
-    """Return the folder that a run may read. Over TCP only those of the configuration are for the asking."""
+    """Return the folder that a run may read. Over TCP only those of the configuration are for the asking.
+
+    What is returned then is where its links led when that was checked.
+    """
     if text is None:
         return None
     path = FilePath(text)
     if not path.is_absolute() or "\0" in text:
         raise InputError(Problem("directory", f"{text!r} is no absolute path", "an absolute path"))
-    allowed = [FilePath(folder).resolve() for folder in service.configuration.runs.folders]
-    if not local and not any(path.resolve().is_relative_to(folder) for folder in allowed):
+    if local:
+        return path
+    found, allowed = path.resolve(), [FilePath(folder).resolve() for folder in service.configuration.runs.folders]
+    if not any(found.is_relative_to(folder) for folder in allowed):
         accepted = ", ".join(map(str, allowed)) or "none: see folders of [runs]"
         raise InputError(Problem("directory", f"{text} may not be read over TCP", accepted))
-    return path
+    return found
 
 
 async def _line(service: Service, run: str) -> RunLine:

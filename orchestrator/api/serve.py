@@ -33,6 +33,8 @@ from orchestrator.journal import Home
 from registry import Registry
 
 CLOSING_SECONDS: Final = 3
+MORE_CONNECTIONS: Final = 256
+"""Than requests at a time may be: for those that wait between two requests, and those that are told to come back."""
 STOPPED_AT_ONCE: Final = 130
 
 log = structlog.get_logger(__name__)
@@ -137,6 +139,7 @@ def _listener(app: ASGIApp, service: Service, tls: ssl.SSLContext | None = None)
         ConnectionConfig(
             app,
             lambda: service.configuration.server.body_seconds,
+            lambda: service.configuration.server.max_requests + MORE_CONNECTIONS,
             ws="none",
             loop="asyncio",
             lifespan="off",

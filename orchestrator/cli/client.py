@@ -9,6 +9,7 @@ from http import HTTPStatus
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Final, Self
+from urllib.parse import quote
 
 import httpx2
 
@@ -18,12 +19,12 @@ from orchestrator.events import RunFinished
 from orchestrator.journal import Home
 from orchestrator.journal.codec import decode_event
 from orchestrator.taskir import dump_task, task_from
-from registry import Registry
 
 BASE: Final = "http://localhost"
 CONNECT_SECONDS: Final = 5.0
 ATTEMPTS: Final = 3
 WAIT_FOREVER: Final = httpx2.Timeout(None, connect=CONNECT_SECONDS)
+LONGEST_KEY: Final = 200
 
 
 class NoDaemon(OrchestratorError):
@@ -65,6 +66,10 @@ class Daemon:
         with _told(self._home):
             return read_answer(self._client.request(method, path, **more))
 
+    def check_registry(self, ours: Path) -> None:
+        """Raises InputError where the daemon goes by another registry."""
+        _refuse_other(self.ask("GET", "/v1/registry")["path"], ours, self._home)
+
     def __enter__(self) -> Self:
         """Raises NoDaemon."""
         if not answers(self._home):
@@ -80,18 +85,14 @@ class Daemon:
 class DaemonRuns:
     """Runs jobs through the daemon, as `Orchestrator` does without one. An async context manager."""
 
-    def __init__(self, home: Path, registry: Registry) -> None:
+    def __init__(self, home: Path, registry: Path) -> None:
+        """What is submitted is to be run by the models of this `registry`; to follow a run, any will do."""
         self._home = home
         self._registry = registry
         transport = httpx2.AsyncHTTPTransport(uds=str(Home(home).socket))
         self._client = httpx2.AsyncClient(transport=transport, base_url=BASE, timeout=WAIT_FOREVER)
 
     async def __aenter__(self) -> Self:
-        """Raises InputError where the daemon goes by another registry."""
-        theirs = (await self._ask("GET", "/v1/registry"))["path"]
-        if not _same_file(theirs, self._registry.path):
-            what = f"the daemon that owns {self._home} goes by {theirs}"
-            raise InputError(Problem(f"--registry {self._registry.path}", what, "the same, or another --home"))
         return self
 
     async def __aexit__(
@@ -100,9 +101,9 @@ class DaemonRuns:
         await self._client.aclose()
 
     async def submit(self, job: Job) -> str:
-        """Submit a job and return its run."""
-        key = {} if job.key is None else {"Idempotency-Key": job.key}
-        submitted = await self._ask("POST", "/v1/runs", json=job_json(job), headers=key)
+        """Submit a job and return its run. Raises InputError where the daemon goes by another registry."""
+        await self._check_registry()
+        submitted = await self._ask("POST", "/v1/runs", json=job_json(job), headers=key_header(job.key))
         return str(submitted["run_id"])
 
     async def resume(self, run: str) -> str:
@@ -135,10 +136,14 @@ class DaemonRuns:
         await self._ask("POST", f"/v1/runs/{run}/cancel", json={})
 
     async def plan(self, job: Job) -> PlannedTask:
-        """Return the plan of a request."""
+        """Return the plan of a request. Raises InputError where the daemon goes by another registry."""
+        await self._check_registry()
         asked = {"request": job.request, "directory": _text(job.directory)}
         planned = await self._ask("POST", "/v1/plans", json=asked)
         return PlannedTask(task_from(planned["task"]), planned["goes_on_after"])
+
+    async def _check_registry(self) -> None:
+        _refuse_other((await self._ask("GET", "/v1/registry"))["path"], self._registry, self._home)
 
     async def _ask(self, method: str, path: str, **more: Any) -> dict[str, Any]:
         with _told(self._home):
@@ -167,6 +172,24 @@ async def _lines(pieces: AsyncIterator[str]) -> AsyncIterator[str]:
         *whole, rest = (rest + piece).split("\n")
         for line in whole:
             yield line
+
+
+def path_part(where: str, name: str) -> str:
+    """Return a name that the user has given (`where`) as a part of a path. Raises InputError for what can be none."""
+    if name in ("", ".", "..") or "/" in name or not name.isprintable():
+        accepted = "a name without '/' and control characters, and neither '.' nor '..'"
+        raise InputError(Problem(where, f"there can be none named {name!r}", accepted))
+    return quote(name, safe="")
+
+
+def key_header(key: str | None) -> dict[str, str]:
+    """Return the header that has one run submitted for all requests with a key. Raises InputError."""
+    if key is None:
+        return {}
+    if not 1 <= len(key) <= LONGEST_KEY or not key.isascii() or not key.isprintable() or key != key.strip():
+        accepted = f"1 to {LONGEST_KEY} printable ASCII characters, with no space at either end"
+        raise InputError(Problem("--key", f"{key!r} cannot be one", accepted))
+    return {"Idempotency-Key": key}
 
 
 def job_json(job: Job) -> dict[str, Any]:
@@ -205,8 +228,11 @@ def _update(fields: Mapping[str, str]) -> Update:
     return EventUpdate(decode_event(fields["data"]), int(fields["id"]))
 
 
-def _same_file(one: str, other: Path) -> bool:
-    return os.path.realpath(one) == os.path.realpath(other)
+def _refuse_other(theirs: str, ours: Path, home: Path) -> None:
+    """Raises InputError where two registries are not the same file."""
+    if os.path.realpath(theirs) != os.path.realpath(ours):
+        what = f"the daemon that owns {home} goes by {theirs}"
+        raise InputError(Problem(f"--registry {ours}", what, "the same, or another --home"))
 
 
 def _text(path: Path | None) -> str | None:

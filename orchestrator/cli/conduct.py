@@ -6,7 +6,6 @@ Where a daemon owns the state folder, it runs them; otherwise an orchestrator of
 import asyncio
 from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine
 from contextlib import AbstractAsyncContextManager, aclosing
-from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
 from orchestrator.cli.client import DaemonRuns, answers
@@ -14,9 +13,9 @@ from orchestrator.cli.errors import Cancelled
 from orchestrator.cli.interrupt import Interrupts
 from orchestrator.cli.live import View
 from orchestrator.cli.logs import log_to
+from orchestrator.cli.settings import Settings
 from orchestrator.daemon import EventUpdate, Job, Orchestrator, PlannedTask, Update
 from orchestrator.journal import Home
-from registry import Registry
 
 T = TypeVar("T")
 
@@ -41,9 +40,8 @@ Begin = Callable[[Runner], Awaitable[str]]
 class Conductor:
     """Carries out one run after another, until one is cancelled."""
 
-    def __init__(self, home: Path, registry: Registry, view: View) -> None:
-        self._home = home
-        self._registry = registry
+    def __init__(self, chosen: Settings, view: View) -> None:
+        self._chosen = chosen
         self._view = view
         self.runs: list[str] = []
         self.cancelled = False
@@ -73,10 +71,12 @@ class Conductor:
         return task.result()
 
     def _opened(self) -> AbstractAsyncContextManager[Runner]:
-        if answers(self._home):
-            return DaemonRuns(self._home, self._registry)
-        log_to(Home(self._home).logs / "orchestrator.log")
-        return Orchestrator.open(self._home, self._registry)
+        home = self._chosen.home
+        if answers(home):
+            return DaemonRuns(home, self._chosen.registry_path)
+        registry = self._chosen.registry()
+        log_to(Home(home).logs / "orchestrator.log")
+        return Orchestrator.open(home, registry)
 
     async def _plan(self, job: Job) -> PlannedTask:
         async with self._opened() as runner:

@@ -13,6 +13,7 @@ import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Literal
 
@@ -32,10 +33,13 @@ PROBE = "import llama_cpp; print(llama_cpp.llama_print_system_info().decode())"
 CPU_FLAGS = ("avx", "avx2", "fma", "f16c", "avx512f", "avx512_vnni", "amx_int8", "asimd", "sve", "i8mm")
 TOOLS = {
     "shellcheck": "the gate shellcheck",
-    "ruff": "the gates lint and format",
+    "ruff": "the gates format, lint and security",
     "mypy": "the gate typecheck",
+    "pytest": "the gates unit and integration, and the tool run_tests,",
     "bwrap": "running code that a model wrote",
 }
+MODULES = frozenset({"mypy", "pytest"})
+"""Those that are run as modules of this interpreter, whatever else is on the PATH."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -203,12 +207,21 @@ def _gates(built: frozenset[str]) -> Iterator[Check]:
 
 
 def _tools() -> Iterator[Check]:
-    beside = os.pathsep.join((str(Path(sys.executable).parent), os.environ.get("PATH", os.defpath)))
     for tool, purpose in TOOLS.items():
-        if found := shutil.which(tool, path=beside):
+        if found := _place(tool):
             yield Check(f"tool {tool}", "ok", found)
         else:
-            yield Check(f"tool {tool}", "note", "not on the PATH", f"only {purpose} would use it")
+            missing = "not installed for this Python" if tool in MODULES else "not on the PATH"
+            yield Check(f"tool {tool}", "note", missing, f"only {purpose} would use it")
+
+
+def _place(tool: str) -> str | None:
+    """Return the file of a tool, where whoever uses it would find it; None if it is not there."""
+    if tool in MODULES:
+        spec = find_spec(tool)
+        return None if spec is None else spec.origin
+    beside = os.pathsep.join((str(Path(sys.executable).parent), os.environ.get("PATH", os.defpath)))
+    return shutil.which(tool, path=beside)
 
 
 def _sandbox() -> Check:

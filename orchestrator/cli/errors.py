@@ -5,7 +5,8 @@ A message goes to stderr. Under `--json` it is one JSON object on stdout instead
 
 import sys
 import traceback
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from enum import IntEnum
 from typing import Any
@@ -13,7 +14,7 @@ from typing import Any
 import typer
 from typer.core import TyperGroup
 
-from orchestrator.cli.terminal import harden_streams, print_json, printable, write
+from orchestrator.cli.terminal import discard_output, harden_streams, print_json, printable, write
 from orchestrator.errors import InputError, OrchestratorError, Problem
 from registry.errors import GgufError, RegistryError, RegistryProblem
 
@@ -64,11 +65,11 @@ class Boundary(TyperGroup):
         try:
             result = super().main(words, prog_name, complete_var, False, windows_expand_args, **extra)
             code = result if isinstance(result, int) else ExitCode.DONE
+            write(lambda: None)
         except (SystemExit, GeneratorExit):
             raise
         except BaseException as error:  # noqa: BLE001 - the edge of the program: everything becomes an exit code
-            code = _report(_leaf(error), as_json=_wants_json(words))
-        write(lambda: None)
+            code = _report(next(leaves(error)), as_json=_wants_json(words))
         raise SystemExit(int(code))
 
 
@@ -77,31 +78,47 @@ def _wants_json(words: Sequence[str]) -> bool:
     return "--json" in options
 
 
-def _leaf(error: BaseException) -> BaseException:
-    """Return the first cause inside a group: what a task group raises says nothing of its own."""
-    while isinstance(error, BaseExceptionGroup):
-        error = error.exceptions[0]
-    return error
+def leaves(error: BaseException) -> Iterator[BaseException]:
+    """Yield the causes inside a group, an error that is none as it is: what a task group raises says nothing itself."""
+    if isinstance(error, BaseExceptionGroup):
+        for inner in error.exceptions:
+            yield from leaves(inner)
+    else:
+        yield error
 
 
 def _report(error: BaseException, *, as_json: bool) -> int:
-    """Print what went wrong and return the exit code."""
+    """Print what went wrong and return the exit code. Where stdout cannot be written, stderr is told in any case."""
     ending = ending_of(error)
-    if ending.defect:
-        write(lambda: traceback.print_exception(error))
-    if as_json:
-        told: dict[str, Any] = {"error": ending.message}
-        if ending.problems:
-            told["problems"] = [asdict(problem) for problem in ending.problems]
+    told = as_json and _told_as_json(ending)
+    discard_output()
+    with suppress(OSError):  # stderr cannot be written either
+        if ending.defect:
+            write(lambda: traceback.print_exception(error))
+        if not told:
+            write(lambda: print("\n".join(_lines(ending)), file=sys.stderr))
+    return ending.code
+
+
+def _told_as_json(ending: Ending) -> bool:
+    """Print the ending on stdout, and return whether that could be written."""
+    told: dict[str, Any] = {"error": ending.message}
+    if ending.problems:
+        told["problems"] = [asdict(problem) for problem in ending.problems]
+    try:
         print_json(told)
-        return ending.code
+    except OSError:
+        return False
+    return True
+
+
+def _lines(ending: Ending) -> list[str]:
     lines = [f"error: {problem}" for problem in ending.problems[:MAX_PROBLEMS]] or [f"error: {ending.message}"]
     if len(ending.problems) > MAX_PROBLEMS:
         lines.append(f"and {len(ending.problems) - MAX_PROBLEMS} more problems")
     if ending.code is ExitCode.CANCELLED:
         lines = [ending.message]
-    write(lambda: print("\n".join(map(printable, lines)), file=sys.stderr))
-    return ending.code
+    return [printable(line) for line in lines]
 
 
 def ending_of(error: BaseException) -> Ending:

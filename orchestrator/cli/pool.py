@@ -9,7 +9,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from orchestrator.cli.client import Daemon
+from orchestrator.cli.client import Daemon, path_part
 from orchestrator.cli.settings import JsonFlag, settings
 from orchestrator.cli.terminal import make_console, one_line, print_json, size, write
 
@@ -48,8 +48,9 @@ def pin(
 
 
 def _change(context: typer.Context, model: str, verb: str, as_json: bool) -> None:
+    path = f"/v1/pool/{path_part('MODEL', model)}/{verb}"
     with Daemon(settings(context).home) as daemon:
-        line = daemon.ask("POST", f"/v1/pool/{model}/{verb}")
+        line = daemon.ask("POST", path)
     if as_json:
         print_json(line)
         return

@@ -11,7 +11,7 @@ from rich.text import Text
 
 from orchestrator.cli.board import Board
 from orchestrator.cli.conduct import Begin, Conductor
-from orchestrator.cli.errors import STATUS_CODES, ExitCode
+from orchestrator.cli.errors import STATUS_CODES, ExitCode, leaves
 from orchestrator.cli.export import check_target, export
 from orchestrator.cli.history import AllFlag, RunArgument, find_run
 from orchestrator.cli.live import choose_view
@@ -101,7 +101,7 @@ def make_job(source: str | TaskIR, folder: Path | None, mode: Mode) -> Job:
 def conduct(chosen: Settings, begins: list[Begin], out: Path | None, *, full: bool, as_json: bool) -> None:
     """Carry out the runs, report on the first one, and exit with what became of it."""
     view = choose_view(make_console(sys.stdout), make_console(sys.stderr), as_json=as_json)
-    conductor = Conductor(chosen.home, chosen.registry(), view)
+    conductor = Conductor(chosen, view)
     trouble = ""
     view.begin()
     try:
@@ -109,7 +109,7 @@ def conduct(chosen: Settings, begins: list[Begin], out: Path | None, *, full: bo
     except* OrchestratorError as group:
         if not conductor.runs:
             raise
-        trouble = "; ".join(map(str, group.exceptions))
+        trouble = "; ".join(map(str, leaves(group)))
     finally:
         view.end()
     tell_runs(chosen, conductor.runs, trouble, out, pair=len(begins) > 1, full=full, as_json=as_json)

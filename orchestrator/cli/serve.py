@@ -12,7 +12,7 @@ from typing import Annotated, Final
 import typer
 
 from orchestrator.api.listen import tcp_address
-from orchestrator.cli.client import Daemon, answers
+from orchestrator.cli.client import Daemon, answers, path_part
 from orchestrator.cli.settings import JsonFlag, Settings, settings
 from orchestrator.cli.terminal import print_json, printable, size, write
 from orchestrator.daemon.backup import backups, restore_backup
@@ -41,6 +41,7 @@ TimeoutStopSec={stop_seconds:.0f}
 Restart=on-failure
 RestartForceExitStatus=SIGHUP
 RestartSec=2
+LimitNOFILE=65536
 UMask=0077
 
 [Install]
@@ -181,10 +182,10 @@ def restore(
 
     What there is now is kept beside the backups.
     """
-    home = settings(context).home
+    home, path = settings(context).home, f"/v1/backups/{path_part('NAME', name)}/restore"
     if answers(home):
         with Daemon(home) as daemon:
-            daemon.ask("POST", f"/v1/backups/{name}/restore")
+            daemon.ask("POST", path)
     else:
         restore_backup(home, name)
     if as_json:

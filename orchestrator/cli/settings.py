@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from orchestrator.errors import InputError, Problem
 from orchestrator.events import Mode
 from orchestrator.journal import home_path
 from registry import Registry, find_registry, load_registry
@@ -35,8 +36,12 @@ class Settings:
 
     @property
     def home(self) -> Path:
-        """The state folder to use; it need not exist."""
-        return self.home_flag.expanduser().absolute() if self.home_flag else home_path(os.environ)
+        """The state folder to use; it need not exist. Raises `InputError` for one below the home of nobody."""
+        try:
+            return self.home_flag.expanduser().absolute() if self.home_flag else home_path(os.environ)
+        except RuntimeError as error:
+            named = f"--home {self.home_flag}" if self.home_flag else "ORCHESTRATOR_HOME"
+            raise InputError(Problem(named, "there is no such user with a home", "the path of a folder")) from error
 
     def registry(self) -> Registry:
         """Load the registry. Raises `RegistryError`."""

@@ -1,12 +1,13 @@
 """The commands that hand work to the daemon, and follow it: submit, watch, result, cancel, retry."""
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Annotated, Any
 
 import typer
 
-from orchestrator.cli.client import Daemon, NoDaemon, answers, job_json
+from orchestrator.cli.client import Daemon, NoDaemon, answers, job_json, key_header
 from orchestrator.cli.conduct import Runner
 from orchestrator.cli.errors import STATUS_CODES
 from orchestrator.cli.history import AllFlag, RunArgument, find_run
@@ -15,6 +16,7 @@ from orchestrator.cli.settings import DirOption, JsonFlag, ModeOption, Settings,
 from orchestrator.cli.source import check_folder, read_source
 from orchestrator.cli.terminal import one_line, print_json, printable, write
 from orchestrator.daemon import Job
+from orchestrator.daemon.prior import prior_artifacts
 from orchestrator.daemon.report import load_report
 from orchestrator.errors import InputError, Problem
 from orchestrator.events import Priority, RunLimits
@@ -58,8 +60,12 @@ def submit(
         follows=tuple(after or ()),
         key=key,
     )
+    headers = key_header(key)
     with Daemon(chosen.home) as daemon:
-        headers = {} if key is None else {"Idempotency-Key": key}
+        if chosen.registry_flag is not None:
+            daemon.check_registry(chosen.registry_flag)
+        if job.follows:
+            _check_earlier(chosen, job.follows)
         line = daemon.ask("POST", "/v1/runs", json=job_json(job), headers=headers)
     if wait:
         _follow(chosen, line["run_id"], full=full, as_json=as_json)
@@ -121,6 +127,15 @@ def delete(context: typer.Context, run: RunArgument, as_json: JsonFlag = False) 
         daemon.ask("DELETE", f"/v1/runs/{name}")
     if as_json:
         print_json({"run_id": name, "deleted": True})
+
+
+def _check_earlier(chosen: Settings, runs: Sequence[str]) -> None:
+    """Raises `InputError` for runs that cannot be built on, by the name that the command line has for them."""
+    try:
+        with JournalReader.open_to_read(chosen.home) as journal:
+            prior_artifacts(journal, runs)
+    except InputError as error:
+        raise InputError(*(replace(problem, where="--after") for problem in error.problems)) from error
 
 
 def _follow(chosen: Settings, run: str, *, full: bool, as_json: bool) -> None:

@@ -110,4 +110,4 @@ def check(task: TaskIR, chosen: Settings, job: Job) -> StepGraph:
 
 def plan_of(chosen: Settings, job: Job) -> PlannedTask:
     """Let the frontdoor plan a job's request."""
-    return asyncio.run(Conductor(chosen.home, chosen.registry(), SilentView()).plan(job))
+    return asyncio.run(Conductor(chosen, SilentView()).plan(job))

@@ -212,7 +212,7 @@ def write(action: Callable[[], object]) -> None:
 
 
 def discard_output() -> None:
-    """Send what stdout or stderr still holds, and all that follows, to nowhere: their reader has gone."""
+    """Send what stdout or stderr still holds, and all that follows, to nowhere where it cannot be written."""
     nowhere = os.open(os.devnull, os.O_WRONLY)
     for stream in (sys.stdout, sys.stderr):
         if _is_broken(stream):
@@ -223,6 +223,6 @@ def discard_output() -> None:
 def _is_broken(stream: TextIO) -> bool:
     try:
         stream.flush()
-    except BrokenPipeError:
+    except OSError:
         return True
     return False

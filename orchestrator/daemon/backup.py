@@ -13,10 +13,8 @@ from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-import psutil
-
 from orchestrator.errors import InputError, Problem
-from orchestrator.journal import Home, HomeLock, JournalError, JournalReader, ObjectStore
+from orchestrator.journal import Home, HomeLock, Journal, JournalError, JournalReader, ObjectStore
 from orchestrator.journal.errors import unwritten
 
 NAME = re.compile(r"(\d{8}-\d{6})(?:-(\d+))?\Z")
@@ -42,15 +40,15 @@ def backups(home: Path) -> list[Backup]:
         raise JournalError(_folder(home), f"cannot be read: {error.strerror}: {error.filename}") from error
 
 
-def make_backup(journal: JournalReader) -> Backup:
+def make_backup(journal: Journal) -> Backup:
     """Copy what is committed now, and return the copy once it is whole. Blocks on the disk. Raises JournalError.
 
-    The database is copied first: what its events name is stored before they are written.
+    One at a time. The database is copied first: what its events name is stored before they are written.
     """
     folder = _folder(journal.home.path)
     _sweep(folder)
     earlier = [folder / backup.name for backup in backups(journal.home.path)]
-    unfinished = folder / f"{UNFINISHED}{os.getpid()}-{time.monotonic_ns()}"
+    unfinished = folder / f"{UNFINISHED}{time.monotonic_ns()}"
     try:
         (unfinished / "objects").mkdir(parents=True)
         folder.chmod(0o700)
@@ -96,22 +94,20 @@ def _put_back(source: Path, place: Home) -> None:
     objects = ObjectStore(place.objects)
     for path in _objects(source / "objects"):
         objects.put(path.read_bytes())  # which heals one that is damaged, and leaves none half written
-    restored = place.path / "journal.db.restored"
-    shutil.copy2(source / "journal.db", restored)
+    shutil.copy2(source / "journal.db", place.restored)
     os.sync()
     aside = _folder(place.path) / f"replaced-{time.strftime('%Y%m%d-%H%M%S')}-{time.monotonic_ns()}"
     aside.mkdir()
     for part in _PARTS:
         if (place.path / part).exists():
             (place.path / part).rename(aside / part)
-    restored.rename(place.database)
+    place.restored.rename(place.database)
 
 
 def _sweep(folder: Path) -> None:
-    """Remove what backups left behind that were never finished, because their process was killed."""
+    """Remove what backups left behind whose process was killed. None is being made now."""
     for path in folder.glob(f"{UNFINISHED}*"):
-        if not psutil.pid_exists(int(path.name.removeprefix(UNFINISHED).partition("-")[0])):
-            shutil.rmtree(path, ignore_errors=True)
+        shutil.rmtree(path, ignore_errors=True)
 
 
 def _folder(home: Path) -> Path:

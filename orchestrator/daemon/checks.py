@@ -2,7 +2,7 @@
 
 from collections.abc import Collection
 
-from orchestrator.gates import Plan, Run, Scope, asked_gates, planned_gates, unseen_tests
+from orchestrator.gates import Plan, Run, Scope, as_looked_at, asked_gates, planned_gates, unseen_tests
 from orchestrator.steps.attempt import Checks, JudgeRole
 from orchestrator.steps.inputs import RunInputs
 from orchestrator.taskir import Step, TaskIR
@@ -30,7 +30,8 @@ def gates_of(step: Step, task: TaskIR | None) -> tuple[Plan, ...]:
 
 def scope_of(step: Step, task: TaskIR | None) -> Scope:
     """Return what is known of a step of a task before it runs."""
-    return Scope(step) if task is None else Scope(step, task.labels, task.commands)
+    looked_at = as_looked_at(step)
+    return Scope(looked_at) if task is None else Scope(looked_at, task.labels, task.commands)
 
 
 def judge_role(registry: Registry) -> JudgeRole | None:

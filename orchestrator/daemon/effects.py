@@ -43,9 +43,10 @@ from orchestrator.frontdoor import (
     extend_plan,
     make_plan,
 )
-from orchestrator.gates import Run, asked_gates, no_sandbox
+from orchestrator.gates import NotRun, Run, asked_gates, no_sandbox
 from orchestrator.journal import Journal, JournalError, publish
 from orchestrator.routing import NO_MODEL, Route, route
+from orchestrator.sandbox import Job, Outcome
 from orchestrator.scheduler import ExpandStep, ExtendPlan, GatherStep, RunState, StartAttempt
 from orchestrator.steps.errors import AttemptError
 from orchestrator.steps.fan import gather
@@ -56,7 +57,7 @@ from orchestrator.steps.repl.asking import Batch
 from orchestrator.steps.repl.attempt import run_repl_attempt
 from orchestrator.steps.repl.session import Open
 from orchestrator.steps.tools.attempt import run_tool_attempt
-from orchestrator.taskir import Step, TaskInput
+from orchestrator.taskir import TaskInput
 from registry import Registry
 
 PROGRESS_SECONDS = 0.1
@@ -157,7 +158,7 @@ class RunEffects:
     async def attempt(self, command: StartAttempt, chosen: Route, emit: Callable[[Event], None]) -> Event:
         """Carry out one attempt: read what it needs, generate, check, store."""
         step, number, now = command.step.id, command.number, self._services.clock.now
-        gates = await self._gates(command.step)
+        gates = asked_gates(command.step, self._task.gates if self._task else ())
         try:
             with self._telling(command, emit, at_once=bool(gates)) as generated:
                 work = await self._prepared(command, chosen, gates)
@@ -168,12 +169,11 @@ class RunEffects:
             return AttemptFailed(at=now(), step=step, number=number, failure=error.failure, gates=error.gates)
         return AttemptSucceeded(at=now(), step=step, number=number, outputs=outputs, gates=made.gates)
 
-    async def _gates(self, step: Step) -> tuple[str, ...]:
-        """Return the gates that look at a step. What code has added to a plan does not keep it from a bare machine."""
-        gates = asked_gates(step, self._task.gates if self._task else ())
-        if gates and self._task is None and await self._services.why_no_sandbox():
-            return ()
-        return gates
+    async def _run_where_possible(self, job: Job) -> Outcome:
+        """Run the job of a gate that code has added to a plan. That does not keep the plan from a bare machine."""
+        if reason := await self._services.why_no_sandbox():
+            raise NotRun(reason)
+        return await self._services.run_job(job)
 
     @contextmanager
     def _telling(
@@ -332,7 +332,8 @@ class RunEffects:
         """Return what a step reads, and what its gates may use. Blocks on the disk. Raises `AttemptError`."""
         step, services = command.step, self._services
         inputs = self._inputs.read(step, self._sources(step.id), command.item)
-        return inputs, checks_of(step, gates, self._task, self._inputs, services.registry, services.run_job)
+        run = self._run_where_possible if self._task is None else services.run_job
+        return inputs, checks_of(step, gates, self._task, self._inputs, services.registry, run)
 
     def _sources(self, step: str) -> Mapping[str, Source]:
         parent = self._state.steps[step].parent
@@ -344,7 +345,10 @@ class RunEffects:
         return gather(command.step, made)
 
     async def _store(self, outputs: Mapping[str, bytes]) -> dict[str, str]:
-        """Store artifacts and show them in the run's folder, once there is room for them. Raises JournalError."""
+        """Store artifacts and show them in the run's folder, once there is room for them. Raises JournalError.
+
+        They are held until an event that names them is committed; where none will be, they are let go.
+        """
         journal, run = self._services.journal, self._accepted.run
         digests: dict[str, str] = {}
 
@@ -355,7 +359,11 @@ class RunEffects:
             publish(journal.home, journal.objects, run, digests)
             return digests
 
-        return await with_room(stored)
+        try:
+            return await with_room(stored)
+        except BaseException:
+            journal.objects.release(digests.values())
+            raise
 
 
 def _final(message: str) -> Failure:

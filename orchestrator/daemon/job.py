@@ -2,6 +2,7 @@
 
 import os
 import re
+import stat
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 from itertools import islice
@@ -140,22 +141,39 @@ def why_no_planner(registry: Registry) -> Problem | None:
 def list_files(directory: Path) -> tuple[str, ...]:
     """Return the names of the regular files under a folder, relative and in order.
 
-    Links and hidden names are left out, and those that no document could name: too long ones, with control characters,
-    or no Unicode.
-    Raises InputError for a folder that is none, or that holds more than `MAX_FILES` files.
+    Links and hidden names are left out, what may not be looked at, and what no document could name: too long names,
+    with control characters, or no Unicode.
+    Raises InputError for a folder that is none, that cannot be read, or that holds more than `MAX_FILES` files.
     """
-    if not directory.is_dir():
-        raise InputError(Problem(f"--dir {directory}", "is not a folder", "a folder that can be read"))
+    _check_folder(directory)
     names: list[str] = []
     for folder, folders, files in os.walk(directory):
         folders[:] = sorted(name for name in folders if not name.startswith("."))
         base = Path(folder)
         visible = [base / name for name in files if not name.startswith(".")]
-        found = [path.relative_to(directory).as_posix() for path in visible if path.is_file() and not path.is_symlink()]
+        found = [path.relative_to(directory).as_posix() for path in visible if _is_regular(path)]
         names += [name for name in found if _can_be_named(name)]
         if len(names) > MAX_FILES:
             raise InputError(Problem(f"--dir {directory}", f"holds more than {MAX_FILES} files", "a smaller folder"))
     return tuple(sorted(names))
+
+
+def _check_folder(directory: Path) -> None:
+    """Raise InputError for what is no folder, or one that may not be both listed and entered."""
+    try:
+        os.scandir(os.path.join(directory, ".")).close()  # its `.` is found by entering it
+    except OSError as error:
+        missing = isinstance(error, FileNotFoundError | NotADirectoryError)
+        what = "is not a folder" if missing else f"cannot be read: {error.strerror}"
+        raise InputError(Problem(f"--dir {directory}", what, "a folder that can be read")) from error
+
+
+def _is_regular(path: Path) -> bool:
+    """Say whether this is a file and no link. One in a folder that may not be entered cannot be looked at."""
+    try:
+        return stat.S_ISREG(path.lstat().st_mode)
+    except OSError:
+        return False
 
 
 def _can_be_named(file: str) -> bool:
@@ -187,12 +205,15 @@ def plan_roles(registry: Registry) -> tuple[str, ...]:
 
 
 def rungs(registry: Registry) -> dict[str, Rung]:
-    """Return who takes over from whom."""
-    return {
-        name: Rung(role.escalates_to, registry.roles[role.escalates_to].level)
-        for name, role in registry.roles.items()
-        if role.escalates_to is not None
-    }
+    """Return who takes over from whom: the next role up the chain that can work here."""
+    above = {name: _next_usable(role.escalates_to, registry) for name, role in registry.roles.items()}
+    return {name: Rung(role, registry.roles[role].level) for name, role in above.items() if role is not None}
+
+
+def _next_usable(role: str | None, registry: Registry) -> str | None:
+    while role is not None and registry.why_not(role) is not None:
+        role = registry.roles[role].escalates_to
+    return role
 
 
 def known_rates(journal: JournalReader) -> dict[str, RoleRates]:

@@ -135,6 +135,11 @@ class Orchestrator:
         return self._services.journal
 
     @property
+    def clock(self) -> Clock:
+        """The clock that events are timed by."""
+        return self._clock
+
+    @property
     def pool(self) -> Pool:
         """The models."""
         return self._pool

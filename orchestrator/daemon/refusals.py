@@ -2,7 +2,7 @@
 
 ServiceError
 ├── Busy            too much is asked at once; try again after `retry_seconds`
-├── NotReady        it is about to stop, or puts a backup back; try again after `retry_seconds`
+├── NotReady        it is about to stop, puts a backup back, or cannot write; try again after `retry_seconds`
 ├── FolderFull      the state folder or its disk has no room for more runs
 └── Conflict        what is asked does not go with what there is
 """

@@ -35,7 +35,7 @@ Times = Mapping[str, tuple[float | None, float | None]]
 class StepRow:
     """One step, or one child of a `foreach` step. `cause` says why it failed or was cancelled.
 
-    `gates` are those asked for, with what they will do; what they did is in the attempts.
+    `gates` are those asked for, with what they do and why others do not look; what they found is in the attempts.
     """
 
     id: str
@@ -264,8 +264,19 @@ def _row(
         cause=str(view.cause) if view.cause else None,
         parent=view.parent,
         children=view.children or (),
-        gates=gates_of(view.step, story.accepted.task),
+        gates=_gates(view, story),
     )
+
+
+def _gates(view: StepView, story: Story) -> tuple[Plan, ...]:
+    """Return what the gates of a step do. That there is no sandbox for some is not in the plan; the last attempt says
+    so, unless it is a failure before them that it tells of."""
+    attempts = [attempt for name in (*(view.children or ()), view.id) for attempt in story.attempts.get(name, ())]
+    results = attempts[-1].gates if attempts else ()
+    failed = any(result.status == "failed" for result in results)
+    why_not = {result.gate: result.evidence for result in results if result.status == "not run" and not failed}
+    plans = gates_of(view.step, story.accepted.task)
+    return tuple(replace(plan, idle=plan.idle or why_not.get(plan.gate, "")) for plan in plans)
 
 
 def _answer(graph: StepGraph, story: Story, read: Read) -> str:

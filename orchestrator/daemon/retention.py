@@ -89,12 +89,13 @@ def expired(holdings: Sequence[Holding], sizes: Mapping[str, int], retention: Re
 def vacuum(
     journal: Journal,
     retention: Retention,
+    now: float,
     *,
     dry_run: bool = False,
     alone: bool = False,
     going: Callable[[], bool] = lambda: True,
 ) -> Vacuumed:
-    """Remove what is kept no longer, and return what that was. Blocks on the disk.
+    """Remove what is kept no longer, and return what that was. Blocks on the disk. `now` is by the clock of events.
 
     Runs go on meanwhile, unless this is `alone`: then the database is written anew, without gaps. It ends early, with
     everything in order, when `going` says so. Raises JournalError.
@@ -102,7 +103,7 @@ def vacuum(
     before, sizes = journal.database_bytes(), journal.objects.sizes()
     folders = _folders(journal)  # before the runs are read: one that is accepted meanwhile is no stray
     holdings = _holdings(journal)
-    gone = expired(holdings, sizes, retention, time.time())
+    gone = expired(holdings, sizes, retention, now)
     strays = sorted(folders - {one.run for one in holdings})
     if dry_run:
         removed = frozenset(gone)
@@ -129,7 +130,8 @@ def vacuum(
 def vacuum_alone(home: Path, retention: Retention, *, dry_run: bool = False) -> Vacuumed:
     """Do the same without a daemon. Raises HomeLocked while someone owns the state folder, JournalError."""
     with Journal.open(home) as journal:
-        return vacuum(journal, retention, dry_run=dry_run, alone=True)
+        now = max(time.time(), journal.last_time())  # the clock may have been set back since the last event
+        return vacuum(journal, retention, now, dry_run=dry_run, alone=True)
 
 
 def _holdings(journal: JournalReader) -> list[Holding]:

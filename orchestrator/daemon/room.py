@@ -2,14 +2,12 @@
 
 import asyncio
 from collections.abc import Callable
-from typing import Final, TypeVar
+from typing import TypeVar
 
 import structlog
 
 from orchestrator.journal import DiskFull
-
-ROOM_SECONDS: Final = 1.0
-"""Between two tries: nothing tells when there is room."""
+from orchestrator.journal.writer import ROOM_SECONDS
 
 T = TypeVar("T")
 
@@ -17,10 +15,23 @@ log = structlog.get_logger(__name__)
 
 
 async def with_room(write: Callable[[], T]) -> T:
-    """Return what `write` returns, called in a thread, and again as long as the disk is full. Raises what it raises."""
+    """Return what `write` returns, called in a thread, and again as long as the disk is full. Raises what it raises.
+
+    When this is cancelled, it ends after a call that is under way.
+    """
     while True:
         try:
-            return await asyncio.to_thread(write)
+            return await _to_its_end(write)
         except DiskFull as error:
             log.warning("a step waits for room on the disk", error=str(error))
             await asyncio.sleep(ROOM_SECONDS)
+
+
+async def _to_its_end(write: Callable[[], T]) -> T:
+    """Return what `write` returns, called in a thread, which nothing can stop: so a cancellation waits for it."""
+    writing = asyncio.ensure_future(asyncio.to_thread(write))
+    try:
+        return await asyncio.shield(writing)
+    except asyncio.CancelledError:
+        await asyncio.wait([writing])
+        raise

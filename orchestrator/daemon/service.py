@@ -69,6 +69,7 @@ class Service:
         self._upkeep = asyncio.Lock()
         self._restoring: tuple[str, asyncio.Future[None]] | None = None
         self._not_restored: OrchestratorError | None = None
+        self._broken: JournalError | None = None
 
     async def __aenter__(self) -> Self:
         """Open the state folder, and go on with the runs that have not ended. Raises JournalError."""
@@ -101,6 +102,8 @@ class Service:
     @property
     def why_not_ready(self) -> str | None:
         """Why no run is taken on, or None."""
+        if self._broken is not None:
+            return str(self._broken)
         if self._draining:
             return "the daemon is about to stop"
         if self._orchestrator is None or self._restoring is not None:
@@ -158,12 +161,12 @@ class Service:
         self._pump()
         return run
 
-    async def retry(self, run: str) -> Submitted:
-        """Submit the job of a run that has ended once more. Raises UnknownRun, Conflict, and what `submit` raises."""
+    async def ended_job(self, run: str) -> Job:
+        """Return the job of a run that has ended, to be submitted once more. Raises UnknownRun, Conflict."""
         row = await self.row(run)
         if row.finished is None:
             raise Conflict(f"run {run} has not ended: {row.status}; accepted: a run that has ended")
-        return await self.submit(job_of(await self._accepted(run)))
+        return job_of(await self._accepted(run))
 
     async def cancel(self, run: str, step: str | None = None) -> None:
         """Ask for a run or a step of it to be cancelled. Harmless when it has ended. Raises UnknownRun, InputError."""
@@ -197,7 +200,12 @@ class Service:
 
     async def vacuum(self, retention: Retention, *, dry_run: bool = False) -> Vacuumed:
         """Remove runs that are kept no longer, and what no run has a use for. Raises NotReady, JournalError."""
-        return await self._look_after(lambda journal: vacuum(journal, retention, dry_run=dry_run, going=self._goes_on))
+
+        def vacuumed(journal: Journal) -> Vacuumed:
+            now = self.orchestrator.clock.now()
+            return vacuum(journal, retention, now, dry_run=dry_run, going=self._goes_on)
+
+        return await self._look_after(vacuumed)
 
     async def restore(self, name: str) -> None:
         """Put a backup in the place of all runs, and go on from there. Runs in progress end where they are.
@@ -233,7 +241,7 @@ class Service:
                     self._orchestrator = await stack.enter_async_context(opened)
                     stack.callback(self._close)
                     self._carrying = await stack.enter_async_context(asyncio.TaskGroup())
-                    self._carried: set[asyncio.Task[None]] = set()
+                    self._carried: set[asyncio.Task[None]] = {self._carrying.create_task(self._end_when_broken())}
                     stack.callback(self._stop)
                     await self._requeue()
                     self._tell_restored()
@@ -244,21 +252,27 @@ class Service:
                     await self._restore(self._restoring[0])
         self._tell_restored()
 
+    async def _end_when_broken(self) -> None:
+        """End everything once the journal takes nothing more, by raising why. It is opened anew by the next daemon."""
+        self._broken = await self.orchestrator.journal.breakdown()
+        log.error("the journal cannot be written any more: the daemon ends", error=str(self._broken))
+        raise self._broken
+
     async def _look_after(self, work: Callable[[Journal], T]) -> T:
         """Do something to the state folder in a thread, one such thing at a time, to its end whoever goes away.
 
-        Raises what it raises of ours, and NotReady.
+        Raises what it raises, and NotReady.
         """
 
-        async def outcome() -> T | OrchestratorError:
+        async def outcome() -> T | Exception:
             async with self._upkeep:
                 try:
                     return await asyncio.to_thread(work, self.orchestrator.journal)
-                except OrchestratorError as error:
+                except Exception as error:  # noqa: BLE001 - who asked is told, and raises it
                     return error
 
         found = await asyncio.shield(self._tasks.create_task(outcome()))
-        if isinstance(found, OrchestratorError):
+        if isinstance(found, Exception):
             raise found
         return found
 
@@ -352,6 +366,8 @@ class Service:
             log.info("a run has ended")
         except OrchestratorError as error:
             log.error("a run cannot go on", error=str(error))
+        except Exception:
+            log.exception("a run cannot go on; others do")
         finally:
             self.totals.leave(time.monotonic() - begun)
             self._queue.end(run)

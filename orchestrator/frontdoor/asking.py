@@ -1,7 +1,7 @@
 """Ask a model for the steps of a plan: handed on while they are written, and repaired once."""
 
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from typing import Literal
 
 from orchestrator.engine.client import Completion, OnText, StopGenerating
@@ -15,6 +15,7 @@ from orchestrator.pool.errors import PoolError
 from orchestrator.steps.blame import failure_from
 from orchestrator.steps.fan import compact_json
 from orchestrator.steps.prompt import plan_messages
+from orchestrator.steps.usage import added
 
 Generate = Callable[[str, Generation, OnText | None], Awaitable[Completion]]
 """The pool's `generate`."""
@@ -125,7 +126,7 @@ class Asking:
 
         self.asked += 1
         completion = await self._generate(self._request.model, self._generation(complaint), take)
-        self.usage = _sum(self.usage, completion.usage)
+        self.usage = added(self.usage, completion.usage)
         return reader.finish(completion)
 
     def _generation(self, complaint: str) -> Generation:
@@ -194,7 +195,3 @@ class _Reader:
             self._accept(self._builder.add(part))
         elif part != self._repeated.pop(0):
             raise PlanFlaw("the plan does not begin with the parts that were accepted")
-
-
-def _sum(one: Usage, other: Usage) -> Usage:
-    return Usage(**{field.name: getattr(one, field.name) + getattr(other, field.name) for field in fields(Usage)})

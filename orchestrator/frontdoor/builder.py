@@ -10,7 +10,7 @@ from pydantic import ValidationError
 from orchestrator.analysis import StepGraph, analyze
 from orchestrator.frontdoor.compact import Part
 from orchestrator.frontdoor.errors import PlanFlaw
-from orchestrator.frontdoor.naming import FileNames, default_output, referred_part
+from orchestrator.frontdoor.naming import FileNames, default_output, referred_part, with_folders
 from orchestrator.gates import usual_gates
 from orchestrator.taskir import InvalidTask, Step, nearest
 
@@ -48,9 +48,10 @@ class PlanBuilder:
         self._files = FileNames(files)
         self._roles = roles
         self._graph: StepGraph | None = None
+        self._taken = with_folders([*files, REQUEST_LABEL])
         for planned in known:  # one by one: what a step reads does not depend on later parts
             self._graph = self._analyzed(planned.steps)
-            self.parts.append(planned.steps)
+            self._keep(planned.steps)
 
     @property
     def steps(self) -> list[Step]:
@@ -80,23 +81,23 @@ class PlanBuilder:
         action, foreach = self._told(part), self._list(part)
         after = tuple(dict.fromkeys(chain.from_iterable(map(self._waited_for, part.after))))
         steps = list[Step]()
-        for name in each or ("",):
+        for number, name in enumerate(each or ("",), len(self.steps) + 1):
             reads = tuple(dict.fromkeys((name, *inputs))) if name else inputs
             about = action.replace(EACH, name)
-            steps.append(self._step(steps, part.role, about, reads, foreach, part.output, after))
+            steps.append(self._step(number, part.role, about, reads, foreach, part.output, after))
         self._take(steps)
         self.accepted.append(part)
         return PlannedPart(tuple(steps), part.written)
 
     def fall_back(self, role: str, request: str) -> PlannedPart:
         """Accept and return one step that does the whole request, with the files that it speaks of."""
-        step = self._step((), role, request, self._files.mentioned(request) or (REQUEST_LABEL,))
+        step = self._step(len(self.steps) + 1, role, request, self._files.mentioned(request) or (REQUEST_LABEL,))
         self._take([step])
         return PlannedPart((step,))
 
     def _step(
         self,
-        beside: Sequence[Step],
+        number: int,
         role: str,
         action: str,
         inputs: tuple[str, ...],
@@ -104,14 +105,9 @@ class PlanBuilder:
         output: str | None = None,
         after: tuple[str, ...] = (),
     ) -> Step:
-        """Return the next step, `beside` those of its part that are made already."""
-        earlier = [*self.steps, *beside]
-        number = len(earlier) + 1
-        given, made = [*self._files.files, REQUEST_LABEL], [name for step in earlier for name in step.outputs]
-        if output in made:
-            raise self._flaw(f"the output {output!r} is written by an earlier step already")
-        if output in given:
-            raise self._flaw(f"the output {output!r} is the name of what can be read")
+        """Return the step of this number; without an `output` it gets a name for one."""
+        if output is not None:
+            self._check_output(output)
         depends_on = after + self._awaited({*inputs, foreach}, after)
         fields = {"inputs": inputs, "depends_on": depends_on, "foreach": foreach}
         try:
@@ -119,7 +115,7 @@ class PlanBuilder:
                 id=f"S{number}",
                 actor=role,
                 action=action,
-                outputs=(output or default_output(number, foreach is not None, [*given, *made]),),
+                outputs=(output or default_output(number, foreach is not None, self._taken),),
                 **{field: value for field, value in fields.items() if value},
             )
         except ValidationError as error:
@@ -134,7 +130,11 @@ class PlanBuilder:
             self._graph = self._analyzed(steps)
         except InvalidTask as error:
             raise self._flaw(error.problems[0].what) from error
-        self.parts.append(tuple(steps))
+        self._keep(tuple(steps))
+
+    def _keep(self, steps: tuple[Step, ...]) -> None:
+        self.parts.append(steps)
+        self._taken |= with_folders(name for step in steps for name in step.outputs)
 
     def _analyzed(self, steps: Sequence[Step]) -> StepGraph:
         """Return the graph of the accepted steps and these. Raises `InvalidTask`."""
@@ -151,6 +151,12 @@ class PlanBuilder:
         if len(each) > 1 and (part.output is not None or part.replan):
             said = "replan" if part.replan else f"the output {part.output!r}"
             raise self._flaw(f"{said} needs a part of one step, and `each` stands for {len(each)}")
+
+    def _check_output(self, output: str) -> None:
+        if any(output in step.outputs for step in self.steps):
+            raise self._flaw(f"the output {output!r} is written by an earlier step already")
+        if output == REQUEST_LABEL or output in self._files.files:
+            raise self._flaw(f"the output {output!r} is the name of what can be read")
 
     def _names(self, written: Sequence[str]) -> tuple[str, ...]:
         """Return the artifacts, labels and files that names in a plan stand for, each once."""

@@ -2,7 +2,7 @@
 
 import re
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from fnmatch import fnmatchcase
 from itertools import count
 from pathlib import PurePosixPath
@@ -47,14 +47,18 @@ class FileNames:
         return [file, stem] if self.find(stem) == (file,) else [file]
 
 
-def default_output(number: int, foreach: bool, taken: Iterable[str]) -> str:
+def with_folders(names: Iterable[str]) -> set[str]:
+    """Return the names, and all folders that they are in: what nothing else can be called."""
+    return {str(path) for name in names for path in (PurePosixPath(name), *PurePosixPath(name).parents)}
+
+
+def default_output(number: int, foreach: bool, taken: Collection[str]) -> str:
     """Return a name for the output of a step that gives it none: `s1.txt`, or `s1.json` for the list of a `foreach`.
 
-    It is none of those taken, and no folder that one of them is in.
+    It is none of those taken, of which there may be many: they are not gone through.
     """
     names = (f"s{number}{'-output' * again}.{'json' if foreach else 'txt'}" for again in count())
-    known = {str(path) for name in taken for path in (PurePosixPath(name), *PurePosixPath(name).parents)}
-    return next(name for name in names if name not in known)
+    return next(name for name in names if name not in taken)
 
 
 def _speaks_of(request: str, name: str) -> bool:

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from orchestrator.events import FailureKind, GateResult
 from orchestrator.gates.contract import Artifact, Gate, GateContext, Scope
 from orchestrator.gates.evidence import tail_of
-from orchestrator.gates.jobs import TIMED_LIMITS, files_of, run_code
+from orchestrator.gates.jobs import files_of, run_code, timed_limits
 
 RUNS = 3
 
@@ -24,9 +24,10 @@ class Bench(Gate):
         bench = context.scope.commands.bench
         assert bench is not None, "the gate is idle without a command"
         files = {**context.reads, **files_of(artifacts)}
+        limits = timed_limits(bench.max_seconds)
         quickest = float("inf")
         for _ in range(RUNS):
-            outcome = await run_code(context.run, bench.run, files, " ".join(bench.run), limits=TIMED_LIMITS)
+            outcome = await run_code(context.run, bench.run, files, " ".join(bench.run), limits=limits)
             if outcome.exit_code != 0:
                 return self.failed(f"{' '.join(bench.run)} failed\n{tail_of(outcome.stderr or outcome.stdout)}".strip())
             quickest = min(quickest, outcome.seconds)

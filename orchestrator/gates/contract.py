@@ -52,6 +52,13 @@ def is_json(step: Step, name: str) -> bool:
     return step.output_schema is not None or name.endswith(".json")
 
 
+def as_looked_at(step: Step) -> Step:
+    """Return a step as gates see it: of a `foreach` step the first child, which writes `name[0]` and not `name`."""
+    if step.foreach is None or _ITEM.search(step.id):
+        return step
+    return step.model_copy(update={"outputs": tuple(f"{name}[0]" for name in step.outputs)})
+
+
 @dataclass(frozen=True, slots=True)
 class Scope:
     """What is known of a step before it runs. It alone says which gates look at the outputs.
@@ -81,8 +88,12 @@ class NoVerdict(Exception):
         self.final = final
 
 
+class NotRun(Exception):
+    """A gate that nobody insists on cannot look here. The artifacts pass without it, and its result says why."""
+
+
 Run = Callable[[Job], Awaitable[Outcome]]
-"""Runs a job in the sandbox. Raises `NoVerdict` where there is none."""
+"""Runs a job in the sandbox. Raises `NoVerdict` where there is none, or `NotRun` for gates that nobody insists on."""
 
 
 @dataclass(frozen=True, slots=True)

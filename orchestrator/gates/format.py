@@ -1,5 +1,6 @@
 """Have Python formatted. What the formatter changes is applied and noted: it keeps the syntax tree."""
 
+import re
 from collections.abc import Sequence
 
 from orchestrator.events import FailureKind, GateResult
@@ -8,7 +9,8 @@ from orchestrator.gates.contract import Artifact, Gate, GateContext, Repaired, S
 from orchestrator.gates.evidence import evidence_of
 from orchestrator.gates.jobs import files_of
 
-FENCE = b"```"
+SYNTAX = ("E9",)
+_FENCED = re.compile(rb"^[ \t]*```[^\n`]*\n(.*?)(?:^[ \t]*```|\Z)", re.DOTALL | re.MULTILINE)
 
 
 class Format(Gate):
@@ -31,7 +33,20 @@ class Format(Gate):
         return Repaired(self.passed(f"formatted {', '.join(changed)}" if changed else ""), now)
 
     async def _no_python(self, files: dict[str, bytes], context: GateContext) -> GateResult:
-        if fenced := [name for name, data in files.items() if FENCE in data]:
+        findings = await ruff.check(files, SYNTAX, (), context.run)
+        first = {finding.file: finding.line for finding in reversed(findings)}
+        fenced = {name: fenced_code(files.get(name, b""), line) for name, line in first.items()}
+        if fenced and all(fenced.values()) and not await ruff.check(fenced, SYNTAX, (), context.run):
             return self.failed(f"{', '.join(fenced)}: there is text around the code; write the code alone")
-        findings = await ruff.check(files, ("E9",), (), context.run)
         return self.failed(evidence_of(findings, files), FailureKind.CODE)
+
+
+def fenced_code(data: bytes, line: int) -> bytes:
+    """Return the code in the fenced blocks of what is no Python from this line on; none if that is not for a fence.
+
+    No line behind a fence is the first to be wrong, unless the fence stands in a string.
+    """
+    blocks = list(_FENCED.finditer(data))
+    if not blocks or data.count(b"\n", 0, blocks[0].start()) + 1 < line:
+        return b""
+    return b"\n".join(block[1] for block in blocks).strip(b"\r\n")

@@ -2,6 +2,7 @@
 
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import replace
+from math import ceil
 
 from orchestrator.events import FailureKind
 from orchestrator.gates.contract import Artifact, NoVerdict, Run
@@ -18,10 +19,18 @@ it a fifth or a quarter of its speed, and idle ones 0.96. They then take 9 to 18
 CODE_LIMITS = Limits(wall=300.0, cpu=20, memory=512 * MIB, processes=8, idle=True)
 """What tests and commands may use, which run the artifacts."""
 
-TIMED_LIMITS = replace(CODE_LIMITS, idle=False)
-"""For what is timed: an idle job would be as slow as the engines beside it are busy."""
-
 _TIMES = ("wall", "cpu")
+
+
+def timed_limits(threshold: float) -> Limits:
+    """Return what a program may use that is timed against a threshold in seconds. They end nothing that it accepts.
+
+    Such a job is not idle: it would be as slow as the engines beside it are busy. Its threads use processor time side
+    by side, and count together.
+    """
+    wall = ceil(threshold) + 1
+    cpu = wall * CODE_LIMITS.processes
+    return replace(CODE_LIMITS, wall=max(CODE_LIMITS.wall, wall), cpu=max(CODE_LIMITS.cpu, cpu), idle=False)
 
 
 def files_of(artifacts: Iterable[Artifact]) -> dict[str, bytes]:

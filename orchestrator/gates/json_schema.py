@@ -1,23 +1,30 @@
-"""Check JSON text against a JSON Schema. The one file through which jsonschema enters."""
+"""Check JSON text against a JSON Schema. The one file through which jsonschema enters.
+
+Its keywords that match patterns are replaced by ours, which take linear time. Where it would go back to its own, a
+schema with patterns is refused.
+"""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from functools import lru_cache
-from itertools import islice
+from itertools import islice, product
 from typing import Any
 
 from jsonschema import Draft202012Validator
 from jsonschema.exceptions import SchemaError, ValidationError, best_match
 from jsonschema.protocols import Validator
-from jsonschema.validators import validator_for
+from jsonschema.validators import extend, validator_for
 from referencing import Registry
 from referencing.exceptions import Unresolvable
 
 from orchestrator.taskir.json_text import read_json
+from orchestrator.taskir.patterns import BadPattern, check_pattern, matches
 from orchestrator.taskir.problems import pointer
 
 MESSAGE_LENGTH = 300
 ERRORS_WEIGHED = 100
+OTHER_KEYWORDS = frozenset({"$schema", "$dynamicAnchor", "$recursiveAnchor"})
+"""By these jsonschema comes to a schema that it reads with its own keywords."""
 
 
 class SchemaMismatch(Exception):
@@ -42,6 +49,8 @@ class OutputSchema:
             self._validator = _validator(json.dumps(self.schema))
         except SchemaError as error:
             raise BadSchema(f"not a JSON Schema: at {pointer(error.absolute_path)}: {_clip(error.message)}") from error
+        except BadPattern as error:
+            raise BadSchema(str(error)) from error
         except RecursionError as error:
             raise BadSchema("not a JSON Schema that can be read: nested too deep") from error
         except (AttributeError, TypeError, ValueError) as error:  # jsonschema looks up "$schema" before it checks it
@@ -73,7 +82,62 @@ def _validator(schema: str) -> Validator:
     known = json.loads(schema)
     kind = validator_for(known, default=Draft202012Validator)
     kind.check_schema(known)
-    return kind(known, registry=Registry())
+    known.pop("$schema", None)
+    _check_patterns(known)
+    return _with_our_patterns(kind)(known, registry=Registry())
+
+
+def _check_patterns(schema: object) -> None:
+    """Raises `BadPattern`, and `BadSchema` for a schema with patterns of which our keywords would not see all."""
+    entries = tuple(_entries(schema))
+    named = [value for key, value in entries if key == "patternProperties" and isinstance(value, dict)]
+    of_names = [pattern for value in named for pattern in value]
+    patterns = [*of_names, *(value for key, value in entries if key == "pattern" and isinstance(value, str))]
+    for pattern in patterns:
+        check_pattern(pattern)
+    others = [key for key, value in entries if key in OTHER_KEYWORDS and not isinstance(value, dict)]
+    others += [key for key, _ in entries if key == "unevaluatedProperties" and of_names]
+    if patterns and others:
+        raise BadSchema(f"a schema with patterns cannot have {others[0]} inside of it")
+
+
+def _entries(schema: object) -> Iterator[tuple[str, Any]]:
+    """Yield the keys and values of all objects in a schema. Properties' names are among the keys."""
+    if isinstance(schema, dict):
+        yield from schema.items()
+        schema = list(schema.values())
+    for inner in schema if isinstance(schema, list) else ():
+        yield from _entries(inner)
+
+
+@lru_cache
+def _with_our_patterns(kind: type[Validator]) -> type[Validator]:
+    """Return a kind of validator that matches patterns by `matches`."""
+    theirs = kind.VALIDATORS["additionalProperties"]
+
+    def additional(validator: Any, wanted: Any, value: Any, schema: Mapping[str, Any]) -> Any:
+        """Tell what patterns name among the other properties, so that no pattern is left to match."""
+        patterns = schema.get("patternProperties", {}) if validator.is_type(value, "object") else {}
+        named = [name for pattern in patterns for name in value if matches(pattern, name)]
+        rest = {keyword: own for keyword, own in schema.items() if keyword != "patternProperties"}
+        properties = {**schema.get("properties", {}), **dict.fromkeys(named, True)}
+        return theirs(validator, wanted, value, {**rest, "properties": properties})
+
+    ours = {"pattern": _pattern, "patternProperties": _pattern_properties, "additionalProperties": additional}
+    extended: type[Validator] = extend(kind, ours)  # type: ignore[no-untyped-call]
+    return extended
+
+
+def _pattern(validator: Any, pattern: str, value: Any, schema: object) -> Iterator[ValidationError]:
+    if validator.is_type(value, "string") and not matches(pattern, value):
+        yield ValidationError(f"{value!r} does not match {pattern!r}")
+
+
+def _pattern_properties(validator: Any, patterns: Mapping[str, Any], value: Any, schema: object) -> Iterator[Any]:
+    names = value if validator.is_type(value, "object") else ()
+    for pattern, name in product(patterns, names):
+        if matches(pattern, name):
+            yield from validator.descend(value[name], patterns[pattern], path=name, schema_path=pattern)
 
 
 def _clip(message: str) -> str:

@@ -13,7 +13,18 @@ from time import perf_counter
 from orchestrator.events import Failure, FailureKind, GateResult
 from orchestrator.gates.bench import Bench
 from orchestrator.gates.build import Build
-from orchestrator.gates.contract import Artifact, Gate, GateContext, Language, NoVerdict, Repaired, Scope, language
+from orchestrator.gates.contract import (
+    Artifact,
+    Gate,
+    GateContext,
+    Language,
+    NotRun,
+    NoVerdict,
+    Repaired,
+    Scope,
+    as_looked_at,
+    language,
+)
 from orchestrator.gates.format import Format
 from orchestrator.gates.judge import JudgeGate
 from orchestrator.gates.lint import Lint
@@ -74,8 +85,7 @@ def asked_gates(step: Step, task_gates: Sequence[str]) -> tuple[str, ...]:
 
 def usual_gates(step: Step) -> tuple[str, ...]:
     """Return the gates for a step whose author cannot say any: those that read what it writes, and ask for no more."""
-    of_each = "" if step.foreach is None else "[0]"  # gates look at what is written for one item
-    written = {language(step, name + of_each) for name in step.outputs}
+    written = {language(step, name) for name in as_looked_at(step).outputs}
     return tuple(gate for gate in GATES if any(gate in USUAL[one] for one in written))
 
 
@@ -132,6 +142,8 @@ async def _look(gate: Gate, artifacts: tuple[Artifact, ...], context: GateContex
     except NoVerdict as error:
         found = gate.failed(str(error), error.kind)
         return _Look(replace(found, seconds=perf_counter() - started), final=error.final)
+    except NotRun as error:
+        return _Look(GateResult(gate.name, "not run", str(error)))
     seconds = perf_counter() - started
     if isinstance(found, Repaired):
         return _Look(replace(found.result, seconds=seconds), found.artifacts)

@@ -25,10 +25,11 @@ SETTINGS_TEXT = b"[pytest]\npythonpath = .\naddopts = -p no:cacheprovider\n"
 
 @dataclass(frozen=True, slots=True)
 class Tested:
-    """What came of the tests: how many passed, and what the others say."""
+    """What came of the tests: how many passed, what others say, and how many (or whole files of them) were skipped."""
 
     passed: int
     failed: tuple[Finding, ...]
+    skipped: int = 0
 
 
 class Tests(Gate):
@@ -98,11 +99,12 @@ def tested_in(outcome: Outcome) -> Tested:
         if (left := int(report["left"])) and not failed:
             said = tail_of(outcome.stderr or outcome.stdout)
             failed = (Finding("the tests", 0, "", f"they were broken off, {left} were left to run: {said}"),)
-        return Tested(int(report["passed"]), failed)
+        return Tested(int(report["passed"]), failed, int(report["skipped"]))
     except (ValueError, KeyError, TypeError) as error:
         return Tested(0, (Finding("the tests", 0, "", f"something has overwritten their report: {error}"),))
 
 
 def _counted(tested: Tested) -> str:
     """Return the count as pytest tells it."""
-    return ", ".join(f"{n} {word}" for n, word in ((len(tested.failed), "failed"), (tested.passed, "passed")) if n)
+    counts = ((len(tested.failed), "failed"), (tested.passed, "passed"), (tested.skipped, "skipped"))
+    return ", ".join(f"{count} {word}" for count, word in counts if count)

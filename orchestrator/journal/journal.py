@@ -1,5 +1,6 @@
 """Read and write the journal of a state folder: events of runs, and the objects that they name."""
 
+import asyncio
 import shutil
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, closing, suppress
@@ -146,7 +147,8 @@ class Journal(JournalReader):
     def open(cls, home: Path) -> "Journal":
         """Create the state folder if need be, lock it and open its journal.
 
-        Every page and every event is looked at: on a warm disk that takes about 3 s per GB of database.
+        Every page and every event is looked at before anything is written: on a warm disk that takes about 3 s per GB
+        of database. One of an earlier version is looked at in memory.
 
         Raises `HomeLocked` while another process owns the folder, `JournalTooNew` or `JournalCorrupt` for a database
         that must not be written to, and `JournalError` for a folder that cannot be used.
@@ -158,8 +160,8 @@ class Journal(JournalReader):
             lock.acquire()
             stack.callback(lock.release)
             _finish_restoring(place)
-            written = stack.enter_context(closing(Store.open_to_write(place.database)))
             refuse_torn(place.database)
+            written = stack.enter_context(closing(Store.open_to_write(place.database)))
             written.queue_unfinished()
             read = stack.enter_context(closing(Store.open_to_read(place.database)))
             ObjectStore(place.objects).clean()
@@ -184,6 +186,10 @@ class Journal(JournalReader):
     def full(self) -> DiskFull | None:
         """Why nothing can be written at the moment, while the disk is full."""
         return self._writer.full
+
+    async def breakdown(self) -> JournalError:
+        """Return why no append succeeds any more, once that is so."""
+        return await asyncio.shield(asyncio.wrap_future(self._writer.broken))
 
     def put(self, data: bytes) -> str:
         """Store an object and return its digest once it is durable. It blocks on the disk: call it in a thread.

@@ -106,18 +106,27 @@ class ObjectStore:
             self.release(digests)
 
     def size(self, digest: str) -> int:
-        """Return the bytes of an object; 0 for one that is missing, which whoever reads it is told."""
+        """Return the bytes of an object; 0 for one that is missing, which whoever reads it is told.
+
+        Raises `JournalError`.
+        """
+        path = self.path(digest)
         try:
-            return self.path(digest).stat().st_size
+            return path.stat().st_size
         except FileNotFoundError:
             return 0
+        except OSError as error:
+            raise JournalError(path, f"cannot be read: {error.strerror}") from error
 
     def sizes(self) -> dict[str, int]:
-        """Return all objects by digest, with their bytes."""
+        """Return all objects by digest, with their bytes. Raises `JournalError`."""
         found: dict[str, int] = {}
-        for folder in self.root.glob("[0-9a-f][0-9a-f]"):
-            with os.scandir(folder) as entries:
-                found |= {folder.name + entry.name: entry.stat().st_size for entry in entries}
+        try:
+            for folder in self.root.glob("[0-9a-f][0-9a-f]"):
+                with os.scandir(folder) as entries:
+                    found |= {folder.name + entry.name: entry.stat().st_size for entry in entries}
+        except OSError as error:
+            raise JournalError(self.root, f"cannot be read: {error.strerror}: {error.filename}") from error
         return found
 
     def unnamed(self, named: Callable[[], Collection[str]]) -> list[str]:

@@ -32,6 +32,8 @@ class Writer:
     def __init__(self, store: Store) -> None:
         self.full: DiskFull | None = None
         """Why what was appended waits, while the disk is full."""
+        self.broken: Future[JournalError] = Future()
+        """Why nothing more is written, once that is so."""
         self._store = store
         self._waiting: SimpleQueue[_Waiting | None] = SimpleQueue()
         self._closing = Lock()
@@ -80,6 +82,8 @@ class Writer:
                 broken = None
             else:
                 _answer(groups, [broken] * len(groups))
+                if broken is not None and not self.broken.done():
+                    self.broken.set_result(broken)
                 groups = []
                 self._wait_for_room(None)
 

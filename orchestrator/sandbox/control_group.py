@@ -25,7 +25,8 @@ class ControlGroup:
 
     def entrances(self) -> list[str]:
         """Return the files into which a process writes itself to join."""
-        return [str(folder / "cgroup.procs") for folder in self._folders()]
+        folders = dict.fromkeys(filter(None, (self.memory, self.pids)))
+        return [str(folder / "cgroup.procs") for folder in folders]
 
     def ran_out_of_memory(self) -> bool:
         """Say whether the kernel ended one of its processes for its memory."""
@@ -34,14 +35,6 @@ class ControlGroup:
     def ran_out_of_processes(self) -> bool:
         """Say whether a process or thread was refused for their number."""
         return self.pids is not None and _counter(self.pids / "pids.events", "max") > 0
-
-    def remove(self) -> None:
-        """Remove the group, of which all processes have ended. Raises OSError."""
-        for folder in self._folders():
-            folder.rmdir()
-
-    def _folders(self) -> list[Path]:
-        return list(dict.fromkeys(filter(None, (self.memory, self.pids))))
 
 
 @dataclass(frozen=True, slots=True)

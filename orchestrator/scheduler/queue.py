@@ -43,7 +43,10 @@ class Limits:
 
 
 class ReadyQueue:
-    """Ready steps, one heap a role, and the slots that running steps hold. Every operation is O(log n + roles)."""
+    """Ready steps, one heap a role, and the slots that running steps hold.
+
+    Of n ready steps, `ready` and `replace` go through all: O(n). All else is O(log n + roles), amortized.
+    """
 
     def __init__(self, limits: Limits) -> None:
         self.limits = limits

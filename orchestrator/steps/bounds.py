@@ -10,11 +10,17 @@ from orchestrator.pool.errors import PoolError
 from orchestrator.steps.blame import failure_from
 from orchestrator.steps.errors import AttemptError
 
+GRACE = 1.0
+"""Seconds past its deadline in which a model may still say how far it came, before it counts as hung."""
+
 
 @asynccontextmanager
-async def bounded(seconds: float | None) -> AsyncIterator[asyncio.Timeout]:
-    """Let the block run for `seconds`, None for ever. What leaves it is `AttemptError` or `CancelledError`."""
-    scope = asyncio.timeout(seconds)
+async def bounded(seconds: float | None, grace: float = 0.0) -> AsyncIterator[asyncio.Timeout]:
+    """Let the block run for `seconds`, None for ever; what leaves it is `AttemptError` or `CancelledError`.
+
+    `grace` is how much longer it may run if what it waits for keeps the deadline by itself.
+    """
+    scope = asyncio.timeout(None if seconds is None else seconds + grace)
     try:
         async with scope:
             yield scope
@@ -26,7 +32,7 @@ async def bounded(seconds: float | None) -> AsyncIterator[asyncio.Timeout]:
         raise AttemptError(failure_from(error)) from error
 
 
-def seconds_left(scope: asyncio.Timeout) -> float | None:
-    """Return how long the block may still take, None for ever."""
-    deadline = scope.when()
-    return None if deadline is None else deadline - asyncio.get_running_loop().time()
+def seconds_left(scope: asyncio.Timeout, grace: float = 0.0) -> float | None:
+    """Return how long the block may still take, its `grace` aside; None for ever."""
+    end = scope.when()
+    return None if end is None else end - grace - asyncio.get_running_loop().time()

@@ -11,7 +11,7 @@ from orchestrator.events import Failure, Usage
 from orchestrator.failures import feedback
 from orchestrator.steps.answer import ANY_JSON, AnswerShape
 from orchestrator.steps.attempt import Attempt, Checks, JudgeRole, Models, OnText, Produced, room
-from orchestrator.steps.bounds import bounded, seconds_left
+from orchestrator.steps.bounds import GRACE, bounded, seconds_left
 from orchestrator.steps.checking import checked
 from orchestrator.steps.prompt import after_failure, step_messages
 
@@ -27,9 +27,10 @@ async def run_attempt(
     """Return what the attempt made. Raises `AttemptError`, and nothing else but `CancelledError`.
 
     `on_generated` is called once the model is done, whatever its answer is worth, before anything looks at it;
-    `on_text` with pieces of the answer as they come. The step's `timeout_seconds` covers all but the gates.
+    `on_text` with pieces of the answer as they come. The step's `timeout_seconds` covers all but the gates. It is the
+    deadline of the model, which says then what it took; only one that does not say is stopped, `GRACE` later.
     """
-    async with bounded(attempt.step.timeout_seconds) as scope:
+    async with bounded(attempt.step.timeout_seconds, GRACE) as scope:
         shape = AnswerShape(attempt.step)
         completion = await _complete(attempt, shape, models, scope, on_text)
         on_generated(completion.usage)
@@ -57,11 +58,12 @@ async def _complete(
         top_p=attempt.top_p,
         seed=attempt.seed,
         schema=shape.schema,
-        deadline_seconds=seconds_left(scope),
+        deadline_seconds=seconds_left(scope, GRACE),
         slack=attempt.slack,
     )
     try:
         return await models.generate(attempt.model, request, on_text)
     except BadGrammar:
         # A schema that no grammar can follow is still a schema: the model writes JSON, the validator judges it.
-        return await models.generate(attempt.model, replace(request, schema=ANY_JSON), on_text)
+        loose = replace(request, schema=ANY_JSON, deadline_seconds=seconds_left(scope, GRACE))
+        return await models.generate(attempt.model, loose, on_text)

@@ -30,6 +30,9 @@ Level = Literal["B1", "B2", "B3"]
 StepKind = Literal["generate", "repl", "tool"]
 InputType = Literal["path", "url", "text", "image", "audio"]
 
+UNTOLD = "kept for whoever reads the document: no model is told of it, and nothing depends on it"
+"""Said of fields that are accepted and given back, and change nothing in a run."""
+
 
 class _Record(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -44,11 +47,15 @@ class Step(_Record):
     outputs: ArtifactNames = Field(description="the artifacts the step writes: relative POSIX names")
     inputs: Reads = Field(default=(), description="what the step reads: artifacts, input labels, files")
     depends_on: StepIds = Field(default=(), description="steps that must be done before this one starts")
-    parallel_group: Name | None = Field(default=None, description="a name for steps meant to run side by side")
+    parallel_group: Name | None = Field(
+        default=None, description=f"a name for steps meant to run side by side; {UNTOLD}"
+    )
     run_gates: Flag = Field(default=True, description="false: no gate looks at this step's outputs")
     timeout_seconds: Seconds | None = Field(default=None, description="for each attempt, gates aside")
     persona: Name | None = Field(default=None, description="how the role is to do it")
-    foreach: Name | None = Field(default=None, description="a JSON list: the step runs once for each of its items")
+    foreach: Name | None = Field(
+        default=None, description="a JSON list: the step runs once for each of its items, at most 10,000"
+    )
     kind: StepKind = Field(default="generate", description="generate text, work in a REPL, or use tools")
     tools: Names = Field(default=(), description="the tools the step may use")
     arguments: Schema | None = Field(
@@ -80,7 +87,7 @@ class TaskInput(_Record):
     type: InputType
     value: Text = Field(description="the text itself, or the path or address of it")
     label: Name | None = Field(default=None, description="its name; without one a path or url goes by its value")
-    content_type: Name | None = Field(default=None, description="a media type such as text/markdown")
+    content_type: Name | None = Field(default=None, description=f"a media type such as text/markdown; {UNTOLD}")
 
 
 class Agent(_Record):
@@ -121,9 +128,11 @@ class Commands(_Record):
 class Context(_Record):
     """Where the task comes from."""
 
-    conversation_id: Name | None = None
+    conversation_id: Name | None = Field(default=None, description=f"the conversation it belongs to; {UNTOLD}")
     prior_task_ids: Names = ()
-    relevant_files: Reads = ()
+    relevant_files: Reads = Field(
+        default=(), description=f"files that matter to it; {UNTOLD}, so name them in the inputs of steps"
+    )
     notes: Text | None = None
 
 
@@ -131,21 +140,27 @@ class TaskIR(_Record):
     """A task: its objective, what it is given, and the plan of steps that reaches it."""
 
     task_id: Name | None = None
-    task_type: Literal["chat", "doc", "code", "ingest", "manage"] = "chat"
+    task_type: Literal["chat", "doc", "code", "ingest", "manage"] = Field(
+        default="chat", description=f"the kind of work; {UNTOLD}"
+    )
     priority: Literal["interactive", "batch"] = "interactive"
     objective: FilledText = Field(description="what is to be reached, in plain language")
     inputs: Annotated[tuple[TaskInput, ...], Field(max_length=MAX_ITEMS)] = ()
-    constraints: Texts = ()
-    assumptions: Texts = ()
+    constraints: Texts = Field(
+        default=(), description=f"what the result has to keep to; {UNTOLD}, so say it in the actions of steps"
+    )
+    assumptions: Texts = Field(default=(), description=f"what was taken for granted; {UNTOLD}")
     agents: Annotated[tuple[Agent, ...], Field(max_length=MAX_ITEMS)] = ()
     plan: Plan
     gates: Names = Field(default=(), description="gates that look at the outputs of every step")
     commands: Commands = Field(default_factory=Commands, description="commands of gates that have none of their own")
-    definition_of_done: Texts = ()
+    definition_of_done: Texts = Field(
+        default=(), description=f"how to know that the objective is reached; {UNTOLD}, so give the steps gates"
+    )
     escalation: Escalation = Field(default_factory=Escalation)
     created_at: Timestamp | None = Field(default=None, description="ISO 8601, kept as it is written")
     context: Context = Field(default_factory=Context)
-    formalization: FreeForm = Field(default=None, description="a formal statement of the task, in any form")
+    formalization: FreeForm = Field(default=None, description=f"a formal statement of the task, in any form; {UNTOLD}")
 
     @property
     def labels(self) -> tuple[str, ...]:

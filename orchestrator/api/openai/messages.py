@@ -102,6 +102,8 @@ def _laid_out(text: str) -> str:
 
 def _parsed(arguments: str) -> Any:
     try:
-        return json.loads(arguments)
+        parsed = json.loads(arguments)
+        json.dumps(parsed, ensure_ascii=False).encode()  # what is written as \ud83d alone is no Unicode
     except (ValueError, RecursionError):  # a model may have written anything
         return arguments
+    return parsed

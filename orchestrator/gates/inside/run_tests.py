@@ -31,11 +31,22 @@ class Report:
     """Counts the tests, those that are `left` too, and keeps what the failed ones say."""
 
     def __init__(self) -> None:
-        self.passed = self.left = 0
+        self.passed = self.skipped = self.left = 0
         self.failed: list[tuple[str, str]] = []
 
+    def pytest_collectstart(self, collector: Any) -> None:
+        """Let files of one name in two folders be two modules, which import what lies beside them by its plain name.
+
+        Pytest's own way to have that (importlib) takes a folder for the module of the same name that lies in it.
+        """
+        if isinstance(collector, pytest.Module):
+            name, file = collector.path.stem, str(collector.path)
+            if getattr(sys.modules.get(name), "__file__", file) != file:
+                del sys.modules[name]
+
     def pytest_collectreport(self, report: Any) -> None:
-        """Take in a file that was collected."""
+        """Take in a file that was collected, or that skips itself."""
+        self.skipped += report.skipped
         if report.failed:
             self.failed.append((report.nodeid, said(report.longrepr)))
 
@@ -49,6 +60,8 @@ class Report:
             self.failed.append((report.nodeid, said(report.longrepr)))
         elif report.when == "call" and report.passed:
             self.passed += 1
+        elif report.skipped and not hasattr(report, "wasxfail"):
+            self.skipped += 1
         self.left -= report.when == "teardown"
 
 
@@ -60,4 +73,4 @@ import pytest  # noqa: E402 - only where it is
 
 seen = Report()
 pytest.main(["--tb=short", *sys.argv[1:]], plugins=[seen])
-write({"passed": seen.passed, "failed": seen.failed, "left": seen.left})
+write({"passed": seen.passed, "failed": seen.failed, "skipped": seen.skipped, "left": seen.left})

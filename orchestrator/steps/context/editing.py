@@ -82,8 +82,13 @@ class ContextEditor:
         return self._prunes and tokens <= marks.room and asking_pays(window, tokens, marks)
 
     async def fits(self, window: Window) -> bool:
-        """Whether the last turn can be shown with room for an answer, as it is or behind a summary of all before it."""
+        """Whether the last turn can be shown with room for an answer, as it is or behind a summary of all before it.
+
+        One without a document need not be shown: it fits where the summary can be of it too.
+        """
         if self.marks is None or await self.count(window) <= self.marks.room:
+            return True
+        if window.turns[-1].document is None and self.marks.context - await self.count(asking(window)) >= LEAST:
             return True
         return await self.count(replace(window, turns=window.turns[-1:])) + TOKENS <= self.marks.room
 

@@ -14,6 +14,9 @@ from orchestrator.steps.context.window import Turn, Window
 from orchestrator.steps.prompt import Message
 from orchestrator.steps.usage import added
 
+ENDS = 200
+"""Characters of either end of a told text that are shown where all of it is too long."""
+
 
 class Conversation:
     """The turns of one attempt, from its first prompt on. Its calls raise what `models` raises.
@@ -67,12 +70,10 @@ class Conversation:
         await self._settle(self.window)
 
     async def add(self, turn: Turn) -> None:
-        """Add a turn, and settle the context: what cannot be shown at all is only told of."""
+        """Add a turn, and settle the context: what cannot be shown at all is only told of, a text by its ends."""
         window = self.window.add(turn)
-        if turn.document is not None and not await self._editor.fits(window):
-            size = len(turn.document.text)
-            told = f"{turn.document.name}: {size} characters are too long to be shown; ask for a part"
-            window = self.window.add(Turn(turn.wrote, told))
+        if not await self._editor.fits(window):
+            window = self.window.add(Turn(turn.wrote, _in_short(turn)))
         await self._settle(window)
 
     async def prune(self, wrote: str, ids: tuple[str, ...]) -> None:
@@ -85,3 +86,13 @@ class Conversation:
         settled = await self._editor.settle(window)
         self.window, self.pressure = settled.window, settled.pressure
         self.usage = added(self.usage, settled.usage)
+
+
+def _in_short(turn: Turn) -> str:
+    """Return what is told of a turn that is too long to be shown: no more than there is of it."""
+    if turn.document is not None:
+        size = len(turn.document.text)
+        return f"{turn.document.name}: {size} characters are too long to be shown; ask for a part"
+    how = f": {turn.rest}" if turn.rest else ""
+    between = f"… {len(turn.told) - 2 * ENDS} characters are too long to be shown{how} …"
+    return min(turn.told, f"{turn.told[:ENDS]}\n{between}\n{turn.told[-ENDS:]}", key=len)

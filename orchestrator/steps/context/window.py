@@ -24,12 +24,16 @@ class Document:
 
 @dataclass(frozen=True, slots=True)
 class Turn:
-    """What the model wrote, what came of it (a document, or else a `told` line), and a notice behind it."""
+    """What the model wrote, what came of it (a document, or else a `told` text), and a notice behind it.
+
+    `rest` is the call by which all of what is told can be looked at, where there is one.
+    """
 
     wrote: str
     told: str = ""
     document: Document | None = None
     notice: str = ""
+    rest: str = ""
 
     @property
     def answer(self) -> str:

@@ -87,7 +87,8 @@ async def _turns(attempt: Attempt, talk: Conversation, running: Interpreter, wor
                 return outputs_of(attempt.step, end.value, work.toolbox.context.workspace.written)
             except AttemptError as refused:
                 error = f"final was refused: {refused.failure.message}"
-        await talk.add(Turn(done.text, "\n".join(filter(None, (end.shown, error if end.final else ""))) or "(nothing)"))
+        came = "\n".join(filter(None, (end.shown, error if end.final else ""))) or "(nothing)"
+        await talk.add(Turn(done.text, came, rest=end.rest))
     kind = FailureKind.CODE if error else FailureKind.LOGIC
     message = f"no final(value) within {work.budget.turns} turns"
     raise AttemptError(Failure(kind, message, f"{message}\n{error}" if error else message))

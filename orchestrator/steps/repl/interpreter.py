@@ -25,6 +25,12 @@ CHANNEL = 3
 CHUNK = 32 * 1024
 PIECE = 1_000_000
 LINE = 300
+AGAIN = 1.0
+"""Seconds after which the clock of a turn strikes again: a bare `except` of the step's code swallows a strike."""
+
+
+class HostGone(BaseException):
+    """The host's end of the channel is closed. No error of the step's own, so it ends the interpreter."""
 
 
 class Stopped(BaseException):
@@ -61,7 +67,7 @@ class Channel:
                 signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGALRM})
 
     def receive(self) -> Any:
-        """Return the next message. Raises EOFError when the host is gone."""
+        """Return the next message. Raises HostGone."""
         return json.loads(self._read(int.from_bytes(self._read(4), "big")))
 
     def ask(self, question: str, /, **arguments: Any) -> Any:
@@ -74,7 +80,7 @@ class Channel:
                 self.send({"type": "ask", "id": self._asked, "name": question, "arguments": arguments})
                 answer = self.receive()
             finally:  # also after arguments that are no JSON
-                signal.setitimer(signal.ITIMER_REAL, left)
+                signal.setitimer(signal.ITIMER_REAL, left, AGAIN)
         if answer["error"] is not None:
             raise HostError(answer["error"])
         return answer["value"]
@@ -84,7 +90,7 @@ class Channel:
         while len(parts) < count:
             part = self._socket.recv(count - len(parts))
             if not part:
-                raise EOFError("the host is gone")
+                raise HostGone
             parts += part
         return bytes(parts)
 
@@ -265,16 +271,18 @@ def turn(message: dict[str, Any], namespace: dict[str, Any]) -> dict[str, Any]:
     """Run the code of a turn and say how it ended."""
     done: dict[str, Any] = {"error": None, "final": False, "value": None}
     try:
-        signal.setitimer(signal.ITIMER_REAL, message["seconds"])
-        run(message["code"], message["turn"], namespace)
+        try:
+            signal.setitimer(signal.ITIMER_REAL, message["seconds"], AGAIN)
+            run(message["code"], message["turn"], namespace)
+        finally:  # before anything is said of how it ended, which no strike may cut short
+            signal.setitimer(signal.ITIMER_REAL, 0)
     except Finished as finished:
         done |= {"final": True, "value": finished.value}
-    except EOFError:
+    except HostGone:
         raise
     except BaseException as error:  # noqa: BLE001 - whatever the step's code raises is how its turn ended
         done["error"] = told(error)
     finally:
-        signal.setitimer(signal.ITIMER_REAL, 0)
         sys.stdout.flush()
     return done
 

@@ -25,6 +25,11 @@ class Outputs:
         self._size = 0
         self._count = 0
 
+    @property
+    def last(self) -> str:
+        """The name of the output that was kept last."""
+        return f"out{self._count}"
+
     def admit(self, text: str) -> None:
         """Count what was printed. Raises `TooMuchOutput`."""
         self._size += len(text.encode())
@@ -34,10 +39,9 @@ class Outputs:
     def keep(self, text: str) -> str:
         """Keep the output of one turn, and return it as the model is to see it. Blocks on the disk."""
         self._count += 1
-        name = f"out{self._count}"
         self.folder.mkdir(parents=True, exist_ok=True)
-        (self.folder / f"{name}.txt").write_text(text, encoding="utf-8")
-        return cut(text, name)
+        (self.folder / f"{self.last}.txt").write_text(text, encoding="utf-8")
+        return cut(text, self.last)
 
     def read(self, name: str) -> str:
         """Return an output, whole. Blocks on the disk. Raises `NoSuchOutput`."""
@@ -52,5 +56,10 @@ def cut(text: str, name: str) -> str:
     if len(text) <= SHOWN:
         return text
     half = SHOWN // 2
-    told = f"… {len(text) - SHOWN} of {len(text)} characters left out: peek({name!r}, start, length) …"
+    told = f"… {len(text) - SHOWN} of {len(text)} characters left out: {peek(name)} …"
     return f"{text[:half]}\n{told}\n{text[-half:]}"
+
+
+def peek(name: str) -> str:
+    """Return the call by which a step's code looks at the parts of an output."""
+    return f"peek({name!r}, start, length)"

@@ -1,7 +1,7 @@
 """Run a step's code in one interpreter in the sandbox, turn by turn, and answer what it asks meanwhile."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,7 +22,7 @@ from orchestrator.sandbox import (
 from orchestrator.steps.errors import AttemptError
 from orchestrator.steps.repl.budget import Budget
 from orchestrator.steps.repl.host import Host
-from orchestrator.steps.repl.outputs import Outputs, TooMuchOutput
+from orchestrator.steps.repl.outputs import Outputs, TooMuchOutput, peek
 from orchestrator.steps.repl.protocol import (
     Answer,
     Ask,
@@ -57,9 +57,10 @@ _TIMES = ("wall", "cpu")
 
 @dataclass(frozen=True, slots=True)
 class TurnEnd:
-    """How a turn ended: what the model is shown of it, and whether `final` gave a `value`."""
+    """How a turn ended: what is shown of it, the call that shows the `rest`, and whether `final` gave a `value`."""
 
     shown: str
+    rest: str
     final: bool
     value: Any
     error: str | None
@@ -88,7 +89,7 @@ class Interpreter:
         printed: list[str] = []
         await self._send(Run(self._turns, code, self._budget.turn_seconds, self._budget.turn_output))
         while True:
-            match await self._receive("".join(printed)):
+            match await self._receive(printed):
                 case Said(text):
                     self._admit(text)
                     printed.append(text)
@@ -101,7 +102,7 @@ class Interpreter:
         self._admit(done.error or "")
         whole = "\n".join(filter(None, (printed.rstrip("\n"), done.error)))
         shown = await asyncio.to_thread(self._outputs.keep, whole)
-        return TurnEnd(shown, done.final, done.value, done.error)
+        return TurnEnd(shown, peek(self._outputs.last), done.final, done.value, done.error)
 
     def _admit(self, text: str) -> None:
         try:
@@ -114,9 +115,9 @@ class Interpreter:
         if len(body) > MESSAGE_LIMIT:
             body = encode(Answer(error=f"the answer is too long; accepted: {MESSAGE_LIMIT >> 20} MiB, ask for a part"))
         if not await self._session.send(body):
-            raise await self._gone("")
+            raise await self._gone(())
 
-    async def _receive(self, printed: str) -> FromInterpreter:
+    async def _receive(self, printed: Sequence[str]) -> FromInterpreter:
         try:
             body = await self._session.receive()
             if body is None:
@@ -129,7 +130,7 @@ class Interpreter:
             message = f"the step's code broke its interpreter: {error}"
             raise AttemptError(Failure(FailureKind.CODE, message, message)) from error
 
-    async def _gone(self, printed: str) -> AttemptError:
+    async def _gone(self, printed: Sequence[str]) -> AttemptError:
         outcome = await self._session.end()
         return AttemptError(_obituary(outcome, printed))
 
@@ -151,8 +152,8 @@ async def interpreter(sessions: Open, host: Host, outputs: Outputs, budget: Budg
         raise AttemptError(Failure(FailureKind.INFRASTRUCTURE, str(error), final=final)) from error
 
 
-def _obituary(outcome: Outcome, printed: str) -> Failure:
-    said = (printed + outcome.stderr.decode(errors="replace"))[-EVIDENCE:]
+def _obituary(outcome: Outcome, printed: Sequence[str]) -> Failure:
+    said = "".join([*printed, outcome.stderr.decode(errors="replace")])[-EVIDENCE:]
     if outcome.limit:
         kind = FailureKind.TIMEOUT if outcome.limit in _TIMES else FailureKind.RESOURCE
         return Failure(kind, f"the step's code ran into the limit of its sandbox: {outcome.limit}", said)

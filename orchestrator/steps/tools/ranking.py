@@ -72,7 +72,10 @@ def passage(text: str, query: str, length: int = PASSAGE) -> str:
 
 @lru_cache(maxsize=4)
 def index_of(texts: tuple[tuple[str, str], ...]) -> SearchIndex:
-    """Return the index of these (name, text) pairs: a folder that stays as it is, is indexed once."""
+    """Return the index of these (name, text) pairs, the same one while it is among the last that were asked for.
+
+    Whoever has one more text, or another one, has another index, and all of its texts are gone through for it.
+    """
     return SearchIndex(dict(texts))
 
 

@@ -5,10 +5,15 @@ from pathlib import Path
 
 import httpx2
 import pytest
-from daemon_process import Running
+from daemon_process import Running, executed, finished, summary
 
 from orchestrator.api.auth import is_authorized, the_token
+from orchestrator.api.runs import RunBody, job_from
+from orchestrator.daemon.configuration import Configuration, RunSettings
+from orchestrator.daemon.service import Service
+from orchestrator.errors import InputError
 from orchestrator.journal import Home, JournalError
+from registry import find_registry, load_registry
 
 
 def test_tcp_needs_the_token(daemon: Running) -> None:
@@ -39,6 +44,35 @@ def test_a_run_submitted_over_tcp_reads_no_folder_of_its_choice(daemon: Running)
         answer = client.post("/v1/runs", json={"request": "List the files.", "directory": "/etc"})
     assert answer.status_code == 400
     assert answer.json()["error"]["param"] == "directory"
+
+
+def test_a_run_repeated_over_tcp_reads_no_folder_of_its_choice(daemon: Running) -> None:
+    with daemon.client() as local, daemon.tcp(Authorization=f"Bearer {daemon.token}") as remote:
+        run = executed(local, summary())["run_id"]
+        answer = remote.post(f"/v1/runs/{run}/retry")
+        assert answer.status_code == 400
+        assert answer.json()["error"]["param"] == "directory"
+        again = local.post(f"/v1/runs/{run}/retry")
+        assert again.status_code == 201
+        assert finished(local, again.json()["run_id"])["status"] == "done"
+
+
+def test_a_folder_over_tcp_is_the_one_that_was_checked_wherever_its_links_lead_later(tmp_path: Path) -> None:
+    (tmp_path / "allowed" / "real").mkdir(parents=True)
+    (tmp_path / "allowed" / "link").symlink_to("real")
+    (tmp_path / "allowed" / "out").symlink_to("/etc")
+    registry = load_registry(find_registry(environment={}))
+    configuration = Configuration(runs=RunSettings(folders=(str(tmp_path / "allowed"),)))
+    service = Service(tmp_path / "home", registry, configuration)
+
+    def folder(name: str, *, local: bool) -> Path | None:
+        body = RunBody(request="List the files.", directory=str(tmp_path / "allowed" / name))
+        return job_from(body, service, local, None).directory
+
+    assert folder("link", local=False) == tmp_path.resolve() / "allowed" / "real"
+    assert folder("link", local=True) == tmp_path / "allowed" / "link"
+    with pytest.raises(InputError, match="may not be read over TCP"):
+        folder("out", local=False)
 
 
 def test_a_body_that_is_too_large_is_refused_whether_or_not_it_says_so(client: httpx2.Client) -> None:

@@ -41,7 +41,7 @@ def narrow(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
         "SERVER_MAX_REQUESTS": str(MOST_REQUESTS),
         "SERVER_MAX_BODY": str(BODY_BYTES),
         "SERVER_BODY_SECONDS": "2",
-        "SERVER_HOSTS": "models.example",
+        "SERVER_HOSTS": "Models.Example",
         "SERVER_ORIGINS": "https://page.example",
     }
     home = tmp_path_factory.mktemp("narrow") / "home"
@@ -147,10 +147,13 @@ def test_foreign_hosts_and_pages_are_refused_and_named_ones_let_in(tcp: httpx2.C
 
 
 def test_a_browser_may_ask_without_the_token_what_a_named_page_may_do(tcp: httpx2.Client) -> None:
-    asks = {"Authorization": "", "Access-Control-Request-Method": "POST"}
+    wanted = "authorization, x-stainless-os,x-stainless-lang"
+    asks = {"Authorization": "", "Access-Control-Request-Method": "POST", "Access-Control-Request-Headers": wanted}
     told = tcp.options("/v1/runs", headers={**asks, "Origin": "https://page.example"})
     assert told.status_code == 204
-    assert "Authorization" in told.headers["Access-Control-Allow-Headers"]
+    assert told.headers["Access-Control-Allow-Headers"] == "authorization, x-stainless-os, x-stainless-lang"
+    odd = {**asks, "Origin": "https://page.example", "Access-Control-Request-Headers": "x-a, b c, (d), , x-e: f"}
+    assert tcp.options("/v1/runs", headers=odd).headers["Access-Control-Allow-Headers"] == "x-a"
     assert told.headers["Access-Control-Allow-Origin"] == "https://page.example"
     assert tcp.options("/v1/runs", headers={**asks, "Origin": "https://evil.example"}).status_code == 403
     assert tcp.options("/v1/runs", headers=asks).status_code == 401

@@ -79,6 +79,15 @@ def test_a_valid_task_is_told_from_a_file_and_from_stdin(command: Cli, cli: Cli,
     assert command("validate", FANOUT, "--dir", RECORDS).code == 0
 
 
+def test_gates_of_a_list_are_foretold_as_they_look_at_each_of_its_items(command: Cli, tmp_path: Path) -> None:
+    listed = STEP | {"outputs": ["names.json"]}
+    told = STEP | {"id": "S2", "foreach": "names.json", "outputs": ["told.json", "all.py"]}
+    file = _write(tmp_path, TASK | {"gates": ["schema", "build"], "plan": {"steps": [listed, told]}})
+    gates = command("validate", file, "--json").json["gates"]
+    assert gates["S1"] == {"schema": None, "build": "no output is Python, and the task has no commands.build"}
+    assert gates["S2"] == {"schema": "neither an output_schema nor an output that ends in .json", "build": None}
+
+
 def test_the_published_schema_accepts_the_example(command: Cli) -> None:
     schema = command("schema").json
     jsonschema.Draft202012Validator.check_schema(schema)
@@ -130,6 +139,26 @@ def test_a_reader_that_goes_away_ends_nothing_badly(home: Path) -> None:
         ["bash", "-c", command], capture_output=True, env=environment(home), timeout=60, check=False, text=True
     )
     assert (done.stdout, done.stderr) == ("{0\n", "")
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "told"),
+    [
+        (("version", "--json"), 1, "error: No space left on device\n"),
+        (("version",), 1, "error: No space left on device\n"),
+        (("run", "", "--json"), 2, "error: the request: is empty; accepted: a request in plain language"),
+    ],
+)
+def test_output_that_cannot_be_written_is_told_in_one_line(
+    home: Path, words: tuple[str, ...], code: int, told: str
+) -> None:
+    with open("/dev/full", "wb") as full:
+        done = subprocess.run(
+            [*COMMAND, *words], stdout=full, stderr=subprocess.PIPE, env=environment(home), check=False, text=True
+        )
+    assert done.returncode == code
+    assert done.stderr.startswith(told)
+    assert done.stderr.count("\n") == 1
 
 
 @pytest.mark.parametrize("encoding", ["ascii", "latin-1"])

@@ -56,14 +56,12 @@ def test_a_damaged_object_comes_back_with_a_backup(tmp_path: Path) -> None:
 
 
 def test_what_a_killed_process_left_of_a_backup_goes_with_the_next_one(tmp_path: Path) -> None:
-    dead = tmp_path / "backups" / "unfinished-4194305-1"  # no process can have this number
-    mine = tmp_path / "backups" / f"unfinished-{os.getpid()}-1"
-    for folder in (dead, mine):
+    left = [tmp_path / "backups" / f"unfinished-{name}" for name in (f"{os.getpid()}-1", "4194305-1", "5", "x")]
+    for folder in left:
         folder.mkdir(parents=True)
     with Journal.open(tmp_path) as journal:
-        make_backup(journal)
-    assert not dead.exists()
-    assert mine.exists()
+        name = make_backup(journal).name
+    assert [path.name for path in (tmp_path / "backups").iterdir()] == [name]
 
 
 def test_a_folder_that_holds_no_database_is_told_of(tmp_path: Path) -> None:

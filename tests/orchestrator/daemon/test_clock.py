@@ -17,6 +17,13 @@ def test_clock_begins_no_earlier_than_it_is_told() -> None:
     assert last <= first <= clock.now()
 
 
+def test_time_goes_on_while_the_machine_is_suspended(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock, counted = Clock(), time.clock_gettime
+    first = clock.now()
+    monkeypatch.setattr(time, "clock_gettime", lambda which: counted(which) + 3600.0 * (which == time.CLOCK_BOOTTIME))
+    assert first + 3600.0 <= clock.now() < first + 7200.0
+
+
 def test_step_of_the_system_clock_is_not_seen(monkeypatch: pytest.MonkeyPatch) -> None:
     clock = Clock()
     first, told = clock.now(), time.time()

@@ -1,7 +1,10 @@
 """Which files of a folder a run may read, and what is told of those that it may not."""
 
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import pytest
 from daemon_tasks import step
@@ -28,6 +31,47 @@ def test_files_are_listed_that_a_document_can_name(tmp_path: Path) -> None:
 def test_what_is_no_folder_is_refused(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="is not a folder"):
         list_files(tmp_path / "none")
+
+
+@pytest.fixture
+def open_to_others() -> Iterator[Path]:
+    """A folder that every user may enter."""
+    with TemporaryDirectory() as name:
+        Path(name).chmod(0o755)
+        yield Path(name)
+
+
+@contextmanager
+def bound_by_permissions() -> Iterator[None]:
+    """Be no longer root, who may read everything."""
+    known = os.geteuid()
+    os.seteuid(known or 12345)
+    try:
+        yield
+    finally:
+        os.seteuid(known)
+
+
+@pytest.mark.parametrize(
+    ("mode", "below"),
+    [(0o333, "."), (0o444, "."), (0o444, "sub"), (0o777, "x" * 256)],
+    ids=["not to be listed", "not to be entered", "in one not to be entered", "too long a name"],
+)
+def test_a_folder_that_cannot_be_read_is_refused(open_to_others: Path, mode: int, below: str) -> None:
+    folder = open_to_others / "folder"
+    (folder / "sub").mkdir(parents=True)
+    folder.chmod(mode)
+    with bound_by_permissions(), pytest.raises(InputError, match=r"cannot be read: .*; accepted: a folder that"):
+        list_files(folder / below)
+
+
+def test_what_may_not_be_looked_at_in_a_folder_is_left_out(open_to_others: Path) -> None:
+    for name, mode in (("entered", 0o777), ("listed", 0o444), ("neither", 0o000)):
+        (open_to_others / name).mkdir()
+        (open_to_others / name / "a.txt").touch()
+        (open_to_others / name).chmod(mode)
+    with bound_by_permissions():
+        assert list_files(open_to_others) == ("entered/a.txt",)
 
 
 def test_paths_that_cannot_be_read_are_told_when_a_job_comes(tmp_path: Path) -> None:

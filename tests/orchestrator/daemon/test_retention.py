@@ -1,6 +1,7 @@
 """Which runs are kept no longer, and that what they alone had a use for goes with them, and nothing else."""
 
 import os
+import time
 from pathlib import Path
 
 import pytest
@@ -83,18 +84,18 @@ async def test_what_a_follow_up_run_reads_outlives_the_run_it_came_from(tmp_path
         first = await journaled(journal, "A", b"first", ended=10.0)
         second = await journaled(journal, "B", b"second", prior={"A/o": first}, ended=20.0)
         third = await journaled(journal, "C", b"third")
-        foreseen = vacuum(journal, Retention(runs=1), dry_run=True)
+        foreseen = vacuum(journal, Retention(runs=1), NOW, dry_run=True)
         assert (foreseen.runs, foreseen.objects) == (("A",), 0)
         assert journal.get(first) == b"first"
-        done = vacuum(journal, Retention(runs=1))
+        done = vacuum(journal, Retention(runs=1), NOW)
         assert (done.runs, done.objects, done.runs_left) == (("A",), 0, 2)
         assert not (tmp_path / "runs" / "A").exists()
         assert journal.get(first) == b"first"
         assert journal.home.artifacts("B").joinpath("o").read_bytes() == b"second"
 
         journal.delete("B")
-        foreseen = vacuum(journal, Retention(), dry_run=True)
-        done = vacuum(journal, Retention())
+        foreseen = vacuum(journal, Retention(), NOW, dry_run=True)
+        done = vacuum(journal, Retention(), NOW)
         assert (done.objects, done.object_bytes, done.object_bytes_left) == (2, 11, 5)
         assert (foreseen.objects, foreseen.object_bytes) == (done.objects, done.object_bytes)
         for digest in (first, second):
@@ -107,12 +108,12 @@ async def test_what_a_follow_up_run_reads_outlives_the_run_it_came_from(tmp_path
 async def test_what_is_about_to_be_named_is_not_removed(tmp_path: Path) -> None:
     with Journal.open(tmp_path) as journal:
         digest = journal.put(b"on its way")
-        assert vacuum(journal, Retention()).objects == 0
+        assert vacuum(journal, Retention(), NOW).objects == 0
         assert await journaled(journal, "A", b"on its way", ended=10.0) == digest
         journal.delete("A")
-        assert vacuum(journal, Retention()).objects == 0, "the first one who stored it has not named it yet"
+        assert vacuum(journal, Retention(), NOW).objects == 0, "the first one who stored it has not named it yet"
         journal.objects.release([digest])
-        assert vacuum(journal, Retention()).objects == 1
+        assert vacuum(journal, Retention(), NOW).objects == 1
 
 
 async def test_what_was_named_while_the_sweep_looked_elsewhere_is_not_removed(tmp_path: Path) -> None:
@@ -148,8 +149,8 @@ async def test_folders_of_runs_that_nobody_knows_are_removed(tmp_path: Path) -> 
         stray = tmp_path / "runs" / "Z" / "artifacts"
         stray.mkdir(parents=True)
         (tmp_path / "runs" / ".hidden").mkdir()
-        assert vacuum(journal, Retention(), dry_run=True).folders == 1
-        assert vacuum(journal, Retention()).folders == 1
+        assert vacuum(journal, Retention(), NOW, dry_run=True).folders == 1
+        assert vacuum(journal, Retention(), NOW).folders == 1
         assert sorted(path.name for path in (tmp_path / "runs").iterdir()) == [".hidden", "A"]
 
 
@@ -163,7 +164,7 @@ async def test_the_database_gives_room_back_while_it_is_in_use(tmp_path: Path) -
                     RunFinished(at=2.0, status="cancelled"),
                 ],
             )
-        done = vacuum(journal, Retention(runs=1))
+        done = vacuum(journal, Retention(runs=1), NOW)
         assert len(done.runs) == 39
         assert done.database_bytes < done.database_bytes_before / 4
         await journal.append("S", [RunAccepted(at=3.0, run="S", mode="serial", request="x")])
@@ -181,9 +182,17 @@ async def test_without_a_daemon_the_database_is_written_anew(tmp_path: Path) -> 
         assert (journal.runs(), journal.damage()) == ([], [])
 
 
+async def test_a_run_is_as_old_as_the_events_after_it_say_should_the_clock_have_been_set_back(tmp_path: Path) -> None:
+    now = time.time()
+    with Journal.open(tmp_path) as journal:
+        await journaled(journal, "old", b"old", ended=now + 10 * DAY_SECONDS)
+        await journaled(journal, "new", b"new", ended=now + 20 * DAY_SECONDS)
+    assert vacuum_alone(tmp_path, Retention(days=5)).runs == ("old",)
+
+
 async def test_a_vacuum_that_is_stopped_leaves_everything_in_order(tmp_path: Path) -> None:
     with Journal.open(tmp_path) as journal:
         digest = await journaled(journal, "A", b"content", ended=10.0)
-        done = vacuum(journal, Retention(days=1), going=lambda: False)
+        done = vacuum(journal, Retention(days=1), NOW, going=lambda: False)
         assert (done.runs, done.objects, done.runs_left) == ((), 0, 1)
         assert journal.get(digest) == b"content"

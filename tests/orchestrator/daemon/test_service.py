@@ -1,17 +1,22 @@
 """The service over one state folder: what waits, what is refused, and what goes on after a restart."""
 
+import asyncio
+import time
 from collections import Counter
 from collections.abc import AsyncIterator
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import pytest
 from daemon_tasks import RECORDS, job, step
 
+from orchestrator.cli.gate_plan import told
+from orchestrator.daemon import Orchestrator
 from orchestrator.daemon.configuration import Configuration, FolderSettings, RunSettings
 from orchestrator.daemon.refusals import Busy, FolderFull, NotReady
-from orchestrator.daemon.report import load_report
-from orchestrator.daemon.retention import Retention
+from orchestrator.daemon.report import StepRow, load_report
+from orchestrator.daemon.retention import DAY_SECONDS, Retention
 from orchestrator.daemon.service import Service
 from orchestrator.daemon.updates import EventUpdate
 from orchestrator.errors import InputError
@@ -23,10 +28,11 @@ from orchestrator.events import (
     PlanningStarted,
     RunAccepted,
     RunBegun,
+    RunFinished,
     RunLimits,
     StepsPlanned,
 )
-from orchestrator.journal import Journal, JournalReader
+from orchestrator.journal import Journal, JournalError, JournalReader
 from orchestrator.taskir import Step
 from registry import find_registry, load_registry
 
@@ -181,7 +187,7 @@ async def test_a_run_can_be_repeated_when_those_it_builds_on_are_gone(tmp_path: 
         assert (await service.submit(follows)).run == second, "the same key with the same job gives the same run"
         assert await ended(service, second) == "done"
         await service.delete(first)
-        third = (await service.retry(second)).run
+        third = (await service.submit(await service.ended_job(second))).run
         assert await ended(service, third) == "done"
         assert third != second
 
@@ -221,6 +227,54 @@ async def test_no_run_is_accepted_where_there_is_no_room(tmp_path: Path, limit: 
         assert await ended(service, (await service.submit(job(SHORT))).run) == "done"
 
 
+async def test_a_service_whose_journal_cannot_be_written_any_more_ends(tmp_path: Path) -> None:
+    service = Service(tmp_path / "home", REGISTRY, Configuration())
+
+    async def serve() -> None:
+        async with service:
+            service.orchestrator.journal._writer._store._connection.execute("PRAGMA query_only = ON")
+            with pytest.raises(JournalError, match="readonly"):
+                await service.submit(job(SHORT))
+            async with asyncio.timeout(60):
+                await asyncio.Event().wait()
+
+    with pytest.raises(BaseExceptionGroup) as ended:
+        await serve()
+    assert ended.group_contains(JournalError, match="readonly")
+    assert "readonly" in (service.why_not_ready or "")
+
+
+async def test_what_breaks_down_beside_runs_or_in_one_ends_nothing_else(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(*_: object, **__: object) -> None:
+        raise ZeroDivisionError("a defect")
+
+    async with Service(tmp_path / "home", REGISTRY, ONE_AT_A_TIME) as service:
+        with monkeypatch.context() as patch:
+            patch.setattr("orchestrator.daemon.service.make_backup", broken)
+            patch.setattr("orchestrator.daemon.service.vacuum", broken)
+            for work in (service.backup, partial(service.vacuum, Retention())):
+                with pytest.raises(ZeroDivisionError):
+                    await work()
+            patch.setattr(Orchestrator, "resume", broken)
+            left = (await service.submit(job(SHORT))).run
+            while service.running:  # noqa: ASYNC110 - nobody is told, and nobody but a test waits
+                await asyncio.sleep(0.01)
+        assert (await service.row(left)).finished is None
+        assert await ended(service, (await service.submit(job(SHORT))).run) == "done"
+
+
+async def test_a_vacuum_goes_by_the_clock_of_events(tmp_path: Path) -> None:
+    last = time.time() + 20 * DAY_SECONDS
+    with Journal.open(tmp_path / "home") as journal:
+        for run, at in (("old", last - 10 * DAY_SECONDS), ("new", last)):
+            accepted = RunAccepted(at=at, run=run, mode="as-planned", request="x")
+            await journal.append(run, [accepted, RunFinished(at=at, status="cancelled")])
+    async with Service(tmp_path / "home", REGISTRY, Configuration()) as service:
+        assert (await service.vacuum(Retention(days=5))).runs == ("old",)
+
+
 async def test_a_service_that_is_to_stop_ends_what_runs_and_begins_nothing(tmp_path: Path) -> None:
     async with Service(tmp_path / "home", REGISTRY, ONE_AT_A_TIME) as service:
         first, second = [(await service.submit(job(SHORT))).run for _ in range(2)]
@@ -232,16 +286,35 @@ async def test_a_service_that_is_to_stop_ends_what_runs_and_begins_nothing(tmp_p
         assert (await service.row(second)).finished is None
 
 
-async def test_a_planned_step_goes_through_the_gates_of_what_it_writes(tmp_path: Path) -> None:
+async def planned_code(folder: Path) -> StepRow:
+    """Return what became of a step of a plan that was made from words, to which code has added gates."""
     fields = {"action": "Write a function that returns the sum of a and b.", "outputs": ("add.py",)}
     written = Step(id="S1", actor="coder", gates=("format", "lint", "build"), **fields)
-    with Journal.open(tmp_path / "home") as journal:
+    with Journal.open(folder / "home") as journal:
         accepted = RunAccepted(at=1.0, run="R", mode="as-planned", request="Write it.")
         begun = PlanningStarted(at=1.0, role="frontdoor", model="tiny-large")
         planned = [StepsPlanned(at=1.0, steps=(written,)), PlanFinished(at=1.0, origin="planned")]
         await journal.append("R", [accepted, begun, *planned])
-    async with Service(tmp_path / "home", REGISTRY, Configuration()) as service:
+    async with Service(folder / "home", REGISTRY, Configuration()) as service:
         assert await ended(service, "R") == "done"
-        report = load_report(service.orchestrator.journal, "R")
-        looked = {result.gate: result.status for result in report.steps[0].attempts[-1].gates}
-        assert looked == dict.fromkeys(("format", "lint", "build"), "passed")
+        return load_report(service.orchestrator.journal, "R").steps[0]
+
+
+async def test_a_planned_step_goes_through_the_gates_of_what_it_writes(tmp_path: Path) -> None:
+    made = await planned_code(tmp_path)
+    looked = {result.gate: result.status for result in made.attempts[-1].gates}
+    assert looked == dict.fromkeys(("format", "lint", "build"), "passed")
+    assert told(made.gates) == "format, lint, build"
+
+
+async def test_a_planned_step_is_done_without_a_sandbox_and_says_that_its_gates_have_not_looked(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))  # no bubblewrap on it
+    made = await planned_code(tmp_path)
+    looked = {result.gate: (result.status, result.evidence) for result in made.attempts[-1].gates}
+    assert looked.keys() == {"format", "lint", "build"}
+    ((status, reason),) = set(looked.values())
+    assert status == "not run"
+    assert "bubblewrap is not installed" in reason
+    assert told(made.gates).startswith(f"none (not format: {reason}")

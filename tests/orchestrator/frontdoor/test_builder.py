@@ -1,11 +1,14 @@
+from pathlib import PurePosixPath
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from orchestrator.frontdoor import naming
 from orchestrator.frontdoor.builder import MAX_EACH, PlanBuilder, PlannedPart
 from orchestrator.frontdoor.compact import Part
 from orchestrator.frontdoor.errors import PlanFlaw
-from orchestrator.frontdoor.naming import FileNames, default_output
+from orchestrator.frontdoor.naming import FileNames, default_output, with_folders
 from orchestrator.taskir import Step
 
 FILES = ("a.txt", "b.md", "sub/c.csv", "both.txt", "both.md", "s4.txt")
@@ -59,7 +62,23 @@ def test_outputs_can_be_read_by_their_own_names() -> None:
 
 def test_default_names_make_way_for_files() -> None:
     assert built(*[part()] * 4)[3].outputs == ("s4-output.txt",)
-    assert default_output(1, foreach=False, taken=["s1.txt/in/a.txt", "s1-output.txt"]) == "s1-output-output.txt"
+    taken = with_folders(["s1.txt/in/a.txt", "s1-output.txt"])
+    assert default_output(1, foreach=False, taken=taken) == "s1-output-output.txt"
+
+
+def test_a_part_over_many_files_is_built_in_time_that_grows_with_their_number(monkeypatch: pytest.MonkeyPatch) -> None:
+    paths = 0
+
+    def path(name: str) -> PurePosixPath:
+        nonlocal paths
+        paths += 1
+        return PurePosixPath(name)
+
+    monkeypatch.setattr(naming, "PurePosixPath", path)
+    files = [f"{number}.txt" for number in range(MAX_EACH)]
+    builder = PlanBuilder(files, ("worker",))
+    assert len(builder.add(part("Sum up {each}.", each=["*"])).steps) == MAX_EACH
+    assert paths < 10 * MAX_EACH
 
 
 @pytest.mark.parametrize(

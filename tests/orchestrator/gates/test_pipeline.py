@@ -9,7 +9,21 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from orchestrator.events import FailureKind, GateResult
-from orchestrator.gates import BUILT, Artifact, Gate, GateContext, NoVerdict, Repaired, Scope, planned_gates, run_gates
+from orchestrator.gates import (
+    BUILT,
+    Artifact,
+    Gate,
+    GateContext,
+    NotRun,
+    NoVerdict,
+    Repaired,
+    Scope,
+    as_looked_at,
+    planned_gates,
+    run_gates,
+    usual_gates,
+)
+from orchestrator.sandbox import Job, Outcome
 from orchestrator.taskir import GATES
 
 ARTIFACT = Artifact("a.py", b"old")
@@ -129,6 +143,31 @@ async def test_a_gate_that_comes_to_no_verdict_lets_nothing_pass() -> None:
 async def test_without_a_sandbox_and_a_judge_no_gate_passes(gate: str) -> None:
     checked = await run_gates([gate], [ARTIFACT], CONTEXT)
     assert not any(result.passed for result in checked.results)
+
+
+@pytest.mark.parametrize(("text", "schema"), [(b"[1]", "passed"), (b"[1", "failed")])
+async def test_gates_that_nobody_insists_on_are_not_run_where_they_cannot_look(text: bytes, schema: str) -> None:
+    async def refuse(job: Job) -> Outcome:
+        raise NotRun("there is no bubblewrap")
+
+    context = GateContext(Scope(step("a.py", "a.json")), run=refuse)
+    checked = await run_gates(["schema", "format", "lint"], [Artifact("a.py", b"x"), Artifact("a.json", text)], context)
+    assert [(result.gate, result.status) for result in checked.results] == [
+        ("schema", schema),
+        ("format", "not run"),
+        ("lint", "not run"),
+    ]
+    assert (checked.failure is None) == (schema == "passed")
+    if checked.failure is None:
+        assert {result.evidence for result in checked.results[1:]} == {"there is no bubblewrap"}
+
+
+def test_gates_look_at_what_is_written_for_one_item_of_a_list() -> None:
+    planned = step("told.json", "all.py", foreach="names.json")
+    assert usual_gates(planned) == ("format", "lint", "build")
+    child = planned.model_copy(update={"id": "S1[7]", "outputs": ("told.json[7]", "all.py[7]")})
+    assert as_looked_at(child) is child
+    assert Scope(as_looked_at(planned)).outputs("python", "json") == ("all.py[0]",)
 
 
 async def test_cancelling_stops_every_gate() -> None:

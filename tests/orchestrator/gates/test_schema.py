@@ -4,6 +4,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from jsonschema import Draft202012Validator
 
 from orchestrator.events import GateResult
 from orchestrator.gates import Artifact, BadSchema, GateContext, OutputSchema, SchemaMismatch, Scope, run_gates
@@ -15,6 +16,9 @@ PERSON: dict[str, Any] = {
     "required": ["name", "age"],
     "additionalProperties": False,
 }
+META = Draft202012Validator.META_SCHEMA["$id"]
+HARD = r"^(\w+\s?)*$"
+TEXT = "a" * 200_000 + "!"
 JSON = st.recursive(
     st.none()
     | st.booleans()
@@ -91,6 +95,75 @@ def test_references_are_never_fetched(schema: dict[str, Any]) -> None:
 def test_schema_that_refers_to_itself_for_ever_is_reported() -> None:
     with pytest.raises(BadSchema, match="without end"):
         OutputSchema({"$ref": "#"}).read("1")
+
+
+@pytest.mark.parametrize(
+    ("schema", "value"),
+    [
+        ({"pattern": HARD}, TEXT),
+        ({"propertyNames": {"pattern": HARD}}, {TEXT: 1}),
+        ({"patternProperties": {HARD: True, "a": False}}, {TEXT: 1}),
+        ({"patternProperties": {HARD: True}, "additionalProperties": False}, {TEXT: 1}),
+        ({"$schema": "http://json-schema.org/draft-07/schema#", "items": {"pattern": HARD}}, [TEXT]),
+        ({"$schema": META, "items": {"$ref": "#"}, "pattern": HARD}, [TEXT]),
+    ],
+)
+def test_a_pattern_takes_time_by_the_length_of_the_text(schema: dict[str, Any], value: object) -> None:
+    with pytest.raises(SchemaMismatch):
+        OutputSchema(schema).check(value)
+
+
+@pytest.mark.parametrize(
+    ("schema", "good", "bad", "evidence"),
+    [
+        ({"pattern": "b"}, "abc", "ac", "/: 'ac' does not match 'b'"),
+        ({"pattern": "^a$"}, "a", "a\n", "/: 'a\\n' does not match '^a$'"),
+        ({"pattern": "a"}, 1, "", "/: '' does not match 'a'"),
+        ({"patternProperties": {"^x": {"type": "integer"}}}, {"x": 1, "y": ""}, {"x1": ""}, "/x1: '' is not of type"),
+        (
+            {"properties": {"a": {}}, "patternProperties": {"^x": {}}, "additionalProperties": False},
+            {"a": 1, "x1": 1},
+            {"a": 1, "y": 1},
+            "/: Additional properties are not allowed ('y' was unexpected)",
+        ),
+        (
+            {"patternProperties": {"a": {}}, "additionalProperties": {"type": "null"}},
+            {"a": 1, "b": None},
+            {"b": 1},
+            "/b",
+        ),
+        (
+            {"properties": {"pattern": {"type": "string"}, "$schema": {"pattern": "^h"}}},
+            {"pattern": "("},
+            {"$schema": "x"},
+            "/$schema",
+        ),
+    ],
+)
+def test_patterns_are_searched_for_and_name_properties(
+    schema: dict[str, Any], good: object, bad: object, evidence: str
+) -> None:
+    OutputSchema(schema).check(good)
+    with pytest.raises(SchemaMismatch) as caught:
+        OutputSchema(schema).check(bad)
+    assert caught.value.evidence.startswith(evidence)
+
+
+@pytest.mark.parametrize(
+    ("schema", "told"),
+    [
+        ({"pattern": "(?=a)b"}, "the pattern '(?=a)b' cannot be used: look-around"),
+        ({"items": {"pattern": r"(a)\1"}}, "backreferences are not supported"),
+        ({"patternProperties": {r"a\Z": {}}}, r"the pattern 'a\\Z' cannot be used: unrecognized escape sequence"),
+        ({"patternProperties": {"a": {}}, "unevaluatedProperties": False}, "cannot have unevaluatedProperties"),
+        ({"items": {"$schema": META, "pattern": "a"}}, "cannot have $schema"),
+        ({"$dynamicAnchor": "meta", "pattern": "a"}, "cannot have $dynamicAnchor"),
+    ],
+)
+def test_patterns_that_cannot_be_matched_in_time_are_refused_at_once(schema: dict[str, Any], told: str) -> None:
+    with pytest.raises(BadSchema) as caught:
+        OutputSchema(schema)
+    assert told in str(caught.value)
 
 
 async def test_gate_passes_what_matches() -> None:

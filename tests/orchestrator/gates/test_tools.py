@@ -7,7 +7,7 @@ from gate_world import check
 
 from orchestrator.events import FailureKind
 from orchestrator.gates import Run
-from orchestrator.sandbox import Sandbox
+from orchestrator.sandbox import Job, Outcome, Sandbox
 from orchestrator.taskir import Bench, Commands
 
 CODE, LOGIC, FORMAT, TIMEOUT, RESOURCE = (
@@ -19,8 +19,7 @@ CODE, LOGIC, FORMAT, TIMEOUT, RESOURCE = (
 )
 ADD = "def add(a: int, b: int) -> int:\n    return a + b\n"
 TEST = "from add import add\n\n\ndef test_sum():\n    assert add(1, 2) == 3\n"
-
-
+DOCUMENTED = '"""Say so.\n```\nx = 1\n```\n"""\n'
 GIVES_UP = "import pytest\n\n\ndef add(a, b):\n    pytest.exit('enough', 0)\n"
 
 
@@ -29,6 +28,9 @@ GIVES_UP = "import pytest\n\n\ndef add(a, b):\n    pytest.exit('enough', 0)\n"
     [
         ("format", "a.py", "def f(:\n    pass\n", CODE, "a.py:1: SyntaxError:"),
         ("format", "a.py", "Here it is:\n```python\nx = 1\n```\n", FORMAT, "write the code alone"),
+        ("format", "a.py", "```python\nx = 1\n```\nThat's it.\n", FORMAT, "write the code alone"),
+        ("format", "a.py", "Here it is:\n```python\nx = (\n```\n", CODE, "a.py:1: SyntaxError:"),
+        ("format", "a.py", DOCUMENTED + "x = )\n", CODE, "a.py:6: SyntaxError:"),
         ("lint", "a.py", "def f(a):\n    return b\n", CODE, "a.py:2: F821 Undefined name `b`\n    return b"),
         ("lint", "a.py", "def f(a):\n    return b  # noqa\n", CODE, "F821"),
         ("lint", "a.py", "# ruff: noqa\ndef f(a):\n    return b\n", CODE, "F821"),
@@ -118,6 +120,34 @@ async def test_integration_tests_see_what_the_step_reads_and_writes(run: Run) ->
     assert bad.failure.kind is LOGIC
 
 
+async def test_a_fence_in_another_file_makes_a_syntax_error_no_text_around_the_code(run: Run) -> None:
+    checked = await check(("format",), run, {"a.py": DOCUMENTED, "b.py": "x = )\n"})
+    assert checked.failure is not None
+    assert checked.failure.kind is CODE
+    assert checked.failure.evidence.startswith("b.py:1: SyntaxError:")
+
+
+async def test_files_of_one_name_are_tests_of_their_own_and_import_what_lies_beside_them(run: Run) -> None:
+    made = {"add/add.py": ADD, "b/sub.py": ADD.replace("add", "sub").replace("+", "-")}
+    uses = {"add/test_all.py": TEST, "b/test_all.py": TEST.replace("add", "sub").replace("== 3", "== -1")}
+    checked = await check(("integration",), run, made, reads=uses)
+    assert [(result.status, result.evidence) for result in checked.results] == [("passed", "2 passed")]
+
+
+@pytest.mark.parametrize(
+    ("text", "status", "evidence"),
+    [
+        ("import pytest\n\npytest.skip('no', allow_module_level=True)\n", "passed", "1 passed, 1 skipped"),
+        ("import pytest\n\n@pytest.mark.skip\ndef test_no():\n    pass\n", "passed", "1 passed, 1 skipped"),
+        ("def test_no():\n    assert False\n", "failed", "1 failed, 1 passed"),
+    ],
+)
+async def test_tests_that_are_skipped_are_told(run: Run, text: str, status: str, evidence: str) -> None:
+    checked = await check(("unit",), run, {"add.py": ADD, "test_more.py": text}, tests={"test_add.py": TEST})
+    assert checked.results[0].status == status
+    assert checked.results[0].evidence.endswith(evidence)
+
+
 async def test_nothing_that_a_model_writes_configures_the_tests(run: Run) -> None:
     made = {
         "add.py": ADD.replace("+", "-"),
@@ -164,6 +194,19 @@ async def test_a_bench_has_a_threshold(run: Run) -> None:
     assert failed.failure is not None
     assert failed.failure.kind is LOGIC
     assert "accepted: 1e-09 s at most" in failed.failure.evidence
+
+
+@pytest.mark.parametrize(("threshold", "wall", "cpu"), [(1.5, 300, 24), (600.5, 602, 4816)])
+async def test_limits_end_no_bench_that_its_threshold_accepts(threshold: float, wall: int, cpu: int) -> None:
+    jobs: list[Job] = []
+
+    async def run(job: Job) -> Outcome:
+        jobs.append(job)
+        return Outcome(exit_code=0, seconds=threshold)
+
+    checked = await check(("bench",), run, {"a": ""}, commands=Commands(bench=Bench(run=("x",), max_seconds=threshold)))
+    assert checked.results[0].passed
+    assert [(job.limits.wall, job.limits.cpu, job.limits.idle) for job in jobs] == [(wall, cpu, False)]
 
 
 async def test_a_missing_tool_is_no_pass_and_not_the_models_fault(run: Run) -> None:

@@ -62,6 +62,14 @@ def test_folder_that_cannot_be_written_is_a_clear_error(tmp_path: Path) -> None:
         ObjectStore(tmp_path / "objects").put(b"data")
 
 
+def test_folder_that_cannot_be_read_is_a_clear_error(tmp_path: Path) -> None:
+    (tmp_path / "ab").write_text("a file, not a folder")
+    with pytest.raises(JournalError, match=r"cannot be read: Not a directory: .*/ab"):
+        ObjectStore(tmp_path).sizes()
+    with pytest.raises(JournalError, match="cannot be read: Not a directory"):
+        ObjectStore(tmp_path).size("ab" * 32)
+
+
 def test_threads_may_store_the_same_object_at_once(tmp_path: Path) -> None:
     store = ObjectStore(tmp_path)
     data = b"x" * 100_000

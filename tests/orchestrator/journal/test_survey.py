@@ -94,6 +94,18 @@ async def test_torn_list_of_runs_still_leaves_their_events(home: Path) -> None:
         Journal.open(home)
 
 
+async def test_torn_database_of_an_earlier_version_is_left_as_it_is(home: Path) -> None:
+    with closing(sqlite3.connect(home / "journal.db")) as raw:
+        raw.executescript("DROP INDEX events_by_task; DELETE FROM schema_version WHERE version = 5")
+        (root,) = raw.execute("SELECT rootpage FROM sqlite_schema WHERE name = 'runs'").fetchone()
+        (size,) = raw.execute("PRAGMA page_size").fetchone()
+    spoil(home, (root - 1) * size, bytes(2048))
+    torn = (home / "journal.db").read_bytes()
+    with pytest.raises(JournalCorrupt, match="the table runs cannot be read whole"):
+        Journal.open(home)
+    assert (home / "journal.db").read_bytes() == torn
+
+
 async def test_refused_database_is_left_to_its_next_owner(home: Path) -> None:
     start, _ = page_of(home, "R3", 1030)
     whole = (home / "journal.db").read_bytes()

@@ -1,12 +1,16 @@
 """A full disk, as SQLite knows it: a database that may not grow."""
 
 import asyncio
+import errno
+import os
+import sqlite3
 from pathlib import Path
 
 import pytest
 
 from orchestrator.events import RunAccepted, StepExpanded
-from orchestrator.journal import DiskFull, Journal
+from orchestrator.journal import DiskFull, Journal, JournalError
+from orchestrator.journal.store import reported
 
 
 @pytest.fixture
@@ -77,6 +81,42 @@ async def test_refusal_alone_is_nothing_to_wait_for(home: Path) -> None:
             await journal.append("A", [RunAccepted(at=0.0, run="A", mode="serial", request="r" * 100_000)])
         assert journal.full is None
         await journal.append("B", [accepted("B")])
+
+
+@pytest.mark.parametrize(
+    ("what", "code", "kind"),
+    [
+        (errno.EDQUOT, sqlite3.SQLITE_IOERR_WRITE, DiskFull),
+        (errno.ENOSPC, sqlite3.SQLITE_IOERR_SHMSIZE, DiskFull),
+        (errno.EDQUOT, sqlite3.SQLITE_IOERR_FSYNC, JournalError),  # what was written before may be lost
+        (errno.EIO, sqlite3.SQLITE_IOERR_WRITE, JournalError),
+        (None, sqlite3.SQLITE_IOERR_WRITE, JournalError),
+    ],
+)
+def test_quota_that_is_used_up_is_told_from_other_failed_writes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, what: int | None, code: int, kind: type[JournalError]
+) -> None:
+    def fail(_: int) -> None:
+        if what is not None:
+            raise OSError(what, "as the test says")
+
+    monkeypatch.setattr(os, "fsync", fail)
+    error = sqlite3.OperationalError("disk I/O error")
+    error.sqlite_errorcode = code
+    with pytest.raises(JournalError) as told, reported(tmp_path / "journal.db"):
+        raise error
+    assert type(told.value) is kind
+
+
+async def test_what_ends_all_writing_is_told(home: Path) -> None:
+    with Journal.open(home) as journal:
+        told = asyncio.create_task(journal.breakdown())
+        await journal.append("A", [accepted("A")])
+        assert not told.done()
+        journal._writer._store._connection.execute("PRAGMA query_only = ON")
+        with pytest.raises(JournalError, match="readonly"):
+            await journal.append("B", [accepted("B")])
+        assert "readonly" in str(await told)
 
 
 async def test_closing_waits_for_no_room(home: Path) -> None:

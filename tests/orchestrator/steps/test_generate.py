@@ -180,7 +180,39 @@ async def test_engine_errors_are_not_the_models_fault(
     assert found == Failure(kind, str(error), final=final)
 
 
-async def test_attempt_that_takes_too_long_is_stopped() -> None:
+async def test_what_an_answer_took_that_came_to_no_end_in_time_is_told() -> None:
+    async def write_on(model: str, request: Generation, on_text: OnText | None) -> Completion:
+        assert request.deadline_seconds is not None
+        await asyncio.sleep(request.deadline_seconds)
+        return Completion("half of it", "deadline", Usage(prompt_tokens=9, output_tokens=5))
+
+    seen: list[Usage] = []
+    work = attempt(step={"timeout_seconds": 0.05})
+    with pytest.raises(AttemptError) as caught:
+        await run_attempt(work, Models(Script([]).count, write_on), seen.append)
+    assert caught.value.failure == Failure(FailureKind.TIMEOUT, "no answer in time: 5 tokens were written by then")
+    assert seen == [Usage(prompt_tokens=9, output_tokens=5)]
+
+
+async def test_a_second_question_has_the_time_that_the_first_has_left() -> None:
+    asked: list[float | None] = []
+
+    async def refuse(model: str, request: Generation, on_text: OnText | None) -> Completion:
+        asked.append(request.deadline_seconds)
+        if len(asked) == 1:
+            await asyncio.sleep(0.05)
+            raise BadGrammar("no grammar for if", "if")
+        return Completion("7", "stop", Usage())
+
+    step = {"output_schema": {"if": {}, "type": "integer"}, "timeout_seconds": 60}
+    await run_attempt(attempt("o", step=step), Models(Script([]).count, refuse))
+    first, second = asked
+    assert first is not None
+    assert second is not None
+    assert second < first - 0.04
+
+
+async def test_attempt_whose_model_does_not_keep_its_deadline_is_stopped() -> None:
     stopped = asyncio.Event()
 
     async def stall(model: str, request: Generation, on_text: OnText | None) -> Completion:

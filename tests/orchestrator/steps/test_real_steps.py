@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from orchestrator.events import FailureKind
+from orchestrator.events import FailureKind, Usage
 from orchestrator.pool import Pool
 from orchestrator.pool.topology import Topology
 from orchestrator.steps.errors import AttemptError
@@ -99,6 +99,9 @@ async def test_answer_that_takes_too_long_is_a_timeout(tmp_path: Path) -> None:
     async with pool_at(tmp_path) as pool:
         models = Models(pool.count, pool.generate)
         await run_attempt(attempt("Summarize koldin.txt.", RECORD), models)  # loaded: the time is the answer's alone
-        with pytest.raises(AttemptError) as caught:
-            await run_attempt(attempt("List numbers.", output_schema=endless, timeout_seconds=0.02), models)
+        seen: list[Usage] = []
+        late = attempt("List numbers.", output_schema=endless, timeout_seconds=0.02)
+        with pytest.raises(AttemptError, match="no answer in time") as caught:
+            await run_attempt(late, models, seen.append)
     assert caught.value.failure.kind is FailureKind.TIMEOUT
+    assert len(seen) == 1, "what it took counts"

@@ -67,6 +67,20 @@ def test_what_the_installation_has_is_accepted() -> None:
         ),
         ({"output_schema": {"pattern": "("}}, {}, "/plan/steps/0/output_schema/pattern", "not a JSON Schema", ""),
         (
+            {"output_schema": {"items": {"pattern": "^(?!x)"}}},
+            {},
+            "/plan/steps/0/output_schema/items/pattern",
+            "the pattern '^(?!x)' cannot be used: look-around",
+            "a pattern that Rust's regular expressions can match",
+        ),
+        (
+            {"output_schema": {"patternProperties": {"(a)\\1": True}}},
+            {},
+            "/plan/steps/0/output_schema/patternProperties",
+            "cannot be used: backreferences",
+            "a pattern that Rust's regular expressions can match",
+        ),
+        (
             {"output_schema": {"items": {"$ref": "https://example.org/x"}}},
             {},
             "/plan/steps/0/output_schema/items/$ref",

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from jsonschema import Draft202012Validator
 from schema_documents import ANYTHING, documents
 
+from orchestrator.steps.fan import MAX_CHILDREN
 from orchestrator.taskir import (
     Capabilities,
     InvalidTask,
@@ -21,6 +22,7 @@ from orchestrator.taskir import (
     parse_task,
     task_from,
 )
+from orchestrator.taskir.models import UNTOLD
 
 SCHEMA = json_schema()
 VALIDATOR = Draft202012Validator(SCHEMA)
@@ -179,6 +181,24 @@ def test_any_other_json_is_refused(text: str) -> None:
 def test_task_from_refuses_what_is_no_document(data: object) -> None:
     with pytest.raises(InvalidTask):
         task_from(data)
+
+
+@pytest.mark.parametrize(
+    ("record", "fields"),
+    [
+        ("TaskIR", ["task_type", "constraints", "assumptions", "definition_of_done", "formalization"]),
+        ("Step", ["parallel_group"]),
+        ("TaskInput", ["content_type"]),
+        ("Context", ["conversation_id", "relevant_files"]),
+    ],
+)
+def test_the_schema_says_which_fields_change_nothing(record: str, fields: list[str]) -> None:
+    properties = (SCHEMA if record == "TaskIR" else SCHEMA["$defs"][record])["properties"]
+    assert all(UNTOLD in properties[field]["description"] for field in fields)
+
+
+def test_the_schema_says_how_many_items_a_step_may_run_over() -> None:
+    assert f"at most {MAX_CHILDREN:,}" in SCHEMA["$defs"]["Step"]["properties"]["foreach"]["description"]
 
 
 def test_the_schema_names_the_fields_of_the_model() -> None:

@@ -11,7 +11,7 @@ from orchestrator.engine.errors import PromptTooLong
 from orchestrator.events import FailureKind, Usage
 from orchestrator.steps.attempt import Attempt, Models, OnText
 from orchestrator.steps.context.condensing import SUMMARY
-from orchestrator.steps.context.talking import Conversation
+from orchestrator.steps.context.talking import ENDS, Conversation
 from orchestrator.steps.context.window import Document, Turn
 from orchestrator.steps.errors import AttemptError
 from orchestrator.steps.prompt import Message
@@ -38,9 +38,12 @@ class Counted:
             answer, "stop" if answer.endswith("}") else "length", Usage(prompt_tokens=10, output_tokens=1)
         )
 
-    def talk(self, context: int | None, *, prunes: bool = False, countable: bool = True) -> Conversation:
+    def talk(
+        self, context: int | None, *, prunes: bool = False, countable: bool = True, max_tokens: int = 200
+    ) -> Conversation:
         step = Step(id="S1", actor="worker", action="Find all weights.", outputs=("o",))
-        attempt = Attempt(step=step, model="m", system="", context=context if countable else None, max_tokens=200)
+        known = context if countable else None
+        attempt = Attempt(step=step, model="m", system="", context=known, max_tokens=max_tokens)
         return Conversation(attempt, Models(self.count, self.generate), HEAD, context, prunes=prunes)
 
 
@@ -92,6 +95,30 @@ async def test_what_cannot_be_shown_at_all_is_told_of_and_nothing_breaks() -> No
     assert "big.txt: 5000 characters are too long to be shown" in talk.window.messages[-1][1]
 
 
+async def test_a_text_that_is_longer_than_the_context_is_told_of_by_its_ends() -> None:
+    talk = Counted().talk(1200)
+    await talk.add(Turn("x", "a" * 1000 + "t" * 3000 + "z" * 1000, rest="peek('out1', start, length)"))
+    told = "… 4600 characters are too long to be shown: peek('out1', start, length) …"
+    assert talk.window.messages[-1][1].startswith(f"{'a' * ENDS}\n{told}\n{'z' * ENDS}\nContext: ")
+    assert talk.pressure == "free"
+
+
+async def test_a_text_that_may_not_fit_behind_the_summary_is_shown_by_its_ends() -> None:
+    talk = Counted(json.dumps(FOUND)).talk(1600)
+    await talk.add(Turn("x", "t" * 900))
+    await talk.add(Turn("y", "u" * 900))
+    assert talk.window.messages[-1][1].startswith("u" * ENDS + "\n… 500 characters are too long to be shown …\n")
+    assert talk.window.condensations == 1
+
+
+async def test_a_text_that_can_be_summed_up_with_the_rest_is_not_cut_for_that() -> None:
+    model = Counted(json.dumps(FOUND))
+    talk = model.talk(3000, max_tokens=1000)
+    await talk.add(Turn("x", "t" * 1000))
+    await talk.add(Turn("y", "u" * 1300))
+    assert model.asked[0].messages[-1][1].startswith("u" * 1300)
+
+
 async def test_a_document_for_which_room_can_be_made_is_shown_behind_the_summary() -> None:
     talk = Counted(json.dumps(FOUND)).talk(3000, prunes=True)
     await talk.add(Turn("x", "t" * 1700))
@@ -118,11 +145,11 @@ async def test_a_full_history_is_condensed_and_goes_on_from_the_same_head() -> N
 
 
 async def test_condensed_again_the_count_goes_up() -> None:
-    talk = Counted(json.dumps(FOUND), json.dumps(FOUND)).talk(1600)
+    talk = Counted(json.dumps(FOUND), json.dumps(FOUND)).talk(3000)
     for number in range(3):
-        await talk.add(Turn("x", f"{number}" * 900))
+        await talk.add(Turn("x", f"{number}" * 1700))
     assert json.loads(talk.window.summary)["condensations"] == 2
-    assert talk.window.messages[-1][1].startswith("222"), "what left no room to sum it up follows the summary"
+    assert talk.window.messages[-1][1].startswith("2" * 1700), "what left no room to sum it up follows the summary"
 
 
 async def test_a_history_that_pruning_could_not_shorten_is_condensed_and_its_documents_stay_kept() -> None:

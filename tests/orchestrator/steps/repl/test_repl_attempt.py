@@ -155,6 +155,15 @@ async def test_a_long_history_is_condensed_and_variables_stay(sandbox: Sandbox, 
     assert "x" * 100 not in coder.asked[2].messages[-1][1]
 
 
+async def test_a_print_that_is_longer_than_the_context_is_told_of_and_can_be_looked_at(
+    sandbox: Sandbox, tmp_path: Path
+) -> None:
+    coder = Coder("print('a' * 1900)", "part = peek('out1', 0, 5)\nfinal(part)")
+    made = await carry_out(sandbox, tmp_path, coder, context=2200)
+    assert made.outputs == {"o.txt": b"aaaaa"}
+    assert "characters are too long to be shown: peek('out1', start, length)" in coder.asked[1].messages[-1][1]
+
+
 async def test_models_that_code_asks_are_real_engines_and_decode_together(sandbox: Sandbox, tmp_path: Path) -> None:
     registry = load_registry(find_registry(None))
     role = registry.roles["worker"]

@@ -1,18 +1,22 @@
 """Code in the real sandbox, over the real channel. The code is the test's: it stands for what a model writes."""
 
+import time
 from pathlib import Path
+from typing import cast
 
 import pytest
-from repl_world import INPUTS, echo, running, shown
+from repl_world import INPUTS, ReplWorld, echo, running, shown
 
 from orchestrator.engine.client import Completion
 from orchestrator.engine.contract import Generation
 from orchestrator.engine.errors import EngineDied, EngineError
 from orchestrator.events import FailureKind
-from orchestrator.sandbox import Sandbox
+from orchestrator.sandbox import Sandbox, Session
 from orchestrator.steps.errors import AttemptError
 from orchestrator.steps.repl.budget import Budget
-from orchestrator.steps.repl.outputs import SHOWN
+from orchestrator.steps.repl.host import Host
+from orchestrator.steps.repl.outputs import SHOWN, Outputs
+from orchestrator.steps.repl.session import Interpreter
 
 
 async def test_variables_last_from_turn_to_turn_and_the_last_line_is_shown(sandbox: Sandbox, tmp_path: Path) -> None:
@@ -176,6 +180,58 @@ async def test_a_turn_that_takes_or_prints_too_much_ends_and_the_next_one_goes_o
         wordy = await program.run("while True: print('x' * 100)")
         assert (wordy.error or "").endswith("Stopped: the turn printed more than it may")
         assert (await program.run("n > 0")).shown == "True"
+
+
+async def test_an_end_of_input_is_an_error_like_any_other(sandbox: Sandbox, tmp_path: Path) -> None:
+    async with running(sandbox, tmp_path) as (program, _):
+        asked = await program.run("x = 7\ninput()")
+        assert (asked.error or "").endswith("EOFError: EOF when reading a line")
+        raised = await program.run("raise EOFError('no more')")
+        assert (raised.error or "").endswith("EOFError: no more")
+        assert (await program.run("x")).shown == "7"
+
+
+@pytest.mark.parametrize("before", ["", "tool('list_files')\n"])
+async def test_a_turn_that_swallows_the_end_of_its_time_is_told_again(
+    sandbox: Sandbox, tmp_path: Path, before: str
+) -> None:
+    async with running(sandbox, tmp_path, budget=Budget(seconds=20, turn_seconds=0.5)) as (program, _):
+        code = "import time\ntry:\n    time.sleep(60)\nexcept:\n    print('mine')\nwhile True: pass"
+        stuck = await program.run(before + code)
+        assert stuck.shown.startswith("mine\n")
+        assert (stuck.error or "").endswith("Stopped: the turn took longer than it may")
+        assert (await program.run("1 + 1")).shown == "2"
+
+
+class Chatty:
+    """A session whose program prints one character a message, and then says that its turn is over."""
+
+    def __init__(self, messages: int) -> None:
+        self.left = messages
+
+    async def send(self, message: bytes) -> bool:
+        return True
+
+    async def receive(self) -> bytes:
+        self.left -= 1
+        return b'{"type":"said","text":"x"}' if self.left >= 0 else DONE
+
+
+DONE = b'{"type":"done","error":null,"final":false,"value":null}'
+
+
+async def test_what_is_printed_in_many_pieces_is_put_together_once(tmp_path: Path) -> None:
+    world = ReplWorld(tmp_path, Budget(), echo, ())
+    host = Host(world.toolbox, world.outputs, world.colleagues, world.spending, world.calls.append)
+
+    async def seconds(messages: int) -> float:
+        program = Interpreter(cast(Session, Chatty(messages)), host, Outputs(tmp_path), Budget())
+        began = time.process_time()
+        assert (await program.run("")).shown.startswith("x")
+        return time.process_time() - began
+
+    few = min([await seconds(4_000) for _ in range(3)])
+    assert await seconds(40_000) < 40 * few, "ten times as many take about ten times as long, not a hundred times"
 
 
 @pytest.mark.parametrize(

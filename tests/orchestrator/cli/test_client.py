@@ -1,0 +1,140 @@
+"""What the commands ask of a daemon, and what they make of its answers: here it is a server that notes the requests."""
+
+import asyncio
+import json
+import threading
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from http.server import BaseHTTPRequestHandler
+from pathlib import Path
+from socketserver import ThreadingUnixStreamServer
+
+import pytest
+from cli_command import Cli
+
+from orchestrator.events import RunAccepted
+from orchestrator.journal import Journal
+
+MODEL = {"model": "m", "state": "ready", "residency": "warm", "pinned": False, "bytes": 1, "active": 0, "requests": 0}
+
+
+@dataclass
+class Played:
+    """The registry that the daemon goes by, and the requests that it got: method, path, key."""
+
+    registry: str = "/their/registry.yaml"
+    got: list[tuple[str, str, str | None]] = field(default_factory=list)
+
+
+@pytest.fixture
+def daemon(home: Path) -> Iterator[Played]:
+    """A daemon on the command's state folder, in which run R has not ended. It goes away when it is to tell of it."""
+    asyncio.run(begin_run(home))
+    played = Played()
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            if self.path == "/v1/registry":
+                self.answer({"path": played.registry})
+
+        def do_POST(self) -> None:
+            self.rfile.read(int(self.headers["Content-Length"]))
+            played.got.append(("POST", self.path, self.headers["Idempotency-Key"]))
+            self.answer({"run_id": "R"} if self.path == "/v1/runs" else {**MODEL, "threads": None, "reason": None})
+
+        def answer(self, told: object) -> None:
+            body = json.dumps(told).encode()
+            self.send_response(200)
+            self.send_header("Content-Length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
+
+        def log_message(self, *_: object) -> None:
+            """Say nothing."""
+
+    with ThreadingUnixStreamServer(str(home / "api.sock"), Handler) as server:
+        serving = threading.Thread(target=server.serve_forever)
+        serving.start()
+        yield played
+        server.shutdown()
+        serving.join()
+
+
+async def begin_run(home: Path) -> None:
+    with Journal.open(home) as journal:
+        await journal.append("R", [RunAccepted(at=1.0, run="R", mode="as-planned", request="Do it.")])
+
+
+def test_a_daemon_that_goes_away_is_told_of_in_words(command: Cli, daemon: Played) -> None:
+    for words in (("watch", "R"), ("submit", "Do it.", "--wait")):
+        ended = command(*words)
+        assert ended.code == 1
+        assert ended.err.endswith("error: the daemon has ended; it goes on with run R when it starts again\n")
+        told = command(*words, "--json").json
+        assert (told["run_id"], told["error"].partition(";")[0]) == ("R", "the daemon has ended")
+
+
+def test_a_run_is_followed_whatever_registry_the_command_has(
+    command: Cli, daemon: Played, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("ORCHESTRATOR_REGISTRY", "no/such.yaml")
+    assert command("submit", "Do it.", "--wait", "--json").json["run_id"] == "R"
+    assert command("--registry", "no/such.yaml", "watch", "R", "--json").json["run_id"] == "R"
+
+
+def test_a_registry_that_the_daemon_does_not_go_by_is_refused_before_anything_is_submitted(
+    command: Cli, daemon: Played
+) -> None:
+    for words in (("submit", "Do it.", "--wait"), ("submit", "Do it.")):
+        refused = command("--registry", "no/such.yaml", *words)
+        assert refused.code == 2
+        assert "--registry no/such.yaml: the daemon that owns" in refused.err
+    refused = command("run", "Do it.")
+    assert refused.code == 2
+    assert "goes by /their/registry.yaml" in refused.err
+    assert daemon.got == []
+    assert command("--registry", daemon.registry, "submit", "Do it.").out == "R\n"
+
+
+def test_a_run_that_cannot_be_built_on_is_named_by_its_option(command: Cli, daemon: Played) -> None:
+    for run, told in (("nobody", "there is no run 'nobody'"), ("R", "run R has not ended")):
+        refused = command("submit", "Do it.", "--after", run)
+        assert refused.code == 2
+        assert refused.err.startswith(f"error: --after: {told}")
+    assert daemon.got == []
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("models", "load", "qwen/7b"),
+        ("models", "pin", ".."),
+        ("models", "unload", "."),
+        ("models", "load", "a\nb"),
+        ("models", "load", ""),
+        ("restore", "../runs/R/retry"),
+        ("submit", "Do it.", "--key", "schlüssel"),
+        ("submit", "Do it.", "--key", ""),
+        ("submit", "Do it.", "--key", "k" * 201),
+        ("submit", "Do it.", "--key", " k"),
+        ("submit", "Do it.", "--key", "a\r\nb: c"),
+        ("--home", "~no-such-user/x", "runs"),
+    ],
+)
+def test_words_that_no_request_can_hold_are_bad_input(command: Cli, daemon: Played, words: tuple[str, ...]) -> None:
+    refused = command(*words)
+    assert refused.code == 2
+    assert refused.err.startswith("error: ")
+    assert "Traceback" not in refused.err
+    assert daemon.got == []
+
+
+def test_names_and_keys_are_sent_as_they_are(command: Cli, daemon: Played) -> None:
+    assert command("models", "load", "grün 7b?x#y%2F").code == 0
+    assert command("restore", "20260101-000000").code == 0
+    assert command("submit", "Do it.", "--key", "my key").code == 0
+    assert daemon.got == [
+        ("POST", "/v1/pool/gr%C3%BCn%207b%3Fx%23y%252F/load", None),
+        ("POST", "/v1/backups/20260101-000000/restore", None),
+        ("POST", "/v1/runs", "my key"),
+    ]
