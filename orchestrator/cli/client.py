@@ -18,7 +18,9 @@ from orchestrator.errors import InputError, OrchestratorError, Problem
 from orchestrator.events import RunFinished
 from orchestrator.journal import Home
 from orchestrator.journal.codec import decode_event
+from orchestrator.pool import memory_budget
 from orchestrator.taskir import dump_task, task_from
+from registry import Registry
 
 BASE: Final = "http://localhost"
 CONNECT_SECONDS: Final = 5.0
@@ -80,6 +82,19 @@ class Daemon:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self._client.close()
+
+
+def memory_for_models(home: Path, registry: Registry) -> int:
+    """Return the bytes that models may take together: as the registry says, or what was free before there were any.
+
+    What was free, a daemon knows that has loaded some since.
+    """
+    if registry.defaults.memory is not None:
+        return registry.defaults.memory
+    if not answers(home):
+        return memory_budget()
+    with Daemon(home) as daemon:
+        return int(daemon.ask("GET", "/v1/pool")["budget"])
 
 
 class DaemonRuns:

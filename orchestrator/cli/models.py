@@ -10,10 +10,10 @@ from typing import Annotated, Any
 import typer
 
 from orchestrator.cli import pool, system
+from orchestrator.cli.client import memory_for_models
 from orchestrator.cli.settings import JsonFlag, settings
 from orchestrator.cli.terminal import one_line, print_json, printable, write
 from orchestrator.errors import InputError, Problem
-from orchestrator.pool import memory_budget
 from registry import GgufError, Registry, read_header
 from registry.edit import add_model, give_role, replace_registry
 from registry.fit import Room
@@ -55,8 +55,9 @@ def add(
     It is made from the file's header and the memory that there is, and printed as YAML, with the reasons. What is in
     the registry stays as it is, comments too; nothing is written that would not load.
     """
-    registry = settings(context).registry()
-    proposal = _proposed(file, registry, name, role)
+    chosen = settings(context)
+    registry = chosen.registry()
+    proposal = _proposed(file, registry, memory_for_models(chosen.home, registry), name, role)
     _check(proposal, registry, role)
     if save:
         _save(proposal, registry, role)
@@ -68,7 +69,7 @@ def add(
     write(lambda: print(warnings, end="", file=sys.stderr))
 
 
-def _proposed(file: Path, registry: Registry, name: str | None, role: str | None) -> Proposal:
+def _proposed(file: Path, registry: Registry, budget: int, name: str | None, role: str | None) -> Proposal:
     """Read the file's header and propose an entry. Raises InputError."""
     try:
         header = read_header(file)
@@ -78,7 +79,6 @@ def _proposed(file: Path, registry: Registry, name: str | None, role: str | None
     except UnicodeEncodeError as error:
         raise InputError(Problem(str(file), "its name is not UTF-8, as the registry is", "another name")) from error
     hot = sum(model.memory.total for model in registry.models.values() if model.residency == "hot" and model.memory)
-    budget = memory_budget() if registry.defaults.memory is None else registry.defaults.memory
     return propose(header, file, registry, Room(budget=budget, hot=hot), name=name, role=role)
 
 

@@ -11,8 +11,9 @@ from functools import partial
 from pathlib import Path
 
 import pytest
-from cli_command import COMMAND, RECORDS, Cli, environment, make_cli
+from cli_command import COMMAND, RECORDS, ROOT, Cli, environment, make_cli
 
+TINY = ROOT / "registry" / "tiny" / "medium.gguf"
 STEP = {"id": "S1", "actor": "worker", "action": "Summarize a.txt.", "inputs": ["a.txt"], "outputs": ["s"]}
 TASK = {"objective": "a test", "plan": {"steps": [{**STEP, "max_tokens": 64}]}}
 
@@ -55,6 +56,12 @@ def wait_socket(process: subprocess.Popen[bytes], path: Path) -> None:
         assert process.poll() is None
         assert time.monotonic() < end
         time.sleep(0.1)
+
+
+def test_a_model_is_added_to_what_the_daemon_may_load(served: Served) -> None:
+    before = served.cli("pool", "--json").json
+    told = served.cli("models", "add", TINY, "--json").json
+    assert told["memory"]["budget"] == before["budget"]
 
 
 def test_a_task_is_submitted_followed_and_told_of(served: Served) -> None:
