@@ -289,17 +289,17 @@ class Engine(asyncio.Protocol):
     def _handle(self, reply: Reply) -> None:
         match reply:
             case Texts(texts):
-                self._silence.limit = self.spec.hung_seconds  # a step that takes longer is announced anew
+                self._silence.allow(self.spec.hung_seconds)  # a step that takes longer is announced anew
                 for seq, text in texts:
                     self._stream(seq, text)
             case Finished(seq) | Counted(seq) | Embedded(seq) | Stats(seq):
-                self._silence.limit = self.spec.hung_seconds
+                self._silence.allow(self.spec.hung_seconds)
                 self._settle(seq, reply)
             case Failed():
                 self._fail(reply)
             case Heartbeat(seconds):
                 if self._loading.done():
-                    self._silence.limit = max(self.spec.hung_seconds, 5 * seconds)
+                    self._silence.allow(max(self.spec.hung_seconds, 5 * seconds))
             case Ready() | LoadFailed():
                 self._loaded(reply)
 

@@ -3,7 +3,8 @@
 Strings, arrays, numbers, white space and recursion are bounded even where the schema does not bound them, so that a
 generation under the grammar ends by itself. The grammar accepts only a subset of what the schema means: properties
 come in the schema's order, unnamed properties only where `additionalProperties` says so, and recursive references
-nest at most `MAX_RECURSION` deep. What a grammar cannot say (CHECKED_AFTERWARDS) it leaves to a validator, which must
+nest at most `MAX_RECURSION` deep. Bounds of numbers are kept where few numbers lie between them, and a `type` beside
+`enum` or `const` is not looked at. What a grammar cannot say (CHECKED_AFTERWARDS) it leaves to a validator, which must
 look at the result in any case; every other keyword that is not known is refused by name.
 """
 
@@ -97,6 +98,8 @@ def _grammar(text: str) -> str:
         raise BadGrammar("no JSON value satisfies the schema") from None
     except RecursionError:
         raise BadGrammar("the schema is nested too deeply") from None
+    except (AttributeError, TypeError) as error:
+        raise BadGrammar(f"not a JSON Schema: {error}") from None
     lines = [f"root ::= {root}", *(f"{name} ::= {body}" for name, body in writer.rules.items())]
     text = "\n".join(lines) + "\n"
     try:
@@ -110,6 +113,16 @@ def literal(text: str) -> str:
     """Return a GBNF literal that matches exactly this text."""
     escaped = "".join({'"': '\\"', "\\": "\\\\", "\n": "\\n", "\r": "\\r", "\t": "\\t"}.get(c, c) for c in text)
     return f'"{escaped}"'
+
+
+def _within(refs: tuple[str, ...], *names: str) -> tuple[str, ...]:
+    """Return the references inside of which something stands, with these. Raises _Impossible for too deep a recursion.
+
+    In order: how often each was followed is what counts, and the ways to get there are too many to tell apart.
+    """
+    if any(refs.count(name) > MAX_RECURSION for name in names):
+        raise _Impossible
+    return tuple(sorted((*refs, *names)))
 
 
 class _Writer:
@@ -144,10 +157,19 @@ class _Writer:
 
     def _combined(self, keyword: str, schema: Mapping[str, Any], depth: int, refs: tuple[str, ...]) -> str:
         rest: Schema = without(schema, keyword)
-        parts = [self._resolved(part) for part in schemas_of(schema, keyword)]
-        if keyword == "allOf":
-            return self.value(functools.reduce(merge, parts, rest), depth + 1, refs)
-        return self._one_of((merge(rest, part) for part in parts), depth + 1, refs)
+        parts = schemas_of(schema, keyword)
+        if keyword != "allOf":
+            return self._one_of((merge(rest, part) for part in parts), depth + 1, refs)
+        resolved = [self._resolved(part) for part in parts]
+        inside = refs
+        for _, names in resolved:
+            inside = _within(inside, *names)
+        key = (keyword, inside, json.dumps(schema, sort_keys=True, default=str))
+        if key not in self._known:
+            self._known[key] = self.value(
+                functools.reduce(merge, (part for part, _ in resolved), rest), depth + 1, inside
+            )
+        return self._known[key]
 
     def _typed(self, schema: Mapping[str, Any], depth: int, refs: tuple[str, ...]) -> str:
         kinds = schema.get("type") or [kind for kind, hints in _HINTS.items() if any(h in schema for h in hints)]
@@ -185,10 +207,8 @@ class _Writer:
 
     def _reference(self, schema: Mapping[str, Any], depth: int, refs: tuple[str, ...]) -> str:
         name = schema["$ref"]
-        if refs.count(name) > MAX_RECURSION:
-            raise _Impossible
         rest = without(schema, "$ref")
-        inside = (*refs, name)
+        inside = _within(refs, name)
         key = ("$ref", inside, json.dumps(rest, sort_keys=True, default=str))
         if key not in self._known:
             target = self._target(name)
@@ -196,11 +216,13 @@ class _Writer:
             self._known[key] = self.value(merged, depth + 1, inside)
         return self._known[key]
 
-    def _resolved(self, schema: Schema) -> Schema:
-        """Follow references until a schema without one, so that it can be merged. Raises BadGrammar."""
+    def _resolved(self, schema: Schema) -> tuple[Schema, list[str]]:
+        """Follow references to a schema without one, which can be merged; return them too. Raises BadGrammar."""
+        names: list[str] = []
         for _ in range(MAX_DEPTH):
             if not isinstance(schema, Mapping) or "$ref" not in schema:
-                return schema
+                return schema, names
+            names.append(schema["$ref"])
             schema = merge(without(schema, "$ref"), self._target(schema["$ref"]))
         raise BadGrammar("$ref: a reference to itself", "$ref")
 

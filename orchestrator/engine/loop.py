@@ -28,6 +28,8 @@ _Share = tuple[Sequence, Tokens]
 _NONE = as_tokens(())
 _WIDEST_EVERY = 256
 """All that run decode together in one of so many steps, so that what wide steps cost is not forgotten."""
+_READ_A_SECOND = 1e6
+"""Characters of a prompt that become tokens in a second, at least. Nothing else happens meanwhile."""
 _TEXT_SECONDS = 0.02
 """Text is sent at most so often: to send and to receive takes both processes longer than to make a token's text."""
 
@@ -84,6 +86,8 @@ class Loop:
         for command in commands:
             match command:
                 case protocol.Submit(number) | protocol.Count(number):
+                    messages = command.generation.messages if isinstance(command, protocol.Submit) else command.messages
+                    self._link.heartbeat(sum(len(text) for _, text in messages) / _READ_A_SECOND)
                     self._guarded(number, command)
                 case protocol.Cancel(number):
                     if number in self._sequences.all:

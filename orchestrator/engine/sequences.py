@@ -47,6 +47,8 @@ class Sequences:
         """Queue a new sequence."""
         self.all[sequence.number] = sequence
         bisect.insort(self.queue, sequence, key=_rank)
+        if self.queue[0] is sequence:
+            self.slots.try_again()
 
     def remove(self, sequence: Sequence) -> None:
         """Forget a sequence, wherever it is, and free what it holds."""
@@ -55,6 +57,8 @@ class Sequences:
         self._let_go(sequence)
         if sequence.seq >= 0:
             self.slots.leave(sequence.seq, sequence.computed)
+        else:
+            self.slots.try_again()
 
     def late(self, now: float) -> list[Sequence]:
         """Return those whose deadline is over."""

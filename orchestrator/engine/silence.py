@@ -29,6 +29,13 @@ class SilenceWatch:
             due = self._last_sign + self.limit - time.monotonic()
             self._timer = self._loop.call_later(max(due, 0.01), self._look)
 
+    def allow(self, seconds: float) -> None:
+        """Let the silence last so long, from the last sign of life on."""
+        if seconds != self.limit:
+            self.limit = seconds
+            self.rest()
+            self.watch()
+
     def rest(self) -> None:
         """Stop looking, until `watch` is called."""
         if self._timer is not None:

@@ -49,6 +49,7 @@ class Slots(ABC):
         self._free = list(range(llama.sequences))
         self._live: dict[int, Claim] = {}
         self._retained: OrderedDict[int, int] = OrderedDict()
+        self._stuck = False
         self.least_shared = 1
         """Beginnings of fewer tokens are computed again rather than shared."""
 
@@ -92,6 +93,10 @@ class Slots(ABC):
     @abstractmethod
     def enter(self, head: Tokens, answer: int) -> tuple[int, int] | None:
         """Give a sequence its place: (sequence id, tokens already there), or None when there is no room now."""
+
+    def try_again(self) -> None:
+        """Take note that another one is to be let in first now."""
+        self._stuck = False
 
     @abstractmethod
     def leave(self, seq: int, computed: int) -> None:
@@ -155,7 +160,6 @@ class PooledSlots(Slots):
     def __init__(self, llama: Llama, slots: int, retain: int) -> None:
         super().__init__(llama, slots)
         self._retain = retain if llama.can_fork else 0
-        self._stuck = False
         self._spare = 0  # so many cells are free for sure: counting them at every step would take too long
 
     @property

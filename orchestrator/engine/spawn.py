@@ -6,6 +6,7 @@ import socket
 import subprocess
 import sys
 import tempfile
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
@@ -14,6 +15,8 @@ from orchestrator.engine.contract import EngineSpec
 
 _ROOT = str(Path(__file__).resolve().parents[2])
 _LOG_TAIL = 2000
+_LOG_BYTES = 4 << 20
+"""A log that is longer makes room for a new one when an engine begins: models come and go for months."""
 
 
 @dataclass(slots=True)
@@ -50,7 +53,7 @@ class Child:
 def launch(spec: EngineSpec) -> Child:
     """Start `python -m orchestrator.engine.process`. Raises OSError."""
     # The log outlives this function; Child.release closes it.
-    log = open(spec.log_file, "ab+") if spec.log_file else tempfile.TemporaryFile("wb+")
+    log = _opened(spec.log_file) if spec.log_file else tempfile.TemporaryFile("wb+")
     ours, theirs = socket.socketpair()
     command = [sys.executable, "-m", "orchestrator.engine.process", str(theirs.fileno()), str(spec.niceness)]
     paths = [_ROOT, *filter(None, [os.environ.get("PYTHONPATH")])]
@@ -79,6 +82,14 @@ def launch(spec: EngineSpec) -> Child:
     finally:
         theirs.close()
     return Child(process, ours, os.pidfd_open(process.pid), log, start)
+
+
+def _opened(file: str) -> IO[bytes]:
+    """Open a log to be written on; a long one is put aside, where the last one was put. Raises OSError."""
+    with suppress(FileNotFoundError):
+        if os.stat(file).st_size > _LOG_BYTES:
+            os.replace(file, f"{file}.1")
+    return open(file, "ab+")
 
 
 def signal_name(code: int | None) -> str | None:

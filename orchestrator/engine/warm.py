@@ -45,6 +45,8 @@ class WarmPrefixes:
         except OSError as error:  # a file that has gone since it was loaded
             _log(f"no prefixes are kept: {error}")
             self._heads = ()
+        if self._folder is not None and self._heads:
+            keep_within(self._folder, self._most_bytes)  # an engine that was killed could not
         for tokens in self._heads:
             missing = len(tokens) - slots.tree.match(tokens)[1]
             if missing >= WORTH_KEEPING and slots.adopt(tokens, partial(self._fill, tokens)):

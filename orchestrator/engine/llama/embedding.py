@@ -11,7 +11,7 @@ from orchestrator.engine.contract import EngineSpec, ModelInfo, Vectors
 from orchestrator.engine.errors import TextTooLong
 from orchestrator.engine.llama.batch import Batch, Tokens, as_tokens
 from orchestrator.engine.llama.description import describe
-from orchestrator.engine.llama.loading import CannotLoad, Log, apply_adapters, load_model, new_context
+from orchestrator.engine.llama.loading import CannotLoad, Log, apply_adapters, load_adapters, load_model, new_context
 from orchestrator.engine.llama.model import DEFAULT_CONTEXT, DecodeFailed, default_threads
 from orchestrator.engine.llama.vocabulary import Vocabulary, meta
 
@@ -65,7 +65,7 @@ class Embedder:
         params.offload_kqv = False
         params.no_perf = True
         context = new_context(self._model, params, self.log)
-        apply_adapters(self._model, context, spec, self.log)
+        apply_adapters(context, load_adapters(self._model, spec, self.log), spec, self.log)
         return context
 
     def _warm_up(self) -> float:

@@ -21,8 +21,11 @@ _CANDIDATE = np.dtype([("id", np.int32), ("logit", np.float32), ("p", np.float32
 class Grammar:
     """The state of one sequence in its grammar. `close` frees it; it is not to be used afterwards."""
 
-    def __init__(self, sampler: Any, size: int) -> None:
+    def __init__(self, sampler: Any, size: int, unsaid: npt.NDArray[np.int32]) -> None:
+        """`unsaid` are tokens that are never allowed."""
         self._sampler = sampler
+        self._unsaid = unsaid
+        self._never = frozenset(unsaid.tolist())
         self._one = np.zeros(1, _CANDIDATE)
         self._one_array = _candidates(self._one)
         self._size = size
@@ -32,7 +35,7 @@ class Grammar:
         self._one[0] = (token, 0.0, 0.0)
         self._one_array.size = 1
         lib.llama_sampler_apply(self._sampler, ctypes.byref(self._one_array))
-        return bool(self._one["logit"][0] == 0.0)
+        return bool(self._one["logit"][0] == 0.0) and token not in self._never
 
     def mask(self, logits: Logits) -> Logits:
         """Return a copy of the logits with minus infinity where a token is not allowed."""
@@ -40,7 +43,9 @@ class Grammar:
         candidates["id"] = np.arange(self._size, dtype=np.int32)
         candidates["logit"] = logits
         lib.llama_sampler_apply(self._sampler, ctypes.byref(_candidates(candidates)))
-        return np.ascontiguousarray(candidates["logit"])
+        allowed = np.ascontiguousarray(candidates["logit"])
+        allowed[self._unsaid] = -np.inf
+        return allowed
 
     def accept(self, token: int) -> None:
         """Move on by a token that is allowed (another one would abort the process)."""
@@ -60,6 +65,9 @@ class Grammars:
         self._vocab = vocab
         self._errors = errors
         self._parsed: dict[str, Any] = {}
+        # Control tokens but those that end: llama.cpp's grammars take them for their names, and no text comes of them.
+        silent = [token for token in range(vocab.size) if not vocab.piece(token) and token not in vocab.end]
+        self._unsaid = np.array(silent, np.int32)
 
     def start(self, text: str) -> Grammar:
         """Return a grammar at its start. Raises BadGrammar."""
@@ -69,7 +77,7 @@ class Grammars:
             if len(self._parsed) >= _CACHED:
                 lib.llama_sampler_free(self._parsed.pop(next(iter(self._parsed))))
             self._parsed[text] = master
-        return Grammar(lib.llama_sampler_clone(master), self._vocab.size)
+        return Grammar(lib.llama_sampler_clone(master), self._vocab.size, self._unsaid)
 
     def _parse(self, text: str) -> Any:
         if _nesting(text) > MAX_NESTING:

@@ -91,10 +91,8 @@ def new_context(model: Any, params: Any, log: Log) -> Any:
     return context
 
 
-def apply_adapters(model: Any, context: Any, spec: EngineSpec, log: Log) -> None:
-    """Add the LoRA adapters to all that a context computes. Raises CannotLoad."""
-    if not spec.lora:
-        return
+def load_adapters(model: Any, spec: EngineSpec, log: Log) -> list[Any]:
+    """Return the LoRA adapters, loaded: once a model, which keeps them until it is freed. Raises CannotLoad."""
     handles = []
     for file, _ in spec.lora:
         _check_file(file)
@@ -103,6 +101,13 @@ def apply_adapters(model: Any, context: Any, spec: EngineSpec, log: Log) -> None
         if not handle:
             raise CannotLoad("settings", f"the adapter {file} does not fit: {log.told('llama.cpp does not say why')}")
         handles.append(handle)
+    return handles
+
+
+def apply_adapters(context: Any, handles: list[Any], spec: EngineSpec, log: Log) -> None:
+    """Add the adapters to all that a context computes. Raises CannotLoad."""
+    if not handles:
+        return
     count = len(handles)
     adapters = (lib.llama_adapter_lora_p_ctypes * count)(
         *(ctypes.cast(h, lib.llama_adapter_lora_p_ctypes) for h in handles)

@@ -17,7 +17,7 @@ from orchestrator.engine.contract import MAX_CELLS, EngineSpec, FlashAttention, 
 from orchestrator.engine.llama.batch import Batch
 from orchestrator.engine.llama.description import describe
 from orchestrator.engine.llama.grammar import Grammars, Logits
-from orchestrator.engine.llama.loading import CannotLoad, Log, apply_adapters, load_model, new_context
+from orchestrator.engine.llama.loading import CannotLoad, Log, apply_adapters, load_adapters, load_model, new_context
 from orchestrator.engine.llama.vocabulary import Vocabulary
 
 BATCH = 512
@@ -50,6 +50,7 @@ class Llama:
         started = time.monotonic()
         self.log = Log()
         self._model: Any = load_model(spec, self.log, progress)
+        self._adapters = load_adapters(self._model, spec, self.log)
         self.vocab = Vocabulary(self._model)
         self.grammars = Grammars(self.vocab, self.log.errors)
         self.can_share = not (lib.llama_model_is_recurrent(self._model) or lib.llama_model_is_hybrid(self._model))
@@ -140,7 +141,7 @@ class Llama:
         context = new_context(self._model, params, self.log)
         if not lib.llama_get_memory(context):
             raise CannotLoad("architecture", "the model keeps no KV cache, so it cannot generate")
-        apply_adapters(self._model, context, spec, self.log)
+        apply_adapters(context, self._adapters, spec, self.log)
         self.micro_batch: int = params.n_ubatch
         self.batch = Batch(params.n_batch - self._spare, padding=params.n_seq_max + 1)
         self.threads = threads

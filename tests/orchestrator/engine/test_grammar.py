@@ -1,6 +1,8 @@
 """JSON Schema to GBNF, judged by llama.cpp's own grammar engine and by a validator."""
 
 import json
+import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -203,6 +205,59 @@ def test_what_cannot_be_enforced_is_refused_by_name(schema: Any, keyword: str) -
 def test_what_nothing_satisfies_is_refused(schema: Any) -> None:
     with pytest.raises(BadGrammar):
         schema_grammar(schema)
+
+
+@pytest.mark.parametrize("keyword", ["anyOf", "oneOf"])
+def test_a_choice_may_lead_back_to_itself(llama: Llama, keyword: str) -> None:
+    chain = {"type": "object", "properties": {"next": {keyword: [{"$ref": "#/$defs/n"}, {"type": "null"}]}}}
+    schema = {"$defs": {"n": {**chain, "required": ["next"], "additionalProperties": False}}, "$ref": "#/$defs/n"}
+    assert accepts(llama, schema, '{"next": {"next": {"next": null}}}')
+    assert not accepts(llama, schema, '{"next": {}}')
+
+
+@pytest.mark.parametrize("way", [lambda ref: ref, lambda ref: {"anyOf": [ref, {"type": "null"}]}])
+def test_schemas_that_lead_to_each_other_are_written_quickly(way: Callable[[dict[str, str]], dict[str, Any]]) -> None:
+    kinds = ("a", "b", "c")
+    fields = {kind: way({"$ref": f"#/$defs/{kind}"}) for kind in kinds}
+    schema = {"$defs": {kind: {"type": "object", "properties": fields} for kind in kinds}, "$ref": "#/$defs/a"}
+    begun = time.process_time()
+    assert "root ::=" in schema_grammar(schema)
+    assert time.process_time() - begun < 5  # it took half a minute, and four of them for ever
+
+
+def test_merged_schemas_that_lead_to_each_other_come_to_an_end() -> None:
+    kinds = ("a", "b", "c")
+    fields = {kind: {"allOf": [{"$ref": f"#/$defs/{kind}"}]} for kind in kinds}
+    schema = {"$defs": {kind: {"type": "object", "properties": fields} for kind in kinds}, "$ref": "#/$defs/a"}
+    assert "root ::=" in schema_grammar(schema)
+
+
+@pytest.mark.parametrize(
+    "schema",
+    [
+        {"allOf": [5]},
+        {"$ref": {}},
+        {"allOf": [{"minimum": "a"}, {"minimum": 1}]},
+        {"allOf": [{"properties": 1}, {"properties": {}}]},
+    ],
+)
+def test_what_is_no_schema_is_refused(schema: Any) -> None:
+    with pytest.raises(BadGrammar):
+        schema_grammar(schema)
+
+
+def test_control_tokens_are_no_text(llama: Llama) -> None:
+    grammar = llama.grammars.start('root ::= "\\"" [^"]{1,40} "\\""')
+    grammar.accept(llama.vocab.tokens_of('"', special=False)[0])
+    control = [token for token in range(llama.vocab.size) if not llama.vocab.piece(token)]
+    letter = int(llama.vocab.tokens_of("a", special=False)[0])
+    masked = grammar.mask(np.zeros(llama.vocab.size, np.float32))
+    assert control
+    assert not any(grammar.allows(token) for token in control)
+    assert np.isinf(masked[control]).all()
+    assert grammar.allows(letter)
+    assert masked[letter] == 0
+    grammar.close()
 
 
 def test_an_object_among_an_enum_is_spelled_in_one_way(llama: Llama) -> None:

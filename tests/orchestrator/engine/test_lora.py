@@ -2,12 +2,14 @@
 
 from pathlib import Path
 
+import llama_cpp.llama_cpp as lib
 import pytest
 
 from benchmarks.models import write_adapter
 from orchestrator.engine.client import Engine
 from orchestrator.engine.contract import EngineSpec, Generation
 from orchestrator.engine.errors import ModelLoadFailed
+from orchestrator.engine.llama import Llama
 
 WIDTH = 64
 
@@ -35,3 +37,17 @@ async def test_an_adapter_of_other_measures_is_refused(models: Path, tmp_path: P
 async def test_a_missing_adapter_is_told(models: Path) -> None:
     with pytest.raises(ModelLoadFailed, match="no such file"):
         await said(models, ("/nowhere/adapter.gguf", 1.0))
+
+
+def test_an_adapter_is_loaded_once_whatever_the_layout(
+    models: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    loaded: list[bytes] = []
+    load = lib.llama_adapter_lora_init
+    monkeypatch.setattr(lib, "llama_adapter_lora_init", lambda model, file: (loaded.append(file), load(model, file))[1])
+    adapter = str(write_adapter(tmp_path / "adapter.gguf", WIDTH))
+    spec = EngineSpec(file=str(models / "quantised.gguf"), context=256, slots=2, threads=1, lora=((adapter, 1.0),))
+    llama = Llama(spec)
+    llama.lay_out(spec, split=not llama.split)
+    llama.lay_out(spec, split=not llama.split)
+    assert loaded == [adapter.encode()]

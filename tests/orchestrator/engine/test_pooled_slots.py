@@ -67,3 +67,12 @@ def test_what_a_pool_holds_counts_shared_cells_once(slots: PooledSlots) -> None:
     assert slots.pooled_cells == 60 + 3 * 5
     finish(slots, head(200, 40))
     assert slots.pooled_cells == 60 + 3 * 5 + 40
+
+
+def test_who_does_not_fit_stands_in_nobodys_way_once_it_has_gone(slots: PooledSlots) -> None:
+    cells = slots._llama.cells
+    enter(slots, head(1, cells // 2))
+    assert slots.enter(head(100, cells // 2 + 1), 8) is None
+    assert slots.enter(head(200, 10), 8) is None, "who waits first is not overtaken"
+    slots.try_again()
+    enter(slots, head(200, 10))

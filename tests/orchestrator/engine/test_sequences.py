@@ -93,3 +93,21 @@ def test_who_gives_up_waiting_stops_nobody(sequences: Sequences) -> None:
     sequences.remove(sequences.all[2])
     sequences.admit()
     assert [sequences.stretch(one) for one in sequences.prefilling] == [SHARED + 6]
+
+
+@pytest.mark.parametrize("gone", [True, False])
+def test_who_comes_first_now_is_tried_though_another_did_not_fit(models: Path, gone: bool) -> None:
+    pool = Llama(
+        EngineSpec(file=str(models / "quantised.gguf"), context=128, slots=4, cells=128, threads=1, split=False)
+    )
+    sequences = Sequences(pool, Counter(), lambda _: None)
+    large = sequence(2, 0, own=90, slack=5)
+    for one in (sequence(1, 0, own=110), sequence(4, 0, own=110), large):  # of 256 cells
+        sequences.add(one)
+        sequences.admit()
+    assert numbers(sequences.queue) == [2]
+    if gone:
+        sequences.remove(large)
+    sequences.add(sequence(3, 0, own=10, slack=9.0 if gone else -9.0))
+    sequences.admit()
+    assert 3 in numbers(sequences.prefilling)
