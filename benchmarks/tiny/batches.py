@@ -25,10 +25,8 @@ LONG_SHARE = 0.8
 PROMPT_WEIGHT = 0.1
 MISSES = 16
 LEAST_URGENT = 19
-# Copying is learned first, from random tokens repeated: (until this step, share of rows). Where prompts are not
-# learned, some rows keep up the copying of tokens that no trained name has.
+# Copying is learned first, from random tokens repeated: (until this step, share of rows).
 COPYING = ((400, 0.6), (800, 0.1))
-COPYING_WITHOUT_PROMPTS = 0.07
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,15 +67,12 @@ def training_batch(tokenizer: Tokenizer, size: Size, step: int) -> Batch:
     cycle, _ = size.cycle_at(step)
     length = CONTEXT if long else cycle.length
     batch = empty((round(size.rows * ROW / length), length))
-    without = 0.0 if cycle.prompts else COPYING_WITHOUT_PROMPTS
-    share = next((share for until, share in COPYING if step < until), without)
+    share = next((share for until, share in COPYING if step < until), 0.0)
     rows = len(batch.ids)
     copying = round(share * rows) if not long else 0
     for row in range(copying):
         _fill_with_copies(batch, row, rng)
     _pack(tokenizer, batch, copying, partial(_drawn, rng, long, cycle.mix))
-    if not cycle.prompts:
-        batch.weights[batch.weights < 1.0] = 0.0
     return batch
 
 

@@ -19,25 +19,23 @@ from benchmarks.tiny.sizes import Mix
 from benchmarks.tiny.tokenizer import Tokenizer
 from benchmarks.tiny.words import SPLITS, Lexicon, Split, seeded
 
-# What a stretch of training draws from, by its share: first what reads and writes, then what acts as well, and last
-# what is learned late: which of several inputs is meant, lists, what to prune, and what is wrong with an answer.
+# What a stretch of training draws from, by its share: first what reads and writes, then what acts as well. The large
+# model learns everything at once, also which of several inputs is meant; at last, more of what it had learned least.
 READING = {"plan": 25, "extract": 17, "code": 11, "shell": 5, "summarize": 16, "compare": 13, "merge": 5, "judge": 8}
-ACTING = {"tools": 8, "repl": 5, "prune": 2, "condense": 2, "retry": 4}
-CHOOSING = {"choose summarize": 20, "choose extract": 12, "plan": 12, "repl": 7, "prune": 8, "condense": 5}
-FINISHING = CHOOSING | {"choose summarize": 5, "choose extract": 6, "plan": 30, "list": 24}
-POLISHING = FINISHING | {"choose summarize": 10, "list": 16, "files": 8}
-JUDGING = POLISHING | {"judge": 40, "retry": 14}
-SETTLING = JUDGING | {"plan": 40, "compare": 40, "repl": 16, "judge": 24}
+ACTING = READING | {"tools": 8, "repl": 5, "prune": 2, "condense": 2, "retry": 4}
+EVERYTHING = (
+    ACTING
+    | {"plan": 32, "summarize": 18, "compare": 32, "judge": 20, "tools": 10, "repl": 12, "condense": 7, "retry": 10}
+    | {"choose summarize": 10, "choose extract": 8, "list": 12, "files": 6}
+)
+FINISHING = EVERYTHING | {"plan": 36, "extract": 20, "merge": 10, "tools": 18, "repl": 14, "condense": 10}
 LONG_READING = {"long extract": 30, "long summarize": 30, "compare 16": 20, "merge 16": 10, "plan 8": 10}
-LONG_ACTING = {"prune": 40, "condense": 30, "long prune": 15, "long condense": 15}
+LONG_ACTING = LONG_READING | {"prune": 40, "condense": 30, "long prune": 15, "long condense": 15}
 MIXES: dict[Mix, tuple[dict[str, int], dict[str, int]]] = {
     "reading": (READING, LONG_READING),
-    "acting": (READING | ACTING, LONG_READING | LONG_ACTING),
-    "choosing": (READING | ACTING | CHOOSING, LONG_READING | LONG_ACTING),
-    "finishing": (READING | ACTING | FINISHING, LONG_READING | LONG_ACTING),
-    "polishing": (READING | ACTING | POLISHING, LONG_READING | LONG_ACTING),
-    "judging": (READING | ACTING | JUDGING, LONG_READING | LONG_ACTING),
-    "settling": (READING | ACTING | SETTLING, LONG_READING | LONG_ACTING),
+    "acting": (ACTING, LONG_ACTING),
+    "everything": (EVERYTHING, LONG_ACTING),
+    "finishing": (FINISHING, LONG_ACTING),
 }
 HASHED_EXAMPLES = 500
 

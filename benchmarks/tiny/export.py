@@ -75,15 +75,15 @@ def write_header(writer: gguf.GGUFWriter, size: Size, tokenizer: Tokenizer) -> N
 
 
 def export(size: Size, tokenizer: Tokenizer) -> None:
-    """Write what was kept of `size` as it was trained: matrices as Q8_0, norms as F32."""
-    if not all(size.kept(step).exists() for step in size.exported):
+    """Write the weights that the training of `size` came to: matrices as Q8_0, norms as F32."""
+    state = torch.load(size.checkpoint, weights_only=True) if size.checkpoint.exists() else None
+    if state is None or state["progress"][0] != size.steps:
         raise SystemExit(f"{size.name} is not trained to its end: python -m benchmarks.tiny train {size.name}")
-    kept = [torch.load(size.kept(step), weights_only=True) for step in size.exported]
     partial = size.trained.with_suffix(".part")
     writer = gguf.GGUFWriter(partial, "llama")
     write_header(writer, size, tokenizer)
-    for name in kept[0]:
-        array = torch.stack([state[name].float() for state in kept]).mean(dim=0).numpy()
+    for name, tensor in state["model"].items():
+        array = tensor.numpy()
         if ".query." in name or ".key." in name:
             array = interleaved(array, size.heads)
         if array.ndim == 1:

@@ -1,11 +1,10 @@
 """Fix the sizes of the family and how long each is trained: the recipe, from seeds to weights."""
 
 from dataclasses import dataclass, replace
-from itertools import accumulate
 from pathlib import Path
 from typing import Literal
 
-Mix = Literal["reading", "acting", "choosing", "finishing", "polishing", "judging", "settling"]
+Mix = Literal["reading", "acting", "everything", "finishing"]
 
 CONTEXT = 2048
 ROW = 512
@@ -23,14 +22,13 @@ TOKENIZER_EXAMPLES = 6000
 class Cycle:
     """A stretch of training: a short warm-up to `peak`, of the full learning rate, and a linear fall to zero.
 
-    The fall takes the last `fall` of the steps. With `prompts`, it learns to predict prompts too, not answers alone.
-    What it learns is drawn from `mix`, and packed into rows of `length` tokens.
+    The fall takes the last `fall` of the steps. What it learns is drawn from `mix`, and packed into rows of `length`
+    tokens.
     """
 
     steps: int
     peak: float = 1.0
     fall: float = 0.52
-    prompts: bool = True
     mix: Mix = "reading"
     length: int = ROW
 
@@ -39,8 +37,7 @@ class Cycle:
 class Size:
     """One model: its shape, the rows of 512 tokens in each step, and how its training goes.
 
-    The small ones take fewer and smaller steps: they are there to be quicker, and wrong more often. What is exported is
-    the mean of the weights at the ends of the last `averaged` cycles, which is better than each of them.
+    The small ones take fewer steps: they are there to be quicker, and wrong more often.
     """
 
     name: str
@@ -49,16 +46,6 @@ class Size:
     heads: int
     rows: int
     cycles: tuple[Cycle, ...]
-    averaged: int = 1
-
-    @property
-    def exported(self) -> tuple[int, ...]:
-        """After which steps the weights are kept for the export."""
-        return tuple(accumulate(cycle.steps for cycle in self.cycles))[-self.averaged :]
-
-    def kept(self, step: int) -> Path:
-        """Where the weights after `step` are kept."""
-        return BUILD / f"{self.name}-{step}.pt"
 
     @property
     def steps(self) -> int:
@@ -104,35 +91,14 @@ class Size:
         return BUILD / f"{self.name}-cost.json"
 
 
-ACTS = Cycle(4500, peak=0.4, fall=1.0, mix="acting")
-CHOOSES = replace(ACTS, mix="choosing", length=1024)
-FINISHES = replace(CHOOSES, steps=2400, peak=0.2, mix="finishing")
-POLISHES = replace(CHOOSES, steps=500, peak=0.08, mix="polishing")
-JUDGES = replace(CHOOSES, steps=2000, peak=0.15, mix="judging")
-SETTLES = replace(CHOOSES, steps=700, peak=0.1, mix="settling")
+ACTS = Cycle(2500, peak=0.4, fall=1.0, mix="acting")
+LEARNS = Cycle(14000, peak=0.3, fall=0.95, mix="everything", length=640)
+FINISHES = Cycle(12000, peak=0.25, fall=0.92, mix="finishing", length=640)
 SIZES = {
     size.name: size
     for size in (
-        Size(
-            "large",
-            192,
-            5,
-            6,
-            14,
-            (
-                Cycle(5000),
-                Cycle(4000, peak=0.4, fall=1.0, prompts=False),
-                Cycle(1500, peak=0.4, fall=0.05),
-                ACTS,
-                CHOOSES,
-                FINISHES,
-                POLISHES,
-                JUDGES,
-                SETTLES,
-            ),
-            averaged=2,
-        ),
-        Size("medium", 128, 4, 4, 12, (Cycle(2600), Cycle(3000, peak=0.4, fall=1.0), replace(ACTS, steps=2500))),
+        Size("large", 192, 5, 6, 7, (LEARNS, FINISHES)),
+        Size("medium", 128, 4, 4, 12, (Cycle(2600), Cycle(3000, peak=0.4, fall=1.0), ACTS)),
         Size("small", 96, 4, 3, 10, (Cycle(3000), Cycle(3000, peak=0.4, fall=1.0), replace(ACTS, steps=1200))),
         Size("draft", 64, 2, 2, 10, (Cycle(1600, fall=0.85), replace(ACTS, steps=600))),
     )

@@ -5,7 +5,6 @@ import sys
 import time
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -88,12 +87,10 @@ class Training:
             "optimizers": [optimizer.state_dict() for optimizer in self.optimizers],
             "progress": (progress.step, progress.tokens, progress.seconds),
         }
-        write(state, path)
-
-    def keep(self) -> None:
-        """Keep the weights for the export if it wants those after this step."""
-        if self.progress.step in self.size.exported:
-            write(self.model.state_dict(), self.size.kept(self.progress.step))
+        path.parent.mkdir(parents=True, exist_ok=True)
+        partial = path.with_suffix(".part")
+        torch.save(state, partial)
+        partial.replace(path)
 
     def resume(self, path: Path) -> None:
         """Go on from `path` if it exists."""
@@ -103,14 +100,6 @@ class Training:
             for optimizer, saved in zip(self.optimizers, state["optimizers"], strict=True):
                 optimizer.load_state_dict(saved)
             self.progress = Progress(*state["progress"])
-
-
-def write(state: dict[str, Any], path: Path) -> None:
-    """Write `state` to `path`, whole or not at all."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    partial = path.with_suffix(".part")
-    torch.save(state, partial)
-    partial.replace(path)
 
 
 def tensors(batch: batches.Batch) -> tuple[Tensor, Tensor]:
@@ -149,7 +138,6 @@ def train(size: Size, tokenizer: Tokenizer) -> None:
     for batch in batches.batches_from(size, progress.step):
         tokens, seconds = progress.tokens, progress.seconds
         loss = training.step(batch)
-        training.keep()
         if progress.step % REPORT_EVERY == 0:
             rate = (progress.tokens - tokens) / (progress.seconds - seconds)
             print(f"{size.name} step {progress.step} loss {loss:.3f} {rate:.0f} tokens/s", flush=True)
