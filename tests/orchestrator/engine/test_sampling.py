@@ -1,4 +1,6 @@
 import numpy as np
+from hypothesis import given
+from hypothesis import strategies as st
 
 from orchestrator.engine.sampling import Sampler, distribution
 
@@ -23,6 +25,19 @@ def test_top_p_keeps_the_smallest_set_that_holds_it() -> None:
         ids, weights = distribution(LOGITS, 1.0, top_p)
         assert sorted(ids) == list(range(size))
         assert abs(weights.sum() - 1) < 1e-9
+
+
+@given(st.integers(0, 1 << 32), st.floats(0.01, 0.999), st.floats(0.1, 3.0), st.integers(1, 2000))
+def test_top_p_is_what_sorting_all_tokens_gives(seed: int, top_p: float, temperature: float, size: int) -> None:
+    logits = np.random.default_rng(seed).normal(0, 4, size).astype(np.float32)
+    shares = np.exp((logits - logits.max()) / np.float64(temperature))
+    order = np.argsort(-shares, kind="stable")
+    sums = np.cumsum(shares[order]) / shares.sum()
+    count = int(np.searchsorted(sums, top_p)) + 1
+    ids, weights = distribution(logits, temperature, top_p)
+    assert abs(len(ids) - count) <= 1  # the last bits of a sum may tip the last one
+    assert ids.tolist() == order[: len(ids)].tolist()
+    assert abs(weights.sum() - 1) < 1e-9
 
 
 def test_extreme_temperatures_do_not_break() -> None:
