@@ -161,9 +161,7 @@ class _Writer:
         if keyword != "allOf":
             return self._one_of((merge(rest, part) for part in parts), depth + 1, refs)
         resolved = [self._resolved(part) for part in parts]
-        inside = refs
-        for _, names in resolved:
-            inside = _within(inside, *names)
+        inside = _within(refs, *(name for _, names in resolved for name in names))
         key = (keyword, inside, json.dumps(schema, sort_keys=True, default=str))
         if key not in self._known:
             self._known[key] = self.value(

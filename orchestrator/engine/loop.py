@@ -86,8 +86,6 @@ class Loop:
         for command in commands:
             match command:
                 case protocol.Submit(number) | protocol.Count(number):
-                    messages = command.generation.messages if isinstance(command, protocol.Submit) else command.messages
-                    self._link.heartbeat(sum(len(text) for _, text in messages) / _READ_A_SECOND)
                     self._guarded(number, command)
                 case protocol.Cancel(number):
                     if number in self._sequences.all:
@@ -136,6 +134,7 @@ class Loop:
         self._counts["prompt_tokens"] += len(prompt)
 
     def _prompt(self, messages: tuple[ChatMessage, ...]) -> Tokens:
+        self._link.heartbeat(sum(len(text) for _, text in messages) / _READ_A_SECOND)
         tokens = prompt_tokens(self._llama.vocab, self._template.segments(messages))
         if not len(tokens):
             raise PromptTooLong(0, self._llama.context_limit)

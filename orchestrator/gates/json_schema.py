@@ -18,7 +18,7 @@ from referencing import Registry
 from referencing.exceptions import Unresolvable
 
 from orchestrator.taskir.json_text import read_json
-from orchestrator.taskir.patterns import BadPattern, check_pattern, matches
+from orchestrator.taskir.patterns import BadPattern, check_pattern, matches, patterns_in
 from orchestrator.taskir.problems import pointer
 
 MESSAGE_LENGTH = 300
@@ -89,12 +89,11 @@ def _validator(schema: str) -> Validator:
 
 def _check_patterns(schema: object) -> None:
     """Raises `BadPattern`, and `BadSchema` for a schema with patterns of which our keywords would not see all."""
-    entries = tuple(_entries(schema))
-    named = [value for key, value in entries if key == "patternProperties" and isinstance(value, dict)]
-    of_names = [pattern for value in named for pattern in value]
-    patterns = [*of_names, *(value for key, value in entries if key == "pattern" and isinstance(value, str))]
-    for pattern in patterns:
+    patterns = tuple(patterns_in(schema))
+    for _, pattern in patterns:
         check_pattern(pattern)
+    of_names = any(path[-1] == "patternProperties" for path, _ in patterns)
+    entries = tuple(_entries(schema))
     others = [key for key, value in entries if key in OTHER_KEYWORDS and not isinstance(value, dict)]
     others += [key for key, _ in entries if key == "unevaluatedProperties" and of_names]
     if patterns and others:

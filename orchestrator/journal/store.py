@@ -3,27 +3,24 @@
 Write-ahead logging lets others read while a run is written; `synchronous=FULL` makes each commit wait for the disk.
 """
 
-import os
 import sqlite3
 import zlib
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from tempfile import TemporaryFile
 from threading import Lock
 from typing import Any, Self
 
 from orchestrator.events import Event, Mode, RunAccepted, RunFinished, RunStatus
 from orchestrator.journal.codec import encode_event
-from orchestrator.journal.errors import NO_ROOM, DiskFull, JournalClosed, JournalCorrupt, JournalError, JournalTooNew
+from orchestrator.journal.disk import is_full
+from orchestrator.journal.errors import DiskFull, JournalClosed, JournalCorrupt, JournalError, JournalTooNew
 from orchestrator.journal.migrations import MIGRATIONS, VERSION
 
 TITLE_LENGTH = 200
 BUSY_SECONDS = 600.0
 """For another connection of the same owner to end what it writes, as when it writes the database anew."""
-PROBE_BYTES = 1 << 16
-"""That are written to see whether the disk is full: more than a failed write of SQLite has left of a quota."""
 
 _STATUS_AFTER: dict[str, RunStatus] = {
     "run_begun": "running",
@@ -387,16 +384,4 @@ def reported(path: Path) -> Iterator[None]:
 def _says_full(error: sqlite3.OperationalError, folder: Path) -> bool:
     """Say whether there is no room on the disk. SQLite tells of a quota that is used up as of any failed write."""
     unwritten = error.sqlite_errorcode in (sqlite3.SQLITE_IOERR_WRITE, sqlite3.SQLITE_IOERR_SHMSIZE)
-    return error.sqlite_errorcode == sqlite3.SQLITE_FULL or (unwritten and _is_full(folder))
-
-
-def _is_full(folder: Path) -> bool:
-    """Try whether a little more can be written into a folder."""
-    try:
-        with TemporaryFile(dir=folder) as file:
-            file.write(bytes(PROBE_BYTES))
-            file.flush()
-            os.fsync(file.fileno())  # some file systems tell only now
-    except OSError as error:
-        return error.errno in NO_ROOM
-    return False
+    return error.sqlite_errorcode == sqlite3.SQLITE_FULL or (unwritten and is_full(folder))

@@ -11,7 +11,7 @@ from jsonschema.exceptions import SchemaError
 from orchestrator.errors import Problem
 from orchestrator.taskir.arguments import references
 from orchestrator.taskir.models import Agent, Step, TaskIR
-from orchestrator.taskir.patterns import BadPattern, check_pattern
+from orchestrator.taskir.patterns import BadPattern, check_pattern, patterns_in
 from orchestrator.taskir.problems import MAX_PROBLEMS, known_names, pointer, shown
 
 
@@ -151,7 +151,7 @@ def _output_schema(path: tuple[str | int, ...], schema: dict[str, object]) -> It
         at = pointer((*path, *error.absolute_path))
         yield Problem(at, f"not a JSON Schema: {error.message[:200]}", "JSON Schema (2020-12)")
         return
-    for where, pattern in _patterns(path, schema):
+    for where, pattern in patterns_in(schema, path):
         try:
             check_pattern(pattern)
         except BadPattern as error:
@@ -161,19 +161,6 @@ def _output_schema(path: tuple[str | int, ...], schema: dict[str, object]) -> It
             yield Problem(
                 pointer(where), f"{shown(reference)} is not in this schema", "references such as #/$defs/name"
             )
-
-
-def _patterns(path: tuple[str | int, ...], schema: object) -> Iterator[tuple[tuple[str | int, ...], str]]:
-    if isinstance(schema, dict):
-        for key, value in schema.items():
-            if key == "pattern" and isinstance(value, str):
-                yield (*path, key), value
-            if key == "patternProperties" and isinstance(value, dict):
-                yield from (((*path, key), pattern) for pattern in value)
-            yield from _patterns((*path, key), value)
-    elif isinstance(schema, list):
-        for index, value in enumerate(schema):
-            yield from _patterns((*path, index), value)
 
 
 def _references(path: tuple[str | int, ...], schema: object) -> Iterator[tuple[tuple[str | int, ...], str]]:

@@ -5,6 +5,7 @@ fails, for some expressions 2^n times. Rust's, which pydantic brings, never does
 (look-around, back-references) is refused.
 """
 
+from collections.abc import Iterator
 from functools import lru_cache
 
 from pydantic_core import SchemaError, SchemaValidator, core_schema
@@ -15,6 +16,21 @@ MOST_KEPT = 64
 
 class BadPattern(Exception):
     """An expression that nothing is matched against. It says why in one line."""
+
+
+def patterns_in(schema: object, path: tuple[str | int, ...] = ()) -> Iterator[tuple[tuple[str | int, ...], str]]:
+    """Yield the patterns of a JSON Schema, each with where it is: `path` leads to the schema."""
+    # Recursion is bounded: a parsed document is at most MAX_DEPTH deep.
+    if isinstance(schema, dict):
+        for key, value in schema.items():
+            if key == "pattern" and isinstance(value, str):
+                yield (*path, key), value
+            if key == "patternProperties" and isinstance(value, dict):
+                yield from (((*path, key), pattern) for pattern in value)
+            yield from patterns_in(value, (*path, key))
+    elif isinstance(schema, list):
+        for index, value in enumerate(schema):
+            yield from patterns_in(value, (*path, index))
 
 
 def check_pattern(pattern: str) -> None:

@@ -1,0 +1,177 @@
+"""What the engine's benchmark makes of what it measured: rows that are kept, goals, and the report."""
+
+import dataclasses
+import json
+from pathlib import Path
+
+import pytest
+from engine_rows import row
+from hypothesis import given
+from hypothesis import strategies as st
+
+from benchmarks import results
+from benchmarks.engine import report, rows
+from benchmarks.engine.cells import EMBEDDED, all_cells
+from benchmarks.engine.goals import Goal, goals, own_share, undecided
+from benchmarks.engine.names import EXAMPLE, OURS, POOLED, SERIAL, SERVER, SETTINGS, SPLIT, speculating
+from benchmarks.engine.rows import Row
+
+# Rows
+
+
+def test_finished_cells_are_read_again_and_the_last_measurement_counts(tmp_path: Path) -> None:
+    file = tmp_path / "folder" / "rows.jsonl"
+    first, second, third = cells = all_cells()[:3]
+    assert rows.read(file, {"threads": 2}, cells) == {}
+    rows.append(file, {"threads": 2}, first, [row(OURS, 9.0)])
+    rows.append(file, {"threads": 2}, second, [row(OURS, 2.0), row(SERIAL, 3.0, bound=1.5)])
+    rows.append(file, {"threads": 4}, third, [row(OURS, 1.0)])
+    rows.append(file, {"threads": 2}, first, [row(OURS, 1.0)])
+    assert rows.read(file, {"threads": 2}, cells) == {
+        first.name: [row(OURS, 1.0)],
+        second.name: [row(OURS, 2.0), row(SERIAL, 3.0, bound=1.5)],
+    }
+    assert rows.read(file, {"threads": 2}, [dataclasses.replace(first, own=7), second]).keys() == {second.name}
+
+
+# Goals
+
+
+def reached(name: str, measured: list[Row]) -> Goal:
+    """Return the one goal of that name."""
+    (found,) = [goal for goal in goals(measured) if goal.name == name]
+    return found
+
+
+RATIOS = [
+    ("ours ÷ ceiling with the same KV layout", POOLED, "cold", 0.95),
+    ("ours ÷ llama-server, both warm", SERVER, "warm", 1.0),
+    ("ours ÷ example server", EXAMPLE, "cold", 1.0),
+    ("ours ÷ example server", EXAMPLE, "warm", 1.0),
+    ("ours ÷ llama-server, both cold, 16 requests", SERVER, "cold", 1.5),
+    ("ours ÷ llama-server, both cold, 16 requests, prefix 1024", SERVER, "cold", 6.0),
+    ("ours ÷ one after the other, any width", SERIAL, "cold", 0.98),
+]
+
+
+@pytest.mark.parametrize(("name", "system", "state", "goal"), RATIOS)
+def test_a_ratio_is_met_at_its_goal_and_not_below(name: str, system: str, state: str, goal: float) -> None:
+    good = [row(OURS, 1.0, state=state), row(system, goal * 1.001, state=state)]
+    bad = [row(OURS, 1.0, state=state, cell="150m/16x1025"), row(system, goal * 0.99, state=state, cell="150m/16x1025")]
+    met, missed = reached(name, good), reached(name, good + bad)
+    assert met.met
+    assert met.value == pytest.approx(goal * 1.001, abs=1e-3)
+    assert not missed.met
+    assert (missed.where, missed.cells, missed.reached) == (f"150m/16x1025, {state}", 2, 1)
+
+
+def test_a_goal_without_rows_is_open_and_not_met() -> None:
+    found = goals([])
+    assert len(found) == 10
+    assert all(goal.value is None and not goal.met for goal in found)
+
+
+def test_too_few_rounds_meet_no_goal() -> None:
+    found = reached(RATIOS[0][0], [row(OURS, 1.0, rounds=4), row(POOLED, 2.0, rounds=4)])
+    assert found.value == pytest.approx(2.0)
+    assert not found.met
+
+
+def test_embedded_models_have_no_goals() -> None:
+    assert reached(RATIOS[0][0], [row(OURS, 1.0, model=EMBEDDED), row(POOLED, 0.1, model=EMBEDDED)]).value is None
+
+
+def test_the_ceiling_is_that_of_our_own_layout() -> None:
+    ceilings = [row(POOLED, 1.0), row(SPLIT, 0.5)]
+    for split, value in ((False, 1.0), (True, 0.5)):
+        ours = dataclasses.replace(row(OURS, 1.0), split_cache=split)
+        assert reached(RATIOS[0][0], [ours, *ceilings]).value == pytest.approx(value)
+
+
+def test_two_at_once_count_for_one_after_the_other_only() -> None:
+    measured = [row(OURS, 1.0, width=2), row(SERIAL, 1.0, width=2), row(EXAMPLE, 1.0, width=2)]
+    assert reached("ours ÷ one after the other, any width", measured).cells == 1
+    assert reached("ours ÷ example server", measured).cells == 0
+
+
+def test_cold_without_a_prefix_counts_as_warm_too() -> None:
+    assert reached(RATIOS[1][0], [row(OURS, 1.0, prefix=0), row(SERVER, 1.2, prefix=0)]).cells == 1
+    assert reached(RATIOS[1][0], [row(OURS, 1.0), row(SERVER, 1.2)]).cells == 0
+
+
+def test_speculation_has_its_bound_the_better_server_and_no_speculation_beside_it() -> None:
+    task = {"cell": "speculation/copy/1", "task": "copy", "state": "warm", "width": 1, "prefix": 0}
+    measured = [
+        row(OURS, 2.0, **task),
+        row(speculating(OURS, "lookup"), 1.0, bound=2.0, **task),
+        row(speculating(OURS, "draft"), 1.6, bound=1.6, **task),
+        row(speculating(SERVER, "lookup", SETTINGS[0]), 1.5, **task),
+        row(speculating(SERVER, "lookup", SETTINGS[1]), 0.9, **task),
+        row(speculating(SERVER, "draft", SETTINGS[0]), 3.2, **task),
+    ]
+    bound, server, none = (
+        reached(name, measured)
+        for name in ("speculation ÷ its bound", "speculation ÷ llama-server's", "speculation ÷ no speculation")
+    )
+    assert (bound.value, bound.where) == (pytest.approx(0.7812), "speculation/copy/1, warm, ours, draft")
+    assert (server.value, server.where) == (pytest.approx(0.9), "speculation/copy/1, warm, ours, lookup")
+    assert (none.value, none.met, none.cells) == (pytest.approx(1.25), True, 2)
+    assert not reached(RATIOS[5][0], measured).cells
+
+
+@pytest.mark.parametrize("factor", [0.96, 1.0, 1.04])
+def test_a_ratio_that_may_lie_on_either_side_of_its_goal_is_undecided(factor: float) -> None:
+    noisy = tuple(factor * seconds for seconds in (0.8, 1.0, 1.2, 0.9, 1.1))
+    measured = [row(OURS, 1.0), dataclasses.replace(row(SERIAL, 1.0), seconds=noisy), row(EXAMPLE, 2.0)]
+    assert undecided(measured) == {"150m/16x1024": {OURS, SERIAL}}
+    steady = [dataclasses.replace(each, seconds=each.seconds[:1] * 5) for each in measured]
+    assert undecided(steady) == {}
+    long = [dataclasses.replace(each, seconds=(each.seconds * 7)[:31]) for each in measured]
+    assert undecided(long) == {}
+
+
+def test_a_ratio_is_of_the_rounds_that_both_systems_did() -> None:
+    longer = dataclasses.replace(row(OURS, 1.0), seconds=(*row(OURS, 1.0).seconds, 50.0, 50.0))
+    assert reached(RATIOS[6][0], [longer, row(SERIAL, 1.5)]).value == pytest.approx(1.5)
+
+
+@given(st.floats(0.001, 1), st.floats(0, 1))
+def test_our_own_share_is_of_all_our_time(llama: float, own: float) -> None:
+    measured = row(OURS, 1.0, llama_seconds=llama, own_seconds=own)
+    share = own_share(measured)
+    assert share == pytest.approx(own / (own + llama))
+    assert reached("own time per step outside llama.cpp", [measured]).met == (own / (own + llama) <= 0.02)
+    assert own_share(row(SERIAL, 1.0)) is None
+
+
+# Report
+
+
+def test_the_document_is_json_with_a_row_and_a_goal_each() -> None:
+    measured = [row(OURS, 1.0, llama_seconds=1.0, own_seconds=0.01), row(SERVER, 6.5)]
+    cells = [cell for cell in all_cells() if cell.prefix == 1024 and cell.width == 16]
+    found = report.document(measured, goals(measured), report.stamp(2), cells)
+    again = json.loads(json.dumps(found))
+    assert {"machine", "versions", "rows", "goals"} <= set(again)
+    assert (again["rows"][1]["median"], again["rows"][1]["tokens_per_second"]) == (6.63, 77.2)
+    assert all({"name", "value", "goal", "met"} <= set(goal) for goal in again["goals"])
+    assert again["cells"] == {"measured": {"150m/16x1024": dataclasses.asdict(cells[0])}, "left": ["500m/16x1024"]}
+
+
+def test_published_cells_count_as_finished_while_nothing_has_changed(tmp_path: Path) -> None:
+    measured, file = [row(OURS, 1.0, bound=1.5), row(SERVER, 6.5)], tmp_path / "engine.json"
+    cells, stamp = all_cells(), {**report.stamp(2), "systems": [OURS], "rounds": None}
+    assert rows.published(file, stamp, cells) == {}
+    results.write(file, report.document(measured, goals(measured), stamp, cells))
+    assert rows.published(file, stamp, cells) == {"150m/16x1024": measured}
+    assert rows.published(file, {**stamp, "engine": "another"}, cells) == {}
+    assert rows.published(file, {**stamp, "rounds": 1}, cells) == {}
+    assert rows.published(file, stamp, [dataclasses.replace(cell, own=7) for cell in cells]) == {}
+
+
+def test_the_table_shows_every_row_and_every_goal() -> None:
+    measured = [row(OURS, 1.0), row(SERVER, 6.5)]
+    lines = report.printed(measured, goals(measured)).splitlines()
+    assert len(lines) == 1 + 2 + 1 + 1 + 10
+    assert "6.500 (6.500-6.500)" in lines[2]
+    assert sum("  NO" in line for line in lines) == 8
