@@ -1,4 +1,4 @@
-"""Choose what goes into one llama_decode. A pure function of who needs what."""
+"""Choose what goes into one llama_decode: pure functions of who needs what."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -17,26 +17,19 @@ class Prefill:
     remaining: int
 
 
-@dataclass(frozen=True, slots=True)
-class Plan:
-    """Indices of the decoding sequences that get a token, and (index, tokens) of the prompts that get chunks."""
+def chunks_of(
+    prefilling: Sequence[Prefill], *, decoding: int, batch: int, chunk: int = CHUNK, pressing: int = 0
+) -> list[tuple[int, int]]:
+    """Return which prompts, the most urgent first, get how many tokens computed in this step: (index, tokens).
 
-    decode: range
-    chunks: tuple[tuple[int, int], ...]
-
-
-def choose(decoding: int, prefilling: Sequence[Prefill], *, batch: int, chunk: int = CHUNK, pressing: int = 0) -> Plan:
-    """Return what to compute next: both groups come with the most urgent first, and `batch` is the most tokens.
-
-    Every decoding sequence gets its token. Prompts get chunks that end on a grid of `chunk` positions, so that where
-    a prompt is cut does not depend on the company it has. The first `pressing` prompts, as urgent as any that decodes,
-    get what room there is, as do all while nobody decodes: what came together decodes together, in fewer steps. Others
-    get one chunk's worth a step, so that a long prompt never starves those that decode. Some prompt always moves if
-    there is room for any.
+    `batch` is the most tokens of a step, of which those that decode take `decoding`. Prompts get chunks that end on a
+    grid of `chunk` positions, so that where a prompt is cut does not depend on the company it has. The first `pressing`
+    prompts, as urgent as any that decodes, get what room there is, as do all while nobody decodes: what came together
+    decodes together, in fewer steps. Others get one chunk's worth a step, so that a long prompt never starves whoever
+    decodes. Some prompt always moves if there is room for any.
     """
-    decode = range(min(decoding, batch))
-    room = batch - len(decode)
-    later = min(room, chunk) if decode else room
+    room = max(0, batch - decoding)
+    later = min(room, chunk) if decoding else room
     chunks: list[tuple[int, int]] = []
     for index, need in enumerate(prefilling):
         budget = (room if index < pressing else later) - sum(count for _, count in chunks)
@@ -53,7 +46,7 @@ def choose(decoding: int, prefilling: Sequence[Prefill], *, batch: int, chunk: i
             chunks.append((index, taken))
         if budget <= 0:
             break
-    return Plan(decode, tuple(chunks))
+    return chunks
 
 
 def company(streams: Sequence[int], count: int, *, alone: bool, width: int = 0) -> list[int]:

@@ -1,8 +1,9 @@
 """Keep what a model's steps cost with each number of threads, and learn it from the steps that are done."""
 
+from collections.abc import Sequence
 from dataclasses import replace
 
-from orchestrator.engine.curve import Curve
+from orchestrator.engine.curve import Curve, favoured_width
 
 LEARNED_EVERY = 17
 """A curve learns from the first of so many steps: to learn from all takes longer than what there is to learn. A prime,
@@ -29,6 +30,7 @@ class Curves:
         self._measured = {threads: curve}
         self._known: dict[int, Curve] = {}
         self._counts = {False: 0, True: 0}
+        self._favoured = (curve, 0), 0
 
     def relaid(self, threads: int, *, fills: bool) -> "Curves":
         """Return those to begin with when the cells of the cache lie otherwise, which `fills` steps or not."""
@@ -38,6 +40,17 @@ class Curves:
         """Go over to so many threads. Until steps were done with them, they are expected to take as long."""
         self._known[self._threads] = self.now
         self._threads, self.now = threads, self._known.get(threads, self.now)
+
+    def favoured_width(self, depths: Sequence[int]) -> int:
+        """Return how many running sequences to decode in one step, as `curve.favoured_width` has it.
+
+        That takes as long as much else in a step, and hardly changes while nothing is learned and as many run: until
+        then it is what it was.
+        """
+        asked = self.now, len(depths)
+        if asked != self._favoured[0]:
+            self._favoured = asked, favoured_width(self.now, depths)
+        return self._favoured[1]
 
     def observe(self, tokens: int, sequences: int, seconds: float, cells: int, width: int = 0) -> None:
         """Take note of a step, as `Curve.observed` has it. One that was filled to a `width` tells what that takes."""

@@ -3,6 +3,8 @@
 import dataclasses
 import time
 from collections.abc import Callable
+from itertools import takewhile
+from operator import eq
 
 import numpy as np
 
@@ -18,6 +20,7 @@ class DraftModel:
     """A model of its own with a sequence for each of the target's, which it follows at some distance.
 
     `seconds` is how long it has computed so far. Raises CannotLoad, also when its vocabulary is not the target's.
+    It holds a beginning of each text, and what it took to come next.
     """
 
     def __init__(self, spec: EngineSpec, target: Llama, beat: Callable[[float], None]) -> None:
@@ -46,7 +49,7 @@ class DraftModel:
         self._curves = Curves(self._llama.threads, known_curve(self._llama, own))
         self._beat = beat
         self.seconds = 0.0
-        self._known: dict[int, Tokens] = {}
+        self._held: dict[int, tuple[int, list[int]]] = {}
 
     def seconds_per_token(self, width: int) -> float:
         """Return what a draft token costs when so many sequences draft together."""
@@ -59,38 +62,40 @@ class DraftModel:
         self._curves.use(threads)
 
     def propose(self, sequences: list[Sequence], lengths: list[int]) -> list[Tokens]:
-        """Return the likeliest next tokens of each sequence, `lengths` of them."""
-        texts = [np.concatenate((s.prompt, as_tokens(s.output))) for s in sequences]
-        for sequence, text in zip(sequences, texts, strict=True):
-            self._catch_up(sequence.seq, text)
-        drafts = [text[-1:].tolist() for text in texts]
+        """Return the likeliest next tokens of each sequence, `lengths` of them. All have said something by now."""
+        for sequence in sequences:
+            self._catch_up(sequence)
+        drafts = [sequence.output[-1:] for sequence in sequences]
         for step in range(max(lengths)):
             active = [index for index, length in enumerate(lengths) if length > step]
             active.sort(key=lambda index: sequences[index].seq)
             batch = self._llama.batch
             batch.clear()
+            cells = 0
             for index in active:
-                batch.add(sequences[index].seq, len(texts[index]) + step - 1, drafts[index][-1:], 1)
-            logits = self._decode(len(active), sum(len(texts[index]) + step for index in active))
+                depth = sequences[index].length + step
+                batch.add_one(sequences[index].seq, depth - 1, drafts[index][-1])
+                cells += depth
+            logits = self._decode(len(active), cells)
             for index, token in zip(active, logits.argmax(axis=1).tolist(), strict=True):
                 drafts[index].append(token)
-        for sequence, text, draft in zip(sequences, texts, drafts, strict=True):
-            self._known[sequence.seq] = np.concatenate((text, as_tokens(draft[1:-1])))
+        for sequence, draft in zip(sequences, drafts, strict=True):
+            self._held[sequence.seq] = sequence.length, draft[1:-1]
         return [as_tokens(draft[1:]) for draft in drafts]
 
     def forget(self, seq: int) -> None:
         """Drop a sequence that has ended."""
-        if self._known.pop(seq, None) is not None:
+        if self._held.pop(seq, None) is not None:
             self._llama.truncate(seq, 0)
 
-    def _catch_up(self, seq: int, text: Tokens) -> None:
+    def _catch_up(self, sequence: Sequence) -> None:
         """Compute what the model has not seen of a text, but for the last token."""
-        start = self._keep(seq, text)
+        start, end = self._keep(sequence), sequence.length - 1
         batch = self._llama.batch
-        while start < len(text) - 1:
-            chunk = text[start : min(start + batch.capacity, len(text) - 1)]
+        while start < end:
+            chunk = _part(sequence, start, min(start + batch.capacity, end))
             batch.clear()
-            batch.add(seq, start, chunk, 0)
+            batch.add(sequence.seq, start, chunk, 0)
             self._decode(1, attended(start, len(chunk)))
             start += len(chunk)
 
@@ -106,17 +111,25 @@ class DraftModel:
         self._curves.observe(size, sequences, seconds, cells, width if self._llama.batch.size == width else 0)
         return logits
 
-    def _keep(self, seq: int, text: Tokens) -> int:
-        """Cut what a sequence holds to what it has in common with `text`, and return how much that is.
+    def _keep(self, sequence: Sequence) -> int:
+        """Cut what is held of a sequence to what it has come to, and return how much that is.
 
         The last token is always computed anew: its logits are needed.
         """
-        known = self._known.get(seq, as_tokens(()))
-        length = min(len(known), len(text) - 1)
-        different = np.flatnonzero(known[:length] != text[:length])
-        common = int(different[0]) if len(different) else length
-        self._llama.truncate(seq, common)
+        length, guessed = self._held.get(sequence.seq, (0, []))
+        said = sequence.output[length - len(sequence.prompt) :] if guessed else []
+        length += sum(takewhile(bool, map(eq, guessed, said)))
+        common = min(length, sequence.length - 1)
+        self._llama.truncate(sequence.seq, common)
         return common
+
+
+def _part(sequence: Sequence, start: int, end: int) -> Tokens:
+    """Return a part of a text, prompt and output."""
+    prompt = len(sequence.prompt)
+    if start >= prompt:
+        return as_tokens(sequence.output[start - prompt : end - prompt])
+    return np.concatenate((sequence.prompt[start:end], as_tokens(sequence.output[: max(0, end - prompt)])))
 
 
 def _check_vocabularies(target: Llama, draft: Llama) -> None:

@@ -6,10 +6,10 @@ import traceback
 from collections import Counter
 
 from orchestrator.engine import protocol
-from orchestrator.engine.batching import Prefill, choose, side_by_side
+from orchestrator.engine.batching import Prefill, chunks_of, side_by_side
 from orchestrator.engine.chat import ChatMessage, ChatTemplate
 from orchestrator.engine.contract import NOT_SET_UP, EngineSpec, EngineStats, Finish
-from orchestrator.engine.curve import Curve, attended, favoured_width, turn
+from orchestrator.engine.curve import Curve, attended, turn
 from orchestrator.engine.curves import LEARNED_EVERY, Curves
 from orchestrator.engine.drafting import Drafts
 from orchestrator.engine.errors import BadGrammar, BrokenModel, EngineError, PromptTooLong
@@ -158,9 +158,9 @@ class Loop:
             return [shares] if shares else []
         needs = [Prefill(s.computed, self._sequences.stretch(s)) for s in prefilling]
         pressing = sum(s.rank <= decode[0].rank + ALIKE for s in prefilling) if decode else 0
-        plan = choose(len(decode) + sum(map(len, drafts)), needs, batch=batch.capacity, pressing=pressing)
+        decoding = len(decode) + sum(map(len, drafts))
         chunks = []
-        for index, count in plan.chunks:
+        for index, count in chunks_of(needs, decoding=decoding, batch=batch.capacity, pressing=pressing):
             sequence = prefilling[index]
             chunks.append((sequence, sequence.head[sequence.computed : sequence.computed + count]))
         if self._llama.split:
@@ -178,7 +178,7 @@ class Loop:
             running[0].waited = 0
             return running
         if self._counts["steps"] % _WIDEST_EVERY:
-            width = favoured_width(self._curves.now, [sequence.length for sequence in running])
+            width = self._curves.favoured_width([sequence.length for sequence in running])
         chosen = [running[index] for index in turn(width, [sequence.waited for sequence in running])]
         for sequence in running:
             sequence.waited += 1

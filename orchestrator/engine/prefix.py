@@ -45,9 +45,6 @@ class PrefixTree:
         self._root = _Node(np.empty(0, np.int32), None)
         self._at: dict[int, _Node] = {}
 
-    def __contains__(self, seq: int) -> bool:
-        return seq in self._at
-
     def start(self, seq: int) -> None:
         """Add a sequence that holds nothing."""
         self._place(seq, self._root)

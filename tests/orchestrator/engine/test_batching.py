@@ -3,54 +3,52 @@ from itertools import pairwise
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from orchestrator.engine.batching import WORTH_FILLING, Prefill, choose, company, side_by_side
+from orchestrator.engine.batching import WORTH_FILLING, Prefill, chunks_of, company, side_by_side
 
 needs = st.lists(st.builds(Prefill, st.integers(0, 300), st.integers(1, 2000)), max_size=8)
 
 
 @settings(deadline=None)
 @given(st.integers(0, 40), needs, st.integers(1, 600), st.sampled_from([1, 16, 128]), st.integers(0, 100))
-def test_a_plan_fits_and_moves_everything_it_can(
+def test_chunks_fit_and_move_everything_they_can(
     decoding: int, prefilling: list[Prefill], batch: int, chunk: int, pressing: int
 ) -> None:
-    plan = choose(decoding, prefilling, batch=batch, chunk=chunk, pressing=pressing)
-    size = len(plan.decode) + sum(count for _, count in plan.chunks)
-    assert size <= batch
-    assert len(plan.decode) == min(decoding, batch)
-    assert [i for i, _ in plan.chunks] == sorted({i for i, _ in plan.chunks})
-    assert all(0 < count <= prefilling[i].remaining for i, count in plan.chunks)
+    chunks = chunks_of(prefilling, decoding=decoding, batch=batch, chunk=chunk, pressing=pressing)
+    assert sum(count for _, count in chunks) <= max(0, batch - decoding)
+    assert [i for i, _ in chunks] == sorted({i for i, _ in chunks})
+    assert all(0 < count <= prefilling[i].remaining for i, count in chunks)
     if prefilling and batch > decoding:
-        assert plan.chunks
-        assert plan.chunks[0][0] == 0
+        assert chunks
+        assert chunks[0][0] == 0
     if decoding:
-        later = sum(count for index, count in plan.chunks if index >= pressing)
-        assert not later or sum(count for _, count in plan.chunks) <= chunk
+        later = sum(count for index, count in chunks if index >= pressing)
+        assert not later or sum(count for _, count in chunks) <= chunk
 
 
 @settings(deadline=None)
 @given(st.integers(0, 8), needs)
 def test_prompts_are_cut_on_the_grid(decoding: int, prefilling: list[Prefill]) -> None:
-    for index, count in choose(decoding, prefilling, batch=512, chunk=64).chunks:
+    for index, count in chunks_of(prefilling, decoding=decoding, batch=512, chunk=64):
         end = prefilling[index].position + count
         assert end % 64 == 0 or count == prefilling[index].remaining
 
 
 def test_alone_a_prompt_gets_the_whole_batch_and_in_company_a_chunk() -> None:
     long = [Prefill(0, 5000)]
-    assert choose(0, long, batch=512, chunk=128).chunks == ((0, 512),)
-    assert choose(3, long, batch=512, chunk=128).chunks == ((0, 128),)
+    assert chunks_of(long, decoding=0, batch=512, chunk=128) == [(0, 512)]
+    assert chunks_of(long, decoding=3, batch=512, chunk=128) == [(0, 128)]
 
 
 def test_prompts_as_urgent_as_what_decodes_get_all_the_room_and_others_a_chunk() -> None:
     short = [Prefill(0, 32)] * 48
-    assert len(choose(16, short, batch=512, chunk=128, pressing=48).chunks) == (512 - 16) // 32
-    assert len(choose(16, short, batch=512, chunk=128, pressing=10).chunks) == 10
-    assert len(choose(16, short, batch=512, chunk=128, pressing=2).chunks) == 128 // 32
-    assert choose(3, [Prefill(0, 5000)], batch=512, chunk=128, pressing=1).chunks == ((0, 384),)
+    assert len(chunks_of(short, decoding=16, batch=512, chunk=128, pressing=48)) == (512 - 16) // 32
+    assert len(chunks_of(short, decoding=16, batch=512, chunk=128, pressing=10)) == 10
+    assert len(chunks_of(short, decoding=16, batch=512, chunk=128, pressing=2)) == 128 // 32
+    assert chunks_of([Prefill(0, 5000)], decoding=3, batch=512, chunk=128, pressing=1) == [(0, 384)]
 
 
 def test_short_prompts_share_a_batch() -> None:
-    assert choose(0, [Prefill(0, 40)] * 20, batch=512, chunk=128).chunks == tuple((i, 40) for i in range(12))
+    assert chunks_of([Prefill(0, 40)] * 20, decoding=0, batch=512, chunk=128) == [(i, 40) for i in range(12)]
 
 
 @settings(deadline=None)

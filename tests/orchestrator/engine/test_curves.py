@@ -2,7 +2,7 @@
 
 import pytest
 
-from orchestrator.engine.curve import Curve, Points
+from orchestrator.engine.curve import Curve, Points, favoured_width
 from orchestrator.engine.curves import DRAFTED_LEARNED_EVERY, FIRST, LEARNED_EVERY, Curves
 
 CURVE = Curve(Points((1, 2), (1.0, 1.5)), Points((1, 2), (1.0, 1.2)), prefill=0.2, per_cell=0.001)
@@ -71,3 +71,13 @@ def test_steps_with_drafts_that_are_done_are_known_as_they_are() -> None:
         curves.observe(1, 1, 1.0, 0)
         curves.observe(2, 1, 2.0, 0)
     assert curves.now.seconds(2, 1) == pytest.approx(2.0, rel=0.1)
+
+
+def test_the_favoured_width_is_found_anew_when_others_run_or_something_is_learned() -> None:
+    dear = Curve(Points((1, 2), (1.0, 2.5)), Points((1, 2), (1.0, 1.2)), prefill=0.2, per_cell=0.0)
+    curves = Curves(2, dear)
+    assert [curves.favoured_width([9] * width) for width in (1, 2, 1, 0)] == [1, 1, 1, 0]
+    while curves.now.seconds(2, 2) > 1.5 * curves.now.seconds(1, 1):
+        curves.observe(2, 2, 1.2, 0)
+        curves.observe(1, 1, 1.0, 0)
+    assert curves.favoured_width([9, 9]) == favoured_width(curves.now, [9, 9]) == 2

@@ -4,7 +4,7 @@ import math
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from orchestrator.engine.batching import CHUNK, Prefill, choose
+from orchestrator.engine.batching import CHUNK, Prefill, chunks_of
 from orchestrator.engine.curve import turn
 from orchestrator.engine.urgency import PATIENCE, Holder, gives_way, rank
 
@@ -61,7 +61,7 @@ def test_a_stream_of_urgent_requests_starves_nobody(
         for one in decode:
             one[3] -= 1
         needs = [Prefill(0, one[2]) for one in prefilling]
-        for index, count in choose(len(decode), needs, batch=CHUNK + len(decode)).chunks:
+        for index, count in chunks_of(needs, decoding=len(decode), batch=CHUNK + len(decode)):
             prefilling[index][2] -= count
         live = [one for one in live if one[2] or one[3]]
         behind += now > 2 * PATIENCE
