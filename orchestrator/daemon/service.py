@@ -7,7 +7,7 @@ import asyncio
 import math
 import time
 from collections import Counter
-from collections.abc import AsyncGenerator, Callable, Sequence
+from collections.abc import AsyncGenerator, Callable
 from contextlib import AsyncExitStack, aclosing
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,15 +21,16 @@ from orchestrator.daemon.configuration import Configuration
 from orchestrator.daemon.folder import why_full
 from orchestrator.daemon.job import Job, job_of
 from orchestrator.daemon.orchestrator import Orchestrator
+from orchestrator.daemon.oversight import oversee
 from orchestrator.daemon.queue import RunQueue
-from orchestrator.daemon.quota import Spending, bounded, seconds_at_work
+from orchestrator.daemon.quota import bounded
 from orchestrator.daemon.refusals import Busy, Conflict, FolderFull, NotReady
 from orchestrator.daemon.replay import accepted_in, check_step, unfinished_runs
 from orchestrator.daemon.retention import Retention, Vacuumed, vacuum
 from orchestrator.daemon.totals import Totals
-from orchestrator.daemon.updates import EventUpdate, Update
+from orchestrator.daemon.updates import Update
 from orchestrator.errors import OrchestratorError
-from orchestrator.events import Event, Priority, RunAccepted
+from orchestrator.events import Priority, RunAccepted
 from orchestrator.journal import Journal, JournalError, RunRow
 from registry import Registry
 
@@ -362,7 +363,7 @@ class Service:
             log.info("a run begins")
             past = [event for _, event in await asyncio.to_thread(self.orchestrator.journal.events, run)]
             await self.orchestrator.resume(run)
-            await self._oversee(run, past)
+            await oversee(self.orchestrator, run, past, self.totals)
             log.info("a run has ended")
         except OrchestratorError as error:
             log.error("a run cannot go on", error=str(error))
@@ -372,33 +373,6 @@ class Service:
             self.totals.leave(time.monotonic() - begun)
             self._queue.end(run)
             self._pump()
-
-    async def _oversee(self, run: str, past: Sequence[Event]) -> None:
-        """Count what a run takes until it has ended, and cancel it when it is too much. `past` is before it began."""
-        accepted = accepted_in(past)
-        limits, spending, models = accepted.limits, Spending(), dict[tuple[str, int], str]()
-        timer = None
-        if limits.seconds is not None:
-            left = limits.seconds - seconds_at_work(past)
-            timer = self._carrying.create_task(self._end_after(run, left, limits.seconds))
-        over = False
-        try:
-            async for update in self.watch(run):
-                if not isinstance(update, EventUpdate):
-                    continue
-                spending.take(update.event, self.orchestrator.journal.objects.size)
-                if update.number > len(past):  # the daemon that ran it before has counted the others
-                    self.totals.take(update.event, accepted, models)
-                if not over and (excess := spending.excess(limits)) is not None:
-                    over = True
-                    await self.orchestrator.cancel(run, reason=excess)
-        finally:
-            if timer is not None:
-                timer.cancel()
-
-    async def _end_after(self, run: str, left: float, limit: float) -> None:
-        await asyncio.sleep(left)
-        await self.orchestrator.cancel(run, reason=f"quota: not done within {limit:g} s")
 
     async def _accepted(self, run: str) -> RunAccepted:
         return accepted_in([await asyncio.to_thread(self.orchestrator.journal.first_event, run)])
