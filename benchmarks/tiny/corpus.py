@@ -20,7 +20,7 @@ from benchmarks.tiny.tokenizer import Tokenizer
 from benchmarks.tiny.words import SPLITS, Lexicon, Split, seeded
 
 # What a stretch of training draws from, by its share: first what reads and writes, then what acts as well. The large
-# model learns everything at once, also which of several inputs is meant; at last, more of what it had learned least.
+# model learns everything at once, also which of several inputs is meant; later, more of what it had learned least.
 READING = {"plan": 25, "extract": 17, "code": 11, "shell": 5, "summarize": 16, "compare": 13, "merge": 5, "judge": 8}
 ACTING = READING | {"tools": 8, "repl": 5, "prune": 2, "condense": 2, "retry": 4}
 EVERYTHING = (
@@ -29,6 +29,7 @@ EVERYTHING = (
     | {"choose summarize": 10, "choose extract": 8, "list": 12, "files": 6}
 )
 FINISHING = EVERYTHING | {"plan": 36, "extract": 20, "merge": 10, "tools": 18, "repl": 14, "condense": 10}
+MENDING = FINISHING | {"plan": 40, "extract": 24, "summarize": 22, "merge": 12, "judge": 28, "tools": 24, "condense": 20}
 LONG_READING = {"long extract": 30, "long summarize": 30, "compare 16": 20, "merge 16": 10, "plan 8": 10}
 LONG_ACTING = LONG_READING | {"prune": 40, "condense": 30, "long prune": 15, "long condense": 15}
 MIXES: dict[Mix, tuple[dict[str, int], dict[str, int]]] = {
@@ -36,6 +37,7 @@ MIXES: dict[Mix, tuple[dict[str, int], dict[str, int]]] = {
     "acting": (ACTING, LONG_ACTING),
     "everything": (EVERYTHING, LONG_ACTING),
     "finishing": (FINISHING, LONG_ACTING),
+    "mending": (MENDING, LONG_ACTING),
 }
 HASHED_EXAMPLES = 500
 

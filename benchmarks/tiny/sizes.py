@@ -4,7 +4,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
 
-Mix = Literal["reading", "acting", "everything", "finishing"]
+Mix = Literal["reading", "acting", "everything", "finishing", "mending"]
 
 CONTEXT = 2048
 ROW = 512
@@ -94,10 +94,11 @@ class Size:
 ACTS = Cycle(2500, peak=0.4, fall=1.0, mix="acting")
 LEARNS = Cycle(14000, peak=0.3, fall=0.95, mix="everything", length=640)
 FINISHES = Cycle(12000, peak=0.25, fall=0.92, mix="finishing", length=640)
+MENDS = Cycle(10000, peak=0.25, fall=0.95, mix="mending", length=1024)
 SIZES = {
     size.name: size
     for size in (
-        Size("large", 192, 5, 6, 7, (LEARNS, FINISHES)),
+        Size("large", 192, 5, 6, 7, (LEARNS, FINISHES, MENDS)),
         Size("medium", 128, 4, 4, 12, (Cycle(2600), Cycle(3000, peak=0.4, fall=1.0), ACTS)),
         Size("small", 96, 4, 3, 10, (Cycle(3000), Cycle(3000, peak=0.4, fall=1.0), replace(ACTS, steps=1200))),
         Size("draft", 64, 2, 2, 10, (Cycle(1600, fall=0.85), replace(ACTS, steps=600))),
