@@ -29,7 +29,9 @@ EVERYTHING = (
     | {"choose summarize": 10, "choose extract": 8, "list": 12, "files": 6}
 )
 FINISHING = EVERYTHING | {"plan": 36, "extract": 20, "merge": 10, "tools": 18, "repl": 14, "condense": 10}
-MENDING = FINISHING | {"plan": 40, "extract": 24, "summarize": 22, "merge": 12, "judge": 28, "tools": 24, "condense": 20}
+MENDING = (
+    FINISHING | {"plan": 40, "extract": 24, "summarize": 22, "merge": 12, "judge": 28} | {"tools": 24, "condense": 20}
+)
 LONG_READING = {"long extract": 30, "long summarize": 30, "compare 16": 20, "merge 16": 10, "plan 8": 10}
 LONG_ACTING = LONG_READING | {"prune": 40, "condense": 30, "long prune": 15, "long condense": 15}
 MIXES: dict[Mix, tuple[dict[str, int], dict[str, int]]] = {

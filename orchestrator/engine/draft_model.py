@@ -119,7 +119,7 @@ class DraftModel:
         length, guessed = self._held.get(sequence.seq, (0, []))
         said = sequence.output[length - len(sequence.prompt) :] if guessed else []
         length += sum(takewhile(bool, map(eq, guessed, said)))
-        common = min(length, sequence.length - 1)
+        common: int = min(length, sequence.length - 1)
         self._llama.truncate(sequence.seq, common)
         return common
 
