@@ -54,16 +54,18 @@ class Loop:
         self._texts: dict[int, str] = {}
         self._texts_due = 0.0
         self._replies: list[protocol.Reply] = []
-        self._llama_seconds = 0.0
-        self._own_seconds = 0.0
+        self._llama_seconds = self._own_seconds = 0.0
 
     def run(self) -> None:
         """Work until the parent says stop or goes away."""
         while not self._link.closed:
-            if not (self._sequences.all or self._link.resting):
+            waits = self._link.resting or not self._sequences.all
+            if waits and not self._link.resting:
                 self._lay_out_anew()
-            commands = self._link.receive(block=not self._sequences.all)
             started, inside = time.monotonic(), self._llama_seconds
+            commands = self._link.receive(block=waits)
+            if waits:
+                started = time.monotonic()
             self._take(commands)
             for sequence in self._sequences.late(started):
                 self._end(sequence, "deadline")
