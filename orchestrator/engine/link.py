@@ -21,7 +21,10 @@ _HEARTBEAT_MILLISECONDS = 1000
 
 
 class Link:
-    """The process's end of the socket. `closed` is set when the parent is gone, `resting` while it gives no threads."""
+    """The process's end of the socket. `closed` is set when the parent is gone, `resting` while it gives no threads.
+
+    `awake_since` is when `receive` was called last, or when it last stopped waiting in there.
+    """
 
     def __init__(self, connection: socket.socket) -> None:
         self.closed = self.resting = False
@@ -29,7 +32,7 @@ class Link:
         self._frames = Frames()
         self._poll = select.poll()
         self._poll.register(connection, select.POLLIN)
-        self._last_sent = time.monotonic()
+        self._last_sent = self.awake_since = time.monotonic()
 
     def receive(self, block: bool) -> list[Command]:
         """Return the commands that have arrived; `block` waits for one. Raises ProtocolError.
@@ -38,7 +41,8 @@ class Link:
         work, and returns without any once a second, after it has said that it lives.
         """
         commands: list[Command] = []
-        while not self.closed and self._poll.poll(self._patience(block) if not commands else 0):
+        self.awake_since = time.monotonic()
+        while not self.closed and self._readable(0 if commands else self._patience(block)):
             for command in self._read():
                 if isinstance(command, SetThreads | Stop):
                     self.resting = command == SetThreads(0)
@@ -51,6 +55,13 @@ class Link:
     def _patience(self, block: bool) -> int | None:
         """Return for how many milliseconds to wait for a command; None for as long as it takes."""
         return _HEARTBEAT_MILLISECONDS if self.resting else None if block else 0
+
+    def _readable(self, patience: int | None) -> bool:
+        """Return whether there is something to read, within so many milliseconds."""
+        events = self._poll.poll(patience)
+        if patience != 0:
+            self.awake_since = time.monotonic()
+        return bool(events)
 
     def _read(self) -> list[Command]:
         """Read what is there: some commands, a part of one, or the end."""

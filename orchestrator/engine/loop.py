@@ -59,13 +59,10 @@ class Loop:
     def run(self) -> None:
         """Work until the parent says stop or goes away."""
         while not self._link.closed:
-            waits = self._link.resting or not self._sequences.all
-            if waits and not self._link.resting:
+            if not (self._sequences.all or self._link.resting):
                 self._lay_out_anew()
-            started, inside = time.monotonic(), self._llama_seconds
-            commands = self._link.receive(block=waits)
-            if waits:
-                started = time.monotonic()
+            commands = self._link.receive(block=not self._sequences.all)
+            started, inside = self._link.awake_since, self._llama_seconds
             self._take(commands)
             for sequence in self._sequences.late(started):
                 self._end(sequence, "deadline")

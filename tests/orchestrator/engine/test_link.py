@@ -1,6 +1,7 @@
 """The engine's end of the socket, without an engine."""
 
 import socket
+import time
 from collections.abc import Iterator
 
 import pytest
@@ -26,6 +27,14 @@ def test_without_blocking_it_returns_what_is_there(pair: tuple[Link, socket.sock
     assert link.receive(block=False) == []
     _say(end, Cancel(1), Cancel(2))
     assert link.receive(block=False) == [Cancel(1), Cancel(2)]
+
+
+def test_to_rest_is_no_time_awake_even_if_it_is_told_so_between_two_steps(pair: tuple[Link, socket.socket]) -> None:
+    link, end = pair
+    _say(end, SetThreads(0))
+    begun = time.monotonic()
+    assert link.receive(block=False) == []
+    assert link.awake_since > begun + 0.9  # it rests for a second before it says that it lives
 
 
 def test_the_end_of_the_parent_is_noticed(pair: tuple[Link, socket.socket]) -> None:
