@@ -18,6 +18,8 @@ from orchestrator.engine.curve import Curve, Points
 
 SCHEMA = 3
 _HEADER = 1 << 20
+_CPU_KIND = {"cpu family": "family", "model": "model", "CPU implementer": "implementer", "CPU part": "part"}
+"""What /proc/cpuinfo says of a processor's kind, x86 and ARM, and how it is called here."""
 
 
 Attention = Literal["on", "off"]
@@ -78,13 +80,17 @@ def curve_key(file: Path, *, llama_cpp: str, threads: int, cpu: str, settings: s
 
 
 def cpu_model(cpuinfo: Path = Path("/proc/cpuinfo")) -> str:
-    """Return the processor's name, or at least its architecture."""
+    """Return the first processor's name and the numbers of its kind, or at least its architecture.
+
+    The name alone does not do: of virtual machines, several generations are an "AMD EPYC".
+    """
+    told: dict[str, str] = {}
     with suppress(OSError), cpuinfo.open(encoding="utf-8", errors="replace") as lines:
-        for line in lines:
-            name, _, value = line.partition(":")
-            if name.strip() == "model name" and value.strip():
-                return value.strip()
-    return platform.processor() or platform.machine()
+        for name, _, value in (line.partition(":") for line in lines):
+            told.setdefault(name.strip(), value.strip())
+    name = told.get("model name") or platform.processor() or platform.machine()
+    kind = ", ".join(f"{words} {told[field]}" for field, words in _CPU_KIND.items() if told.get(field))
+    return f"{name} ({kind})" if kind else name
 
 
 def load(folder: Path, key: CurveKey) -> Curve | None:
