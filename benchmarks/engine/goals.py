@@ -1,7 +1,8 @@
 """Say what the engine has to reach, and whether the measured rows show it. Pure.
 
 Every ratio is the median of paired rounds: of two systems that did not do equally many, of those that both did. The
-value of a goal is that of the cell where it is furthest from being met. A goal is not met without rows, nor with fewer
+value of a goal is that of the cell where it is furthest from being met. What a system took for a part of the requests
+counts as its time for all: it is faster there than it would be. A goal is not met without rows, nor with fewer
 than LEAST_ROUNDS rounds of any. The embedded models have no goals.
 """
 

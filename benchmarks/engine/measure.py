@@ -53,7 +53,10 @@ async def measure(
             load = next(iter(loads(number).values()))
             await system.run(replace(load, answer=min(2, load.answer), texts=None))
             return {}
-        return {state: await _checked(cell, system, load) for state, load in loads(number).items()}
+        return {
+            state: await _checked(cell, system, load.first(cell.requests(system.name, state)))
+            for state, load in loads(number).items()
+        }
 
     return await _rounds(cell, systems, measured, rounds, tell, before)
 
@@ -169,6 +172,7 @@ def _row(cell: Cell, system: str, state: State, measured: Sequence[Measured]) ->
         cell=cell.name,
         model=cell.model,
         width=cell.width,
+        requests=cell.width if cell.task else cell.requests(system, state),
         prefix=cell.prefix,
         state=state,
         system=system,

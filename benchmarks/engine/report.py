@@ -106,7 +106,7 @@ def _row_line(row: Row, reference: Row | None) -> str:
     return _line(
         row.cell,
         row.state,
-        row.system + _LAYOUTS[row.split_cache],
+        row.system + _LAYOUTS[row.split_cache] + (f", {row.requests} of them" if row.requests < row.width else ""),
         f"{middle:.3f}",
         f"({min(row.seconds):.3f}-{max(row.seconds):.3f})",
         f"{row.tokens / middle:.1f}",

@@ -14,7 +14,8 @@ Stamp = dict[str, Any]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Row:
-    """What one system did in one cell and state: `seconds` of each round, and the tokens it made in a round.
+    """What one system did in one cell and state: `seconds` of each round, and the tokens it made in a round, of
+    `requests` out of `width`: a system that did a part took at least so long for the whole.
 
     Rounds of different systems with the same index had the same prompts, one after the other; one system may have done
     more of them than another. `llama_seconds` and `own_seconds` are sums over the rounds of time inside llama_decode
@@ -25,6 +26,7 @@ class Row:
     cell: str
     model: str
     width: int
+    requests: int
     prefix: int
     state: State
     system: str

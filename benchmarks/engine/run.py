@@ -18,7 +18,7 @@ from benchmarks.engine.system import Load, System
 from benchmarks.engine.systems.ceiling import Ceiling
 from benchmarks.engine.workload import loads, task_load
 
-ROUNDS = Rounds(least=LEAST_ROUNDS, most=MOST_ROUNDS, seconds=120)
+ROUNDS = Rounds(least=LEAST_ROUNDS, most=MOST_ROUNDS, seconds=60)
 FURTHER = Rounds(least=LEAST_ROUNDS, most=MOST_ROUNDS, seconds=300)
 
 

@@ -1,6 +1,6 @@
 """Say what every measured system gets and gives back."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Protocol
 
@@ -40,6 +40,11 @@ class Load:
     answer: int
     shared: int = 0
     texts: tuple[str, ...] | None = None
+
+    def first(self, requests: int) -> "Load":
+        """Return the load of the first of the requests."""
+        texts = None if self.texts is None else self.texts[:requests]
+        return replace(self, prompts=self.prompts[:requests], texts=texts)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -16,11 +16,11 @@ from benchmarks.engine.cells import EMBEDDED, PREFIXES, WIDTHS, Cell, State, all
 from benchmarks.engine.chain import cycle, mistaken, walk
 from benchmarks.engine.measure import in_turn, measure
 from benchmarks.engine.models import DRAFTS, LARGE, SMALL
-from benchmarks.engine.names import OURS, POOLED, SERIAL, SERVER
+from benchmarks.engine.names import EXAMPLE, OURS, POOLED, SERIAL, SERVER, SYSTEMS
 from benchmarks.engine.paired import Ratio, Rounds, ratio
 from benchmarks.engine.run import ROUNDS
 from benchmarks.engine.start import takes_part
-from benchmarks.engine.system import Load, Measured
+from benchmarks.engine.system import Load, Measured, Prompt
 from benchmarks.engine.words import COUNT, FIRST, LEAST_VOCABULARY, merges, text_of, tokens_of
 from benchmarks.engine.workload import common, copy_prompt, free_prompt, loads, task_load
 
@@ -270,6 +270,45 @@ def test_the_benchmark_has_every_cell_once_but_the_largest() -> None:
     plain = {(cell.model, cell.width, cell.prefix) for cell in cells if not cell.task and cell.model != EMBEDDED}
     left_out = {(model, width, prefix) for model in ("150m", "500m") for width in WIDTHS for prefix in PREFIXES} - plain
     assert left_out == {("500m", 64, 1024)}
+
+
+async def test_the_example_server_gets_a_part_of_the_loads_that_would_take_it_minutes() -> None:
+    cells = {cell.name: cell for cell in all_cells()}
+    parts = {
+        (cell.name, system, state): cell.requests(system, state)
+        for cell in cells.values()
+        for system in SYSTEMS
+        for state in cell.states
+        if cell.requests(system, state) != cell.width
+    }
+    assert parts == {("150m/64x1024", EXAMPLE, "cold"): 16, ("500m/16x1024", EXAMPLE, "cold"): 4}
+    systems = [Counting(OURS), Counting(EXAMPLE)]
+    prompts = tuple(Prompt((), "", (number,)) for number in range(16))
+    load = Load(prompts=prompts, answer=4, texts=tuple("abcdefghijklmnop"))
+    found = await measure(cells["500m/16x1024"], systems, lambda _: {"cold": load, "warm": load}, Rounds(1, 1), print)
+    assert [system.asked for system in systems] == [[(16, 16), (16, 16)], [(4, 4), (16, 16)]]
+    assert {(each.system, each.state): each.requests for each in found} == {
+        (OURS, "cold"): 16,
+        (OURS, "warm"): 16,
+        (EXAMPLE, "cold"): 4,
+        (EXAMPLE, "warm"): 16,
+    }
+
+
+class Counting:
+    """Remembers how many prompts and how many known answers it got in each round."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.asked: list[tuple[int, int]] = []
+
+    async def run(self, load: Load) -> Measured:
+        if load.texts is not None:
+            self.asked.append((len(load.prompts), len(load.texts)))
+        return Measured(seconds=1.0, tokens=load.answer)
+
+    async def close(self) -> None:
+        """Nothing to free."""
 
 
 def test_groups_hold_every_cell_and_mix_no_models_or_widths() -> None:

@@ -174,4 +174,6 @@ def test_the_table_shows_every_row_and_every_goal() -> None:
     lines = report.printed(measured, goals(measured)).splitlines()
     assert len(lines) == 1 + 2 + 1 + 1 + 10
     assert "6.500 (6.500-6.500)" in lines[2]
+    assert "4 of them" not in lines[2]
+    assert "4 of them" in report.printed([row(SERVER, 6.5, requests=4)], [])
     assert sum("  NO" in line for line in lines) == 8
