@@ -142,7 +142,7 @@ def speed(row: Row, other: Row) -> Ratio:
 
 
 def own_share(row: Row) -> float | None:
-    """Return the part of our steps' time that was not spent inside llama_decode; None for other systems."""
+    """Return the part of our steps' time that was not spent inside llama.cpp; None for other systems."""
     whole = row.llama_seconds + row.own_seconds
     return row.own_seconds / whole if whole else None
 

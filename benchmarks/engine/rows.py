@@ -18,7 +18,7 @@ class Row:
     `requests` out of `width`: a system that did a part took at least so long for the whole.
 
     Rounds of different systems with the same index had the same prompts, one after the other; one system may have done
-    more of them than another. `llama_seconds` and `own_seconds` are sums over the rounds of time inside llama_decode
+    more of them than another. `llama_seconds` and `own_seconds` are sums over the rounds of time inside llama.cpp
     and of our own time around it. `bound` is the best speed-up that speculation could bring. `split_cache` says how our
     engine's cache was laid out in the last round; it may have begun otherwise.
     """

@@ -50,7 +50,7 @@ class Load:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Measured:
     """What a load came to. `seconds` run from the first request to the last answer; of them `llama_seconds` were spent
-    inside llama_decode and `own_seconds` in our own steps around it, where that is known. `asked` are the tokens that
+    inside llama.cpp and `own_seconds` in our own steps around it, where that is known. `asked` are the tokens that
     each prompt came to. `split_cache` says how our engine's cache was laid out at the end."""
 
     seconds: float

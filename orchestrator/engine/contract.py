@@ -221,8 +221,8 @@ class EngineStats:
     `recomputed_tokens` of them were computed again. `restored_prefixes` of `restored_tokens` in all were there from the
     start. Of `drafted` tokens `accepted` ones stayed, which saved
     `saved_seconds` (lost them, if negative); `speculation` says whether it goes on, and why. `llama_seconds` were spent
-    inside llama_decode and `own_seconds` outside it, waiting for work not counted. After so many `layout_changes`,
-    `split_cache` says whether each sequence has cells of its own now.
+    inside llama.cpp, to decode and to make tokens of prompts, and `own_seconds` outside, waiting for work not counted.
+    After so many `layout_changes`, `split_cache` says whether each sequence has cells of its own now.
     """
 
     steps: int = 0

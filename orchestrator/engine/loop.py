@@ -134,7 +134,9 @@ class Loop:
 
     def _prompt(self, messages: tuple[ChatMessage, ...]) -> Tokens:
         self._link.heartbeat(sum(len(text) for _, text in messages) / _READ_A_SECOND)
+        before = self._llama.vocab.llama_seconds
         tokens = prompt_tokens(self._llama.vocab, self._template.segments(messages))
+        self._llama_seconds += self._llama.vocab.llama_seconds - before
         if not len(tokens):
             raise PromptTooLong(0, self._llama.context_limit)
         return tokens

@@ -1,6 +1,7 @@
 """Turn text into a model's tokens and back."""
 
 import ctypes
+import time
 from functools import lru_cache
 from typing import Any
 
@@ -14,7 +15,10 @@ _LONGEST_KEPT = 1 << 15
 
 
 class Vocabulary:
-    """The tokens of one model. `end` are those that end a generation; `bos` is -1 where there is none."""
+    """The tokens of one model. `end` are those that end a generation; `bos` is -1 where there is none.
+
+    `llama_seconds` is how long llama.cpp took, in all, to make tokens of texts.
+    """
 
     def __init__(self, model: Any) -> None:
         self.handle: Any = lib.llama_model_get_vocab(model)
@@ -26,6 +30,7 @@ class Vocabulary:
         self.adds_space = meta(model, "tokenizer.ggml.model") == "llama" and (
             meta(model, "tokenizer.ggml.add_space_prefix") != "false"
         )
+        self.llama_seconds = 0.0
         self._buffer = ctypes.create_string_buffer(64)
         # All of them now, in some dozen milliseconds: to ask for one between two steps takes as long as all else there.
         self._pieces = [self._spell(token, special=False) for token in range(self.size)]
@@ -39,10 +44,12 @@ class Vocabulary:
         data = text.encode()
         room = len(data) + 8
         tokens = (ctypes.c_int32 * room)()
+        started = time.monotonic()
         count = lib.llama_tokenize(self.handle, data, len(data), tokens, room, whole, special)
         if count < 0:
             tokens = (ctypes.c_int32 * -count)()
             count = lib.llama_tokenize(self.handle, data, len(data), tokens, -count, whole, special)
+        self.llama_seconds += time.monotonic() - started
         return list(tokens[:count])
 
     def tokens_of(self, text: str, special: bool) -> Tokens:

@@ -50,6 +50,15 @@ async def test_a_completion_tells_tokens_and_times(engine: Engine) -> None:
     assert done.usage.decode_seconds > 0
 
 
+async def test_what_llama_cpp_takes_to_make_tokens_of_prompts_is_not_our_own_time(engine: Engine) -> None:
+    before = await engine.stats()
+    await engine.count((("user", LOREM * 4000),))
+    after = await engine.stats()
+    own, inside = after.own_seconds - before.own_seconds, after.llama_seconds - before.llama_seconds
+    assert after.steps == before.steps
+    assert 0 < own < inside
+
+
 async def test_greedy_text_is_the_same_alone_and_in_company(engine: Engine, models: Path) -> None:
     """With quantised weights and `exact`. With F32 weights it does not hold, see EngineSpec."""
     requests = [ask(f"{n} " + LOREM * (n % 5 * 2), max_tokens=24) for n in range(12)]
