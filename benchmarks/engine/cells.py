@@ -81,11 +81,7 @@ def all_cells() -> tuple[Cell, ...]:
     """Return the whole benchmark, what matters most first."""
     sizes = [(width, prefix) for width in WIDTHS for prefix in PREFIXES if (width, prefix) != _LARGEST]
     small, large = ([_plain(model, *size) for size in sizes] for model in ("150m", "500m"))
-    speculation = [
-        Cell(model="500m", width=width, own=128, answer=112 if width < _MANY else 56, task=task)
-        for task in TASKS
-        for width in SPECULATION_WIDTHS
-    ]
+    speculation = [_speculating(width, task) for task in TASKS for width in SPECULATION_WIDTHS]
     embedded = [Cell(model=EMBEDDED, width=width, own=352, answer=32) for width in WIDTHS if width != BETWEEN]
     return (*small, *speculation, *large, *embedded, _plain("150m", *_LARGEST))
 
@@ -109,6 +105,12 @@ def groups(cells: Iterable[Cell]) -> list[tuple[Cell, ...]]:
     for cell in cells:
         found.setdefault(cell.group, []).append(cell)
     return [tuple(group) for group in found.values()]
+
+
+def _speculating(width: int, task: Task) -> Cell:
+    """A text to be copied has to be in the prompt, and before each round every system computes the prompts anew."""
+    halved = width > 1
+    return Cell(model="500m", width=width, own=128 >> halved, answer=112 >> halved, task=task)
 
 
 def _plain(model: str, width: int, prefix: int) -> Cell:
