@@ -67,7 +67,7 @@ class Cell:
         return self.prefix + self.own + self.answer
 
     def requests(self, system: str, state: State) -> int:
-        """Return how many of the requests a system gets. Less than all take less time: what it takes is a least."""
+        """Return how many of the requests a system gets. All of them would take it longer than those it gets."""
         part = _PARTS.get((self.model, self.width, self.prefix), self.width)
         return part if system == EXAMPLE and state == "cold" else self.width
 
@@ -108,7 +108,10 @@ def groups(cells: Iterable[Cell]) -> list[tuple[Cell, ...]]:
 
 
 def _speculating(width: int, task: Task) -> Cell:
-    """A text to be copied has to be in the prompt, and before each round every system computes the prompts anew."""
+    """Half as long for several requests: before each round every system computes all prompts, and nobody measures that.
+
+    A prompt has to hold the whole text that is to be copied.
+    """
     halved = width > 1
     return Cell(model="500m", width=width, own=128 >> halved, answer=112 >> halved, task=task)
 

@@ -172,7 +172,7 @@ def _row(cell: Cell, system: str, state: State, measured: Sequence[Measured]) ->
         cell=cell.name,
         model=cell.model,
         width=cell.width,
-        requests=cell.width if cell.task else cell.requests(system, state),
+        requests=cell.requests(system, state),
         prefix=cell.prefix,
         state=state,
         system=system,
