@@ -32,8 +32,9 @@ _RATE = 0.1
 """The share of an observed error that is corrected at once; the memory is about ten observations a point."""
 
 _COMMON = 0.75
-"""The part of what a decode step teaches about points that counts for all numbers of sequences: mostly the machine is
-slower, or the cache deeper, for all of them. Else the width that runs would look bad beside all that do not."""
+"""The part of what a step teaches about points that counts for all of them: mostly the machine is slower, or the cache
+deeper, for all kinds of steps. Else what is done would look bad beside all that is not, or good: what is chosen is a
+matter of how kinds compare, and those that are not done would be remembered from another time."""
 
 _LEAST_PER_CELL = 1e-4
 """The least cost of a cell that is assumed and learned, relative to a step of one token: relative corrections never
@@ -123,9 +124,9 @@ class Curve:
 
         A part of the error goes to the points next to the step's size, to `prefill` for tokens beyond the last one,
         and to `per_cell`, each by its share of the time (normalised least mean squares on relative values). So steps
-        at different depths part what is due to depth from what is not. With one token for each sequence, most of what
-        goes to points goes to all of `many`. An error counts as at most the whole prediction: a process that was
-        suspended says nothing about the model.
+        at different depths part what is due to depth from what is not. Most of what goes to points goes to all of
+        both sets. An error counts as at most the whole prediction: a process that was suspended says nothing about the
+        model.
         """
         apart = tokens == sequences
         points = self.many if apart else self.one
@@ -136,18 +137,17 @@ class Curve:
         known = sum(shares)
         error = seconds - known - (0.0 if apart else self._spread(sequences))
         error = max(-known, min(error, known))
-        common = _COMMON * _RATE * error / known if apart else 0.0
+        common = 1 + _COMMON * _RATE * error / known
         error /= sum(share * share for share in shares)
         low, high, prefill, deep = (_RATE * error * share for share in shares)
-        own = 1 - _COMMON if apart else 1.0
-        factors = [1 + common] * len(points.seconds)
-        factors[at] += own * low
+        factors = [common] * len(points.seconds)
+        factors[at] += (1 - _COMMON) * low
         if way:
-            factors[at + 1] += own * high
+            factors[at + 1] += (1 - _COMMON) * high
         times = [value * factor for value, factor in zip(points.seconds, factors, strict=True)]
         first, learned = times[0], replace(points, seconds=tuple(times))
         other = self.one if apart else self.many
-        other = replace(other, seconds=(first, *other.seconds[1:]))
+        other = replace(other, seconds=(first, *(value * common for value in other.seconds[1:])))
         many, one = (learned, other) if apart else (other, learned)
         return Curve(many, one, self.prefill * (1 + prefill), per_cell * (1 + deep), self.fills)
 

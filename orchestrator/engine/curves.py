@@ -17,8 +17,13 @@ FIRST = 64
 """It learns from all of so many of them at first: what was measured alone may be a tenth off when there is work."""
 
 FADES = 0.01
-"""With each plain step that is learned from, steps with drafts get so much of their measured shape back. They may have
-been seen at a bad time, and then nothing would be drafted, and nothing better learned of them, ever again."""
+"""With each plain step that is learned from while nothing is drafted, steps with drafts get so much of their measured
+shape back. They may have been seen at a bad time, and then nothing would be drafted, and nothing better learned of
+them, ever again."""
+
+SETTLED = 2
+"""The step of a kind, in a row, from which is learned each time that the kind changes: where most steps have drafts,
+the others say what they save. llama.cpp lays the first one out anew, which takes longer."""
 
 
 class Curves:
@@ -30,6 +35,7 @@ class Curves:
         self._measured = {threads: curve}
         self._known: dict[int, Curve] = {}
         self._counts = {False: 0, True: 0}
+        self._kind, self._in_a_row = False, SETTLED
         self._favoured = (curve, 0), 0
 
     def relaid(self, threads: int, *, fills: bool) -> "Curves":
@@ -54,15 +60,18 @@ class Curves:
 
     def observe(self, tokens: int, sequences: int, seconds: float, cells: int, width: int = 0) -> None:
         """Take note of a step, as `Curve.observed` has it. One that was filled to a `width` tells what that takes."""
-        if self._learns(drafted=tokens > sequences):
+        drafted = tokens > sequences
+        if self._learns(drafted=drafted):
             if width > sequences:
                 tokens, sequences, cells = width, width, cells * width // sequences
             self.now = self.now.observed(tokens, sequences, seconds, cells)
-            if tokens == sequences and self._threads in self._measured:
+            if not drafted and self._in_a_row > SETTLED and self._threads in self._measured:
                 self.now = self.now.faded(self._measured[self._threads], FADES)
 
     def _learns(self, *, drafted: bool) -> bool:
         """Count a step, and return whether to learn from it."""
         count, every = self._counts[drafted], DRAFTED_LEARNED_EVERY if drafted else LEARNED_EVERY
         self._counts[drafted] += 1
-        return count < FIRST or (count - FIRST) % every == 0
+        self._in_a_row = self._in_a_row + 1 if drafted == self._kind else 1
+        self._kind = drafted
+        return self._in_a_row == SETTLED or count < FIRST or (count - FIRST) % every == 0

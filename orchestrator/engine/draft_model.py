@@ -56,6 +56,14 @@ class DraftModel:
         width = min(width, self._llama.sequences)
         return self._curves.now.seconds(width, width) / width
 
+    def reading_seconds(self, sequence: Sequence) -> float:
+        """Return how long it takes to read what it has not seen of a text; nothing where it follows."""
+        length, guessed = self._held.get(sequence.seq, (0, []))
+        start = length + len(guessed)
+        count = sequence.length - 1 - start
+        curve = self._curves.now
+        return curve.prefill * count + curve.per_cell * attended(start, count) if count > 1 else 0.0
+
     def set_threads(self, threads: int) -> None:
         """Use this many threads from the next step on."""
         self._llama.set_threads(threads)
@@ -76,7 +84,7 @@ class DraftModel:
                 depth = sequences[index].length + step
                 batch.add_one(sequences[index].seq, depth - 1, drafts[index][-1])
                 cells += depth
-            logits = self._decode(len(active), cells)
+            logits = self._guess(len(active), cells)
             for index, token in zip(active, logits.argmax(axis=1).tolist(), strict=True):
                 drafts[index].append(token)
         for sequence, draft in zip(sequences, drafts, strict=True):
@@ -96,19 +104,28 @@ class DraftModel:
             chunk = _part(sequence, start, min(start + batch.capacity, end))
             batch.clear()
             batch.add(sequence.seq, start, chunk, 0)
-            self._decode(1, attended(start, len(chunk)))
+            self._beat(self._curves.now.seconds(len(chunk), 1, attended(start, len(chunk))))
+            self._decode(0)
             start += len(chunk)
 
-    def _decode(self, sequences: int, cells: int) -> Logits:
-        """Compute the batch, which has tokens of so many sequences, and learn what that takes."""
-        size, curve = self._llama.batch.size, self._curves.now
-        self._beat(curve.seconds(size, sequences, cells))
-        width = curve.filled(sequences, cells) if size == sequences else 0
+    def _guess(self, sequences: int, cells: int) -> Logits:
+        """Compute the batch, a token for each of so many sequences, and learn what that takes.
+
+        It is not learned from steps that only read: they have no logits, which are most of the work of a small model.
+        """
+        curve = self._curves.now
+        self._beat(curve.seconds(sequences, sequences, cells))
+        width = curve.filled(sequences, cells)
+        before = self.seconds
+        logits = self._decode(width)
+        filled = width if self._llama.batch.size == width else 0
+        self._curves.observe(sequences, sequences, self.seconds - before, cells, filled)
+        return logits
+
+    def _decode(self, width: int) -> Logits:
         started = time.monotonic()
         logits = self._llama.decode(width)
-        seconds = time.monotonic() - started
-        self.seconds += seconds
-        self._curves.observe(size, sequences, seconds, cells, width if self._llama.batch.size == width else 0)
+        self.seconds += time.monotonic() - started
         return logits
 
     def _keep(self, sequence: Sequence) -> int:

@@ -25,9 +25,10 @@ PRIOR_WEIGHT: dict[Source, float] = {"lookup": 4.0, "draft": 16.0}
 """How many tokens of a sequence it takes to outweigh what is known of the model. Where drafts barely pay, a few that
 were unlucky would end them for the whole text."""
 
-UNEVEN = 0.05
+UNEVEN = 0.1
 """Several sequences with drafts end one after the other, and the last of them in narrow steps, which make fewer tokens
-a second. Unless drafts promise so much more than none, that takes what they bring."""
+a second. Unless drafts promise so much more than none, that takes what they bring: of four answers of 56 tokens each,
+all that a promise of 0.07 to 0.1 was worth."""
 
 _LEAST_VALUE = 0.02
 """A draft token less likely to be accepted than this is never worth its time, if it takes any."""
@@ -92,13 +93,20 @@ def sequence_acceptance(model: dict[Source, Acceptance]) -> dict[Source, Accepta
 class Drafting:
     """A sequence that decodes in this step. `most` is the least of the proposals there are (or that a draft model
     could make), the registry's k, and what the answer may still take. `cost` is the time to draft a token in seconds
-    (0 for prompt lookup), `depth` the cells the sequence holds."""
+    (0 for prompt lookup), `depth` the cells the sequence holds. `toll` is what each token of the rest of the answer
+    has to bring in besides, in seconds, where the draft model has to read a text before it can go on with it."""
 
     acceptance: float
     most: int
     slack: float
     depth: int = 0
     cost: float = 0.0
+    toll: float = 0.0
+
+    def seconds(self, order: int) -> float:
+        """Return what the draft token number `order`, from 1, takes to make, and pays: the toll of the token before
+        it."""
+        return self.cost + self.toll * self.acceptance ** (order - 1)
 
 
 def draft_lengths(curve: Curve, sequences: Sequence[Drafting], *, room: int, exact: bool) -> list[int]:
@@ -147,7 +155,7 @@ def common_draft_length(curve: Curve, sequences: Sequence[Drafting], *, room: in
     for length in range(1, min(most + FILLERS if most else 0, room // max(width, 1)) + 1):
         offering = [sequence for sequence in sequences if sequence.most >= length]
         tokens += sum(sequence.acceptance**length for sequence in offering)
-        added += sum(sequence.cost for sequence in offering)
+        added += sum(sequence.seconds(length) for sequence in offering)
         seconds = curve.seconds(width * (length + 1), width, cells * (length + 1)) + added
         if tokens / seconds > best:
             best, chosen = tokens / seconds, length
@@ -176,11 +184,12 @@ def _offers(curve: Curve, sequences: Sequence[Drafting], rate: float) -> list[_O
     offers = []
     growth = curve.least_growth
     for index, sequence in enumerate(sequences):
-        seconds = sequence.cost + curve.per_cell * sequence.depth
-        value = 1.0
+        attention = curve.per_cell * sequence.depth
+        value, net = 1.0, math.inf
         for order in range(sequence.most):
             value *= sequence.acceptance
-            net = value - rate * (seconds + growth)
+            seconds = sequence.seconds(order + 1) + attention
+            net = min(net, value - rate * (seconds + growth))  # none before the one that it follows
             if net <= 0 or (value < _LEAST_VALUE and growth > 0):
                 break
             offers.append(_Offer(-round(net, _TIE), sequence.slack, index, order, value, seconds))

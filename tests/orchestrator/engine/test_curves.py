@@ -45,13 +45,26 @@ def test_steps_with_drafts_are_counted_by_themselves() -> None:
         curves.observe(1, 1, 1.0, 0)
         curves.observe(2, 1, 2.0, 0)
     learned = 0
-    for index in range(10 * DRAFTED_LEARNED_EVERY):
+    for _ in range(10 * DRAFTED_LEARNED_EVERY):
         before = curves.now
         curves.observe(2, 1, 3.0, 0)
         learned += curves.now is not before
-        if index % LEARNED_EVERY == 1:
-            curves.observe(1, 1, 1.0, 0)
+        curves.observe(1, 1, 1.0, 0)
     assert learned == 10
+
+
+def test_the_second_of_a_few_steps_without_drafts_tells_what_drafts_save() -> None:
+    curves = Curves(2, CURVE)
+    for _ in range(FIRST + 1):
+        curves.observe(1, 1, 1.0, 0)
+        curves.observe(2, 1, 2.0, 0)
+    for _ in range(3):
+        curves.observe(2, 1, 2.0, 0)
+        before = curves.now
+        curves.observe(1, 1, 5.0, 0)
+        assert curves.now is before, "llama.cpp laid out another step than the one before"
+        curves.observe(1, 1, 2.0, 0)
+        assert curves.now.seconds(1, 1) > before.seconds(1, 1)
 
 
 def test_steps_with_drafts_that_were_seen_at_a_bad_time_get_their_shape_back() -> None:

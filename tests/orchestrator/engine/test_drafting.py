@@ -6,6 +6,7 @@ import pytest
 
 from orchestrator.engine.contract import EngineSpec, Generation
 from orchestrator.engine.curve import Curve, Points
+from orchestrator.engine.draft_model import DraftModel
 from orchestrator.engine.drafting import Drafts
 from orchestrator.engine.llama import Llama, as_tokens
 from orchestrator.engine.sequence import Sequence
@@ -48,3 +49,35 @@ def test_copying_is_noticed_where_only_good_drafts_pay(drafts: Drafts) -> None:
 def test_what_was_found_and_was_wrong_is_not_drafted(drafts: Drafts) -> None:
     misleading = [token for start in TEXT for token in (start, start + 1, 7)]
     assert decoded(drafts, sequence_with(misleading), TEXT) == []
+
+
+def test_some_steps_without_drafts_tell_what_drafts_save(drafts: Drafts) -> None:
+    cheap = Curve(Points((1, 2, 9), (1.0, 1.01, 1.1)), Points((1, 2, 9), (1.0, 1.01, 1.1)), 0.01, 0.0)
+    sequence = sequence_with(TEXT * 3)
+    sequence.output.extend(TEXT)
+    lengths = []
+    for token in TEXT * 2:
+        (drafted,) = drafts.propose([sequence], cheap, 8)
+        lengths.append(len(drafted))
+        sequence.output.append(token)
+        if len(drafted):
+            drafts.observe(sequence, len(drafted), len(drafted))
+            drafts.record(cheap, [sequence.length], len(drafted), len(drafted), 1.1)
+    assert [index for index, length in enumerate(lengths) if not length] == [32, 33, 66, 67, 100, 101]
+
+
+def test_a_text_is_read_once_by_the_draft_model(models: Path) -> None:
+    file = str(models / "quantised.gguf")
+    spec = EngineSpec(file=file, context=512, slots=1, threads=1, draft=file, draft_tokens=4, flash_attention="on")
+    draft = DraftModel(spec, Llama(spec), lambda _seconds: None)
+    sequence = sequence_with(TEXT * 3)
+    sequence.enter(0, 0)
+    sequence.output.append(TEXT[0])
+    unread = draft.reading_seconds(sequence)
+    assert 0.0 < draft.reading_seconds(sequence_with(TEXT[:9])) < unread
+    (guessed,) = draft.propose([sequence], [4])
+    assert draft.reading_seconds(sequence) == 0.0
+    sequence.output.extend(map(int, guessed))
+    assert draft.reading_seconds(sequence) == 0.0, "it guessed that itself"
+    sequence.output.extend(TEXT)
+    assert 0.0 < draft.reading_seconds(sequence) < unread
