@@ -54,20 +54,22 @@ def _run(options: argparse.Namespace, *, further: bool) -> None:
     peers = Peers.under(options.folder)
     if missing := peers.missing(options.systems):
         raise PeerMissing(f"not there: {', '.join(missing)}; `python -m benchmarks.engine build` makes it")
-    cells, finished = chosen(_cells(options), options.cells), _finished(options)
+    cells, engine = chosen(_cells(options), options.cells), report.source_hash()
+    current = {name: each.rows for name, each in _finished(options).items() if each.engine == engine}
     if further:
-        open_still = undecided(itertools.chain.from_iterable(finished.values()))
+        open_still = undecided(itertools.chain.from_iterable(current.values()))
         left = tuple(cell for cell in cells if cell.name in open_still)
         _say(f"{len(left)} of {len(cells)} cells do not tell whether a goal is met")
     else:
-        left = tuple(cell for cell in cells if cell.name not in finished)
+        left = tuple(cell for cell in cells if cell.name not in current)
         _say(f"{len(cells) - len(left)} of {len(cells)} cells are finished already")
     plan = Plan(
         place=Place(options.folder, peers, tuple(options.systems)),
         cells=left,
-        before=finished if further else {},
+        before=current if further else {},
         file=_rows_file(options),
         stamp=_stamp(options),
+        engine=engine,
         rounds=FURTHER if further else _rounds(options),
         seconds=None if options.budget is None else 60 * options.budget,
         tell=_say,
@@ -78,20 +80,24 @@ def _run(options: argparse.Namespace, *, further: bool) -> None:
 
 def _report(options: argparse.Namespace) -> None:
     """Print the tables of the cells that are finished, and write the results."""
-    finished = _finished(options)
-    found = list(itertools.chain.from_iterable(finished.values()))
+    finished, engine = _finished(options), report.source_hash()
+    found = [row for each in finished.values() for row in each.rows]
     reached = goals(found)
     _say(report.printed(found, reached))
+    if earlier := [name for name, each in finished.items() if each.engine != engine]:
+        _say(f"measured with an earlier engine: {', '.join(earlier)}")
     if not options.trial:
-        results.write(RESULTS, report.document(found, reached, _stamp(options), all_cells()))
+        results.write(RESULTS, report.document(finished, reached, _stamp(options), engine, all_cells()))
         _say(f"written to {RESULTS}")
 
 
-def _finished(options: argparse.Namespace) -> dict[str, list[rows.Row]]:
-    """Return the rows of all finished cells, in the order of the cells."""
-    cells, stamp = _cells(options), _stamp(options)
+def _finished(options: argparse.Namespace) -> dict[str, rows.Finished]:
+    """Return all finished cells, in the order of the cells; some may be of an earlier engine."""
+    cells, stamp, engine = _cells(options), _stamp(options), report.source_hash()
     before = {} if options.trial else rows.published(RESULTS, stamp, cells)
-    finished = before | rows.read(_rows_file(options), stamp, cells)
+    kept = rows.read(_rows_file(options), stamp, cells)
+    current = {name: each for name, each in before.items() if each.engine == engine}
+    finished = before | kept | current | {name: each for name, each in kept.items() if each.engine == engine}
     return {cell.name: finished[cell.name] for cell in cells if cell.name in finished}
 
 

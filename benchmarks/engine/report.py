@@ -1,7 +1,7 @@
 """Make the results and the printed tables out of rows. Pure, but for what it asks about the machine."""
 
 import hashlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from statistics import median
@@ -12,7 +12,7 @@ from benchmarks.engine.cells import Cell
 from benchmarks.engine.goals import Goal, own_share, speed
 from benchmarks.engine.models import DRAFTS, LARGE, SMALL
 from benchmarks.engine.names import OURS
-from benchmarks.engine.rows import Row, Stamp
+from benchmarks.engine.rows import Finished, Row, Stamp
 from benchmarks.engine.start import AGREEMENT, LONGEST, MOST_DRAFTS
 from benchmarks.engine.workload import DECOYS, WRONG_WORDS
 
@@ -28,15 +28,18 @@ CONSTRUCTION = (
 _LAYOUTS = {None: "", True: ", split cache", False: ", pooled cache"}
 
 
-def document(rows: Sequence[Row], goals: Sequence[Goal], stamp: Stamp, cells: Sequence[Cell]) -> dict[str, Any]:
-    """Return the results as they are written; `cells` are all that the whole benchmark has."""
-    measured = {row.cell for row in rows}
+def document(
+    finished: Mapping[str, Finished], goals: Sequence[Goal], stamp: Stamp, engine: str, cells: Sequence[Cell]
+) -> dict[str, Any]:
+    """Return the results as they are written; `cells` are all that the whole benchmark has, `engine` is today's."""
     return {
         **stamp,
+        "engine": engine,
+        "engines": {name: each.engine for name, each in finished.items()},
         "command": "make bench-engine",
         "cells": {
-            "measured": {cell.name: asdict(cell) for cell in cells if cell.name in measured},
-            "left": [cell.name for cell in cells if cell.name not in measured],
+            "measured": {cell.name: asdict(cell) for cell in cells if cell.name in finished},
+            "left": [cell.name for cell in cells if cell.name not in finished],
         },
         "models": {model.name: asdict(model.shape) for model in (SMALL, LARGE, *DRAFTS.values())},
         "speculation": {
@@ -47,7 +50,7 @@ def document(rows: Sequence[Row], goals: Sequence[Goal], stamp: Stamp, cells: Se
             "longest n-gram": LONGEST,
             "most draft tokens": MOST_DRAFTS,
         },
-        "rows": [_row(row) for row in rows],
+        "rows": [_row(row) for each in finished.values() for row in each.rows],
         "goals": [
             {key: value for key, value in asdict(goal).items() if value is not None or key == "value"} for goal in goals
         ],
@@ -55,16 +58,15 @@ def document(rows: Sequence[Row], goals: Sequence[Goal], stamp: Stamp, cells: Se
 
 
 def stamp(threads: int) -> Stamp:
-    """Return what measurements depend on besides their cell."""
+    """Return what measurements depend on besides their cell and our engine."""
     return {
         "machine": results.machine(),
         "versions": results.versions("llama-cpp-python", "numpy"),
         "threads": threads,
-        "engine": _source_hash(),
     }
 
 
-def _source_hash() -> str:
+def source_hash() -> str:
     """Return a hash of the engine's source: another engine is measured anew."""
     digest = hashlib.sha256()
     for file in sorted(ENGINE.rglob("*.py")):

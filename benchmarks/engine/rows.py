@@ -9,7 +9,7 @@ from typing import Any
 from benchmarks.engine.cells import Cell, State
 
 Stamp = dict[str, Any]
-"""What measurements depend on besides the cell; those with another stamp do not count."""
+"""What measurements depend on besides the cell and our engine; those with another stamp do not count."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,21 +49,30 @@ class Row:
         )
 
 
-def read(file: Path, stamp: Stamp, cells: Iterable[Cell]) -> dict[str, list[Row]]:
+@dataclass(frozen=True, slots=True)
+class Finished:
+    """A cell's rows, and the hash of the engine that was measured in it."""
+
+    engine: str
+    rows: list[Row]
+
+
+def read(file: Path, stamp: Stamp, cells: Iterable[Cell]) -> dict[str, Finished]:
     """Return the rows of each of the cells that is finished: measured as it is now, with this stamp; the last ones."""
     if not file.exists():
         return {}
     wanted = {cell.name: asdict(cell) for cell in cells}
-    found: dict[str, list[Row]] = {}
+    found: dict[str, Finished] = {}
     for line in file.read_text(encoding="utf-8").splitlines():
         entry = json.loads(line)
         name = entry["name"]
         if entry["stamp"] == stamp and entry["cell"] == wanted.get(name):
-            found[name] = [Row(**{**row, "seconds": tuple(row["seconds"])}) for row in entry["rows"]]
+            rows = [Row(**{**row, "seconds": tuple(row["seconds"])}) for row in entry["rows"]]
+            found[name] = Finished(entry["engine"], rows)
     return found
 
 
-def published(file: Path, stamp: Stamp, cells: Iterable[Cell]) -> dict[str, list[Row]]:
+def published(file: Path, stamp: Stamp, cells: Iterable[Cell]) -> dict[str, Finished]:
     """Return the same of results that were written before: a new checkout goes on from what is committed there."""
     if not file.exists():
         return {}
@@ -72,19 +81,21 @@ def published(file: Path, stamp: Stamp, cells: Iterable[Cell]) -> dict[str, list
         return {}
     same = {cell.name for cell in cells if results["cells"]["measured"].get(cell.name) == asdict(cell)}
     names = [field.name for field in fields(Row)]
-    found: dict[str, list[Row]] = {}
+    found: dict[str, Finished] = {}
     for row in results["rows"]:
-        if row["cell"] in same:
+        if (cell := row["cell"]) in same:
             kept = {name: row[name] for name in names}
-            found.setdefault(row["cell"], []).append(Row(**{**kept, "seconds": tuple(kept["seconds"])}))
+            finished = found.setdefault(cell, Finished(results["engines"][cell], []))
+            finished.rows.append(Row(**{**kept, "seconds": tuple(kept["seconds"])}))
     return found
 
 
-def append(file: Path, stamp: Stamp, cell: Cell, rows: Iterable[Row]) -> None:
+def append(file: Path, stamp: Stamp, engine: str, cell: Cell, rows: Iterable[Row]) -> None:
     """Add a finished cell to the file, whole or not at all. Raises OSError."""
     file.parent.mkdir(parents=True, exist_ok=True)
     before = file.read_text(encoding="utf-8") if file.exists() else ""
-    entry = {"name": cell.name, "cell": asdict(cell), "stamp": stamp, "rows": [asdict(row) for row in rows]}
+    known = {"name": cell.name, "cell": asdict(cell), "stamp": stamp, "engine": engine}
+    entry = known | {"rows": [asdict(row) for row in rows]}
     unfinished = file.with_suffix(".unfinished")
     unfinished.write_text(f"{before}{json.dumps(entry)}\n", encoding="utf-8")
     unfinished.replace(file)

@@ -34,6 +34,7 @@ class Plan:
     before: Mapping[str, Sequence[Row]] = field(default_factory=dict)
     file: Path
     stamp: Stamp
+    engine: str
     rounds: Rounds = ROUNDS
     seconds: float | None = None
     tell: Callable[[str], None]
@@ -54,7 +55,7 @@ async def run(plan: Plan) -> list[Cell]:
                 if _over(plan, begun):
                     break
                 cell_begun = time.monotonic()
-                kept.append(plan.file, plan.stamp, cell, await _cell(plan, cell, systems))
+                kept.append(plan.file, plan.stamp, plan.engine, cell, await _cell(plan, cell, systems))
                 left.remove(cell)
                 plan.tell(f"{cell.name}: {time.monotonic() - cell_begun:.0f} s; {len(left)} cells to go")
     return left

@@ -37,7 +37,8 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def plan(folder: Path, told: list[str], **options: object) -> Plan:
     """Return a plan for one cell with all systems that need no server."""
     place = Place(folder, Peers.under(folder), (OURS, SERIAL, POOLED, SPLIT))
-    settings = {"cells": (CELL,), "rounds": Rounds(2, 2), "stamp": STAMP, "file": folder / "rows.jsonl", **options}
+    kept = {"stamp": STAMP, "engine": "this one", "file": folder / "rows.jsonl"}
+    settings = {"cells": (CELL,), "rounds": Rounds(2, 2), **kept, **options}
     return Plan(place=place, tell=told.append, **settings)  # type: ignore[arg-type]
 
 
@@ -45,7 +46,7 @@ async def test_a_cell_is_measured_and_kept(folder: Path) -> None:
     told: list[str] = []
     assert await run(plan(folder, told, seconds=0.0)) == [CELL]
     assert await run(plan(folder, told)) == []
-    found = rows.read(folder / "rows.jsonl", STAMP, [CELL])[CELL.name]
+    found = rows.read(folder / "rows.jsonl", STAMP, [CELL])[CELL.name].rows
     measured = {(row.system, row.state): row for row in found}
     assert set(measured) == {(system, state) for system in (OURS, SERIAL, POOLED, SPLIT) for state in ("cold", "warm")}
     assert {(row.tokens, len(row.seconds)) for row in found} == {(CELL.width * CELL.answer, 2)}
@@ -60,9 +61,9 @@ async def test_an_undecided_cell_gets_further_rounds_of_those_systems(folder: Pa
     assert await run(plan(folder, told, file=once)) == []
     first = rows.read(once, STAMP, [CELL])
     seconds = {OURS: (1.0, 1.0), SERIAL: (9.0, 0.1)}  # of these two, either may be the faster one
-    before = [dataclasses.replace(row, seconds=seconds.get(row.system, (9.0, 9.0))) for row in first[CELL.name]]
+    before = [dataclasses.replace(row, seconds=seconds.get(row.system, (9.0, 9.0))) for row in first[CELL.name].rows]
     assert await run(plan(folder, told, file=kept, before={CELL.name: before}, rounds=Rounds(2, 4))) == []
-    found = {(row.system, row.state): row for row in rows.read(kept, STAMP, [CELL])[CELL.name]}
+    found = {(row.system, row.state): row for row in rows.read(kept, STAMP, [CELL])[CELL.name].rows}
     lengths = {system: {len(row.seconds) for (name, _), row in found.items() if name == system} for system, _ in found}
     assert lengths == {OURS: {4}, SERIAL: {4}, POOLED: {2}, SPLIT: {2}}
     assert found[SERIAL, "warm"].seconds[:2] == (9.0, 0.1)

@@ -14,7 +14,7 @@ from benchmarks.engine import report, rows
 from benchmarks.engine.cells import EMBEDDED, all_cells
 from benchmarks.engine.goals import Goal, goals, own_share, undecided
 from benchmarks.engine.names import EXAMPLE, OURS, POOLED, SERIAL, SERVER, SETTINGS, SPLIT, speculating
-from benchmarks.engine.rows import Row
+from benchmarks.engine.rows import Finished, Row
 
 # Rows
 
@@ -23,13 +23,13 @@ def test_finished_cells_are_read_again_and_the_last_measurement_counts(tmp_path:
     file = tmp_path / "folder" / "rows.jsonl"
     first, second, third = cells = all_cells()[:3]
     assert rows.read(file, {"threads": 2}, cells) == {}
-    rows.append(file, {"threads": 2}, first, [row(OURS, 9.0)])
-    rows.append(file, {"threads": 2}, second, [row(OURS, 2.0), row(SERIAL, 3.0, bound=1.5)])
-    rows.append(file, {"threads": 4}, third, [row(OURS, 1.0)])
-    rows.append(file, {"threads": 2}, first, [row(OURS, 1.0)])
+    rows.append(file, {"threads": 2}, "old", first, [row(OURS, 9.0)])
+    rows.append(file, {"threads": 2}, "old", second, [row(OURS, 2.0), row(SERIAL, 3.0, bound=1.5)])
+    rows.append(file, {"threads": 4}, "new", third, [row(OURS, 1.0)])
+    rows.append(file, {"threads": 2}, "new", first, [row(OURS, 1.0)])
     assert rows.read(file, {"threads": 2}, cells) == {
-        first.name: [row(OURS, 1.0)],
-        second.name: [row(OURS, 2.0), row(SERIAL, 3.0, bound=1.5)],
+        first.name: Finished("new", [row(OURS, 1.0)]),
+        second.name: Finished("old", [row(OURS, 2.0), row(SERIAL, 3.0, bound=1.5)]),
     }
     assert rows.read(file, {"threads": 2}, [dataclasses.replace(first, own=7), second]).keys() == {second.name}
 
@@ -150,11 +150,13 @@ def test_our_own_share_is_of_all_our_time(llama: float, own: float) -> None:
 def test_the_document_is_json_with_a_row_and_a_goal_each() -> None:
     measured = [row(OURS, 1.0, llama_seconds=1.0, own_seconds=0.01), row(SERVER, 6.5)]
     cells = [cell for cell in all_cells() if cell.prefix == 1024 and cell.width == 16]
-    found = report.document(measured, goals(measured), report.stamp(2), cells)
+    finished = {"150m/16x1024": Finished("old", measured)}
+    found = report.document(finished, goals(measured), report.stamp(2), "new", cells)
     again = json.loads(json.dumps(found))
     assert {"machine", "versions", "rows", "goals"} <= set(again)
     assert (again["rows"][1]["median"], again["rows"][1]["tokens_per_second"]) == (6.63, 77.2)
     assert all({"name", "value", "goal", "met"} <= set(goal) for goal in again["goals"])
+    assert (again["engine"], again["engines"]) == ("new", {"150m/16x1024": "old"})
     assert again["cells"] == {"measured": {"150m/16x1024": dataclasses.asdict(cells[0])}, "left": ["500m/16x1024"]}
 
 
@@ -162,9 +164,9 @@ def test_published_cells_count_as_finished_while_nothing_has_changed(tmp_path: P
     measured, file = [row(OURS, 1.0, bound=1.5), row(SERVER, 6.5)], tmp_path / "engine.json"
     cells, stamp = all_cells(), {**report.stamp(2), "systems": [OURS], "rounds": None}
     assert rows.published(file, stamp, cells) == {}
-    results.write(file, report.document(measured, goals(measured), stamp, cells))
-    assert rows.published(file, stamp, cells) == {"150m/16x1024": measured}
-    assert rows.published(file, {**stamp, "engine": "another"}, cells) == {}
+    finished = {"150m/16x1024": Finished("old", measured)}
+    results.write(file, report.document(finished, goals(measured), stamp, "new", cells))
+    assert rows.published(file, stamp, cells) == finished
     assert rows.published(file, {**stamp, "rounds": 1}, cells) == {}
     assert rows.published(file, stamp, [dataclasses.replace(cell, own=7) for cell in cells]) == {}
 
