@@ -33,8 +33,8 @@ _RATE = 0.1
 
 _COMMON = 0.75
 """The part of what a step teaches about points that counts for all of them: mostly the machine is slower, or the cache
-deeper, for all kinds of steps. Else what is done would look bad beside all that is not, or good: what is chosen is a
-matter of how kinds compare, and those that are not done would be remembered from another time."""
+deeper, for all kinds of steps. Else what is done would look bad beside all that is not, or good. But what steps without
+drafts teach does not count for those with drafts: how the two compare shows only where some are tried."""
 
 _LEAST_PER_CELL = 1e-4
 """The least cost of a cell that is assumed and learned, relative to a step of one token: relative corrections never
@@ -122,11 +122,11 @@ class Curve:
     def observed(self, tokens: int, sequences: int, seconds: float, cells: int = 0) -> "Curve":
         """Return the curve after a step of this kind took `seconds`.
 
-        A part of the error goes to the points next to the step's size, to `prefill` for tokens beyond the last one,
-        and to `per_cell`, each by its share of the time (normalised least mean squares on relative values). So steps
-        at different depths part what is due to depth from what is not. Most of what goes to points goes to all of
-        both sets. An error counts as at most the whole prediction: a process that was suspended says nothing about the
-        model.
+        A part of the error goes to the points next to the step's size, to `prefill` for tokens beyond the last one, and
+        to `per_cell`, each by its share of the time (normalised least mean squares on relative values). So steps at
+        different depths part what is due to depth from what is not. Most of what goes to points goes to all of `many`,
+        and with drafts to all of both sets. An error counts as at most the whole prediction: a process that was
+        suspended says nothing about the model.
         """
         apart = tokens == sequences
         points = self.many if apart else self.one
@@ -147,7 +147,8 @@ class Curve:
         times = [value * factor for value, factor in zip(points.seconds, factors, strict=True)]
         first, learned = times[0], replace(points, seconds=tuple(times))
         other = self.one if apart else self.many
-        other = replace(other, seconds=(first, *(value * common for value in other.seconds[1:])))
+        beside = 1.0 if apart else common
+        other = replace(other, seconds=(first, *(value * beside for value in other.seconds[1:])))
         many, one = (learned, other) if apart else (other, learned)
         return Curve(many, one, self.prefill * (1 + prefill), per_cell * (1 + deep), self.fills)
 
