@@ -96,8 +96,8 @@ def _finished(options: argparse.Namespace) -> dict[str, rows.Finished]:
     cells, stamp, engine = _cells(options), _stamp(options), report.source_hash()
     before = {} if options.trial else rows.published(RESULTS, stamp, cells)
     kept = rows.read(_rows_file(options), stamp, cells)
-    current = {name: each for name, each in before.items() if each.engine == engine}
-    finished = before | kept | current | {name: each for name, each in kept.items() if each.engine == engine}
+    found = [*before.items(), *kept.items()]
+    finished = dict(sorted(found, key=lambda item: item[1].engine == engine))  # of one name, the last one counts
     return {cell.name: finished[cell.name] for cell in cells if cell.name in finished}
 
 
