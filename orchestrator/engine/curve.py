@@ -107,14 +107,13 @@ class Curve:
 
         Those are taken to be as deep as the others, which attend to `cells`.
         """
-        times = self._widths
-        best = sequences
-        if not self.fills or sequences >= len(times):
+        best, most = sequences, self.many.sizes[-1]
+        if not self.fills or sequences >= most:
             return best
         deep = self.per_cell * cells / sequences
-        least = (times[sequences - 1] + deep * sequences) * (1 - NOISE)
-        for width in range(sequences + 1, min(sequences + FILLERS, len(times)) + 1):
-            seconds = times[width - 1] + deep * width
+        least = (self._of_many(sequences) + deep * sequences) * (1 - NOISE)
+        for width in range(sequences + 1, min(sequences + FILLERS, most) + 1):
+            seconds = self._of_many(width) + deep * width
             if seconds < least:
                 best, least = width, seconds
         return best
@@ -145,10 +144,10 @@ class Curve:
         if way:
             factors[at + 1] += (1 - _COMMON) * high
         times = [value * factor for value, factor in zip(points.seconds, factors, strict=True)]
-        first, learned = times[0], replace(points, seconds=tuple(times))
+        first, learned = times[0], Points(points.sizes, tuple(times))
         other = self.one if apart else self.many
         beside = 1.0 if apart else common
-        other = replace(other, seconds=(first, *(value * beside for value in other.seconds[1:])))
+        other = Points(other.sizes, (first, *(value * beside for value in other.seconds[1:])))
         many, one = (learned, other) if apart else (other, learned)
         return Curve(many, one, self.prefill * (1 + prefill), per_cell * (1 + deep), self.fills)
 
@@ -167,13 +166,15 @@ class Curve:
         return min([self.prefill, *slopes])
 
     @cached_property
-    def _widths(self) -> tuple[float, ...]:
-        """The times of steps for 1 sequence, 2 and so on, up to the last point."""
-        return tuple(self._read(self.many, width) for width in range(1, self.many.sizes[-1] + 1))
+    def _widths(self) -> dict[int, float]:
+        """The times of steps for so many sequences, as far as they were asked for: the same few, step after step."""
+        return {}
 
     def _of_many(self, sequences: int) -> float:
         times = self._widths
-        return times[sequences - 1] if sequences <= len(times) else self._read(self.many, sequences)
+        if sequences not in times:
+            times[sequences] = self._read(self.many, sequences)
+        return times[sequences]
 
     def _of_one(self, tokens: int) -> float:
         return self._read(self.one, tokens)

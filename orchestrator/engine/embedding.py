@@ -11,6 +11,7 @@ from orchestrator.engine.contract import NOT_SET_UP, EngineStats, Vectors
 from orchestrator.engine.errors import BrokenModel, EngineError, TextTooLong
 from orchestrator.engine.link import Link
 from orchestrator.engine.llama import Embedder, Tokens
+from orchestrator.engine.outbox import Outbox
 
 
 @dataclass(slots=True, eq=False)
@@ -31,7 +32,7 @@ class EmbeddingLoop:
         self._link = link
         self._jobs: deque[_Job] = deque()
         self._counts: Counter[str] = Counter()
-        self._replies: list[protocol.Reply] = []
+        self._outbox = Outbox(link)
         self._llama_seconds = 0.0
 
     def run(self) -> None:
@@ -41,9 +42,7 @@ class EmbeddingLoop:
                 self._take(command)
             if self._jobs and not (self._link.resting or self._link.closed):
                 self._step()
-            if self._replies:
-                self._link.send(self._replies)
-                self._replies = []
+            self._outbox.flush()
 
     def _take(self, command: protocol.Command) -> None:
         match command:
@@ -56,7 +55,7 @@ class EmbeddingLoop:
             case protocol.SetThreads(threads):
                 self._embedder.set_threads(threads)
             case protocol.GetStats(number):
-                self._replies.append(protocol.Stats(number, self._snapshot()))
+                self._outbox.add(protocol.Stats(number, self._snapshot()))
             case protocol.Stop():
                 self._link.closed = True
             case _:
@@ -69,7 +68,7 @@ class EmbeddingLoop:
                 self._link.heartbeat(0.0)
                 tokens.append(self._embedder.tokenize(index, text))
         except TextTooLong as error:
-            self._refuse(number, error, (error.index, error.tokens, error.limit))
+            self._refuse(number, error)
             return
         self._jobs.append(_Job(number, tokens))
         self._counts["prompt_tokens"] += sum(map(len, tokens))
@@ -111,11 +110,11 @@ class EmbeddingLoop:
             self._refuse(job.number, BrokenModel(what))
             return
         tokens = sum(map(len, job.texts))
-        self._replies.append(protocol.Embedded(job.number, tokens, vectors.astype("<f4").tobytes()))
+        self._outbox.add(protocol.Embedded(job.number, tokens, vectors.astype("<f4").tobytes()))
         self._counts["finished"] += 1
 
-    def _refuse(self, number: int, error: EngineError, numbers: tuple[int, ...] = ()) -> None:
-        self._replies.append(protocol.Failed(number, type(error).__name__, str(error), numbers))
+    def _refuse(self, number: int, error: EngineError) -> None:
+        self._outbox.refuse(number, error)
         self._counts["failed"] += 1
 
     def _snapshot(self) -> EngineStats:

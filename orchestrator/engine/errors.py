@@ -103,8 +103,20 @@ _COUNTED: dict[str, Callable[..., EngineError]] = {kind.__name__: kind for kind 
 _TOLD: dict[str, type[EngineError]] = {kind.__name__: kind for kind in (BadRequest, BadPrompt, BadGrammar, BrokenModel)}
 
 
+def told(error: EngineError) -> tuple[str, str, tuple[int, ...]]:
+    """Return how an engine's process tells of an error: its class by name, its message, its numbers in order."""
+    match error:
+        case PromptTooLong():
+            numbers: tuple[int, ...] = error.tokens, error.limit, error.max_tokens
+        case TextTooLong():
+            numbers = error.index, error.tokens, error.limit
+        case _:
+            numbers = ()
+    return type(error).__name__, str(error), numbers
+
+
 def reported(kind: str, message: str, numbers: tuple[int, ...]) -> EngineError:
-    """Return the error that an engine's process tells of: its class by name, its message, its numbers in order."""
+    """Return the error that was `told`."""
     if kind in _COUNTED:
         return _COUNTED[kind](*numbers)
     return _TOLD.get(kind, EngineError)(message)

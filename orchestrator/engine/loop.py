@@ -16,6 +16,7 @@ from orchestrator.engine.errors import BadGrammar, BrokenModel, EngineError, Pro
 from orchestrator.engine.layout import Layout, Reading, may_change
 from orchestrator.engine.link import Link
 from orchestrator.engine.llama import CannotLoad, Llama, Logits, Tokens, as_tokens
+from orchestrator.engine.outbox import Outbox
 from orchestrator.engine.prompt import prompt_tokens
 from orchestrator.engine.sequence import DeadEnd, NotFinite, Sequence
 from orchestrator.engine.sequences import Sequences
@@ -30,8 +31,6 @@ _WIDEST_EVERY = 256
 """All that run decode together in one of so many steps, so that what wide steps cost is not forgotten."""
 _READ_A_SECOND = 1e6
 """Characters of a prompt that become tokens in a second, at least. Nothing else happens meanwhile."""
-_TEXT_SECONDS = 0.02
-"""Text is sent at most so often: to send and to receive takes both processes longer than to make a token's text."""
 
 
 class Loop:
@@ -46,14 +45,12 @@ class Loop:
         changeable = llama.can_keep and may_change(spec, llama.flash_attention)
         self._layout = Layout(split=llama.split) if changeable else None
         self._link = link
+        self._outbox = Outbox(link)
         self._template = ChatTemplate(llama.chat_template(), llama.info.bos, llama.info.eos)
         self._counts: Counter[str] = Counter()
         self._sequences = Sequences(llama, self._counts, self._let_go)
         self._warm = WarmPrefixes(llama, spec, self._template)
         self._warm.restore(self._sequences.slots)
-        self._texts: dict[int, str] = {}
-        self._texts_due = 0.0
-        self._replies: list[protocol.Reply] = []
         self._llama_seconds = self._own_seconds = 0.0
 
     def run(self) -> None:
@@ -68,7 +65,7 @@ class Loop:
                 self._end(sequence, "deadline")
             if not (self._link.resting or self._link.closed):
                 self._step()
-            self._emit()
+            self._outbox.flush()
             self._own_seconds += time.monotonic() - started - (self._llama_seconds - inside)
 
     def _step(self) -> None:
@@ -92,7 +89,7 @@ class Loop:
                 case protocol.SetThreads(threads):
                     self._set_threads(threads)
                 case protocol.GetStats(number):
-                    self._replies.append(protocol.Stats(number, self._snapshot()))
+                    self._outbox.add(protocol.Stats(number, self._snapshot()))
                 case protocol.Stop():
                     self._warm.save(self._sequences.slots)
                     self._link.closed = True
@@ -105,7 +102,7 @@ class Loop:
             if isinstance(command, protocol.Submit):
                 self._submit(command)
             else:
-                self._replies.append(protocol.Counted(number, len(self._prompt(command.messages))))
+                self._outbox.add(protocol.Counted(number, len(self._prompt(command.messages))))
         except EngineError as error:
             self._refuse(number, error)
         except Exception as error:  # noqa: BLE001 (boundary: one request's failure must not take the others with it)
@@ -311,10 +308,10 @@ class Loop:
 
     def _say(self, sequence: Sequence, text: str) -> None:
         if text and sequence.stream:
-            self._texts[sequence.number] = self._texts.get(sequence.number, "") + text
+            self._outbox.say(sequence.number, text)
 
     def _finish(self, sequence: Sequence) -> None:
-        self._replies.append(sequence.report())
+        self._outbox.add(sequence.report())
         self._counts["cancelled" if sequence.finish == "cancelled" else "finished"] += 1
         self._remove(sequence)
 
@@ -323,8 +320,7 @@ class Loop:
         self._remove(sequence)
 
     def _refuse(self, number: int, error: EngineError) -> None:
-        numbers = (error.tokens, error.limit, error.max_tokens) if isinstance(error, PromptTooLong) else ()
-        self._replies.append(protocol.Failed(number, type(error).__name__, str(error), numbers))
+        self._outbox.refuse(number, error)
         self._counts["failed"] += 1
 
     def _remove(self, sequence: Sequence) -> None:
@@ -366,16 +362,6 @@ class Loop:
         self._curves.use(threads)
         if self._drafts is not None and self._drafts.draft is not None:
             self._drafts.draft.set_threads(threads)
-
-    def _emit(self) -> None:
-        """Send what there is to say. A text waits for its turn, but for no longer than its sequence."""
-        if self._texts and (self._replies or time.monotonic() >= self._texts_due):
-            self._replies.insert(0, protocol.Texts(list(self._texts.items())))
-            self._texts.clear()
-            self._texts_due = time.monotonic() + _TEXT_SECONDS
-        if self._replies:
-            self._link.send(self._replies)
-            self._replies = []
 
     def _snapshot(self) -> EngineStats:
         return EngineStats(

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
-from orchestrator.engine.curve import FILLERS, NOISE, Curve
+from orchestrator.engine.curve import FILLERS, Curve
 
 EXACT_QUERIES = 63
 """The most query tokens of a step whose results do not depend on what else is in it."""
@@ -29,6 +29,10 @@ UNEVEN = 0.1
 """Several sequences with drafts end one after the other, and the last of them in narrow steps, which make fewer tokens
 a second. Unless drafts promise so much more than none, that takes what they bring: of four answers of 56 tokens each,
 all that a promise of 0.07 to 0.1 was worth."""
+
+UNSURE = 0.05
+"""What drafts promise a single sequence is known no better: acceptance from some dozens of tokens, and steps by a curve
+that is a few per cent off. What promised 0.02 to 0.05 lost as often as it gained."""
 
 _LEAST_VALUE = 0.02
 """A draft token less likely to be accepted than this is never worth its time, if it takes any."""
@@ -116,7 +120,7 @@ def draft_lengths(curve: Curve, sequences: Sequence[Drafting], *, room: int, exa
     al. 2023, equation 1), and costs the step's growth, its attention and its drafting. The most valuable come first,
     of equals those of the sequence with the least slack; of all the numbers of tokens to take, the best is taken, for
     the curve may have a step that only pays when it is used to the full. Nothing is drafted unless it promises more
-    than the noise, or what uneven ends take. `room` is how many tokens the batch takes besides one for each sequence;
+    than is unsure, or than uneven ends take. `room` is how many tokens the batch takes besides one for each sequence;
     `exact` bounds the step.
     """
     lengths = [0] * len(sequences)
@@ -164,7 +168,7 @@ def common_draft_length(curve: Curve, sequences: Sequence[Drafting], *, room: in
 
 def _enough(width: int) -> float:
     """Return how many times the plain rate drafts have to promise where so many sequences decode."""
-    return 1 + (NOISE if width == 1 else UNEVEN)
+    return 1 + (UNSURE if width == 1 else UNEVEN)
 
 
 class _Offer(NamedTuple):

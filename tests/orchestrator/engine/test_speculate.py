@@ -6,10 +6,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from orchestrator.engine.curve import FILLERS, NOISE, Curve, Points
+from orchestrator.engine.curve import FILLERS, Curve, Points
 from orchestrator.engine.speculate import (
     START,
     UNEVEN,
+    UNSURE,
     Acceptance,
     Drafting,
     Ledger,
@@ -52,7 +53,7 @@ def curves(draw: st.DrawFn) -> Curve:
 
 
 def enough(sequences: list[Drafting]) -> float:
-    return 1 + (NOISE if len(sequences) == 1 else UNEVEN)
+    return 1 + (UNSURE if len(sequences) == 1 else UNEVEN)
 
 
 def drafting_seconds(sequence: Drafting, length: int) -> float:
