@@ -42,7 +42,7 @@ tiny: $(READY)  ## train the embedded models again from their seeds, and compare
 bench-gates: $(READY)  ## what gates and escalation bring and cost, on 200 tasks
 	$(BIN)/python -m benchmarks.gates $(ARGS)
 
-bench-engine: $(READY)  ## the engine against its peers; goes on where it stopped (some hours; ARGS="--budget 60"); `python -m benchmarks.engine further` for undecided cells
+bench-engine: $(READY)  ## the engine against its peers; goes on where it stopped (one to three hours; ARGS="--budget 60"); `python -m benchmarks.engine further` for undecided cells
 	$(BIN)/python -m benchmarks.engine all $(ARGS)
 
 bench-daemon: $(READY)  ## what the daemon costs and bears, part by part (half an hour; ARGS="--only chain --size memory=10000")
