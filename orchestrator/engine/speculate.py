@@ -32,7 +32,8 @@ all that a promise of 0.07 to 0.1 was worth."""
 
 UNSURE = 0.05
 """What drafts promise a single sequence is known no better: acceptance from some dozens of tokens, and steps by a curve
-that is a few per cent off. What promised 0.02 to 0.05 lost as often as it gained."""
+that is a few per cent off. Where a promise of 0.02 was enough, a draft model made free text no faster (0.95, in five
+noisy rounds)."""
 
 _LEAST_VALUE = 0.02
 """A draft token less likely to be accepted than this is never worth its time, if it takes any."""

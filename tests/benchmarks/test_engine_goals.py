@@ -179,3 +179,16 @@ def test_the_table_shows_every_row_and_every_goal() -> None:
     assert "4 of them" not in lines[2]
     assert "4 of them" in report.printed([row(SERVER, 6.5, requests=4)], [])
     assert sum("  NO" in line for line in lines) == 8
+
+
+def test_an_engine_with_other_comments_is_the_same_and_one_with_another_number_is_not(tmp_path: Path) -> None:
+    file = tmp_path / "engine.py"
+
+    def hashed(code: str) -> str:
+        file.write_text(code)
+        return report.source_hash(tmp_path)
+
+    before = hashed('"""An engine."""\nRATE = 0.1\n"""Corrected at once."""\n\n\ndef f() -> float:\n    return RATE\n')
+    assert hashed("RATE = 0.1  # at once\n\n\ndef f() -> float:\n    '''Tell it.'''\n    return RATE\n") == before
+    assert hashed("RATE = 0.2\n\n\ndef f() -> float:\n    return RATE\n") != before
+    assert hashed('RATE = 0.1\n\n\ndef f() -> str:\n    return "RATE"\n') != before
