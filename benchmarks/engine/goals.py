@@ -58,6 +58,11 @@ class _Found:
     interval: tuple[float, float] | None = None
     rows: tuple[Row, ...] = ()
 
+    def over(self, bound: float) -> "_Found":
+        """Return what part of a bound the ratio comes to."""
+        interval = self.interval and (self.interval[0] / bound, self.interval[1] / bound)
+        return replace(self, value=self.value / bound, interval=interval)
+
 
 @dataclass(frozen=True, slots=True)
 class _Wanted:
@@ -197,7 +202,7 @@ def _of_bound(table: Table) -> list[_Found]:
         for row in table.of(speculating(OURS, method), task=True):
             faster = _of_none(table, row, method)
             if row.bound is not None and faster is not None:
-                found.append(_Found(faster.value / row.bound, faster.where, faster.rounds))
+                found.append(faster.over(row.bound))
     return found
 
 

@@ -86,13 +86,13 @@ async def _cell(plan: Plan, cell: Cell, systems: Sequence[System]) -> list[Row]:
     partners = [system for system in systems if takes_part(system.name, cell)]
     before = plan.before.get(cell.name)
     if before is None:
-        rows = await _measured(plan, cell, partners)
-        return await _bounded(plan.place, cell, rows) if cell.task and cell.width == 1 else rows
+        return await _bounded(plan.place, cell, await _measured(plan, cell, partners))
     wanted = _undecided(plan, cell)
     partners = [system for system in partners if system.name in wanted]
     rows = await _measured(plan, cell, partners, [row for row in before if row.system in wanted])
     later = {(row.system, row.state): row for row in rows}
-    return [row.then(later[key]) if (key := (row.system, row.state)) in later else row for row in before]
+    all_rounds = [row.then(later[key]) if (key := (row.system, row.state)) in later else row for row in before]
+    return await _bounded(plan.place, cell, all_rounds)
 
 
 async def _measured(plan: Plan, cell: Cell, systems: Sequence[System], before: Sequence[Row] = ()) -> list[Row]:
@@ -114,10 +114,12 @@ def _loads(cell: Cell) -> Callable[[int], dict[State, Load]]:
 
 
 async def _bounded(place: Place, cell: Cell, rows: Sequence[Row]) -> list[Row]:
-    """Measure steps on the same prompts, and add to the rows what speculation could bring at best."""
-    assert cell.task is not None, "only cells with a task have bounds"
+    """Add to rows of single requests with a task what speculation could bring at best, by steps on the same prompts."""
+    if cell.task is None or cell.width > 1 or not rows:
+        return list(rows)
     model, draft = MODELS[cell.model], place.drafter(cell.task, cell.model)
-    measured = [task_load(cell, model.following, number) for number in range(len(rows[0].seconds))]
+    rounds = max(len(row.seconds) for row in rows)
+    measured = [task_load(cell, model.following, number) for number in range(rounds)]
     setup = replace(place.setup((cell,)), width=1, context=2 * cell.context)
     files = (setup.model, draft.file(place.folder / "models"))
     target, drafter = (Ceiling(replace(setup, model=file), split=True) for file in files)

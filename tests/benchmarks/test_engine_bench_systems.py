@@ -11,7 +11,7 @@ from benchmarks.engine.cells import Cell
 from benchmarks.engine.chats import Chats
 from benchmarks.engine.measure import WrongAnswer, measure
 from benchmarks.engine.models import TRIAL
-from benchmarks.engine.names import OURS, POOLED, SERIAL, SERVER, SPLIT
+from benchmarks.engine.names import METHODS, OURS, POOLED, SERIAL, SERVER, SPLIT, speculating
 from benchmarks.engine.paired import Rounds
 from benchmarks.engine.peers import Peers
 from benchmarks.engine.run import Plan, run
@@ -69,6 +69,22 @@ async def test_an_undecided_cell_gets_further_rounds_of_those_systems(folder: Pa
     assert found[SERIAL, "warm"].seconds[:2] == (9.0, 0.1)
     (ours,) = (row for row in before if (row.system, row.state) == (OURS, "cold"))
     assert found[OURS, "cold"].llama_seconds > ours.llama_seconds
+
+
+async def test_what_drafts_could_bring_at_best_is_told_of_all_rounds(folder: Path, tmp_path: Path) -> None:
+    told: list[str] = []
+    cell = Cell(model="trial", width=1, own=40, answer=24, task="copy")
+    once, kept = tmp_path / "once.jsonl", tmp_path / "rows.jsonl"
+    assert await run(plan(folder, told, cells=(cell,), file=once)) == []
+    drafting = {speculating(OURS, method) for method in METHODS}
+    first = rows.read(once, STAMP, [cell])[cell.name].rows
+    assert {row.system for row in first if row.bound is not None} == drafting
+    noisy = [dataclasses.replace(row, seconds=(1.0, 9.0 if row.system == OURS else 0.1), bound=None) for row in first]
+    options = {"cells": (cell,), "file": kept, "before": {cell.name: noisy}, "rounds": Rounds(2, 4)}
+    assert await run(plan(folder, told, **options)) == []
+    found = rows.read(kept, STAMP, [cell])[cell.name].rows
+    assert {len(row.seconds) for row in found} == {4}
+    assert {row.system for row in found if row.bound is not None} == drafting
 
 
 async def test_a_system_that_says_something_else_is_found_out(folder: Path) -> None:

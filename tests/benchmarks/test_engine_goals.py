@@ -130,6 +130,19 @@ def test_a_ratio_that_may_lie_on_either_side_of_its_goal_is_undecided(factor: fl
     assert undecided(long) == {}
 
 
+def test_a_part_of_a_bound_has_an_interval_and_may_be_undecided() -> None:
+    task = {"cell": "speculation/copy/1", "task": "copy", "state": "warm", "width": 1, "prefix": 0}
+    noisy = dataclasses.replace(row(OURS, 1.0, **task), seconds=(1.6, 2.0, 2.4, 1.8, 2.2))
+    drafted = dataclasses.replace(row(speculating(OURS, "draft"), 1.0, bound=2.0, **task), seconds=(1.0,) * 5)
+    found, faster = (reached(f"speculation ÷ {what}", [noisy, drafted]) for what in ("its bound", "no speculation"))
+    assert found.value == pytest.approx(1.0)
+    assert faster.interval
+    assert found.interval == pytest.approx(tuple(end / 2.0 for end in faster.interval))
+    assert undecided([noisy, drafted]) == {"speculation/copy/1": {OURS, speculating(OURS, "draft")}}
+    surely = dataclasses.replace(drafted, bound=1.0)
+    assert undecided([noisy, surely]) == {}
+
+
 def test_a_ratio_is_of_the_rounds_that_both_systems_did() -> None:
     longer = dataclasses.replace(row(OURS, 1.0), seconds=(*row(OURS, 1.0).seconds, 50.0, 50.0))
     assert reached(RATIOS[6][0], [longer, row(SERIAL, 1.5)]).value == pytest.approx(1.5)
