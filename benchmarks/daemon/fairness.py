@@ -12,8 +12,8 @@ from benchmarks.daemon.bodies import modest
 from benchmarks.daemon.figures import Part, spread
 from benchmarks.daemon.served import ended, served, submit
 from benchmarks.goals import at_least, at_most
-from orchestrator.daemon.queue import PATIENCE
 from orchestrator.journal import JournalReader
+from orchestrator.service.queue import PATIENCE
 
 ASKED: Final = 30
 INSISTENT: Final = 16

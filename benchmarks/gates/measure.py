@@ -9,8 +9,9 @@ from pathlib import Path
 from benchmarks.gates.rows import Result, Rows, digest
 from benchmarks.gates.tasks import PATIENCE, BenchTask
 from benchmarks.gates.world import MODELS, World
-from orchestrator.daemon import Job, Orchestrator, Report, load_report
+from orchestrator.history import Report, load_report
 from orchestrator.journal import JournalReader
+from orchestrator.runs import Job, Orchestrator
 from orchestrator.taskir import TaskIR
 
 AT_ONCE = 4

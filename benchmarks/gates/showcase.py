@@ -13,7 +13,8 @@ from benchmarks.gates.rows import Result
 from benchmarks.gates.stories import STORIES
 from benchmarks.gates.tasks import BenchTask
 from benchmarks.gates.world import MODELS, World
-from orchestrator.daemon import Job, Orchestrator, Report, load_report
+from orchestrator.history import Report, load_report
+from orchestrator.runs import Job, Orchestrator
 from orchestrator.taskir import TaskIR, dump_task, task_from
 
 TRIES = 5

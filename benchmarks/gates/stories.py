@@ -5,8 +5,8 @@ from collections.abc import Callable, Mapping, Sequence
 from itertools import pairwise
 
 from benchmarks.gates.rows import Result
-from orchestrator.daemon.story import AttemptRow
 from orchestrator.events import FailureKind
+from orchestrator.history.story import AttemptRow
 
 Attempts = Sequence[AttemptRow]
 KINDS = tuple(map(str, FailureKind))

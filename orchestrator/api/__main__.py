@@ -10,9 +10,9 @@ import sys
 
 from orchestrator.api.listen import allow_descriptors
 from orchestrator.api.serve import serve
-from orchestrator.daemon.configuration import load_configuration
 from orchestrator.errors import InputError, OrchestratorError
 from orchestrator.journal import home_path
+from orchestrator.service.configuration import load_configuration
 from registry import find_registry, load_registry
 from registry.errors import RegistryError
 

@@ -4,7 +4,7 @@ from typing import Annotated, cast
 
 from fastapi import Depends, Request
 
-from orchestrator.daemon.service import Service
+from orchestrator.service.service import Service
 
 
 def _service(request: Request) -> Service:

@@ -11,7 +11,7 @@ from orchestrator.api import events, models, runs, upkeep
 from orchestrator.api.errors import tell_errors
 from orchestrator.api.openai import catalogue, chat, embeddings, responses
 from orchestrator.api.openai.generating import Workplace
-from orchestrator.daemon.service import Service
+from orchestrator.service.service import Service
 
 TITLE: Final = "orchestrator"
 ABOUT: Final = """Runs on local models: submitted, watched, cancelled, exported; and an OpenAI-compatible part.

@@ -11,12 +11,12 @@ from fastapi.responses import JSONResponse
 from pydantic import BaseModel, Field
 from starlette.exceptions import HTTPException
 
-from orchestrator.daemon.refusals import Busy, Conflict, FolderFull, NotReady
 from orchestrator.engine.errors import BadRequest, EngineError
 from orchestrator.errors import InputError, OrchestratorError
 from orchestrator.frontdoor import PlanError
 from orchestrator.journal import DiskFull, JournalClosed, ObjectMissing, UnknownRun
 from orchestrator.pool import ModelPinned, ModelRemote, PoolError, UnknownModel
+from orchestrator.service.errors import Busy, Conflict, FolderFull, NotReady
 
 log = structlog.get_logger(__name__)
 

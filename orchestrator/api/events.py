@@ -17,8 +17,8 @@ from starlette.types import Receive, Scope, Send
 
 from orchestrator.api.access import TheService
 from orchestrator.api.errors import DOCUMENTED
-from orchestrator.daemon.updates import EventUpdate, Update
 from orchestrator.journal.codec import encode_event
+from orchestrator.runs.updates import EventUpdate, Update
 
 SILENCE_SECONDS: Final = 15.0
 STREAM: Final = "text/event-stream"

@@ -17,8 +17,8 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from orchestrator.api.auth import is_authorized
 from orchestrator.api.errors import refusal
-from orchestrator.daemon.configuration import ServerSettings
-from orchestrator.daemon.service import Service
+from orchestrator.service.configuration import ServerSettings
+from orchestrator.service.service import Service
 
 LOOPBACK: Final = frozenset({"localhost", "127.0.0.1", "::1"})
 OPEN: Final = frozenset({"/health/live", "/health/ready"})

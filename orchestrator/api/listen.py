@@ -9,9 +9,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from orchestrator.daemon.configuration import ServerSettings
 from orchestrator.errors import InputError, Problem
 from orchestrator.journal import JournalError
+from orchestrator.service.configuration import ServerSettings
 
 WHERE: Final = "tcp of [server]"
 LONGEST_PATH: Final = 107

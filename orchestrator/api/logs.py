@@ -9,7 +9,7 @@ from typing import Any, Final
 
 import structlog
 
-from orchestrator.daemon.configuration import LogSettings
+from orchestrator.service.configuration import LogSettings
 
 FILE_NAME: Final = "daemon.log"
 _LEVELS: Final = {"debug": 10, "info": 20, "warning": 30, "error": 40}

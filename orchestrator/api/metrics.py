@@ -6,8 +6,8 @@ from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from orchestrator.daemon.service import Service
 from orchestrator.pool import ModelStatus, PoolSnapshot
+from orchestrator.service.service import Service
 
 PREFIX = "orchestrator"
 

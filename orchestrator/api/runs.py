@@ -16,13 +16,13 @@ from orchestrator.api.access import IsLocal, TheService
 from orchestrator.api.bodies import Body
 from orchestrator.api.errors import DOCUMENTED, NotFound
 from orchestrator.api.openai.asking import workplace
-from orchestrator.daemon import Job, PlannedTask
-from orchestrator.daemon.archive import write_archive
-from orchestrator.daemon.report import Report, load_report
-from orchestrator.daemon.service import Service
 from orchestrator.errors import InputError, Problem
 from orchestrator.events import Mode, Priority, RunLimits, RunStatus
+from orchestrator.history.report import Report, load_report
 from orchestrator.journal import RunRow
+from orchestrator.runs import Job, PlannedTask
+from orchestrator.service.archive import write_archive
+from orchestrator.service.service import Service
 from orchestrator.taskir import dump_task, task_from
 
 MEMORY_BYTES: Final = 1 << 20

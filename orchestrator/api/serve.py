@@ -26,10 +26,10 @@ from orchestrator.api.listen import TcpAddress, tcp_address, tcp_socket, unix_so
 from orchestrator.api.logs import log_to
 from orchestrator.api.openai.generating import Workplace
 from orchestrator.api.tls import renew, tls_context
-from orchestrator.daemon.configuration import Configuration, LogSettings, load_configuration
-from orchestrator.daemon.service import Service
 from orchestrator.errors import InputError
 from orchestrator.journal import Home
+from orchestrator.service.configuration import Configuration, LogSettings, load_configuration
+from orchestrator.service.service import Service
 from registry import Registry
 
 CLOSING_SECONDS: Final = 3

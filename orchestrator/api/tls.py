@@ -8,8 +8,8 @@ import ssl
 from contextlib import suppress
 from typing import Final, NoReturn
 
-from orchestrator.daemon.configuration import ServerSettings
 from orchestrator.errors import InputError, Problem
+from orchestrator.service.configuration import ServerSettings
 
 CERTIFICATE: Final = "tls_certificate of [server]"
 KEY: Final = "tls_key of [server]"

@@ -10,8 +10,8 @@ from pydantic import BaseModel, ConfigDict, Field
 from orchestrator.api.access import TheService
 from orchestrator.api.errors import DOCUMENTED
 from orchestrator.api.metrics import exposition
-from orchestrator.daemon.backup import Backup, backups
-from orchestrator.daemon.retention import Retention, Vacuumed
+from orchestrator.service.backup import Backup, backups
+from orchestrator.service.retention import Retention, Vacuumed
 
 router = APIRouter(tags=["upkeep"], responses=dict(DOCUMENTED))
 

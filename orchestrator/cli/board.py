@@ -7,7 +7,6 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
 from orchestrator.analysis import StepGraph
-from orchestrator.daemon.replay import fresh_state
 from orchestrator.events import (
     AttemptCancelled,
     AttemptFailed,
@@ -23,6 +22,7 @@ from orchestrator.events import (
     StepExpanded,
     StepGathered,
 )
+from orchestrator.history.replay import fresh_state
 from orchestrator.scheduler import FINAL, RunState, StepView
 
 

@@ -13,12 +13,12 @@ from urllib.parse import quote
 
 import httpx2
 
-from orchestrator.daemon import EventUpdate, Job, PlannedTask, Progress, Update
 from orchestrator.errors import InputError, OrchestratorError, Problem
 from orchestrator.events import RunFinished
 from orchestrator.journal import Home
 from orchestrator.journal.codec import decode_event
 from orchestrator.pool import memory_budget
+from orchestrator.runs import EventUpdate, Job, PlannedTask, Progress, Update
 from orchestrator.taskir import dump_task, task_from
 from registry import Registry
 

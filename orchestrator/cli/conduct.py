@@ -14,8 +14,8 @@ from orchestrator.cli.interrupt import Interrupts
 from orchestrator.cli.live import View
 from orchestrator.cli.logs import log_to
 from orchestrator.cli.settings import Settings
-from orchestrator.daemon import EventUpdate, Job, Orchestrator, PlannedTask, Update
 from orchestrator.journal import Home
+from orchestrator.runs import EventUpdate, Job, Orchestrator, PlannedTask, Update
 
 T = TypeVar("T")
 

@@ -10,8 +10,8 @@ from rich.text import Text
 from orchestrator.analysis import Edge
 from orchestrator.cli.gate_plan import told
 from orchestrator.cli.terminal import STATE_STYLES, glyphs, one_line, printable, seconds
-from orchestrator.daemon.report import Report, StepRow
-from orchestrator.daemon.story import AttemptRow
+from orchestrator.history.report import Report, StepRow
+from orchestrator.history.story import AttemptRow
 
 
 def explanation_json(report: Report, step: StepRow) -> dict[str, Any]:

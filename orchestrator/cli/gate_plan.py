@@ -3,8 +3,7 @@
 from collections.abc import Sequence
 from typing import Any
 
-from orchestrator.daemon import gates_of
-from orchestrator.gates import Plan
+from orchestrator.gates import Plan, gates_of
 from orchestrator.taskir import TaskIR
 
 

@@ -15,8 +15,8 @@ from orchestrator.cli.explain_view import explanation_json, print_explanation
 from orchestrator.cli.report_view import print_report
 from orchestrator.cli.settings import JsonFlag, Settings, settings
 from orchestrator.cli.terminal import STATE_STYLES, make_console, one_line, print_json, seconds, write
-from orchestrator.daemon.report import Report, StepRow, load_report
 from orchestrator.errors import InputError, Problem
+from orchestrator.history.report import Report, StepRow, load_report
 from orchestrator.journal import JournalReader, RunRow
 
 LAST = "last"

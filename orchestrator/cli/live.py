@@ -14,8 +14,8 @@ from orchestrator.cli.board import Board
 from orchestrator.cli.progress_lines import progress_line
 from orchestrator.cli.step_table import most_telling, step_table
 from orchestrator.cli.terminal import STATE_STYLES, Glyphs, glyphs, one_line, seconds, write
-from orchestrator.daemon.updates import Progress
 from orchestrator.events import Event, RunAccepted
+from orchestrator.runs.updates import Progress
 from orchestrator.scheduler import State, StepView
 
 FRAMES_PER_SECOND = 8

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from orchestrator.cli.terminal import seconds
-from orchestrator.daemon.report import Report
+from orchestrator.history.report import Report
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,9 +14,9 @@ from orchestrator.cli.step_table import most_telling, step_table
 from orchestrator.cli.terminal import STATE_STYLES, Glyphs, glyphs, one_line, printable, seconds
 from orchestrator.cli.timeline import Bar, Span, timeline
 from orchestrator.cli.trouble_view import print_trouble, troubled
-from orchestrator.daemon.report import PathRow, Report, StepRow
-from orchestrator.daemon.story import AttemptRow, ReplanRow
 from orchestrator.events import Usage
+from orchestrator.history.report import PathRow, Report, StepRow
+from orchestrator.history.story import AttemptRow, ReplanRow
 from orchestrator.scheduler import State
 
 MANY = 40

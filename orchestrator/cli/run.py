@@ -21,13 +21,13 @@ from orchestrator.cli.settings import DirOption, JsonFlag, ModeOption, Settings,
 from orchestrator.cli.source import check_folder, read_source
 from orchestrator.cli.task import dry_run as foretell
 from orchestrator.cli.terminal import make_console, one_line, print_json, write
-from orchestrator.daemon import Job
-from orchestrator.daemon.job import check_job
-from orchestrator.daemon.prior import prior_artifacts
-from orchestrator.daemon.report import Report, load_report
 from orchestrator.errors import OrchestratorError
 from orchestrator.events import Mode
+from orchestrator.history.prior import prior_artifacts
+from orchestrator.history.report import Report, load_report
 from orchestrator.journal import JournalReader
+from orchestrator.runs import Job
+from orchestrator.runs.job import check_job
 from orchestrator.taskir import TaskIR
 
 OutOption = Annotated[

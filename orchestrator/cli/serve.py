@@ -15,15 +15,15 @@ from orchestrator.api.listen import tcp_address
 from orchestrator.cli.client import Daemon, answers, path_part
 from orchestrator.cli.settings import JsonFlag, Settings, settings
 from orchestrator.cli.terminal import print_json, printable, size, write
-from orchestrator.daemon.backup import backups, restore_backup
-from orchestrator.daemon.configuration import (
+from orchestrator.errors import InputError, Problem
+from orchestrator.journal import Home
+from orchestrator.service.backup import backups, restore_backup
+from orchestrator.service.configuration import (
     configuration_path,
     load_configuration,
     show_configuration,
     variable,
 )
-from orchestrator.errors import InputError, Problem
-from orchestrator.journal import Home
 
 PROGRAM: Final = (sys.executable, "-m", "orchestrator.api")
 UNIT: Final = "orchestrator.service"

@@ -15,12 +15,12 @@ from orchestrator.cli.run import conduct, tell_runs
 from orchestrator.cli.settings import DirOption, JsonFlag, ModeOption, Settings, settings
 from orchestrator.cli.source import check_folder, read_source
 from orchestrator.cli.terminal import one_line, print_json, printable, write
-from orchestrator.daemon import Job
-from orchestrator.daemon.prior import prior_artifacts
-from orchestrator.daemon.report import load_report
 from orchestrator.errors import InputError, Problem
 from orchestrator.events import Priority, RunLimits
+from orchestrator.history.prior import prior_artifacts
+from orchestrator.history.report import load_report
 from orchestrator.journal import JournalReader
+from orchestrator.runs import Job
 from orchestrator.taskir import TaskIR
 
 

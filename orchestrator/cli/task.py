@@ -17,12 +17,11 @@ from orchestrator.cli.report_view import counted, listed
 from orchestrator.cli.settings import DirOption, JsonFlag, Settings, settings
 from orchestrator.cli.source import check_folder, read_source, read_task
 from orchestrator.cli.terminal import glyphs, make_console, print_json, write
-from orchestrator.daemon import Job, PlannedTask, capabilities, known_rates, list_files
-from orchestrator.daemon.interpreters import runs_code, why_no_sandbox
-from orchestrator.daemon.prior import prior_artifacts
-from orchestrator.daemon.sandboxing import SandboxOnDemand
 from orchestrator.errors import InputError, Problem
+from orchestrator.history.prior import prior_artifacts
 from orchestrator.journal import JournalReader
+from orchestrator.runs import Job, PlannedTask, capabilities, known_rates, list_files
+from orchestrator.runs.sandboxes import SandboxOnDemand, runs_code, why_no_sandbox
 from orchestrator.taskir import TaskIR, check_task, dump_task, json_schema
 
 TaskArgument = Annotated[str, typer.Argument(metavar="FILE", help="A TaskIR document, or - for stdin.")]

@@ -6,8 +6,8 @@ from rich.console import Console
 from rich.text import Text
 
 from orchestrator.cli.terminal import Glyphs, one_line
-from orchestrator.daemon.report import Report, StepRow
-from orchestrator.daemon.story import AttemptRow
+from orchestrator.history.report import Report, StepRow
+from orchestrator.history.story import AttemptRow
 
 SHOWN = 40
 _UNTROUBLED = ("running", "checking", "done", "cancelled")

@@ -10,10 +10,10 @@ import typer
 from orchestrator.cli.client import Daemon, answers
 from orchestrator.cli.settings import JsonFlag, settings
 from orchestrator.cli.terminal import print_json, size, write
-from orchestrator.daemon.configuration import load_configuration
-from orchestrator.daemon.retention import Retention, vacuum_alone
 from orchestrator.errors import InputError, Problem
 from orchestrator.journal import Home
+from orchestrator.service.configuration import load_configuration
+from orchestrator.service.retention import Retention, vacuum_alone
 
 
 def vacuum(

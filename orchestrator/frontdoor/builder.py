@@ -12,10 +12,7 @@ from orchestrator.frontdoor.compact import Part
 from orchestrator.frontdoor.errors import PlanFlaw
 from orchestrator.frontdoor.naming import FileNames, default_output, referred_part, with_folders
 from orchestrator.gates import usual_gates
-from orchestrator.taskir import InvalidTask, Step, nearest
-
-REQUEST_LABEL = "request"
-"""The name by which a step reads the text of the request itself."""
+from orchestrator.taskir import REQUEST_LABEL, InvalidTask, Step, nearest
 
 EACH = "{each}"
 """What stands in an action for the name of the one thing that a step is about."""

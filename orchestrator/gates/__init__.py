@@ -27,7 +27,17 @@ from orchestrator.gates.contract import (
     no_sandbox,
 )
 from orchestrator.gates.json_schema import BadSchema, OutputSchema, SchemaMismatch
-from orchestrator.gates.pipeline import BUILT, Checked, Plan, asked_gates, planned_gates, run_gates, usual_gates
+from orchestrator.gates.pipeline import (
+    BUILT,
+    Checked,
+    Plan,
+    asked_gates,
+    gates_of,
+    planned_gates,
+    run_gates,
+    scope_of,
+    usual_gates,
+)
 from orchestrator.gates.suites import unseen_tests
 from orchestrator.gates.workbench import Workbench, jobs_at_once
 
@@ -52,12 +62,14 @@ __all__ = [
     "as_looked_at",
     "asked_gates",
     "file_name",
+    "gates_of",
     "is_json",
     "jobs_at_once",
     "no_judge",
     "no_sandbox",
     "planned_gates",
     "run_gates",
+    "scope_of",
     "unseen_tests",
     "usual_gates",
 ]

@@ -33,7 +33,7 @@ from orchestrator.gates.security import Security
 from orchestrator.gates.shellcheck import Shellcheck
 from orchestrator.gates.tests import Integration, Unit
 from orchestrator.gates.typecheck import Typecheck
-from orchestrator.taskir import GATES, Step
+from orchestrator.taskir import GATES, Step, TaskIR
 
 _ALL = (Schema, Shellcheck, Format, Lint, Build, Typecheck, Security, Unit, Integration, Bench, JudgeGate)
 
@@ -94,6 +94,17 @@ def planned_gates(asked: Collection[str], scope: Scope, built: Mapping[str, Gate
     names = [*(gate for gate in GATES if gate in asked), *sorted(set(asked) - set(GATES))]
     unknown = "this version has no such gate"
     return tuple(Plan(name, built[name].idle(scope) if name in built else unknown) for name in names)
+
+
+def gates_of(step: Step, task: TaskIR | None) -> tuple[Plan, ...]:
+    """Return what the gates that are asked for will do with a step's outputs. A plain request has no task."""
+    return planned_gates(asked_gates(step, task.gates if task else ()), scope_of(step, task))
+
+
+def scope_of(step: Step, task: TaskIR | None) -> Scope:
+    """Return what is known of a step of a task before it runs."""
+    looked_at = as_looked_at(step)
+    return Scope(looked_at) if task is None else Scope(looked_at, task.labels, task.commands)
 
 
 async def run_gates(

@@ -1,6 +1,7 @@
 """The durable memory of runs: a state folder with an event table in SQLite and content-addressed objects."""
 
 from orchestrator.journal.artifacts import publish
+from orchestrator.journal.disk import retry_when_disk_full
 from orchestrator.journal.errors import (
     DiskFull,
     HomeLocked,
@@ -34,4 +35,5 @@ __all__ = [
     "UnknownRun",
     "home_path",
     "publish",
+    "retry_when_disk_full",
 ]

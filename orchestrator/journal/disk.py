@@ -1,11 +1,22 @@
-"""Ask the disk itself whether there is room: not every error of a write says so."""
+"""Ask the disk itself whether there is room, since not every error of a write says so, and wait until there is."""
 
+import asyncio
 import os
+from collections.abc import Callable
 from pathlib import Path
 from tempfile import TemporaryFile
-from typing import Final
+from typing import Final, TypeVar
 
-from orchestrator.journal.errors import NO_ROOM
+import structlog
+
+from orchestrator.journal.errors import NO_ROOM, DiskFull
+
+T = TypeVar("T")
+
+log = structlog.get_logger(__name__)
+
+ROOM_SECONDS: Final = 1.0
+"""Between two tries to write on a disk that is full: nothing tells when there is room."""
 
 PROBE_BYTES: Final = 1 << 16
 """That are written to see whether the disk is full: more than a failed write of SQLite has left of a quota."""
@@ -21,3 +32,26 @@ def is_full(folder: Path) -> bool:
     except OSError as error:
         return error.errno in NO_ROOM
     return False
+
+
+async def retry_when_disk_full(write: Callable[[], T]) -> T:
+    """Return what `write` returns, called in a thread, and again as long as the disk is full. Raises what it raises.
+
+    When this is cancelled, it ends after a call that is under way.
+    """
+    while True:
+        try:
+            return await _to_its_end(write)
+        except DiskFull as error:
+            log.warning("a step waits for room on the disk", error=str(error))
+            await asyncio.sleep(ROOM_SECONDS)
+
+
+async def _to_its_end(write: Callable[[], T]) -> T:
+    """Return what `write` returns, called in a thread, which nothing can stop: so a cancellation waits for it."""
+    writing = asyncio.ensure_future(asyncio.to_thread(write))
+    try:
+        return await asyncio.shield(writing)
+    except asyncio.CancelledError:
+        await asyncio.wait([writing])
+        raise

@@ -9,12 +9,11 @@ from typing import Final
 
 import structlog
 
+from orchestrator.journal.disk import ROOM_SECONDS
 from orchestrator.journal.errors import DiskFull, JournalClosed, JournalError
 from orchestrator.journal.store import EventRow, Store
 
 MOST_GROUPS: Final = 4096
-ROOM_SECONDS: Final = 1.0
-"""Between two tries to write on a disk that is full: nothing tells when there is room."""
 
 log = structlog.get_logger(__name__)
 

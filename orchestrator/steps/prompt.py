@@ -9,6 +9,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
+from registry import Registry
+
 
 @dataclass(frozen=True, slots=True)
 class Message:
@@ -48,3 +50,13 @@ def after_failure(action: str, evidence: Iterable[str]) -> str:
 def after_parts(request: str, plan: str, name: str, output: str) -> str:
     """Return `request` with the `plan` so far, as JSON, and the `output` of part `name` that the rest hangs on."""
     return f"{request}\nDone: {plan}\n[{name}]\n{output.strip()}\nPlan the rest."
+
+
+def system_messages(registry: Registry, model: str) -> tuple[str, ...]:
+    """Return every system message that a step's prompt for `model` may begin with.
+
+    There is one for each role that the model plays, without a persona and with each persona of the registry.
+    """
+    systems = [role.system for role in registry.roles.values() if role.model == model and role.system]
+    personas = ["", *(persona.text for persona in registry.personas.values())]
+    return tuple(dict.fromkeys(step_messages(one, text, (), "")[0].content for one in systems for text in personas))

@@ -1,7 +1,7 @@
 """Define TaskIR, the document that says what a run has to do, and read it without trusting it."""
 
 from orchestrator.taskir.check import Capabilities, check_task
-from orchestrator.taskir.fields import GATES, MAX_BYTES, MAX_DEPTH, MAX_STEPS
+from orchestrator.taskir.fields import GATES, MAX_BYTES, MAX_DEPTH, MAX_STEPS, REQUEST_LABEL
 from orchestrator.taskir.models import (
     Agent,
     Bench,
@@ -22,6 +22,7 @@ __all__ = [
     "MAX_BYTES",
     "MAX_DEPTH",
     "MAX_STEPS",
+    "REQUEST_LABEL",
     "Agent",
     "Bench",
     "Capabilities",

@@ -25,6 +25,9 @@ GATES = (
 )
 """The gates there are, in the order in which they look at an artifact."""
 
+REQUEST_LABEL = "request"
+"""The name by which a step reads the text of a request in words, where there is no document."""
+
 MAX_BYTES = 10 * 1024 * 1024
 MAX_DEPTH = 64
 MAX_STEPS = 100_000

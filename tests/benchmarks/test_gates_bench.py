@@ -13,10 +13,10 @@ from benchmarks.gates.rows import Result, Rows
 from benchmarks.gates.stories import code_retry_then_escalation, format_retry, found, frequencies, timeout_escalation
 from benchmarks.gates.tasks import SHARES, a_right_answer, make_tasks
 from benchmarks.gates.world import FIRST, WORLDS
-from orchestrator.daemon import gates_of
-from orchestrator.daemon.story import AttemptRow
 from orchestrator.events import GateResult, Usage
+from orchestrator.gates import gates_of
 from orchestrator.gates.tests import PYTEST, REPORT, SETTINGS, SETTINGS_TEXT
+from orchestrator.history.story import AttemptRow
 
 
 def attempts(*moves: tuple[str, str]) -> tuple[AttemptRow, ...]:

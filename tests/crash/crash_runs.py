@@ -5,9 +5,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from orchestrator.daemon.replay import replay
-from orchestrator.daemon.report import load_report
 from orchestrator.events import AttemptFailed, AttemptStarted, AttemptSucceeded, Event, RunFinished, StepGathered
+from orchestrator.history.replay import replay
+from orchestrator.history.report import load_report
 from orchestrator.journal import JournalReader
 
 _TEXT = "The mill has 12 wheels and 3 doors. It was built in 1820 by Ann Bell, and it stands beside the river."

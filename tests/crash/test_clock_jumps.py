@@ -8,7 +8,7 @@ import pytest
 from crash_daemon import Place, running, submit, wait_ended
 from crash_runs import DIAMOND, FAN, Outcome, outcome_of, reruns_in
 
-from orchestrator.daemon.report import load_report
+from orchestrator.history.report import load_report
 from orchestrator.journal import JournalReader
 
 pytestmark = [pytest.mark.crash, pytest.mark.timeout(3600)]

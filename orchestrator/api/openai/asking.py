@@ -12,10 +12,10 @@ from orchestrator.api.openai.names import ORCHESTRATE, find_target
 from orchestrator.api.openai.sampling import generation
 from orchestrator.api.openai.tools import Toolbox
 from orchestrator.api.openai.whole_run import request_of, run_work
-from orchestrator.daemon.service import Service
 from orchestrator.engine.client import Completion
 from orchestrator.engine.contract import Generation
 from orchestrator.errors import InputError, Problem
+from orchestrator.service.service import Service
 
 NO_TOOLS = Toolbox()
 

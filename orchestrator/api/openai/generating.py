@@ -9,9 +9,9 @@ import structlog
 from fastapi import Request
 from starlette.exceptions import HTTPException
 
-from orchestrator.daemon.refusals import Busy, NotReady
 from orchestrator.engine.client import Completion
 from orchestrator.errors import OrchestratorError
+from orchestrator.service.errors import Busy, NotReady
 
 CLIENT_CLOSED_REQUEST = 499
 

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from typing import Final
 
 from orchestrator.api.errors import NotFound
-from orchestrator.daemon.job import plan_roles
 from orchestrator.routing import route
+from orchestrator.runs.job import plan_roles
 from orchestrator.taskir import Step
 from registry import Registry
 

@@ -7,12 +7,12 @@ from contextlib import suppress
 from orchestrator.api.errors import RunFailed
 from orchestrator.api.openai.generating import Work
 from orchestrator.api.openai.messages import Pair
-from orchestrator.daemon import Job
-from orchestrator.daemon.report import Report, load_report
-from orchestrator.daemon.service import Service
 from orchestrator.engine.client import Completion
 from orchestrator.errors import InputError, OrchestratorError, Problem
 from orchestrator.events import Usage
+from orchestrator.history.report import Report, load_report
+from orchestrator.runs import Job
+from orchestrator.service.service import Service
 
 
 def request_of(pairs: Sequence[Pair]) -> str:

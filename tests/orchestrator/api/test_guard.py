@@ -9,10 +9,10 @@ from daemon_process import Running, executed, finished, summary
 
 from orchestrator.api.auth import is_authorized, the_token
 from orchestrator.api.runs import RunBody, job_from
-from orchestrator.daemon.configuration import Configuration, RunSettings
-from orchestrator.daemon.service import Service
 from orchestrator.errors import InputError
 from orchestrator.journal import Home, JournalError
+from orchestrator.service.configuration import Configuration, RunSettings
+from orchestrator.service.service import Service
 from registry import find_registry, load_registry
 
 

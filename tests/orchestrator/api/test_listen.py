@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from orchestrator.api.listen import tcp_address, unix_socket
-from orchestrator.daemon.configuration import ServerSettings
 from orchestrator.errors import InputError
 from orchestrator.journal import JournalError
+from orchestrator.service.configuration import ServerSettings
 
 
 @pytest.mark.parametrize("tcp", ["127.0.0.1:8484", "[::1]:8484", "localhost:8484", "127.0.0.2:0"])

@@ -17,7 +17,7 @@ import logging, sys, threading
 from pathlib import Path
 import structlog
 from orchestrator.api.logs import log_to
-from orchestrator.daemon.configuration import LogSettings
+from orchestrator.service.configuration import LogSettings
 
 folder, keep, reopened = Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3])
 settings = LogSettings(max_bytes=4096, keep=keep)

@@ -17,8 +17,8 @@ from daemon_process import ROOT, Running, free_port, running_daemon
 from openai import OpenAI
 
 from orchestrator.api.tls import tls_context
-from orchestrator.daemon.configuration import ServerSettings
 from orchestrator.errors import InputError
+from orchestrator.service.configuration import ServerSettings
 
 
 @pytest.fixture(scope="module")

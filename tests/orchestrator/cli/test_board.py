@@ -15,8 +15,6 @@ from orchestrator.cli.paired import compare
 from orchestrator.cli.progress_lines import progress_line
 from orchestrator.cli.report_view import print_report
 from orchestrator.cli.terminal import ASCII, UNICODE, Glyphs
-from orchestrator.daemon.planning import planned_task
-from orchestrator.daemon.report import Report, build_report
 from orchestrator.events import (
     AttemptCancelled,
     AttemptFailed,
@@ -39,6 +37,8 @@ from orchestrator.events import (
     StepsPlanned,
     Usage,
 )
+from orchestrator.history.report import Report, build_report
+from orchestrator.runs.planning import planned_task
 from orchestrator.taskir import Step, dump_task
 
 ANSWER = "Zilthir 214,\tHaklon 305; \x1b[2Jhighest Haklon."

@@ -5,7 +5,6 @@ from pathlib import Path
 from orchestrator.engine.client import Completion, OnText
 from orchestrator.engine.contract import Generation
 from orchestrator.frontdoor import (
-    REQUEST_LABEL,
     Finding,
     Planned,
     PlannedPart,
@@ -15,7 +14,7 @@ from orchestrator.frontdoor import (
 )
 from orchestrator.pool import Pool
 from orchestrator.steps.generate import Models
-from orchestrator.taskir import Step
+from orchestrator.taskir import REQUEST_LABEL, Step
 from registry import find_registry, load_registry
 
 

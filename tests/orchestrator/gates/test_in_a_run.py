@@ -5,9 +5,10 @@ from typing import Any
 
 import pytest
 
-from orchestrator.daemon import Job, Orchestrator, Report, load_report
-from orchestrator.daemon.sandboxing import SandboxOnDemand
+from orchestrator.history import Report, load_report
 from orchestrator.journal import JournalReader
+from orchestrator.runs import Job, Orchestrator
+from orchestrator.runs.sandboxes import SandboxOnDemand
 from orchestrator.sandbox import Sandbox
 from orchestrator.taskir import task_from
 from registry import find_registry, load_registry

@@ -6,10 +6,11 @@ from pathlib import Path
 import pytest
 from server_answers import ok
 
-from orchestrator.daemon import Job, Orchestrator, load_report
 from orchestrator.events import NoteChanged, ToolCalled
+from orchestrator.history import load_report
 from orchestrator.journal import JournalReader
 from orchestrator.journal.codec import decode_event, encode_event
+from orchestrator.runs import Job, Orchestrator
 from orchestrator.sandbox import Sandbox, SandboxUnavailable
 from orchestrator.taskir import task_from
 

@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 from server_answers import KEY, does, error, event, ok, piece
 
-from orchestrator.daemon import Job, Orchestrator
 from orchestrator.engine.contract import Generation
 from orchestrator.engine.errors import EngineError
 from orchestrator.pool import Pool
 from orchestrator.remote import RemoteModel
+from orchestrator.runs import Job, Orchestrator
 from orchestrator.taskir import task_from
 
 HELLO = Generation(messages=(("user", "Hello?"),))

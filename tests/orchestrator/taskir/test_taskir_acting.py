@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from orchestrator.daemon.job import capabilities
+from orchestrator.runs.job import capabilities
 from orchestrator.taskir import GATES, Capabilities, check_task, dump_task, task_from
 from registry import find_registry, load_registry
 

@@ -1,0 +1,43 @@
+"""Find what earlier runs have produced, for a run that builds on them."""
+
+from collections.abc import Iterable
+
+from orchestrator.errors import InputError, Problem
+from orchestrator.history.story import Story
+from orchestrator.journal import JournalReader, UnknownRun
+
+WHERE = "context.prior_task_ids"
+
+
+def prior_artifacts(journal: JournalReader, runs: Iterable[str]) -> dict[str, str]:
+    """Return the artifacts of earlier runs: `RUN/NAME` → digest. A run is named by its id or its task's `task_id`.
+
+    An id comes first, and of several runs of one task the newest. Blocks on the disk. Raises InputError for runs that
+    are unknown or have not ended.
+    """
+    found: dict[str, str] = {}
+    for name in runs:
+        story = _story(journal, name)
+        outputs = (digests for digests in story.outputs.values())
+        found |= {f"{name}/{artifact}": digest for digests in outputs for artifact, digest in digests.items()}
+    return found
+
+
+def _story(journal: JournalReader, name: str) -> Story:
+    try:
+        events = [event for _, event in journal.events(_run_named(journal, name))]
+    except UnknownRun as error:
+        raise InputError(
+            Problem(WHERE, f"there is no run {name!r}", "the id of an earlier run, or its task_id")
+        ) from error
+    story = Story(events)
+    if story.status not in ("done", "failed", "cancelled"):
+        raise InputError(Problem(WHERE, f"run {name} has not ended: {story.status}", "a run that has ended"))
+    return story
+
+
+def _run_named(journal: JournalReader, name: str) -> str:
+    try:
+        return journal.run(name).run
+    except UnknownRun:
+        return journal.run_of_task(name) or name

@@ -1,0 +1,332 @@
+"""Tell what became of a run, from its events alone: the same report while it runs, when it ends and years later.
+
+Times are in seconds since the run was accepted.
+"""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import msgspec
+
+from orchestrator.analysis import StepGraph
+from orchestrator.critical_path import (
+    critical_path,
+    critical_steps_of,
+    figures,
+    measured_seconds,
+    predict_seconds,
+    slack,
+)
+from orchestrator.events import Event, Mode, PlanOrigin, RunStatus, Usage
+from orchestrator.gates import Plan, gates_of
+from orchestrator.history.replay import replay
+from orchestrator.history.story import AttemptRow, ReplanRow, Story
+from orchestrator.journal import JournalReader
+from orchestrator.scheduler import FINAL, RunState, StepView
+
+Read = Callable[[str], bytes]
+Times = Mapping[str, tuple[float | None, float | None]]
+
+
+@dataclass(frozen=True, slots=True)
+class StepRow:
+    """One step, or one child of a `foreach` step. `cause` says why it failed or was cancelled.
+
+    `gates` are those asked for, with what they do and why others do not look; what they found is in the attempts.
+    """
+
+    id: str
+    action: str
+    role: str
+    persona: str | None
+    state: str
+    depends_on: tuple[str, ...]
+    slack: float
+    started: float | None
+    finished: float | None
+    attempts: tuple[AttemptRow, ...]
+    outputs: Mapping[str, str]
+    cause: str | None
+    parent: str | None
+    children: tuple[str, ...]
+    gates: tuple[Plan, ...] = ()
+
+    @property
+    def prompt_tokens(self) -> int:
+        """Return the tokens of all prompts, those of failed attempts included."""
+        return sum(attempt.usage.prompt_tokens for attempt in self.attempts)
+
+    @property
+    def output_tokens(self) -> int:
+        """Return the tokens of all answers, those of failed attempts included."""
+        return sum(attempt.usage.output_tokens for attempt in self.attempts)
+
+
+@dataclass(frozen=True, slots=True)
+class PathRow:
+    """The critical path, and what the run's parallelism came to.
+
+    `replan_seconds` of the path's `seconds` are pauses between its steps in which the rest of the plan was written. The
+    pauses are work: they count in `sum_seconds` too.
+    """
+
+    steps: tuple[str, ...]
+    predicted_seconds: float
+    seconds: float
+    replan_seconds: float
+    critical_steps: int
+    sum_seconds: float
+    concurrency: float
+    bound: float
+
+
+@dataclass(frozen=True, slots=True)
+class _GraphWithPauses:
+    """A run's graph with a node for each pause: behind the step that the plan went on after, before what it added.
+
+    `seconds` are those of the pauses alone.
+    """
+
+    before: Mapping[str, tuple[str, ...]]
+    order: Sequence[str]
+    seconds: Mapping[str, float]
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """What became of a run. `waves` are the steps at one depth, children in the place of their `foreach` step.
+
+    A run that is done has an `error` too where its plan was cut short: its steps are, but there were to be more.
+    `plan_origin`, `plan_reason` and `plan_usage` are of the plan's first part, `replans` of what came after it.
+    """
+
+    run_id: str
+    status: RunStatus
+    mode: Mode
+    request: str
+    accepted_at: float
+    wall_seconds: float
+    planning_seconds: float
+    plan_origin: PlanOrigin | None
+    plan_reason: str
+    plan_usage: Usage
+    replans: tuple[ReplanRow, ...]
+    answer: str | None
+    error: str | None
+    steps: tuple[StepRow, ...]
+    graph: StepGraph
+    waves: tuple[tuple[str, ...], ...]
+    width: int
+    critical_path: PathRow
+    artifacts: Mapping[str, str]
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the report as the one JSON object that `--json` prints."""
+        return {
+            "run_id": self.run_id,
+            "status": self.status,
+            "mode": self.mode,
+            "answer": self.answer,
+            "error": self.error,
+            "plan_origin": self.plan_origin,
+            "plan_reason": self.plan_reason,
+            "plan_usage": _plain(self.plan_usage),
+            "replans": _plain(self.replans),
+            "accepted_at": self.accepted_at,
+            "wall_seconds": self.wall_seconds,
+            "planning_seconds": self.planning_seconds,
+            "steps": [_step_json(step) for step in self.steps],
+            "edges": _plain(self.graph.edges),
+            "waves": [list(wave) for wave in self.waves],
+            "width": self.width,
+            "critical_path": _plain(self.critical_path),
+            "artifacts": dict(self.artifacts),
+        }
+
+
+def load_report(journal: JournalReader, run: str) -> Report:
+    """Return the report of a journaled run. Raises JournalError (UnknownRun, JournalCorrupt).
+
+    One that waits is queued, however far it was before a restart.
+    """
+    waits = journal.run(run).status == "queued"
+    report = build_report([event for _, event in journal.events(run)], journal.get)
+    return replace(report, status="queued") if waits else report
+
+
+def build_report(events: Sequence[Event], read: Read) -> Report:
+    """Return the report of a run from its events, of which the first is RunAccepted. `read` returns an object."""
+    story = Story(events)
+    state = replay(events)
+    views = _in_order(state)
+    times = _times(views, story)
+    seconds = _seconds_at_work(views, times)
+    before, order = _with_children(state)
+    pace = _with_pauses(before, order, story.replans, state)
+    seconds |= pace.seconds
+    predicted = predict_seconds(state.graph.steps.values(), story.accepted.rates)
+    spare = slack(pace.before, pace.order, predicted | seconds)
+    waves = _waves_with_children(state)
+    measured = figures(pace.before, pace.order, seconds, story.wall_seconds)
+    path = measured.critical_path
+    rows = tuple(_row(view, story, times[view.id], before[view.id], spare[view.id]) for view in views)
+    status = story.status
+    return Report(
+        run_id=story.accepted.run,
+        status=status,
+        mode=story.accepted.mode,
+        request=story.accepted.request or (story.accepted.task.objective if story.accepted.task else ""),
+        accepted_at=story.accepted.at,
+        wall_seconds=story.wall_seconds,
+        planning_seconds=story.planning_seconds,
+        plan_origin=story.origin,
+        plan_reason=story.plan_reason,
+        plan_usage=story.plan_usage,
+        replans=tuple(story.replans),
+        answer=_answer(state.graph, story, read) if status == "done" else None,
+        error=story.error,
+        steps=rows,
+        graph=state.graph,
+        waves=waves,
+        width=max(map(len, waves), default=0),
+        critical_path=PathRow(
+            steps=tuple(step for step in path.steps if step not in pace.seconds),
+            predicted_seconds=critical_path(state.graph.before, state.graph.order, predicted).seconds,
+            seconds=path.seconds,
+            replan_seconds=sum(pace.seconds.get(step, 0.0) for step in path.steps),
+            critical_steps=critical_steps_of(waves, {row.id: len(row.attempts) for row in rows}, story.plannings),
+            sum_seconds=measured.sum_seconds,
+            concurrency=measured.concurrency,
+            bound=measured.bound,
+        ),
+        artifacts={name: digest for view in views for name, digest in story.outputs.get(view.id, {}).items()},
+    )
+
+
+def _with_pauses(
+    before: Mapping[str, tuple[str, ...]], order: Sequence[str], replans: Iterable[ReplanRow], state: RunState
+) -> _GraphWithPauses:
+    """Return the graph with its pauses. `before` and `order` have the children of `foreach` steps in them.
+
+    A pause lasts until the first new step is there, not until the rest of the plan is written to its end: as with the
+    first part of a plan, steps run meanwhile.
+    """
+    waits, places, seconds = dict(before), list(order), dict[str, float]()
+    for row in replans:
+        if row.pause_seconds is None:
+            continue
+        pause = f"replan after {row.after}"
+        seconds[pause], waits[pause] = row.pause_seconds, (row.after,)
+        places.insert(places.index(row.after) + 1, pause)
+        for step in row.steps:
+            for name in state.steps[step].children or (step,):
+                waits[name] = (*waits[name], pause)
+    return _GraphWithPauses(waits, places, seconds)
+
+
+def _in_order(state: RunState) -> list[StepView]:
+    """Return all steps in document order, children right before the step that gathers them."""
+    views: list[StepView] = []
+    for step in state.graph.steps:
+        view = state.steps[step]
+        views += [state.steps[child] for child in view.children or ()]
+        views.append(view)
+    return views
+
+
+def _times(views: Sequence[StepView], story: Story) -> Times:
+    """Return when each step began and ended. One that is not gathered any more ended with the last of its children."""
+    times: dict[str, tuple[float | None, float | None]] = {}
+    for view in views:
+        begun, ended = story.times(view.id)
+        if ended is None and view.children and view.state in FINAL:
+            ended = max((end for child in view.children if (end := times[child][1]) is not None), default=None)
+        times[view.id] = begun, ended
+    return times
+
+
+def _with_children(state: RunState) -> tuple[dict[str, tuple[str, ...]], list[str]]:
+    """Return what each step waits for and a topological order, with children between a step and what it waits for."""
+    before: dict[str, tuple[str, ...]] = {}
+    order: list[str] = []
+    for step in state.graph.order:
+        children = state.steps[step].children or ()
+        before.update(dict.fromkeys(children, state.graph.before[step]))
+        before[step] = children or state.graph.before[step]
+        order += [*children, step]
+    return before, order
+
+
+def _waves_with_children(state: RunState) -> tuple[tuple[str, ...], ...]:
+    return tuple(
+        tuple(name for step in wave for name in state.steps[step].children or (step,)) for wave in state.graph.waves
+    )
+
+
+def _seconds_at_work(views: Sequence[StepView], times: Times) -> dict[str, float]:
+    """Return how long each step took. One that waited for its children took as long as it had to after the last."""
+    seconds = measured_seconds(times)
+    for view in views:
+        ends = [end for child in view.children or () if (end := times[child][1]) is not None]
+        own_end = times[view.id][1]
+        if ends and own_end is not None:
+            seconds[view.id] = max(0.0, own_end - max(ends))
+    return seconds
+
+
+def _row(
+    view: StepView, story: Story, times: tuple[float | None, float | None], before: tuple[str, ...], spare: float
+) -> StepRow:
+    attempts = tuple(story.attempts.get(view.id, ()))
+    last = attempts[-1] if attempts else None
+    return StepRow(
+        id=view.id,
+        action=view.step.action,
+        role=last.role if last else view.role,
+        persona=last.persona if last else view.step.persona,
+        state=view.state,
+        depends_on=before,
+        slack=spare,
+        started=times[0],
+        finished=times[1],
+        attempts=attempts,
+        outputs=story.outputs.get(view.id, {}),
+        cause=str(view.cause) if view.cause else None,
+        parent=view.parent,
+        children=view.children or (),
+        gates=_gates(view, story),
+    )
+
+
+def _gates(view: StepView, story: Story) -> tuple[Plan, ...]:
+    """Return what the gates of a step do. That there is no sandbox for some is not in the plan; the last attempt says
+    so, unless it is a failure before them that it tells of."""
+    attempts = [attempt for name in (*(view.children or ()), view.id) for attempt in story.attempts.get(name, ())]
+    results = attempts[-1].gates if attempts else ()
+    failed = any(result.status == "failed" for result in results)
+    why_not = {result.gate: result.evidence for result in results if result.status == "not run" and not failed}
+    plans = gates_of(view.step, story.accepted.task)
+    return tuple(replace(plan, idle=plan.idle or why_not.get(plan.gate, "")) for plan in plans)
+
+
+def _answer(graph: StepGraph, story: Story, read: Read) -> str:
+    """Return what the steps that nothing goes on from have written: the text of one, or each under its name."""
+    planned_on = {row.after for row in story.replans if row.steps}
+    last = [step for step in graph.steps if not graph.after[step] and step not in planned_on]
+    outputs = {name: digest for step in last for name, digest in story.outputs.get(step, {}).items()}
+    texts = {name: read(digest).decode(errors="replace").strip() for name, digest in outputs.items()}
+    if len(texts) == 1:
+        return next(iter(texts.values()))
+    return "\n\n".join(f"[{name}]\n{text}" for name, text in texts.items())
+
+
+def _step_json(step: StepRow) -> dict[str, Any]:
+    row: dict[str, Any] = _plain(step)
+    row |= {"prompt_tokens": step.prompt_tokens, "output_tokens": step.output_tokens}
+    return row
+
+
+def _plain(value: object) -> Any:
+    """Return dataclasses and tuples as the objects and lists that they are in JSON."""
+    return msgspec.json.decode(msgspec.json.encode(value))

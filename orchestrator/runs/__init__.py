@@ -1,0 +1,18 @@
+"""The composition root and the main loop: accept jobs, run them, and tell what happens to them."""
+
+from orchestrator.runs.job import Job, capabilities, known_rates, list_files
+from orchestrator.runs.orchestrator import Orchestrator
+from orchestrator.runs.planning import PlannedTask
+from orchestrator.runs.updates import EventUpdate, Progress, Update
+
+__all__ = [
+    "EventUpdate",
+    "Job",
+    "Orchestrator",
+    "PlannedTask",
+    "Progress",
+    "Update",
+    "capabilities",
+    "known_rates",
+    "list_files",
+]

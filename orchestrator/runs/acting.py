@@ -1,0 +1,124 @@
+"""Give the attempts of one run what they may act with: tools, an interpreter, other models, the run's notes."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from orchestrator.events import (
+    Event,
+    NoteChange,
+    NoteChanged,
+    RunAccepted,
+    ToolCalled,
+)
+from orchestrator.gates import Run
+from orchestrator.journal.home import Home
+from orchestrator.routing import Route
+from orchestrator.runs.clock import Clock
+from orchestrator.runs.job import plan_roles
+from orchestrator.steps.attempt import Attempt
+from orchestrator.steps.repl.asking import Batch, Called, Colleagues, NoSuchColleague
+from orchestrator.steps.repl.attempt import ReplWork
+from orchestrator.steps.repl.session import Open
+from orchestrator.steps.tools.attempt import ToolWork
+from orchestrator.steps.tools.contract import ToolContext
+from orchestrator.steps.tools.notes import Notes, RunNotes
+from orchestrator.steps.tools.toolbox import Call, OnCall, Toolbox
+from orchestrator.steps.tools.workspace import Workspace
+from registry import Registry
+
+Emit = Callable[[Event], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Means:
+    """What acting takes, beside the run: jobs and sessions in the sandbox, and the pool's batches."""
+
+    registry: Registry
+    home: Home
+    clock: Clock
+    run_tool: Run
+    sessions: Open
+    batch: Batch
+
+
+class RunActing:
+    """What the steps of one run act with, and on: above all its notes, which are folded from its events."""
+
+    def __init__(self, accepted: RunAccepted) -> None:
+        self._accepted = accepted
+        self.notes = RunNotes()
+
+    def tools(self, attempt: Attempt, number: int, means: Means, emit: Emit) -> ToolWork:
+        """Return what an attempt with tools needs."""
+        toolbox = self._toolbox(attempt, number, means, emit)
+        return ToolWork(toolbox, means.registry.models[attempt.model].context)
+
+    def repl(self, attempt: Attempt, number: int, chosen: Route, means: Means, emit: Emit) -> ReplWork:
+        """Return what an attempt in the interpreter needs."""
+
+        def resolve(role: str | None, persona: str | None) -> Called:
+            return called(means.registry, role or chosen.role, persona)
+
+        return ReplWork(
+            sessions=means.sessions,
+            toolbox=self._toolbox(attempt, number, means, emit),
+            colleagues=Colleagues(resolve, means.batch),
+            on_call=self._told(attempt, number, means, emit),
+            folder=means.home.artifacts(self._accepted.run).parent / "repl" / f"{attempt.step.id}-{number}",
+            context=means.registry.models[attempt.model].context,
+        )
+
+    def _toolbox(self, attempt: Attempt, number: int, means: Means, emit: Emit) -> Toolbox:
+        accepted, step = self._accepted, attempt.step
+        directory = None if accepted.directory is None else Path(accepted.directory)
+        files = [name for name in accepted.files if name not in accepted.prior]
+        workspace = Workspace(directory, files, {item.name: item.text for item in attempt.inputs}, step.outputs)
+
+        def journal(note: str, change: NoteChange, text: str) -> NoteChanged:
+            event = NoteChanged(at=means.clock.now(), step=step.id, number=number, note=note, change=change, text=text)
+            emit(event)
+            return event
+
+        context = ToolContext(workspace, Notes(self.notes, step.id, journal), means.run_tool)
+        return Toolbox(step.tools, context, self._told(attempt, number, means, emit))
+
+    @staticmethod
+    def _told(attempt: Attempt, number: int, means: Means, emit: Emit) -> OnCall:
+        def told(call: Call) -> None:
+            emit(
+                ToolCalled(
+                    at=means.clock.now(),
+                    step=attempt.step.id,
+                    number=number,
+                    tool=call.tool,
+                    arguments=call.arguments,
+                    outcome=call.outcome,
+                    message=call.message,
+                    seconds=call.seconds,
+                )
+            )
+
+        return told
+
+
+def called(registry: Registry, role: str, persona: str | None) -> Called:
+    """Return whom a step's code asks: a role that steps may have. Raises `NoSuchColleague`."""
+    known = plan_roles(registry)
+    if role not in known:
+        raise NoSuchColleague(f"there is no role {role!r}; accepted: {_listed(known)}")
+    if persona is not None and persona not in registry.personas:
+        raise NoSuchColleague(f"there is no persona {persona!r}; accepted: {_listed(tuple(registry.personas))}")
+    entry = registry.roles[role]
+    return Called(
+        model=entry.model,
+        system=entry.system,
+        persona=registry.personas[persona].text if persona is not None else "",
+        max_tokens=entry.max_tokens,
+        temperature=entry.temperature,
+        top_p=entry.top_p,
+    )
+
+
+def _listed(names: Sequence[str]) -> str:
+    return ", ".join(names) or "none"

@@ -1,0 +1,376 @@
+"""Carry out what a run's scheduler asks for: attempts, lists taken apart and joined, the plan itself and its rest."""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from orchestrator.analysis import Source
+from orchestrator.errors import InputError
+from orchestrator.events import (
+    AttemptFailed,
+    AttemptGenerated,
+    AttemptSucceeded,
+    Event,
+    Failure,
+    FailureKind,
+    NoteChanged,
+    PlanFailed,
+    PlanFinished,
+    PlanningStarted,
+    ReplanFinished,
+    ReplanStarted,
+    RunAccepted,
+    StepExpanded,
+    StepGathered,
+    StepsPlanned,
+    Usage,
+)
+from orchestrator.frontdoor import (
+    Finding,
+    PlanError,
+    PlannedPart,
+    PlanRequest,
+    extend_plan,
+    make_plan,
+)
+from orchestrator.gates import NotRun, Run, asked_gates, no_sandbox
+from orchestrator.journal import Journal, JournalError, publish, retry_when_disk_full
+from orchestrator.routing import NO_MODEL, Route, route
+from orchestrator.runs.acting import Means, RunActing
+from orchestrator.runs.checks import checks_of
+from orchestrator.runs.clock import Clock
+from orchestrator.runs.job import FRONTDOOR
+from orchestrator.runs.planning import plan_request
+from orchestrator.runs.updates import Broadcast, Progress
+from orchestrator.sandbox import Job, Outcome
+from orchestrator.scheduler import ExpandStep, ExtendPlan, GatherStep, RunState, StartAttempt
+from orchestrator.steps.errors import AttemptError
+from orchestrator.steps.fan import gather
+from orchestrator.steps.generate import Attempt, Checks, Models, Produced, run_attempt
+from orchestrator.steps.inputs import RunInputs
+from orchestrator.steps.prompt import Input
+from orchestrator.steps.repl.asking import Batch
+from orchestrator.steps.repl.attempt import run_repl_attempt
+from orchestrator.steps.repl.session import Open
+from orchestrator.steps.tools.attempt import run_tool_attempt
+from orchestrator.taskir import REQUEST_LABEL, TaskInput
+from registry import Registry
+
+PROGRESS_SECONDS = 0.1
+TAIL_LENGTH = 80
+
+
+async def no_reason() -> str:
+    """Say nothing: what is asked about can be had."""
+    return ""
+
+
+@dataclass(slots=True)
+class Services:
+    """What all runs share. `models` is the pool as steps and the frontdoor see it, `batch` its call for many at once.
+
+    `sessions` opens interpreters in the sandbox; `run_job` runs the jobs of gates there, and `run_tool` those of steps,
+    which wait for no gate of another run.
+
+    `registry` is replaced when its files change. It keeps what is no longer in them but a run may still name.
+    """
+
+    registry: Registry
+    models: Models
+    journal: Journal
+    clock: Clock
+    batch: Batch
+    sessions: Open
+    run_job: Run = no_sandbox
+    run_tool: Run = no_sandbox
+    why_no_sandbox: Callable[[], Awaitable[str]] = no_reason
+
+    @property
+    def means(self) -> Means:
+        """What steps that act need of it."""
+        return Means(self.registry, self.journal.home, self.clock, self.run_tool, self.sessions, self.batch)
+
+
+class Meter:
+    """Counts the pieces of text of one attempt and tells the watchers, ten times a second at most."""
+
+    def __init__(self, broadcast: Broadcast, step: str, attempt: int) -> None:
+        self._broadcast = broadcast
+        self._step, self._attempt = step, attempt
+        self._pieces = 0
+        self._tail = ""
+        self._first = self._told = 0.0
+
+    def __call__(self, text: str) -> None:
+        """Take in a piece. It is a token, but for characters that take several."""
+        now = asyncio.get_running_loop().time()
+        self._first = self._first or now
+        self._pieces += 1
+        self._tail = (self._tail + text)[-TAIL_LENGTH:]
+        if now - self._told >= PROGRESS_SECONDS:
+            self._told = now
+            rate = (self._pieces - 1) / (now - self._first) if now > self._first else 0.0
+            self._broadcast.publish(Progress(self._step, self._attempt, self._pieces, rate, self._tail))
+
+
+class RunEffects:
+    """The effects of one run. `state` is read for what the names in a step stand for, never changed."""
+
+    def __init__(self, accepted: RunAccepted, state: RunState, services: Services, broadcast: Broadcast) -> None:
+        self._accepted = accepted
+        self._state = state
+        self._services = services
+        self._broadcast = broadcast
+        self._task = accepted.task
+        self._outputs: dict[str, Mapping[str, str]] = {}
+        self._planning = False
+        self._planned: list[PlannedPart] = []
+        self._replans_left = accepted.max_replans
+        directory = None if accepted.directory is None else Path(accepted.directory)
+        self._acting = RunActing(accepted)
+        journal = services.journal
+        self._inputs = RunInputs(inputs_of(accepted), directory, journal.get, accepted.prior, journal.recent)
+
+    def note(self, event: Event) -> None:
+        """Take note of an event that is in the journal."""
+        match event:
+            case PlanningStarted():
+                self._planning = True
+            case StepsPlanned(steps=steps):
+                self._inputs.planned(steps)
+                self._planned.append(PlannedPart(steps, event.written))
+            case ReplanFinished():
+                self._replans_left -= 1
+            case NoteChanged():
+                self._acting.notes.apply(event)
+            case AttemptSucceeded(step=step, outputs=outputs) | StepGathered(step=step, outputs=outputs):
+                self._outputs[step] = outputs
+                self._inputs.produced(step, outputs)
+
+    def route(self, command: StartAttempt) -> Route:
+        """Choose who does an attempt."""
+        return route(command.step, command.role, self._task.agents if self._task else (), self._services.registry)
+
+    async def attempt(self, command: StartAttempt, chosen: Route, emit: Callable[[Event], None]) -> Event:
+        """Carry out one attempt: read what it needs, generate, check, store."""
+        step, number, now = command.step.id, command.number, self._services.clock.now
+        gates = asked_gates(command.step, self._task.gates if self._task else ())
+        try:
+            with self._telling(command, emit, at_once=bool(gates)) as generated:
+                work = await self._prepared(command, chosen, gates)
+                meter = Meter(self._broadcast, step, number)
+                made = await self._carry_out(work, command, chosen, generated, meter, emit)
+                outputs = await self._store(made.outputs)
+        except AttemptError as error:
+            return AttemptFailed(at=now(), step=step, number=number, failure=error.failure, gates=error.gates)
+        return AttemptSucceeded(at=now(), step=step, number=number, outputs=outputs, gates=made.gates)
+
+    async def _run_where_possible(self, job: Job) -> Outcome:
+        """Run the job of a gate that code has added to a plan. That does not keep the plan from a bare machine."""
+        if reason := await self._services.why_no_sandbox():
+            raise NotRun(reason)
+        return await self._services.run_job(job)
+
+    @contextmanager
+    def _telling(
+        self, command: StartAttempt, emit: Callable[[Event], None], *, at_once: bool
+    ) -> Iterator[Callable[[Usage], None]]:
+        """Give what tells that the model is done, `at_once` or at the end, with what came of it.
+
+        Where no gate checks an answer there is nothing to tell apart, and the disk is waited for once less.
+        """
+        untold: list[Usage] = []
+
+        def tell() -> None:
+            while untold:
+                usage, at = untold.pop(0), self._services.clock.now()
+                emit(AttemptGenerated(at=at, step=command.step.id, number=command.number, usage=usage))
+
+        def generated(usage: Usage) -> None:
+            untold.append(usage)
+            if at_once:
+                tell()
+
+        try:
+            yield generated
+        finally:
+            tell()
+
+    async def _carry_out(
+        self,
+        work: Attempt,
+        command: StartAttempt,
+        chosen: Route,
+        generated: Callable[[Usage], None],
+        meter: Meter,
+        emit: Callable[[Event], None],
+    ) -> Produced:
+        """Carry an attempt out as its kind asks. A step that generates and has tools may use them."""
+        models, means, number = self._services.models, self._services.means, command.number
+        if work.step.kind == "repl":
+            code = self._acting.repl(work, number, chosen, means, emit)
+            return await run_repl_attempt(work, models, code, generated, meter)
+        if work.step.kind == "tool" or work.step.tools:
+            tools = self._acting.tools(work, number, means, emit)
+            return await run_tool_attempt(work, models, tools, generated, meter)
+        return await run_attempt(work, models, generated, meter)
+
+    async def expand(self, command: ExpandStep) -> Event:
+        """Read the list of a `foreach` step."""
+        step, now = command.step, self._services.clock.now
+        try:
+            items = await asyncio.to_thread(self._inputs.items, step, self._sources(step.id))
+        except AttemptError as error:
+            return AttemptFailed(at=now(), step=step.id, number=0, failure=error.failure)
+        return StepExpanded(at=now(), step=step.id, count=len(items))
+
+    async def gather(self, command: GatherStep) -> Event:
+        """Join the outputs of a `foreach` step's children."""
+        outputs = await self._store(await asyncio.to_thread(self._gathered, command))
+        return StepGathered(at=self._services.clock.now(), step=command.step.id, outputs=outputs)
+
+    def planning(self) -> PlanningStarted | None:
+        """Return the event that the plan begins with; None where it began before a restart."""
+        if self._planning:
+            return None
+        return PlanningStarted(at=self._services.clock.now(), role=FRONTDOOR, model=self._planner())
+
+    async def plan(self, emit: Callable[[Event], None]) -> Event:
+        """Have the frontdoor plan the request, emitting each step as it closes."""
+        now = self._services.clock.now
+        try:
+            asked = self._plan_request(self._replans_left)
+        except InputError as error:
+            return PlanFailed(at=now(), failure=_final(str(error)))
+        meter, known = Meter(self._broadcast, "", 0), tuple(self._planned)
+        try:
+            planned = await make_plan(asked, self._services.models.generate, self._accept(emit), meter, known)
+        except PlanError as error:
+            return PlanFailed(at=now(), failure=error.failure)
+        return PlanFinished(
+            at=now(),
+            origin=planned.origin,
+            reason=planned.reason,
+            usage=planned.usage,
+            goes_on_after=planned.goes_on_after,
+        )
+
+    def replanning(self, command: ExtendPlan) -> ReplanStarted:
+        """Return the event that the rest of the plan begins with."""
+        return ReplanStarted(at=self._services.clock.now(), after=command.after, role=FRONTDOOR, model=self._planner())
+
+    async def extend(self, command: ExtendPlan, emit: Callable[[Event], None]) -> Event:
+        """Have the frontdoor go on with the plan, emitting each step as it closes."""
+        now, after, known = self._services.clock.now, command.after, tuple(self._planned)
+        try:
+            asked = self._plan_request(self._replans_left - 1)
+            output = await asyncio.to_thread(self._text_of, after)
+        except (InputError, JournalError) as error:
+            return ReplanFinished(at=now(), after=after, outcome="stopped", reason=str(error), asked=0)
+        finding, meter = Finding(after, output, known), Meter(self._broadcast, "", 0)
+        made = await extend_plan(asked, finding, self._services.models, self._accept(emit), meter)
+        return ReplanFinished(
+            at=now(),
+            after=after,
+            outcome=made.outcome,
+            reason=made.reason,
+            usage=made.usage,
+            asked=made.asked,
+            goes_on_after=made.goes_on_after,
+        )
+
+    def _planner(self) -> str:
+        planner = self._services.registry.roles.get(FRONTDOOR)
+        return NO_MODEL if planner is None else planner.model
+
+    def _plan_request(self, replans: int) -> PlanRequest:
+        accepted = self._accepted
+        return plan_request(accepted.request or "", accepted.files, self._services.registry, replans)
+
+    def _accept(self, emit: Callable[[Event], None]) -> Callable[[PlannedPart], None]:
+        now = self._services.clock.now
+        return lambda made: emit(StepsPlanned(at=now(), steps=made.steps, written=made.written))
+
+    def _text_of(self, step: str) -> str:
+        """Return what a step of the plan has written; it has one output. Blocks on the disk. Raises JournalError."""
+        (digest,) = self._outputs[step].values()
+        return self._services.journal.get(digest).decode(errors="replace")
+
+    async def _prepared(self, command: StartAttempt, chosen: Route, gates: tuple[str, ...]) -> Attempt:
+        if chosen.problem is not None:
+            raise AttemptError(_final(str(chosen.problem)))
+        step, registry = command.step, self._services.registry
+        role = registry.roles[chosen.role]
+        inputs, checks = await self._has_read(command, gates)
+        return Attempt(
+            step=step,
+            model=chosen.model,
+            system=role.system,
+            persona=registry.personas[chosen.persona].text if chosen.persona else "",
+            inputs=inputs,
+            failures=command.failures,
+            gates=gates,
+            checks=checks,
+            context=registry.models[chosen.model].countable_context,
+            max_tokens=role.max_tokens,
+            temperature=role.temperature,
+            top_p=role.top_p,
+            slack=command.slack,
+        )
+
+    async def _has_read(self, command: StartAttempt, gates: tuple[str, ...]) -> tuple[tuple[Input, ...], Checks]:
+        """Read in a thread, which takes long to come to, unless nothing has to be waited for."""
+        if gates or self._inputs.may_block(command.step, self._sources(command.step.id)):
+            return await asyncio.to_thread(self._read, command, gates)
+        return self._read(command, gates)
+
+    def _read(self, command: StartAttempt, gates: tuple[str, ...]) -> tuple[tuple[Input, ...], Checks]:
+        """Return what a step reads, and what its gates may use. Blocks on the disk. Raises `AttemptError`."""
+        step, services = command.step, self._services
+        inputs = self._inputs.read(step, self._sources(step.id), command.item)
+        run = self._run_where_possible if self._task is None else services.run_job
+        return inputs, checks_of(step, gates, self._task, self._inputs, services.registry, run)
+
+    def _sources(self, step: str) -> Mapping[str, Source]:
+        parent = self._state.steps[step].parent
+        return self._state.graph.sources[parent or step]
+
+    def _gathered(self, command: GatherStep) -> Mapping[str, bytes]:
+        get = self._services.journal.get
+        made = [{name: get(digest) for name, digest in self._outputs[child].items()} for child in command.children]
+        return gather(command.step, made)
+
+    async def _store(self, outputs: Mapping[str, bytes]) -> dict[str, str]:
+        """Store artifacts and show them in the run's folder, once there is room for them. Raises JournalError.
+
+        They are held until an event that names them is committed; where none will be, they are let go.
+        """
+        journal, run = self._services.journal, self._accepted.run
+        digests: dict[str, str] = {}
+
+        def stored() -> dict[str, str]:
+            for name, data in outputs.items():
+                if name not in digests:  # what an earlier try has stored is held
+                    digests[name] = journal.put(data)
+            publish(journal.home, journal.objects, run, digests)
+            return digests
+
+        try:
+            return await retry_when_disk_full(stored)
+        except BaseException:
+            journal.objects.release(digests.values())
+            raise
+
+
+def _final(message: str) -> Failure:
+    """Return the failure of something that this installation cannot do however often it is tried."""
+    return Failure(FailureKind.INFRASTRUCTURE, message, final=True)
+
+
+def inputs_of(accepted: RunAccepted) -> dict[str, TaskInput]:
+    """Return what the steps of a run may read beside artifacts and files, by label."""
+    if accepted.task is not None:
+        return dict(zip(accepted.task.labels, accepted.task.inputs, strict=True))
+    return {REQUEST_LABEL: TaskInput(type="text", value=accepted.request or "")}

@@ -1,0 +1,241 @@
+"""What a user asks for, and whether this installation can do it."""
+
+import os
+import re
+import stat
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass, replace
+from itertools import islice
+from pathlib import Path
+
+from orchestrator.analysis import analyze_task
+from orchestrator.errors import InputError, Problem
+from orchestrator.events import Mode, Priority, RoleRates, RunAccepted, Rung, RunLimits
+from orchestrator.gates import BUILT
+from orchestrator.journal import JournalReader, Measured
+from orchestrator.runs.checks import JUDGE, judge_role
+from orchestrator.steps.files import UnreadableFile, read_text
+from orchestrator.steps.tools.toolbox import TOOLS
+from orchestrator.taskir import Capabilities, InvalidTask, TaskIR, check_task
+from orchestrator.taskir.fields import MAX_NAME, NAME
+from orchestrator.taskir.json_text import is_unicode
+from orchestrator.taskir.problems import MAX_PROBLEMS
+from registry import Registry
+
+FRONTDOOR = "frontdoor"
+MAX_FILES = 10_000
+NO_LIMITS = RunLimits()
+MAX_REQUEST_BYTES = 1_000_000
+STEP_TIERS = frozenset("BC")
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """A request in words or a TaskIR document, exactly one of them, and the folder that its steps may read.
+
+    `follows` are earlier runs whose artifacts its steps may read, besides those that the document names itself. `found`
+    is what all of these have produced, where that is known: they may have been deleted since.
+    """
+
+    request: str | None
+    task: TaskIR | None
+    directory: Path | None
+    mode: Mode
+    priority: Priority | None = None
+    limits: RunLimits = NO_LIMITS
+    follows: tuple[str, ...] = ()
+    key: str | None = None
+    found: Mapping[str, str] | None = None
+
+    @property
+    def prior(self) -> tuple[str, ...]:
+        """The earlier runs that it builds on."""
+        named = self.task.context.prior_task_ids if self.task is not None else ()
+        return tuple(dict.fromkeys((*named, *self.follows)))
+
+    def limited(self, limits: RunLimits) -> "Job":
+        """Return this job with other limits."""
+        return replace(self, limits=limits)
+
+    def asks_the_same(self, other: "Job") -> bool:
+        """Say whether another job wants the same done with the same files."""
+        fields = ("request", "task", "directory", "mode", "follows")
+        return all(getattr(self, name) == getattr(other, name) for name in fields)
+
+    @property
+    def urgency(self) -> Priority:
+        """Its class of priority: its own, else the document's, else interactive."""
+        return self.priority or (self.task.priority if self.task is not None else "interactive")
+
+
+def job_of(accepted: RunAccepted) -> Job:
+    """Return the job that a run was accepted for, without its key."""
+    return Job(
+        request=accepted.request,
+        task=accepted.task,
+        directory=None if accepted.directory is None else Path(accepted.directory),
+        mode=accepted.mode,
+        priority=accepted.priority,
+        limits=accepted.limits,
+        follows=accepted.follows,
+        found=accepted.prior,
+    )
+
+
+def check_job(job: Job, registry: Registry, prior: Collection[str] = (), no_sandbox: str = "") -> tuple[str, ...]:
+    """Return what the steps may read: the names of `prior` artifacts, and files. `no_sandbox` is as in `capabilities`.
+
+    Raises InputError for a job that cannot be run here.
+    """
+    files = (*prior, *(list_files(job.directory) if job.directory else ()))
+    if job.task is not None:
+        problems = check_task(job.task, capabilities(registry, no_sandbox))
+        if problems := problems or _unreadable(job.task, job.directory, prior):
+            raise InvalidTask(*problems)
+        analyze_task(job.task, files=files, mode=job.mode)
+    else:
+        _check_request(job.request or "", registry)
+    return files
+
+
+def _unreadable(task: TaskIR, directory: Path | None, prior: Collection[str]) -> tuple[Problem, ...]:
+    """Return a problem for each path that no step can read, up to fifty. Without a folder there may be one later."""
+    if directory is None:
+        return ()
+    paths = ((at, one.value) for at, one in enumerate(task.inputs) if one.type == "path" and one.value not in prior)
+    return tuple(islice((found for at, name in paths if (found := _why_unreadable(directory, name, at))), MAX_PROBLEMS))
+
+
+def _why_unreadable(directory: Path, name: str, at: int) -> Problem | None:
+    try:
+        read_text(directory, name)
+    except UnreadableFile as error:
+        return Problem(f"/inputs/{at}/value", str(error), f"a text file under {directory}")
+    return None
+
+
+def _check_request(request: str, registry: Registry) -> None:
+    if not request.strip():
+        raise InputError(Problem("request", "is empty", "what to do, in words"))
+    if not is_unicode(request):
+        raise InputError(Problem("request", "is no Unicode", "text in UTF-8"))
+    if (size := len(request.encode())) > MAX_REQUEST_BYTES:
+        raise InputError(
+            Problem("request", f"has {size} bytes", f"at most {MAX_REQUEST_BYTES}; put long texts in files")
+        )
+    if (problem := why_no_planner(registry)) is not None:
+        raise InputError(problem)
+
+
+def why_no_planner(registry: Registry) -> Problem | None:
+    """Return why no request can be planned by a registry, or None."""
+    if FRONTDOOR not in registry.roles:
+        return Problem(f"{registry.path}: roles", f"there is no {FRONTDOOR}", "a role that plans requests")
+    if reason := registry.why_not(FRONTDOOR):
+        return Problem(f"{registry.path}: roles.{FRONTDOOR}", reason, "a model that is there")
+    if not plan_roles(registry):
+        return Problem(f"{registry.path}: roles", "none can do steps", "one of tier B or C at least")
+    return None
+
+
+def list_files(directory: Path) -> tuple[str, ...]:
+    """Return the names of the regular files under a folder, relative and in order.
+
+    Links and hidden names are left out, what may not be looked at, and what no document could name: too long names,
+    with control characters, or no Unicode.
+    Raises InputError for a folder that is none, that cannot be read, or that holds more than `MAX_FILES` files.
+    """
+    _check_folder(directory)
+    names: list[str] = []
+    for folder, folders, files in os.walk(directory):
+        folders[:] = sorted(name for name in folders if not name.startswith("."))
+        base = Path(folder)
+        visible = [base / name for name in files if not name.startswith(".")]
+        found = [path.relative_to(directory).as_posix() for path in visible if _is_regular(path)]
+        names += [name for name in found if _can_be_named(name)]
+        if len(names) > MAX_FILES:
+            raise InputError(Problem(f"--dir {directory}", f"holds more than {MAX_FILES} files", "a smaller folder"))
+    return tuple(sorted(names))
+
+
+def _check_folder(directory: Path) -> None:
+    """Raise InputError for what is no folder, or one that may not be both listed and entered."""
+    try:
+        os.scandir(os.path.join(directory, ".")).close()  # its `.` is found by entering it
+    except OSError as error:
+        missing = isinstance(error, FileNotFoundError | NotADirectoryError)
+        what = "is not a folder" if missing else f"cannot be read: {error.strerror}"
+        raise InputError(Problem(f"--dir {directory}", what, "a folder that can be read")) from error
+
+
+def _is_regular(path: Path) -> bool:
+    """Say whether this is a file and no link. One in a folder that may not be entered cannot be looked at."""
+    try:
+        return stat.S_ISREG(path.lstat().st_mode)
+    except OSError:
+        return False
+
+
+def _can_be_named(file: str) -> bool:
+    return is_unicode(file) and len(file) <= MAX_NAME and re.fullmatch(NAME, file) is not None
+
+
+def capabilities(registry: Registry, no_sandbox: str = "") -> Capabilities:
+    """Return what this installation can do. The gate judge needs the role judge, with a model that is there.
+
+    `no_sandbox` says why there is none, if there is none: then nothing that runs code can be had.
+    """
+    refused = frozenset({"repl", *(tool.name for tool in TOOLS.values() if tool.sandboxed)} if no_sandbox else ())
+    return Capabilities(
+        roles=frozenset(role for role in registry.usable_roles if role in plan_roles(registry)),
+        personas=frozenset(registry.personas),
+        gates=frozenset(BUILT) - (frozenset() if judge_role(registry) else {JUDGE}),
+        kinds=frozenset({"generate", "tool", "repl"} - refused),
+        input_types=frozenset({"path", "text"}),
+        models=registry.usable_models,
+        tools={name: tool.parameters for name, tool in TOOLS.items() if name not in refused},
+        why_not=dict.fromkeys(refused, no_sandbox),
+    )
+
+
+def plan_roles(registry: Registry) -> tuple[str, ...]:
+    """Return the roles that steps may have: those that do work, with a model that is there."""
+    usable = registry.usable_roles
+    return tuple(name for name, role in registry.roles.items() if role.tier in STEP_TIERS and name in usable)
+
+
+def rungs(registry: Registry) -> dict[str, Rung]:
+    """Return who takes over from whom: the next role up the chain that can work here."""
+    above = {name: _next_usable(role.escalates_to, registry) for name, role in registry.roles.items()}
+    return {name: Rung(role, registry.roles[role].level) for name, role in above.items() if role is not None}
+
+
+def _next_usable(role: str | None, registry: Registry) -> str | None:
+    while role is not None and registry.why_not(role) is not None:
+        role = registry.roles[role].escalates_to
+    return role
+
+
+def known_rates(journal: JournalReader) -> dict[str, RoleRates]:
+    """Return what is typical of each role, from the generations that ended last."""
+    history: dict[str, list[Measured]] = {}
+    for row in journal.measured():
+        history.setdefault(row.role, []).append(row)
+    return {role: _typical(rows) for role, rows in history.items()}
+
+
+def _typical(rows: list[Measured]) -> RoleRates:
+    default, count = RoleRates(), len(rows)
+    computed = sum(row.prompt_tokens - row.cached_tokens for row in rows)
+    written = sum(row.output_tokens for row in rows)
+    return RoleRates(
+        prefill_rate=_rate(computed, (row.prefill_seconds for row in rows)) or default.prefill_rate,
+        decode_rate=_rate(written, (row.decode_seconds for row in rows)) or default.decode_rate,
+        prompt_tokens=computed / count,
+        output_tokens=written / count,
+    )
+
+
+def _rate(tokens: int, seconds: Iterable[float]) -> float:
+    total = sum(seconds)
+    return tokens / total if total > 0 else 0.0

@@ -1,0 +1,344 @@
+"""Put everything together: one state folder, one pool of models, and the runs in progress."""
+
+import asyncio
+import math
+import secrets
+import time
+from collections.abc import AsyncGenerator, Collection, Coroutine, Mapping, Sequence
+from contextlib import AsyncExitStack, aclosing
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Final, Self
+
+import structlog
+
+from orchestrator.errors import InputError, Problem
+from orchestrator.events import (
+    CancelRequested,
+    Event,
+    PlanFailed,
+    PlanFinished,
+    RoleRates,
+    RunAccepted,
+    RunBegun,
+    RunFinished,
+    StepsPlanned,
+)
+from orchestrator.frontdoor import PlannedPart, make_plan
+from orchestrator.gates import Workbench, jobs_at_once
+from orchestrator.history.prior import prior_artifacts
+from orchestrator.history.replay import accepted_in, fresh_state
+from orchestrator.journal import Journal, JournalError
+from orchestrator.pool import Pool, PoolSnapshot
+from orchestrator.runs.clock import Clock
+from orchestrator.runs.effects import RunEffects, Services
+from orchestrator.runs.job import Job, check_job, known_rates, rungs
+from orchestrator.runs.loop import RunLoop
+from orchestrator.runs.planning import PlannedTask, plan_request, planned_task
+from orchestrator.runs.reload import follow
+from orchestrator.runs.sandboxes import Interpreters, SandboxOnDemand, runs_code, why_no_sandbox
+from orchestrator.runs.updates import Broadcast, EventUpdate, Update
+from orchestrator.scheduler import Command
+from orchestrator.steps.generate import Models
+from orchestrator.steps.prompt import system_messages
+from registry import Registry
+from registry.watch import Reloader, WatchStatus
+
+RATED_SECONDS: Final = 2.0
+
+log = structlog.get_logger(__name__)
+
+
+class Orchestrator:
+    """Runs jobs. An async context manager: inside it the state folder is ours and engines run; after it, neither.
+
+    Runs that have not ended when it closes are interrupted: `resume` goes on with them. Changes of the registry's files
+    are taken up meanwhile, as far as they are valid.
+    """
+
+    def __init__(self, home: Path, registry: Registry) -> None:
+        self._home = home
+        self._registry = registry
+        self._reloader = Reloader(registry)
+        self._stack = AsyncExitStack()
+        self._loops: dict[str, RunLoop] = {}
+        self._broadcasts: dict[str, Broadcast] = {}
+        self._waiting: dict[str, asyncio.Lock] = {}  # held by who begins a run, or cancels what waits of it
+        self._rates: Mapping[str, RoleRates] = {}
+        self._rated = -math.inf
+
+    @classmethod
+    def open(cls, home: Path, registry: Registry) -> Self:
+        """Return an orchestrator to be entered, which raises JournalError, as when another process has the folder."""
+        return cls(home, registry)
+
+    async def __aenter__(self) -> Self:
+        async with AsyncExitStack() as stack:
+            journal = stack.enter_context(await asyncio.to_thread(Journal.open, self._home))
+            home, self._clock = journal.home, _clock_after(journal)
+            self._waiting.update((row.run, asyncio.Lock()) for row in journal.unfinished())
+            self._pool = pool = await stack.enter_async_context(
+                Pool(
+                    self._registry,
+                    home.logs,
+                    footprints=home.footprints,
+                    curves=home.curves,
+                    prefixes=home.prefixes,
+                    heads=lambda model: system_messages(self._registry, model),
+                )
+            )
+            self._tasks = await stack.enter_async_context(asyncio.TaskGroup())
+            self._driving: set[asyncio.Task[None]] = set()
+            stack.callback(self._interrupt)
+            models, self._sandbox = Models(pool.count, pool.generate), SandboxOnDemand()
+            cores = pool.snapshot().cores
+            gates, tools = Workbench(self._sandbox, jobs_at_once(cores)), Workbench(self._sandbox, cores)
+            self._services = Services(
+                self._registry,
+                models,
+                journal,
+                self._clock,
+                batch=pool.generate_batch,
+                sessions=Interpreters(self._sandbox).open,
+                run_job=gates.run,
+                run_tool=tools.run,
+                why_no_sandbox=partial(why_no_sandbox, self._sandbox),
+            )
+            patient = Models(partial(pool.count, interactive=False), partial(pool.generate, interactive=False))
+            many = partial(pool.generate_batch, interactive=False)
+            self._patient = replace(self._services, models=patient, batch=many)
+            self._drive_on(follow(self._reloader, self._adopt))
+            self._stack = stack.pop_all()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self._stack.__aexit__(kind, error, trace)
+
+    @property
+    def registry_status(self) -> WatchStatus:
+        """What of the registry's files is not in force, and why."""
+        return self._reloader.status
+
+    @property
+    def registry(self) -> Registry:
+        """The registry in force."""
+        return self._registry
+
+    @property
+    def journal(self) -> Journal:
+        """The journal of the state folder."""
+        return self._services.journal
+
+    @property
+    def clock(self) -> Clock:
+        """The clock that events are timed by."""
+        return self._clock
+
+    @property
+    def pool(self) -> Pool:
+        """The models."""
+        return self._pool
+
+    async def survey(self) -> PoolSnapshot:
+        """Describe the models, with what their engines have counted."""
+        return await self._pool.survey()
+
+    async def submit(self, job: Job) -> str:
+        """Accept a job, begin with it and return the id of its run, once it is durable. Raises InputError."""
+        events = await self._accept(job)
+        self._begin(events)
+        return accepted_in(events).run
+
+    async def accept(self, job: Job) -> str:
+        """Accept a job, return the id of its run once it is durable, and let it wait for `resume`. Raises InputError.
+
+        Raises JournalError too, as for a key that another run has.
+        """
+        accepted = accepted_in(await self._accept(job))
+        self._waiting[accepted.run] = asyncio.Lock()
+        return accepted.run
+
+    async def _typical(self) -> Mapping[str, RoleRates]:
+        """Return what is typical of each role, not read anew for each of many runs that come at once."""
+        now = self._clock.now()
+        if now - self._rated >= RATED_SECONDS:
+            self._rated = now
+            self._rates = await asyncio.to_thread(known_rates, self._services.journal)
+        return self._rates
+
+    async def _accept(self, job: Job) -> list[Event]:
+        registry, journal = self._registry, self._services.journal
+        prior = job.found
+        if prior is None:
+            prior = await asyncio.to_thread(prior_artifacts, journal, job.prior)
+        no_sandbox = await why_no_sandbox(self._sandbox) if runs_code(job.task) else ""
+        files = await asyncio.to_thread(check_job, job, registry, prior, no_sandbox)
+        accepted = RunAccepted(
+            at=self._clock.now(),
+            run=time.strftime("%Y%m%d-%H%M%S-") + secrets.token_hex(4),
+            mode=job.mode,
+            request=job.request,
+            task=job.task,
+            directory=None if job.directory is None else str(job.directory.absolute()),
+            files=files,
+            rungs=rungs(registry),
+            rates=await self._typical(),
+            max_replans=registry.defaults.max_replans if job.task is None else 0,
+            prior=prior,
+            follows=job.follows,
+            priority=job.urgency,
+            limits=job.limits,
+            key=job.key,
+        )
+        events: list[Event] = [accepted]
+        if job.task is not None:
+            events += [
+                StepsPlanned(at=accepted.at, steps=job.task.plan.steps),
+                PlanFinished(at=accepted.at, origin="taskir"),
+            ]
+        with journal.objects.holding(prior.values()):  # the runs that made them may be deleted at any time
+            await journal.append(accepted.run, events)
+        return events
+
+    async def resume(self, run: str) -> str:
+        """Go on with a run that waits or was interrupted. Raises UnknownRun, and InputError for one that has ended."""
+        turn = self._waiting.get(run)
+        if turn is None:
+            events = await self._events(run)
+            if isinstance(events[-1], RunFinished):
+                raise InputError(Problem(f"run {run}", f"has ended: {events[-1].status}", "a run that was interrupted"))
+            return run
+        async with turn:
+            if run in self._waiting:  # it may have been cancelled
+                self._begin(await self._events(run))
+        return run
+
+    async def watch(self, run: str, after: int = 0) -> AsyncGenerator[Update, None]:
+        """Yield what has happened to a run since its event number `after`, and then what happens, until it has ended.
+
+        Raises UnknownRun.
+        """
+        async with aclosing((await self._broadcast(run)).watch(after)) as updates:
+            async for update in updates:
+                yield update
+
+    async def cancel(self, run: str, step: str | None = None, reason: str = "cancelled by the user") -> None:
+        """Ask for a run, or one step and all that depends on it, to be cancelled. Harmless when it has ended.
+
+        A run that waits begins with nothing; that a step of it is to be cancelled is journaled until then.
+        """
+        asked = CancelRequested(at=self._clock.now(), step=step, reason=reason)
+        if (turn := self._waiting.get(run)) is not None:
+            async with turn:
+                if run in self._waiting:
+                    await self._cancel_waiting(run, asked)
+                    return
+        if run in self._loops:
+            self._loops[run].emit(asked)
+
+    async def _cancel_waiting(self, run: str, asked: CancelRequested) -> None:
+        if asked.step is None:
+            self._begin(await self._events(run), asked)
+            return
+        await self._services.journal.append(run, [asked])  # watchers are told when it begins
+
+    async def delete(self, run: str) -> None:
+        """Forget a run that has ended, its folder included. Raises UnknownRun, and InputError for one that has not."""
+        row = await asyncio.to_thread(self._services.journal.run, run)
+        if row.finished is None:
+            raise InputError(Problem(f"run {run}", f"has not ended: {row.status}", "a run that has; cancel it first"))
+        await asyncio.to_thread(self._services.journal.delete, run)
+
+    async def _events(self, run: str) -> list[Event]:
+        return [event for _, event in await asyncio.to_thread(self._services.journal.events, run)]
+
+    async def _broadcast(self, run: str) -> Broadcast:
+        """Return what tells of a run, whether it has begun, waits or has ended. Raises UnknownRun."""
+        while run not in self._broadcasts:
+            past = await self._events(run)
+            if run in self._waiting:
+                self._broadcasts.setdefault(run, Broadcast(past))
+            elif run not in self._loops:  # it has ended, or broken down: then it goes on at the next start
+                told = Broadcast(past)
+                told.close()
+                return told
+        return self._broadcasts[run]
+
+    async def plan(self, job: Job) -> PlannedTask:
+        """Return the plan of a request as a task that can be submitted. Nothing is journaled, nothing runs.
+
+        Of a plan that hangs on what a step of it finds, that is the part up to this step.
+
+        Raises InputError, and PlanError when the frontdoor's model cannot be asked.
+        """
+        registry = self._registry
+        files = await asyncio.to_thread(check_job, job, registry)
+        request, made = job.request or "", list[PlannedPart]()
+        asked = plan_request(request, files, registry, registry.defaults.max_replans)
+        planned = await make_plan(asked, self._services.models.generate, made.append)
+        goes_on_after = planned.goes_on_after if asked.replans else None
+        return planned_task(request, [step for part in made for step in part.steps], goes_on_after)
+
+    def _begin(self, events: list[Event], cancel: CancelRequested | None = None) -> None:
+        """Drive a run on from where its journaled events end; with `cancel`, only to its end."""
+        accepted = accepted_in(events)
+        self._waiting.pop(accepted.run, None)
+        state, broadcast = fresh_state(accepted), self._broadcasts.get(accepted.run) or Broadcast()
+        services = self._patient if accepted.priority == "batch" else self._services
+        effects = RunEffects(accepted, state, services, broadcast)
+        state.handle(*events)
+        for event in events:
+            effects.note(event)
+        for event in events[broadcast.events :]:
+            broadcast.publish(EventUpdate(event))
+        unplanned = not any(isinstance(event, PlanFinished | PlanFailed) for event in events)
+        loop = RunLoop(accepted.run, state, effects, self._services.journal, self._clock, broadcast)
+        self._loops[accepted.run], self._broadcasts[accepted.run] = loop, broadcast
+        first: RunBegun | CancelRequested = cancel or RunBegun(at=self._clock.now())
+        state.handle(first)
+        self._drive_on(self._drive(loop, state.resume(), first, plan=unplanned and cancel is None))
+
+    def _drive_on(self, work: Coroutine[Any, Any, None]) -> None:
+        """Let something go on until it ends or this closes."""
+        task = self._tasks.create_task(work)
+        self._driving.add(task)
+        task.add_done_callback(self._driving.discard)
+
+    def _adopt(self, registry: Registry, rewritten: Collection[Path]) -> None:
+        """Go by another version of the registry. Runs in progress may name what is no longer in it."""
+        self._registry = registry
+        self._services.registry = self._patient.registry = registry.beside(self._services.registry)
+        self._pool.adopt(registry, rewritten)
+
+    async def _drive(
+        self, loop: RunLoop, outstanding: Sequence[Command], first: RunBegun | CancelRequested, *, plan: bool
+    ) -> None:
+        structlog.contextvars.bind_contextvars(run=loop.run)
+        try:
+            await loop.drive(outstanding, first=first, plan=plan)
+        except* JournalError:
+            raise
+        except* Exception:
+            log.exception("a run broke down; others go on")
+            self._waiting[loop.run] = asyncio.Lock()  # it can be cancelled, or goes on at the next start
+        finally:
+            del self._loops[loop.run]
+            self._broadcasts.pop(loop.run).close()
+
+    def _interrupt(self) -> None:
+        for task in self._driving:
+            task.cancel()
+        for broadcast in self._broadcasts.values():
+            broadcast.close()
+
+
+def _clock_after(journal: Journal) -> Clock:
+    """Return a clock that goes on from where the journal ends, should the system clock have been set back since."""
+    last, now = journal.last_time(), time.time()
+    if last > now:
+        log.warning("the system clock is behind the journal, whose time goes on", seconds=last - now)
+    return Clock(not_before=last)

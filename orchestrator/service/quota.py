@@ -1,0 +1,156 @@
+"""Count what a run and the state folder take, say when that is more than they may, and cancel the run that takes it."""
+
+import asyncio
+import os
+import shutil
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import aclosing
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final, TypeVar
+
+from orchestrator.events import (
+    AttemptFailed,
+    AttemptGenerated,
+    AttemptSucceeded,
+    Event,
+    PlanFinished,
+    ReplanFinished,
+    RunBegun,
+    RunLimits,
+    StepGathered,
+    Usage,
+)
+from orchestrator.history.replay import accepted_in
+from orchestrator.runs.orchestrator import Orchestrator
+from orchestrator.runs.updates import EventUpdate
+from orchestrator.service.configuration import FolderSettings, RunSettings
+from orchestrator.service.totals import Totals
+
+N = TypeVar("N", int, float)
+
+_GONE: Final = "runs (`orchestrator vacuum`, after `orchestrator delete RUN` too), backups"
+
+
+def effective_limits(asked: RunLimits, settings: RunSettings) -> RunLimits:
+    """Return the limits of a run that asks for some: nobody gets more than the settings allow."""
+    return RunLimits(
+        tokens=_least(asked.tokens, settings.max_tokens),
+        seconds=_least(asked.seconds, settings.max_seconds),
+        bytes=_least(asked.bytes, settings.max_bytes),
+    )
+
+
+def _least(asked: N | None, most: N) -> N | None:
+    return min((number for number in (asked, most or None) if number is not None), default=None)
+
+
+@dataclass(slots=True)
+class Spending:
+    """What a run has taken so far: tokens of prompts and answers, and bytes of artifacts."""
+
+    tokens: int = 0
+    bytes: int = 0
+
+    def take(self, event: Event, size: Callable[[str], int]) -> None:
+        """Count what an event says. `size` returns the bytes of an object."""
+        match event:
+            case AttemptGenerated(usage=usage) | PlanFinished(usage=usage) | ReplanFinished(usage=usage):
+                self.tokens += tokens_of(usage)
+            case AttemptFailed(gates=gates):
+                self.tokens += sum(gate.tokens for gate in gates)
+            case AttemptSucceeded(outputs=outputs, gates=gates):
+                self.tokens += sum(gate.tokens for gate in gates)
+                self.bytes += sum(map(size, outputs.values()))
+            case StepGathered(outputs=outputs):
+                self.bytes += sum(map(size, outputs.values()))
+
+    def excess(self, limits: RunLimits) -> str | None:
+        """Return what the run has too much of, or None."""
+        if limits.tokens is not None and self.tokens > limits.tokens:
+            return f"quota: {self.tokens} tokens used, {limits.tokens} allowed"
+        if limits.bytes is not None and self.bytes > limits.bytes:
+            return f"quota: {self.bytes} bytes of artifacts, {limits.bytes} allowed"
+        return None
+
+
+def seconds_at_work(events: Iterable[Event]) -> float:
+    """Return for how long a run was at work, by its events: from each time that it began to the last that it did."""
+    total, last = 0.0, 0.0
+    begun: float | None = None
+    for event in events:
+        if isinstance(event, RunBegun):
+            total, begun, last = total + _passed(begun, last), event.at, event.at
+        last = max(last, event.at)
+    return total + _passed(begun, last)
+
+
+def _passed(begun: float | None, last: float) -> float:
+    return 0.0 if begun is None else max(0.0, last - begun)
+
+
+def tokens_of(usage: Usage) -> int:
+    """Return the tokens of a prompt and its answer."""
+    return usage.prompt_tokens + usage.output_tokens
+
+
+async def enforce_quota(orchestrator: Orchestrator, run: str, past: Sequence[Event], totals: Totals) -> None:
+    """Watch a run to its end, count its events in `totals`, and cancel it when it takes more than its limits allow.
+
+    `past` are the events from before it was taken up now, of which the first is its acceptance.
+    """
+    accepted = accepted_in(past)
+    limits, spending, models = accepted.limits, Spending(), dict[tuple[str, int], str]()
+    timer = None
+    if limits.seconds is not None:
+        left = limits.seconds - seconds_at_work(past)
+        timer = asyncio.create_task(_end_after(orchestrator, run, left, limits.seconds))
+    over = False
+    try:
+        async with aclosing(orchestrator.watch(run)) as updates:
+            async for update in updates:
+                if not isinstance(update, EventUpdate):
+                    continue
+                spending.take(update.event, orchestrator.journal.objects.size)
+                if update.number > len(past):  # the daemon that ran it before has counted the others
+                    totals.take(update.event, accepted, models)
+                if not over and (excess := spending.excess(limits)) is not None:
+                    over = True
+                    await orchestrator.cancel(run, reason=excess)
+    finally:
+        if timer is not None:
+            timer.cancel()
+
+
+async def _end_after(orchestrator: Orchestrator, run: str, left: float, limit: float) -> None:
+    await asyncio.sleep(left)
+    await orchestrator.cancel(run, reason=f"quota: not done within {limit:g} s")
+
+
+def folder_bytes(path: Path) -> int:
+    """Return the bytes of all files below a folder, each counted once however many names it has."""
+    seen: set[tuple[int, int]] = set()
+    total = 0
+    for folder, _, names in os.walk(path):
+        for name in names:
+            try:
+                status = os.lstat(os.path.join(folder, name))
+            except FileNotFoundError:  # removed meanwhile
+                continue
+            if (status.st_dev, status.st_ino) not in seen:
+                seen.add((status.st_dev, status.st_ino))
+                total += status.st_size
+    return total
+
+
+def why_full(path: Path, settings: FolderSettings) -> str | None:
+    """Return why no run may be accepted any more, or None. Walks over the folder where its size is limited."""
+    free = shutil.disk_usage(path).free
+    if free < settings.min_free_bytes:
+        less = "lower [folder] min_free_bytes in the configuration"
+        told = f"{free} bytes are free on the disk of {path}, {settings.min_free_bytes} have to stay free"
+        return f"{told}; accepted when {_GONE} or other files are gone, or {less}"
+    if settings.max_bytes and (used := folder_bytes(path)) > settings.max_bytes:
+        more = "raise [folder] max_bytes in the configuration (0: no limit)"
+        return f"{path} takes {used} bytes, {settings.max_bytes} are allowed; accepted when {_GONE} are gone, or {more}"
+    return None

@@ -1,0 +1,160 @@
+"""Remove runs that are kept no longer, and all that no other run has a use for: objects, folders, free pages.
+
+Objects that a run's events name are kept, whoever made them: what a follow-up run reads outlives the run it came from.
+"""
+
+import time
+from collections import defaultdict
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final, TypeVar
+
+from orchestrator.journal import Journal, JournalReader
+from orchestrator.journal.home import RUN_NAME
+from orchestrator.service.configuration import RetentionSettings
+
+N = TypeVar("N", int, float)
+
+DAY_SECONDS: Final = 86_400
+RUNS_AT_ONCE: Final = 100
+"""Runs that one transaction forgets, so that nobody who writes waits for long."""
+
+
+@dataclass(frozen=True, slots=True)
+class Retention:
+    """What is kept of runs that have ended: those of the last `days`, the newest `runs`, `bytes` of artifacts.
+
+    None: no limit. The artifacts of runs that have not ended count, but are kept in any case.
+    """
+
+    days: float | None = None
+    runs: int | None = None
+    bytes: int | None = None
+
+    @classmethod
+    def of(
+        cls, settings: RetentionSettings, days: float | None = None, runs: int | None = None, bytes: int | None = None
+    ) -> "Retention":
+        """Return what the settings say, but for what is asked for; 0 stands for no limit in both."""
+        return cls(_limit(days, settings.max_days), _limit(runs, settings.max_runs), _limit(bytes, settings.max_bytes))
+
+
+@dataclass(frozen=True, slots=True)
+class Holding:
+    """What a run holds: the digests of the objects that its events name. `finished` is None until it has ended."""
+
+    run: str
+    finished: float | None
+    digests: frozenset[str]
+
+
+@dataclass(frozen=True, slots=True)
+class Vacuumed:
+    """What was removed, or with `dry_run` would have been, and what is left. Sizes are in bytes.
+
+    `folders` are those of runs that the journal did not know any more; the pages of the database take `database_bytes`.
+    """
+
+    dry_run: bool
+    runs: tuple[str, ...]
+    objects: int
+    object_bytes: int
+    folders: int
+    database_bytes_before: int
+    database_bytes: int
+    runs_left: int
+    object_bytes_left: int
+
+
+def expired(holdings: Sequence[Holding], sizes: Mapping[str, int], retention: Retention, now: float) -> list[str]:
+    """Return the runs that are kept no longer, newest first. `sizes` are those of objects by digest. Pure."""
+    ended = sorted((one for one in holdings if one.finished is not None), key=lambda one: -(one.finished or 0.0))
+    held = {digest for one in holdings if one.finished is None for digest in one.digests}
+    taken, gone = sum(sizes.get(digest, 0) for digest in held), []
+    for place, one in enumerate(ended):
+        taken += sum(sizes.get(digest, 0) for digest in one.digests - held)
+        held |= one.digests
+        age = now - (one.finished or 0.0)
+        beyond = (
+            retention.days is not None and age > retention.days * DAY_SECONDS,
+            retention.runs is not None and place >= retention.runs,
+            retention.bytes is not None and taken > retention.bytes,
+        )
+        if any(beyond):
+            gone.append(one.run)
+    return gone
+
+
+def vacuum(
+    journal: Journal,
+    retention: Retention,
+    now: float,
+    *,
+    dry_run: bool = False,
+    alone: bool = False,
+    going: Callable[[], bool] = lambda: True,
+) -> Vacuumed:
+    """Remove what is kept no longer, and return what that was. Blocks on the disk. `now` is by the clock of events.
+
+    Runs go on meanwhile, unless this is `alone`: then the database is written anew, without gaps. It ends early, with
+    everything in order, when `going` says so. Raises JournalError.
+    """
+    before, sizes = journal.database_bytes(), journal.objects.sizes()
+    folders = _folders(journal)  # before the runs are read: one that is accepted meanwhile is no stray
+    holdings = _holdings(journal)
+    gone = expired(holdings, sizes, retention, now)
+    strays = sorted(folders - {one.run for one in holdings})
+    if dry_run:
+        removed = frozenset(gone)
+        left = {digest for one in holdings if one.run not in removed for digest in one.digests}
+        objects = journal.objects.unnamed(lambda: left)
+    else:
+        gone, strays = _deleted(journal, gone, going), _deleted(journal, strays, going)
+        objects = journal.sweep(going)
+        journal.shrink(going, anew=alone)
+    freed = sum(sizes.get(digest, 0) for digest in objects)
+    return Vacuumed(
+        dry_run=dry_run,
+        runs=tuple(gone),
+        objects=len(objects),
+        object_bytes=freed,
+        folders=len(strays),
+        database_bytes_before=before,
+        database_bytes=journal.database_bytes(),
+        runs_left=len(holdings) - len(gone),
+        object_bytes_left=sum(sizes.values()) - freed,
+    )
+
+
+def vacuum_alone(home: Path, retention: Retention, *, dry_run: bool = False) -> Vacuumed:
+    """Do the same without a daemon. Raises HomeLocked while someone owns the state folder, JournalError."""
+    with Journal.open(home) as journal:
+        now = max(time.time(), journal.last_time())  # the clock may have been set back since the last event
+        return vacuum(journal, retention, now, dry_run=dry_run, alone=True)
+
+
+def _holdings(journal: JournalReader) -> list[Holding]:
+    rows, named = journal.runs(), defaultdict[str, set[str]](set)
+    for run, digest in journal.named():
+        named[run].add(digest)
+    return [Holding(row.run, row.finished, frozenset(named[row.run])) for row in rows]
+
+
+def _folders(journal: JournalReader) -> set[str]:
+    """Return the runs that have a folder."""
+    return {path.name for path in journal.home.runs.glob("*") if RUN_NAME.match(path.name)}
+
+
+def _deleted(journal: Journal, runs: Sequence[str], going: Callable[[], bool]) -> list[str]:
+    """Forget runs and remove their folders, as long as `going` says so, and return which."""
+    gone: list[str] = []
+    while len(gone) < len(runs) and going():
+        batch = runs[len(gone) : len(gone) + RUNS_AT_ONCE]
+        journal.delete(*batch)
+        gone += batch
+    return gone
+
+
+def _limit(asked: N | None, settled: N) -> N | None:
+    return (settled if asked is None else asked) or None

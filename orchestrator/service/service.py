@@ -1,0 +1,386 @@
+"""Own one state folder for months: runs wait for a place, are watched over, and can be asked about.
+
+The heart is `_hold`: it keeps an orchestrator open, and closes it only to put a backup back, or for good.
+"""
+
+import asyncio
+import math
+import time
+from collections import Counter
+from collections.abc import AsyncGenerator, Callable
+from contextlib import AsyncExitStack, aclosing
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import Final, Self, TypeVar
+
+import structlog
+
+from orchestrator.errors import OrchestratorError
+from orchestrator.events import Priority, RunAccepted
+from orchestrator.history.replay import accepted_in, check_step, unfinished_runs
+from orchestrator.journal import Journal, JournalError, RunRow
+from orchestrator.runs.job import Job, job_of
+from orchestrator.runs.orchestrator import Orchestrator
+from orchestrator.runs.updates import Update
+from orchestrator.service.backup import Backup, find_backup, make_backup, restore_backup
+from orchestrator.service.configuration import Configuration
+from orchestrator.service.errors import Busy, Conflict, FolderFull, NotReady
+from orchestrator.service.queue import RunQueue
+from orchestrator.service.quota import effective_limits, enforce_quota, why_full
+from orchestrator.service.retention import Retention, Vacuumed, vacuum
+from orchestrator.service.totals import Totals
+from registry import Registry
+
+T = TypeVar("T")
+
+LONGEST_RETRY: Final = 60
+
+log = structlog.get_logger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Submitted:
+    """A run that was accepted now, or (not `new`) earlier with the same key."""
+
+    run: str
+    new: bool
+
+
+class Service:
+    """Runs many jobs on one state folder. An async context manager; after it everything is journaled and stopped."""
+
+    def __init__(self, home: Path, registry: Registry, configuration: Configuration) -> None:
+        self.home = home
+        self.totals = Totals()
+        self._registry = registry
+        self._configuration = configuration
+        settings = configuration.runs
+        self._queue = RunQueue(settings.max_running, settings.reserved)
+        self._accepting: Counter[Priority] = Counter()
+        self._draining = False
+        self._closing = False
+        self._taking = False
+        self._orchestrator: Orchestrator | None = None
+        self._turn = asyncio.Event()
+        self._idle = asyncio.Event()
+        self._stack = AsyncExitStack()
+        self._upkeep = asyncio.Lock()
+        self._restoring: tuple[str, asyncio.Future[None]] | None = None
+        self._not_restored: OrchestratorError | None = None
+        self._broken: JournalError | None = None
+
+    async def __aenter__(self) -> Self:
+        """Open the state folder, and go on with the runs that have not ended. Raises JournalError."""
+        async with AsyncExitStack() as stack:
+            self._tasks = await stack.enter_async_context(asyncio.TaskGroup())
+            stack.callback(self._end)
+            ready = asyncio.Event()
+            self._tasks.create_task(self._hold(ready))
+            await ready.wait()
+            self._stack = stack.pop_all()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self._stack.__aexit__(kind, error, trace)
+
+    @property
+    def configuration(self) -> Configuration:
+        """What is in force."""
+        return self._configuration
+
+    @property
+    def orchestrator(self) -> Orchestrator:
+        """The orchestrator. Raises NotReady while there is none."""
+        if self._orchestrator is None:
+            raise NotReady("a backup is being put back")
+        return self._orchestrator
+
+    @property
+    def why_not_ready(self) -> str | None:
+        """Why no run is taken on, or None."""
+        if self._broken is not None:
+            return str(self._broken)
+        if self._draining:
+            return "the daemon is about to stop"
+        if self._orchestrator is None or self._restoring is not None:
+            return "a backup is being put back"
+        full = self._orchestrator.journal.full
+        return None if full is None else str(full)
+
+    @property
+    def waiting(self) -> int:
+        """How many runs wait for a place."""
+        return self._queue.waiting
+
+    @property
+    def running(self) -> frozenset[str]:
+        """The runs that have a place."""
+        return self._queue.running
+
+    def position(self, run: str) -> int | None:
+        """Return how many runs came before a run that waits, at most, or None if it does not wait."""
+        return self._queue.position(run)
+
+    async def submit(self, job: Job) -> Submitted:
+        """Accept a job, which waits for its turn. A job with the key of an earlier run gives that run.
+
+        Raises InputError, NotReady, Busy, FolderFull, and Conflict for a key that another job has been given.
+        """
+        if job.key is not None and (known := await self._known(job, job.key)) is not None:
+            return known
+        self._check_room(job.urgency)
+        self._accepting[job.urgency] += 1
+        try:
+            if (reason := await asyncio.to_thread(why_full, self.home, self._configuration.folder)) is not None:
+                raise FolderFull(reason)
+            limited = job.limited(effective_limits(job.limits, self._configuration.runs))
+            run = await asyncio.shield(self._tasks.create_task(self._accept(limited)))
+            if isinstance(run, Exception):
+                raise run
+        except JournalError:
+            # Another request with the same key may have come first.
+            if job.key is not None and (known := await self._known(job, job.key)) is not None:
+                return known
+            raise
+        finally:
+            self._accepting[job.urgency] -= 1
+        return Submitted(run, True)
+
+    async def _accept(self, job: Job) -> str | Exception:
+        """Accept a job and let it wait, to the end: whoever asked may go away meanwhile. Return what went wrong."""
+        try:
+            run = await self.orchestrator.accept(job)
+        except Exception as error:  # noqa: BLE001 - who asked is told, and raises it
+            return error
+        self.totals.accepted += 1
+        self._queue.push(run, job.urgency)
+        self._pump()
+        return run
+
+    async def ended_job(self, run: str) -> Job:
+        """Return the job of a run that has ended, to be submitted once more. Raises UnknownRun, Conflict."""
+        row = await self.row(run)
+        if row.finished is None:
+            raise Conflict(f"run {run} has not ended: {row.status}; accepted: a run that has ended")
+        return job_of(await self._accepted(run))
+
+    async def cancel(self, run: str, step: str | None = None) -> None:
+        """Ask for a run or a step of it to be cancelled. Harmless when it has ended. Raises UnknownRun, InputError."""
+        await self.row(run)
+        waited = step is None and self._queue.remove(run)
+        if step is not None:
+            await asyncio.to_thread(check_step, self.orchestrator.journal, run, step)
+        await self.orchestrator.cancel(run, step)
+        self.totals.runs["cancelled"] += waited  # it never had a place, so nobody oversees its end
+
+    async def delete(self, run: str) -> None:
+        """Forget a run. Raises UnknownRun, and Conflict for one that has not ended."""
+        row = await self.row(run)
+        if row.finished is None:
+            raise Conflict(f"run {run} has not ended: {row.status}; accepted: a run that has ended, so cancel it first")
+        await self.orchestrator.delete(run)
+
+    async def row(self, run: str) -> RunRow:
+        """Return the line of a run. Raises UnknownRun."""
+        return await asyncio.to_thread(self.orchestrator.journal.run, run)
+
+    async def watch(self, run: str, after: int = 0) -> AsyncGenerator[Update, None]:
+        """Yield what has happened to a run since its event number `after`, and what happens. Raises UnknownRun."""
+        async with aclosing(self.orchestrator.watch(run, after)) as updates:
+            async for update in updates:
+                yield update
+
+    async def backup(self) -> Backup:
+        """Copy the state folder into a backup. Raises NotReady, JournalError."""
+        return await self._look_after(make_backup)
+
+    async def vacuum(self, retention: Retention, *, dry_run: bool = False) -> Vacuumed:
+        """Remove runs that are kept no longer, and what no run has a use for. Raises NotReady, JournalError."""
+
+        def vacuumed(journal: Journal) -> Vacuumed:
+            now = self.orchestrator.clock.now()
+            return vacuum(journal, retention, now, dry_run=dry_run, going=self._goes_on)
+
+        return await self._look_after(vacuumed)
+
+    async def restore(self, name: str) -> None:
+        """Put a backup in the place of all runs, and go on from there. Runs in progress end where they are.
+
+        Raises InputError, JournalError, and Conflict while another backup is put back.
+        """
+        await asyncio.to_thread(find_backup, self.home, name)
+        if self._restoring is not None:
+            raise Conflict(f"backup {self._restoring[0]} is being put back; accepted: another try after that")
+        done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._restoring = (name, done)
+        self._turn.set()
+        await done
+
+    def adopt(self, configuration: Configuration) -> None:
+        """Go by another configuration from now on. Runs that were accepted keep their limits."""
+        self._configuration = configuration
+        self._queue.places, self._queue.reserved = configuration.runs.max_running, configuration.runs.reserved
+        self._pump()
+
+    async def drain(self) -> None:
+        """Accept and begin nothing more, and wait until the runs in progress have ended. Those that wait stay so."""
+        self._draining = True
+        self._tell()
+        await self._idle.wait()
+
+    async def _hold(self, ready: asyncio.Event) -> None:
+        """Keep an orchestrator open until this closes."""
+        while not self._closing:
+            async with AsyncExitStack() as closed:
+                async with AsyncExitStack() as stack:
+                    opened = Orchestrator.open(self.home, self._registry)
+                    self._orchestrator = await stack.enter_async_context(opened)
+                    stack.callback(self._close)
+                    self._carrying = await stack.enter_async_context(asyncio.TaskGroup())
+                    self._carried: set[asyncio.Task[None]] = {self._carrying.create_task(self._end_when_broken())}
+                    stack.callback(self._stop)
+                    await self._requeue()
+                    self._tell_restored()
+                    ready.set()
+                    await self._turn.wait()
+                    await closed.enter_async_context(self._upkeep)
+                if self._restoring is not None:
+                    await self._restore(self._restoring[0])
+        self._tell_restored()
+
+    async def _end_when_broken(self) -> None:
+        """End everything once the journal takes nothing more, by raising why. It is opened anew by the next daemon."""
+        self._broken = await self.orchestrator.journal.breakdown()
+        log.error("the journal cannot be written any more: the daemon ends", error=str(self._broken))
+        raise self._broken
+
+    async def _look_after(self, work: Callable[[Journal], T]) -> T:
+        """Do something to the state folder in a thread, one such thing at a time, to its end whoever goes away.
+
+        Raises what it raises, and NotReady.
+        """
+
+        async def outcome() -> T | Exception:
+            async with self._upkeep:
+                try:
+                    return await asyncio.to_thread(work, self.orchestrator.journal)
+                except Exception as error:  # noqa: BLE001 - who asked is told, and raises it
+                    return error
+
+        found = await asyncio.shield(self._tasks.create_task(outcome()))
+        if isinstance(found, Exception):
+            raise found
+        return found
+
+    def _goes_on(self) -> bool:
+        return not self._turn.is_set()
+
+    def _end(self) -> None:
+        self._closing = True
+        self._turn.set()
+
+    async def _restore(self, name: str) -> None:
+        """Put a backup back. What came of it is told when an orchestrator is open again."""
+        if not self._closing:
+            self._turn.clear()
+        try:
+            await asyncio.to_thread(restore_backup, self.home, name)
+        except OrchestratorError as error:
+            self._not_restored = error
+        else:
+            log.info("a backup was put back", backup=name)
+
+    def _tell_restored(self) -> None:
+        """Tell whoever asked for a backup to be put back what came of it."""
+        restoring, failure = self._restoring, self._not_restored
+        self._restoring = self._not_restored = None
+        if restoring is None or restoring[1].done():
+            return
+        if failure is None:
+            restoring[1].set_result(None)
+        else:
+            restoring[1].set_exception(failure)
+
+    async def _requeue(self) -> None:
+        """Let all runs wait that have not ended, those first that had begun."""
+        settings = self._configuration.runs
+        self._queue = RunQueue(settings.max_running, settings.reserved)
+        for run, priority in await asyncio.to_thread(unfinished_runs, self.orchestrator.journal):
+            self._queue.push(run, priority)
+        self._taking = True
+        self._pump()
+
+    def _close(self) -> None:
+        orchestrator, self._orchestrator = self._orchestrator, None
+        assert orchestrator is not None, "it was open"
+        self._registry = orchestrator.registry
+
+    def _stop(self) -> None:
+        self._taking = False
+        for task in self._carried:
+            task.cancel()
+
+    def _check_room(self, priority: Priority) -> None:
+        """Raise NotReady, or Busy when too many runs of this class wait: a flood of one keeps out none of the other."""
+        if (reason := self.why_not_ready) is not None:
+            raise NotReady(reason)
+        most = self._configuration.runs.max_queued
+        waiting = self._queue.waiting_as(priority)
+        if waiting + self._accepting[priority] >= most:
+            self.totals.refused += 1
+            raise Busy(f"{waiting} {priority} runs wait already, {most} may", self.retry_seconds)
+
+    @property
+    def retry_seconds(self) -> int:
+        """After how many seconds a place may be free, by how long runs held theirs so far."""
+        return min(LONGEST_RETRY, max(1, math.ceil(self.totals.typical_seconds / self._queue.places)))
+
+    def _pump(self) -> None:
+        """Begin the runs that there is a place for."""
+        while self._taking and not self._draining and (run := self._queue.pop()) is not None:
+            task = self._carrying.create_task(self._carry(run))
+            self._carried.add(task)
+            task.add_done_callback(self._carried.discard)
+        self._tell()
+
+    def _tell(self) -> None:
+        """Note whether any run is in progress."""
+        if self._queue.running:
+            self._idle.clear()
+        else:
+            self._idle.set()
+
+    async def _carry(self, run: str) -> None:
+        """See one run through."""
+        structlog.contextvars.bind_contextvars(run=run)
+        begun = time.monotonic()
+        try:
+            log.info("a run begins")
+            past = [event for _, event in await asyncio.to_thread(self.orchestrator.journal.events, run)]
+            await self.orchestrator.resume(run)
+            await enforce_quota(self.orchestrator, run, past, self.totals)
+            log.info("a run has ended")
+        except OrchestratorError as error:
+            log.error("a run cannot go on", error=str(error))
+        except Exception:
+            log.exception("a run cannot go on; others do")
+        finally:
+            self.totals.leave(time.monotonic() - begun)
+            self._queue.end(run)
+            self._pump()
+
+    async def _accepted(self, run: str) -> RunAccepted:
+        return accepted_in([await asyncio.to_thread(self.orchestrator.journal.first_event, run)])
+
+    async def _known(self, job: Job, key: str) -> Submitted | None:
+        """Return the run that was accepted with this key. Raises Conflict if it was another job."""
+        run = await asyncio.to_thread(self.orchestrator.journal.run_with_key, key)
+        if run is None:
+            return None
+        earlier = job_of(await self._accepted(run))
+        if not earlier.asks_the_same(job):
+            raise Conflict(f"the key was given to run {run}, which has another job; accepted: a new key")
+        return Submitted(run, False)

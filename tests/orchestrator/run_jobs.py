@@ -1,0 +1,53 @@
+"""Make jobs for tests, and carry them out."""
+
+from pathlib import Path
+from typing import Any
+
+from orchestrator.events import Mode
+from orchestrator.history import Report, load_report
+from orchestrator.journal import JournalReader
+from orchestrator.runs import Job, Orchestrator
+from orchestrator.taskir import task_from
+
+RECORDS = Path(__file__).parents[2] / "examples" / "records"
+
+
+def step(name: str, action: str, inputs: list[str], outputs: list[str], **more: Any) -> dict[str, Any]:
+    """Return a step of a TaskIR document, whose answer is kept short."""
+    return {
+        "id": name,
+        "actor": "worker",
+        "action": action,
+        "inputs": inputs,
+        "outputs": outputs,
+        "max_tokens": 96,
+        **more,
+    }
+
+
+def job(
+    steps: list[dict[str, Any]],
+    *,
+    mode: Mode = "as-planned",
+    folder: Path = RECORDS,
+    inputs: list[dict[str, Any]] | None = None,
+) -> Job:
+    """Return a job of these steps."""
+    task = task_from({"objective": "a test", "inputs": inputs or [], "plan": {"steps": steps}})
+    return Job(None, task, folder, mode)
+
+
+async def execute(orchestrator: Orchestrator, asked: Job) -> str:
+    """Run a job to its end and return its run."""
+    run = await orchestrator.submit(asked)
+    async for _ in orchestrator.watch(run):
+        pass
+    return run
+
+
+def report_of(home: Path, run: str) -> Report:
+    """Return the report of a run from its journal, in which time has to go forward."""
+    with JournalReader.open_to_read(home) as journal:
+        times = [event.at for _, event in journal.events(run)]
+        assert times == sorted(times)
+        return load_report(journal, run)

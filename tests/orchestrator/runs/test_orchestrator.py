@@ -1,0 +1,220 @@
+"""Whole runs on the embedded models: what runs when, what survives, and what is told of it."""
+
+import asyncio
+import itertools
+import json
+import signal
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+from run_jobs import RECORDS, execute, job, report_of, step
+
+from orchestrator.errors import InputError
+from orchestrator.events import AttemptStarted, AttemptSucceeded, StepsPlanned
+from orchestrator.journal import JournalReader, UnknownRun
+from orchestrator.runs import EventUpdate, Job, Orchestrator, Progress
+from orchestrator.taskir import InvalidTask
+from registry import find_registry, load_registry
+
+REGISTRY = load_registry(find_registry(environment={}))
+SUMMARIES = [step(f"S{n}", f"Summarize {name}.txt.", [f"{name}.txt"], [f"s{n}"]) for n, name in enumerate("abcd", 1)]
+COMPARISON = step("S5", "Compare the summaries.", ["s1", "s2", "s3", "s4"], ["comparison"])
+
+
+@pytest.fixture
+async def orchestrator(tmp_path: Path) -> AsyncIterator[Orchestrator]:
+    async with Orchestrator.open(tmp_path / "home", REGISTRY) as opened:
+        yield opened
+
+
+async def test_a_fan_out_runs_at_once_and_its_join_afterwards(orchestrator: Orchestrator, tmp_path: Path) -> None:
+    run = await execute(orchestrator, job([*SUMMARIES, COMPARISON]))
+    report = report_of(tmp_path / "home", run)
+    rows = {row.id: row for row in report.steps}
+    assert report.status == "done"
+    assert report.waves == (("S1", "S2", "S3", "S4"), ("S5",))
+    begun = [rows[f"S{n}"].started for n in range(1, 5)]
+    ended = [rows[f"S{n}"].finished for n in range(1, 5)]
+    assert max(filter(None, begun)) < min(filter(None, ended)), "the four summaries overlap"
+    assert rows["S5"].started is not None
+    assert rows["S5"].started >= max(filter(None, ended))
+    folder = tmp_path / "home" / "runs" / run / "artifacts"
+    assert sorted(path.name for path in folder.iterdir()) == ["comparison", "s1", "s2", "s3", "s4"]
+    assert report.answer == (folder / "comparison").read_text()
+
+
+async def test_figures_of_a_run_are_those_of_its_steps(orchestrator: Orchestrator, tmp_path: Path) -> None:
+    run = await execute(orchestrator, job([*SUMMARIES, COMPARISON]))
+    told = report_of(tmp_path / "home", run).to_json()
+    path = told["critical_path"]
+    took = {row["id"]: row["finished"] - row["started"] for row in told["steps"]}
+    assert path["steps"][-1] == "S5"
+    assert path["sum_seconds"] == pytest.approx(sum(took.values()))
+    assert path["seconds"] == pytest.approx(sum(took[name] for name in path["steps"]))
+    assert path["concurrency"] == pytest.approx(path["sum_seconds"] / told["wall_seconds"])
+    assert path["bound"] == pytest.approx(path["sum_seconds"] / path["seconds"])
+    assert path["critical_steps"] == 2
+    assert json.loads(json.dumps(told)) == told
+
+
+async def test_modes_give_the_same_artifacts(orchestrator: Orchestrator, tmp_path: Path) -> None:
+    steps = [*SUMMARIES[:2], step("S3", "Summarize c.txt.", ["c.txt"], ["s3"], depends_on=["S1"])]
+    runs = {mode: await execute(orchestrator, job(steps, mode=mode)) for mode in ("as-planned", "discover", "serial")}
+    reports = {mode: report_of(tmp_path / "home", run) for mode, run in runs.items()}
+    assert len({tuple(report.artifacts.items()) for report in reports.values()}) == 1
+    assert reports["as-planned"].width == 2
+    assert reports["discover"].width == 3
+    serial = sorted((row.started, row.finished) for row in reports["serial"].steps)
+    assert all(before[1] <= after[0] for before, after in itertools.pairwise(serial))
+
+
+async def test_foreach_runs_once_for_each_item_of_a_list(orchestrator: Orchestrator, tmp_path: Path) -> None:
+    listing = step("S1", "List each name in stock.txt.", ["stock.txt"], ["names.json"], output_schema=name_list())
+    each = step("S2", "Summarize the item.", ["stock.txt"], ["told"], foreach="names.json")
+    run = await execute(orchestrator, job([listing, each]))
+    report = report_of(tmp_path / "home", run)
+    assert report.status == "done"
+    folder = tmp_path / "home" / "runs" / run / "artifacts"
+    names = json.loads((folder / "names.json").read_text())
+    told = json.loads((folder / "told").read_text())
+    assert len(names) > 0
+    assert told == [(folder / f"told[{index}]").read_text() for index in range(len(names))]
+    assert [row.id for row in report.steps if row.parent] == [f"S2[{index}]" for index in range(len(names))]
+
+
+def name_list() -> dict[str, Any]:
+    return {"type": "array", "items": {"type": "string"}, "minItems": 1, "maxItems": 8}
+
+
+async def test_an_empty_list_is_done_with_an_empty_list(orchestrator: Orchestrator, tmp_path: Path) -> None:
+    empty = {"type": "text", "label": "items", "value": "[]"}
+    each = step("S1", "Summarize the item.", [], ["told"], foreach="items")
+    run = await execute(orchestrator, job([each], inputs=[empty]))
+    assert report_of(tmp_path / "home", run).status == "done"
+    assert (tmp_path / "home" / "runs" / run / "artifacts" / "told").read_text() == "[]"
+
+
+async def test_a_failure_takes_only_its_dependants_along(orchestrator: Orchestrator, tmp_path: Path) -> None:
+    (tmp_path / "files").mkdir()
+    (tmp_path / "files" / "binary").write_bytes(b"\xff\xfe\x00")
+    (tmp_path / "files" / "good.txt").write_text((RECORDS / "a.txt").read_text())
+    steps = [
+        step("S1", "Summarize binary.", ["binary"], ["bad"]),
+        step("S2", "Summarize the text.", ["bad"], ["worse"]),
+        step("S3", "Summarize good.txt.", ["good.txt"], ["fine"]),
+    ]
+    run = await execute(orchestrator, job(steps, folder=tmp_path / "files"))
+    report = report_of(tmp_path / "home", run)
+    states = {row.id: row.state for row in report.steps}
+    assert report.status == "failed"
+    assert states == {"S1": "failed", "S2": "cancelled", "S3": "done"}
+    assert "S1" in (report.steps[1].cause or "")
+    assert list(report.artifacts) == ["fine"]
+    assert report.answer is None
+
+
+async def test_a_killed_engine_costs_an_attempt_and_not_the_run(orchestrator: Orchestrator, tmp_path: Path) -> None:
+    run = await orchestrator.submit(job(SUMMARIES))
+    killed = False
+    async for update in orchestrator.watch(run):
+        if isinstance(update, Progress) and not killed:
+            killed = True
+            for engine in psutil.Process().children():
+                engine.send_signal(signal.SIGKILL)
+    report = report_of(tmp_path / "home", run)
+    outcomes = [attempt.outcome for row in report.steps for attempt in row.attempts]
+    assert report.status == "done"
+    assert "infrastructure" in outcomes
+    assert all(row.attempts[-1].outcome == "done" for row in report.steps)
+
+
+async def test_cancelling_ends_a_run_in_order(orchestrator: Orchestrator, tmp_path: Path) -> None:
+    run = await orchestrator.submit(job([*SUMMARIES, COMPARISON]))
+    async for update in orchestrator.watch(run):
+        if isinstance(update, EventUpdate) and isinstance(update.event, AttemptStarted):
+            await orchestrator.cancel(run)
+    report = report_of(tmp_path / "home", run)
+    assert report.status == "cancelled"
+    assert {row.state for row in report.steps} <= {"cancelled", "done"}
+    assert report.steps[-1].state == "cancelled"
+    await orchestrator.cancel(run)
+
+
+async def test_an_interrupted_run_goes_on_where_it_was(tmp_path: Path) -> None:
+    home = tmp_path / "home"
+    async with Orchestrator.open(home, REGISTRY) as first:
+        run = await first.submit(job([*SUMMARIES, COMPARISON], mode="serial"))
+        async for update in first.watch(run):
+            if isinstance(update, EventUpdate) and isinstance(update.event, AttemptSucceeded):
+                break
+    done_before = [row.id for row in report_of(home, run).steps if row.state == "done"]
+    assert done_before
+    async with Orchestrator.open(home, REGISTRY) as second:
+        assert await second.resume(run) == run
+        async for _ in second.watch(run):
+            pass
+        with pytest.raises(InputError, match="has ended: done"):
+            await second.resume(run)
+    report = report_of(home, run)
+    assert report.status == "done"
+    assert [row.state for row in report.steps] == ["done"] * 5
+    assert all(len(row.attempts) == 1 for row in report.steps if row.id in done_before)
+
+
+async def test_a_request_is_planned_and_run(orchestrator: Orchestrator, tmp_path: Path) -> None:
+    asked = Job("Summarize a, b, c and d, then compare them", None, RECORDS, "as-planned")
+    run = await execute(orchestrator, asked)
+    report = report_of(tmp_path / "home", run)
+    assert report.plan_origin == "planned"
+    assert [row.depends_on for row in report.steps] == [(), (), (), (), ("S1", "S2", "S3", "S4")]
+    assert report.status == "done"
+
+
+async def test_steps_start_while_the_plan_is_still_written(orchestrator: Orchestrator) -> None:
+    asked = Job("Summarize a, b, c and d, then compare them", None, RECORDS, "as-planned")
+    run = await orchestrator.submit(asked)
+    kinds = [u.event.kind async for u in orchestrator.watch(run) if isinstance(u, EventUpdate)]
+    assert kinds.index("attempt_started") < kinds.index("plan_finished")
+
+
+async def test_a_plan_can_be_had_without_running_it(orchestrator: Orchestrator, tmp_path: Path) -> None:
+    planned = await orchestrator.plan(Job("Summarize a and b, then compare them", None, RECORDS, "as-planned"))
+    assert [step.inputs for step in planned.task.plan.steps[:2]] == [("a.txt",), ("b.txt",)]
+    with JournalReader.open_to_read(tmp_path / "home") as journal:
+        assert journal.runs() == []
+
+
+@pytest.mark.parametrize(
+    ("steps", "told"),
+    [
+        ([step("S1", "x", ["s2"], ["s1"]), step("S2", "x", ["s1"], ["s2"])], "S1"),
+        ([step("S1", "x", ["nowhere.txt"], ["s1"])], "nowhere.txt"),
+        ([{**step("S1", "x", [], ["s1"]), "actor": "wroker"}], "worker"),
+        ([{**step("S1", "x", [], ["s1"]), "kind": "tool", "tools": ["read_fil"]}], "read_file"),
+        ([{**step("S1", "x", [], ["s1"]), "persona": "tabel"}], "table"),
+    ],
+)
+async def test_what_cannot_run_is_refused_and_leaves_nothing(
+    orchestrator: Orchestrator, tmp_path: Path, steps: list[dict[str, Any]], told: str
+) -> None:
+    with pytest.raises(InvalidTask, match=told):
+        await orchestrator.submit(job(steps))
+    with JournalReader.open_to_read(tmp_path / "home") as journal:
+        assert journal.runs() == []
+
+
+async def test_an_unknown_run_cannot_be_resumed(orchestrator: Orchestrator) -> None:
+    with pytest.raises(UnknownRun):
+        await orchestrator.resume("20260101-000000-abcdef")
+
+
+async def test_late_watchers_see_everything(orchestrator: Orchestrator) -> None:
+    run = await execute(orchestrator, job(SUMMARIES[:1]))
+    async with asyncio.timeout(10):
+        events = [u.event async for u in orchestrator.watch(run) if isinstance(u, EventUpdate)]
+    assert events[0].kind == "run_accepted"
+    assert events[-1].kind == "run_finished"
+    assert any(isinstance(event, StepsPlanned) for event in events)

@@ -1,0 +1,69 @@
+"""What watchers of a run see, whenever they come and however slow they are."""
+
+import asyncio
+
+from orchestrator.events import AttemptCancelled, CancelRequested, Event, RunFinished
+from orchestrator.journal.codec import encode_event
+from orchestrator.runs.updates import Broadcast, EventUpdate, Progress, Update
+
+EVENTS: list[Event] = [CancelRequested(at=float(at)) for at in range(5)]
+END = RunFinished(at=9.0, status="done")
+
+
+async def seen(broadcast: Broadcast, after: int = 0) -> list[Update]:
+    """Return everything that a watcher sees until the end."""
+    return [update async for update in broadcast.watch(after)]
+
+
+def numbered(after: int = 0) -> list[Update]:
+    """Return the events behind one as watchers see them."""
+    return [EventUpdate(event, number) for number, event in enumerate([*EVENTS, END], start=1) if number > after]
+
+
+async def test_a_watcher_sees_every_event_whenever_it_comes() -> None:
+    broadcast = Broadcast(EVENTS[:2])
+    early = asyncio.create_task(seen(broadcast))
+    await asyncio.sleep(0)
+    for event in [*EVENTS[2:], END]:
+        broadcast.publish(EventUpdate(event))
+    assert await early == numbered()
+    assert await seen(broadcast) == numbered()
+    assert await seen(broadcast, 3) == numbered(3)
+    assert await seen(broadcast, 6) == []
+    assert await seen(broadcast, 99) == []
+
+
+async def test_watchers_share_what_an_event_is_written_as() -> None:
+    broadcast = Broadcast(EVENTS[:2])
+    for event in [*EVENTS[2:], END]:
+        broadcast.publish(EventUpdate(event))
+    one, other = await seen(broadcast), await seen(broadcast, 1)
+    assert [update.body for update in one if isinstance(update, EventUpdate)] == list(map(encode_event, [*EVENTS, END]))
+    for mine, theirs in zip(one[1:], other, strict=True):
+        assert isinstance(mine, EventUpdate)
+        assert isinstance(theirs, EventUpdate)
+        assert mine.body is theirs.body
+
+
+async def test_a_slow_watcher_gets_the_latest_progress_of_each_attempt_only() -> None:
+    broadcast = Broadcast()
+    watching = broadcast.watch()
+    first = asyncio.ensure_future(anext(watching))
+    await asyncio.sleep(0)
+    for tokens in range(1000):
+        broadcast.publish(Progress("S1", 1, tokens, 1.0, ""))
+        broadcast.publish(Progress("S2", 1, tokens, 1.0, ""))
+    assert await first == Progress("S1", 1, 999, 1.0, "")
+    broadcast.publish(EventUpdate(AttemptCancelled(at=1.0, step="S2", number=1)))
+    broadcast.publish(EventUpdate(END))
+    rest = [update async for update in watching]
+    assert [type(update) for update in rest] == [EventUpdate, EventUpdate], "what S2 wrote is of no interest any more"
+
+
+async def test_watchers_end_when_nothing_more_will_come() -> None:
+    broadcast = Broadcast(EVENTS)
+    watching = asyncio.create_task(seen(broadcast))
+    await asyncio.sleep(0)
+    broadcast.close()
+    assert await watching == numbered()[:-1]
+    assert await seen(broadcast) == numbered()[:-1]

@@ -1,0 +1,89 @@
+"""The configuration file, and the environment over it."""
+
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from orchestrator.errors import InputError
+from orchestrator.service.configuration import (
+    Configuration,
+    FolderSettings,
+    LogSettings,
+    RunSettings,
+    ServerSettings,
+    configuration_path,
+    load_configuration,
+    show_configuration,
+)
+
+
+def loaded(tmp_path: Path, text: str, **variables: str) -> Configuration:
+    """Return what a file and variables say."""
+    path = tmp_path / "config.toml"
+    path.write_text(text, encoding="utf-8")
+    return load_configuration({"ORCHESTRATOR_CONFIG": str(path), **variables})
+
+
+def test_without_a_file_the_defaults_count(tmp_path: Path) -> None:
+    assert load_configuration({"HOME": str(tmp_path)}) == Configuration()
+
+
+def test_the_environment_stands_before_the_file_and_the_file_before_the_default(tmp_path: Path) -> None:
+    text = '[runs]\nmax_running = 3\nmax_queued = 7\n[server]\nhosts = ["a.example"]\n'
+    found = loaded(tmp_path, text, ORCHESTRATOR_RUNS_MAX_RUNNING="5", ORCHESTRATOR_SERVER_INSECURE="true")
+    assert (found.runs.max_running, found.runs.max_queued) == (5, 7)
+    assert (found.server.hosts, found.server.insecure) == (("a.example",), True)
+    listed = loaded(tmp_path, text, ORCHESTRATOR_SERVER_HOSTS="b.example, c.example")
+    assert listed.server.hosts == ("b.example", "c.example")
+    assert found.logs == LogSettings()
+
+
+@pytest.mark.parametrize(
+    ("text", "variables", "told"),
+    [
+        ("[runs]\nmax_runing = 3", {}, r"runs\.max_runing.*max_running"),
+        ("[run]\n", {}, r"run.*server, runs, folder, retention, logs"),
+        ("[runs]\nmax_running = 0", {}, r"runs\.max_running.*greater than or equal to 1"),
+        ("runs = 3", {}, "runs"),
+        ("[runs", {}, "config.toml"),
+        ("", {"ORCHESTRATOR_LOGS_LEVEL": "loud"}, "ORCHESTRATOR_LOGS_LEVEL.*'debug'"),
+    ],
+)
+def test_what_is_wrong_is_said_with_its_place(tmp_path: Path, text: str, variables: dict[str, str], told: str) -> None:
+    with pytest.raises(InputError, match=told):
+        loaded(tmp_path, text, **variables)
+
+
+def test_a_file_that_is_named_has_to_be_there(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="does not exist"):
+        load_configuration({"ORCHESTRATOR_CONFIG": str(tmp_path / "nowhere")})
+
+
+def test_the_file_is_found_where_xdg_says(tmp_path: Path) -> None:
+    assert configuration_path({"HOME": "/h"}) == Path("/h/.config/orchestrator/config.toml")
+    assert configuration_path({"HOME": "/h", "XDG_CONFIG_HOME": "/x"}) == Path("/x/orchestrator/config.toml")
+    assert configuration_path({"HOME": "/h", "ORCHESTRATOR_CONFIG": "/c.toml"}) == Path("/c.toml")
+
+
+@given(
+    st.builds(
+        Configuration,
+        server=st.builds(ServerSettings, tcp=st.text(), hosts=st.lists(st.text()), insecure=st.booleans()),
+        runs=st.builds(RunSettings, max_running=st.integers(1, 100), max_seconds=st.floats(0, 1e9)),
+        folder=st.builds(FolderSettings, max_bytes=st.integers(0, 1 << 50)),
+        logs=st.builds(LogSettings, level=st.sampled_from(["debug", "error"])),
+    )
+)
+def test_what_is_shown_can_be_read_again(tmp_path_factory: pytest.TempPathFactory, stated: Configuration) -> None:
+    assert loaded(tmp_path_factory.mktemp("shown"), show_configuration(stated)) == stated
+
+
+def test_every_value_is_shown_with_what_it_means() -> None:
+    shown = show_configuration(Configuration())
+    for section in (ServerSettings, RunSettings, FolderSettings, LogSettings):
+        for key, field in section.model_fields.items():
+            assert field.description
+            assert f"\n# {field.description} [ORCHESTRATOR_" in shown
+            assert f"\n{key} = " in shown

@@ -1,0 +1,25 @@
+from dataclasses import replace
+from pathlib import Path
+from types import MappingProxyType
+
+from orchestrator.steps.prompt import Input, step_messages, system_messages
+from registry import load_registry
+from registry.models import Persona
+
+REGISTRY = load_registry(Path(__file__).parents[3] / "model_registry.yaml")
+
+
+def test_prompts_begin_with_what_is_said_here() -> None:
+    persona = Persona("sailor", "Speak like a sailor.", "")
+    registry = replace(REGISTRY, personas=MappingProxyType({"sailor": persona}))
+    worker = registry.roles["worker"]
+    messages = system_messages(registry, worker.model)
+    for text in ("", persona.text):
+        assert step_messages(worker.system, text, [Input("a", "b")], "do it")[0].content in messages
+    assert len(set(messages)) == len(messages)
+    systems = {role.system for role in registry.roles.values() if role.model == worker.model}
+    assert len(messages) == 2 * len(systems - {""})
+
+
+def test_a_model_without_roles_has_none() -> None:
+    assert system_messages(REGISTRY, "nobody") == ()
