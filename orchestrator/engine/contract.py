@@ -75,7 +75,7 @@ class EngineSpec:
     cells: int | None = None
     experts: int | None = None
     lora: tuple[tuple[str, float], ...] = ()
-    niceness: int = 7
+    niceness: int = 0
     prompt_lookup: tuple[int, int] | None = None
     draft: str | None = None
     draft_tokens: int = 8
@@ -222,7 +222,9 @@ class EngineStats:
     start. Of `drafted` tokens `accepted` ones stayed, which saved
     `saved_seconds` (lost them, if negative); `speculation` says whether it goes on, and why. `llama_seconds` were spent
     inside llama.cpp, to decode and to make tokens of prompts, and `own_seconds` outside, waiting for work not counted.
-    After so many `layout_changes`, `split_cache` says whether each sequence has cells of its own now.
+    The engine computes with so many `threads`: with as many as it may, or with fewer while other processes hold some
+    of the cores. It is `calibrated` when it has nothing left to measure in idle moments. After so many
+    `layout_changes`, `split_cache` says whether each sequence has cells of its own now.
     """
 
     steps: int = 0
@@ -252,5 +254,6 @@ class EngineStats:
     used_cells: int = 0
     cells: int = 0
     threads: int = 0
+    calibrated: bool = False
     layout_changes: int = 0
     split_cache: bool = False

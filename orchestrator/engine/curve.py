@@ -36,6 +36,17 @@ _COMMON = 0.75
 deeper, for all kinds of steps. Else what is done would look bad beside all that is not, or good. But what steps without
 drafts teach does not count for those with drafts: how the two compare shows only where some are tried."""
 
+_ASSUMED_FIRST, _ASSUMED_TOKEN, _ASSUMED_PREFILL = 0.7, 0.3, 0.2
+"""What a step of n tokens is assumed to take where nothing was measured: 0.7 + 0.3 n times as long as a step of one
+token, and 0.2 times as long for a prompt token. With these, wide steps and drafts look worth a try, and trying them
+tells the truth."""
+
+_DEAREST_TOKEN = 1.5
+"""A measured step of n tokens is not believed if it took longer than n single steps by more than this factor, ..."""
+
+_LEAST_STEP = 0.4
+"""... or less time than this part of a measured step with fewer tokens."""
+
 _LEAST_PER_CELL = 1e-4
 """The least cost of a cell that is assumed and learned, relative to a step of one token: relative corrections never
 leave 0, and what is known of no cell would be put down to the number of sequences."""
@@ -85,6 +96,38 @@ class Curve:
             raise ValueError("a step of one token has two different times")
         if not (0 < self.prefill < inf and 0 <= self.per_cell < inf):
             raise ValueError(f"prefill is {self.prefill} and per_cell {self.per_cell}; accepted: positive numbers")
+
+    @classmethod
+    def assumed(cls, seconds: float, *, most: int = SIZES[-1], fills: bool = False) -> "Curve":
+        """Return what is assumed of a model of which nothing is known but that a step of one token takes `seconds`.
+
+        `most` is the widest step that the engine can compute, in sequences.
+        """
+        many = tuple(sorted({min(size, most) for size in SIZES}))
+        times = [tuple(seconds * (_ASSUMED_FIRST + _ASSUMED_TOKEN * size) for size in sizes) for sizes in (many, SIZES)]
+        points = Points(many, (seconds, *times[0][1:])), Points(SIZES, (seconds, *times[1][1:]))
+        return cls(*points, seconds * _ASSUMED_PREFILL, _LEAST_PER_CELL * seconds, fills)
+
+    def implausible(self, *, most: int) -> str | None:
+        """Return why this cannot be what a machine does, or None if it can.
+
+        `most` is the widest step that the engine can compute, in sequences: a curve that knows single steps only, on an
+        engine that can compute several sequences, was measured when there was no time for more.
+        """
+        first = self.one.seconds[0]
+        if most > 1 and len(self.many.sizes) == 1:
+            return "only steps of one token were measured"
+        for points in (self.many, self.one):
+            longest = 0.0
+            for size, seconds in zip(points.sizes, points.seconds, strict=True):
+                if seconds > _DEAREST_TOKEN * size * first:
+                    return f"a step of {size} tokens took {seconds / first:.1f} times as long as one of a single token"
+                if seconds < _LEAST_STEP * longest:
+                    return f"a step of {size} tokens took {seconds / longest:.2f} of the time of a smaller one"
+                longest = max(longest, seconds)
+        if self.prefill > _DEAREST_TOKEN * first or self.per_cell > first:
+            return f"a prompt token takes {self.prefill} s and a cell {self.per_cell} s, a whole step {first} s"
+        return None
 
     def seconds(self, tokens: int, sequences: int, cells: int = 0) -> float:
         """Return the expected time of a step; `tokens` is at least `sequences`, which is at least 1.

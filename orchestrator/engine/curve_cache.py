@@ -16,7 +16,7 @@ import msgspec
 
 from orchestrator.engine.curve import Curve, Points
 
-SCHEMA = 3
+SCHEMA = 4
 _HEADER = 1 << 20
 _CPU_KIND = {"cpu family": "family", "model": "model", "CPU implementer": "implementer", "CPU part": "part"}
 """What /proc/cpuinfo says of a processor's kind, x86 and ARM, and how it is called here."""

@@ -1,18 +1,19 @@
 """Guess tokens with a smaller model, for all sequences of a step together."""
 
 import dataclasses
-import time
 from collections.abc import Callable
 from itertools import takewhile
 from operator import eq
 
 import numpy as np
 
+from orchestrator.engine.contention import CpuUse
 from orchestrator.engine.contract import EngineSpec
 from orchestrator.engine.curve import attended
 from orchestrator.engine.curves import Curves
+from orchestrator.engine.idle import StepTimes
 from orchestrator.engine.llama import CannotLoad, Llama, Logits, Tokens, as_tokens
-from orchestrator.engine.measure import known_curve, settle_attention
+from orchestrator.engine.measure import assumed_curve, known_curve, settle_attention
 from orchestrator.engine.sequence import Sequence
 
 
@@ -46,10 +47,23 @@ class DraftModel:
         self._llama = Llama(own)
         _check_vocabularies(target, self._llama)
         settle_attention(self._llama, own)
-        self._curves = Curves(self._llama.threads, known_curve(self._llama, own))
+        self._spec = own
+        measured = known_curve(self._llama, own)
+        self._curves = Curves(
+            self._llama.threads,
+            measured or assumed_curve(self._llama),
+            widest=self._llama.sequences,
+            trusted=measured is not None,
+            known=lambda threads: known_curve(self._llama, own, threads),
+        )
+        self._cpu = CpuUse()
         self._beat = beat
         self.seconds = 0.0
         self._held: dict[int, tuple[int, list[int]]] = {}
+
+    def step_times(self) -> StepTimes:
+        """Return what measures the model in idle moments."""
+        return StepTimes(self._llama, self._spec, lambda: self._curves)
 
     def seconds_per_token(self, width: int) -> float:
         """Return what a draft token costs when so many sequences draft together."""
@@ -119,13 +133,14 @@ class DraftModel:
         before = self.seconds
         logits = self._decode(width)
         filled = width if self._llama.batch.size == width else 0
-        self._curves.observe(sequences, sequences, self.seconds - before, cells, filled)
+        disturbed = self._cpu.disturbed(self._llama.threads)
+        self._curves.observe(sequences, sequences, self.seconds - before, cells, filled, disturbed=disturbed)
         return logits
 
     def _decode(self, width: int) -> Logits:
-        started = time.monotonic()
+        self._cpu.start()
         logits = self._llama.decode(width)
-        self.seconds += time.monotonic() - started
+        self.seconds += self._cpu.stop()
         return logits
 
     def _keep(self, sequence: Sequence) -> int:

@@ -7,11 +7,13 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from orchestrator.engine import protocol
+from orchestrator.engine.contention import CpuUse
 from orchestrator.engine.contract import NOT_SET_UP, EngineStats, Vectors
 from orchestrator.engine.errors import BrokenModel, EngineError, TextTooLong
 from orchestrator.engine.link import Link
 from orchestrator.engine.llama import Embedder, Tokens
 from orchestrator.engine.outbox import Outbox
+from orchestrator.engine.threads import ThreadTuner
 
 
 @dataclass(slots=True, eq=False)
@@ -34,11 +36,13 @@ class EmbeddingLoop:
         self._counts: Counter[str] = Counter()
         self._outbox = Outbox(link)
         self._llama_seconds = 0.0
+        self._tuner = ThreadTuner(embedder.threads)
+        self._cpu = CpuUse()
 
     def run(self) -> None:
         """Work until the parent says stop or goes away."""
         while not self._link.closed:
-            for command in self._link.receive(block=not self._jobs):
+            for command in self._link.receive(0.0 if self._jobs else None):
                 self._take(command)
             if self._jobs and not (self._link.resting or self._link.closed):
                 self._step()
@@ -53,7 +57,8 @@ class EmbeddingLoop:
                 self._counts["cancelled"] += len(self._jobs) - len(kept)
                 self._jobs = kept
             case protocol.SetThreads(threads):
-                self._embedder.set_threads(threads)
+                self._tuner.grant(threads)
+                self._embedder.set_threads(self._tuner.threads)
             case protocol.GetStats(number):
                 self._outbox.add(protocol.Stats(number, self._snapshot()))
             case protocol.Stop():
@@ -75,11 +80,16 @@ class EmbeddingLoop:
 
     def _step(self) -> None:
         filled = self._fill()
-        self._link.heartbeat(sum(len(tokens) for _, tokens in filled) * self._embedder.token_seconds)
-        started = time.monotonic()
-        vectors = self._embedder.embed([tokens for _, tokens in filled])
-        self._llama_seconds += time.monotonic() - started
+        embedder, expected = self._embedder, sum(len(tokens) for _, tokens in filled) * self._embedder.token_seconds
+        self._link.heartbeat(expected)
+        self._cpu.start()
+        vectors = embedder.embed([tokens for _, tokens in filled])
+        seconds = self._cpu.stop()
+        self._llama_seconds += seconds
         self._counts["steps"] += 1
+        self._tuner.observe(seconds, expected, time.monotonic(), disturbed=self._cpu.disturbed(embedder.threads))
+        if self._tuner.threads != embedder.threads:
+            embedder.set_threads(self._tuner.threads)
         for (job, _), vector in zip(filled, vectors, strict=True):
             job.vectors.append(vector)
             if len(job.vectors) == len(job.texts):
@@ -124,5 +134,6 @@ class EmbeddingLoop:
             llama_seconds=self._llama_seconds,
             queued=len(self._jobs),
             threads=self._embedder.threads,
+            calibrated=True,
             split_cache=False,
         )

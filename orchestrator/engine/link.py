@@ -1,5 +1,6 @@
 """Speak with the parent from inside the engine's process: blocking, on one socket."""
 
+import math
 import select
 import socket
 import time
@@ -34,15 +35,17 @@ class Link:
         self._poll.register(connection, select.POLLIN)
         self._last_sent = self.awake_since = time.monotonic()
 
-    def receive(self, block: bool) -> list[Command]:
-        """Return the commands that have arrived; `block` waits for one. Raises ProtocolError.
+    def receive(self, wait: float | None) -> list[Command]:
+        """Return the commands that have arrived; wait for one for so many seconds, None for as long as it takes.
+
+        Raises ProtocolError.
 
         With no threads to compute with (SetThreads 0) the engine is `resting`: it waits for commands even if it has
         work, and returns without any once a second, after it has said that it lives.
         """
         commands: list[Command] = []
         self.awake_since = time.monotonic()
-        while not self.closed and self._readable(0 if commands else self._patience(block)):
+        while not self.closed and self._readable(0 if commands else self._patience(wait)):
             for command in self._read():
                 if isinstance(command, SetThreads | Stop):
                     self.resting = command == SetThreads(0)
@@ -52,9 +55,11 @@ class Link:
             self.heartbeat(0.0)
         return commands
 
-    def _patience(self, block: bool) -> int | None:
+    def _patience(self, wait: float | None) -> int | None:
         """Return for how many milliseconds to wait for a command; None for as long as it takes."""
-        return _HEARTBEAT_MILLISECONDS if self.resting else None if block else 0
+        if self.resting:
+            return _HEARTBEAT_MILLISECONDS
+        return None if wait is None else math.ceil(wait * 1000)
 
     def _readable(self, patience: int | None) -> bool:
         """Return whether there is something to read, within so many milliseconds."""

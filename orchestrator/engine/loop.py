@@ -8,18 +8,22 @@ from collections import Counter
 from orchestrator.engine import protocol
 from orchestrator.engine.batching import Prefill, chunks_of, side_by_side
 from orchestrator.engine.chat import ChatMessage, ChatTemplate
+from orchestrator.engine.contention import CpuUse
 from orchestrator.engine.contract import NOT_SET_UP, EngineSpec, EngineStats, Finish
-from orchestrator.engine.curve import Curve, attended, turn
+from orchestrator.engine.curve import attended, turn
 from orchestrator.engine.curves import LEARNED_EVERY, Curves
 from orchestrator.engine.drafting import Drafts
 from orchestrator.engine.errors import BadGrammar, BrokenModel, EngineError, PromptTooLong
+from orchestrator.engine.idle import IdleMeasurements, StepTimes
 from orchestrator.engine.layout import Layout, Reading, may_change
 from orchestrator.engine.link import Link
 from orchestrator.engine.llama import CannotLoad, Llama, Logits, Tokens, as_tokens
+from orchestrator.engine.measure import AttentionTrial, assumed_curve, known_curve
 from orchestrator.engine.outbox import Outbox
 from orchestrator.engine.prompt import prompt_tokens
 from orchestrator.engine.sequence import DeadEnd, NotFinite, Sequence
 from orchestrator.engine.sequences import Sequences
+from orchestrator.engine.threads import ThreadTuner
 from orchestrator.engine.urgency import ALIKE
 from orchestrator.engine.verify import verified
 from orchestrator.engine.warm import WarmPrefixes
@@ -27,8 +31,6 @@ from orchestrator.engine.warm import WarmPrefixes
 _Share = tuple[Sequence, Tokens]
 """A sequence and tokens that a step computes: part of its prompt, or the drafts behind its last token."""
 _NONE = as_tokens(())
-_WIDEST_EVERY = 256
-"""All that run decode together in one of so many steps, so that what wide steps cost is not forgotten."""
 _READ_A_SECOND = 1e6
 """Characters of a prompt that become tokens in a second, at least. Nothing else happens meanwhile."""
 
@@ -36,14 +38,17 @@ _READ_A_SECOND = 1e6
 class Loop:
     """The state of a running engine."""
 
-    def __init__(self, llama: Llama, spec: EngineSpec, link: Link, curve: Curve, drafts: Drafts | None) -> None:
+    def __init__(self, llama: Llama, spec: EngineSpec, link: Link, drafts: Drafts | None) -> None:
         self._llama = llama
         self._spec = spec
         self._drafts = drafts
-        self._curves = Curves(llama.threads, curve)
-        self._layouts = {llama.split: self._curves}
-        changeable = llama.can_keep and may_change(spec, llama.flash_attention)
-        self._layout = Layout(split=llama.split) if changeable else None
+        self._tuner = ThreadTuner(llama.threads)
+        self._cpu = CpuUse()
+        self._begin_learning()
+        times = [StepTimes(llama, spec, lambda: self._curves)]
+        if drafts is not None and drafts.draft is not None:
+            times.append(drafts.draft.step_times())
+        self._idle = IdleMeasurements(AttentionTrial(llama, spec), times)
         self._link = link
         self._outbox = Outbox(link)
         self._template = ChatTemplate(llama.chat_template(), llama.info.bos, llama.info.eos)
@@ -58,7 +63,7 @@ class Loop:
         while not self._link.closed:
             if not (self._sequences.all or self._link.resting):
                 self._lay_out_anew()
-            commands = self._link.receive(block=not self._sequences.all)
+            commands = self._receive()
             started, inside = self._link.awake_since, self._llama_seconds
             self._take(commands)
             for sequence in self._sequences.late(started):
@@ -76,7 +81,55 @@ class Loop:
         for together in shares:
             self._compute(together)
 
+    def _begin_learning(self) -> None:
+        """Take the model's curve as it was measured before, or else as it is assumed, and learn on from there."""
+        llama, spec = self._llama, self._spec
+        measured = known_curve(llama, spec)
+        self._curves = Curves(
+            llama.threads,
+            measured or assumed_curve(llama),
+            widest=min(llama.sequences, llama.micro_batch, llama.max_outputs),
+            trusted=measured is not None,
+            known=lambda threads: known_curve(llama, spec, threads),
+        )
+        self._layouts = {llama.split: self._curves}
+        changeable = llama.can_keep and may_change(spec, llama.flash_attention)
+        self._layout = Layout(split=llama.split) if changeable else None
+
     # Take commands
+
+    def _receive(self) -> list[protocol.Command]:
+        """Return what the parent says. While there is nothing else to do, measure a step now and then until it does."""
+        while True:
+            if self._sequences.all:
+                return self._link.receive(0.0)
+            wait = None if self._link.resting else self._idle.wait()
+            commands = self._link.receive(wait)
+            if commands or wait is None or self._link.resting or self._link.closed:
+                return commands
+            self._measure()
+
+    def _measure(self) -> None:
+        """Measure the model for one step, which changes the cache only while the kind of attention is tried out."""
+        trial = self._idle.trial
+        if trial.wait(time.monotonic()) is not None and not trial.begun:
+            self._sequences = Sequences(self._llama, self._counts, self._let_go)
+        self._idle.step()
+        if trial.begun and trial.ended:
+            self._end_trial()
+
+    def _end_trial(self) -> None:
+        """Go on with the kind of attention that is in force now. What the cache held is gone."""
+        self._idle.trial.interrupt()
+        self._begin_learning()
+        self._sequences = Sequences(self._llama, self._counts, self._let_go)
+        self._warm.restore(self._sequences.slots)
+
+    def _make_way(self) -> None:
+        """End what is measured in idle moments, since there is work to do."""
+        self._idle.interrupt()
+        if self._idle.trial.begun:
+            self._end_trial()
 
     def _take(self, commands: list[protocol.Command]) -> None:
         for command in commands:
@@ -126,6 +179,7 @@ class Loop:
             grammar=grammar,
             stream=command.stream,
         )
+        self._make_way()
         self._sequences.add(sequence)
         self._counts["prompt_tokens"] += len(prompt)
 
@@ -171,12 +225,10 @@ class Loop:
     def _decoders(self) -> list[Sequence]:
         """Return the running sequences that decode in this step: as many as make most tokens a second, in turns."""
         running = self._sequences.decoding[: min(self._llama.micro_batch, self._llama.max_outputs)]
-        width = len(running)
-        if width == 1:
+        if len(running) == 1:
             running[0].waited = 0
             return running
-        if self._counts["steps"] % _WIDEST_EVERY:
-            width = self._curves.favoured_width([sequence.length for sequence in running])
+        width = self._curves.next_width([sequence.length for sequence in running])
         chosen = [running[index] for index in turn(width, [sequence.waited for sequence in running])]
         for sequence in running:
             sequence.waited += 1
@@ -224,15 +276,27 @@ class Loop:
         self._link.heartbeat(0.0 if curve.is_short(size, cells) else curve.seconds(size, len(shares), cells))
         width = curve.filled(running, cells) if size == running else 0
         seconds, logits = self._decode(width)
+        disturbed = self._cpu.disturbed(self._llama.threads)
         if not prompts:
-            self._curves.observe(size, running, seconds, cells, width if batch.size == width else 0)
-            if self._layout is not None and self._counts["steps"] % LEARNED_EVERY == 0:
+            filled = width if batch.size == width else 0
+            self._curves.observe(size, running, seconds, cells, filled, disturbed=disturbed)
+            if self._layout is not None and not disturbed and self._counts["steps"] % LEARNED_EVERY == 0:
                 reading = Reading(running, cells, self._sequences.slots.pooled_cells)
                 self._layout.record(reading, seconds, self._layouts[True].now, LEARNED_EVERY)
         drafted, accepted = self._sample(asked, logits)
         self._counts["decode_steps"] += running > 0
-        if drafted and not prompts and self._drafts is not None:
+        if self._tuner.granted > 1:
+            self._tune(size, len(shares), cells, seconds, disturbed=disturbed)
+        if drafted and not (prompts or disturbed) and self._drafts is not None:
             self._drafts.record(curve, depths, drafted, accepted, time.monotonic() - started + self._drafts.seconds)
+
+    def _tune(self, tokens: int, sequences: int, cells: int, seconds: float, *, disturbed: bool) -> None:
+        """Go over to fewer threads where other processes hold some of the cores, and back when they are free."""
+        tuner = self._tuner
+        expected = self._curves.of(tuner.granted).seconds(tokens, sequences, cells)
+        tuner.observe(seconds, expected, time.monotonic(), disturbed=disturbed)
+        if tuner.threads != self._llama.threads:
+            self._use_threads(tuner.threads)
 
     def _add_chunk(self, sequence: Sequence, chunk: Tokens) -> bool:
         """Add a part of a head to the batch, and return whether its logits are wanted.
@@ -245,9 +309,9 @@ class Loop:
         return wanted
 
     def _decode(self, width: int) -> tuple[float, Logits]:
-        started = time.monotonic()
+        self._cpu.start()
         logits = self._llama.decode(width)
-        seconds = time.monotonic() - started
+        seconds = self._cpu.stop()
         self._llama_seconds += seconds
         self._counts["steps"] += 1
         return seconds, logits
@@ -357,7 +421,11 @@ class Loop:
         self._warm.restore(self._sequences.slots)
 
     def _set_threads(self, threads: int) -> None:
-        """Compute with this many threads."""
+        """Compute with this many threads, or with fewer where other processes hold some of the cores."""
+        self._tuner.grant(threads)
+        self._use_threads(self._tuner.threads)
+
+    def _use_threads(self, threads: int) -> None:
         self._llama.set_threads(threads)
         self._curves.use(threads)
         if self._drafts is not None and self._drafts.draft is not None:
@@ -379,6 +447,7 @@ class Loop:
             used_cells=self._sequences.slots.used_cells,
             cells=self._llama.cells,
             threads=self._llama.threads,
+            calibrated=self._idle.wait() is None,
             split_cache=self._llama.split,
         )
 

@@ -15,7 +15,7 @@ from orchestrator.engine.embedding import EmbeddingLoop
 from orchestrator.engine.link import Link
 from orchestrator.engine.llama import CannotLoad, Embedder, Llama
 from orchestrator.engine.loop import Loop
-from orchestrator.engine.measure import known_curve, settle_attention
+from orchestrator.engine.measure import settle_attention
 from orchestrator.engine.protocol import VERSION, Heartbeat, Load, LoadFailed, Ready
 
 _PR_SET_PDEATHSIG = 1
@@ -28,7 +28,7 @@ def main(descriptor: int, niceness: int) -> int:
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))  # a core as large as the model helps nobody
     os.nice(niceness)
     link = Link(socket.socket(fileno=descriptor))
-    commands = link.receive(block=True)
+    commands = link.receive(None)
     if not commands or not isinstance(commands[0], Load):
         return 2
     load = commands[0]
@@ -40,7 +40,7 @@ def main(descriptor: int, niceness: int) -> int:
         loop, info = _set_up(load.spec, link)
     except CannotLoad as error:
         link.send([LoadFailed(error.kind, str(error))])
-        link.receive(block=True)  # until the parent has read it and lets go
+        link.receive(None)  # until the parent has read it and lets go
         return 1
     link.send([Ready(info)])
     gc.freeze()  # what is there now stays: to look through it again and again takes milliseconds
@@ -55,8 +55,7 @@ def _set_up(spec: EngineSpec, link: Link) -> tuple[Loop | EmbeddingLoop, ModelIn
         return EmbeddingLoop(embedder, link), embedder.info
     llama = Llama(spec, _progress(link))
     settle_attention(llama, spec)
-    curve = known_curve(llama, spec)
-    return Loop(llama, spec, link, curve, drafts_for(llama, spec, link.heartbeat)), llama.info
+    return Loop(llama, spec, link, drafts_for(llama, spec, link.heartbeat)), llama.info
 
 
 def _bind(cpus: tuple[int, ...]) -> None:

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import IO
 
 from orchestrator.engine.contract import EngineSpec
+from orchestrator.engine.waiting import spin_environment
 
 _ROOT = str(Path(__file__).resolve().parents[2])
 _LOG_TAIL = 2000
@@ -60,6 +61,7 @@ def launch(spec: EngineSpec) -> Child:
     tunables = ["glibc.malloc.hugetlb=1", *filter(None, [os.environ.get("GLIBC_TUNABLES")])]
     environment = {
         **os.environ,
+        **spin_environment(),
         "PYTHONPATH": os.pathsep.join(paths),
         "GGML_NO_BACKTRACE": "1",  # a failed assertion would start gdb on itself and hang instead of dying
         "GLIBC_TUNABLES": ":".join(tunables),  # weights and KV cells in huge pages: steps are some percent faster

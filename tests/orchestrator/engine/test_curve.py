@@ -266,7 +266,7 @@ def test_a_stored_attention_comes_back_and_is_no_curve(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("old", "new"),
     [
-        (b'"schema":3', b'"schema":2'),
+        (b'"schema":4', b'"schema":3'),
         (b'"threads":2', b'"threads":3'),
         (b"3.0", b"-3.0"),
         (b"3.0", b"null"),

@@ -180,7 +180,7 @@ def test_where_there_is_no_memory_for_another_layout_the_old_one_stays(
 
     mine, other = socket.socketpair()
     with mine, other:
-        loop = Loop(llama, spec, Link(mine), measure_curve(llama), None)
+        loop = Loop(llama, spec, Link(mine), None)
         assert loop._layout is not None
         loop._layout.regret = 1e9
         monkeypatch.setattr(model, "new_context", fail_once)

@@ -24,16 +24,16 @@ def _say(end: socket.socket, *commands: Command) -> None:
 
 def test_without_blocking_it_returns_what_is_there(pair: tuple[Link, socket.socket]) -> None:
     link, end = pair
-    assert link.receive(block=False) == []
+    assert link.receive(0.0) == []
     _say(end, Cancel(1), Cancel(2))
-    assert link.receive(block=False) == [Cancel(1), Cancel(2)]
+    assert link.receive(0.0) == [Cancel(1), Cancel(2)]
 
 
 def test_to_rest_is_no_time_awake_even_if_it_is_told_so_between_two_steps(pair: tuple[Link, socket.socket]) -> None:
     link, end = pair
     _say(end, SetThreads(0))
     begun = time.monotonic()
-    assert link.receive(block=False) == []
+    assert link.receive(0.0) == []
     assert link.awake_since > begun + 0.9  # it rests for a second before it says that it lives
 
 
@@ -41,7 +41,7 @@ def test_the_end_of_the_parent_is_noticed(pair: tuple[Link, socket.socket]) -> N
     link, end = pair
     _say(end, Cancel(1))
     end.close()
-    assert link.receive(block=True) == [Cancel(1)]
+    assert link.receive(None) == [Cancel(1)]
     assert link.closed
 
 
@@ -50,17 +50,17 @@ def test_an_engine_without_threads_says_that_it_lives_and_hears_what_it_is_told(
 ) -> None:
     link, end = pair
     _say(end, Cancel(1), SetThreads(0), Cancel(2))
-    assert link.receive(block=False) == [Cancel(1), Cancel(2)]
+    assert link.receive(0.0) == [Cancel(1), Cancel(2)]
     assert link.resting
     commands: list[Command] = []
     while not _heard(end):
-        commands += link.receive(block=False)
+        commands += link.receive(0.0)
     assert commands == []
     _say(end, Cancel(3))
-    assert link.receive(block=False) == [Cancel(3)]
+    assert link.receive(0.0) == [Cancel(3)]
     assert link.resting
     _say(end, SetThreads(2), Cancel(4))
-    assert link.receive(block=False) == [SetThreads(2), Cancel(4)]
+    assert link.receive(0.0) == [SetThreads(2), Cancel(4)]
     assert not link.resting
 
 
@@ -78,19 +78,19 @@ def _heard(end: socket.socket) -> bool:
 def test_only_the_last_word_on_threads_counts(pair: tuple[Link, socket.socket]) -> None:
     link, end = pair
     _say(end, SetThreads(0), SetThreads(3))
-    assert link.receive(block=False) == [SetThreads(3)]
+    assert link.receive(0.0) == [SetThreads(3)]
 
 
 @pytest.mark.parametrize("how", ["stop", "close"])
 def test_a_resting_engine_can_be_stopped(pair: tuple[Link, socket.socket], how: str) -> None:
     link, end = pair
     _say(end, SetThreads(0))
-    assert link.receive(block=False) == []
+    assert link.receive(0.0) == []
     if how == "stop":
         _say(end, Stop())
-        assert link.receive(block=False) == [Stop()]
+        assert link.receive(0.0) == [Stop()]
         assert not link.resting
     else:
         end.close()
-        assert link.receive(block=False) == []
+        assert link.receive(0.0) == []
         assert link.closed
