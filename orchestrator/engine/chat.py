@@ -57,7 +57,7 @@ class ChatTemplate:
         try:
             self._template = environment.from_string(PLAIN if source is None else source)
         except jinja2.TemplateError as error:
-            self._broken = f"the model's chat template is broken: {error}"
+            self._broken = f"the model's chat template is broken: {_one_line(error)}"
 
     def segments(self, messages: Sequence[ChatMessage]) -> list[Segment]:
         """Return the prompt that asks for the assistant's next message. Raises BadPrompt.
@@ -87,7 +87,11 @@ class ChatTemplate:
                 messages=dicts, add_generation_prompt=True, tools=None, documents=None, **self._tokens
             )
         except Exception as error:  # boundary: a template is foreign code, whatever it raises means a bad prompt
-            raise BadPrompt(f"the model's chat template refuses the messages: {error}") from error
+            raise BadPrompt(f"the model's chat template refuses the messages: {_one_line(error)}") from error
+
+
+def _one_line(error: Exception) -> str:
+    return " ".join(str(error).split())
 
 
 def _placeholder(index: int, contents: Sequence[str]) -> str:

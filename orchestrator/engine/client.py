@@ -51,12 +51,14 @@ from orchestrator.engine.protocol import (
     encode,
 )
 from orchestrator.engine.silence import SilenceWatch
-from orchestrator.engine.spawn import Child, launch, signal_name
+from orchestrator.engine.spawn import Child, how_it_ended, launch, signal_name
 from orchestrator.events import Usage
 
 OnText = Callable[[str], None]
 """Gets the pieces of a text as they come. It may raise `StopGenerating`."""
 _STOP_SECONDS = 5.0
+_EXIT_SECONDS = 1.0
+"""How long a process that has closed its socket may take to exit, before it is killed."""
 
 
 class StopGenerating(Exception):
@@ -105,6 +107,7 @@ class Engine(asyncio.Protocol):
         self._exited = False
         self._open_socket = True
         self._silence = SilenceWatch(spec.load_seconds, self._owed, self._hung)
+        self._exit_timer: asyncio.TimerHandle | None = None
 
     # Life
 
@@ -123,7 +126,7 @@ class Engine(asyncio.Protocol):
             engine.info = await engine._open()
         except EngineDied as error:
             kind: errors.LoadFailure = "hung" if isinstance(error, EngineHung) else "died"
-            raise ModelLoadFailed(spec.file, kind, str(error)) from error
+            raise ModelLoadFailed(spec.file, kind, str(error), log=error.log) from error
         except OSError as error:
             await engine._end_now()
             raise ModelLoadFailed(spec.file, "died", f"the engine process cannot be spoken to: {error}") from error
@@ -284,7 +287,7 @@ class Engine(asyncio.Protocol):
             for body in self._frames.feed(data):
                 self._handle(decode_reply(body))
         except ProtocolError as error:
-            self._doom(EngineDied(f"the engine sent nonsense: {error}"))
+            self._doom(EngineDied(self._sentence(f"sent nonsense ({error}) and was killed")))
 
     def _handle(self, reply: Reply) -> None:
         match reply:
@@ -312,7 +315,8 @@ class Engine(asyncio.Protocol):
             self._loading.set_result(reply.info)
         else:
             kind = cast(errors.LoadFailure, reply.kind)
-            self._loading.set_exception(ModelLoadFailed(self.spec.file, kind, reply.message))
+            failure = ModelLoadFailed(self.spec.file, kind, reply.message, log=self._child.log_tail())
+            self._loading.set_exception(failure)
 
     def _stream(self, seq: int, text: str) -> None:
         waiting = self._waiting.get(seq)
@@ -344,7 +348,12 @@ class Engine(asyncio.Protocol):
         return self._doomed is None and bool(self._waiting or not self._loading.done())
 
     def _hung(self, silence: float) -> None:
-        self._doom(EngineHung(f"the engine gave no sign of life for {silence:.1f} s and was killed"))
+        self._doom(EngineHung(self._sentence(f"gave no sign of life for {silence:.1f} s and was killed")))
+
+    def _sentence(self, what: str) -> str:
+        """Return in one sentence what became of the process, and where its log is."""
+        where = f"; its log is in {self.spec.log_file}" if self.spec.log_file else ""
+        return f"the engine process of {self.spec.shown_name} {what}{where}"
 
     def _doom(self, failure: EngineDied, kill: bool = True) -> None:
         """Decide that the process must end; the first reason stays."""
@@ -354,12 +363,15 @@ class Engine(asyncio.Protocol):
             self._child.kill()
 
     def connection_lost(self, error: Exception | None) -> None:
-        """Note the end of file: whatever the process does now, it is of no more use."""
+        """Note the end of file. The process is about to exit, and how it does says why; one that stays is killed."""
         self._transport = None
         self._open_socket = False
         if not self._exited:
-            self._child.kill()
+            self._exit_timer = self._loop.call_later(_EXIT_SECONDS, self._on_no_exit)
         self._finish()
+
+    def _on_no_exit(self) -> None:
+        self._doom(EngineDied(self._sentence("closed its connection without exiting and was killed")))
 
     def _process_exited(self) -> None:
         self._loop.remove_reader(self._child.pidfd)
@@ -373,6 +385,8 @@ class Engine(asyncio.Protocol):
             return
         self.failure = self._doomed = self._obituary()
         self._silence.rest()
+        if self._exit_timer is not None:
+            self._exit_timer.cancel()
         for future in [self._loading, *(waiting.future for waiting in self._waiting.values())]:
             if not future.done():
                 future.set_exception(self.failure)
@@ -382,14 +396,14 @@ class Engine(asyncio.Protocol):
         self.died.set()
 
     def _obituary(self) -> EngineDied:
+        """Return the error that says how the process ended."""
         code = self._child.process.returncode
-        name = signal_name(code)
         log = self._child.log_tail()
         if self._doomed is None:
-            how = f"was killed by {name}" if name else f"exited with code {code}"
-            return EngineDied(f"the engine process {how}", signal=name, exit_code=code, log=log)
-        tail = "" if isinstance(self._doomed, EngineStopped) else log
-        return type(self._doomed)(self._doomed.message, signal=name, exit_code=code, log=tail)
+            error, message = EngineDied, self._sentence(how_it_ended(code, log))
+        else:
+            error, message = type(self._doomed), str(self._doomed)
+        return error(message, signal=signal_name(code), exit_code=code, log=log)
 
     async def _end_now(self) -> None:
         """Kill the process and wait until it is reaped and everyone has been told."""

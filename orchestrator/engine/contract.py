@@ -3,6 +3,7 @@
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Literal
 
 import numpy as np
@@ -43,8 +44,8 @@ class EngineSpec:
     there can be. `curves` is a folder that keeps what was measured of models. `prefixes` is one, of at most
     `prefix_bytes`, where a stopped engine leaves the KV cells of prompts that begin with one of the system messages
     `heads` for the next one. `cpus` are the logical CPUs that the process is bound to, none for all. `log_file` None
-    keeps the log in a temporary file. `hung_seconds` is how long the engine may be silent while it has work (5
-    predicted steps, if that is longer).
+    keeps the log in a temporary file. `name` is what errors call the model, None for the name of its file.
+    `hung_seconds` is how long the engine may be silent while it has work (5 predicted steps, if that is longer).
 
     An engine that `embeds` makes vectors and writes nothing: `context` is then the longest text and the most tokens of
     a batch, `slots` the most texts of one, and what concerns writing has no meaning.
@@ -86,6 +87,7 @@ class EngineSpec:
     heads: tuple[str, ...] = ()
     cpus: tuple[int, ...] = ()
     log_file: str | None = None
+    name: str | None = None
     hung_seconds: float = 10.0
     load_seconds: float = 300.0
 
@@ -93,6 +95,11 @@ class EngineSpec:
     def splits_cache(self) -> bool:
         """Whether every sequence gets cells of its own at first, where the architecture allows a choice."""
         return self.exact or self.cells is None if self.split is None else self.split
+
+    @property
+    def shown_name(self) -> str:
+        """Return what errors call the model."""
+        return self.name or Path(self.file).name
 
     def problem(self) -> str | None:
         """Return what makes these settings impossible, or None."""

@@ -28,13 +28,16 @@ class EngineError(OrchestratorError):
 
 
 class ModelLoadFailed(EngineError):
-    """A model could not be loaded. The process is gone when this is raised."""
+    """A model could not be loaded. The process is gone when this is raised.
 
-    def __init__(self, file: str, kind: LoadFailure, message: str) -> None:
+    The message says why in one sentence. `log` is the end of the process's log, which is not part of the message.
+    """
+
+    def __init__(self, file: str, kind: LoadFailure, message: str, *, log: str = "") -> None:
         super().__init__(f"{file}: {message}")
         self.file = file
         self.kind = kind
-        self.message = message
+        self.log = log
 
 
 class BadRequest(EngineError):
@@ -81,11 +84,14 @@ class BrokenModel(EngineError):
 
 
 class EngineDied(EngineError):
-    """The engine's process ended. `signal` names the signal that ended it, `log` is the tail of its log."""
+    """The engine's process ended; the message says how in one sentence.
+
+    `signal` names the signal that ended it, None where it exited. `log` is the end of the process's log, of several
+    lines, which is not part of the message.
+    """
 
     def __init__(self, message: str, *, signal: str | None = None, exit_code: int | None = None, log: str = "") -> None:
-        super().__init__(f"{message}\n{log}" if log else message)
-        self.message = message
+        super().__init__(message)
         self.signal = signal
         self.exit_code = exit_code
         self.log = log

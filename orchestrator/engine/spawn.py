@@ -1,6 +1,7 @@
 """Start an engine's process and say how it ended."""
 
 import os
+import re
 import signal
 import socket
 import subprocess
@@ -92,6 +93,33 @@ def _opened(file: str) -> IO[bytes]:
         if os.stat(file).st_size > _LOG_BYTES:
             os.replace(file, f"{file}.1")
     return open(file, "ab+")
+
+
+_ABORTED = re.compile(
+    r"^(?:.*/)?([\w.-]+\.(?:c|cc|cpp|h|hpp):\d+: .+)|^(terminate called .+(?:\n *what\(\): .+)?)", re.MULTILINE
+)
+"""What a process logs before it calls abort(): ggml's assertions and fatal errors, or a C++ exception."""
+_MOST_TOLD = 300
+"""Characters of a cause that are told."""
+
+
+def how_it_ended(code: int | None, log: str) -> str:
+    """Return how a process ended that this program did not end, as a part of a sentence: "was killed by SIGSEGV".
+
+    `code` is the return code as subprocess has it. The cause is added where the process's `log` tells it: the failed
+    assertion of ggml, the C++ exception or the Python exception that ended the process.
+    """
+    name = signal_name(code)
+    if name == "SIGKILL":
+        return "was killed by SIGKILL: the system may have run out of memory"
+    cause = ""
+    if name == "SIGABRT":
+        for match in _ABORTED.finditer(log):
+            cause = match[0] if match[1] is None else match[1]
+    elif name is None and "Traceback (most recent call last)" in log:
+        cause = log.rstrip().rpartition("\n")[2]
+    how = f"was killed by {name}" if name else f"exited with code {code}"
+    return f"{how}: {' '.join(cause.split()):.{_MOST_TOLD}}" if cause else how
 
 
 def signal_name(code: int | None) -> str | None:

@@ -13,7 +13,7 @@ import structlog
 
 from orchestrator.engine.client import Engine
 from orchestrator.engine.contract import EngineSpec
-from orchestrator.engine.errors import EngineError, EngineStopped
+from orchestrator.engine.errors import EngineError, EngineStopped, ModelLoadFailed
 from orchestrator.pool.admission import Budget, NeverFits
 from orchestrator.pool.decoding import Decoding
 from orchestrator.pool.errors import ModelTooLarge, ModelUnavailable, PoolClosed, UnknownModel
@@ -166,11 +166,13 @@ class Residency:
         """Take notice that an engine's process is gone. The next caller gets a fresh one, and HOT models at once."""
         if instance.engine is not engine:
             return
-        seat = self._seats[instance.place[0]]
+        name = instance.place[0]
+        seat = self._seats[name]
         instance.vacate()
         if not isinstance(engine.failure, EngineStopped):
-            seat.failed(_now(), str(engine.failure))
-            log.warning("an engine died", model=seat.entry.id, pid=engine.info.pid, reason=str(engine.failure))
+            reason, end_of_log = str(engine.failure), engine.failure.log if engine.failure is not None else ""
+            seat.failed(_now(), reason)
+            log.warning("an engine died", model=name, pid=engine.info.pid, reason=reason, engine_log=end_of_log)
             if seat.pinned and not seat.broken_for(_now()):
                 instance.asked = _now()
         self.reconsider()
@@ -244,7 +246,8 @@ class Residency:
         except EngineError as error:
             instance.vacate()
             seat.failed(_now(), str(error))
-            log.warning("a model could not be loaded", model=seat.entry.id, reason=str(error))
+            end_of_log = error.log if isinstance(error, ModelLoadFailed) else ""
+            log.warning("a model could not be loaded", model=entry.id, reason=str(error), engine_log=end_of_log)
             if not seat.coming and not (seat.retiring and seat.successor is not None):  # that may be loaded better
                 seat.refuse(error)
         except asyncio.CancelledError:
@@ -336,6 +339,7 @@ def engine_spec(
         lora=tuple((str(adapter.file), adapter.scale) for adapter in entry.lora),
         cpus=topology.node(instance.node).cpus if instance.node is not None else (),
         log_file=str(folders.logs / (f"{entry.id}#{number}.log" if number else f"{entry.id}.log")),
+        name=entry.id,
     )
 
 

@@ -10,11 +10,8 @@ _PASSING = ("died", "hung", "memory")
 
 
 def failure_from(error: EngineError | PoolError) -> Failure:
-    """Return the failure that the error amounts to, `final` where trying again is useless.
-
-    It tells the first line of the error; behind it there may be the tail of the engine's log.
-    """
-    return Failure(_kind(error), str(error).partition("\n")[0], final=_is_final(error))
+    """Return the failure that the error amounts to, `final` where trying again is useless."""
+    return Failure(_kind(error), str(error), final=_is_final(error))
 
 
 def _kind(error: EngineError | PoolError) -> FailureKind:

@@ -1,7 +1,6 @@
 """Hold the output of a sequence to a grammar."""
 
 import ctypes
-from collections import deque
 from typing import Any
 
 import llama_cpp.llama_cpp as lib
@@ -61,7 +60,7 @@ class Grammar:
 class Grammars:
     """Parses grammars in GBNF and keeps the last ones: steps of one kind ask for the same again and again."""
 
-    def __init__(self, vocab: Vocabulary, errors: deque[str]) -> None:
+    def __init__(self, vocab: Vocabulary, errors: list[str]) -> None:
         self._vocab = vocab
         self._errors = errors
         self._parsed: dict[str, Any] = {}
@@ -87,7 +86,7 @@ class Grammars:
         self._errors.clear()
         sampler = lib.llama_sampler_init_grammar(self._vocab.handle, text.encode(), b"root")
         if not sampler:
-            raise BadGrammar("; ".join(self._errors) or "llama.cpp cannot parse the grammar")
+            raise BadGrammar(self._errors[0] if self._errors else "llama.cpp cannot parse the grammar")
         return sampler
 
 

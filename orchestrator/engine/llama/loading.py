@@ -2,7 +2,7 @@
 
 import ctypes
 import os
-from collections import deque
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, ClassVar
@@ -14,6 +14,11 @@ from orchestrator.engine.errors import LoadFailure
 from orchestrator.engine.llama.vocabulary import meta
 
 _LEVEL_WARN, _LEVEL_ERROR, _LEVEL_CONTINUE = 3, 4, 5
+_MOST_ERRORS = 8
+_MOST_TOLD = 300
+"""Characters of an error that are told; the log has all of it."""
+_FUNCTION = re.compile(r"^(?:[a-z]\w*_\w+(?:\(\))?: )+")
+"""The names of C++ functions that llama.cpp puts before what it says."""
 
 
 class CannotLoad(Exception):
@@ -32,21 +37,23 @@ class Log:
 
     def __init__(self) -> None:
         self.verbose = True
-        self.errors: deque[str] = deque(maxlen=8)
+        self.errors: list[str] = []
         self._last = 0
         callback = lib.llama_log_callback(self._write)
         lib.llama_log_set(callback, None)
         Log._installed = callback
 
-    def told(self, otherwise: str) -> str:
-        """Return what llama.cpp complained of last, each thing once."""
-        return "; ".join(dict.fromkeys(self.errors)) or otherwise
+    def first_error(self, otherwise: str) -> str:
+        """Return the first error since `errors` was cleared, which tells the cause; the others follow from it."""
+        return self.errors[0] if self.errors else otherwise
 
     def _write(self, level: int, text: bytes, _: object) -> None:
         level = self._last if level == _LEVEL_CONTINUE else level
         self._last = level
-        if level == _LEVEL_ERROR:
-            self.errors.append(text.decode("utf-8", "replace").strip())
+        if level == _LEVEL_ERROR and len(self.errors) < _MOST_ERRORS:
+            line = text.decode("utf-8", "replace").strip().partition("\n")[0]
+            if line := _FUNCTION.sub("", line)[:_MOST_TOLD]:
+                self.errors.append(line)
         if (self.verbose and 0 < level <= _LEVEL_ERROR and level != 1) or level in (_LEVEL_WARN, _LEVEL_ERROR):
             os.write(2, text)
 
@@ -84,10 +91,11 @@ def load_model(spec: EngineSpec, log: Log, progress: Callable[[float], None]) ->
 
 def new_context(model: Any, params: Any, log: Log) -> Any:
     """Return a context of the model. Raises CannotLoad."""
+    log.errors.clear()
     context = lib.llama_init_from_model(model, params)
     if not context:
-        message = log.told("llama.cpp cannot make a context")
-        raise CannotLoad("memory" if "alloc" in message else "settings", message)
+        kind: LoadFailure = "memory" if any("alloc" in error for error in log.errors) else "settings"
+        raise CannotLoad(kind, log.first_error("llama.cpp cannot make a context"))
     return context
 
 
@@ -99,7 +107,9 @@ def load_adapters(model: Any, spec: EngineSpec, log: Log) -> list[Any]:
         log.errors.clear()
         handle = lib.llama_adapter_lora_init(model, os.fsencode(file))
         if not handle:
-            raise CannotLoad("settings", f"the adapter {file} does not fit: {log.told('llama.cpp does not say why')}")
+            raise CannotLoad(
+                "settings", f"the adapter {file} does not fit: {log.first_error('llama.cpp does not say why')}"
+            )
         handles.append(handle)
     return handles
 
@@ -113,8 +123,9 @@ def apply_adapters(context: Any, handles: list[Any], spec: EngineSpec, log: Log)
         *(ctypes.cast(h, lib.llama_adapter_lora_p_ctypes) for h in handles)
     )
     scales = (ctypes.c_float * count)(*(scale for _, scale in spec.lora))
+    log.errors.clear()
     if lib.llama_set_adapters_lora(context, adapters, count, scales):
-        raise CannotLoad("settings", log.told("llama.cpp does not take the adapters"))
+        raise CannotLoad("settings", log.first_error("llama.cpp does not take the adapters"))
 
 
 def _expert_override(spec: EngineSpec, log: Log) -> Any:
@@ -137,10 +148,11 @@ def _expert_override(spec: EngineSpec, log: Log) -> Any:
 
 
 def _load_error(log: Log) -> CannotLoad:
-    message = log.told("llama.cpp cannot load it and does not say why")
-    if "unknown model architecture" in message:
+    message = log.first_error("llama.cpp cannot load it and does not say why")
+    everything = "\n".join(log.errors)
+    if "unknown model architecture" in everything:
         return CannotLoad("architecture", message)
-    if any(word in message for word in ("failed to allocate", "unable to allocate", "out of memory")):
+    if any(word in everything for word in ("failed to allocate", "unable to allocate", "out of memory")):
         return CannotLoad("memory", message)
     return CannotLoad("corrupt", message)
 

@@ -100,7 +100,7 @@ def _request(call: LlmCall, called: Called, most: int, slack: float) -> Generati
 
 def _answer(completion: Completion | EngineError | PoolError) -> Answer:
     if not isinstance(completion, Completion):
-        return Answer(error=str(completion).partition("\n")[0])
+        return Answer(error=str(completion))
     if completion.finish != "stop":
         written = completion.usage.output_tokens
         return Answer(error=f"the answer did not come to its end ({completion.finish}, {written} tokens)")

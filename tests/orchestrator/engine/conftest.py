@@ -1,5 +1,7 @@
 """Engines for the tests: random weights, so that they are there at once. One thread: test machines are busy."""
 
+import textwrap
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -15,3 +17,21 @@ def models(tmp_path_factory: pytest.TempPathFactory) -> Path:
     write_llama(folder / "float.gguf", Shape(weights="f32"))
     write_llama(folder / "plain.gguf", Shape(chat_template=None))
     return folder
+
+
+@pytest.fixture
+def sabotage(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str, str], None]:
+    """Replace a function in the engine processes that are started from now on: sabotage("module:name", code).
+
+    The `code` defines the function `replaced`. Python runs it in the new process before anything else.
+    """
+
+    def make(where: str, code: str) -> None:
+        module, _, name = where.partition(":")
+        owner, _, attribute = f"module.{name}".rpartition(".")
+        body = f"import {module} as module\n{code}\nsetattr({owner}, {attribute!r}, replaced)\n"
+        guard = "import sys\nif 'orchestrator.engine.process' in sys.orig_argv:\n"
+        (tmp_path / "sitecustomize.py").write_text(guard + textwrap.indent(body, "    "))
+        monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+
+    return make

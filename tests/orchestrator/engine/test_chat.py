@@ -81,6 +81,11 @@ def test_a_template_that_fails_is_a_bad_prompt(source: str) -> None:
         ChatTemplate(source, "", "").segments((("user", "x"),))
 
 
+def test_what_a_template_says_of_a_bad_prompt_is_one_line() -> None:
+    with pytest.raises(BadPrompt, match=r"^the model's chat template refuses the messages: one two$"):
+        joined(r"{{ raise_exception('one\n  two') }}")
+
+
 def test_an_empty_content_is_empty() -> None:
     assert joined(CHATML, (("user", ""),)) == "<|im_start|>user\n<|im_end|>\n<|im_start|>assistant\n"
 

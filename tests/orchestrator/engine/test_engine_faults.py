@@ -4,10 +4,12 @@ import asyncio
 import dataclasses
 import os
 import random
+import re
 import signal
 import subprocess
 import sys
 import textwrap
+from collections.abc import Callable
 from pathlib import Path
 
 import psutil
@@ -71,6 +73,8 @@ async def test_a_file_that_is_no_good_is_a_clear_error(models: Path, tmp_path: P
         await Engine.start(spec(models, file=str(path), context=256))
     assert caught.value.kind == kind
     assert str(path) in str(caught.value)
+    assert len(str(caught.value).splitlines()) == 1
+    assert "llama_" not in str(caught.value)
     assert not psutil.Process().children()
 
 
@@ -104,6 +108,7 @@ async def test_a_killed_engine_is_noticed_at_once(models: Path, number: signal.S
     with pytest.raises(EngineDied) as caught:
         await asyncio.wait_for(task, 10)
     assert caught.value.signal == number.name
+    assert str(caught.value).startswith(f"the engine process of quantised.gguf was killed by {number.name}")
     assert not isinstance(caught.value, EngineHung | EngineStopped)
     assert engine.died.is_set()
     with pytest.raises(EngineDied):
@@ -112,13 +117,64 @@ async def test_a_killed_engine_is_noticed_at_once(models: Path, number: signal.S
     await engine.stop()
 
 
-async def test_the_error_of_a_dead_engine_ends_with_its_log(models: Path, tmp_path: Path) -> None:
+async def test_the_error_of_a_dead_engine_says_where_its_log_is_and_has_its_end_beside_the_message(
+    models: Path, tmp_path: Path
+) -> None:
     log = tmp_path / "engine.log"
-    engine = await Engine.start(spec(models, log_file=str(log)))
-    os.kill(engine.info.pid, signal.SIGKILL)
+    engine = await Engine.start(spec(models, log_file=str(log), name="small"))
+    os.kill(engine.info.pid, signal.SIGSEGV)
     death = await engine.wait_dead()
+    assert str(death) == f"the engine process of small was killed by SIGSEGV; its log is in {log}"
     assert death.log
     assert death.log in log.read_text()
+
+
+FAILED_ASSERTION = """
+import llama_cpp
+def replaced(self, *args):
+    llama_cpp.llama_memory_seq_cp(self._llama._memory, 1 << 20, 0, 0, 1)
+"""
+EXCEPTION = """
+def replaced(*args):
+    raise RuntimeError("this cannot be")
+"""
+CLOSED_SOCKET = """
+import os, threading
+def replaced(self, *args):
+    self._link._socket.close()
+    held = threading.Lock()
+    held.acquire()
+    held.acquire()
+"""
+
+
+@pytest.mark.parametrize(
+    ("code", "told"),
+    [
+        (FAILED_ASSERTION, r"was killed by SIGABRT: [\w.-]+\.cpp:\d+: GGML_ASSERT\(.+\) failed$"),
+        (EXCEPTION, r"exited with code 1: RuntimeError: this cannot be$"),
+        (CLOSED_SOCKET, r"closed its connection without exiting and was killed$"),
+    ],
+)
+async def test_the_error_of_a_dead_engine_tells_the_cause_in_one_sentence(
+    models: Path, sabotage: Callable[[str, str], None], code: str, told: str
+) -> None:
+    sabotage("orchestrator.engine.loop:Loop._sample", code)
+    engine = await Engine.start(spec(models))
+    with pytest.raises(EngineDied) as caught:
+        await asyncio.wait_for(engine.generate(SHORT), 60)
+    assert re.fullmatch(rf"the engine process of quantised\.gguf {told}", str(caught.value))
+
+
+async def test_a_process_that_dies_while_it_loads_is_a_load_failure_that_tells_the_cause(
+    models: Path, sabotage: Callable[[str, str], None]
+) -> None:
+    sabotage("orchestrator.engine.llama.model:load_model", EXCEPTION)
+    with pytest.raises(ModelLoadFailed) as caught:
+        await Engine.start(spec(models))
+    cause = "the engine process of quantised.gguf exited with code 1: RuntimeError: this cannot be"
+    assert (caught.value.kind, str(caught.value)) == ("died", f"{models / 'quantised.gguf'}: {cause}")
+    assert "Traceback" in caught.value.log
 
 
 async def test_a_hung_engine_is_killed_and_told_from_an_idle_one(models: Path) -> None:

@@ -1,11 +1,16 @@
-"""An engine's log, and how its silence is taken."""
+"""An engine's log, and what is told of its end."""
 
 import asyncio
+import signal
 from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from orchestrator.engine.contract import EngineSpec
 from orchestrator.engine.silence import SilenceWatch
-from orchestrator.engine.spawn import launch
+from orchestrator.engine.spawn import how_it_ended, launch
 
 
 def test_a_long_log_is_put_aside_when_an_engine_begins(tmp_path: Path) -> None:
@@ -19,6 +24,48 @@ def test_a_long_log_is_put_aside_when_an_engine_begins(tmp_path: Path) -> None:
         assert (tmp_path / "a.log.1").exists() is aside
     assert (tmp_path / "a.log.1").stat().st_size == 5 << 20
     assert log.stat().st_size < 1 << 20
+
+
+ASSERTION = "/home/me/llama.cpp/ggml/src/ggml.c:3100: GGML_ASSERT(ggml_can_mul_mat(a, b / 2)) failed"
+TRACEBACK = (
+    'Traceback (most recent call last):\n  File "loop.py", line 7, in run\nRuntimeError: the queue does not move'
+)
+THROWN = "terminate called after throwing an instance of 'std::runtime_error'\n  what():  out of range"
+
+
+@pytest.mark.parametrize(
+    ("code", "log", "told"),
+    [
+        (-signal.SIGSEGV, "llama_model_loader: - kv 0", "was killed by SIGSEGV"),
+        (-signal.SIGKILL, "", "was killed by SIGKILL: the system may have run out of memory"),
+        (-signal.SIGABRT, "llama_model_loader: - kv 0", "was killed by SIGABRT"),
+        (
+            -signal.SIGABRT,
+            f"load: done\n{ASSERTION}\n",
+            "was killed by SIGABRT: ggml.c:3100: GGML_ASSERT(ggml_can_mul_mat(a, b / 2)) failed",
+        ),
+        (-signal.SIGABRT, "a.cpp:1: fatal error", "was killed by SIGABRT: a.cpp:1: fatal error"),
+        (
+            -signal.SIGABRT,
+            f"load: done\n{THROWN}",
+            "was killed by SIGABRT: terminate called after throwing an instance of 'std::runtime_error' "
+            "what(): out of range",
+        ),
+        (-signal.SIGTERM, ASSERTION, "was killed by SIGTERM"),
+        (1, f"load: done\n{TRACEBACK}", "exited with code 1: RuntimeError: the queue does not move"),
+        (3, "load: done", "exited with code 3"),
+        (-64, "", "was killed by SIGRTMAX"),
+    ],
+)
+def test_how_a_process_ended_is_told_with_the_cause_that_its_log_holds(code: int, log: str, told: str) -> None:
+    assert how_it_ended(code, log) == told
+
+
+@given(st.integers(-70, 255), st.text())
+def test_how_a_process_ended_is_one_line(code: int, log: str) -> None:
+    for text in (log, f"Traceback (most recent call last)\n{log}", f"a.c:1: {log}", f"terminate called {log}"):
+        assert len(how_it_ended(code, text).splitlines()) == 1
+        assert len(how_it_ended(code, text)) < 400
 
 
 async def test_a_shorter_patience_counts_at_once() -> None:

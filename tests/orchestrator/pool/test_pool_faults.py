@@ -8,6 +8,7 @@ from pathlib import Path
 
 import psutil
 import pytest
+import structlog.testing
 from pool_use import MESSAGES, SHORT, begin, copy_file, status_of, until, writes
 
 from orchestrator.engine.client import Completion
@@ -58,6 +59,7 @@ async def test_an_engine_that_keeps_dying_is_reported_broken(registry_of, tmp_pa
                 await pending
         with pytest.raises(ModelBroken, match=r"failed 3 times within 60 s; next try in .*SIGKILL") as caught:
             await pool.generate("a", SHORT)
+        assert len(str(caught.value).splitlines()) == 1
         assert 0 < caught.value.retry_seconds <= 60
         assert status_of(pool, "a").state == "broken"
         assert (await pool.generate("b", SHORT)).usage.output_tokens > 0
@@ -96,9 +98,11 @@ async def test_a_file_that_breaks_after_the_registry_was_read(registry_of, model
     registry = registry_of(file=file, a="hot")
     copy_file(model_file, file, 5000)
     async with Pool(registry, tmp_path) as pool:
-        with pytest.raises(ModelLoadFailed, match=r"own\.gguf"):
+        with structlog.testing.capture_logs() as logged, pytest.raises(ModelLoadFailed, match=r"own\.gguf") as caught:
             await pool.generate("a", SHORT)
-        assert status_of(pool, "a").bytes == 0
+        assert (status_of(pool, "a").bytes, status_of(pool, "a").reason) == (0, str(caught.value))
+        assert len(str(caught.value).splitlines()) == 1
+        assert all("llama_" in line["engine_log"] for line in logged if line["event"] == "a model could not be loaded")
         copy_file(model_file, file)
         assert (await pool.generate("a", SHORT)).usage.output_tokens > 0
 

@@ -1,0 +1,91 @@
+"""What clients, the pool's table and reports tell of an engine that dies: its cause, in one sentence."""
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import httpx2
+import pytest
+from daemon_process import ROOT, Running, finished, lasting, submitted
+
+NUMBERS: dict[str, Any] = {"type": "array", "items": {"type": "integer"}, "minItems": 900}
+CHAT: dict[str, Any] = {
+    "model": "worker",
+    "messages": [{"role": "user", "content": "Write numbers."}],
+    "max_tokens": 1500,
+    "response_format": {"type": "json_schema", "json_schema": {"name": "numbers", "schema": NUMBERS}},
+}
+
+
+def kill_what_generates(client: httpx2.Client, number: signal.Signals) -> str:
+    """Send a signal to the first engine that generates, and return its model's id."""
+    end = time.monotonic() + 60
+    while time.monotonic() < end:
+        for model in client.get("/v1/pool").json()["models"]:
+            if model["active"]:
+                os.kill(model["pid"], number)
+                return str(model["model"])
+    raise AssertionError("nothing generates")
+
+
+def sentence(daemon: Running, model: str, cause: str) -> str:
+    """Return what is told of the end of a model's engine."""
+    log = daemon.home / "logs" / f"{model}.log"
+    return f"the engine process of {model} was killed by {cause}; its log is in {log}"
+
+
+def deaths(daemon: Running) -> list[dict[str, Any]]:
+    """Return what the daemon has logged of engines that died."""
+    lines = (daemon.home / "logs" / "daemon.log").read_text().splitlines()
+    return [told for told in map(json.loads, lines) if told["event"] == "an engine died"]
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_a_client_is_told_in_one_sentence_how_its_engine_died(
+    daemon: Running, client: httpx2.Client, *, stream: bool
+) -> None:
+    before = len(deaths(daemon))
+    with ThreadPoolExecutor() as pool, daemon.client() as asking:
+        asked = pool.submit(asking.post, "/v1/chat/completions", json=CHAT | {"stream": stream})
+        model = kill_what_generates(client, signal.SIGSEGV)
+        answer = asked.result()
+    if stream and answer.status_code == 200:  # it had begun
+        (error,) = re.findall(r"^data: (\{\"error\".*)$", answer.text, re.MULTILINE)
+        told = json.loads(error)
+    else:
+        assert answer.status_code == 502
+        told = answer.json()
+    expected = sentence(daemon, model, "SIGSEGV")
+    assert (told["error"]["message"], told["error"]["code"]) == (expected, "engine_died")
+
+    shown = next(one for one in client.get("/v1/pool").json()["models"] if one["model"] == model)
+    assert shown["reason"] == expected
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), "ORCHESTRATOR_HOME": str(daemon.home), "COLUMNS": "1000"}
+    command = [sys.executable, "-m", "orchestrator.cli.main", "pool"]
+    table = subprocess.run(command, env=environment, capture_output=True, text=True, check=True).stdout
+    row = next(line for line in table.splitlines() if line.startswith(model))
+    assert row.rstrip().endswith(expected)
+
+    (logged,) = deaths(daemon)[before:]
+    assert logged["reason"] == expected
+    assert "llama_" in logged["engine_log"]
+    assert len(logged["engine_log"].splitlines()) > 3
+
+
+def test_a_report_tells_in_one_sentence_how_an_engine_died(daemon: Running, client: httpx2.Client) -> None:
+    body = lasting()
+    del body["task"]["plan"]["steps"][1:]
+    run = submitted(client, body)
+    model = kill_what_generates(client, signal.SIGKILL)
+    finished(client, run)
+    told = client.get(f"/v1/runs/{run}").json()
+    messages = [attempt["message"] for attempt in told["steps"][0]["attempts"]]
+    expected = sentence(daemon, model, "SIGKILL: the system may have run out of memory")
+    assert messages[0] == expected
+    assert "llama_" not in json.dumps(told)
