@@ -50,8 +50,8 @@ from orchestrator.engine.protocol import (
     decode_reply,
     encode,
 )
-from orchestrator.engine.silence import SilenceWatch
 from orchestrator.engine.spawn import Child, how_it_ended, launch, signal_name
+from orchestrator.engine.watchdog import Activity, Watchdog
 from orchestrator.events import Usage
 
 OnText = Callable[[str], None]
@@ -106,7 +106,14 @@ class Engine(asyncio.Protocol):
         self._doomed: EngineDied | None = None
         self._exited = False
         self._open_socket = True
-        self._silence = SilenceWatch(spec.load_seconds, self._owed, self._hung)
+        self._activity = Activity(child.process.pid)
+        self._watchdog = Watchdog(
+            spec.load_seconds,
+            owes=self._owed,
+            worked=self._activity.worked,
+            hung=self._on_hung,
+            call_later=self._loop.call_later,
+        )
         self._exit_timer: asyncio.TimerHandle | None = None
 
     # Life
@@ -228,9 +235,9 @@ class Engine(asyncio.Protocol):
         waiting = _Waiting(self._loop.create_future(), on_text)
         self._send(command(seq))
         if not self._waiting:
-            self._silence.heard()  # until now it owed us nothing
+            self._watchdog.heard()  # until now it owed us nothing
         self._waiting[seq] = waiting
-        self._silence.watch()
+        self._watchdog.watch()
         try:
             return await waiting.future
         finally:
@@ -273,7 +280,7 @@ class Engine(asyncio.Protocol):
             self._child.socket.close()
             raise
         self._send(Load(VERSION, self.spec))
-        self._silence.watch()
+        self._watchdog.watch()
         return await self._loading
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -282,7 +289,7 @@ class Engine(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         """Handle the replies in what the process has written."""
-        self._silence.heard()
+        self._watchdog.heard()
         try:
             for body in self._frames.feed(data):
                 self._handle(decode_reply(body))
@@ -292,17 +299,17 @@ class Engine(asyncio.Protocol):
     def _handle(self, reply: Reply) -> None:
         match reply:
             case Texts(texts):
-                self._silence.allow(self.spec.hung_seconds)  # a step that takes longer is announced anew
+                self._watchdog.allow(self.spec.hung_seconds)  # a step that takes longer is announced anew
                 for seq, text in texts:
                     self._stream(seq, text)
             case Finished(seq) | Counted(seq) | Embedded(seq) | Stats(seq):
-                self._silence.allow(self.spec.hung_seconds)
+                self._watchdog.allow(self.spec.hung_seconds)
                 self._settle(seq, reply)
             case Failed():
                 self._fail(reply)
             case Heartbeat(seconds):
                 if self._loading.done():
-                    self._silence.allow(max(self.spec.hung_seconds, 5 * seconds))
+                    self._watchdog.allow(max(self.spec.hung_seconds, 5 * seconds))
             case Ready() | LoadFailed():
                 self._loaded(reply)
 
@@ -310,9 +317,8 @@ class Engine(asyncio.Protocol):
         if self._loading.done():
             return
         if isinstance(reply, Ready):
-            self._silence.rest()
-            self._silence.limit = self.spec.hung_seconds
             self._loading.set_result(reply.info)
+            self._watchdog.allow(self.spec.hung_seconds)
         else:
             kind = cast(errors.LoadFailure, reply.kind)
             failure = ModelLoadFailed(self.spec.file, kind, reply.message, log=self._child.log_tail())
@@ -341,14 +347,22 @@ class Engine(asyncio.Protocol):
         if waiting is not None and not waiting.future.done():
             waiting.future.set_exception(errors.reported(reply.kind, reply.message, reply.numbers))
 
-    # How it ends: by exit, by end of file, by silence, by our wish. The first cause is the one that is told.
+    # How it ends: by exit, by end of file, because it hangs, by our wish. The first cause is the one that is told.
 
     def _owed(self) -> bool:
         """Whether the process owes us something: an answer, or that it is ready."""
         return self._doomed is None and bool(self._waiting or not self._loading.done())
 
-    def _hung(self, silence: float) -> None:
-        self._doom(EngineHung(self._sentence(f"gave no sign of life for {silence:.1f} s and was killed")))
+    def _on_hung(self) -> None:
+        """Kill the process, which owes something and does nothing for it."""
+        states = self._activity.states()
+        if states & {"T", "t"}:
+            how = "was stopped by a signal or a debugger"
+        elif "D" in states:
+            how = "waited for a device without any progress"
+        else:
+            how = "was blocked, using no CPU time,"
+        self._doom(EngineHung(self._sentence(f"{how} for {self._watchdog.limit:g} s and was killed")))
 
     def _sentence(self, what: str) -> str:
         """Return in one sentence what became of the process, and where its log is."""
@@ -384,7 +398,7 @@ class Engine(asyncio.Protocol):
         if not self._exited or self._open_socket or self.died.is_set():
             return
         self.failure = self._doomed = self._obituary()
-        self._silence.rest()
+        self._watchdog.rest()
         if self._exit_timer is not None:
             self._exit_timer.cancel()
         for future in [self._loading, *(waiting.future for waiting in self._waiting.values())]:

@@ -45,7 +45,8 @@ class EngineSpec:
     `prefix_bytes`, where a stopped engine leaves the KV cells of prompts that begin with one of the system messages
     `heads` for the next one. `cpus` are the logical CPUs that the process is bound to, none for all. `log_file` None
     keeps the log in a temporary file. `name` is what errors call the model, None for the name of its file.
-    `hung_seconds` is how long the engine may be silent while it has work (5 predicted steps, if that is longer).
+    `hung_seconds` is how long the engine may neither use CPU time nor send anything while it has work (5 predicted
+    steps, if that is longer), `load_seconds` the same while it loads.
 
     An engine that `embeds` makes vectors and writes nothing: `context` is then the longest text and the most tokens of
     a batch, `slots` the most texts of one, and what concerns writing has no meaning.

@@ -9,7 +9,7 @@ EngineError
 │   └── TextTooLong     a text to be embedded has more tokens than the model takes, or none
 ├── BrokenModel         the weights give NaN
 └── EngineDied          the process ended; every generation in it is lost
-    ├── EngineHung      it gave no sign of life and was killed
+    ├── EngineHung      it owed an answer, did no work and was killed
     └── EngineStopped   it ended because it was asked to
 """
 
@@ -98,7 +98,7 @@ class EngineDied(EngineError):
 
 
 class EngineHung(EngineDied):
-    """The engine gave no sign of life for too long and was killed."""
+    """The engine did no work for too long although it owed an answer, and was killed."""
 
 
 class EngineStopped(EngineDied):

@@ -177,16 +177,6 @@ async def test_a_process_that_dies_while_it_loads_is_a_load_failure_that_tells_t
     assert "Traceback" in caught.value.log
 
 
-async def test_a_hung_engine_is_killed_and_told_from_an_idle_one(models: Path) -> None:
-    engine = await Engine.start(spec(models, hung_seconds=2.0))
-    await asyncio.sleep(2.5)  # idle: owes nothing
-    task = await running(engine)
-    os.kill(engine.info.pid, signal.SIGSTOP)
-    with pytest.raises(EngineHung):
-        await asyncio.wait_for(task, 30)
-    assert not psutil.pid_exists(engine.info.pid)
-
-
 async def test_stopping_ends_what_is_pending(models: Path) -> None:
     engine = await Engine.start(spec(models))
     task = await running(engine)

@@ -1,6 +1,5 @@
 """An engine's log, and what is told of its end."""
 
-import asyncio
 import signal
 from pathlib import Path
 
@@ -9,7 +8,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from orchestrator.engine.contract import EngineSpec
-from orchestrator.engine.silence import SilenceWatch
 from orchestrator.engine.spawn import how_it_ended, launch
 
 
@@ -66,13 +64,3 @@ def test_how_a_process_ended_is_one_line(code: int, log: str) -> None:
     for text in (log, f"Traceback (most recent call last)\n{log}", f"a.c:1: {log}", f"terminate called {log}"):
         assert len(how_it_ended(code, text).splitlines()) == 1
         assert len(how_it_ended(code, text)) < 400
-
-
-async def test_a_shorter_patience_counts_at_once() -> None:
-    silent: list[float] = []
-    watch = SilenceWatch(60.0, lambda: True, silent.append)
-    watch.watch()
-    watch.allow(0.05)
-    await asyncio.sleep(0.5)
-    assert len(silent) == 1
-    watch.rest()
