@@ -14,6 +14,9 @@ from orchestrator.engine.curves import Curves
 from orchestrator.engine.llama import Llama
 from orchestrator.engine.measure import AttentionTrial, Calibration
 
+QUIET_SECONDS: Final = 1.0
+"""How long an engine has had nothing to do before it begins to measure, in seconds: more work often follows at once."""
+
 _LONGEST_REST: Final = 3600.0
 """The longest time, in seconds, before a model is measured again whose measured times turned out wrong."""
 
@@ -61,6 +64,7 @@ class IdleMeasurements:
     def __init__(self, trial: AttentionTrial, step_times: list[StepTimes]) -> None:
         self.trial = trial
         self._step_times = step_times
+        self._due = time.monotonic() + QUIET_SECONDS
 
     def wait(self) -> float | None:
         """Return for how many seconds to wait for work before a step is measured; None for as long as it takes."""
@@ -68,7 +72,11 @@ class IdleMeasurements:
         waits = self.trial.wait(now)
         if waits is None:
             waits = next((each for one in self._step_times if (each := one.wait(now)) is not None), None)
-        return waits
+        return None if waits is None else max(waits, self._due - now)
+
+    def worked(self) -> None:
+        """Take note that there was work until now."""
+        self._due = time.monotonic() + QUIET_SECONDS
 
     def step(self) -> None:
         """Measure the step that is due. Raises CannotLoad where the attention cannot be changed."""

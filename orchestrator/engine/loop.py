@@ -100,9 +100,10 @@ class Loop:
 
     def _receive(self) -> list[protocol.Command]:
         """Return what the parent says. While there is nothing else to do, measure a step now and then until it does."""
+        if self._sequences.all:
+            return self._link.receive(0.0)
+        self._idle.worked()
         while True:
-            if self._sequences.all:
-                return self._link.receive(0.0)
             wait = None if self._link.resting else self._idle.wait()
             commands = self._link.receive(wait)
             if commands or wait is None or self._link.resting or self._link.closed:

@@ -17,7 +17,7 @@ from statistics import median
 import numpy as np
 
 from orchestrator.engine import curve_cache
-from orchestrator.engine.attention import ANSWER, LONG, worth_keeping
+from orchestrator.engine.attention import ANSWER, LONG, TOGETHER, worth_keeping
 from orchestrator.engine.contention import CpuUse
 from orchestrator.engine.contract import EngineSpec
 from orchestrator.engine.curve import SIZES, Curve, Points
@@ -289,7 +289,7 @@ class AttentionTrial:
         most = min(LONG, llama.context_limit - ROUNDS)
         seconds, disturbed = 0.0, False
         while llama.held(0) < most:
-            size = min(llama.batch.capacity, most - llama.held(0))
+            size = min(TOGETHER, llama.batch.capacity, most - llama.held(0))
             seconds += stopwatch.time_step([(0, size)], outputs=False, keep=True)
             disturbed = disturbed or stopwatch.disturbed
             yield 0.0
