@@ -102,7 +102,6 @@ class Loop:
         """Return what the parent says. While there is nothing else to do, measure a step now and then until it does."""
         if self._sequences.all:
             return self._link.receive(0.0)
-        self._idle.worked()
         while True:
             wait = None if self._link.resting else self._idle.wait()
             commands = self._link.receive(wait)
@@ -393,6 +392,8 @@ class Loop:
         self._sequences.remove(sequence)
         self._counts["grammar_rejections"] += sequence.rejections
         sequence.close()
+        if not self._sequences.all:
+            self._idle.worked()
 
     def _let_go(self, sequence: Sequence) -> None:
         if self._drafts is not None:

@@ -73,11 +73,12 @@ def test_a_text_is_read_once_by_the_draft_model(models: Path) -> None:
     sequence = sequence_with(TEXT * 3)
     sequence.enter(0, 0)
     sequence.output.append(TEXT[0])
-    unread = draft.reading_seconds(sequence)
-    assert 0.0 < draft.reading_seconds(sequence_with(TEXT[:9])) < unread
+    assert 0.0 < draft.reading_seconds(sequence_with(TEXT[:9])) < draft.reading_seconds(sequence)
     (guessed,) = draft.propose([sequence], [4])
     assert draft.reading_seconds(sequence) == 0.0
     sequence.output.extend(map(int, guessed))
     assert draft.reading_seconds(sequence) == 0.0, "it guessed that itself"
     sequence.output.extend(TEXT)
-    assert 0.0 < draft.reading_seconds(sequence) < unread
+    other = sequence_with(TEXT * 3)  # in another place, where nothing was read
+    other.enter(1, 0)
+    assert 0.0 < draft.reading_seconds(sequence) < draft.reading_seconds(other)

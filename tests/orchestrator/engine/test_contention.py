@@ -1,0 +1,89 @@
+"""Whether other processes had the cores, and how long threads spin; beside real processes."""
+
+import os
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import pytest
+
+from orchestrator.engine.contention import CpuUse
+from orchestrator.engine.waiting import SPIN_SECONDS, spin_environment
+
+CPU_SECONDS = 0.3
+
+
+@contextmanager
+def busy_loops(cpu: int, count: int) -> Iterator[None]:
+    """Let processes compute on one CPU."""
+    code = f"import os; os.sched_setaffinity(0, {{{cpu}}})\nprint(flush=True)\nwhile True: pass"
+    loops = [subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE) for _ in range(count)]
+    try:
+        for loop in loops:
+            assert loop.stdout is not None
+            loop.stdout.readline()
+        yield
+    finally:
+        for loop in loops:
+            loop.kill()
+            loop.communicate()
+
+
+def compute() -> None:
+    """Use CPU time, for as long as it takes to get it."""
+    end = time.thread_time() + CPU_SECONDS
+    while time.thread_time() < end:
+        pass
+
+
+@contextmanager
+def pinned(cpu: int) -> Iterator[None]:
+    before = os.sched_getaffinity(0)
+    os.sched_setaffinity(0, {cpu})
+    try:
+        yield
+    finally:
+        os.sched_setaffinity(0, before)
+
+
+def test_a_process_that_shares_its_core_is_disturbed() -> None:
+    cpu, use = min(os.sched_getaffinity(0)), CpuUse()
+    with busy_loops(cpu, 3), pinned(cpu):
+        use.start()
+        compute()
+        assert use.stop() >= CPU_SECONDS
+        assert use.disturbed(1)
+
+
+def test_a_thread_that_waits_counts_as_disturbed_only_where_it_was_to_compute() -> None:
+    use = CpuUse()
+    done = threading.Event()
+    sleeper = threading.Thread(target=done.wait)
+    sleeper.start()
+    use.start()
+    time.sleep(0.05)
+    use.stop()
+    done.set()
+    sleeper.join()
+    assert use.disturbed(1), "nothing computed"
+    assert use.seconds >= 0.05
+    use.start()
+    use.stop()
+    assert not use.disturbed(1), "too short to say anything"
+
+
+def test_threads_spin_for_as_long_as_was_chosen(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("GOMP_SPINCOUNT", "OMP_WAIT_POLICY"):
+        monkeypatch.delenv(name, raising=False)
+    chosen = spin_environment()
+    assert list(chosen) == ["GOMP_SPINCOUNT"]
+    assert SPIN_SECONDS / 2e-6 <= int(chosen["GOMP_SPINCOUNT"]) <= SPIN_SECONDS / 1e-10
+
+
+@pytest.mark.parametrize(("name", "value"), [("GOMP_SPINCOUNT", "7"), ("OMP_WAIT_POLICY", "active")])
+def test_a_choice_of_the_user_stays(monkeypatch: pytest.MonkeyPatch, name: str, value: str) -> None:
+    monkeypatch.setenv(name, value)
+    assert spin_environment() == {}
