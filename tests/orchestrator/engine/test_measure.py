@@ -165,13 +165,12 @@ def test_other_threads_or_another_layout_end_a_measurement(llama: Llama, spec: E
 async def test_a_new_model_answers_first_and_is_measured_when_there_is_nothing_to_do(spec: EngineSpec) -> None:
     async with await Engine.start(spec) as engine:
         assert not (await engine.stats()).calibrated
-        await engine.generate(Generation(messages=(("user", "hello"),), max_tokens=3))
-        assert not list(Path(spec.curves or "").glob("*.json")), "nothing is measured before a second without work"
-        while not (await engine.stats()).calibrated:
-            await asyncio.sleep(0.2)  # an engine tells nobody that it has measured; on a busy machine it takes longer
-        assert len(list(Path(spec.curves or "").glob("*.json"))) == 1
+        answer = await engine.generate(Generation(messages=(("user", "hello"),), max_tokens=3))
+        assert answer.usage.output_tokens <= 3
+        while not (await engine.stats()).calibrated:  # noqa: ASYNC110 (an engine tells nobody that it has measured)
+            await asyncio.sleep(0.2)
     async with await Engine.start(spec) as engine:
-        assert (await engine.stats()).calibrated
+        assert (await engine.stats()).calibrated, "what was measured is kept"
 
 
 # The kind of attention
