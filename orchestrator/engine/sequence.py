@@ -47,6 +47,7 @@ class Sequence:
         "output",
         "pending",
         "preempted",
+        "preempted_at",
         "prompt",
         "rank",
         "rejections",
@@ -90,16 +91,19 @@ class Sequence:
         self.finish: Finish | None = None
         self.entered: float | None = None
         self.first: float | None = None
+        self.preempted_at: float | None = None
 
     def enter(self, seq: int, cached: int) -> None:
         """Leave the queue for a place in the KV cache, where `cached` tokens of its head are already."""
         self.seq, self.computed = seq, cached
         if self.entered is None:
             self.cached, self.entered = cached, time.monotonic()
+        self._count_wait(time.monotonic())
 
     def give_way(self) -> None:
         """Lose the place in the KV cache. It needs another one, and all but its last token computed there."""
         self.seq, self.computed, self.preempted = -1, 0, True
+        self.preempted_at = time.monotonic()
         self.head = np.concatenate((self.prompt, as_tokens(self.output[:-1])))
 
     @property
@@ -168,6 +172,7 @@ class Sequence:
     def report(self) -> Finished:
         """Return the result, after the end."""
         now = time.monotonic()
+        self._count_wait(now)
         entered = now if self.entered is None else self.entered
         first = now if self.first is None else self.first
         return Finished(
@@ -181,6 +186,17 @@ class Sequence:
             prefill_seconds=first - entered,
             decode_seconds=now - first,
         )
+
+    def _count_wait(self, now: float) -> None:
+        """Count the time since it was preempted, if it was, as time in the queue: it is no part of prefill or decoding.
+
+        What happened before is dated later by as much.
+        """
+        if self.preempted_at is None:
+            return
+        waited, self.preempted_at = now - self.preempted_at, None
+        self.entered = None if self.entered is None else self.entered + waited
+        self.first = None if self.first is None else self.first + waited
 
     def close(self) -> None:
         """Free what llama.cpp holds for it besides the KV cache."""

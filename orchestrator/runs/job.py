@@ -1,5 +1,6 @@
 """What a user asks for, and whether this installation can do it."""
 
+import math
 import os
 import re
 import stat
@@ -7,6 +8,7 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path
+from statistics import median
 
 from orchestrator.analysis import analyze_task
 from orchestrator.errors import InputError, Problem
@@ -26,6 +28,8 @@ FRONTDOOR = "frontdoor"
 MAX_FILES = 10_000
 NO_LIMITS = RunLimits()
 MAX_REQUEST_BYTES = 1_000_000
+RATED_GENERATIONS = 32
+"""How many of the last generations of a role tell what is typical of it."""
 STEP_TIERS = frozenset("BC")
 
 
@@ -218,24 +222,44 @@ def _next_usable(role: str | None, registry: Registry) -> str | None:
 
 def known_rates(journal: JournalReader) -> dict[str, RoleRates]:
     """Return what is typical of each role, from the generations that ended last."""
+    return rates_of(journal.measured())
+
+
+def rates_of(newest_first: Iterable[Measured]) -> dict[str, RoleRates]:
+    """Return what is typical of each role: medians over the last `RATED_GENERATIONS` of its generations.
+
+    So an hour in which the machine was busy is forgotten after that many generations, however slow it was. The time
+    for which a generation waited in a queue does not count.
+    """
     history: dict[str, list[Measured]] = {}
-    for row in journal.measured():
-        history.setdefault(row.role, []).append(row)
+    for row in newest_first:
+        rows = history.setdefault(row.role, [])
+        if len(rows) < RATED_GENERATIONS:
+            rows.append(row)
     return {role: _typical(rows) for role, rows in history.items()}
 
 
 def _typical(rows: list[Measured]) -> RoleRates:
-    default, count = RoleRates(), len(rows)
-    computed = sum(row.prompt_tokens - row.cached_tokens for row in rows)
-    written = sum(row.output_tokens for row in rows)
+    default = RoleRates()
+    computed = [max(0, row.prompt_tokens - row.cached_tokens) for row in rows]
+    written = [max(0, row.output_tokens) for row in rows]
     return RoleRates(
-        prefill_rate=_rate(computed, (row.prefill_seconds for row in rows)) or default.prefill_rate,
-        decode_rate=_rate(written, (row.decode_seconds for row in rows)) or default.decode_rate,
-        prompt_tokens=computed / count,
-        output_tokens=written / count,
+        prefill_rate=_rate(computed, [row.prefill_seconds for row in rows]) or default.prefill_rate,
+        decode_rate=_rate(written, [row.decode_seconds for row in rows]) or default.decode_rate,
+        prompt_tokens=median(computed),
+        output_tokens=median(written),
     )
 
 
-def _rate(tokens: int, seconds: Iterable[float]) -> float:
-    total = sum(seconds)
-    return tokens / total if total > 0 else 0.0
+def _rate(tokens: list[int], seconds: list[float]) -> float:
+    """Return the median of the tokens per second, weighted by tokens, or 0 where no time was measured.
+
+    A generation of a few tokens is over before its time can be measured well, so it counts less than a long one.
+    """
+    timed = [(count, took) for count, took in zip(tokens, seconds, strict=True) if count > 0 and 0 < took < math.inf]
+    half, passed = sum(count for count, _ in timed) / 2, 0
+    for count, took in sorted(timed, key=lambda one: one[0] / one[1]):
+        passed += count
+        if passed >= half:
+            return count / took
+    return 0.0

@@ -3,10 +3,12 @@
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
+from orchestrator.engine import sequence as sequence_module
 from orchestrator.engine.contract import EngineSpec, Generation
 from orchestrator.engine.llama import Llama
 from orchestrator.engine.sequence import Sequence
@@ -111,3 +113,35 @@ def test_who_comes_first_now_is_tried_though_another_did_not_fit(models: Path, g
     sequences.add(sequence(3, 0, own=10, slack=9.0 if gone else -9.0))
     sequences.admit()
     assert 3 in numbers(sequences.prefilling)
+
+
+@pytest.mark.parametrize("decoding", [False, True])
+def test_the_wait_after_a_preemption_counts_as_time_in_the_queue(
+    monkeypatch: pytest.MonkeyPatch, decoding: bool
+) -> None:
+    now = 100.0
+    monkeypatch.setattr(sequence_module, "time", SimpleNamespace(monotonic=lambda: now))
+
+    def after(seconds: float) -> None:
+        nonlocal now
+        now += seconds
+
+    one = sequence(1, 10, own=6)
+    after(2.0)
+    one.enter(0, 0)
+    after(3.0)
+    if decoding:
+        one.take(5, b"a", end=False)
+        after(4.0)
+    one.give_way()
+    after(1000.0)
+    one.enter(1, 0)
+    after(5.0)
+    if not decoding:
+        one.take(5, b"a", end=False)
+        after(4.0)
+    one.give_way()
+    after(500.0)
+    done = one.report()
+    assert done.queued_seconds == 2.0 + 1000.0 + 500.0
+    assert (done.prefill_seconds, done.decode_seconds) == ((3.0, 9.0) if decoding else (8.0, 4.0))
