@@ -220,7 +220,8 @@ class _Period:
     squares: float = 0.0
 
     def add(self, drafted: int, accepted: int, plain: float, seconds: float) -> None:
-        self.squares += (plain - seconds) ** 2
+        saved = plain - seconds
+        self.squares += saved * saved
         self.steps += 1
         self.drafted += drafted
         self.accepted += accepted
@@ -231,6 +232,11 @@ class _Period:
     def gain(self) -> float:
         """The part of the plain time that was saved; below 0 when drafting made it longer."""
         return 1 - self.seconds / self.plain
+
+    @property
+    def lost_steps(self) -> float:
+        """The time that was lost, in steps without drafts; below 0 when time was saved."""
+        return -self.gain * self.steps
 
     @property
     def noise(self) -> float:
@@ -246,11 +252,16 @@ class Ledger:
     `PAUSE` steps, and then on trial for a window in which it must gain; every trial that fails doubles the pause. The
     first is short, for a machine that was busy with something else for a moment looks like a loss too. Between `LOSS`
     and `GAIN` it stays as it is, so that noise does not switch it to and fro.
+
+    The pause is never longer than `LONGEST_PAUSE`, so whatever was seen before, drafts that pay are on again that many
+    steps and a window later. A trial ends early when it has lost what `TRIAL_LOSS` steps without drafts take, so trials
+    that fail cost no more than 2 % of the time: (8 + 1) / 512, where the step that ends a trial takes twice as long.
     """
 
     WINDOW = 32
     PAUSE = 64
-    LONGEST_PAUSE = 16384
+    LONGEST_PAUSE = 512
+    TRIAL_LOSS = 8.0
     LOSS = -0.01
     GAIN = 0.02
 
@@ -270,10 +281,13 @@ class Ledger:
 
     def record(self, drafted: int, accepted: int, plain: float, seconds: float) -> None:
         """Take account of a step that drafted. It took `seconds`, drafting included, and without drafts its tokens
-        would have taken `plain`, which is positive (`plain_seconds`). Steps that also compute prompts do not count."""
+        would have taken `plain` (`plain_seconds`). Steps that also compute prompts do not count, nor do those whose
+        times are not positive and finite: they would spoil the sums."""
+        if not (0 < plain < math.inf and 0 < seconds < math.inf):
+            return
         self.total.add(drafted, accepted, plain, seconds)
         self._window.add(drafted, accepted, plain, seconds)
-        if self._window.steps >= self.WINDOW:
+        if self._window.steps >= self.WINDOW or (self._trial and self._window.lost_steps >= self.TRIAL_LOSS):
             self._judge(self._window)
             self._window = _Period()
 
