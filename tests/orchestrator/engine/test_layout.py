@@ -1,24 +1,22 @@
 """When the cache changes its layout: by arithmetic, and with a real model that a load comes to."""
 
 import asyncio
-import socket
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+from driven_loop import Parent, driven_loop
 from hypothesis import given
 from hypothesis import strategies as st
 
+from orchestrator.engine import loop
 from orchestrator.engine.client import Completion, Engine
 from orchestrator.engine.contract import EngineSpec, EngineStats, Generation
 from orchestrator.engine.curve import Curve, Points
 from orchestrator.engine.layout import Layout, Reading, may_change
-from orchestrator.engine.link import Link
 from orchestrator.engine.llama import CannotLoad, Llama, model
-from orchestrator.engine.loop import Loop
-from orchestrator.engine.measure import measure_curve
 
 BASE, CELL = 0.01, 1e-6
 STREAMS = Curve(Points((1, 64), (BASE, BASE)), Points((1,), (BASE,)), prefill=0.001, per_cell=CELL)
@@ -168,27 +166,35 @@ async def test_the_engine_follows_its_load_and_loses_nothing(models: Path) -> No
 def test_where_there_is_no_memory_for_another_layout_the_old_one_stays(
     models: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    spec = spec_of(models, slots=2)
+    """By the curve cells are dear to read: a pool is due when siblings have come, and streams again after strangers."""
+    spec = spec_of(models)
     llama = Llama(spec)
     failures = iter([CannotLoad("memory", "no room for a pool")])
-    make = model.new_context
+    make, asked = model.new_context, 0
 
     def fail_once(*given: Any) -> object:
+        nonlocal asked
+        asked += 1
         for error in failures:
             raise error
         return make(*given)
 
-    mine, other = socket.socketpair()
-    with mine, other:
-        loop = Loop(llama, spec, Link(mine), None)
-        assert loop._layout is not None
-        loop._layout.regret = 1e9
-        monkeypatch.setattr(model, "new_context", fail_once)
-        loop._lay_out_anew()
+    monkeypatch.setattr(model, "new_context", fail_once)
+    monkeypatch.setattr(loop, "known_curve", lambda *_: replace(STREAMS, per_cell=1e-3))
+    with driven_loop(llama, spec) as parent:
+        for requests in (siblings(1), siblings(2), strangers(3), strangers(4)):
+            ask_all(parent, requests)
+        stats = parent.stats().stats
     assert "the cache stays as it was: no room for a pool" in capfd.readouterr().err
-    assert llama.split
-    assert loop._layout is None
-    assert measure_curve(llama).many.sizes == (1, 2), "it computes"
+    assert (stats.split_cache, stats.running) == (True, 0)
+    assert asked == 2, "it was tried once, then the old one was made again, and that was all"
+
+
+def ask_all(parent: Parent, requests: list[Generation]) -> None:
+    """Send requests together, and wait until all of them were answered in full."""
+    for request in requests:
+        parent.submit(request)
+    assert [parent.finished().finish for _ in requests] == ["length"] * len(requests)
 
 
 def test_threads_that_were_set_stay(models: Path) -> None:

@@ -1,11 +1,14 @@
-import heapq
 import math
+import time
+from pathlib import Path
 
-from hypothesis import given, settings
+import pytest
+from driven_loop import Parent, driven_loop
+from hypothesis import given
 from hypothesis import strategies as st
 
-from orchestrator.engine.batching import CHUNK, Prefill, chunks_of
-from orchestrator.engine.curve import turn
+from orchestrator.engine.contract import EngineSpec, Generation
+from orchestrator.engine.llama import Llama
 from orchestrator.engine.urgency import PATIENCE, Holder, gives_way, rank
 
 times = st.floats(0, 1e6)
@@ -30,44 +33,6 @@ def test_a_little_slack_is_taken_at_its_word() -> None:
     assert rank(100.0, -math.inf) == 100.0 - PATIENCE
 
 
-@settings(max_examples=40, deadline=None)
-@given(
-    urgent=st.integers(1, 3),
-    long=st.integers(1, 40),
-    slots=st.integers(1, 6),
-    width=st.integers(1, 6),
-    second=st.sampled_from([0.5, 2.0]),
-)
-def test_a_stream_of_urgent_requests_starves_nobody(
-    urgent: int, long: int, slots: int, width: int, second: float
-) -> None:
-    """More urgent requests come at every step than are ever done. The one with all the time in the world is done all
-    the same: it is admitted, its prompt gets chunks and it gets its turns, before those that came long after it."""
-    answer, prompt = 3, long * 40
-    patient = [rank(0.0, math.inf), 0, prompt, answer, 0]  # rank, number, prompt and answer to come, steps left out
-    queue, live = [patient], []
-    now, behind = 0.0, 0
-    while patient[2] or patient[3]:
-        now += second
-        for number in range(urgent):
-            heapq.heappush(queue, [rank(now, -math.inf), 1 + number + urgent * int(now / second), 100, answer, 0])
-        while queue and len(live) < slots:
-            live.append(heapq.heappop(queue))
-        live.sort()
-        prefilling, running = [one for one in live if one[2]], [one for one in live if not one[2]]
-        decode = [running[index] for index in turn(min(width, len(running)), [one[4] for one in running])]
-        for one in running:
-            one[4] = 0 if one in decode else one[4] + 1
-        for one in decode:
-            one[3] -= 1
-        needs = [Prefill(0, one[2]) for one in prefilling]
-        for index, count in chunks_of(needs, decoding=len(decode), batch=CHUNK + len(decode)):
-            prefilling[index][2] -= count
-        live = [one for one in live if one[2] or one[3]]
-        behind += now > 2 * PATIENCE
-        assert behind < 50 + urgent * 2 * PATIENCE / second * (answer + 2)
-
-
 holders = st.lists(st.builds(Holder, st.floats(-1e3, 1e3), st.integers(0, 50)), min_size=2, max_size=8)
 
 
@@ -89,3 +54,37 @@ def test_cells_run_out_and_still_one_stays_to_the_end(held: list[Holder], wanted
     while freed < wanted and len(left) > 1:
         freed += left.pop(gives_way(left)).frees
     assert any(one is first for one in left)
+
+
+@pytest.mark.parametrize("words", [1, 200])
+def test_a_stream_of_urgent_requests_starves_nobody(models: Path, monkeypatch: pytest.MonkeyPatch, words: int) -> None:
+    """More urgent requests come before every step than are ever done, and one with all the time in the world ends all
+    the same: after those that came until its patience was over. A step takes `second` seconds of the test's clock."""
+    now, second, steps, most = 1000.0, 2.0, 0, 400
+    monkeypatch.setattr(time, "monotonic", lambda: now)
+    grammar = 'root ::= "a" root'
+    urgent = Generation(messages=(("user", "now"),), max_tokens=3, slack=-math.inf, grammar=grammar)
+
+    def come(parent: Parent) -> None:
+        nonlocal now, steps
+        now += second
+        steps += 1
+        if steps < most:
+            parent.submit(urgent)
+            parent.submit(urgent)
+
+    spec = EngineSpec(file=str(models / "quantised.gguf"), context=1024, slots=4, threads=1)
+    with driven_loop(Llama(spec), spec, come) as parent:
+        for _ in range(20):
+            parent.submit(urgent)
+        patient = parent.submit(
+            Generation(messages=(("user", "a " * words),), max_tokens=3, slack=math.inf, grammar=grammar)
+        )
+        behind = 0
+        while parent.finished().seq != patient:
+            behind += 1
+        ended = steps
+        waiting = parent.stats().stats.queued
+    assert behind > 10, "they were more urgent"
+    assert ended < 200 < most
+    assert waiting > 50, "they came faster than they were done"

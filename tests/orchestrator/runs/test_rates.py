@@ -8,9 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from orchestrator.critical_path import predict_step
-from orchestrator.runs.job import RATED_GENERATIONS, known_rates, rates_of
 from orchestrator.events import AttemptGenerated, AttemptStarted, RoleRates, RunAccepted, Usage
 from orchestrator.journal import Journal, Measured
+from orchestrator.runs.job import RATED_GENERATIONS, known_rates, rates_of
 from orchestrator.taskir import Step
 
 STEP = Step(id="S1", actor="worker", action="say", outputs=("a",))

@@ -1,0 +1,84 @@
+"""Run an engine's loop in a thread of the test, so that a test can act between its steps."""
+
+import socket
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+from orchestrator.engine.contract import EngineSpec, Generation
+from orchestrator.engine.link import Link
+from orchestrator.engine.llama import Llama, Logits
+from orchestrator.engine.loop import Loop
+from orchestrator.engine.protocol import Command, Finished, Frames, GetStats, Reply, Stats, Submit, decode_reply, encode
+
+PATIENCE_SECONDS = 100.0
+
+
+class Parent:
+    """The parent's end of a loop's socket. Any thread may submit; replies are for the test's own."""
+
+    def __init__(self, connection: socket.socket) -> None:
+        self._socket = connection
+        self._frames = Frames()
+        self._replies: list[Reply] = []
+        self._number = 0
+        self._submitting = threading.Lock()
+
+    def submit(self, request: Generation) -> int:
+        """Ask for a text, and return the number of the request."""
+        with self._submitting:
+            self._number += 1
+            self.send(Submit(self._number, request, False))
+            return self._number
+
+    def send(self, command: Command) -> None:
+        """Send one command."""
+        self._socket.sendall(encode(command))
+
+    def finished(self) -> Finished:
+        """Return the next text that is finished."""
+        while True:
+            if isinstance(reply := self._next(), Finished):
+                return reply
+
+    def stats(self) -> Stats:
+        """Return what the loop counts; replies that come before are dropped."""
+        self.send(GetStats(0))
+        while True:
+            if isinstance(reply := self._next(), Stats):
+                return reply
+
+    def _next(self) -> Reply:
+        while not self._replies:
+            data = self._socket.recv(1 << 16)
+            assert data, "the loop has ended"
+            self._replies += map(decode_reply, self._frames.feed(data))
+        return self._replies.pop(0)
+
+
+@contextmanager
+def driven_loop(
+    llama: Llama, spec: EngineSpec, before_step: Callable[[Parent], None] = lambda _: None
+) -> Iterator[Parent]:
+    """Run a loop on a loaded model until the block ends. `before_step` is called in its thread before each decode."""
+    mine, theirs = socket.socketpair()
+    theirs.settimeout(PATIENCE_SECONDS)
+    parent, decode = Parent(theirs), llama.decode
+
+    def step(width: int = 0) -> Logits:
+        before_step(parent)
+        return decode(width)
+
+    def run() -> None:
+        with mine:
+            Loop(llama, spec, Link(mine), None).run()
+
+    llama.decode = step  # type: ignore[method-assign]
+    thread = threading.Thread(target=run)
+    thread.start()
+    try:
+        with theirs:
+            yield parent
+    finally:
+        thread.join(PATIENCE_SECONDS)
+        del llama.decode
