@@ -55,9 +55,10 @@ class EngineSpec:
     and of a lone sequence decoding as if it were two: every micro-batch then has 2 to 63 query tokens, for which
     llama.cpp computes each token the same way whatever else is in the batch, and the cache is split, so that a
     sequence's cells lie in the order of its tokens and attention always sums in that order. That holds for quantised
-    weights with flash attention. It does not hold for F32, F16 and BF16 weights (other kernels for one row than for
-    many), nor without flash attention. Without `exact`, logits differ in their last bits with the batch, the prefix
-    that was reused and the number of threads, and a greedy choice between two nearly equal tokens may fall differently.
+    weights with flash attention, and for state-space models with quantised weights, which have no attention. It does
+    not hold for F32, F16 and BF16 weights (other kernels for one row than for many), nor without flash attention.
+    Without `exact`, logits differ in their last bits with the batch, the prefix that was reused and the number of
+    threads, and a greedy choice between two nearly equal tokens may fall differently.
     """
 
     file: str

@@ -245,17 +245,27 @@ def fill(caller: socket.socket) -> int:
 
     What the kernel holds is seen here. What the daemon holds then is what asyncio's transports do at most.
     """
-    ask, asked, held = b"GET /v1/health/live HTTP/1.1\r\nHost: localhost\r\n\r\n", 0, -1
-    while (now := readable(caller)) > held:
-        held = now
+    ask = b"GET /v1/health/live HTTP/1.1\r\nHost: localhost\r\n\r\n"
+    caller.sendall(ask)
+    size, asked, come = settled(caller), 1, True
+    while come:
+        wanted = readable(caller) + 49 * size
         caller.sendall(ask * 50)
+        come = settled(caller, wanted) >= wanted
         asked += 50
-        time.sleep(0.3)
-    asked -= 50  # the last fifty are with the daemon, and perhaps some of those before
-    more = (48 << 10) * asked // held - 100
+    more = (48 << 10) // size - 100  # some of the last fifty are with the daemon already
     caller.sendall(ask * more)
-    asked += 50
     return asked + more
+
+
+def settled(caller: socket.socket, wanted: int = sys.maxsize) -> int:
+    """Return how many bytes have arrived, as soon as they are as many as are `wanted` or no more come for a second."""
+    held, since = 0, time.monotonic()
+    while (now := readable(caller)) < wanted and (not held or time.monotonic() < since + 1):
+        if now > held:
+            held, since = now, time.monotonic()
+        time.sleep(0.01)
+    return now
 
 
 def readable(caller: socket.socket) -> int:

@@ -14,7 +14,7 @@ RECORDS = ROOT / "examples" / "records"
 FANOUT = ROOT / "examples" / "fanout.json"
 REQUEST = "Summarize a, b, c and d, then compare them"
 COMMAND = (sys.executable, "-m", "orchestrator.cli.main")
-SECONDS = 60
+SECONDS = 100
 
 
 @dataclass(frozen=True)

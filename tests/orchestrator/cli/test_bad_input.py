@@ -136,7 +136,7 @@ def test_a_registry_with_a_mistake_is_told_by_line(command: Cli, tmp_path: Path)
 def test_a_reader_that_goes_away_ends_nothing_badly(home: Path) -> None:
     command = f"{' '.join(COMMAND)} schema | head -c 1; echo ${{PIPESTATUS[0]}}"
     done = subprocess.run(
-        ["bash", "-c", command], capture_output=True, env=environment(home), timeout=60, check=False, text=True
+        ["bash", "-c", command], capture_output=True, env=environment(home), timeout=100, check=False, text=True
     )
     assert (done.stdout, done.stderr) == ("{0\n", "")
 

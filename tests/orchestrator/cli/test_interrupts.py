@@ -19,7 +19,7 @@ import pytest
 from cli_command import COMMAND, RECORDS, Cli, environment
 
 STEPS = 400
-SECONDS = 60
+SECONDS = 100
 ROWS, COLUMNS = 24, 80
 
 
@@ -70,7 +70,7 @@ def test_a_signal_cancels_the_run_in_order(cli: Cli, home: Path, long_task: Path
     assert b"cancelling" in err
     assert b"Traceback" not in err
     assert b"cancelled by the user" in out
-    assert psutil.wait_procs(engines, timeout=10)[1] == []
+    assert psutil.wait_procs(engines, timeout=SECONDS)[1] == []
     rows = cli("runs", "--json").json["runs"]
     assert [row["status"] for row in rows] == ["cancelled"]
     told = cli("show", "last", "--json").json
@@ -119,7 +119,7 @@ def test_a_killed_run_can_be_resumed(cli: Cli, home: Path, tmp_path: Path) -> No
     engines = _engines(process)
     process.kill()
     process.communicate(timeout=SECONDS)
-    assert psutil.wait_procs(engines, timeout=20)[1] == [], "engines end with their parent"
+    assert psutil.wait_procs(engines, timeout=SECONDS)[1] == [], "engines end with their parent"
     before = cli("show", "last", "--json").json
     done = [step["id"] for step in before["steps"] if step["state"] == "done"]
     assert "S2" in done
@@ -229,4 +229,4 @@ def test_ctrl_c_twice_ends_at_once(terminal: Terminal) -> None:
     assert terminal.text.rindex("\x1b[?25h") > terminal.text.rindex("\x1b[?25l"), "the cursor is back"
     for engine in engines:
         engine.resume()
-    assert psutil.wait_procs(engines, timeout=20)[1] == [], "engines end with their parent"
+    assert psutil.wait_procs(engines, timeout=SECONDS)[1] == [], "engines end with their parent"

@@ -106,7 +106,7 @@ async def test_a_killed_engine_is_noticed_at_once(models: Path, number: signal.S
     task = await running(engine)
     os.kill(engine.info.pid, number)
     with pytest.raises(EngineDied) as caught:
-        await asyncio.wait_for(task, 10)
+        await asyncio.wait_for(task, 60)
     assert caught.value.signal == number.name
     assert str(caught.value).startswith(f"the engine process of quantised.gguf was killed by {number.name}")
     assert not isinstance(caught.value, EngineHung | EngineStopped)
@@ -318,7 +318,7 @@ def test_an_engine_dies_with_its_parent(models: Path) -> None:
     )
     pid = int(done.stdout)
     try:
-        psutil.Process(pid).wait(10)
+        psutil.Process(pid).wait(60)
     except psutil.NoSuchProcess:
         pass
     assert not psutil.pid_exists(pid)

@@ -13,7 +13,7 @@ from orchestrator.engine.protocol import Cancel, Command, Frames, Heartbeat, Set
 @pytest.fixture
 def pair() -> Iterator[tuple[Link, socket.socket]]:
     ours, theirs = socket.socketpair()
-    theirs.settimeout(10)
+    theirs.settimeout(60)
     with ours, theirs:
         yield Link(ours), theirs
 

@@ -62,10 +62,13 @@ async def test_without_a_sandbox_code_gates_fail_closed_and_other_runs_go_on(
 
 @pytest.mark.usefixtures("sandbox")
 async def test_a_deadline_is_the_models_and_not_that_of_slow_gates(tmp_path: Path) -> None:
-    write = {**WRITE, "timeout_seconds": 3}
-    commands = {"bench": {"run": ["sleep", "3.5"], "max_seconds": 30}}
-    report = await report_of(tmp_path, gates=["bench"], commands=commands, plan={"steps": [write]})
-    (attempt,) = report.steps[0].attempts
+    """The first step waits until the model is loaded, so that the second one has a few tokens to write and no more."""
+    say = {"actor": "worker", "action": "Say yes or no.", "output_schema": {"type": "boolean"}}
+    loaded = {**say, "id": "S1", "outputs": ["loaded.json"], "run_gates": False}
+    write = {**say, "id": "S2", "outputs": ["said.json"], "timeout_seconds": 3, "depends_on": ["S1"]}
+    commands = {"bench": {"run": ["sleep", "3.5"], "max_seconds": 60}}
+    report = await report_of(tmp_path, gates=["bench"], commands=commands, plan={"steps": [loaded, write]})
+    (attempt,) = report.steps[1].attempts
     assert attempt.outcome == "done", attempt.message
     assert [gate.status for gate in attempt.gates if gate.gate == "bench"] == ["passed"]
     assert sum(gate.seconds for gate in attempt.gates) > 3

@@ -50,7 +50,7 @@ async def begin(pool: Pool, model: str, request: Generation | None = None) -> as
 
 async def until(condition: Callable[[], bool]) -> None:
     """Wait for something that nobody is told of."""
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(100):
         while not condition():  # noqa: ASYNC110
             await asyncio.sleep(0.01)
 

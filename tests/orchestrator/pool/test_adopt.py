@@ -47,7 +47,7 @@ def _pid(pool: Pool, model: str) -> int:
 
 
 async def _until(holds: Callable[[], bool]) -> None:
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(100):
         while not holds():  # noqa: ASYNC110 (nobody asks, so nobody is told)
             await asyncio.sleep(0.02)
 

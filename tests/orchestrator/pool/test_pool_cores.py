@@ -101,7 +101,7 @@ async def test_unloading_ends_with_the_engines_that_were_there(registry_of, tmp_
         pid = status_of(pool, "a").instances[0].pid
         await pool.generate("a", SHORT)
         assert (await running).usage.output_tokens == 200
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(100):
             await unloading
         assert not psutil.pid_exists(pid)
         assert status_of(pool, "a").state == "ready"

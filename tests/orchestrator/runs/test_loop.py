@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 from run_jobs import step
 
+from orchestrator import failures
 from orchestrator.events import (
     AttemptFailed,
     AttemptSucceeded,
@@ -89,7 +90,7 @@ async def drive(journal: Journal, act: Act, *, limit: int | None = None) -> None
     state, effects = fresh_state(accepted), Scripted(act)
     state.handle(*events)
     effects.loop = RunLoop(RUN, state, effects, journal, CLOCK, Broadcast())
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         await effects.loop.drive(state.resume())
 
 
@@ -129,7 +130,7 @@ async def test_planning_is_durable_before_the_model_is_asked(journal: Journal) -
         await journal.append(RUN, [accepted])
         state = fresh_state(accepted)
         state.handle(accepted)
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             await RunLoop(RUN, state, Planner(never), journal, CLOCK, Broadcast()).drive(plan=True)
     assert seen == ["run_accepted", "planning_started"]
 
@@ -147,7 +148,12 @@ async def test_a_step_that_starts_and_is_cancelled_at_once_ends(journal: Journal
     assert [row.state for row in report.steps] == ["done", "cancelled"]
 
 
-async def test_a_step_can_be_cancelled_while_it_waits_to_be_tried_again(journal: Journal) -> None:
+async def test_a_step_can_be_cancelled_while_it_waits_to_be_tried_again(
+    journal: Journal, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The pause before the next attempt is far longer than this test may take: nobody waits for its end."""
+    monkeypatch.setattr(failures, "BACK_OFF_SECONDS", (3600.0,))
+
     async def act(effects: Scripted, command: StartAttempt) -> Event:
         if command.step.id == "S2":
             return succeeded(command)
@@ -158,7 +164,6 @@ async def test_a_step_can_be_cancelled_while_it_waits_to_be_tried_again(journal:
         await drive(journal, act)
         report = load_report(journal, RUN)
     assert [row.state for row in report.steps] == ["cancelled", "done"]
-    assert report.wall_seconds < 1.0, "the pause before the retry is a second, and nobody waited for it"
 
 
 async def test_a_breakdown_is_an_attempt_that_failed(journal: Journal) -> None:

@@ -48,7 +48,7 @@ def _write(path: Path, text: str) -> None:
 
 
 async def _until(holds: Callable[[], bool]) -> None:
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(100):
         while not holds():  # noqa: ASYNC110 (the watch tells nobody but the log)
             await asyncio.sleep(0.05)
 

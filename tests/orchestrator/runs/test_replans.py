@@ -158,7 +158,7 @@ class Runs:
                 effects.note(event)
             loop = RunLoop(RUN, state, effects, journal, CLOCK, broadcast)
             unplanned = not any(isinstance(event, PlanFinished | PlanFailed) for event in past)
-            async with asyncio.timeout(20), asyncio.TaskGroup() as tasks:
+            async with asyncio.timeout(60), asyncio.TaskGroup() as tasks:
                 if cancel_at is not None:
                     tasks.create_task(cancel(loop, broadcast, cancel_at))
                 await loop.drive(state.resume(), plan=unplanned)

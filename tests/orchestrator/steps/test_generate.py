@@ -217,7 +217,7 @@ async def test_attempt_whose_model_does_not_keep_its_deadline_is_stopped() -> No
 
     async def stall(model: str, request: Generation, on_text: OnText | None) -> Completion:
         assert request.deadline_seconds is not None
-        assert 0 < request.deadline_seconds <= 0.05
+        assert 0 < request.deadline_seconds <= 0.5
         try:
             await asyncio.Event().wait()
         finally:
@@ -225,8 +225,8 @@ async def test_attempt_whose_model_does_not_keep_its_deadline_is_stopped() -> No
         raise AssertionError
 
     with pytest.raises(AttemptError) as caught:
-        await run_attempt(attempt(step={"timeout_seconds": 0.05}), Models(Script([]).count, stall))
-    assert caught.value.failure == Failure(FailureKind.TIMEOUT, "not done within 0.05 s")
+        await run_attempt(attempt(step={"timeout_seconds": 0.5}), Models(Script([]).count, stall))
+    assert caught.value.failure == Failure(FailureKind.TIMEOUT, "not done within 0.5 s")
     assert stopped.is_set()
 
 
