@@ -1,9 +1,8 @@
 """Every option of a model in the registry reaches llama.cpp."""
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import gguf
 import numpy as np
@@ -12,7 +11,7 @@ import pytest
 
 from benchmarks.models import Shape, write_adapter, write_llama
 from orchestrator.engine.client import Engine
-from orchestrator.engine.contract import EngineSpec, Generation
+from orchestrator.engine.contract import NOT_SET_UP, EngineSpec, Generation
 from orchestrator.pool.residency import Folders, engine_spec
 from orchestrator.pool.seat import Instance
 from orchestrator.pool.topology import Node, Topology
@@ -22,27 +21,25 @@ from registry.forms import ModelForm
 SHAPE = Shape(width=128, heads=4, kv_heads=4, layers=2, feed_forward=128, vocabulary=512, context=1024)
 SHORT = Generation(messages=(("user", "hello"),), max_tokens=4)
 FLAT = Topology.flat(2, 1 << 40)
-OPTIONS: Mapping[str, tuple[str, Any]] = {
-    "file": ("small.gguf", lambda spec: Path(spec.file).name == "small.gguf"),
-    "context": ("99", lambda spec: spec.context == 99),
-    "slots": ("3", lambda spec: spec.slots == 3),
-    "threads": ("1", lambda spec: spec.threads == 1),
-    "kv_type_k": ("q8_0", lambda spec: spec.kv_type_k == "q8_0"),
-    "kv_type_v": ("q4_0", lambda spec: spec.kv_type_v == "q4_0"),
-    "flash_attention": ("off", lambda spec: spec.flash_attention == "off"),
-    "mlock": ("true", lambda spec: spec.mlock),
-    "mmap": ("false", lambda spec: not spec.mmap),
-    "exact": ("true", lambda spec: spec.exact),
-    "split": ("true", lambda spec: spec.split is True),
-    "cells": ("320", lambda spec: spec.cells == 320),
-    "experts": ("1", lambda spec: spec.experts == 1),
-    "speculation": (
-        "{draft: guess, k: 5}",
-        lambda spec: (Path(spec.draft or "").name, spec.draft_tokens) == ("draft.gguf", 5),
-    ),
-    "lora": ("[{file: adapter.gguf, scale: 0.5}]", lambda spec: spec.lora[0][1] == 0.5 if spec.lora else False),
-    "prompt_lookup": ("{ngram: 4, k: 7}", lambda spec: spec.prompt_lookup == (4, 7)),
+CHANGED = {
+    "file": "small.gguf",
+    "context": "99",
+    "slots": "3",
+    "threads": "1",
+    "kv_type_k": "q8_0",
+    "kv_type_v": "q4_0",
+    "flash_attention": "off",
+    "mlock": "true",
+    "mmap": "false",
+    "exact": "true",
+    "split": "true",
+    "cells": "320",
+    "experts": "1",
+    "speculation": "{draft: guess, k: 5}",
+    "lora": "[{file: adapter.gguf, scale: 0.5}]",
+    "prompt_lookup": "{ngram: 4, k: 7}",
 }
+"""The options of a model that its engine is loaded with, each with a value that it does not have by default."""
 ELSEWHERE = {
     "description": "for people",
     "residency": "for the pool",
@@ -113,16 +110,14 @@ def spec_of(folder: Path, tmp_path: Path) -> Callable[..., EngineSpec]:
     return make
 
 
-@pytest.mark.parametrize("option", OPTIONS)
-def test_an_option_is_handed_on(spec_of: Callable[..., EngineSpec], option: str) -> None:
-    value, is_there = OPTIONS[option]
-    assert is_there(spec_of(**{option: value}))
-    if option != "threads":
-        assert not is_there(spec_of()), "or this shows nothing"
+@pytest.mark.parametrize("option", CHANGED)
+def test_an_option_makes_a_difference_to_the_engine(spec_of: Callable[..., EngineSpec], option: str) -> None:
+    others = {"threads": "2"} if option == "threads" else {}
+    assert spec_of(**{option: CHANGED[option]}) != spec_of(**others)
 
 
 def test_no_option_of_the_registry_is_forgotten() -> None:
-    assert set(ModelForm.model_fields) == {*OPTIONS, *ELSEWHERE}
+    assert set(ModelForm.model_fields) == {*CHANGED, *ELSEWHERE}
 
 
 def test_a_node_is_handed_on(spec_of: Callable[..., EngineSpec]) -> None:
@@ -153,6 +148,36 @@ async def test_the_cache_has_the_size_and_the_types_that_were_asked_for(spec_of:
     async with await Engine.start(spec) as engine:
         assert (engine.info.context, engine.info.slots) == (128, 3)
         assert engine.info.cells >= 3 * 128
+
+
+async def test_sequences_share_a_pool_of_so_many_cells_and_a_draft_model_guesses(
+    spec_of: Callable[..., EngineSpec],
+) -> None:
+    spec = spec_of(file="small.gguf", slots="4", cells="320", speculation="{draft: guess, k: 5}")
+    async with await Engine.start(spec) as engine:
+        maps = psutil.Process(engine.info.pid).memory_maps()
+        assert {Path(region.path).name for region in maps} >= {"small.gguf", "draft.gguf"}
+        assert (engine.info.split_cache, engine.info.exact) == (False, False)
+        assert 320 <= engine.info.cells < 4 * 256
+        assert (await engine.stats()).speculation != NOT_SET_UP
+
+
+async def test_an_exact_engine_splits_its_cache_and_looks_prompts_up(spec_of: Callable[..., EngineSpec]) -> None:
+    async with await Engine.start(spec_of(file="small.gguf", exact="true")) as engine:
+        assert (engine.info.split_cache, engine.info.exact) == (True, True)
+        assert (await engine.stats()).speculation == NOT_SET_UP
+    async with await Engine.start(spec_of(prompt_lookup="{ngram: 4, k: 7}", split="false")) as engine:
+        assert (engine.info.split_cache, engine.info.exact) == (False, False)
+        assert (await engine.stats()).speculation != NOT_SET_UP
+
+
+async def test_an_adapter_changes_what_is_said(spec_of: Callable[..., EngineSpec]) -> None:
+    said, request = set(), Generation(messages=(("user", "hello"),), max_tokens=40)
+    for scale in (None, 0.5, 2.0):
+        options = {} if scale is None else {"lora": f"[{{file: adapter.gguf, scale: {scale}}}]"}
+        async with await Engine.start(spec_of(file="small.gguf", **options)) as engine:
+            said.add((await engine.generate(request)).text)
+    assert len(said) == 3
 
 
 @pytest.mark.parametrize(("asked", "told"), [("on", "enabled"), ("off", "disabled")])
