@@ -1,9 +1,13 @@
-"""Say what the engine has to reach, and whether the measured rows show it. Pure.
+"""Say what has to be reached, and whether the measured rows show it. Pure.
 
-Every ratio is the median of paired rounds: of two systems that did not do equally many, of those that both did. The
-value of a goal is that of the cell where it is furthest from being met. What a system took for a part of the requests
-counts as its time for all: it is faster there than it would be. A goal is not met without rows, nor with fewer
-than LEAST_ROUNDS rounds of any. The embedded models have no goals.
+Every ratio is the median of paired rounds: of two systems that did not do equally many, of those that both did. A ratio
+is judged by its 95 % interval: it reaches a goal if the end of the interval that is nearest to the goal does, which is
+the upper end where at least so much is wanted, and the lower end where at most so much is. So a cell misses a goal only
+if the rounds show that it does, noise aside; `undecided` names the cells whose interval holds the goal, on whichever
+side of it their median is, and they can be given further rounds. A value without an interval has to reach the goal
+itself. The value of a goal is the worst among the cells that miss it, or among all cells where none does. What a system
+took for a part of the requests counts as its time for all: it is faster there than it would be. Fewer than LEAST_ROUNDS
+rounds reach no goal, and without any rows it is not met. The embedded models have no goals.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -35,7 +39,7 @@ OWN_SHARE = 0.02
 class Goal:
     """A goal and what came out: it is met where all its `cells` reach it, and `reached` do.
 
-    `where` is the cell that decides, `interval` the 95 % interval of its ratio.
+    `where` is the cell whose `value` is told, the median of a ratio; by one end of its 95 % `interval` it is judged.
     """
 
     name: str
@@ -73,9 +77,15 @@ class _Wanted:
     found: Sequence[_Found]
     least: bool = True
 
-    def reached(self, value: float) -> bool:
-        """Say whether a value is as the goal wants it."""
-        return value >= self.goal if self.least else value <= self.goal
+    def judged(self, found: _Found) -> float:
+        """Return what has to reach the goal: the end of the interval that is nearest to it, if there is one."""
+        low, high = found.interval or (found.value, found.value)
+        return high if self.least else low
+
+    def reached(self, found: _Found) -> bool:
+        """Say whether a cell is as the goal wants it, by rounds enough to tell."""
+        fine = self.judged(found) >= self.goal if self.least else self.judged(found) <= self.goal
+        return fine and found.rounds >= LEAST_ROUNDS
 
     @property
     def undecided(self) -> Iterator[_Found]:
@@ -217,17 +227,16 @@ def _own_shares(table: Table) -> list[_Found]:
 
 def _goal(wanted: _Wanted) -> Goal:
     found = wanted.found
+    missed = [each for each in found if not wanted.reached(each)]
     decide = min if wanted.least else max
-    worst = decide(found, key=lambda each: each.value, default=None)
-    reached = sum(wanted.reached(each.value) for each in found)
-    enough = all(each.rounds >= LEAST_ROUNDS for each in found)
+    worst = decide(missed or found, key=lambda each: each.value, default=None)
     return Goal(
         name=wanted.name,
         value=None if worst is None else round(worst.value, 4),
         goal=f"{'>=' if wanted.least else '<='} {wanted.goal}",
-        met=worst is not None and reached == len(found) and enough,
+        met=worst is not None and not missed,
         where=None if worst is None else worst.where,
         interval=None if worst is None else worst.interval,
         cells=len(found),
-        reached=reached,
+        reached=len(found) - len(missed),
     )

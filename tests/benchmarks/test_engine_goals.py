@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import math
 from pathlib import Path
 
 import pytest
@@ -74,7 +75,7 @@ def test_a_goal_without_rows_is_open_and_not_met() -> None:
 def test_too_few_rounds_meet_no_goal() -> None:
     found = reached(RATIOS[0][0], [row(OURS, 1.0, rounds=4), row(POOLED, 2.0, rounds=4)])
     assert found.value == pytest.approx(2.0)
-    assert not found.met
+    assert (found.met, found.cells, found.reached) == (False, 1, 0)
 
 
 def test_embedded_models_have_no_goals() -> None:
@@ -117,6 +118,40 @@ def test_speculation_has_its_bound_the_better_server_and_no_speculation_beside_i
     assert (server.value, server.where) == (pytest.approx(0.9), "speculation/copy/1, warm, ours, lookup")
     assert (none.value, none.met, none.cells) == (pytest.approx(1.25), True, 2)
     assert not reached(RATIOS[5][0], measured).cells
+
+
+def spread(middle: float, reach: float) -> tuple[float, ...]:
+    """Return five times around a middle, so that the 95 % interval of their ratios to 1 reaches about so far."""
+    part = reach / 0.98  # 2.776 standard deviations of (-1, -0.5, 0, 0.5, 1), over the root of 5
+    return tuple(middle * math.exp(part * step) for step in (-1.0, -0.5, 0.0, 0.5, 1.0))
+
+
+@given(st.floats(0.8, 1.2), st.floats(0.001, 0.2))
+def test_a_ratio_is_judged_by_the_end_of_its_interval_that_is_nearest_to_the_goal(middle: float, reach: float) -> None:
+    steady = dataclasses.replace(row(OURS, 1.0), seconds=(1.0,) * 5)
+    found = reached(
+        "ours ÷ example server", [steady, dataclasses.replace(steady, system=EXAMPLE, seconds=spread(middle, reach))]
+    )
+    assert found.interval is not None
+    assert found.interval[1] == pytest.approx(middle * math.exp(reach), rel=0.01)
+    assert found.value == pytest.approx(middle, abs=1e-3)
+    assert found.met == (found.interval[1] >= 1.0)
+    assert found.reached == found.met
+
+
+def test_the_cell_that_is_told_is_one_that_misses_its_goal_if_any_does() -> None:
+    steady = dataclasses.replace(row(OURS, 1.0), seconds=(1.0,) * 5)
+    sure, noisy = "150m/16x1024", "150m/4x1024"
+    measured = [
+        steady,
+        dataclasses.replace(steady, system=EXAMPLE, seconds=spread(0.97, 0.01)),
+        dataclasses.replace(steady, cell=noisy),
+        dataclasses.replace(steady, cell=noisy, system=EXAMPLE, seconds=spread(0.95, 0.2)),
+    ]
+    found = reached("ours ÷ example server", measured)
+    assert (found.where, found.met, found.reached, found.cells) == (f"{sure}, cold", False, 1, 2)
+    found = reached("ours ÷ example server", measured[2:])
+    assert (found.where, found.met, found.value) == (f"{noisy}, cold", True, pytest.approx(0.95))
 
 
 @pytest.mark.parametrize("factor", [0.96, 1.0, 1.04])
