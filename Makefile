@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 READY := .venv/.ready
 
-.PHONY: setup run test test-slow test-escape test-crash test-server check tiny bench-engine bench-gates bench-context bench-daemon lock clean
+.PHONY: setup run test test-slow test-escape test-crash test-server check tiny bench-engine bench-http bench-gates bench-context bench-daemon lock clean
 
 setup: $(READY)  ## install everything into .venv
 
@@ -44,6 +44,9 @@ bench-gates: $(READY)  ## what gates and escalation bring and cost, on 200 tasks
 
 bench-engine: $(READY)  ## the engine against its peers; goes on where it stopped (one to three hours; ARGS="--budget 60"); `python -m benchmarks.engine further` for undecided cells
 	$(BIN)/python -m benchmarks.engine all $(ARGS)
+
+bench-http: $(READY)  ## our daemon against llama-server over HTTP, idle and beside busy loops; goes on where it stopped (40 minutes and the build)
+	$(BIN)/python -m benchmarks.engine all --suite user-path $(ARGS)
 
 bench-daemon: $(READY)  ## what the daemon costs and bears, part by part (half an hour; ARGS="--only chain --size memory=10000")
 	$(BIN)/python -m benchmarks.daemon $(ARGS)

@@ -11,53 +11,69 @@ from pathlib import Path
 
 from benchmarks import results
 from benchmarks.engine import report, rows
-from benchmarks.engine.cells import Cell, all_cells, chosen, trial_cells
+from benchmarks.engine.cells import Cell, chosen
 from benchmarks.engine.goals import goals, undecided
-from benchmarks.engine.models import DRAFTS, LARGE, SMALL
-from benchmarks.engine.names import SYSTEMS
+from benchmarks.engine.models import DRAFTS, LARGE, SMALL, SMOLLM2
+from benchmarks.engine.names import SPINNING, SYSTEMS
 from benchmarks.engine.paired import Rounds
-from benchmarks.engine.peers import PeerMissing, Peers, build
-from benchmarks.engine.run import FURTHER, ROUNDS, Plan, run
+from benchmarks.engine.peers import ModelMissing, PeerMissing, Peers, build, fetch_model
+from benchmarks.engine.run import FURTHER, Plan, run
 from benchmarks.engine.start import Place
+from benchmarks.engine.suites import SUITES, Suite
 from orchestrator.engine.llama.model import default_threads
 
 FOLDER = Path(__file__).parents[2] / "build" / "bench"
-RESULTS = results.FOLDER / "engine.json"
 _say = partial(print, flush=True)
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Do what the command line says."""
     options = _parser().parse_args(arguments)
+    suite = SUITES[options.suite]
+    options.systems = options.systems or list(suite.systems)
     if options.command == "list":
-        for cell in chosen(all_cells(), options.cells):
+        for cell in chosen(suite.cells(_models(options)), options.cells):
             _say(f"{cell.name:24} {cell.own} own tokens, {cell.answer} to generate")
         return
-    if options.command in ("models", "all") and not options.trial:
-        for model in (SMALL, LARGE, *DRAFTS.values()):
-            _say(f"{model.write(options.folder / 'models')}")
     try:
-        if options.command in ("build", "all"):
-            build(options.folder)
+        _prepare(options)
         if options.command in ("run", "all"):
-            _run(options, further=False)
+            _run(suite, options, further=False)
         if options.command == "further":
-            _run(options, further=True)
+            _run(suite, options, further=True)
     except PeerMissing as error:
         raise SystemExit(str(error)) from error
     if options.command in ("run", "further", "report", "all"):
-        _report(options)
+        _report(suite, options)
 
 
-def _run(options: argparse.Namespace, *, further: bool) -> None:
+def _prepare(options: argparse.Namespace) -> None:
+    """Write, fetch and build what the command is for: everything, or before all cells of a suite what they need."""
+    whole = options.command == "all"
+    users = options.suite == "user-path"
+    if options.command == "models" or (whole and not users and not options.trial):
+        for model in (SMALL, LARGE, *DRAFTS.values()):
+            _say(f"{model.write(_models(options))}")
+    if options.command == "build" or (whole and users and not options.trial):
+        try:
+            _say(f"{fetch_model(SMOLLM2, _models(options))}")
+        except ModelMissing as error:
+            _say(f"{error}; the user's path is measured with a generated model instead")
+    if options.command == "build":
+        build(options.folder)
+    if whole:
+        build(options.folder, options.systems)
+
+
+def _run(suite: Suite, options: argparse.Namespace, *, further: bool) -> None:
     """Measure cells that are not finished, or do further rounds of those that are, and say which are left."""
     peers = Peers.under(options.folder)
     if missing := peers.missing(options.systems):
         raise PeerMissing(f"not there: {', '.join(missing)}; `python -m benchmarks.engine build` makes it")
-    cells, engine = chosen(_cells(options), options.cells), report.source_hash()
-    current = {name: each.rows for name, each in _finished(options).items() if each.engine == engine}
+    cells, engine = chosen(_cells(suite, options), options.cells), report.source_hash(suite.source)
+    current = {name: each.rows for name, each in _finished(suite, options).items() if each.engine == engine}
     if further:
-        open_still = undecided(itertools.chain.from_iterable(current.values()))
+        open_still = undecided(itertools.chain.from_iterable(current.values()), suite.goals)
         left = tuple(cell for cell in cells if cell.name in open_still)
         _say(f"{len(left)} of {len(cells)} cells do not tell whether a goal is met")
     else:
@@ -67,10 +83,11 @@ def _run(options: argparse.Namespace, *, further: bool) -> None:
         place=Place(options.folder, peers, tuple(options.systems)),
         cells=left,
         before=current if further else {},
-        file=_rows_file(options),
+        file=_rows_file(suite, options),
         stamp=_stamp(options),
         engine=engine,
-        rounds=FURTHER if further else _rounds(options),
+        goals=suite.goals,
+        rounds=FURTHER if further else _rounds(suite, options),
         seconds=None if options.budget is None else 60 * options.budget,
         tell=_say,
     )
@@ -78,53 +95,64 @@ def _run(options: argparse.Namespace, *, further: bool) -> None:
         _say(f"the time was up before {', '.join(cell.name for cell in late)}; run again to go on")
 
 
-def _report(options: argparse.Namespace) -> None:
+def _report(suite: Suite, options: argparse.Namespace) -> None:
     """Print the tables of the cells that are finished, and write the results."""
-    finished, engine = _finished(options), report.source_hash()
+    finished, engine = _finished(suite, options), report.source_hash(suite.source)
     found = [row for each in finished.values() for row in each.rows]
-    reached = goals(found)
+    reached = goals(found, suite.goals)
     _say(report.printed(found, reached))
     if earlier := [name for name, each in finished.items() if each.engine != engine]:
         _say(f"measured with an earlier engine: {', '.join(earlier)}")
     if not options.trial:
-        results.write(RESULTS, report.document(finished, reached, _stamp(options), engine, all_cells()))
-        _say(f"written to {RESULTS}")
+        cells = suite.cells(_models(options))
+        results.write(suite.published, report.document(finished, reached, _stamp(options), engine, cells, suite.about))
+        _say(f"written to {suite.published}")
 
 
-def _finished(options: argparse.Namespace) -> dict[str, rows.Finished]:
+def _finished(suite: Suite, options: argparse.Namespace) -> dict[str, rows.Finished]:
     """Return all finished cells, in the order of the cells; some may be of an earlier engine."""
-    cells, stamp, engine = _cells(options), _stamp(options), report.source_hash()
-    before = {} if options.trial else rows.published(RESULTS, stamp, cells)
-    kept = rows.read(_rows_file(options), stamp, cells)
+    cells, stamp, engine = _cells(suite, options), _stamp(options), report.source_hash(suite.source)
+    before = {} if options.trial else rows.published(suite.published, stamp, cells)
+    kept = rows.read(_rows_file(suite, options), stamp, cells)
     found = [*before.items(), *kept.items()]
     finished = dict(sorted(found, key=lambda item: item[1].engine == engine))  # of one name, the last one counts
     return {cell.name: finished[cell.name] for cell in cells if cell.name in finished}
 
 
-def _cells(options: argparse.Namespace) -> tuple[Cell, ...]:
-    return trial_cells() if options.trial else all_cells()
+def _cells(suite: Suite, options: argparse.Namespace) -> tuple[Cell, ...]:
+    return suite.trial if options.trial else suite.cells(_models(options))
+
+
+def _models(options: argparse.Namespace) -> Path:
+    folder: Path = options.folder
+    return folder / "models"
 
 
 def _stamp(options: argparse.Namespace) -> rows.Stamp:
     return {**report.stamp(default_threads()), "systems": list(options.systems), "rounds": options.rounds}
 
 
-def _rounds(options: argparse.Namespace) -> Rounds:
+def _rounds(suite: Suite, options: argparse.Namespace) -> Rounds:
     fixed = options.rounds or (1 if options.trial else None)
-    return Rounds(fixed, fixed) if fixed else ROUNDS
+    return Rounds(fixed, fixed) if fixed else suite.rounds
 
 
-def _rows_file(options: argparse.Namespace) -> Path:
+def _rows_file(suite: Suite, options: argparse.Namespace) -> Path:
     folder: Path = options.folder
-    return folder / ("trial.jsonl" if options.trial else "rows.jsonl")
+    return folder / f"{suite.rows}{'trial' if options.trial else 'rows'}.jsonl"
 
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.engine", description=__doc__)
     parser.add_argument("command", choices=["list", "models", "build", "run", "further", "report", "all"])
+    parser.add_argument(
+        "--suite", choices=SUITES, default="engine", help="the engine by itself, or over HTTP as users ask it"
+    )
     parser.add_argument("--cells", nargs="+", default=[], metavar="PATTERN", help="such as '150m/*x1024'; default: all")
-    parser.add_argument("--systems", nargs="+", choices=SYSTEMS, default=list(SYSTEMS), help="default: all")
-    parser.add_argument("--rounds", type=_positive, help=f"default: {ROUNDS.least} to {ROUNDS.most}, as noise needs")
+    systems = (*SYSTEMS, SPINNING)
+    parser.add_argument("--systems", nargs="+", choices=systems, help="default: all of the suite")
+    rounds = "; ".join(f"{name}: {suite.rounds.least} to {suite.rounds.most}" for name, suite in SUITES.items())
+    parser.add_argument("--rounds", type=_positive, help=f"default: as noise needs ({rounds})")
     parser.add_argument("--budget", type=float, metavar="MINUTES", help="begin no further cell after so long")
     parser.add_argument("--folder", type=Path, default=FOLDER, help="keeps models, peers and finished cells")
     parser.add_argument("--trial", action="store_true", help="small cells on a model of no size; nothing is written")

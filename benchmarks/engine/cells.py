@@ -1,15 +1,18 @@
 """Lay out what is measured: cells, each a model, a number of concurrent requests and what their prompts share."""
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from typing import Literal
 
 from benchmarks.engine.names import EXAMPLE
 from orchestrator.engine.attention import LONG
 
-State = Literal["cold", "warm"]
-"""Whether the shared prefix is new, or held since the load before. Whatever follows on it is always new."""
+State = Literal["cold", "warm", "idle", "one", "each"]
+"""Cold or warm: whether the prefix of the prompts is new, or held since the load before. Whatever follows on it is
+always new. A run of steps is compared with itself instead: on an idle machine, and beside busy loops (`Busy`)."""
+Busy = Literal["one", "each"]
+"""What else computes on the machine: a busy loop on one of its cores only, or a busy loop on each core."""
 Task = Literal["copy", "free"]
 """Edit a text, or write a new one."""
 
@@ -28,6 +31,11 @@ _PARTS = {("150m", 64, 1024): 16, ("500m", 16, 1024): 4}
 """How many of the requests the example server gets in cells where it would take minutes a round to compute for each
 the prefix that is new to all."""
 EMBEDDED = "tiny-large"
+USER_WIDTHS = (1, 4, 16)
+USER_SLOTS = 16
+USER_CONTEXT = 2048
+"""How many sequences, of how many tokens, a server for users is set up for, however many of them ask."""
+BUSY: tuple[Busy, ...] = ("one", "each")
 
 
 Group = tuple[str, int, Task | None, bool]
@@ -75,6 +83,69 @@ class Cell:
     def states(self) -> tuple[State, ...]:
         """The states to measure."""
         return ("cold", "warm") if self.prefix else ("cold",)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UserCell(Cell):
+    """`width` chats at once over HTTP, each about a document of at least `prefix` tokens with a question of its own.
+
+    All chats are about the same document if it is `shared`, and each is about its own otherwise. Texts are prose, so
+    that `prefix` and `own` say about how many tokens there are. With `beside`, busy loops run beside each round. With
+    `steps`, what is measured is a run of so many steps, each of about `answer` tokens, one after the other. All servers
+    have `slots` sequences of at most `slot_context` tokens.
+    """
+
+    shared: bool = False
+    beside: Busy | None = None
+    steps: int = 0
+    slots: int = USER_SLOTS
+    slot_context: int = USER_CONTEXT
+
+    @property
+    def name(self) -> str:
+        """A short name, unique and with slashes."""
+        if self.steps:
+            return "busy/steps"
+        if self.beside:
+            return f"busy/{self.beside}/{self.width}"
+        return f"http/{'shared' if self.shared else 'own'}/{self.width}"
+
+    @property
+    def group(self) -> Group:
+        """All cells are measured with the same processes: a user's server has a single setup for whatever comes."""
+        return self.model, 0, None, False
+
+    @property
+    def context(self) -> int:
+        """The longest sequence that the servers are set up for, in tokens."""
+        return self.slot_context
+
+    @property
+    def states(self) -> tuple[State, ...]:
+        """The states to measure."""
+        if self.steps:
+            return ("idle", *BUSY)
+        return ("cold",) if self.beside else ("cold", "warm")
+
+    def busy(self, state: State) -> Busy | None:
+        """Return what else computes while a state is measured."""
+        return state if state == "one" or state == "each" else self.beside
+
+
+def user_cells(model: str) -> tuple[UserCell, ...]:
+    """Return the cells of the user's own path, with the model of that name."""
+    chat = UserCell(model=model, width=1, prefix=64, own=24, answer=48)
+    own = [replace(chat, width=width) for width in USER_WIDTHS]
+    shared = replace(chat, width=_MANY, prefix=800, shared=True)
+    busy = [replace(chat, width=width, beside=beside) for beside in BUSY for width in USER_WIDTHS]
+    return (*own, shared, *busy, replace(chat, prefix=0, answer=60, steps=3))
+
+
+def trial_user_cells() -> tuple[UserCell, ...]:
+    """Return one small cell of each kind, on a model of no size: to see that everything runs."""
+    chat = UserCell(model="trial", width=2, prefix=8, own=8, answer=4, slots=4, slot_context=1024)
+    busy = [replace(chat, beside=beside) for beside in BUSY]
+    return (chat, replace(chat, prefix=300, shared=True), *busy, replace(chat, width=1, prefix=0, answer=12, steps=2))
 
 
 def all_cells() -> tuple[Cell, ...]:

@@ -1,13 +1,15 @@
-"""Make loads for the embedded models: real chats, in the tokens of the model itself."""
+"""Make loads for models with a vocabulary of their own: chats, in the tokens of the model itself."""
 
 import os
+import random
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import llama_cpp.llama_cpp as lib
 
-from benchmarks.engine.cells import Cell
+from benchmarks.engine.cells import Cell, State, UserCell
+from benchmarks.engine.prose import document, list_task, question
 from benchmarks.engine.system import Load, Prompt
 from benchmarks.engine.workload import common
 from benchmarks.tiny.families import FAMILIES
@@ -41,8 +43,29 @@ class Chats:
         names = (vocabulary.text(vocabulary.bos), vocabulary.text(vocabulary.eos))
         return cls(vocabulary, ChatTemplate(source.decode() if source else None, *names))
 
+    def prose_loads(self, cell: UserCell, number: int) -> dict[State, Load]:
+        """Return the loads of round `number` of a cell of the user's path: the same documents in all states."""
+        rng = random.Random(f"{cell.name}/{number}")  # noqa: S311 (prompts, no secrets)
+        if cell.steps:
+            return {state: self._steps(rng, cell) for state in cell.states}
+        texts = [document(rng, cell.prefix, self._count) for _ in range(1 if cell.shared else cell.width)]
+        documents = texts * cell.width if cell.shared else texts
+        found: dict[State, Load] = {}
+        for state in cell.states:
+            prompts = tuple(self._prompt((("system", text), ("user", question(rng)))) for text in documents)
+            shared = common(tuple(prompt.tokens for prompt in prompts))
+            found[state] = Load(prompts=prompts, answer=cell.answer, shared=shared)
+        return found
+
+    def _steps(self, rng: random.Random, cell: UserCell) -> Load:
+        prompts = tuple(self._prompt((("user", list_task(rng)),)) for _ in range(cell.steps))
+        return Load(prompts=prompts, answer=cell.answer, steps=True)
+
+    def _count(self, text: str) -> int:
+        return len(self.vocabulary.tokens_of(text, False))
+
     def load(self, cell: Cell, number: int) -> Load:
-        """Return the load of round `number`."""
+        """Return the load of round `number` for the embedded models."""
         rng = seeded(f"{cell.name}/{number}")
         prompts: list[Prompt] = []
         while len(prompts) < cell.width:

@@ -13,7 +13,7 @@ rounds reach no goal, and without any rows it is not met. The embedded models ha
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from benchmarks.engine.cells import BETWEEN, EMBEDDED, State
+from benchmarks.engine.cells import BETWEEN, BUSY, EMBEDDED, Busy, State
 from benchmarks.engine.names import (
     EXAMPLE,
     METHODS,
@@ -22,6 +22,7 @@ from benchmarks.engine.names import (
     SERIAL,
     SERVER,
     SETTINGS,
+    SPINNING,
     SPLIT,
     speculating,
 )
@@ -33,6 +34,8 @@ OF_CEILING = 0.95
 OF_BOUND = 0.9
 NEVER_SLOWER = 0.98
 OWN_SHARE = 0.02
+SHARED = 5.0
+WHEN_BUSY = 3.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -111,26 +114,30 @@ class Table:
         return (row for row in self.rows if row.system == system and (row.task is not None) is task)
 
 
-def goals(rows: Iterable[Row]) -> list[Goal]:
-    """Return all goals."""
-    return [_goal(wanted) for wanted in _all(rows)]
+Goals = Callable[[Table], list[_Wanted]]
+"""Finds in a table what each of several goals is about: `engine_goals` or `user_goals`."""
 
 
-def undecided(rows: Iterable[Row]) -> dict[str, set[str]]:
+def goals(rows: Iterable[Row], wanted: Goals) -> list[Goal]:
+    """Return all goals of that kind, with what came out."""
+    return [_goal(each) for each in wanted(Table(rows))]
+
+
+def undecided(rows: Iterable[Row], wanted: Goals) -> dict[str, set[str]]:
     """Return the systems of each cell that have to do further rounds, as their ratios do not tell if a goal is met.
 
     That a goal seems to be met, or missed, is no reason for further rounds, nor against them.
     """
     found: dict[str, set[str]] = {}
-    for wanted in _all(rows):
-        for each in wanted.undecided:
+    for goal in wanted(Table(rows)):
+        for each in goal.undecided:
             for row in each.rows:
                 found.setdefault(row.cell, set()).add(row.system)
     return found
 
 
-def _all(rows: Iterable[Row]) -> list[_Wanted]:
-    table = Table(rows)
+def engine_goals(table: Table) -> list[_Wanted]:
+    """Return what the engine by itself has to reach."""
     ours = [row for row in table.of(OURS) if row.width != BETWEEN]
     warm = [row for row in ours if row.state == "warm" or not row.prefix]
     wide = [row for row in ours if row.width == 16 and row.state == "cold"]
@@ -148,6 +155,43 @@ def _all(rows: Iterable[Row]) -> list[_Wanted]:
         _Wanted("speculation ÷ no speculation", NEVER_SLOWER, _speculation(table, _of_none)),
         _Wanted("own time per step outside llama.cpp", OWN_SHARE, _own_shares(table), least=False),
     ]
+
+
+def user_goals(table: Table) -> list[_Wanted]:
+    """Return what the user's own path has to reach: chats over HTTP, and runs of steps, also on a busy machine."""
+    server, shared = "ours ÷ llama-server over HTTP", "16 sharing a document"
+    spinning = _against(table, _served(table, "http/own/"), SPINNING)
+    return [
+        _Wanted(f"{server}, own texts", 1.0, _against(table, _served(table, "http/own/"), SERVER)),
+        _Wanted(f"{server}, {shared}, new", SHARED, _against(table, _served(table, "http/shared/", "cold"), SERVER)),
+        _Wanted(f"{server}, {shared}, held", 1.0, _against(table, _served(table, "http/shared/", "warm"), SERVER)),
+        _Wanted(f"{server}, one core busy", 1.0, _against(table, _served(table, "busy/one/"), SERVER)),
+        _Wanted(f"{server}, each core busy", 1.0, _against(table, _served(table, "busy/each/"), SERVER)),
+        _Wanted("three steps, one core busy ÷ idle", WHEN_BUSY, _slower(table, "one"), least=False),
+        _Wanted("three steps, each core busy ÷ idle", WHEN_BUSY, _slower(table, "each"), least=False),
+        _Wanted("attempts that were lost", 0, _lost(table), least=False),
+        _Wanted("ours ÷ ours with threads that spin, idle machine", NEVER_SLOWER, spinning),
+    ]
+
+
+def _served(table: Table, cells: str, state: State | None = None) -> list[Row]:
+    """Return our rows of cells whose names begin so, in one state or all."""
+    return [row for row in table.of(OURS) if row.cell.startswith(cells) and state in (None, row.state)]
+
+
+def _slower(table: Table, busy: Busy) -> list[_Found]:
+    """Return how much longer runs of steps take beside busy loops."""
+    pairs = [(row, table.beside(row, OURS, "idle")) for row in table.of(OURS) if row.state == busy]
+    return [
+        replace(_faster(idle, row), where=f"{row.cell}, {row.state}, {row.system}")
+        for row, idle in pairs
+        if idle is not None
+    ]
+
+
+def _lost(table: Table) -> list[_Found]:
+    runs = (row for row in table.of(OURS) if row.state in ("idle", *BUSY))
+    return [_Found(row.lost, f"{row.cell}, {row.state}", len(row.seconds)) for row in runs]
 
 
 def speed(row: Row, other: Row) -> Ratio:

@@ -12,7 +12,8 @@ from dataclasses import replace
 from statistics import median
 
 from benchmarks.engine.bound import Propose, StepTimes, best_speedup, by_lookup, by_model
-from benchmarks.engine.cells import Cell, State
+from benchmarks.engine.busy import busy_loops
+from benchmarks.engine.cells import Cell, State, UserCell
 from benchmarks.engine.chain import Next, walk
 from benchmarks.engine.names import OURS, speculating
 from benchmarks.engine.paired import Ratio, Rounds, ratio
@@ -20,7 +21,7 @@ from benchmarks.engine.rows import Row
 from benchmarks.engine.start import LONGEST, MOST_DRAFTS
 from benchmarks.engine.system import Load, Measured, System, Tokens
 from benchmarks.engine.systems.ceiling import Ceiling
-from benchmarks.engine.systems.served import ServerFailed
+from benchmarks.engine.systems.served import Served, ServerFailed
 
 Key = tuple[str, State]
 """The name of a system and the state that it was measured in."""
@@ -32,6 +33,13 @@ WARM_UP = -1
 """The number of a round that is not measured: the first steps of any kind are slower."""
 REST_SECONDS = 0.1
 """A pause before each system's turn: threads of the one before still spin for some milliseconds, on its cores."""
+
+QUIET_LOOK_SECONDS = 0.25
+QUIET_SHARE = 0.2
+"""Servers are quiet while all of them together use no more than this part of one core."""
+MOST_QUIET_SECONDS = 120.0
+USER_WARM_UP = 8
+"""How many tokens a request gets to generate in the round that is not measured, of a cell of the user's path."""
 
 
 class WrongAnswer(Exception):
@@ -77,6 +85,59 @@ async def measure_task(
         return {"warm": await _checked(cell, system, load)}
 
     return await _rounds(cell, systems, measured, rounds, tell, before)
+
+
+async def measure_user(
+    cell: UserCell,
+    systems: Sequence[System],
+    loads: Loads,
+    rounds: Rounds,
+    tell: Callable[[str], None],
+    before: Sequence[Row] = (),
+) -> list[Row]:
+    """Return the same for a cell of the user's path. Busy loops begin before a load and end after it.
+
+    Each load begins when all servers are quiet, so that what one of them does in idle moments disturbs no other.
+    """
+
+    async def measured(system: System, number: int) -> dict[State, Measured]:
+        found: dict[State, Measured] = {}
+        for state, load in loads(number).items():
+            await _until_quiet(systems, tell)
+            if number == WARM_UP:
+                await system.run(replace(load, answer=min(USER_WARM_UP, load.answer)))
+                break
+            with busy_loops(cell.busy(state)):
+                found[state] = whole_answers(load, await _checked(cell, system, load))
+        return found
+
+    return await _rounds(cell, systems, measured, rounds, tell, before)
+
+
+def whole_answers(load: Load, measured: Measured) -> Measured:
+    """Return what a load would have taken, at the same tokens a second, had no answer been shorter than was asked for.
+
+    Real models end texts, and two systems need not end the same ones: rounding differs. `tokens` stay those that were
+    made. A run of steps is returned as it is. Raises ServerFailed where there is not a single token.
+    """
+    wanted = len(load.prompts) * load.answer
+    if load.steps or measured.tokens >= wanted:
+        return measured
+    if not measured.tokens:
+        raise ServerFailed("all answers are empty")
+    return replace(measured, seconds=measured.seconds * wanted / measured.tokens)
+
+
+async def _until_quiet(systems: Sequence[System], tell: Callable[[str], None]) -> None:
+    """Return when the servers hardly compute any more; for a server that goes on, that is told instead."""
+    servers = [system for system in systems if isinstance(system, Served)]
+    end = time.monotonic() + MOST_QUIET_SECONDS
+    while time.monotonic() < end:
+        before = sum(server.cpu_seconds() for server in servers)
+        await asyncio.sleep(QUIET_LOOK_SECONDS)
+        if sum(server.cpu_seconds() for server in servers) - before <= QUIET_SHARE * QUIET_LOOK_SECONDS:
+            return
+    tell(f"the servers still compute after {MOST_QUIET_SECONDS:g} s without a request")
 
 
 async def _rounds(
@@ -158,7 +219,7 @@ async def _checked(cell: Cell, system: System, load: Load) -> Measured:
     """Do a load and compare prompts and answers with what they should be. Raises WrongAnswer."""
     measured = await system.run(load)
     asked = tuple(len(prompt.tokens) for prompt in load.prompts)
-    if measured.asked not in (None, asked):
+    if not load.steps and measured.asked not in (None, asked):
         raise WrongAnswer(f"{cell.name}: {system.name} makes {measured.asked} tokens of prompts of {asked}")
     if load.texts is not None and measured.texts is not None:
         for said, right in zip(measured.texts, load.texts, strict=True):
@@ -182,4 +243,5 @@ def _row(cell: Cell, system: str, state: State, measured: Sequence[Measured]) ->
         llama_seconds=sum(each.llama_seconds for each in measured),
         own_seconds=sum(each.own_seconds for each in measured),
         split_cache=measured[-1].split_cache,
+        lost=sum(each.lost for each in measured),
     )

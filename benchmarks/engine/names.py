@@ -8,6 +8,10 @@ POOLED = "ceiling, pooled cache"
 SPLIT = "ceiling, split cache"
 """With the attention that our engine chooses there; all others have llama.cpp's choice."""
 SYSTEMS = (OURS, SERIAL, SERVER, EXAMPLE, POOLED, SPLIT)
+SPINNING = "ours, spinning"
+"""Our daemon, whose engine waits for its threads as libgomp does by default: it spins for some milliseconds."""
+USER_PATH_SYSTEMS = (OURS, SPINNING, SERVER)
+"""Those that are asked over HTTP, as users ask them."""
 
 METHODS = ("lookup", "draft")
 """How tokens are drafted."""

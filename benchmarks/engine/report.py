@@ -11,19 +11,28 @@ from typing import Any
 from benchmarks import results
 from benchmarks.engine.cells import Cell
 from benchmarks.engine.goals import Goal, own_share, speed
-from benchmarks.engine.models import DRAFTS, LARGE, SMALL
+from benchmarks.engine.models import DRAFTS, INSTEAD, LARGE, SMALL, SMOLLM2
 from benchmarks.engine.names import OURS
 from benchmarks.engine.rows import Finished, Row, Stamp
 from benchmarks.engine.start import AGREEMENT, LONGEST, MOST_DRAFTS
 from benchmarks.engine.workload import DECOYS, WRONG_WORDS
 
-ENGINE = Path(__file__).parents[2] / "orchestrator" / "engine"
+PRODUCT = Path(__file__).parents[2] / "orchestrator"
+ENGINE = PRODUCT / "engine"
 CONSTRUCTION = (
     "Generated models whose greedy text is known: each word is followed by one certain word. The 500 M model has the "
     "embedding, the first two layers and the output of its draft models, and further layers that add nothing, so that "
     "the pair agrees by construction; the draft models expect a wrong word after the given share of words. To copy: "
     "the prompt holds the text to come but for the given share of words. Free: it holds none of it, but misleading "
     "pairs of words. Speculation is measured on prompts that are computed already."
+)
+USER_PATH = (
+    "Both servers are asked for the same chats at temperature 0 over OpenAI's chat API, each chat on a connection of "
+    "its own. They have equally many slots, tokens a slot and threads. Cold: documents are new; warm: each document is "
+    "held since the load before, and the questions are new. An answer that ends early counts by its tokens a second. "
+    "Busy: a loop of normal priority on one core only, or one on each core, from before a load until after it. A run "
+    "has three steps, each of which reads what the one before has written, and is compared with such a run on an idle "
+    "machine."
 )
 
 _LAYOUTS = {None: "", True: ", split cache", False: ", pooled cache"}
@@ -38,18 +47,38 @@ class _WithoutDocstrings(ast.NodeTransformer):
 
 
 def document(
-    finished: Mapping[str, Finished], goals: Sequence[Goal], stamp: Stamp, engine: str, cells: Sequence[Cell]
+    finished: Mapping[str, Finished],
+    goals: Sequence[Goal],
+    stamp: Stamp,
+    engine: str,
+    cells: Sequence[Cell],
+    about: Mapping[str, Any],
 ) -> dict[str, Any]:
-    """Return the results as they are written; `cells` are all that the whole benchmark has, `engine` is today's."""
+    """Return the results as they are written.
+
+    `cells` are all that there are, `engine` is the hash of today's code, and `about` says what else is to be known: the
+    command that measures them, the models.
+    """
     return {
         **stamp,
         "engine": engine,
         "engines": {name: each.engine for name, each in finished.items()},
-        "command": "make bench-engine",
         "cells": {
             "measured": {cell.name: asdict(cell) for cell in cells if cell.name in finished},
             "left": [cell.name for cell in cells if cell.name not in finished],
         },
+        **about,
+        "rows": [_row(row) for each in finished.values() for row in each.rows],
+        "goals": [
+            {key: value for key, value in asdict(goal).items() if value is not None or key == "value"} for goal in goals
+        ],
+    }
+
+
+def about_engine() -> dict[str, Any]:
+    """Return what is to be known of the measurements of the engine by itself."""
+    return {
+        "command": "make bench-engine",
         "models": {model.name: asdict(model.shape) for model in (SMALL, LARGE, *DRAFTS.values())},
         "speculation": {
             "construction": CONSTRUCTION,
@@ -59,10 +88,15 @@ def document(
             "longest n-gram": LONGEST,
             "most draft tokens": MOST_DRAFTS,
         },
-        "rows": [_row(row) for each in finished.values() for row in each.rows],
-        "goals": [
-            {key: value for key, value in asdict(goal).items() if value is not None or key == "value"} for goal in goals
-        ],
+    }
+
+
+def about_user_path() -> dict[str, Any]:
+    """Return what is to be known of the measurements of the user's own path."""
+    return {
+        "command": "make bench-http",
+        "models": {SMOLLM2.name: asdict(SMOLLM2), INSTEAD.name: asdict(INSTEAD.shape)},
+        "construction": USER_PATH,
     }
 
 

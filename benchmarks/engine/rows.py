@@ -20,7 +20,8 @@ class Row:
     Rounds of different systems with the same index had the same prompts, one after the other; one system may have done
     more of them than another. `llama_seconds` and `own_seconds` are sums over the rounds of time inside llama.cpp
     and of our own time around it. `bound` is the best speed-up that speculation could bring. `split_cache` says how our
-    engine's cache was laid out in the last round; it may have begun otherwise.
+    engine's cache was laid out in the last round; it may have begun otherwise. `lost` are the attempts that came to
+    nothing, of the runs of all rounds.
     """
 
     cell: str
@@ -37,6 +38,7 @@ class Row:
     own_seconds: float = 0.0
     bound: float | None = None
     split_cache: bool | None = None
+    lost: int = 0
 
     def then(self, later: "Row") -> "Row":
         """Return these rounds and those of `later`, which came after them."""
@@ -46,6 +48,7 @@ class Row:
             llama_seconds=self.llama_seconds + later.llama_seconds,
             own_seconds=self.own_seconds + later.own_seconds,
             split_cache=later.split_cache,
+            lost=self.lost + later.lost,
         )
 
 
@@ -84,7 +87,7 @@ def published(file: Path, stamp: Stamp, cells: Iterable[Cell]) -> dict[str, Fini
     found: dict[str, Finished] = {}
     for row in results["rows"]:
         if (cell := row["cell"]) in same:
-            kept = {name: row[name] for name in names}
+            kept = {name: row[name] for name in names if name in row}
             finished = found.setdefault(cell, Finished(results["engines"][cell], []))
             finished.rows.append(Row(**{**kept, "seconds": tuple(kept["seconds"])}))
     return found

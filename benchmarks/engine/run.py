@@ -7,10 +7,10 @@ from functools import partial
 from pathlib import Path
 
 from benchmarks.engine import rows as kept
-from benchmarks.engine.cells import Cell, State, groups
+from benchmarks.engine.cells import Cell, State, UserCell, groups
 from benchmarks.engine.chats import Chats
-from benchmarks.engine.goals import LEAST_ROUNDS, MOST_ROUNDS, undecided
-from benchmarks.engine.measure import WARM_UP, measure, measure_task, step_times, with_bounds
+from benchmarks.engine.goals import LEAST_ROUNDS, MOST_ROUNDS, Goals, engine_goals, undecided
+from benchmarks.engine.measure import WARM_UP, measure, measure_task, measure_user, step_times, with_bounds
 from benchmarks.engine.paired import Rounds
 from benchmarks.engine.rows import Row, Stamp
 from benchmarks.engine.start import MODELS, TINY, Place, started, takes_part
@@ -35,6 +35,7 @@ class Plan:
     file: Path
     stamp: Stamp
     engine: str
+    goals: Goals = engine_goals
     rounds: Rounds = ROUNDS
     seconds: float | None = None
     tell: Callable[[str], None]
@@ -77,7 +78,7 @@ def _place(plan: Plan, group: Sequence[Cell]) -> Place:
 def _undecided(plan: Plan, cell: Cell) -> set[str]:
     """Return the systems that do further rounds. One with fewer rounds than others cannot be paired with them again."""
     before = plan.before[cell.name]
-    wanted = undecided(before).get(cell.name, set())
+    wanted = undecided(before, plan.goals).get(cell.name, set())
     rounds = {row.system: len(row.seconds) for row in before if row.system in wanted}
     return {name for name, count in rounds.items() if count == max(rounds.values())}
 
@@ -97,6 +98,9 @@ async def _cell(plan: Plan, cell: Cell, systems: Sequence[System]) -> list[Row]:
 
 async def _measured(plan: Plan, cell: Cell, systems: Sequence[System], before: Sequence[Row] = ()) -> list[Row]:
     """Return the rows of the rounds that come after those `before`."""
+    if isinstance(cell, UserCell):
+        chats = Chats.of(plan.place.setup((cell,)).model)
+        return await measure_user(cell, systems, partial(chats.prose_loads, cell), plan.rounds, plan.tell, before)
     if cell.task is None:
         return await measure(cell, systems, _loads(cell), plan.rounds, plan.tell, before)
     load_of = partial(task_load, cell, MODELS[cell.model].following)

@@ -6,19 +6,31 @@ from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
-from benchmarks.engine.cells import BETWEEN, SERVED_WIDTHS, Cell, Task
-from benchmarks.engine.models import DRAFTS, LARGE, SMALL, TRIAL, TRIAL_DRAFT, Generated
-from benchmarks.engine.names import EXAMPLE, METHODS, OURS, POOLED, SERIAL, SERVER, SETTINGS, SPLIT, speculating
+from benchmarks.engine.cells import BETWEEN, EMBEDDED, SERVED_WIDTHS, Cell, Task, UserCell
+from benchmarks.engine.models import DRAFTS, INSTEAD, LARGE, SMALL, SMOLLM2, TRIAL, TRIAL_DRAFT, Generated
+from benchmarks.engine.names import (
+    EXAMPLE,
+    METHODS,
+    OURS,
+    POOLED,
+    SERIAL,
+    SERVER,
+    SETTINGS,
+    SPINNING,
+    SPLIT,
+    speculating,
+)
 from benchmarks.engine.peers import Peers
 from benchmarks.engine.system import Setup, System
-from benchmarks.engine.systems import example_server, server
+from benchmarks.engine.systems import daemon, example_server, server
 from benchmarks.engine.systems.ceiling import Ceiling
 from benchmarks.engine.systems.ours import Ours
 from benchmarks.engine.systems.serial import Serial
 from benchmarks.engine.systems.served import ServerFailed
 from orchestrator.engine.llama.model import default_threads
 
-MODELS = {model.name: model for model in (SMALL, LARGE, TRIAL)}
+MODELS = {model.name: model for model in (SMALL, LARGE, TRIAL, INSTEAD)}
+"""Those that are generated, by name."""
 TINY = Path(__file__).parents[2] / "registry" / "tiny" / "large.gguf"
 AGREEMENT: dict[Task, float] = {"copy": 0.9, "free": 0.6}
 """The share of its drafts that the target agrees with, by the task they are for."""
@@ -37,19 +49,25 @@ class Place:
     systems: tuple[str, ...]
 
     def setup(self, cells: Sequence[Cell]) -> Setup:
-        """Return the common setup of a group of cells."""
-        model = MODELS.get(cells[0].model)
-        width = max(cell.width for cell in cells)
+        """Return the common setup of a group of cells. The model for trials is too small for several threads."""
+        width = max(cell.slots if isinstance(cell, UserCell) else cell.width for cell in cells)
         context = max(cell.context for cell in cells)
         if cells[0].task:
             context += width * cells[0].own  # so that every prompt can stay where it was computed
         return Setup(
-            model=TINY if model is None else model.write(self.folder / "models"),
+            model=self._file(cells[0].model),
             width=width,
             context=context,
-            threads=default_threads(),
+            threads=1 if cells[0].model == TRIAL.name else default_threads(),
             folder=self.folder,
         )
+
+    def _file(self, name: str) -> Path:
+        """Return the file of a model. One that is generated is written first if it is not there."""
+        if name == EMBEDDED:
+            return TINY
+        models = self.folder / "models"
+        return SMOLLM2.file(models) if name == SMOLLM2.name else MODELS[name].write(models)
 
     def drafter(self, task: Task, model: str) -> Generated:
         """Return the draft model for a task."""
@@ -62,7 +80,7 @@ async def started(place: Place, cells: Sequence[Cell], tell: Callable[[str], Non
     setup = place.setup(cells)
     async with AsyncExitStack() as stack:
         systems = []
-        for start in _speculating(place, setup, cells[0]) if cells[0].task else _plain(place, setup, cells):
+        for start in _starters(place, setup, cells):
             try:
                 system = await start()
             except ServerFailed as error:
@@ -74,10 +92,33 @@ async def started(place: Place, cells: Sequence[Cell], tell: Callable[[str], Non
 
 
 def takes_part(system: str, cell: Cell) -> bool:
-    """Return whether a system is measured in a cell."""
+    """Return whether a system is measured in a cell.
+
+    What spinning makes of an idle machine is asked where the chats have nothing in common. Runs are our own.
+    """
+    if isinstance(cell, UserCell):
+        if system == SPINNING:
+            return not (cell.shared or cell.beside or cell.steps)
+        return system == OURS or not cell.steps
     if cell.task:
         return cell.width in SERVED_WIDTHS or not system.startswith(SERVER)
     return cell.width != BETWEEN or system in (OURS, SERIAL)
+
+
+def _starters(place: Place, setup: Setup, cells: Sequence[Cell]) -> list[Starter]:
+    if isinstance(cells[0], UserCell):
+        return _served(place, setup, cells)
+    return _speculating(place, setup, cells[0]) if cells[0].task else _plain(place, setup, cells)
+
+
+def _served(place: Place, setup: Setup, cells: Sequence[Cell]) -> list[Starter]:
+    """Return what answers users' chats over HTTP."""
+    starters: dict[str, Starter] = {
+        OURS: partial(daemon.start, setup),
+        SPINNING: partial(daemon.start, setup, SPINNING, daemon.SPINNING_ENVIRONMENT),
+        SERVER: partial(server.start, setup, place.peers.server, chats=True),
+    }
+    return [starters[name] for name in place.systems if any(takes_part(name, cell) for cell in cells)]
 
 
 def _plain(place: Place, setup: Setup, cells: Sequence[Cell]) -> list[Starter]:

@@ -34,12 +34,14 @@ class Prompt:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Load:
     """Requests that come at the same time. `answer` tokens are generated for each at temperature 0. The first `shared`
-    tokens of all prompts are the same. `texts` are the answers, where they are known."""
+    tokens of all prompts are the same. `texts` are the answers, where they are known. With `steps`, the prompts are
+    the steps of one run, each of which reads what the one before has written, in about `answer` tokens."""
 
     prompts: tuple[Prompt, ...]
     answer: int
     shared: int = 0
     texts: tuple[str, ...] | None = None
+    steps: bool = False
 
     def first(self, requests: int) -> "Load":
         """Return the load of the first of the requests."""
@@ -51,7 +53,8 @@ class Load:
 class Measured:
     """What a load came to. `seconds` run from the first request to the last answer; of them `llama_seconds` were spent
     inside llama.cpp and `own_seconds` in our own steps around it, where that is known. `asked` are the tokens that
-    each prompt came to. `split_cache` says how our engine's cache was laid out at the end."""
+    each prompt came to. `split_cache` says how our engine's cache was laid out at the end. `lost` are the attempts of a
+    run that came to nothing."""
 
     seconds: float
     tokens: int
@@ -60,6 +63,7 @@ class Measured:
     llama_seconds: float = 0.0
     own_seconds: float = 0.0
     split_cache: bool | None = None
+    lost: int = 0
 
 
 class System(Protocol):

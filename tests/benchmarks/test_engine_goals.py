@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from benchmarks import results
 from benchmarks.engine import report, rows
 from benchmarks.engine.cells import EMBEDDED, all_cells
-from benchmarks.engine.goals import Goal, goals, own_share, undecided
-from benchmarks.engine.names import EXAMPLE, OURS, POOLED, SERIAL, SERVER, SETTINGS, SPLIT, speculating
+from benchmarks.engine.goals import Goal, Goals, engine_goals, goals, own_share, undecided, user_goals
+from benchmarks.engine.names import EXAMPLE, OURS, POOLED, SERIAL, SERVER, SETTINGS, SPINNING, SPLIT, speculating
 from benchmarks.engine.rows import Finished, Row
 
 # Rows
@@ -38,9 +38,9 @@ def test_finished_cells_are_read_again_and_the_last_measurement_counts(tmp_path:
 # Goals
 
 
-def reached(name: str, measured: list[Row]) -> Goal:
+def reached(name: str, measured: list[Row], wanted: Goals = engine_goals) -> Goal:
     """Return the one goal of that name."""
-    (found,) = [goal for goal in goals(measured) if goal.name == name]
+    (found,) = [goal for goal in goals(measured, wanted) if goal.name == name]
     return found
 
 
@@ -66,9 +66,10 @@ def test_a_ratio_is_met_at_its_goal_and_not_below(name: str, system: str, state:
     assert (missed.where, missed.cells, missed.reached) == (f"150m/16x1025, {state}", 2, 1)
 
 
-def test_a_goal_without_rows_is_open_and_not_met() -> None:
-    found = goals([])
-    assert len(found) == 10
+@pytest.mark.parametrize(("wanted", "count"), [(engine_goals, 10), (user_goals, 9)])
+def test_a_goal_without_rows_is_open_and_not_met(wanted: Goals, count: int) -> None:
+    found = goals([], wanted)
+    assert len(found) == count
     assert all(goal.value is None and not goal.met for goal in found)
 
 
@@ -139,6 +140,15 @@ def test_a_ratio_is_judged_by_the_end_of_its_interval_that_is_nearest_to_the_goa
     assert found.reached == found.met
 
 
+@given(st.floats(2.4, 3.6), st.floats(0.001, 0.2))
+def test_what_may_be_so_much_at_most_is_judged_by_the_lower_end(middle: float, reach: float) -> None:
+    idle = dataclasses.replace(row(OURS, 1.0, cell="busy/steps", state="idle"), seconds=(1.0,) * 5)
+    busy = dataclasses.replace(idle, state="one", seconds=spread(middle, reach))
+    found = reached("three steps, one core busy ÷ idle", [idle, busy], user_goals)
+    assert found.interval is not None
+    assert found.met == (found.interval[0] <= 3.0)
+
+
 def test_the_cell_that_is_told_is_one_that_misses_its_goal_if_any_does() -> None:
     steady = dataclasses.replace(row(OURS, 1.0), seconds=(1.0,) * 5)
     sure, noisy = "150m/16x1024", "150m/4x1024"
@@ -154,15 +164,54 @@ def test_the_cell_that_is_told_is_one_that_misses_its_goal_if_any_does() -> None
     assert (found.where, found.met, found.value) == (f"{noisy}, cold", True, pytest.approx(0.95))
 
 
+USERS = [
+    ("ours ÷ llama-server over HTTP, own texts", SERVER, "http/own/4", "cold", 1.0),
+    ("ours ÷ llama-server over HTTP, own texts", SERVER, "http/own/16", "warm", 1.0),
+    ("ours ÷ llama-server over HTTP, 16 sharing a document, new", SERVER, "http/shared/16", "cold", 5.0),
+    ("ours ÷ llama-server over HTTP, 16 sharing a document, held", SERVER, "http/shared/16", "warm", 1.0),
+    ("ours ÷ llama-server over HTTP, one core busy", SERVER, "busy/one/1", "cold", 1.0),
+    ("ours ÷ llama-server over HTTP, each core busy", SERVER, "busy/each/16", "cold", 1.0),
+    ("ours ÷ ours with threads that spin, idle machine", SPINNING, "http/own/1", "cold", 0.98),
+]
+
+
+@pytest.mark.parametrize(("name", "system", "cell", "state", "goal"), USERS)
+def test_goals_of_the_users_path_are_each_about_its_own_cells(
+    name: str, system: str, cell: str, state: str, goal: float
+) -> None:
+    ours = row(OURS, 1.0, cell=cell, state=state)
+    met = reached(name, [ours, row(system, goal * 1.001, cell=cell, state=state)], user_goals)
+    missed = [ours, row(system, goal * 0.99, cell=cell, state=state)]
+    assert (met.met, met.cells, met.where) == (True, 1, f"{cell}, {state}")
+    assert not reached(name, missed, user_goals).met
+    assert [each.name for each in goals(missed, user_goals) if each.cells] == [name]
+
+
+def test_steps_beside_busy_loops_are_compared_with_the_same_rounds_on_an_idle_machine() -> None:
+    steps = {state: row(OURS, seconds, cell="busy/steps", state=state) for state, seconds in SECONDS.items()}
+    one, each = (
+        reached(f"three steps, {busy} core busy ÷ idle", [*steps.values()], user_goals) for busy in ("one", "each")
+    )
+    assert (one.value, one.met, one.where) == (pytest.approx(3.5), False, "busy/steps, one, ours")
+    assert (each.value, each.met) == (pytest.approx(2.5), True)
+    lost = [*steps.values(), row(OURS, 1.0, cell="busy/more steps", state="each", lost=2)]
+    assert reached("attempts that were lost", [*steps.values()], user_goals).met
+    found = reached("attempts that were lost", lost, user_goals)
+    assert (found.value, found.met, found.where) == (2, False, "busy/more steps, each")
+
+
+SECONDS = {"idle": 2.0, "one": 7.0, "each": 5.0}
+
+
 @pytest.mark.parametrize("factor", [0.96, 1.0, 1.04])
 def test_a_ratio_that_may_lie_on_either_side_of_its_goal_is_undecided(factor: float) -> None:
     noisy = tuple(factor * seconds for seconds in (0.8, 1.0, 1.2, 0.9, 1.1))
     measured = [row(OURS, 1.0), dataclasses.replace(row(SERIAL, 1.0), seconds=noisy), row(EXAMPLE, 2.0)]
-    assert undecided(measured) == {"150m/16x1024": {OURS, SERIAL}}
+    assert undecided(measured, engine_goals) == {"150m/16x1024": {OURS, SERIAL}}
     steady = [dataclasses.replace(each, seconds=each.seconds[:1] * 5) for each in measured]
-    assert undecided(steady) == {}
+    assert undecided(steady, engine_goals) == {}
     long = [dataclasses.replace(each, seconds=(each.seconds * 7)[:31]) for each in measured]
-    assert undecided(long) == {}
+    assert undecided(long, engine_goals) == {}
 
 
 def test_a_part_of_a_bound_has_an_interval_and_may_be_undecided() -> None:
@@ -173,9 +222,9 @@ def test_a_part_of_a_bound_has_an_interval_and_may_be_undecided() -> None:
     assert found.value == pytest.approx(1.0)
     assert faster.interval
     assert found.interval == pytest.approx(tuple(end / 2.0 for end in faster.interval))
-    assert undecided([noisy, drafted]) == {"speculation/copy/1": {OURS, speculating(OURS, "draft")}}
+    assert undecided([noisy, drafted], engine_goals) == {"speculation/copy/1": {OURS, speculating(OURS, "draft")}}
     surely = dataclasses.replace(drafted, bound=1.0)
-    assert undecided([noisy, surely]) == {}
+    assert undecided([noisy, surely], engine_goals) == {}
 
 
 def test_a_ratio_is_of_the_rounds_that_both_systems_did() -> None:
@@ -199,7 +248,9 @@ def test_the_document_is_json_with_a_row_and_a_goal_each() -> None:
     measured = [row(OURS, 1.0, llama_seconds=1.0, own_seconds=0.01), row(SERVER, 6.5)]
     cells = [cell for cell in all_cells() if cell.prefix == 1024 and cell.width == 16]
     finished = {"150m/16x1024": Finished("old", measured)}
-    found = report.document(finished, goals(measured), report.stamp(2), "new", cells)
+    found = report.document(
+        finished, goals(measured, engine_goals), report.stamp(2), "new", cells, {"command": "make it"}
+    )
     again = json.loads(json.dumps(found))
     assert {"machine", "versions", "rows", "goals"} <= set(again)
     assert (again["rows"][1]["median"], again["rows"][1]["tokens_per_second"]) == (6.63, 77.2)
@@ -213,15 +264,29 @@ def test_published_cells_count_as_finished_while_nothing_has_changed(tmp_path: P
     cells, stamp = all_cells(), {**report.stamp(2), "systems": [OURS], "rounds": None}
     assert rows.published(file, stamp, cells) == {}
     finished = {"150m/16x1024": Finished("old", measured)}
-    results.write(file, report.document(finished, goals(measured), stamp, "new", cells))
+    results.write(
+        file, report.document(finished, goals(measured, engine_goals), stamp, "new", cells, report.about_engine())
+    )
     assert rows.published(file, stamp, cells) == finished
     assert rows.published(file, {**stamp, "rounds": 1}, cells) == {}
     assert rows.published(file, stamp, [dataclasses.replace(cell, own=7) for cell in cells]) == {}
 
 
+def test_what_is_published_is_read_again_and_has_the_goals_that_its_rows_show() -> None:
+    """Rows that were written before a field was there are read too."""
+    published = json.loads((results.FOLDER / "engine.json").read_text(encoding="utf-8"))
+    stamp = {key: published[key] for key in ("machine", "versions", "threads", "systems", "rounds")}
+    finished = rows.published(results.FOLDER / "engine.json", stamp, all_cells())
+    assert list(finished) == list(published["cells"]["measured"])
+    found = goals([row for each in finished.values() for row in each.rows], engine_goals)
+    assert [(goal.name, goal.value, goal.met, goal.reached, goal.where) for goal in found] == [
+        (goal["name"], goal["value"], goal["met"], goal["reached"], goal["where"]) for goal in published["goals"]
+    ]
+
+
 def test_the_table_shows_every_row_and_every_goal() -> None:
     measured = [row(OURS, 1.0), row(SERVER, 6.5)]
-    lines = report.printed(measured, goals(measured)).splitlines()
+    lines = report.printed(measured, goals(measured, engine_goals)).splitlines()
     assert len(lines) == 1 + 2 + 1 + 1 + 10
     assert "6.500 (6.500-6.500)" in lines[2]
     assert "4 of them" not in lines[2]

@@ -37,7 +37,7 @@ async def start(setup: Setup, script: Path, packages: Path) -> Served:
     command = [sys.executable, "-m", __name__, str(script), "-C", str(config)]
     paths = [str(packages), *filter(None, [os.environ.get("PYTHONPATH")])]
     log = setup.folder / "logs" / "example-server.log"
-    environment = {"PYTHONPATH": os.pathsep.join(paths)}
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(paths)}
     process = await serve(command, port=port, health="/healthz", log=log, environment=environment)
     return Served(EXAMPLE, f"http://127.0.0.1:{port}/v1/completions", process, _request, _answer)
 

@@ -1,4 +1,4 @@
-"""Run a peer's HTTP server in a process of its own and ask it, all requests at once."""
+"""Run an HTTP server in a process of its own and ask it, all requests at once, each on a connection of its own."""
 
 import asyncio
 import os
@@ -10,12 +10,16 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import httpx2
+import psutil
 
 from benchmarks.engine.system import Load, Measured, Prompt
 
 START_SECONDS = 300.0
+CHAT_MODEL = "chat"
+"""What the model is called in requests for chats."""
 _LOOK_SECONDS = 0.1
 _LOG_TAIL = 2000
+_ANSWER_HEAD = 500
 _IDLE_SECONDS = 1.0
 """A connection is not used again after so long: servers close theirs after some, perhaps just when we ask."""
 
@@ -36,20 +40,29 @@ Answer = Callable[[dict[str, Any]], Answered]
 
 
 class ServerFailed(Exception):
-    """A peer's server did not start, or did not answer."""
+    """A server did not start, or did not answer."""
 
 
 class Served:
     """A server that was started."""
 
-    def __init__(self, name: str, url: str, process: subprocess.Popen[bytes], request: Request, answer: Answer) -> None:
+    def __init__(
+        self,
+        name: str,
+        url: str,
+        process: subprocess.Popen[bytes],
+        request: Request,
+        answer: Answer,
+        headers: Mapping[str, str] | None = None,
+    ) -> None:
+        """`headers` go with every request. The client waits for as long as an answer takes."""
         self.name = name
         self._url = url
         self._process = process
         self._request = request
         self._answer = answer
         limits = httpx2.Limits(max_connections=None, max_keepalive_connections=None, keepalive_expiry=_IDLE_SECONDS)
-        self._client = httpx2.AsyncClient(timeout=None, limits=limits, trust_env=False)
+        self._client = httpx2.AsyncClient(timeout=None, limits=limits, trust_env=False, headers=headers)
 
     async def run(self, load: Load) -> Measured:
         """Send all requests at once and wait for the last answer. Raises ServerFailed."""
@@ -59,7 +72,7 @@ class Served:
             async with asyncio.TaskGroup() as group:
                 tasks = [group.create_task(self._ask(body)) for body in bodies]
         except* httpx2.HTTPError as errors:
-            raise ServerFailed(f"{self.name}: {errors.exceptions[0]!r}") from errors
+            raise failure(self.name, errors.exceptions[0]) from errors
         seconds = time.perf_counter() - started
         answers = [self._answer(task.result()) for task in tasks]
         return Measured(
@@ -68,6 +81,12 @@ class Served:
             texts=tuple(each.text for each in answers),
             asked=tuple(each.asked for each in answers),
         )
+
+    def cpu_seconds(self) -> float:
+        """Return how long the server's processes have computed up to now, those together that still run."""
+        server = psutil.Process(self._process.pid)
+        times = [process.cpu_times() for process in (server, *server.children(recursive=True)) if process.is_running()]
+        return sum(each.user + each.system for each in times)
 
     async def close(self) -> None:
         """End the process."""
@@ -81,13 +100,22 @@ class Served:
         return found
 
 
+def failure(name: str, error: BaseException) -> ServerFailed:
+    """Return the error of a server by its name: what went wrong with a request, and what the server said to it."""
+    said = f": {error.response.text[:_ANSWER_HEAD]}" if isinstance(error, httpx2.HTTPStatusError) else ""
+    return ServerFailed(f"{name}: {error!r}{said}")
+
+
 async def serve(
     command: Sequence[str], *, port: int, health: str, log: Path, environment: Mapping[str, str] | None = None
 ) -> subprocess.Popen[bytes]:
-    """Start a server and wait until its page `health` is there. Raises ServerFailed."""
+    """Start a server and wait until its page `health` is there. Raises ServerFailed.
+
+    `environment` None is that of this process.
+    """
     log.parent.mkdir(parents=True, exist_ok=True)
     with log.open("wb") as out:
-        variables = {**os.environ, "GGML_NO_BACKTRACE": "1", **(environment or {})}
+        variables = {**(os.environ if environment is None else environment), "GGML_NO_BACKTRACE": "1"}
         process = subprocess.Popen(  # noqa: ASYNC220, S603 (our own command; what starts it is not slow)
             command, stdin=subprocess.DEVNULL, stdout=out, stderr=out, env=variables
         )
@@ -97,6 +125,18 @@ async def serve(
         end(process)
         raise
     return process
+
+
+def chat_request(prompt: Prompt, answer: int) -> dict[str, Any]:
+    """Return a request to OpenAI's chat API."""
+    messages = [{"role": role, "content": content} for role, content in prompt.messages]
+    return {"model": CHAT_MODEL, "messages": messages, "max_tokens": answer, "temperature": 0.0}
+
+
+def chat_answer(body: dict[str, Any]) -> Answered:
+    """Take what is wanted from an answer of OpenAI's chat API."""
+    usage = body["usage"]
+    return Answered(body["choices"][0]["message"]["content"], usage["prompt_tokens"], usage["completion_tokens"])
 
 
 async def _healthy(process: subprocess.Popen[bytes], url: str, log: Path) -> None:

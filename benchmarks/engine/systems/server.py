@@ -8,11 +8,16 @@ from typing import Any
 from benchmarks.engine.names import SERVER
 from benchmarks.engine.system import Prompt, Setup
 from benchmarks.engine.systems.parameters import has_broken_amx
-from benchmarks.engine.systems.served import Answered, Served, free_port, serve
+from benchmarks.engine.systems.served import Answered, Served, chat_answer, chat_request, free_port, serve
+
+_GREEDY = {"temperature": 0.0, "samplers": ["top_k"], "top_k": 1}
+"""Asks for the likeliest token in the way that takes this server least."""
 
 
-async def start(setup: Setup, binary: Path, name: str = SERVER, options: Sequence[str] = ()) -> Served:
-    """Start it with further options. Raises ServerFailed.
+async def start(
+    setup: Setup, binary: Path, name: str = SERVER, options: Sequence[str] = (), *, chats: bool = False
+) -> Served:
+    """Start it with further options. Raises ServerFailed. It is asked for chats, or to complete texts.
 
     Its prompt cache in memory is off: it would copy slots back and forth, and every prompt here is either new or in
     a slot.
@@ -24,6 +29,9 @@ async def start(setup: Setup, binary: Path, name: str = SERVER, options: Sequenc
     command += ["--cache-ram", "0", "--no-slots", *(["--no-repack"] if has_broken_amx() else []), *options]
     log = setup.folder / "logs" / f"{name.replace(' ', '-').replace(',', '')}.log"
     process = await serve(command, port=port, health="/health", log=log)
+    if chats:
+        url = f"http://127.0.0.1:{port}/v1/chat/completions"
+        return Served(name, url, process, lambda *asked: {**chat_request(*asked), **_GREEDY}, chat_answer)
     return Served(name, f"http://127.0.0.1:{port}/completion", process, _request, _answer)
 
 
@@ -31,9 +39,7 @@ def _request(prompt: Prompt, answer: int) -> dict[str, Any]:
     return {
         "prompt": prompt.text,
         "n_predict": answer,
-        "temperature": 0.0,
-        "samplers": ["top_k"],
-        "top_k": 1,
+        **_GREEDY,
         "cache_prompt": True,
         "response_fields": ["content", "tokens_evaluated", "tokens_predicted"],
     }

@@ -1,0 +1,161 @@
+"""Ask our daemon over TCP, as its users do: `orchestrator serve --tcp` with a registry of one model."""
+
+import asyncio
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import httpx2
+
+from benchmarks.engine.names import OURS
+from benchmarks.engine.system import Load, Measured, Setup
+from benchmarks.engine.systems.served import (
+    CHAT_MODEL,
+    Served,
+    chat_answer,
+    chat_request,
+    end,
+    failure,
+    free_port,
+    serve,
+)
+
+ENDING_SECONDS = 120.0
+SPINNING_ENVIRONMENT = {"GOMP_SPINCOUNT": "300000"}
+"""Lets threads of an engine wait as they do where nobody chose how: libgomp's default number of rounds, then asleep."""
+_ROOT = Path(__file__).parents[3]
+_TOKENS_AN_ITEM = 3
+"""A digit, a comma and a space."""
+_MOST_TOKENS_AN_ITEM = 40
+"""Models that know nothing write more spaces."""
+
+
+class Daemon(Served):
+    """A daemon that was started, with a state folder of its own that goes with it."""
+
+    def __init__(self, name: str, port: int, process: subprocess.Popen[bytes], home: Path) -> None:
+        self._base = f"http://127.0.0.1:{port}/v1"
+        self._home = home
+        token = (home / "api.token").read_text(encoding="ascii").strip()
+        headers = {"Authorization": f"Bearer {token}"}
+        super().__init__(name, f"{self._base}/chat/completions", process, chat_request, chat_answer, headers)
+
+    async def run(self, load: Load) -> Measured:
+        """Answer all requests at once, or run the steps. Raises ServerFailed."""
+        if not load.steps:
+            return await super().run(load)
+        try:
+            return await self._run_steps(task([prompt.messages[-1][1] for prompt in load.prompts], load.answer))
+        except httpx2.HTTPError as error:
+            raise failure(self.name, error) from error
+
+    async def close(self) -> None:
+        """End it in order, or kill it where that takes too long."""
+        await self._client.aclose()
+        self._process.terminate()
+        try:
+            await asyncio.to_thread(self._process.wait, ENDING_SECONDS)
+        except subprocess.TimeoutExpired:
+            end(self._process)
+        shutil.rmtree(self._home)
+
+    async def _run_steps(self, asked: dict[str, Any]) -> Measured:
+        """Submit a run and follow it to its end; its report says what became of it, after the time is taken."""
+        started = time.perf_counter()
+        submitted = await self._client.post(f"{self._base}/runs", json={"task": asked})
+        submitted.raise_for_status()
+        run = f"{self._base}/runs/{submitted.json()['run_id']}"
+        async with self._client.stream("GET", f"{run}/events") as events:
+            events.raise_for_status()
+            async for _ in events.aiter_raw():
+                pass
+        seconds = time.perf_counter() - started
+        told = await self._client.get(run)
+        told.raise_for_status()
+        return measured_run(told.json(), seconds)
+
+
+async def start(setup: Setup, name: str = OURS, environment: Mapping[str, str] | None = None) -> Daemon:
+    """Start it with what `environment` says besides, and wait until its model is loaded. Raises ServerFailed.
+
+    The user's own configuration of the orchestrator plays no part.
+    """
+    port = free_port()
+    home = Path(tempfile.mkdtemp(prefix="bench-orchestrator-"))  # a socket has to have a short name
+    registry = home / "registry.yaml"
+    registry.write_text(json.dumps(_registry(setup)), encoding="utf-8")  # JSON is YAML
+    orchestrator = [sys.executable, "-m", "orchestrator.cli.main", "--home", str(home), "--registry", str(registry)]
+    log = setup.folder / "logs" / f"{name.replace(' ', '-').replace(',', '')}.log"
+    command = [*orchestrator, "serve", "--tcp", f"127.0.0.1:{port}"]
+    variables = {**_environment(home), **(environment or {})}
+    try:
+        process = await serve(command, port=port, health="/health/ready", log=log, environment=variables)
+        return Daemon(name, port, process, home)
+    except BaseException:
+        shutil.rmtree(home, ignore_errors=True)
+        raise
+
+
+def task(actions: Sequence[str], tokens: int) -> dict[str, Any]:
+    """Return a TaskIR document with these steps, each of which reads what the one before has written.
+
+    An answer is a list of digits, of about so many tokens: a schema gives its length, whatever the model knows.
+    """
+    items = max(1, tokens // _TOKENS_AN_ITEM)
+    schema = {
+        "type": "array",
+        "items": {"type": "integer", "minimum": 0, "maximum": 9},
+        "minItems": items,
+        "maxItems": items,
+    }
+    plan = [
+        {
+            "id": f"S{number}",
+            "actor": "worker",
+            "action": action,
+            "inputs": [f"list{number - 1}.json"] if number > 1 else [],
+            "outputs": [f"list{number}.json"],
+            "output_schema": schema,
+            "max_tokens": _MOST_TOKENS_AN_ITEM * items,
+        }
+        for number, action in enumerate(actions, start=1)
+    ]
+    return {"objective": "a measurement", "plan": {"steps": plan}}
+
+
+def measured_run(report: dict[str, Any], seconds: float) -> Measured:
+    """Return what a run came to that took so long, by its report. A run that is not done counts as a lost attempt."""
+    attempts = [attempt for step in report["steps"] for attempt in step["attempts"]]
+    lost = sum(attempt["outcome"] != "done" for attempt in attempts)
+    tokens = sum(attempt["usage"]["output_tokens"] for attempt in attempts if attempt["outcome"] == "done")
+    return Measured(seconds=seconds, tokens=tokens, lost=lost or int(report["status"] != "done"))
+
+
+def _registry(setup: Setup) -> dict[str, Any]:
+    model = {
+        "file": str(setup.model),
+        "residency": "hot",
+        "context": setup.context,
+        "slots": setup.width,
+        "threads": setup.threads,
+    }
+    roles = {
+        "frontdoor": {"model": CHAT_MODEL, "tier": "A", "system": "Plan the request as steps."},
+        "worker": {"model": CHAT_MODEL, "tier": "C", "system": "Do the task."},
+    }
+    return {"models": {CHAT_MODEL: model}, "roles": roles}
+
+
+def _environment(home: Path) -> dict[str, str]:
+    """Return our own environment without what would configure the daemon otherwise."""
+    kept = {name: value for name, value in os.environ.items() if not name.startswith(("ORCHESTRATOR_", "XDG_"))}
+    paths = [str(_ROOT), *filter(None, [os.environ.get("PYTHONPATH")])]
+    own = {"HOME": str(home), "PYTHONPATH": os.pathsep.join(paths), "ORCHESTRATOR_SERVER_DRAIN_SECONDS": "0"}
+    return {**kept, **own}
