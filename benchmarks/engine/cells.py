@@ -133,11 +133,14 @@ class UserCell(Cell):
 
 
 def user_cells(model: str) -> tuple[UserCell, ...]:
-    """Return the cells of the user's own path, with the model of that name."""
+    """Return the cells of the user's own path, with the model of that name.
+
+    Answers are shorter on a busy machine, where a step may take ten times as long.
+    """
     chat = UserCell(model=model, width=1, prefix=64, own=24, answer=48)
     own = [replace(chat, width=width) for width in USER_WIDTHS]
     shared = replace(chat, width=_MANY, prefix=800, shared=True)
-    busy = [replace(chat, width=width, beside=beside) for beside in BUSY for width in USER_WIDTHS]
+    busy = [replace(chat, width=width, answer=24, beside=beside) for beside in BUSY for width in USER_WIDTHS]
     return (*own, shared, *busy, replace(chat, prefix=0, answer=60, steps=3))
 
 

@@ -21,7 +21,7 @@ from benchmarks.engine.rows import Row
 from benchmarks.engine.start import LONGEST, MOST_DRAFTS
 from benchmarks.engine.system import Load, Measured, System, Tokens
 from benchmarks.engine.systems.ceiling import Ceiling
-from benchmarks.engine.systems.served import Served, ServerFailed
+from benchmarks.engine.systems.served import Served, ServerFailed, until_quiet
 
 Key = tuple[str, State]
 """The name of a system and the state that it was measured in."""
@@ -34,10 +34,6 @@ WARM_UP = -1
 REST_SECONDS = 0.1
 """A pause before each system's turn: threads of the one before still spin for some milliseconds, on its cores."""
 
-QUIET_LOOK_SECONDS = 0.25
-QUIET_SHARE = 0.2
-"""Servers are quiet while all of them together use no more than this part of one core."""
-MOST_QUIET_SECONDS = 120.0
 USER_WARM_UP = 8
 """How many tokens a request gets to generate in the round that is not measured, of a cell of the user's path."""
 
@@ -100,10 +96,13 @@ async def measure_user(
     Each load begins when all servers are quiet, so that what one of them does in idle moments disturbs no other.
     """
 
+    servers = [system for system in systems if isinstance(system, Served)]
+
     async def measured(system: System, number: int) -> dict[State, Measured]:
         found: dict[State, Measured] = {}
         for state, load in loads(number).items():
-            await _until_quiet(systems, tell)
+            if not await until_quiet(servers):
+                tell(f"{cell.name}: servers compute without a request; {system.name} is measured beside that")
             if number == WARM_UP:
                 await system.run(replace(load, answer=min(USER_WARM_UP, load.answer)))
                 break
@@ -126,18 +125,6 @@ def whole_answers(load: Load, measured: Measured) -> Measured:
     if not measured.tokens:
         raise ServerFailed("all answers are empty")
     return replace(measured, seconds=measured.seconds * wanted / measured.tokens)
-
-
-async def _until_quiet(systems: Sequence[System], tell: Callable[[str], None]) -> None:
-    """Return when the servers hardly compute any more; for a server that goes on, that is told instead."""
-    servers = [system for system in systems if isinstance(system, Served)]
-    end = time.monotonic() + MOST_QUIET_SECONDS
-    while time.monotonic() < end:
-        before = sum(server.cpu_seconds() for server in servers)
-        await asyncio.sleep(QUIET_LOOK_SECONDS)
-        if sum(server.cpu_seconds() for server in servers) - before <= QUIET_SHARE * QUIET_LOOK_SECONDS:
-            return
-    tell(f"the servers still compute after {MOST_QUIET_SECONDS:g} s without a request")
 
 
 async def _rounds(

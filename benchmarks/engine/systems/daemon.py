@@ -15,7 +15,7 @@ from typing import Any
 import httpx2
 
 from benchmarks.engine.names import OURS
-from benchmarks.engine.system import Load, Measured, Setup
+from benchmarks.engine.system import Load, Measured, Prompt, Setup
 from benchmarks.engine.systems.served import (
     CHAT_MODEL,
     Served,
@@ -25,11 +25,13 @@ from benchmarks.engine.systems.served import (
     failure,
     free_port,
     serve,
+    until_quiet,
 )
 
 ENDING_SECONDS = 120.0
 SPINNING_ENVIRONMENT = {"GOMP_SPINCOUNT": "300000"}
 """Lets threads of an engine wait as they do where nobody chose how: libgomp's default number of rounds, then asleep."""
+_FIRST = Prompt(messages=(("user", "Are you there?"),), text="", tokens=())
 _ROOT = Path(__file__).parents[3]
 _TOKENS_AN_ITEM = 3
 """A digit, a comma and a space."""
@@ -83,9 +85,11 @@ class Daemon(Served):
 
 
 async def start(setup: Setup, name: str = OURS, environment: Mapping[str, str] | None = None) -> Daemon:
-    """Start it with what `environment` says besides, and wait until its model is loaded. Raises ServerFailed.
+    """Start it with what `environment` says besides, and wait until it rests after a first chat. Raises ServerFailed.
 
-    The user's own configuration of the orchestrator plays no part.
+    It says that it is ready before its model is loaded, and it may measure the model before the first answer or after
+    it: that should not happen beside what is started next. The user's own configuration of the orchestrator plays no
+    part.
     """
     port = free_port()
     home = Path(tempfile.mkdtemp(prefix="bench-orchestrator-"))  # a socket has to have a short name
@@ -97,10 +101,17 @@ async def start(setup: Setup, name: str = OURS, environment: Mapping[str, str] |
     variables = {**_environment(home), **(environment or {})}
     try:
         process = await serve(command, port=port, health="/health/ready", log=log, environment=variables)
-        return Daemon(name, port, process, home)
     except BaseException:
         shutil.rmtree(home, ignore_errors=True)
         raise
+    daemon = Daemon(name, port, process, home)
+    try:
+        await daemon.run(Load(prompts=(_FIRST,), answer=1))
+        await until_quiet([daemon])
+    except BaseException:
+        await daemon.close()
+        raise
+    return daemon
 
 
 def task(actions: Sequence[str], tokens: int) -> dict[str, Any]:

@@ -18,6 +18,10 @@ START_SECONDS = 300.0
 CHAT_MODEL = "chat"
 """What the model is called in requests for chats."""
 _LOOK_SECONDS = 0.1
+_QUIET_SECONDS = 0.25
+_QUIET_SHARE = 0.2
+"""Servers are quiet when they use no more than this part of one core, all together, for so many seconds."""
+_MOST_QUIET_SECONDS = 120.0
 _LOG_TAIL = 2000
 _ANSWER_HEAD = 500
 _IDLE_SECONDS = 1.0
@@ -137,6 +141,17 @@ def chat_answer(body: dict[str, Any]) -> Answered:
     """Take what is wanted from an answer of OpenAI's chat API."""
     usage = body["usage"]
     return Answered(body["choices"][0]["message"]["content"], usage["prompt_tokens"], usage["completion_tokens"])
+
+
+async def until_quiet(servers: Sequence[Served]) -> bool:
+    """Return when the servers, which have no requests, hardly compute any more: whether they ever came to that."""
+    end = time.monotonic() + _MOST_QUIET_SECONDS
+    while time.monotonic() < end:
+        before = sum(server.cpu_seconds() for server in servers)
+        await asyncio.sleep(_QUIET_SECONDS)
+        if sum(server.cpu_seconds() for server in servers) - before <= _QUIET_SHARE * _QUIET_SECONDS:
+            return True
+    return False
 
 
 async def _healthy(process: subprocess.Popen[bytes], url: str, log: Path) -> None:
