@@ -9,7 +9,7 @@ from typing import Any
 
 from pydantic import TypeAdapter
 
-from orchestrator.history.story import AttemptRow
+from orchestrator.history.view import AttemptRow
 
 Stamp = dict[str, Any]
 """What results depend on besides the task and the world; rows with another stamp do not count."""

@@ -6,7 +6,7 @@ from itertools import pairwise
 
 from benchmarks.gates.rows import Result
 from orchestrator.events import FailureKind
-from orchestrator.history.story import AttemptRow
+from orchestrator.history.view import AttemptRow
 
 Attempts = Sequence[AttemptRow]
 KINDS = tuple(map(str, FailureKind))

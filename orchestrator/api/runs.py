@@ -18,7 +18,7 @@ from orchestrator.api.errors import DOCUMENTED, NotFound
 from orchestrator.api.openai.asking import workplace
 from orchestrator.errors import InputError, Problem
 from orchestrator.events import Mode, Priority, RunLimits, RunStatus
-from orchestrator.history.report import Report, load_report
+from orchestrator.history.report import Report
 from orchestrator.journal import RunRow
 from orchestrator.runs import Job, PlannedTask
 from orchestrator.service.archive import write_archive
@@ -291,7 +291,7 @@ async def _line(service: Service, run: str) -> RunLine:
 
 
 async def _report(service: Service, run: str) -> Report:
-    return await asyncio.to_thread(load_report, service.orchestrator.journal, run)
+    return await asyncio.to_thread(service.orchestrator.views.report, run)
 
 
 def _artifact_lines(service: Service, report: Report) -> list[ArtifactLine]:

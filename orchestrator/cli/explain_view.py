@@ -11,7 +11,7 @@ from orchestrator.analysis import Edge
 from orchestrator.cli.gate_plan import told
 from orchestrator.cli.terminal import STATE_STYLES, glyphs, one_line, printable, seconds
 from orchestrator.history.report import Report, StepRow
-from orchestrator.history.story import AttemptRow
+from orchestrator.history.view import AttemptRow
 
 
 def explanation_json(report: Report, step: StepRow) -> dict[str, Any]:

@@ -10,12 +10,12 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from orchestrator.cli.board import Board
 from orchestrator.cli.explain_view import explanation_json, print_explanation
 from orchestrator.cli.report_view import print_report
 from orchestrator.cli.settings import JsonFlag, Settings, settings
 from orchestrator.cli.terminal import STATE_STYLES, make_console, one_line, print_json, seconds, write
 from orchestrator.errors import InputError, Problem
+from orchestrator.history.cache import ViewCache
 from orchestrator.history.report import Report, StepRow, load_report
 from orchestrator.journal import JournalReader, RunRow
 
@@ -62,17 +62,18 @@ def show(
     """Show what became of a run."""
     with JournalReader.open_to_read(settings(context).home) as journal:
         name = find_run(journal, run)
-        report = load_report(journal, name)
+        views = ViewCache(journal)
+        report = views.report(name)
         if artifact is not None:
             data = journal.get(_digest(report, artifact))
             write(lambda: sys.stdout.buffer.write(data))
             return
-        board = Board.of(event for _, event in journal.events(name))
-    if as_json:
-        print_json(report.to_json())
-        return
-    console = make_console(sys.stdout)
-    write(lambda: print_report(console, report, board, None, full=full))
+        if as_json:
+            print_json(report.to_json())
+            return
+        console = make_console(sys.stdout)
+        with views.view(name) as view:
+            write(lambda: print_report(console, report, view, None, full=full))
 
 
 def explain(

@@ -3,6 +3,7 @@
 import asyncio
 import time
 from collections import Counter
+from collections.abc import Mapping
 from typing import Protocol
 
 from rich.console import Console, Group
@@ -10,13 +11,13 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from orchestrator.cli.board import Board
 from orchestrator.cli.progress_lines import progress_line
-from orchestrator.cli.step_table import most_telling, step_table
+from orchestrator.cli.step_table import NO_PROGRESS, most_telling, step_table
 from orchestrator.cli.terminal import STATE_STYLES, Glyphs, glyphs, one_line, seconds, write
 from orchestrator.events import Event, RunAccepted
+from orchestrator.history.view import RunView
 from orchestrator.runs.updates import Progress
-from orchestrator.scheduler import State, StepView
+from orchestrator.scheduler import State
 
 FRAMES_PER_SECOND = 8
 DRAWING_SHARE = 20  # of the time, at most one part in this many is spent on drawing
@@ -91,7 +92,8 @@ class LiveView:
     def __init__(self, console: Console) -> None:
         self._console = console
         self._live = Live(console=console, auto_refresh=False, transient=True)
-        self._board = Board()
+        self._run: RunView | None = None
+        self._progress: dict[str, Progress] = {}
         self._said = "ctrl-C cancels"
         self._tail = ("", "")
         self._skew = 0.0
@@ -107,15 +109,17 @@ class LiveView:
     def event(self, event: Event) -> None:
         """Take in an event; it shows with the next frame."""
         if isinstance(event, RunAccepted):
-            self._board = Board()
+            self._run, self._progress = RunView(event), {}
+        else:
+            assert self._run is not None, "a run's first event is RunAccepted"
+            self._run.apply(event)
         self._tail = ("", "")
         self._skew = time.time() - event.at
-        self._board.apply(event)
 
     def progress(self, progress: Progress) -> None:
         """Take in how far a step, or the plan, is."""
         if progress.step:
-            self._board.progress(progress.step, progress.output_tokens, progress.tokens_per_second)
+            self._progress[progress.step] = progress
         self._tail = (progress.step, progress.text_tail[-TAIL_LENGTH:])
 
     def say(self, text: str) -> None:
@@ -133,40 +137,59 @@ class LiveView:
 
     def _refresh(self) -> None:
         height = max(4, self._console.size.height - LINES_AROUND_ROWS)
-        frame = render(self._board, time.time() - self._skew, height, self._said, self._tail, glyphs(self._console))
+        now, signs = time.time() - self._skew, glyphs(self._console)
+        frame = render(self._run, now, height, self._said, self._tail, signs, self._progress)
         write(lambda: self._live.update(frame, refresh=True))
 
 
-def render(board: Board, now: float, height: int, said: str, tail: tuple[str, str], signs: Glyphs) -> Group:
-    """Return one frame with at most `height` rows of steps. `tail` is a step and what it wrote last."""
-    views = list(board.views())
-    steps = [view for view in views if view.parent is None]
-    done = sum(view.state is State.DONE for view in steps)
-    elapsed = max(0.0, (board.finished or now) - board.accepted) if board.accepted else 0.0
-    head = Text(one_line(board.title) or "starting", style="bold", no_wrap=True, overflow="ellipsis")
-    status = Text(no_wrap=True, overflow="ellipsis")
-    status.append(f"{board.run}  " if board.run else "")
-    status.append(board.status, style=STATE_STYLES.get(board.status, ""))
-    status.append(f"  {board.mode}  {done} of {len(steps)} done  {seconds(elapsed)}")
-    if steps and board.growing:
-        status.append("  more steps may come", style="dim")
+def render(
+    run: RunView | None,
+    now: float,
+    height: int,
+    said: str,
+    tail: tuple[str, str],
+    signs: Glyphs,
+    progress: Mapping[str, Progress] = NO_PROGRESS,
+) -> Group:
+    """Return one frame with at most `height` rows of steps. `now` is in seconds since the epoch.
+
+    `tail` is a step and what it wrote last, `progress` what was heard last of each step that writes.
+    """
     foot = Text(said, no_wrap=True, overflow="ellipsis", style="dim")
     step, text = tail
     if text:  # behind what we say, which a narrow terminal must not cut off
         foot.append(f"  {step or 'plan'}: {one_line(text)[-TAIL_SHOWN:]}", style="italic")
-    return Group(head, status, Text(), *_rows(board, views, now, height, signs), Text(), foot)
+    if run is None:
+        return Group(Text("starting", style="bold"), Text(), Text(), foot)
+    now = max(0.0, now - run.accepted.at)
+    return Group(*_head(run, now), Text(), *_rows(run, now, height, signs, progress), Text(), foot)
 
 
-def _rows(board: Board, views: list[StepView], now: float, height: int, signs: Glyphs) -> list[Text | Table]:
-    if not views:
-        return [Text("the frontdoor is making a plan", style="dim")] if board.status == "planning" else []
-    if len(views) <= height:
-        return [step_table(board, views, now, signs)]
-    chosen = most_telling(views, height - 1)
-    counts = Counter(view.state for view in views)
+def _head(run: RunView, now: float) -> tuple[Text, Text]:
+    ended = run.status in ("done", "failed", "cancelled")
+    steps = [step for step in run.steps() if step.parent is None]
+    done = sum(step.state is State.DONE for step in steps)
+    head = Text(one_line(run.title), style="bold", no_wrap=True, overflow="ellipsis")
+    status = Text(f"{run.accepted.run}  ", no_wrap=True, overflow="ellipsis")
+    status.append(run.status, style=STATE_STYLES.get(run.status, ""))
+    elapsed = run.wall_seconds if ended else now
+    status.append(f"  {run.accepted.mode}  {done} of {len(steps)} done  {seconds(elapsed)}")
+    if steps and run.state.growing:
+        status.append("  more steps may come", style="dim")
+    return head, status
+
+
+def _rows(run: RunView, now: float, height: int, signs: Glyphs, progress: Mapping[str, Progress]) -> list[Text | Table]:
+    steps = list(run.steps())
+    if not steps:
+        return [Text("the frontdoor is making a plan", style="dim")] if run.status == "planning" else []
+    if len(steps) <= height:
+        return [step_table(run, steps, now, signs, progress=progress)]
+    chosen = most_telling(steps, height - 1)
+    counts = Counter(step.state for step in steps)
     told = ", ".join(f"{counts[state]} {state}" for state in State if counts[state])
-    more = Text(f"{len(views) - len(chosen)} more; of all: {told}", style="dim")
-    return [step_table(board, chosen, now, signs, drawn=False), more]
+    more = Text(f"{len(steps) - len(chosen)} more; of all: {told}", style="dim")
+    return [step_table(run, chosen, now, signs, progress=progress, drawn=False), more]
 
 
 def choose_view(out: Console, err: Console, *, as_json: bool) -> View:

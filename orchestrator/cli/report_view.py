@@ -8,7 +8,6 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from orchestrator.cli.board import Board
 from orchestrator.cli.paired import Speedup
 from orchestrator.cli.step_table import most_telling, step_table
 from orchestrator.cli.terminal import STATE_STYLES, Glyphs, glyphs, one_line, printable, seconds
@@ -16,19 +15,19 @@ from orchestrator.cli.timeline import Bar, Span, timeline
 from orchestrator.cli.trouble_view import print_trouble, troubled
 from orchestrator.events import Usage
 from orchestrator.history.report import PathRow, Report, StepRow
-from orchestrator.history.story import AttemptRow, ReplanRow
+from orchestrator.history.view import AttemptRow, ReplanRow, RunView
 from orchestrator.scheduler import State
 
 MANY = 40
 PATH_SHOWN = 24
 
 
-def print_report(console: Console, report: Report, board: Board, speedup: Speedup | None, *, full: bool) -> None:
+def print_report(console: Console, report: Report, run: RunView, speedup: Speedup | None, *, full: bool) -> None:
     """Print a run that has ended, or as far as it is. Without `full`, of more than 40 steps the most telling ones."""
     signs = glyphs(console)
     _print_head(console, report)
     heading(console, "Steps", signs)
-    print_steps(console, board, signs, full=full)
+    print_steps(console, run, signs, full=full)
     _print_gates(console, report)
     if retried := troubled(report):
         heading(console, "Retries and escalations", signs)
@@ -48,14 +47,14 @@ def print_report(console: Console, report: Report, board: Board, speedup: Speedu
         console.print(_figures(report, speedup, signs))
 
 
-def print_steps(console: Console, board: Board, signs: Glyphs, *, full: bool) -> None:
+def print_steps(console: Console, run: RunView, signs: Glyphs, *, full: bool) -> None:
     """Print the table of steps."""
-    views = list(board.views())
-    if full or len(views) <= MANY:
-        console.print(step_table(board, views, None, signs))
+    steps = list(run.steps())
+    if full or len(steps) <= MANY:
+        console.print(step_table(run, steps, None, signs))
         return
-    console.print(step_table(board, most_telling(views, MANY), None, signs, drawn=False))
-    console.print(Text(f"{len(views) - MANY} more steps: `orchestrator show {board.run} --all`", style="dim"))
+    console.print(step_table(run, most_telling(steps, MANY), None, signs, drawn=False))
+    console.print(Text(f"{len(steps) - MANY} more steps: `orchestrator show {run.accepted.run} --all`", style="dim"))
 
 
 def _print_head(console: Console, report: Report) -> None:

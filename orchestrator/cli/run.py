@@ -9,7 +9,6 @@ from typing import Annotated, Any
 import typer
 from rich.text import Text
 
-from orchestrator.cli.board import Board
 from orchestrator.cli.conduct import Begin, Conductor
 from orchestrator.cli.errors import STATUS_CODES, ExitCode, leaves
 from orchestrator.cli.export import check_target, export
@@ -23,8 +22,9 @@ from orchestrator.cli.task import dry_run as foretell
 from orchestrator.cli.terminal import make_console, one_line, print_json, write
 from orchestrator.errors import OrchestratorError
 from orchestrator.events import Mode
+from orchestrator.history.cache import ViewCache
 from orchestrator.history.prior import prior_artifacts
-from orchestrator.history.report import Report, load_report
+from orchestrator.history.report import Report
 from orchestrator.journal import JournalReader
 from orchestrator.runs import Job
 from orchestrator.runs.job import check_job
@@ -128,18 +128,19 @@ def tell_runs(
     """Report on the first of one run or a `pair`, and exit with what became of it."""
     console = make_console(sys.stdout)
     with JournalReader.open_to_read(chosen.home) as journal:
-        reports = [load_report(journal, run) for run in runs]
+        views = ViewCache(journal)
+        reports = [views.report(run) for run in runs]
         if out is not None and not trouble:
             trouble = _export(journal, reports[0], out)
-        board = Board.of(event for _, event in journal.events(runs[0]))
-    speedup = compare(*reports) if len(reports) == 2 else None
-    if as_json:
-        unpaired = {"speedup": None} if pair else {}
-        print_json(_as_json(reports[0], trouble) | (speedup.to_json() if speedup else unpaired))
-    else:
-        write(lambda: print_report(console, reports[0], board, speedup, full=full))
-        if trouble:
-            write(lambda: make_console(sys.stderr).print(Text(f"error: {one_line(trouble)}"), soft_wrap=True))
+        speedup = compare(*reports) if len(reports) == 2 else None
+        if as_json:
+            unpaired = {"speedup": None} if pair else {}
+            print_json(_as_json(reports[0], trouble) | (speedup.to_json() if speedup else unpaired))
+        else:
+            with views.view(runs[0]) as view:
+                write(lambda: print_report(console, reports[0], view, speedup, full=full))
+            if trouble:
+                write(lambda: make_console(sys.stderr).print(Text(f"error: {one_line(trouble)}"), soft_wrap=True))
     codes = [STATUS_CODES.get(report.status, ExitCode.FAILED) for report in reports]
     raise typer.Exit(ExitCode.FAILED if trouble else max(codes))
 

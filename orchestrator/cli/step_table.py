@@ -1,16 +1,20 @@
 """Draw the steps of a run as a table: the DAG, and the state, role, speed, time and action of each step."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
+from typing import Final
 
 from rich.table import Table
 from rich.text import Text
 
 from orchestrator.cli import dag
-from orchestrator.cli.board import Board
 from orchestrator.cli.terminal import STATE_STYLES, Glyphs, one_line, seconds
+from orchestrator.history.view import RunView
+from orchestrator.runs import Progress
 from orchestrator.scheduler import State, StepView
 
 NAMED = 3
+NO_PROGRESS: Final[Mapping[str, Progress]] = MappingProxyType({})
 TELLING = (
     State.RUNNING,
     State.CHECKING,
@@ -23,42 +27,59 @@ TELLING = (
 
 
 def step_table(
-    board: Board, views: Sequence[StepView], now: float | None, signs: Glyphs, *, drawn: bool = True
+    run: RunView,
+    steps: Sequence[StepView],
+    now: float | None,
+    signs: Glyphs,
+    *,
+    progress: Mapping[str, Progress] = NO_PROGRESS,
+    drawn: bool = True,
 ) -> Table:
-    """Return a row for each of `views`. `now`, in seconds since the epoch, times what still runs.
+    """Return a row for each of `steps`. `now`, in seconds since the run was accepted, times what still runs.
 
-    With `drawn`, `views` has to be all steps of the board; without, or where the DAG is too wide to draw, each row
-    begins with the mark of its state and says which steps it comes after.
+    `progress` is what was heard last of attempts that are writing, by step. With `drawn`, `steps` has to be all steps
+    of the run; without, or where the DAG is too wide to draw, each row begins with the mark of its state and says which
+    steps it comes after.
     """
-    pictures = _pictures(board, views, signs) if drawn else None
+    pictures = _pictures(run, steps, signs) if drawn else None
     table = Table.grid(padding=(0, 2, 0, 0), expand=True)
     for _ in range(4):
         table.add_column(no_wrap=True)
     table.add_column(no_wrap=True, justify="right")
     table.add_column(no_wrap=True, justify="right")
     table.add_column(ratio=1, no_wrap=True, overflow="ellipsis")
-    for view in views:
-        row = board.row(view.id)
-        finished = row.finished if row.finished is not None else now
-        took = finished - row.started if finished is not None and row.started is not None else None
+    for step in steps:
+        started, finished = run.times(step.id)
+        end = finished if finished is not None else now
+        took = end - started if end is not None and started is not None else None
+        rate = _rate(run, step.id, progress)
         table.add_row(
-            Text(pictures[view.id] if pictures else signs.states[view.state]),
-            Text(view.id),
-            Text(view.state, style=STATE_STYLES[view.state]),
-            Text(view.role),
-            Text(f"{row.rate:.0f} tok/s" if row.rate else ""),
+            Text(pictures[step.id] if pictures else signs.states[step.state]),
+            Text(step.id),
+            Text(step.state, style=STATE_STYLES[step.state]),
+            Text(step.role),
+            Text(f"{rate:.0f} tok/s" if rate else ""),
             Text(seconds(took) if took is not None else ""),
-            _remark(board, view, "" if pictures else _after(board, view, signs)),
+            _remark(step, "" if pictures else _after(run, step, signs)),
         )
     return table
 
 
-def _pictures(board: Board, views: Sequence[StepView], signs: Glyphs) -> dict[str, str] | None:
-    graph = board.graph
-    if graph is None:
-        return None
+def _rate(run: RunView, step: str, progress: Mapping[str, Progress]) -> float:
+    """Return the output tokens per second of a step's latest attempt, as far as it is known, else 0."""
+    attempts = run.attempts.get(step)
+    if not attempts:
+        return 0.0
+    last = attempts[-1]
+    if last.usage.decode_seconds > 0:
+        return last.usage.output_tokens / last.usage.decode_seconds
+    heard = progress.get(step)
+    return heard.tokens_per_second if heard is not None and heard.attempt == last.number else 0.0
+
+
+def _pictures(run: RunView, views: Sequence[StepView], signs: Glyphs) -> dict[str, str] | None:
     marks = {view.id: signs.states[view.state] for view in views}
-    drawn = dag.draw(graph.order, graph.before, marks, signs, growing=board.growing)
+    drawn = dag.draw(run.graph.order, run.graph.before, marks, signs, growing=run.state.growing)
     if drawn is None:
         return None
     pictures = {step: picture.row for step, picture in drawn.items()}
@@ -66,16 +87,16 @@ def _pictures(board: Board, views: Sequence[StepView], signs: Glyphs) -> dict[st
     return pictures
 
 
-def _after(board: Board, view: StepView, signs: Glyphs) -> str:
+def _after(run: RunView, step: StepView, signs: Glyphs) -> str:
     """Return what stands for the picture of a step: the first of the steps that it comes after."""
-    before = board.graph.before.get(view.id, ()) if board.graph else ()
+    before = run.graph.before.get(step.id, ())
     if not before:
         return ""
     more = f", {signs.more}" if len(before) > NAMED else ""
     return f"after {', '.join(before[:NAMED])}{more}: "
 
 
-def _remark(board: Board, view: StepView, after: str) -> Text:
+def _remark(view: StepView, after: str) -> Text:
     text = Text(no_wrap=True, overflow="ellipsis")
     if view.state in (State.FAILED, State.CANCELLED) and view.cause:
         text.append(one_line(str(view.cause)), style=STATE_STYLES[view.state])

@@ -7,7 +7,7 @@ from rich.text import Text
 
 from orchestrator.cli.terminal import Glyphs, one_line
 from orchestrator.history.report import Report, StepRow
-from orchestrator.history.story import AttemptRow
+from orchestrator.history.view import AttemptRow
 
 SHOWN = 40
 _UNTROUBLED = ("running", "checking", "done", "cancelled")

@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 
 from orchestrator.errors import InputError, Problem
-from orchestrator.history.story import Story
+from orchestrator.history.view import RunView
 from orchestrator.journal import JournalReader, UnknownRun
 
 WHERE = "context.prior_task_ids"
@@ -17,23 +17,23 @@ def prior_artifacts(journal: JournalReader, runs: Iterable[str]) -> dict[str, st
     """
     found: dict[str, str] = {}
     for name in runs:
-        story = _story(journal, name)
-        outputs = (digests for digests in story.outputs.values())
+        view = _view(journal, name)
+        outputs = (digests for digests in view.outputs.values())
         found |= {f"{name}/{artifact}": digest for digests in outputs for artifact, digest in digests.items()}
     return found
 
 
-def _story(journal: JournalReader, name: str) -> Story:
+def _view(journal: JournalReader, name: str) -> RunView:
     try:
         events = [event for _, event in journal.events(_run_named(journal, name))]
     except UnknownRun as error:
         raise InputError(
             Problem(WHERE, f"there is no run {name!r}", "the id of an earlier run, or its task_id")
         ) from error
-    story = Story(events)
-    if story.status not in ("done", "failed", "cancelled"):
-        raise InputError(Problem(WHERE, f"run {name} has not ended: {story.status}", "a run that has ended"))
-    return story
+    view = RunView.of(events)
+    if view.status not in ("done", "failed", "cancelled"):
+        raise InputError(Problem(WHERE, f"run {name} has not ended: {view.status}", "a run that has ended"))
+    return view
 
 
 def _run_named(journal: JournalReader, name: str) -> str:

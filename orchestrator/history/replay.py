@@ -1,19 +1,13 @@
-"""Build a run's state from its first event, and bring it to where the journal ends. Nothing else decides its course."""
+"""Build a run's state from its first event. Nothing else decides its course."""
 
-from collections.abc import Iterable, Sequence
-from itertools import islice
-from typing import Final
+from collections.abc import Iterable
 
 from orchestrator.critical_path import predict_step
-from orchestrator.errors import InputError, Problem
 from orchestrator.events import Event, Priority, RunAccepted
 from orchestrator.failures import Ladder
 from orchestrator.journal import JournalReader
 from orchestrator.scheduler import RunState
 from orchestrator.taskir import REQUEST_LABEL
-
-STEPS_NAMED: Final = 10
-"""Of a run, where one is asked for that it does not have."""
 
 
 def fresh_state(accepted: RunAccepted) -> RunState:
@@ -35,21 +29,6 @@ def fresh_state(accepted: RunAccepted) -> RunState:
         estimate=lambda step: predict_step(step, accepted.rates),
         max_replans=accepted.max_replans,
     )
-
-
-def replay(events: Sequence[Event]) -> RunState:
-    """Return the state after `events`, of which the first is RunAccepted. Their commands were carried out back then."""
-    state = fresh_state(accepted_in(events))
-    state.handle(*events)
-    return state
-
-
-def check_step(journal: JournalReader, run: str, step: str) -> None:
-    """Raise InputError if a run has no such step, or not yet. Blocks on the disk. Raises UnknownRun."""
-    known = replay([event for _, event in journal.events(run)]).steps
-    if step not in known:
-        some = ", ".join(islice(known, STEPS_NAMED)) or "none is planned yet"
-        raise InputError(Problem("step", f"run {run} has no step {step!r}", some))
 
 
 def accepted_in(events: Iterable[Event]) -> RunAccepted:

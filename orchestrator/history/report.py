@@ -1,4 +1,4 @@
-"""Tell what became of a run, from its events alone: the same report while it runs, when it ends and years later.
+"""Tell what became of a run, as a projection of its view: the same while it runs, when it ends and years later.
 
 Times are in seconds since the run was accepted.
 """
@@ -18,12 +18,11 @@ from orchestrator.critical_path import (
     predict_seconds,
     slack,
 )
-from orchestrator.events import Event, Mode, PlanOrigin, RunStatus, Usage
+from orchestrator.events import Mode, PlanOrigin, RunStatus, Usage
 from orchestrator.gates import Plan, gates_of
-from orchestrator.history.replay import replay
-from orchestrator.history.story import AttemptRow, ReplanRow, Story
+from orchestrator.history.view import AttemptRow, ReplanRow, RunView
 from orchestrator.journal import JournalReader
-from orchestrator.scheduler import FINAL, RunState, StepView
+from orchestrator.scheduler import RunState, StepView
 
 Read = Callable[[str], bytes]
 Times = Mapping[str, tuple[float | None, float | None]]
@@ -151,41 +150,40 @@ def load_report(journal: JournalReader, run: str) -> Report:
     One that waits is queued, however far it was before a restart.
     """
     waits = journal.run(run).status == "queued"
-    report = build_report([event for _, event in journal.events(run)], journal.get)
+    report = build_report(RunView.of(event for _, event in journal.events(run)), journal.get)
     return replace(report, status="queued") if waits else report
 
 
-def build_report(events: Sequence[Event], read: Read) -> Report:
-    """Return the report of a run from its events, of which the first is RunAccepted. `read` returns an object."""
-    story = Story(events)
-    state = replay(events)
-    views = _in_order(state)
-    times = _times(views, story)
-    seconds = _seconds_at_work(views, times)
+def build_report(view: RunView, read: Read) -> Report:
+    """Return the report of a run as its view has it. `read` returns an object by its digest."""
+    state = view.state
+    steps = _in_order(state)
+    times = {step.id: view.times(step.id) for step in steps}
+    seconds = _seconds_at_work(steps, times)
     before, order = _with_children(state)
-    pace = _with_pauses(before, order, story.replans, state)
+    pace = _with_pauses(before, order, view.replans, state)
     seconds |= pace.seconds
-    predicted = predict_seconds(state.graph.steps.values(), story.accepted.rates)
+    predicted = predict_seconds(state.graph.steps.values(), view.accepted.rates)
     spare = slack(pace.before, pace.order, predicted | seconds)
     waves = _waves_with_children(state)
-    measured = figures(pace.before, pace.order, seconds, story.wall_seconds)
+    measured = figures(pace.before, pace.order, seconds, view.wall_seconds)
     path = measured.critical_path
-    rows = tuple(_row(view, story, times[view.id], before[view.id], spare[view.id]) for view in views)
-    status = story.status
+    rows = tuple(_row(step, view, times[step.id], before[step.id], spare[step.id]) for step in steps)
+    status = view.status
     return Report(
-        run_id=story.accepted.run,
+        run_id=view.accepted.run,
         status=status,
-        mode=story.accepted.mode,
-        request=story.accepted.request or (story.accepted.task.objective if story.accepted.task else ""),
-        accepted_at=story.accepted.at,
-        wall_seconds=story.wall_seconds,
-        planning_seconds=story.planning_seconds,
-        plan_origin=story.origin,
-        plan_reason=story.plan_reason,
-        plan_usage=story.plan_usage,
-        replans=tuple(story.replans),
-        answer=_answer(state.graph, story, read) if status == "done" else None,
-        error=story.error,
+        mode=view.accepted.mode,
+        request=view.title,
+        accepted_at=view.accepted.at,
+        wall_seconds=view.wall_seconds,
+        planning_seconds=view.planning_seconds,
+        plan_origin=view.origin,
+        plan_reason=view.plan_reason,
+        plan_usage=view.plan_usage,
+        replans=tuple(view.replans),
+        answer=_answer(state.graph, view, read) if status == "done" else None,
+        error=view.error,
         steps=rows,
         graph=state.graph,
         waves=waves,
@@ -195,12 +193,12 @@ def build_report(events: Sequence[Event], read: Read) -> Report:
             predicted_seconds=critical_path(state.graph.before, state.graph.order, predicted).seconds,
             seconds=path.seconds,
             replan_seconds=sum(pace.seconds.get(step, 0.0) for step in path.steps),
-            critical_steps=critical_steps_of(waves, {row.id: len(row.attempts) for row in rows}, story.plannings),
+            critical_steps=critical_steps_of(waves, {row.id: len(row.attempts) for row in rows}, view.plannings),
             sum_seconds=measured.sum_seconds,
             concurrency=measured.concurrency,
             bound=measured.bound,
         ),
-        artifacts={name: digest for view in views for name, digest in story.outputs.get(view.id, {}).items()},
+        artifacts={name: digest for step in steps for name, digest in view.outputs.get(step.id, {}).items()},
     )
 
 
@@ -235,17 +233,6 @@ def _in_order(state: RunState) -> list[StepView]:
     return views
 
 
-def _times(views: Sequence[StepView], story: Story) -> Times:
-    """Return when each step began and ended. One that is not gathered any more ended with the last of its children."""
-    times: dict[str, tuple[float | None, float | None]] = {}
-    for view in views:
-        begun, ended = story.times(view.id)
-        if ended is None and view.children and view.state in FINAL:
-            ended = max((end for child in view.children if (end := times[child][1]) is not None), default=None)
-        times[view.id] = begun, ended
-    return times
-
-
 def _with_children(state: RunState) -> tuple[dict[str, tuple[str, ...]], list[str]]:
     """Return what each step waits for and a topological order, with children between a step and what it waits for."""
     before: dict[str, tuple[str, ...]] = {}
@@ -276,45 +263,45 @@ def _seconds_at_work(views: Sequence[StepView], times: Times) -> dict[str, float
 
 
 def _row(
-    view: StepView, story: Story, times: tuple[float | None, float | None], before: tuple[str, ...], spare: float
+    step: StepView, view: RunView, times: tuple[float | None, float | None], before: tuple[str, ...], spare: float
 ) -> StepRow:
-    attempts = tuple(story.attempts.get(view.id, ()))
+    attempts = tuple(view.attempts.get(step.id, ()))
     last = attempts[-1] if attempts else None
     return StepRow(
-        id=view.id,
-        action=view.step.action,
-        role=last.role if last else view.role,
-        persona=last.persona if last else view.step.persona,
-        state=view.state,
+        id=step.id,
+        action=step.step.action,
+        role=last.role if last else step.role,
+        persona=last.persona if last else step.step.persona,
+        state=step.state,
         depends_on=before,
         slack=spare,
         started=times[0],
         finished=times[1],
         attempts=attempts,
-        outputs=story.outputs.get(view.id, {}),
-        cause=str(view.cause) if view.cause else None,
-        parent=view.parent,
-        children=view.children or (),
-        gates=_gates(view, story),
+        outputs=view.outputs.get(step.id, {}),
+        cause=str(step.cause) if step.cause else None,
+        parent=step.parent,
+        children=step.children or (),
+        gates=_gates(step, view),
     )
 
 
-def _gates(view: StepView, story: Story) -> tuple[Plan, ...]:
+def _gates(step: StepView, view: RunView) -> tuple[Plan, ...]:
     """Return what the gates of a step do. That there is no sandbox for some is not in the plan; the last attempt says
     so, unless it is a failure before them that it tells of."""
-    attempts = [attempt for name in (*(view.children or ()), view.id) for attempt in story.attempts.get(name, ())]
+    attempts = [attempt for name in (*(step.children or ()), step.id) for attempt in view.attempts.get(name, ())]
     results = attempts[-1].gates if attempts else ()
     failed = any(result.status == "failed" for result in results)
     why_not = {result.gate: result.evidence for result in results if result.status == "not run" and not failed}
-    plans = gates_of(view.step, story.accepted.task)
+    plans = gates_of(step.step, view.accepted.task)
     return tuple(replace(plan, idle=plan.idle or why_not.get(plan.gate, "")) for plan in plans)
 
 
-def _answer(graph: StepGraph, story: Story, read: Read) -> str:
+def _answer(graph: StepGraph, view: RunView, read: Read) -> str:
     """Return what the steps that nothing goes on from have written: the text of one, or each under its name."""
-    planned_on = {row.after for row in story.replans if row.steps}
+    planned_on = {row.after for row in view.replans if row.steps}
     last = [step for step in graph.steps if not graph.after[step] and step not in planned_on]
-    outputs = {name: digest for step in last for name, digest in story.outputs.get(step, {}).items()}
+    outputs = {name: digest for step in last for name, digest in view.outputs.get(step, {}).items()}
     texts = {name: read(digest).decode(errors="replace").strip() for name, digest in outputs.items()}
     if len(texts) == 1:
         return next(iter(texts.values()))

@@ -28,6 +28,7 @@ from orchestrator.events import (
 )
 from orchestrator.frontdoor import PlannedPart, make_plan
 from orchestrator.gates import Workbench, jobs_at_once
+from orchestrator.history.cache import ViewCache
 from orchestrator.history.prior import prior_artifacts
 from orchestrator.history.replay import accepted_in, fresh_state
 from orchestrator.journal import Journal, JournalError
@@ -77,7 +78,7 @@ class Orchestrator:
     async def __aenter__(self) -> Self:
         async with AsyncExitStack() as stack:
             journal = stack.enter_context(await asyncio.to_thread(Journal.open, self._home))
-            home, self._clock = journal.home, _clock_after(journal)
+            home, self._clock, self._views = journal.home, _clock_after(journal), ViewCache(journal)
             self._waiting.update((row.run, asyncio.Lock()) for row in journal.unfinished())
             self._pool = pool = await stack.enter_async_context(
                 Pool(
@@ -132,6 +133,11 @@ class Orchestrator:
     def journal(self) -> Journal:
         """The journal of the state folder."""
         return self._services.journal
+
+    @property
+    def views(self) -> ViewCache:
+        """What the events of runs say: their views and reports, kept for those that were asked for lately."""
+        return self._views
 
     @property
     def clock(self) -> Clock:

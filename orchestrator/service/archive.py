@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from typing import IO, Any
 
 from orchestrator.history.report import build_report
+from orchestrator.history.view import RunView
 from orchestrator.journal import JournalReader
 from orchestrator.journal.codec import encode_event
 
@@ -26,7 +27,7 @@ def write_archive(journal: JournalReader, run: str, target: IO[bytes]) -> None:
 def _members(journal: JournalReader, run: str) -> Iterator[tuple[str, bytes, float]]:
     """Yield names, contents and times."""
     events = [event for _, event in journal.events(run)]
-    report, at = build_report(events, journal.get), events[-1].at
+    report, at = build_report(RunView.of(events), journal.get), events[-1].at
     yield "report.json", _json(report.to_json()), at
     yield "events.jsonl", "".join(f"{encode_event(event)}\n" for event in events).encode(), at
     for name, digest in report.artifacts.items():

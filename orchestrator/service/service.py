@@ -18,7 +18,7 @@ import structlog
 
 from orchestrator.errors import OrchestratorError
 from orchestrator.events import Priority, RunAccepted
-from orchestrator.history.replay import accepted_in, check_step, unfinished_runs
+from orchestrator.history.replay import accepted_in, unfinished_runs
 from orchestrator.journal import Journal, JournalError, RunRow
 from orchestrator.runs.job import Job, job_of
 from orchestrator.runs.orchestrator import Orchestrator
@@ -172,9 +172,13 @@ class Service:
         await self.row(run)
         waited = step is None and self._queue.remove(run)
         if step is not None:
-            await asyncio.to_thread(check_step, self.orchestrator.journal, run, step)
+            await asyncio.to_thread(self._check_step, run, step)
         await self.orchestrator.cancel(run, step)
         self.totals.runs["cancelled"] += waited  # it never had a place, so nobody oversees its end
+
+    def _check_step(self, run: str, step: str) -> None:
+        with self.orchestrator.views.view(run) as view:
+            view.check_step(step)
 
     async def delete(self, run: str) -> None:
         """Forget a run. Raises UnknownRun, and Conflict for one that has not ended."""

@@ -16,7 +16,7 @@ from benchmarks.gates.world import FIRST, WORLDS
 from orchestrator.events import GateResult, Usage
 from orchestrator.gates import gates_of
 from orchestrator.gates.tests import PYTEST, REPORT, SETTINGS, SETTINGS_TEXT
-from orchestrator.history.story import AttemptRow
+from orchestrator.history.view import AttemptRow
 
 
 def attempts(*moves: tuple[str, str]) -> tuple[AttemptRow, ...]:

@@ -8,7 +8,7 @@ from benchmarks.gates.rows import Result, Rows
 from benchmarks.gates.showcase import candidates, chosen, joined, show
 from benchmarks.gates.tasks import make_tasks
 from benchmarks.gates.world import WORLDS
-from orchestrator.history.story import AttemptRow
+from orchestrator.history.view import AttemptRow
 
 
 def told(task: str, *moves: tuple[str, str]) -> Result:

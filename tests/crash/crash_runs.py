@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from orchestrator.events import AttemptFailed, AttemptStarted, AttemptSucceeded, Event, RunFinished, StepGathered
-from orchestrator.history.replay import replay
 from orchestrator.history.report import load_report
+from orchestrator.history.view import RunView
 from orchestrator.journal import JournalReader
 
 _TEXT = "The mill has 12 wheels and 3 doors. It was built in 1820 by Ann Bell, and it stands beside the river."
@@ -81,7 +81,7 @@ def reruns_in(journal: JournalReader, run: str) -> int:
     assert [event.at for event in events] == sorted(event.at for event in events), f"{run}: time runs backwards"
     assert sum(isinstance(event, RunFinished) for event in events) == 1
     assert isinstance(events[-1], RunFinished)
-    replay(events)  # raises IllegalTransition for a course that cannot be
+    RunView.of(events)  # raises IllegalTransition for a course that cannot be
     _hold_steps(run, events)
     ended = Counter[str]()
     ended.update(event.step for event in events if isinstance(event, AttemptSucceeded | AttemptFailed))

@@ -10,7 +10,7 @@ from orchestrator.api.openai.messages import Pair
 from orchestrator.engine.client import Completion
 from orchestrator.errors import InputError, OrchestratorError, Problem
 from orchestrator.events import Usage
-from orchestrator.history.report import Report, load_report
+from orchestrator.history.report import Report
 from orchestrator.runs import Job
 from orchestrator.service.service import Service
 
@@ -39,7 +39,7 @@ def run_work(service: Service, request: str) -> Work:
             with suppress(OrchestratorError):  # it may never have been accepted
                 await service.cancel((await asked).run)
             raise
-        report = await asyncio.to_thread(load_report, service.orchestrator.journal, run)
+        report = await asyncio.to_thread(service.orchestrator.views.report, run)
         if report.answer is None:
             raise RunFailed(f"run {run} ended {report.status}: {report.error or 'without an answer'}")
         on_text(report.answer)

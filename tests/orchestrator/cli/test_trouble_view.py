@@ -8,7 +8,7 @@ from orchestrator.cli.gate_plan import gate_lines, gates_json
 from orchestrator.cli.terminal import glyphs
 from orchestrator.cli.trouble_view import print_trouble
 from orchestrator.history.report import StepRow
-from orchestrator.history.story import AttemptRow
+from orchestrator.history.view import AttemptRow
 from orchestrator.taskir import task_from
 
 

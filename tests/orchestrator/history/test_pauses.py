@@ -19,6 +19,7 @@ from orchestrator.events import (
     Usage,
 )
 from orchestrator.history.report import Report, build_report
+from orchestrator.history.view import RunView
 from orchestrator.taskir import Step
 
 
@@ -67,7 +68,7 @@ def whole(mode: Mode = "as-planned") -> list[Event]:
 
 
 def report(events: list[Event]) -> Report:
-    return build_report(events, lambda digest: b"text")
+    return build_report(RunView.of(events), lambda digest: b"text")
 
 
 def test_the_critical_path_goes_through_the_pause() -> None:

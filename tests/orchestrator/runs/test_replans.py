@@ -28,6 +28,7 @@ from orchestrator.events import (
 )
 from orchestrator.history.replay import accepted_in, fresh_state
 from orchestrator.history.report import Report, build_report
+from orchestrator.history.view import RunView
 from orchestrator.journal import Journal
 from orchestrator.pool.errors import PoolError
 from orchestrator.runs.clock import Clock
@@ -164,7 +165,7 @@ class Runs:
                 await loop.drive(state.resume(), plan=unplanned)
             events = [event for _, event in journal.events(RUN)]
             digests = {d for e in events if isinstance(e, AttemptSucceeded) for d in e.outputs.values()}
-            return Ended(events, build_report(events, journal.get), {d: journal.get(d) for d in digests})
+            return Ended(events, build_report(RunView.of(events), journal.get), {d: journal.get(d) for d in digests})
 
 
 async def cancel(loop: RunLoop, broadcast: Broadcast, moment: type[Event]) -> None:

@@ -1,11 +1,15 @@
-"""Fold the events of a run into what the report tells: when each attempt began and ended, and what came of it.
+"""Fold the events of one run, as they come, into the view that the report, the API and the command line show.
 
 Times are in seconds since the run was accepted.
 """
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from itertools import islice
+from typing import Any, Final
 
+from orchestrator.analysis import StepGraph
+from orchestrator.errors import InputError, Problem
 from orchestrator.events import (
     AttemptCancelled,
     AttemptFailed,
@@ -21,6 +25,7 @@ from orchestrator.events import (
     PlanOrigin,
     ReplanFinished,
     ReplanStarted,
+    RunAccepted,
     RunBegun,
     RunFinished,
     RunStatus,
@@ -30,7 +35,11 @@ from orchestrator.events import (
     ToolCalled,
     Usage,
 )
-from orchestrator.history.replay import accepted_in
+from orchestrator.history.replay import accepted_in, fresh_state
+from orchestrator.scheduler import FINAL, StepView
+
+STEPS_NAMED: Final = 10
+"""How many steps of a run a message names, where one is asked for that the run does not have."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +53,7 @@ class CallRow:
     seconds: float
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class AttemptRow:
     """One try of a step. `outcome` is running, checking, done, cancelled, interrupted or the kind of failure."""
 
@@ -62,7 +71,7 @@ class AttemptRow:
     calls: tuple[CallRow, ...] = ()
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class ReplanRow:
     """One time that the plan was to go on after a step, which added `steps`.
 
@@ -82,25 +91,78 @@ class ReplanRow:
     usage: Usage = field(default_factory=Usage)
 
 
-class Story:
-    """What a run's events say, of which the first is RunAccepted."""
+class RunView:
+    """What the events of a run say so far: the state of its steps, its attempts, its outputs and how its plan grew.
 
-    def __init__(self, events: Sequence[Event]) -> None:
-        self.accepted = accepted_in(events)
+    A view begins with the run's acceptance and is brought forward by `apply`, one event after the other. However the
+    events are split among calls, the view is the same. Nothing else may change it.
+    """
+
+    def __init__(self, accepted: RunAccepted) -> None:
+        self.accepted = accepted
+        self.state = fresh_state(accepted)
+        """The scheduler's state machine, which was given the same events. It is only to be read."""
+        self.events = 1
+        """How many events were taken in, the acceptance included."""
         self.status: RunStatus = "queued"
         self.error: str | None = None
         self.origin: PlanOrigin | None = None
+        """How the first part of the plan came about; None until it is whole."""
         self.plan_reason = ""
         self.plan_usage = Usage()
         self.plannings = 0
+        """How often the frontdoor was asked for a plan or for the rest of one."""
         self.replans: list[ReplanRow] = []
         self.attempts: dict[str, list[AttemptRow]] = {}
         self.outputs: dict[str, Mapping[str, str]] = {}
-        self.wall_seconds = events[-1].at - self.accepted.at
+        """The outputs of each step that is done: artifact name to digest."""
+        self.wall_seconds = 0.0
+        """How long the run has taken, up to its latest event."""
         self._planning: tuple[float, float] = (0.0, 0.0)
         self._fans: dict[str, tuple[float | None, float | None]] = {}
+
+    @classmethod
+    def of(cls, events: Iterable[Event]) -> "RunView":
+        """Return the view after `events`, of which the first is RunAccepted."""
+        each = iter(events)
+        view = cls(accepted_in(each))
+        view.apply(*each)
+        return view
+
+    def apply(self, *events: Event) -> None:
+        """Take in the events that come next. Raises IllegalTransition for one that cannot happen now."""
         for event in events:
-            self._take_in(event, event.at - self.accepted.at)
+            self.state.handle(event)
+            at = event.at - self.accepted.at
+            self.wall_seconds = at
+            self._take_in(event, at)
+            self.events += 1
+
+    @property
+    def title(self) -> str:
+        """The request in words, or the objective of the task."""
+        return self.accepted.request or (self.accepted.task.objective if self.accepted.task else "")
+
+    @property
+    def graph(self) -> StepGraph:
+        """The graph of the steps that are known so far. Children of `foreach` steps are not in it."""
+        return self.state.graph
+
+    def steps(self) -> Iterator[StepView]:
+        """Yield the steps in topological order, the children of a `foreach` step behind their parent."""
+        known = self.state.steps
+        for name in self.graph.order:
+            step = known[name]
+            yield step
+            for child in step.children or ():
+                yield known[child]
+
+    def check_step(self, step: str) -> None:
+        """Raise InputError if the run has no such step, or does not have it yet."""
+        known = self.state.steps
+        if step not in known:
+            some = ", ".join(islice(known, STEPS_NAMED)) or "none is planned yet"
+            raise InputError(Problem("step", f"run {self.accepted.run} has no step {step!r}", some))
 
     @property
     def planning_seconds(self) -> float:
@@ -109,11 +171,17 @@ class Story:
         return max(0.0, done - begun)
 
     def times(self, step: str) -> tuple[float | None, float | None]:
-        """Return when a step began and when it ended, as far as it did."""
-        attempts = self.attempts.get(step)
-        if not attempts:
-            return self._fans.get(step, (None, None))
-        return attempts[0].started, attempts[-1].finished
+        """Return when a step began and when it ended, as far as it did.
+
+        A `foreach` step that failed or was cancelled, and so was never gathered, ended with the last of its children.
+        """
+        if attempts := self.attempts.get(step):
+            return attempts[0].started, attempts[-1].finished
+        begun, ended = self._fans.get(step, (None, None))
+        if ended is None and step in self._fans and self.state.steps.state_of(step) in FINAL:
+            ends = (self.times(child)[1] for child in self.state.steps[step].children or ())
+            ended = max((end for end in ends if end is not None), default=None)
+        return begun, ended
 
     def _take_in(self, event: Event, at: float) -> None:
         match event:
@@ -140,26 +208,26 @@ class Story:
             case RunFinished(status=status, error=error):
                 self.status, self.error = status, error or self._cut_short()
                 if self.replans and self.replans[-1].outcome in ("waiting", "planning"):
-                    self.replans[-1].outcome = "cancelled"
+                    self._change_replan(outcome="cancelled")
             case _:
                 self._take_in_attempt(event, at)
 
     def _take_in_replan(self, event: ReplanStarted | ReplanFinished, at: float) -> None:
         row = self.replans[-1]
         if isinstance(event, ReplanStarted):
-            row.outcome, row.model = "planning", event.model
-            row.started = at if row.started is None else row.started
+            started = at if row.started is None else row.started
+            self._change_replan(outcome="planning", model=event.model, started=started)
             return
-        row.outcome, row.reason, row.usage, row.finished = event.outcome, event.reason, event.usage, at
+        self._change_replan(outcome=event.outcome, reason=event.reason, usage=event.usage, finished=at)
         self.plannings += event.asked
-        self._pause(row, at)
+        self._end_pause(at)
         self._await(event.goes_on_after)
 
     def _take_in_new(self, steps: tuple[str, ...], at: float) -> None:
         """Note which steps the rest of a plan has; those of its first part are noted nowhere."""
         if self.replans:
-            self.replans[-1].steps += steps
-            self._pause(self.replans[-1], at)
+            self._change_replan(steps=self.replans[-1].steps + steps)
+            self._end_pause(at)
 
     def _await(self, step: str | None) -> None:
         """Note that the plan is to go on after a step, if it is."""
@@ -176,10 +244,14 @@ class Story:
         short = (row for row in self.replans if row.outcome in ("stopped", "refused"))
         return "; ".join(f"the plan was cut short after {row.after}: {row.reason}" for row in short) or None
 
-    @staticmethod
-    def _pause(row: ReplanRow, at: float) -> None:
+    def _end_pause(self, at: float) -> None:
+        """Note how long the plan had stood still, now that a new step is there or it is clear that none will be."""
+        row = self.replans[-1]
         if row.pause_seconds is None and row.started is not None:
-            row.pause_seconds = at - row.started
+            self._change_replan(pause_seconds=at - row.started)
+
+    def _change_replan(self, **changed: Any) -> None:
+        self.replans[-1] = replace(self.replans[-1], **changed)
 
     def _take_in_attempt(self, event: Event, at: float) -> None:
         match event:
@@ -192,30 +264,32 @@ class Story:
                 self.attempts.setdefault(step, []).append(begun)
             case ToolCalled(step=step) if row := self._attempt(step, event.number):
                 call = CallRow(event.tool, event.arguments, event.outcome, event.message, event.seconds)
-                row.calls = (*row.calls, call)
-            case AttemptGenerated(step=step, usage=usage) if row := self._attempt(step, event.number):
-                row.outcome, row.usage = "checking", usage
+                self._change_attempt(step, event.number, calls=(*row.calls, call))
+            case AttemptGenerated(step=step, usage=usage):
+                self._change_attempt(step, event.number, outcome="checking", usage=usage)
             case AttemptSucceeded(step=step, outputs=outputs):
                 self.outputs[step] = outputs
-                self._end(step, event.number, at, "done", gates=event.gates)
+                self._change_attempt(step, event.number, finished=at, outcome="done", gates=event.gates)
             case AttemptFailed(step=step, number=0):
                 self._fans[step] = (self._fans.get(step, (at, None))[0], at)
             case AttemptFailed(step=step, failure=failure):
-                self._end(step, event.number, at, failure.kind, failure.message, event.gates)
+                why = {"outcome": failure.kind, "message": failure.message}
+                self._change_attempt(step, event.number, finished=at, gates=event.gates, **why)
             case AttemptCancelled(step=step):
-                self._end(step, event.number, at, "cancelled")
+                self._change_attempt(step, event.number, finished=at, outcome="cancelled")
 
     def _attempt(self, step: str, number: int) -> AttemptRow | None:
         return next((row for row in self.attempts.get(step, ()) if row.number == number), None)
 
-    def _end(
-        self, step: str, number: int, at: float, outcome: str, message: str = "", gates: tuple[GateResult, ...] = ()
-    ) -> None:
-        if row := self._attempt(step, number):
-            row.finished, row.outcome, row.message, row.gates = at, outcome, message, gates
+    def _change_attempt(self, step: str, number: int, **changed: Any) -> None:
+        """Replace the row of an attempt, if there is one: rows are shared with reports, which must not change."""
+        rows = self.attempts.get(step, [])
+        for index, row in enumerate(rows):
+            if row.number == number:
+                rows[index] = replace(row, **changed)
 
     def _interrupt(self, step: str) -> None:
         """A new attempt begins: one that is still open ended unseen, with the process that ran it."""
         for row in self.attempts.get(step, ()):
             if row.finished is None:
-                row.outcome = "interrupted"
+                self._change_attempt(step, row.number, outcome="interrupted")

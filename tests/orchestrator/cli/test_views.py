@@ -7,7 +7,6 @@ import pytest
 from rich.console import Console, RenderableType
 
 from orchestrator.analysis import analyze_task
-from orchestrator.cli.board import Board
 from orchestrator.cli.explain_view import explanation_json, print_explanation
 from orchestrator.cli.forecast_view import Forecast, print_forecast
 from orchestrator.cli.live import render
@@ -38,6 +37,8 @@ from orchestrator.events import (
     Usage,
 )
 from orchestrator.history.report import Report, build_report
+from orchestrator.history.view import RunView
+from orchestrator.runs import Progress
 from orchestrator.runs.planning import planned_task
 from orchestrator.taskir import Step, dump_task
 
@@ -100,7 +101,7 @@ def _finished_run() -> list[Event]:
 
 
 def _report(events: list[Event]) -> Report:
-    return build_report(events, lambda digest: ANSWER.encode())
+    return build_report(RunView.of(events), lambda digest: ANSWER.encode())
 
 
 def _console(width: int = 80) -> tuple[Console, io.StringIO]:
@@ -115,7 +116,7 @@ def _text(shown: RenderableType, width: int = 80) -> str:
 
 
 def _frame(events: list[Event], *, height: int = 20, tail: tuple[str, str] = ("", ""), signs: Glyphs = UNICODE) -> str:
-    return _text(render(Board.of(events), 100.6, height, "ctrl-C cancels", tail, signs))
+    return _text(render(RunView.of(events), 100.6, height, "ctrl-C cancels", tail, signs))
 
 
 def test_a_frame_tells_state_role_and_speed_of_each_step() -> None:
@@ -128,14 +129,15 @@ def test_a_frame_tells_state_role_and_speed_of_each_step() -> None:
 
 
 def test_what_we_say_is_never_cut_off_for_what_a_step_writes() -> None:
-    frame = _text(render(Board.of(_accepted()), 100.6, 20, "ctrl-C again ends at once", ("S2", "la " * 100), UNICODE))
+    frame = _text(render(RunView.of(_accepted()), 100.6, 20, "ctrl-C again ends at once", ("S2", "la " * 100), UNICODE))
     assert "ctrl-C again ends at once" in frame
 
 
 def test_progress_shows_the_rate_of_a_running_step() -> None:
-    board = Board.of(_finished_run()[:6])
-    board.progress("S2", 12, 98.4)
-    assert "98 tok/s" in _text(render(board, 100.6, 20, "", ("", ""), UNICODE))
+    run, heard = RunView.of(_finished_run()[:6]), {"S2": Progress("S2", 1, 12, 98.4, "la")}
+    assert "98 tok/s" in _text(render(run, 100.6, 20, "", ("", ""), UNICODE, heard))
+    earlier = {"S2": Progress("S2", 0, 12, 98.4, "la")}
+    assert "98 tok/s" not in _text(render(run, 100.6, 20, "", ("", ""), UNICODE, earlier)), "it is of another attempt"
 
 
 def test_a_plain_terminal_gets_plain_characters() -> None:
@@ -168,8 +170,7 @@ def test_a_list_ends_with_its_last_child_when_one_has_failed() -> None:
     final = Failure(FailureKind.RESOURCE, "too long", final=True)
     events.append(AttemptFailed(at=100.5, step="S1[0]", number=1, failure=final))
     events += [AttemptSucceeded(at=100.75, step="S1[1]", number=1, outputs={"s1.txt[1]": "0" * 64})]
-    board = Board.of(events)
-    assert (board.row("S1").started, board.row("S1").finished) == (100.3, 100.75)
+    assert RunView.of(events).times("S1") == (pytest.approx(0.3), pytest.approx(0.75))
     row = _report([*events, RunFinished(at=101.0, status="failed", error="S1: too long")]).steps[-1]
     assert (row.id, row.state) == ("S1", "failed")
     assert (row.started, row.finished) == (pytest.approx(0.3), pytest.approx(0.75))
@@ -178,7 +179,7 @@ def test_a_list_ends_with_its_last_child_when_one_has_failed() -> None:
 def test_the_report_ends_with_answer_timeline_and_figures() -> None:
     console, written = _console()
     report = _report(_finished_run())
-    print_report(console, report, Board.of(_finished_run()), None, full=False)
+    print_report(console, report, RunView.of(_finished_run()), None, full=False)
     text = written.getvalue()
     headings = [line.split()[1] for line in text.splitlines() if line.startswith("──")]
     assert headings == ["Steps", "Retries", "Answer", "Timeline", "Figures"]
@@ -199,7 +200,7 @@ def test_the_report_ends_with_answer_timeline_and_figures() -> None:
 @pytest.mark.parametrize("width", [60, 80, 200])
 def test_the_report_fits_any_width(width: int) -> None:
     console, written = _console(width)
-    print_report(console, _report(_finished_run()), Board.of(_finished_run()), None, full=False)
+    print_report(console, _report(_finished_run()), RunView.of(_finished_run()), None, full=False)
     assert max(map(len, written.getvalue().splitlines())) <= width
 
 
@@ -211,7 +212,7 @@ def test_a_failed_run_says_what_went_wrong() -> None:
         events.append(AttemptFailed(at=100.35 + number / 10, step="S1", number=number, failure=failure))
     events.append(RunFinished(at=101.0, status="failed", error="S1: not JSON"))
     console, written = _console()
-    print_report(console, _report(events), Board.of(events), None, full=False)
+    print_report(console, _report(events), RunView.of(events), None, full=False)
     text = written.getvalue()
     assert "What went wrong" in text
     assert "  attempts 1 to 2, worker on small: schema: not JSON" in text
@@ -227,7 +228,7 @@ def test_a_cancelled_run_says_so() -> None:
         RunFinished(at=100.5, status="cancelled", error="cancelled by the user"),
     ]
     console, written = _console()
-    print_report(console, _report(events), Board.of(events), None, full=False)
+    print_report(console, _report(events), RunView.of(events), None, full=False)
     assert "r1  cancelled  as-planned" in written.getvalue()
     assert "cancelled by the user" in written.getvalue()
 
@@ -254,7 +255,7 @@ def _continued_run(outcome: ReplanOutcome = "planned", reason: str = "") -> list
 
 def test_the_report_tells_how_the_plan_went_on() -> None:
     console, written = _console()
-    print_report(console, _report(_continued_run()), Board.of(_continued_run()), None, full=False)
+    print_report(console, _report(_continued_run()), RunView.of(_continued_run()), None, full=False)
     text = written.getvalue()
     assert "plan continued after S1: 1 more step\n" in text
     assert "plan ends with S2, and was to go on (max_replans is 1)\n" in text
@@ -268,7 +269,7 @@ def test_the_report_tells_how_the_plan_went_on() -> None:
 def test_the_report_tells_why_a_plan_was_stopped() -> None:
     console, written = _console()
     events = _continued_run("stopped", "step 3: no\x1b such file")
-    print_report(console, _report(events), Board.of(events), None, full=False)
+    print_report(console, _report(events), RunView.of(events), None, full=False)
     assert "plan stopped after S1, but for 1 more step (step 3: no\\x1b such file)" in written.getvalue()
 
 
@@ -283,7 +284,7 @@ def test_a_plan_that_goes_on_is_told_at_every_moment() -> None:
     ]
     for count in range(5, len(events)):
         console, written = _console()
-        print_report(console, _report(events[:count]), Board.of(events[:count]), None, full=False)
+        print_report(console, _report(events[:count]), RunView.of(events[:count]), None, full=False)
         assert "after S1" in written.getvalue()
 
 
