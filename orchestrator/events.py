@@ -1,4 +1,4 @@
-"""What can happen to a run. Events are journaled before their effect, and drive the scheduler.
+"""What can happen to a run. Events are journaled before their effect, and drive the scheduler, but for ratings.
 
 `at` is in seconds since the epoch, from a clock that never runs backwards within one process. An event names its step
 by id; children of a `foreach` step are `S2[0]`, `S2[1]`, …. Outputs map artifact names to SHA-256 hex digests.
@@ -352,12 +352,27 @@ class CancelRequested:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunFinished:
-    """The last event of a run."""
+    """The run has ended. Only what is said of it later comes behind this event."""
 
     at: float
     status: Literal["done", "failed", "cancelled"]
     error: str | None = None
     kind: Literal["run_finished"] = "run_finished"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RatingGiven:
+    """Somebody has said, after the end of a run, how good it was (`step` is None), or how good one step of it was.
+
+    `score` is from 0 (bad) to 1 (good). `by` names who said it, and `note` is what they said about it, or empty.
+    """
+
+    at: float
+    score: float
+    by: str
+    step: str | None = None
+    note: str = ""
+    kind: Literal["rating_given"] = "rating_given"
 
 
 Event = (
@@ -380,4 +395,5 @@ Event = (
     | AttemptCancelled
     | CancelRequested
     | RunFinished
+    | RatingGiven
 )

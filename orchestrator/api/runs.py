@@ -70,6 +70,26 @@ class CancelBody(Body, _Request):
     step: str | None = None
 
 
+class RatingBody(Body, _Request):
+    """How good a run was that has ended, or a step of it."""
+
+    score: float = Field(ge=0, le=1, allow_inf_nan=False, description="from 0 (bad) to 1 (good)")
+    step: str | None = Field(default=None, description="the step; the whole run if none is named")
+    by: str = Field(default="api", min_length=1, max_length=200, description="who says it")
+    note: str = Field(default="", max_length=10_000, description="why")
+
+
+class RatingLine(BaseModel):
+    """A rating as it was journaled, `at` in seconds since the epoch."""
+
+    run_id: str
+    step: str | None
+    score: float
+    by: str
+    note: str
+    at: float
+
+
 class RunLine(BaseModel):
     """A run in a list. `position`, while it waits: how many are before it, at most."""
 
@@ -186,6 +206,13 @@ async def retry(run: str, service: TheService, local: IsLocal) -> RunLine:
     if job.directory is not None:  # whoever repeats a run asks for its folder
         job = replace(job, directory=_directory(str(job.directory), service, local))
     return await _line(service, (await service.submit(job)).run)
+
+
+@router.post("/runs/{run}/ratings", status_code=201)
+async def rate(run: str, body: RatingBody, service: TheService) -> RatingLine:
+    """Say how good a run was that has ended, or a step of it. It may be rated more than once."""
+    made = await service.rate(run, body.score, body.by, body.step, body.note)
+    return RatingLine(run_id=run, step=made.step, score=made.score, by=made.by, note=made.note, at=made.at)
 
 
 @router.delete("/runs/{run}", status_code=204)

@@ -9,6 +9,7 @@ from rich.text import Text
 
 from orchestrator.analysis import Edge
 from orchestrator.cli.gate_plan import told
+from orchestrator.cli.report_view import format_rating
 from orchestrator.cli.terminal import STATE_STYLES, glyphs, one_line, printable, seconds
 from orchestrator.history.report import Report, StepRow
 from orchestrator.history.view import AttemptRow
@@ -48,6 +49,8 @@ def print_explanation(console: Console, report: Report, step: StepRow) -> None:
         table.add_row("Items", Text(f"{len(step.children)}: {step.children[0]} to {step.children[-1]}"))
     for attempt in step.attempts:
         _add_attempt(table, attempt)
+    for row in step.ratings:
+        table.add_row("Rated", Text(format_rating(row)))
     if step.outputs:
         table.add_row("Outputs", Text(one_line(", ".join(step.outputs))))
     needed = [edge.after for edge in report.graph.edges if edge.before == (step.parent or step.id) and not edge.dropped]

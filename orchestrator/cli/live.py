@@ -166,13 +166,12 @@ def render(
 
 
 def _head(run: RunView, now: float) -> tuple[Text, Text]:
-    ended = run.status in ("done", "failed", "cancelled")
     steps = [step for step in run.steps() if step.parent is None]
     done = sum(step.state is State.DONE for step in steps)
     head = Text(one_line(run.title), style="bold", no_wrap=True, overflow="ellipsis")
     status = Text(f"{run.accepted.run}  ", no_wrap=True, overflow="ellipsis")
     status.append(run.status, style=STATE_STYLES.get(run.status, ""))
-    elapsed = run.wall_seconds if ended else now
+    elapsed = run.wall_seconds if run.ended else now
     status.append(f"  {run.accepted.mode}  {done} of {len(steps)} done  {seconds(elapsed)}")
     if steps and run.state.growing:
         status.append("  more steps may come", style="dim")

@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from orchestrator.cli import history, models, pool, run, serve, submit, system, task, vacuum
+from orchestrator.cli import history, models, pool, rate, run, serve, submit, system, task, vacuum
 from orchestrator.cli.errors import Boundary
 from orchestrator.cli.settings import Settings
 
@@ -51,6 +51,7 @@ app.add_typer(models.app, name="models")
 app.command("runs")(history.runs)
 app.command("show")(history.show)
 app.command("explain")(history.explain)
+app.command("rate")(rate.rate)
 app.command("resume")(run.resume)
 app.command("serve")(serve.serve)
 app.command("pool")(pool.pool)

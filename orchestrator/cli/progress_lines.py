@@ -13,6 +13,7 @@ from orchestrator.events import (
     PlanFailed,
     PlanFinished,
     PlanningStarted,
+    RatingGiven,
     ReplanFinished,
     ReplanStarted,
     RunAccepted,
@@ -47,6 +48,9 @@ def progress_line(event: Event) -> str:
             return f"{event.step} done: all of its items"
         case CancelRequested():
             return f"{event.step or 'run'}: {event.reason}"
+        case RatingGiven():
+            note = f": {one_line(event.note)}" if event.note else ""
+            return f"{event.step or 'run'} rated {event.score:g} by {one_line(event.by)}{note}"
 
 
 def _run_line(event: RunAccepted | RunBegun | RunFinished) -> str:

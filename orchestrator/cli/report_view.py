@@ -15,7 +15,7 @@ from orchestrator.cli.timeline import Bar, Span, timeline
 from orchestrator.cli.trouble_view import print_trouble, troubled
 from orchestrator.events import Usage
 from orchestrator.history.report import PathRow, Report, StepRow
-from orchestrator.history.view import AttemptRow, ReplanRow, RunView
+from orchestrator.history.view import AttemptRow, RatingRow, ReplanRow, RunView
 from orchestrator.scheduler import State
 
 MANY = 40
@@ -40,6 +40,12 @@ def print_report(console: Console, report: Report, run: RunView, speedup: Speedu
     if report.answer is not None:
         heading(console, "Answer", signs)
         console.print(Text(printable(report.answer)), soft_wrap=True)
+    if rated := [(report.run_id, row) for row in report.ratings] + [
+        (step.id, row) for step in report.steps for row in step.ratings
+    ]:
+        heading(console, "Ratings", signs)
+        for name, row in rated:
+            console.print(Text(f"{name}  {format_rating(row)}"))
     if any(step.started is not None for step in report.steps):
         heading(console, "Timeline", signs)
         _print_timeline(console, report, signs, full=full)
@@ -88,6 +94,11 @@ def _replan(row: ReplanRow) -> str:
         "cancelled": f"plan did not go on after {row.after}{rest}",
     }[row.outcome]
     return told + (f" ({one_line(row.reason)})" if row.reason else "")
+
+
+def format_rating(row: RatingRow) -> str:
+    """Return in one line how somebody rated a run or a step."""
+    return f"{row.score:g} by {one_line(row.by)}" + (f": {one_line(row.note)}" if row.note else "")
 
 
 def heading(console: Console, title: str, signs: Glyphs) -> None:

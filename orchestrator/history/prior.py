@@ -31,7 +31,7 @@ def _view(journal: JournalReader, name: str) -> RunView:
             Problem(WHERE, f"there is no run {name!r}", "the id of an earlier run, or its task_id")
         ) from error
     view = RunView.of(events)
-    if view.status not in ("done", "failed", "cancelled"):
+    if not view.ended:
         raise InputError(Problem(WHERE, f"run {name} has not ended: {view.status}", "a run that has ended"))
     return view
 

@@ -20,7 +20,7 @@ from orchestrator.critical_path import (
 )
 from orchestrator.events import Mode, PlanOrigin, RunStatus, Usage
 from orchestrator.gates import Plan, gates_of
-from orchestrator.history.view import AttemptRow, ReplanRow, RunView
+from orchestrator.history.view import AttemptRow, RatingRow, ReplanRow, RunView
 from orchestrator.journal import JournalReader
 from orchestrator.scheduler import RunState, StepView
 
@@ -50,6 +50,7 @@ class StepRow:
     parent: str | None
     children: tuple[str, ...]
     gates: tuple[Plan, ...] = ()
+    ratings: tuple[RatingRow, ...] = ()
 
     @property
     def prompt_tokens(self) -> int:
@@ -98,6 +99,7 @@ class Report:
 
     A run that is done has an `error` too where its plan was cut short: its steps are, but there were to be more.
     `plan_origin`, `plan_reason` and `plan_usage` are of the plan's first part, `replans` of what came after it.
+    `ratings` are those of the run as a whole; steps have their own.
     """
 
     run_id: str
@@ -119,6 +121,7 @@ class Report:
     width: int
     critical_path: PathRow
     artifacts: Mapping[str, str]
+    ratings: tuple[RatingRow, ...] = ()
 
     def to_json(self) -> dict[str, Any]:
         """Return the report as the one JSON object that `--json` prints."""
@@ -141,6 +144,7 @@ class Report:
             "width": self.width,
             "critical_path": _plain(self.critical_path),
             "artifacts": dict(self.artifacts),
+            "ratings": _plain(self.ratings),
         }
 
 
@@ -199,6 +203,7 @@ def build_report(view: RunView, read: Read) -> Report:
             bound=measured.bound,
         ),
         artifacts={name: digest for step in steps for name, digest in view.outputs.get(step.id, {}).items()},
+        ratings=view.ratings.get(None, ()),
     )
 
 
@@ -283,6 +288,7 @@ def _row(
         parent=step.parent,
         children=step.children or (),
         gates=_gates(step, view),
+        ratings=view.ratings.get(step.id, ()),
     )
 
 

@@ -23,6 +23,7 @@ from orchestrator.events import (
     PlanFinished,
     PlanningStarted,
     PlanOrigin,
+    RatingGiven,
     ReplanFinished,
     ReplanStarted,
     RunAccepted,
@@ -91,8 +92,18 @@ class ReplanRow:
     usage: Usage = field(default_factory=Usage)
 
 
+@dataclass(frozen=True, slots=True)
+class RatingRow:
+    """What somebody said of the run or of a step when it had ended, as in RatingGiven."""
+
+    at: float
+    score: float
+    by: str
+    note: str
+
+
 class RunView:
-    """What the events of a run say so far: the state of its steps, its attempts, its outputs and how its plan grew.
+    """What the events of a run say so far: its steps and attempts, its outputs, how its plan grew, how it was rated.
 
     A view begins with the run's acceptance and is brought forward by `apply`, one event after the other. However the
     events are split among calls, the view is the same. Nothing else may change it.
@@ -117,7 +128,9 @@ class RunView:
         self.outputs: dict[str, Mapping[str, str]] = {}
         """The outputs of each step that is done: artifact name to digest."""
         self.wall_seconds = 0.0
-        """How long the run has taken, up to its latest event."""
+        """How long the run has taken, up to its latest event, or to its end."""
+        self.ratings: dict[str | None, tuple[RatingRow, ...]] = {}
+        """What was said of the run (None) and of its steps, oldest first."""
         self._planning: tuple[float, float] = (0.0, 0.0)
         self._fans: dict[str, tuple[float | None, float | None]] = {}
 
@@ -132,11 +145,20 @@ class RunView:
     def apply(self, *events: Event) -> None:
         """Take in the events that come next. Raises IllegalTransition for one that cannot happen now."""
         for event in events:
-            self.state.handle(event)
             at = event.at - self.accepted.at
-            self.wall_seconds = at
-            self._take_in(event, at)
+            if isinstance(event, RatingGiven):
+                row = RatingRow(at, event.score, event.by, event.note)
+                self.ratings[event.step] = (*self.ratings.get(event.step, ()), row)
+            else:
+                self.state.handle(event)
+                self.wall_seconds = at
+                self._take_in(event, at)
             self.events += 1
+
+    @property
+    def ended(self) -> bool:
+        """Whether the run is done, failed or cancelled."""
+        return self.status in ("done", "failed", "cancelled")
 
     @property
     def title(self) -> str:

@@ -23,7 +23,6 @@ from orchestrator.events import (
     RoleRates,
     RunAccepted,
     RunBegun,
-    RunFinished,
     StepsPlanned,
 )
 from orchestrator.frontdoor import PlannedPart, make_plan
@@ -214,9 +213,9 @@ class Orchestrator:
         """Go on with a run that waits or was interrupted. Raises UnknownRun, and InputError for one that has ended."""
         turn = self._waiting.get(run)
         if turn is None:
-            events = await self._events(run)
-            if isinstance(events[-1], RunFinished):
-                raise InputError(Problem(f"run {run}", f"has ended: {events[-1].status}", "a run that was interrupted"))
+            row = await asyncio.to_thread(self._services.journal.run, run)
+            if row.finished is not None:
+                raise InputError(Problem(f"run {run}", f"has ended: {row.status}", "a run that was interrupted"))
             return run
         async with turn:
             if run in self._waiting:  # it may have been cancelled

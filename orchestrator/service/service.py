@@ -17,7 +17,7 @@ from typing import Final, Self, TypeVar
 import structlog
 
 from orchestrator.errors import OrchestratorError
-from orchestrator.events import Priority, RunAccepted
+from orchestrator.events import Priority, RatingGiven, RunAccepted
 from orchestrator.history.replay import accepted_in, unfinished_runs
 from orchestrator.journal import Journal, JournalError, RunRow
 from orchestrator.runs.job import Job, job_of
@@ -28,6 +28,7 @@ from orchestrator.service.configuration import Configuration
 from orchestrator.service.errors import Busy, Conflict, FolderFull, NotReady
 from orchestrator.service.queue import RunQueue
 from orchestrator.service.quota import effective_limits, enforce_quota, why_full
+from orchestrator.service.ratings import rate
 from orchestrator.service.retention import Retention, Vacuumed, vacuum
 from orchestrator.service.totals import Totals
 from registry import Registry
@@ -186,6 +187,16 @@ class Service:
         if row.finished is None:
             raise Conflict(f"run {run} has not ended: {row.status}; accepted: a run that has ended, so cancel it first")
         await self.orchestrator.delete(run)
+
+    async def rate(self, run: str, score: float, by: str, step: str | None = None, note: str = "") -> RatingGiven:
+        """Take in how good somebody finds a run that has ended, or a step of it. It is durable when this returns.
+
+        `score` is from 0 (bad) to 1 (good). Raises UnknownRun, InputError, Conflict, JournalError.
+        """
+        orchestrator = self.orchestrator
+        rating = RatingGiven(at=orchestrator.clock.now(), score=score, by=by, step=step, note=note)
+        await rate(orchestrator.journal, orchestrator.views, run, rating)
+        return rating
 
     async def row(self, run: str) -> RunRow:
         """Return the line of a run. Raises UnknownRun."""

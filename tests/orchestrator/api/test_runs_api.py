@@ -205,3 +205,33 @@ def test_what_happened_is_counted_for_prometheus(client: httpx2.Client) -> None:
     assert counted > 0
     told = f'orchestrator_engine_total{{kind="output_tokens",model="tiny-large"}} {float(counted)}'
     assert told in client.get("/metrics").text.splitlines()
+
+
+def test_a_run_that_has_ended_is_rated(client: httpx2.Client) -> None:
+    run = executed(client, summary())["run_id"]
+    made = client.post(f"/v1/runs/{run}/ratings", json={"score": 0.5, "step": "S1", "by": "ann", "note": "so so"})
+    assert made.status_code == 201
+    assert {**made.json(), "at": 0} == {
+        "run_id": run,
+        "step": "S1",
+        "score": 0.5,
+        "by": "ann",
+        "note": "so so",
+        "at": 0,
+    }
+    assert client.post(f"/v1/runs/{run}/ratings", json={"score": 1}).status_code == 201
+    shown = client.get(f"/v1/runs/{run}").json()
+    assert [(row["score"], row["by"]) for row in shown["ratings"]] == [(1.0, "api")]
+    assert [(row["score"], row["note"]) for row in shown["steps"][0]["ratings"]] == [(0.5, "so so")]
+    events = client.get(f"/v1/runs/{run}/events").text
+    assert events.count('"rating_given"') == 2
+    for body, problem in (
+        ({"score": 1.01}, "score"),
+        ({"score": 1, "step": "S9"}, "step"),
+        ({"score": 1, "by": ""}, "by"),
+        ({}, "score"),
+    ):
+        refused = client.post(f"/v1/runs/{run}/ratings", json=body)
+        assert refused.status_code in (400, 422), refused.text
+        assert problem in refused.text
+    assert client.post("/v1/runs/nobody/ratings", json={"score": 1}).status_code == 404

@@ -1,0 +1,106 @@
+"""A run's events go on after its end: what is said of it later is kept and shown, and changes nothing else."""
+
+import time
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from orchestrator.errors import InputError
+from orchestrator.events import (
+    AttemptStarted,
+    AttemptSucceeded,
+    Event,
+    PlanFinished,
+    RatingGiven,
+    RunAccepted,
+    RunFinished,
+    StepsPlanned,
+)
+from orchestrator.history.cache import ViewCache
+from orchestrator.history.report import load_report
+from orchestrator.history.view import RatingRow
+from orchestrator.journal import HomeLocked, Journal, JournalReader, UnknownRun
+from orchestrator.runs import Orchestrator
+from orchestrator.service.configuration import Configuration
+from orchestrator.service.errors import Conflict
+from orchestrator.service.ratings import rate, rate_alone
+from orchestrator.service.service import Service
+from orchestrator.taskir import Step
+from registry import find_registry, load_registry
+
+GOOD = RatingGiven(at=100.0, score=1.0, by="ann", note="just right")
+BAD = RatingGiven(at=200.0, score=0.25, by="bob", step="S1")
+
+
+def ended(run: str = "R") -> list[Event]:
+    return [
+        RunAccepted(at=1.0, run=run, mode="as-planned", request="x"),
+        StepsPlanned(at=1.0, steps=(Step(id="S1", actor="worker", action="go", outputs=("a",)),)),
+        PlanFinished(at=1.0, origin="planned"),
+        AttemptStarted(at=1.0, step="S1", number=1, role="worker", persona=None, model="m", reason=""),
+        AttemptSucceeded(at=2.0, step="S1", number=1, outputs={}),
+        RunFinished(at=3.0, status="done"),
+    ]
+
+
+async def test_ratings_are_shown_and_change_nothing_else(tmp_path: Path) -> None:
+    with Journal.open(tmp_path) as journal:
+        await journal.append("R", ended())
+        before, row = load_report(journal, "R"), journal.run("R")
+        views = ViewCache(journal)
+        views.report("R")
+        await rate(journal, views, "R", GOOD)
+        await rate(journal, views, "R", BAD)
+        await rate(journal, views, "R", replace(GOOD, at=300.0, score=0.5, note=""))
+        after = views.report("R")
+        assert after == load_report(journal, "R")
+        assert after.ratings == (RatingRow(99.0, 1.0, "ann", "just right"), RatingRow(299.0, 0.5, "ann", ""))
+        assert after.steps[0].ratings == (RatingRow(199.0, 0.25, "bob", ""),)
+        plain = replace(after, ratings=(), steps=tuple(replace(step, ratings=()) for step in after.steps))
+        assert plain == before
+        assert journal.run("R") == row
+        assert after.to_json()["ratings"][0] == {"at": 99.0, "score": 1.0, "by": "ann", "note": "just right"}
+        assert [event for _, event in journal.events("R")][-3:-1] == [GOOD, BAD]
+
+
+async def test_what_cannot_be_rated_is_refused(tmp_path: Path) -> None:
+    with Journal.open(tmp_path) as journal:
+        await journal.append("R", ended())
+        await journal.append("Q", ended("Q")[:-1])
+        views = ViewCache(journal)
+        with pytest.raises(UnknownRun):
+            await rate(journal, views, "nobody", GOOD)
+        with pytest.raises(Conflict, match="run Q has not ended: running; accepted: a run that has ended"):
+            await rate(journal, views, "Q", GOOD)
+        with pytest.raises(InputError, match="run R has no step 'S9'"):
+            await rate(journal, views, "R", replace(BAD, step="S9"))
+        assert len(journal.events("R")) == len(ended())
+        with pytest.raises(HomeLocked):
+            await rate_alone(tmp_path, "R", GOOD)
+
+
+async def test_without_a_daemon_the_time_is_now(tmp_path: Path) -> None:
+    with Journal.open(tmp_path) as journal:
+        await journal.append("R", ended())
+    began = time.time()
+    made = await rate_alone(tmp_path, "R", GOOD)
+    assert began <= made.at <= time.time()
+    with JournalReader.open_to_read(tmp_path) as journal:
+        assert journal.events("R")[-1][1] == made
+
+
+async def test_a_rated_run_is_over_for_everyone(tmp_path: Path) -> None:
+    with Journal.open(tmp_path) as journal:
+        await journal.append("R", [*ended(), GOOD])
+    registry = load_registry(find_registry(environment={}))
+    async with Service(tmp_path, registry, Configuration()) as service:
+        made = await service.rate("R", 0.75, "carl", "S1", "better than I thought")
+        assert made.at >= GOOD.at
+        told = [update async for update in service.watch("R")]
+        assert len(told) == len(ended()) + 2
+        orchestrator: Orchestrator = service.orchestrator
+        with pytest.raises(InputError, match="has ended: done"):
+            await orchestrator.resume("R")
+        assert service.running == frozenset()
+        await service.delete("R")
