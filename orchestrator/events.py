@@ -103,6 +103,17 @@ class RoleRates:
 
 
 @dataclass(frozen=True, slots=True)
+class PromptDigests:
+    """The texts that an attempt's prompts began with: SHA-256 digests of objects, empty where there was no such text.
+
+    `system` is the role's system prompt, `persona` what the persona adds to it.
+    """
+
+    system: str = ""
+    persona: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class RunLimits:
     """What a run may take before it is cancelled; None: as much as it wants.
 
@@ -250,7 +261,10 @@ class StepGathered:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AttemptStarted:
-    """An attempt was routed to (role, persona, model); `propensity` is the probability of that choice."""
+    """An attempt was routed to (role, persona, model); `propensity` is the probability of that choice.
+
+    `prompts` are the versions of the prompts that it uses; journals of earlier versions do not have them.
+    """
 
     at: float
     step: str
@@ -260,6 +274,7 @@ class AttemptStarted:
     model: str
     reason: str
     propensity: float = 1.0
+    prompts: PromptDigests = PromptDigests()
     kind: Literal["attempt_started"] = "attempt_started"
 
 

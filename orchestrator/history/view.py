@@ -23,6 +23,7 @@ from orchestrator.events import (
     PlanFinished,
     PlanningStarted,
     PlanOrigin,
+    PromptDigests,
     RatingGiven,
     ReplanFinished,
     ReplanStarted,
@@ -70,6 +71,8 @@ class AttemptRow:
     usage: Usage = field(default_factory=Usage)
     gates: tuple[GateResult, ...] = ()
     calls: tuple[CallRow, ...] = ()
+    propensity: float = 1.0
+    prompts: PromptDigests = field(default_factory=PromptDigests)
 
 
 @dataclass(frozen=True, slots=True)
@@ -282,8 +285,7 @@ class RunView:
             case AttemptStarted(step=step):
                 self.status = "running"
                 self._interrupt(step)
-                begun = AttemptRow(event.number, event.role, event.persona, event.model, at, event.reason)
-                self.attempts.setdefault(step, []).append(begun)
+                self.attempts.setdefault(step, []).append(_begun(event, at))
             case ToolCalled(step=step) if row := self._attempt(step, event.number):
                 call = CallRow(event.tool, event.arguments, event.outcome, event.message, event.seconds)
                 self._change_attempt(step, event.number, calls=(*row.calls, call))
@@ -315,3 +317,16 @@ class RunView:
         for row in self.attempts.get(step, ()):
             if row.finished is None:
                 self._change_attempt(step, row.number, outcome="interrupted")
+
+
+def _begun(event: AttemptStarted, at: float) -> AttemptRow:
+    return AttemptRow(
+        number=event.number,
+        role=event.role,
+        persona=event.persona,
+        model=event.model,
+        started=at,
+        reason=event.reason,
+        propensity=event.propensity,
+        prompts=event.prompts,
+    )

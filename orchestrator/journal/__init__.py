@@ -14,10 +14,12 @@ from orchestrator.journal.errors import (
 )
 from orchestrator.journal.home import Home, HomeLock, home_path
 from orchestrator.journal.journal import Journal, JournalReader
-from orchestrator.journal.objects import ObjectStore
+from orchestrator.journal.objects import ObjectStore, digest_of
+from orchestrator.journal.outcomes import AttemptOutcome, Rating
 from orchestrator.journal.store import Measured, RunRow
 
 __all__ = [
+    "AttemptOutcome",
     "DiskFull",
     "Home",
     "HomeLock",
@@ -31,8 +33,10 @@ __all__ = [
     "Measured",
     "ObjectMissing",
     "ObjectStore",
+    "Rating",
     "RunRow",
     "UnknownRun",
+    "digest_of",
     "home_path",
     "publish",
     "retry_when_disk_full",

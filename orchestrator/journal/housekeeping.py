@@ -22,6 +22,17 @@ class RoomyStore(Store):
             """
         )
 
+    def prompts(self) -> list[str]:
+        """Return the objects with the prompts of attempts, also of attempts that only their outcomes are left of."""
+        rows = self._rows(
+            """
+            SELECT body ->> '$.prompts.system', body ->> '$.prompts.persona' FROM events WHERE kind = 'attempt_started'
+            UNION
+            SELECT body ->> '$.prompts.system', body ->> '$.prompts.persona' FROM outcomes
+            """
+        )
+        return [digest for row in rows for digest in row if digest]
+
     def free_some(self) -> bool:
         """Give some of the pages that are free back to the disk, and return whether there may be more.
 

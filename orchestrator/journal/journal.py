@@ -2,7 +2,7 @@
 
 import asyncio
 import shutil
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, closing, suppress
 from pathlib import Path
 from types import TracebackType
@@ -13,6 +13,7 @@ from orchestrator.journal.errors import DiskFull, JournalCorrupt, JournalError, 
 from orchestrator.journal.home import Home, HomeLock
 from orchestrator.journal.housekeeping import RoomyStore
 from orchestrator.journal.objects import ObjectStore
+from orchestrator.journal.outcomes import AttemptOutcome, decode_outcome
 from orchestrator.journal.store import EventRow, Measured, RefusedEvents, RunRow, Store, event_row
 from orchestrator.journal.survey import SurveyedStore, refuse_torn
 from orchestrator.journal.writer import Writer
@@ -98,6 +99,18 @@ class JournalReader:
         with closing(RoomyStore.open_to_read(self.home.database)) as store:
             return store.named()
 
+    def prompts(self) -> frozenset[str]:
+        """Return the objects with the prompts of attempts, also of attempts that only their outcomes are left of.
+
+        It takes a while where there are many attempts.
+        """
+        with closing(RoomyStore.open_to_read(self.home.database)) as store:
+            return frozenset(store.prompts())
+
+    def outcomes(self) -> list[AttemptOutcome]:
+        """Return what was kept of the attempts of runs that are gone. Raises `JournalCorrupt`."""
+        return [self._outcome(run, body) for run, body in self._store.outcomes()]
+
     def database_bytes(self) -> int:
         """Return what the pages of the database take, wherever they are, free ones included."""
         with closing(RoomyStore.open_to_read(self.home.database)) as store:
@@ -119,6 +132,12 @@ class JournalReader:
         """Check the whole database, which takes time in proportion to its size, and return what is wrong with it."""
         with closing(SurveyedStore.open_to_read(self.home.database)) as store:
             return store.damage()
+
+    def _outcome(self, run: str, body: str) -> AttemptOutcome:
+        try:
+            return decode_outcome(body)
+        except ValueError as error:
+            raise JournalCorrupt(self.home.database, f"an outcome of run {run}: {error}") from error
 
     def _decoded(self, run: str, number: int, body: str) -> Event:
         try:
@@ -199,14 +218,14 @@ class Journal(JournalReader):
         """
         return self.objects.put(data)
 
-    def delete(self, *runs: str) -> None:
-        """Forget runs and remove their folders. Blocks on the disk. What no other run names is left to `sweep`.
+    def delete(self, *runs: str, outcomes: Iterable[AttemptOutcome] = ()) -> None:
+        """Forget runs and remove their folders, and keep these `outcomes` in their place. Blocks on the disk.
 
-        Raises `JournalError`.
+        What no other run names is left to `sweep`. Raises `JournalError`.
         """
         folders = [self.home.artifacts(run).parent for run in runs]
         with closing(Store.open_to_write(self.home.database)) as store:
-            store.delete(*runs)
+            store.delete(*runs, outcomes=outcomes)
         for folder in folders:
             shutil.rmtree(folder, ignore_errors=True)
 
@@ -215,7 +234,7 @@ class Journal(JournalReader):
 
         One sweep at a time. Raises `JournalError`.
         """
-        return self.objects.sweep(lambda: frozenset(digest for _, digest in self.named()), going)
+        return self.objects.sweep(lambda: self.prompts().union(digest for _, digest in self.named()), going)
 
     def shrink(self, going: Callable[[], bool] = lambda: True, *, anew: bool = False) -> None:
         """Give what the database does not need back to the disk, as long as `going` says so. Blocks on the disk.

@@ -45,7 +45,18 @@ _TASKS = """
 CREATE INDEX events_by_task ON events (body ->> '$.task.task_id', number) WHERE kind = 'run_accepted';
 """
 
-MIGRATIONS: tuple[str, ...] = (_FIRST, _KEYS, _PARTS, _CHECKSUMS, _TASKS)
+# What learning needs of runs that were removed. There is no reference to the table of runs: they are gone.
+_OUTCOMES = """
+CREATE TABLE outcomes (
+    run TEXT NOT NULL,
+    step TEXT NOT NULL,
+    attempt INTEGER NOT NULL,
+    body TEXT NOT NULL,
+    PRIMARY KEY (run, step, attempt)
+) STRICT;
+"""
+
+MIGRATIONS: tuple[str, ...] = (_FIRST, _KEYS, _PARTS, _CHECKSUMS, _TASKS, _OUTCOMES)
 """SQL that leads from version n to version n + 1, at index n."""
 
 VERSION = len(MIGRATIONS)

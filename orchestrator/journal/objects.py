@@ -18,6 +18,11 @@ SMALL, RECENT = 1 << 16, 256
 DIGEST = re.compile(r"[0-9a-f]{64}\Z")
 
 
+def digest_of(data: bytes) -> str:
+    """Return the digest that an object with these bytes has."""
+    return hashlib.sha256(data).hexdigest()
+
+
 class ObjectStore:
     """Files `ab/cdef…` under `root`, immutable. Any number of threads may call it at once.
 
@@ -49,7 +54,7 @@ class ObjectStore:
 
         Raises `DiskFull`, `JournalError`.
         """
-        digest = hashlib.sha256(data).hexdigest()
+        digest = digest_of(data)
         path = self.path(digest)
         self.hold([digest])
         try:
@@ -170,7 +175,7 @@ class ObjectStore:
             raise ObjectMissing(path, digest) from error
         except OSError as error:
             raise JournalError(path, f"cannot be read: {error.strerror}") from error
-        if hashlib.sha256(data).hexdigest() != digest:
+        if digest_of(data) != digest:
             raise JournalCorrupt(path, "its bytes do not have the digest it is named by")
         return data
 

@@ -17,6 +17,7 @@ from orchestrator.journal.codec import encode_event
 from orchestrator.journal.disk import is_full
 from orchestrator.journal.errors import DiskFull, JournalClosed, JournalCorrupt, JournalError, JournalTooNew
 from orchestrator.journal.migrations import MIGRATIONS, VERSION
+from orchestrator.journal.outcomes import AttemptOutcome, encode_outcome
 
 TITLE_LENGTH = 200
 BUSY_SECONDS = 600.0
@@ -203,12 +204,18 @@ class Store:
         """
         return next((run for (run,) in self._rows(asked, task)), None)
 
-    def delete(self, *runs: str) -> None:
-        """Forget runs and their events. Raises `JournalError`."""
+    def delete(self, *runs: str, outcomes: Iterable[AttemptOutcome] = ()) -> None:
+        """Forget runs and their events, and keep these `outcomes` in their place. Raises `JournalError`."""
         named = [(run,) for run in runs]
+        kept = [(one.run, one.step, one.attempt, encode_outcome(one)) for one in outcomes]
         with reported(self.path), self._transaction():
+            self._connection.executemany("INSERT OR REPLACE INTO outcomes VALUES (?, ?, ?, ?)", kept)
             self._connection.executemany("DELETE FROM events WHERE run = ?", named)
             self._connection.executemany("DELETE FROM runs WHERE run = ?", named)
+
+    def outcomes(self) -> list[tuple[str, str]]:
+        """Return the runs and bodies of the outcomes that were kept of runs that are gone, in the order of the runs."""
+        return self._rows("SELECT run, body FROM outcomes ORDER BY run, rowid")
 
     def copy_to(self, path: Path) -> None:
         """Write what is committed now into a new database at `path`, while others go on writing here.

@@ -8,7 +8,7 @@ from typing import Final
 from orchestrator.journal.errors import JournalCorrupt, JournalError
 from orchestrator.journal.store import Store
 
-TABLES: Final = ("runs", "events")
+TABLES: Final = ("runs", "events", "outcomes")
 MOST_NAMED: Final = 5
 
 

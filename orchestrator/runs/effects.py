@@ -19,6 +19,7 @@ from orchestrator.events import (
     PlanFailed,
     PlanFinished,
     PlanningStarted,
+    PromptDigests,
     ReplanFinished,
     ReplanStarted,
     RunAccepted,
@@ -43,6 +44,7 @@ from orchestrator.runs.checks import checks_of
 from orchestrator.runs.clock import Clock
 from orchestrator.runs.job import FRONTDOOR
 from orchestrator.runs.planning import plan_request
+from orchestrator.runs.prompts import prompt_digests
 from orchestrator.runs.updates import Broadcast, Progress
 from orchestrator.sandbox import Job, Outcome
 from orchestrator.scheduler import ExpandStep, ExtendPlan, GatherStep, RunState, StartAttempt
@@ -152,6 +154,10 @@ class RunEffects:
     def route(self, command: StartAttempt) -> Route:
         """Choose who does an attempt."""
         return route(command.step, command.role, self._task.agents if self._task else (), self._services.registry)
+
+    def prompts(self, role: str, persona: str | None) -> PromptDigests:
+        """Return the versions of the prompts that an attempt by a role with a persona uses."""
+        return prompt_digests(self._services.registry, role, persona)
 
     async def attempt(self, command: StartAttempt, chosen: Route, emit: Callable[[Event], None]) -> Event:
         """Carry out one attempt: read what it needs, generate, check, store."""

@@ -22,6 +22,7 @@ from orchestrator.events import (
     FailureKind,
     PlanFailed,
     PlanningStarted,
+    PromptDigests,
     ReplanFinished,
     ReplanStarted,
     RunBegun,
@@ -53,6 +54,9 @@ class Effects(Protocol):
 
     def route(self, command: StartAttempt) -> Route:
         """Choose who does an attempt."""
+
+    def prompts(self, role: str, persona: str | None) -> PromptDigests:
+        """Return the versions of the prompts that an attempt by a role with a persona uses."""
 
     async def attempt(self, command: StartAttempt, route: Route, emit: Callable[[Event], None]) -> Event:
         """Carry out one attempt."""
@@ -175,6 +179,7 @@ class RunLoop:
             model=route.model,
             reason=f"{command.reason}; {route.reason}",
             propensity=route.propensity,
+            prompts=self._effects.prompts(route.role, route.persona),
         )
 
     def _begin(self, command: Command, routes: Mapping[str, Route], tasks: asyncio.TaskGroup) -> None:

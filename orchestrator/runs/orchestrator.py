@@ -37,6 +37,7 @@ from orchestrator.runs.effects import RunEffects, Services
 from orchestrator.runs.job import Job, check_job, known_rates, rungs
 from orchestrator.runs.loop import RunLoop
 from orchestrator.runs.planning import PlannedTask, plan_request, planned_task
+from orchestrator.runs.prompts import keep_prompts
 from orchestrator.runs.reload import follow
 from orchestrator.runs.sandboxes import Interpreters, SandboxOnDemand, runs_code, why_no_sandbox
 from orchestrator.runs.updates import Broadcast, EventUpdate, Update
@@ -78,6 +79,7 @@ class Orchestrator:
         async with AsyncExitStack() as stack:
             journal = stack.enter_context(await asyncio.to_thread(Journal.open, self._home))
             home, self._clock, self._views = journal.home, _clock_after(journal), ViewCache(journal)
+            await keep_prompts(journal, self._registry)
             self._waiting.update((row.run, asyncio.Lock()) for row in journal.unfinished())
             self._pool = pool = await stack.enter_async_context(
                 Pool(
@@ -313,8 +315,9 @@ class Orchestrator:
         self._driving.add(task)
         task.add_done_callback(self._driving.discard)
 
-    def _adopt(self, registry: Registry, rewritten: Collection[Path]) -> None:
+    async def _adopt(self, registry: Registry, rewritten: Collection[Path]) -> None:
         """Go by another version of the registry. Runs in progress may name what is no longer in it."""
+        await keep_prompts(self._services.journal, registry)
         self._registry = registry
         self._services.registry = self._patient.registry = registry.beside(self._services.registry)
         self._pool.adopt(registry, rewritten)

@@ -1,7 +1,7 @@
 """Take up what changes in the registry's files while they are in use."""
 
 import asyncio
-from collections.abc import Callable, Collection
+from collections.abc import Awaitable, Callable, Collection
 from pathlib import Path
 from typing import Final
 
@@ -16,15 +16,15 @@ SECONDS: Final = 1.0
 log = structlog.get_logger(__name__)
 
 
-async def follow(reloader: Reloader, adopt: Callable[[Registry, Collection[Path]], None]) -> None:
-    """Call `adopt` with each new version of the registry, and the model files that were rewritten. Never ends."""
+async def follow(reloader: Reloader, adopt: Callable[[Registry, Collection[Path]], Awaitable[None]]) -> None:
+    """Await `adopt` with each new version of the registry, and the model files that were rewritten. Never ends."""
     while True:
         await asyncio.sleep(SECONDS)
         reload = await asyncio.to_thread(reloader.poll)
         if reload is not None:
             _tell(reload)
             if reload.difference:
-                adopt(reload.registry, reload.rewritten)
+                await adopt(reload.registry, reload.rewritten)
 
 
 def _tell(reload: Reload) -> None:

@@ -1,6 +1,7 @@
 """Remove runs that are kept no longer, and all that no other run has a use for: objects, folders, free pages.
 
 Objects that a run's events name are kept, whoever made them: what a follow-up run reads outlives the run it came from.
+What learning needs of a run is kept too: the outcomes of its attempts, and the prompts that these used.
 """
 
 import time
@@ -10,9 +11,17 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, TypeVar
 
-from orchestrator.journal import Journal, JournalReader
+import structlog
+
+from orchestrator.errors import InputError
+from orchestrator.history.outcomes import attempt_outcomes
+from orchestrator.history.view import RunView
+from orchestrator.journal import AttemptOutcome, Journal, JournalCorrupt, JournalReader, UnknownRun
 from orchestrator.journal.home import RUN_NAME
+from orchestrator.scheduler import IllegalTransition
 from orchestrator.service.configuration import RetentionSettings
+
+log = structlog.get_logger(__name__)
 
 N = TypeVar("N", int, float)
 
@@ -108,7 +117,7 @@ def vacuum(
     if dry_run:
         removed = frozenset(gone)
         left = {digest for one in holdings if one.run not in removed for digest in one.digests}
-        objects = journal.objects.unnamed(lambda: left)
+        objects = journal.objects.unnamed(lambda: left | journal.prompts())
     else:
         gone, strays = _deleted(journal, gone, going), _deleted(journal, strays, going)
         objects = journal.sweep(going)
@@ -151,9 +160,20 @@ def _deleted(journal: Journal, runs: Sequence[str], going: Callable[[], bool]) -
     gone: list[str] = []
     while len(gone) < len(runs) and going():
         batch = runs[len(gone) : len(gone) + RUNS_AT_ONCE]
-        journal.delete(*batch)
+        journal.delete(*batch, outcomes=[outcome for run in batch for outcome in _outcomes(journal, run)])
         gone += batch
     return gone
+
+
+def _outcomes(journal: JournalReader, run: str) -> list[AttemptOutcome]:
+    """Return what is to be kept of a run; nothing for one that cannot be read, or of which only a folder is left."""
+    try:
+        return list(attempt_outcomes(RunView.of(event for _, event in journal.events(run))))
+    except UnknownRun:
+        return []
+    except (JournalCorrupt, IllegalTransition, InputError) as error:
+        log.warning("nothing is kept of a run that cannot be read", run=run, error=str(error))
+        return []
 
 
 def _limit(asked: N | None, settled: N) -> N | None:

@@ -18,6 +18,7 @@ from orchestrator.events import (
     PlanFailed,
     PlanFinished,
     PlanningStarted,
+    PromptDigests,
     RunAccepted,
     StepsPlanned,
 )
@@ -47,6 +48,9 @@ class Scripted:
 
     def route(self, command: StartAttempt) -> Route:
         return Route(command.role, None, "model", "a test")
+
+    def prompts(self, role: str, persona: str | None) -> PromptDigests:
+        return PromptDigests()
 
     async def attempt(self, command: StartAttempt, route: Route, emit: Callable[[Event], None]) -> Event:
         return await self.act(self, command)

@@ -10,6 +10,7 @@ import psutil
 import pytest
 from run_jobs import execute, job, report_of, step
 
+from orchestrator.events import AttemptStarted
 from orchestrator.journal import JournalReader
 from orchestrator.runs import Orchestrator
 from orchestrator.taskir import InvalidTask
@@ -128,3 +129,21 @@ def test_what_only_a_former_registry_has_stays_beside_the_new_one(registry: Path
     assert both.roles["helper"] == former.roles["helper"]
     assert (both.models, both.personas, both.defaults) == (now.models, now.personas, now.defaults)
     assert replace(both, roles=now.roles) == now
+
+
+async def test_an_attempt_names_the_versions_of_its_prompts(
+    orchestrator: Orchestrator, registry: Path, tmp_path: Path
+) -> None:
+    def used(run: str) -> tuple[bytes, str]:
+        with JournalReader.open_to_read(tmp_path / "home") as journal:
+            (event,) = [event for _, event in journal.events(run) if isinstance(event, AttemptStarted)]
+            return journal.get(event.prompts.system), event.prompts.persona
+
+    before = await execute(orchestrator, job([SUMMARY]))
+    _write(registry, TEXT.replace("Do the task.", "Do the task well."))
+    await _until(lambda: orchestrator.registry.roles["worker"].system == "Do the task well.")
+    after = await execute(orchestrator, job([SUMMARY]))
+    assert used(before) == (b"Do the task.", "")
+    assert used(after) == (b"Do the task well.", "")
+    assert report_of(tmp_path / "home", after).steps[0].attempts[0].prompts.system
+    assert await asyncio.to_thread(orchestrator.journal.sweep) == [], "what attempts name is kept"
