@@ -5,6 +5,7 @@ import os
 import socket
 from collections.abc import AsyncGenerator, AsyncIterator, Iterator, Mapping
 from contextlib import aclosing, contextmanager
+from dataclasses import replace
 from http import HTTPStatus
 from pathlib import Path
 from types import TracebackType
@@ -14,13 +15,12 @@ from urllib.parse import quote
 import httpx2
 
 from orchestrator.errors import InputError, OrchestratorError, Problem
-from orchestrator.events import RunFinished
+from orchestrator.events import RatingGiven, RunFinished
 from orchestrator.journal import Home
 from orchestrator.journal.codec import decode_event
-from orchestrator.pool import memory_budget
 from orchestrator.runs import EventUpdate, Job, PlannedTask, Progress, Update
+from orchestrator.service.retention import Vacuumed
 from orchestrator.taskir import dump_task, task_from
-from registry import Registry
 
 BASE: Final = "http://localhost"
 CONNECT_SECONDS: Final = 5.0
@@ -84,21 +84,11 @@ class Daemon:
         self._client.close()
 
 
-def memory_for_models(home: Path, registry: Registry) -> int:
-    """Return the bytes that models may take together: as the registry says, or what was free before there were any.
+class DaemonBackend:
+    """Has the daemon do what commands ask for (see `orchestrator.cli.backend`). An async context manager.
 
-    What was free, a daemon knows that has loaded some since.
+    Every call raises NoDaemon, DaemonGone, DaemonRefused, InputError.
     """
-    if registry.defaults.memory is not None:
-        return registry.defaults.memory
-    if not answers(home):
-        return memory_budget()
-    with Daemon(home) as daemon:
-        return int(daemon.ask("GET", "/v1/pool")["budget"])
-
-
-class DaemonRuns:
-    """Runs jobs through the daemon, as `Orchestrator` does without one. An async context manager."""
 
     def __init__(self, home: Path, registry: Path) -> None:
         """What is submitted is to be run by the models of this `registry`; to follow a run, any will do."""
@@ -114,6 +104,9 @@ class DaemonRuns:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         await self._client.aclose()
+
+    async def prepare(self) -> None:
+        """The daemon is ready: it loads models by itself."""
 
     async def submit(self, job: Job) -> str:
         """Submit a job and return its run. Raises InputError where the daemon goes by another registry."""
@@ -156,6 +149,26 @@ class DaemonRuns:
         asked = {"request": job.request, "directory": _text(job.directory)}
         planned = await self._ask("POST", "/v1/plans", json=asked)
         return PlannedTask(task_from(planned["task"]), planned["goes_on_after"])
+
+    async def rate(self, run: str, rating: RatingGiven) -> RatingGiven:
+        """Rate a run that has ended, and return the rating with the time by which it was journaled."""
+        body = {"step": rating.step, "score": rating.score, "by": rating.by, "note": rating.note}
+        made = await self._ask("POST", f"/v1/runs/{run}/ratings", json=body)
+        return replace(rating, at=made["at"])
+
+    async def vacuum(self, days: float | None, runs: int | None, most_bytes: int | None, *, dry_run: bool) -> Vacuumed:
+        """Remove runs that are kept no longer, while others go on."""
+        body = {"days": days, "runs": runs, "bytes": most_bytes, "dry_run": dry_run}
+        told = await self._ask("POST", "/v1/vacuum", json=body)
+        return Vacuumed(**{**told, "runs": tuple(told["runs"])})
+
+    async def restore(self, name: str) -> None:
+        """Put a backup in the place of all runs."""
+        await self._ask("POST", f"/v1/backups/{path_part('NAME', name)}/restore")
+
+    async def memory(self) -> int:
+        """Return the bytes that were free for models before the daemon had loaded any."""
+        return int((await self._ask("GET", "/v1/pool"))["budget"])
 
     async def _check_registry(self) -> None:
         _refuse_other((await self._ask("GET", "/v1/registry"))["path"], self._registry, self._home)

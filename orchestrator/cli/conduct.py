@@ -1,40 +1,21 @@
-"""Carry out runs, show them while they run, and end them in order on ctrl-C.
-
-Where a daemon owns the state folder, it runs them; otherwise an orchestrator of our own does.
-"""
+"""Have runs carried out, show them while they run, and end them in order on ctrl-C."""
 
 import asyncio
-from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine
-from contextlib import AbstractAsyncContextManager, aclosing
-from typing import Any, Protocol, TypeVar
+from collections.abc import Awaitable, Callable, Coroutine
+from contextlib import aclosing
+from typing import Any, TypeVar
 
-from orchestrator.cli.client import DaemonRuns, answers
+from orchestrator.cli.backend import Backend, backend
 from orchestrator.cli.errors import Cancelled
 from orchestrator.cli.interrupt import Interrupts
 from orchestrator.cli.live import View
-from orchestrator.cli.logs import log_to
 from orchestrator.cli.settings import Settings
-from orchestrator.journal import Home
-from orchestrator.runs import EventUpdate, Job, Orchestrator, PlannedTask, Update
+from orchestrator.runs import EventUpdate, Job, PlannedTask
 
 T = TypeVar("T")
 
 
-class Runner(Protocol):
-    """Whoever runs jobs: the daemon, or an orchestrator in this process."""
-
-    async def submit(self, job: Job) -> str: ...
-
-    async def resume(self, run: str) -> str: ...
-
-    def watch(self, run: str) -> AsyncGenerator[Update, None]: ...
-
-    async def cancel(self, run: str) -> None: ...
-
-    async def plan(self, job: Job) -> PlannedTask: ...
-
-
-Begin = Callable[[Runner], Awaitable[str]]
+Begin = Callable[[Backend], Awaitable[str]]
 
 
 class Conductor:
@@ -70,31 +51,25 @@ class Conductor:
             raise Cancelled
         return task.result()
 
-    def _opened(self) -> AbstractAsyncContextManager[Runner]:
-        home = self._chosen.home
-        if answers(home):
-            return DaemonRuns(home, self._chosen.registry_path)
-        registry = self._chosen.registry()
-        log_to(Home(home).logs / "orchestrator.log")
-        return Orchestrator.open(home, registry)
-
     async def _plan(self, job: Job) -> PlannedTask:
-        async with self._opened() as runner:
-            return await runner.plan(job)
+        async with backend(self._chosen) as opened:
+            await opened.prepare()
+            return await opened.plan(job)
 
     async def _carry_out(self, begins: tuple[Begin, ...], interrupts: Interrupts) -> None:
-        async with self._opened() as runner:
+        async with backend(self._chosen) as opened:
+            await opened.prepare()
             self._loaded = True
             for begin in begins:
-                run = await begin(runner)
+                run = await begin(opened)
                 self.runs.append(run)
-                await self._watch(runner, run, interrupts)
+                await self._watch(opened, run, interrupts)
                 if self.cancelled:
                     return
 
-    async def _watch(self, runner: Runner, run: str, interrupts: Interrupts) -> None:
-        async with asyncio.TaskGroup() as group, aclosing(runner.watch(run)) as updates:
-            ear = group.create_task(self._cancel(runner, run, interrupts))
+    async def _watch(self, opened: Backend, run: str, interrupts: Interrupts) -> None:
+        async with asyncio.TaskGroup() as group, aclosing(opened.watch(run)) as updates:
+            ear = group.create_task(self._cancel(opened, run, interrupts))
             async for update in updates:
                 if isinstance(update, EventUpdate):
                     self._view.event(update.event)
@@ -102,11 +77,11 @@ class Conductor:
                     self._view.progress(update)
             ear.cancel()
 
-    async def _cancel(self, runner: Runner, run: str, interrupts: Interrupts) -> None:
+    async def _cancel(self, opened: Backend, run: str, interrupts: Interrupts) -> None:
         await interrupts.asked.wait()
         self.cancelled = True
         self._view.say("cancelling; ctrl-C again ends at once")
-        await runner.cancel(run)
+        await opened.cancel(run)
 
     async def _give_up(self, interrupts: Interrupts, work: "asyncio.Task[T]") -> None:
         """Stop the work if it is interrupted before there can be a run: models may take minutes to load."""

@@ -10,8 +10,8 @@ from typing import Annotated, Any
 import typer
 
 from orchestrator.cli import pool, system
-from orchestrator.cli.client import memory_for_models
-from orchestrator.cli.settings import JsonFlag, settings
+from orchestrator.cli.backend import ask_backend
+from orchestrator.cli.settings import JsonFlag, Settings, settings
 from orchestrator.cli.terminal import one_line, print_json, printable, write
 from orchestrator.errors import InputError, Problem
 from registry import GgufError, Registry, read_header
@@ -57,7 +57,7 @@ def add(
     """
     chosen = settings(context)
     registry = chosen.registry()
-    proposal = _proposed(file, registry, memory_for_models(chosen.home, registry), name, role)
+    proposal = _proposed(file, registry, _memory(chosen, registry), name, role)
     _check(proposal, registry, role)
     if save:
         _save(proposal, registry, role)
@@ -67,6 +67,13 @@ def add(
     write(lambda: print(printable(_as_yaml(proposal, registry, role, written=save)), end=""))
     warnings = "".join(f"warning: {printable(warning)}\n" for warning in proposal.warnings)
     write(lambda: print(warnings, end="", file=sys.stderr))
+
+
+def _memory(chosen: Settings, registry: Registry) -> int:
+    """Return the bytes that models may take together: as the registry says, or what was free before there were any."""
+    if registry.defaults.memory is not None:
+        return registry.defaults.memory
+    return ask_backend(chosen, lambda backend: backend.memory())
 
 
 def _proposed(file: Path, registry: Registry, budget: int, name: str | None, role: str | None) -> Proposal:

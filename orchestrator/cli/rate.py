@@ -1,20 +1,18 @@
 """The command that says how good a run was, or a step of it: rate."""
 
-import asyncio
 import getpass
 import os
-from typing import Annotated, Any, Final
+from typing import Annotated, Final
 
 import typer
 
-from orchestrator.cli.client import Daemon, answers
+from orchestrator.cli.backend import ask_backend
 from orchestrator.cli.history import RunArgument, find_run
-from orchestrator.cli.settings import JsonFlag, Settings, settings
+from orchestrator.cli.settings import JsonFlag, settings
 from orchestrator.cli.terminal import one_line, print_json, write
 from orchestrator.errors import InputError, Problem
 from orchestrator.events import RatingGiven
 from orchestrator.journal import JournalReader
-from orchestrator.service.ratings import rate_alone
 
 WORDS: Final = {"good": 1.0, "bad": 0.0}
 ACCEPTED: Final = "good, bad, or a number from 0 (bad) to 1 (good)"
@@ -41,11 +39,12 @@ def rate(
     chosen = settings(context)
     with JournalReader.open_to_read(chosen.home) as journal:
         name = find_run(journal, run)
-    told = _rated(chosen, name, given)
+    made = ask_backend(chosen, lambda backend: backend.rate(name, given))
     if as_json:
-        print_json(told)
+        names = ("step", "score", "by", "note", "at")
+        print_json({"run_id": name} | {field: getattr(made, field) for field in names})
     else:
-        write(lambda: print(f"{told['step'] or name} rated {told['score']:g} by {one_line(told['by'])}"))
+        write(lambda: print(f"{made.step or name} rated {made.score:g} by {one_line(made.by)}"))
 
 
 def read_score(text: str) -> float:
@@ -65,12 +64,3 @@ def who() -> str:
         return getpass.getuser()
     except (KeyError, OSError):
         return f"user {os.getuid()}"
-
-
-def _rated(chosen: Settings, run: str, given: RatingGiven) -> dict[str, Any]:
-    if answers(chosen.home):
-        with Daemon(chosen.home) as daemon:
-            body = {"step": given.step, "score": given.score, "by": given.by, "note": given.note}
-            return daemon.ask("POST", f"/v1/runs/{run}/ratings", json=body)
-    made = asyncio.run(rate_alone(chosen.home, run, given))
-    return {"run_id": run, "step": made.step, "score": made.score, "by": made.by, "note": made.note, "at": made.at}

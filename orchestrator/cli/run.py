@@ -65,10 +65,10 @@ def run(
         return
     if out is not None:
         check_target(out)
-    begins: list[Begin] = [lambda orchestrator: orchestrator.submit(job)]
+    begins: list[Begin] = [lambda backend: backend.submit(job)]
     if compare_serial:
         twin = Job(request=job.request, task=job.task, directory=job.directory, mode="serial")
-        begins.append(lambda orchestrator: orchestrator.submit(twin))
+        begins.append(lambda backend: backend.submit(twin))
     conduct(chosen, begins, out, full=full, as_json=as_json)
 
 
@@ -88,7 +88,7 @@ def resume(
         check_target(out)
     with JournalReader.open_to_read(chosen.home) as journal:
         name = find_run(journal, run)
-    conduct(chosen, [lambda orchestrator: orchestrator.resume(name)], out, full=full, as_json=as_json)
+    conduct(chosen, [lambda backend: backend.resume(name)], out, full=full, as_json=as_json)
 
 
 def make_job(source: str | TaskIR, folder: Path | None, mode: Mode) -> Job:

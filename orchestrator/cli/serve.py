@@ -12,12 +12,13 @@ from typing import Annotated, Final
 import typer
 
 from orchestrator.api.listen import tcp_address
-from orchestrator.cli.client import Daemon, answers, path_part
+from orchestrator.cli.backend import ask_backend
+from orchestrator.cli.client import Daemon, path_part
 from orchestrator.cli.settings import JsonFlag, Settings, settings
 from orchestrator.cli.terminal import print_json, printable, size, write
 from orchestrator.errors import InputError, Problem
 from orchestrator.journal import Home
-from orchestrator.service.backup import backups, restore_backup
+from orchestrator.service.backup import backups
 from orchestrator.service.configuration import (
     configuration_path,
     load_configuration,
@@ -182,12 +183,8 @@ def restore(
 
     What there is now is kept beside the backups.
     """
-    home, path = settings(context).home, f"/v1/backups/{path_part('NAME', name)}/restore"
-    if answers(home):
-        with Daemon(home) as daemon:
-            daemon.ask("POST", path)
-    else:
-        restore_backup(home, name)
+    path_part("NAME", name)  # refuses what can be no name, whoever is asked
+    ask_backend(settings(context), lambda backend: backend.restore(name))
     if as_json:
         print_json({"restored": name})
 

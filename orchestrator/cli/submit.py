@@ -7,8 +7,8 @@ from typing import Annotated, Any
 
 import typer
 
+from orchestrator.cli.backend import Backend
 from orchestrator.cli.client import Daemon, NoDaemon, answers, job_json, key_header
-from orchestrator.cli.conduct import Runner
 from orchestrator.cli.errors import STATUS_CODES
 from orchestrator.cli.history import AllFlag, RunArgument, find_run
 from orchestrator.cli.run import conduct, tell_runs
@@ -147,7 +147,7 @@ def _follow(chosen: Settings, run: str, *, full: bool, as_json: bool) -> None:
     if not answers(chosen.home):
         raise NoDaemon(chosen.home)
 
-    async def known(_: Runner) -> str:
+    async def known(_: Backend) -> str:
         return run
 
     conduct(chosen, [known], None, full=full, as_json=as_json)

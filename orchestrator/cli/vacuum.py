@@ -2,18 +2,13 @@
 
 from collections.abc import Mapping
 from dataclasses import asdict
-from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
-from orchestrator.cli.client import Daemon, answers
+from orchestrator.cli.backend import ask_backend
 from orchestrator.cli.settings import JsonFlag, settings
 from orchestrator.cli.terminal import print_json, size, write
-from orchestrator.errors import InputError, Problem
-from orchestrator.journal import Home
-from orchestrator.service.configuration import load_configuration
-from orchestrator.service.retention import Retention, vacuum_alone
 
 
 def vacuum(
@@ -34,21 +29,12 @@ def vacuum(
     what later runs read of earlier ones. With a daemon, runs go on meanwhile; without one, the database is written anew
     as well. Backups stay as they are.
     """
-    told = _vacuumed(settings(context).home, {"days": days, "runs": runs, "bytes": most}, dry_run)
+    done = ask_backend(settings(context), lambda backend: backend.vacuum(days, runs, most, dry_run=dry_run))
+    told = asdict(done)
     if as_json:
         print_json(told)
     else:
         write(lambda: print(_lines(told)))
-
-
-def _vacuumed(home: Path, limits: Mapping[str, Any], dry_run: bool) -> Mapping[str, Any]:
-    if answers(home):
-        with Daemon(home) as daemon:
-            return daemon.ask("POST", "/v1/vacuum", json={**limits, "dry_run": dry_run})
-    if not Home(home).database.exists():
-        raise InputError(Problem(f"--home {home}", "holds no runs", "the state folder of a daemon, or of earlier runs"))
-    retention = Retention.of(load_configuration().retention, **limits)
-    return asdict(vacuum_alone(home, retention, dry_run=dry_run))
 
 
 def _lines(told: Mapping[str, Any]) -> str:

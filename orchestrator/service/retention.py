@@ -136,11 +136,13 @@ def vacuum(
     )
 
 
-def vacuum_alone(home: Path, retention: Retention, *, dry_run: bool = False) -> Vacuumed:
+def vacuum_alone(
+    home: Path, retention: Retention, *, dry_run: bool = False, going: Callable[[], bool] = lambda: True
+) -> Vacuumed:
     """Do the same without a daemon. Raises HomeLocked while someone owns the state folder, JournalError."""
     with Journal.open(home) as journal:
         now = max(time.time(), journal.last_time())  # the clock may have been set back since the last event
-        return vacuum(journal, retention, now, dry_run=dry_run, alone=True)
+        return vacuum(journal, retention, now, dry_run=dry_run, alone=True, going=going)
 
 
 def _holdings(journal: JournalReader) -> list[Holding]:

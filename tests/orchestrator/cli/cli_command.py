@@ -4,6 +4,7 @@ import json
 import os
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -58,6 +59,15 @@ def make_cli(home: Path) -> Cli:
         return Result(done.returncode, done.stdout.decode(), done.stderr.decode())
 
     return run
+
+
+def wait_socket(process: subprocess.Popen[bytes], path: Path) -> None:
+    """Return when the daemon listens."""
+    end = time.monotonic() + 300
+    while not path.is_socket():
+        assert process.poll() is None
+        assert time.monotonic() < end
+        time.sleep(0.1)
 
 
 @dataclass(frozen=True)

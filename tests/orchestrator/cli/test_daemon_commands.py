@@ -11,7 +11,7 @@ from functools import partial
 from pathlib import Path
 
 import pytest
-from cli_command import COMMAND, RECORDS, ROOT, Cli, environment, make_cli
+from cli_command import COMMAND, RECORDS, ROOT, Cli, environment, make_cli, wait_socket
 
 TINY = ROOT / "registry" / "tiny" / "medium.gguf"
 STEP = {"id": "S1", "actor": "worker", "action": "Summarize a.txt.", "inputs": ["a.txt"], "outputs": ["s"]}
@@ -47,15 +47,6 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
     assert not (home / "api.sock").exists()
     lines = [json.loads(line) for line in (folder / "log").read_text().splitlines()]
     assert lines[-1]["event"] == "the daemon has ended"
-
-
-def wait_socket(process: subprocess.Popen[bytes], path: Path) -> None:
-    """Return when the daemon listens."""
-    end = time.monotonic() + 300
-    while not path.is_socket():
-        assert process.poll() is None
-        assert time.monotonic() < end
-        time.sleep(0.1)
 
 
 def test_a_model_is_added_to_what_the_daemon_may_load(served: Served) -> None:

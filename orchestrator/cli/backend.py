@@ -1,0 +1,168 @@
+"""Ask whoever owns the state folder, in one way: a daemon, or this process for as long as a command lasts."""
+
+import asyncio
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from contextlib import AsyncExitStack, aclosing
+from threading import Event
+from types import TracebackType
+from typing import Protocol, Self, TypeVar
+
+from orchestrator.cli.client import DaemonBackend, answers
+from orchestrator.cli.logs import log_to
+from orchestrator.cli.settings import Settings
+from orchestrator.errors import InputError, Problem
+from orchestrator.events import RatingGiven
+from orchestrator.journal import Home
+from orchestrator.pool import memory_budget
+from orchestrator.runs import Job, Orchestrator, PlannedTask, Update
+from orchestrator.service.backup import restore_backup
+from orchestrator.service.configuration import load_configuration
+from orchestrator.service.ratings import rate_alone
+from orchestrator.service.retention import Retention, Vacuumed, vacuum_alone
+
+T = TypeVar("T")
+
+
+class Backend(Protocol):
+    """What commands ask for that a daemon does, and that this process does itself where there is none.
+
+    An async context manager. Every call raises what the work itself raises, and a daemon's NoDaemon, DaemonGone and
+    DaemonRefused.
+    """
+
+    async def __aenter__(self) -> Self: ...
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None: ...
+
+    async def prepare(self) -> None:
+        """Make ready for jobs, which may take minutes: models are loaded. The calls about jobs need it."""
+
+    async def submit(self, job: Job) -> str:
+        """Accept a job, begin with it and return its run."""
+
+    async def resume(self, run: str) -> str:
+        """Go on with a run that was interrupted, and return it."""
+
+    def watch(self, run: str) -> AsyncGenerator[Update, None]:
+        """Yield what has happened to a run, and what happens, until it has ended."""
+
+    async def cancel(self, run: str) -> None:
+        """Ask for a run to be cancelled."""
+
+    async def plan(self, job: Job) -> PlannedTask:
+        """Return the plan of a request; nothing runs."""
+
+    async def rate(self, run: str, rating: RatingGiven) -> RatingGiven:
+        """Rate a run that has ended, and return the rating with the time by which it was journaled."""
+
+    async def vacuum(self, days: float | None, runs: int | None, most_bytes: int | None, *, dry_run: bool) -> Vacuumed:
+        """Remove runs that are kept no longer, and what no run has a use for.
+
+        What is None is as the configuration says, and 0 stands for no limit.
+        """
+
+    async def restore(self, name: str) -> None:
+        """Put a backup in the place of all runs."""
+
+    async def memory(self) -> int:
+        """Return the bytes that models may take together where the registry does not say it."""
+
+
+class EmbeddedBackend:
+    """Does in this process what a daemon would do. It owns the state folder for as long as a call needs it."""
+
+    def __init__(self, chosen: Settings) -> None:
+        self._chosen = chosen
+        self._stack = AsyncExitStack()
+        self._orchestrator: Orchestrator | None = None
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._orchestrator = None
+        await self._stack.__aexit__(kind, error, trace)
+
+    async def prepare(self) -> None:
+        """Open an orchestrator, which loads models. Raises RegistryError, JournalError."""
+        registry = self._chosen.registry()
+        log_to(Home(self._chosen.home).logs / "orchestrator.log")
+        opened = Orchestrator.open(self._chosen.home, registry)
+        self._orchestrator = await self._stack.enter_async_context(opened)
+
+    async def submit(self, job: Job) -> str:
+        """Accept a job, begin with it and return its run."""
+        return await self._prepared.submit(job)
+
+    async def resume(self, run: str) -> str:
+        """Go on with a run that was interrupted, and return it."""
+        return await self._prepared.resume(run)
+
+    async def watch(self, run: str) -> AsyncGenerator[Update, None]:
+        """Yield what has happened to a run, and what happens, until it has ended."""
+        async with aclosing(self._prepared.watch(run)) as updates:
+            async for update in updates:
+                yield update
+
+    async def cancel(self, run: str) -> None:
+        """Ask for a run to be cancelled."""
+        await self._prepared.cancel(run)
+
+    async def plan(self, job: Job) -> PlannedTask:
+        """Return the plan of a request; nothing runs."""
+        return await self._prepared.plan(job)
+
+    async def rate(self, run: str, rating: RatingGiven) -> RatingGiven:
+        """Rate a run that has ended. Raises HomeLocked while another process owns the state folder."""
+        return await rate_alone(self._chosen.home, run, rating)
+
+    async def vacuum(self, days: float | None, runs: int | None, most_bytes: int | None, *, dry_run: bool) -> Vacuumed:
+        """Remove runs that are kept no longer, and write the database anew. Raises HomeLocked, InputError.
+
+        When this is cancelled, the work ends early, with everything in order.
+        """
+        home = self._chosen.home
+        if not Home(home).database.exists():
+            accepted = "the state folder of a daemon, or of earlier runs"
+            raise InputError(Problem(f"--home {home}", "holds no runs", accepted))
+        retention, stopped = Retention.of(load_configuration().retention, days, runs, most_bytes), Event()
+        try:
+            return await asyncio.to_thread(
+                vacuum_alone, home, retention, dry_run=dry_run, going=lambda: not stopped.is_set()
+            )
+        finally:
+            stopped.set()
+
+    async def restore(self, name: str) -> None:
+        """Put a backup in the place of all runs. Raises HomeLocked while another process owns the state folder."""
+        await asyncio.to_thread(restore_backup, self._chosen.home, name)
+
+    async def memory(self) -> int:
+        """Return the bytes that are free for models now."""
+        return memory_budget()
+
+    @property
+    def _prepared(self) -> Orchestrator:
+        assert self._orchestrator is not None, "`prepare` comes before jobs"
+        return self._orchestrator
+
+
+def backend(chosen: Settings) -> Backend:
+    """Return the daemon of the state folder where one answers, else this process, to be entered."""
+    if answers(chosen.home):
+        return DaemonBackend(chosen.home, chosen.registry_path)
+    return EmbeddedBackend(chosen)
+
+
+def ask_backend(chosen: Settings, ask: Callable[[Backend], Awaitable[T]]) -> T:
+    """Return what the backend of the state folder answers to one call, which is all that is asked of it."""
+
+    async def asked() -> T:
+        async with backend(chosen) as one:
+            return await ask(one)
+
+    return asyncio.run(asked())

@@ -1,0 +1,101 @@
+"""A daemon and this process itself answer what commands ask in the same way."""
+
+import signal
+import subprocess
+from collections.abc import Iterator
+from contextlib import aclosing
+from dataclasses import replace
+
+import pytest
+from cli_command import COMMAND, RECORDS, environment, wait_socket
+
+from orchestrator.cli.backend import Backend, EmbeddedBackend, ask_backend, backend
+from orchestrator.cli.client import DaemonBackend
+from orchestrator.cli.settings import Settings
+from orchestrator.errors import InputError, OrchestratorError
+from orchestrator.events import RatingGiven, RunFinished
+from orchestrator.journal import JournalReader
+from orchestrator.runs import EventUpdate, Job
+from orchestrator.service.retention import Vacuumed
+from orchestrator.taskir import task_from
+
+STEP = {"id": "S1", "actor": "worker", "action": "Summarize a.txt.", "inputs": ["a.txt"], "outputs": ["s"]}
+TASK = task_from({"objective": "a test", "plan": {"steps": [{**STEP, "max_tokens": 64}]}})
+JOB = Job(None, TASK, RECORDS, "as-planned")
+
+
+@pytest.fixture(scope="module", params=["embedded", "daemon"])
+def chosen(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Settings]:
+    """The settings of a command whose state folder a daemon owns, or nobody."""
+    home = tmp_path_factory.mktemp(request.param) / "home"
+    settings = Settings(None, home)
+    if request.param == "embedded":
+        yield settings
+        return
+    process = subprocess.Popen([*COMMAND, "serve"], env=environment(home), stderr=subprocess.DEVNULL)
+    try:
+        wait_socket(process, home / "api.sock")
+        yield settings
+    finally:
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(120) == 0
+
+
+async def executed(opened: Backend, job: Job) -> tuple[str, list[str]]:
+    """Have a job run to its end, and return its run and the kinds of its events."""
+    run = await opened.submit(job)
+    async with aclosing(opened.watch(run)) as updates:
+        events = [update.event async for update in updates if isinstance(update, EventUpdate)]
+    assert isinstance(events[-1], RunFinished)
+    assert events[-1].status == "done"
+    return run, [event.kind for event in events]
+
+
+async def test_jobs_are_run_watched_and_planned(chosen: Settings) -> None:
+    async with backend(chosen) as opened:
+        assert isinstance(opened, EmbeddedBackend | DaemonBackend)
+        await opened.prepare()
+        run, kinds = await executed(opened, JOB)
+        assert kinds[0] == "run_accepted"
+        assert kinds.count("attempt_started") == 1
+        with pytest.raises(InputError, match="has ended: done; accepted: a run that was interrupted"):
+            await opened.resume(run)
+        await opened.cancel(run)
+        planned = await opened.plan(Job("Summarize a.txt", None, RECORDS, "as-planned"))
+        assert planned.task.plan.steps
+        with pytest.raises(InputError, match="request"):
+            await opened.submit(Job(" ", None, None, "as-planned"))
+
+
+def test_ended_runs_are_rated_and_removed(chosen: Settings) -> None:
+    async def run_one(opened: Backend) -> str:
+        await opened.prepare()
+        return (await executed(opened, JOB))[0]
+
+    run = ask_backend(chosen, run_one)
+    given = RatingGiven(at=0.0, score=0.5, by="ann", step="S1", note="so so")
+    made = ask_backend(chosen, lambda opened: opened.rate(run, given))
+    assert made == replace(given, at=made.at)
+    with JournalReader.open_to_read(chosen.home) as journal:
+        assert journal.events(run)[-1][1] == made
+    with pytest.raises(InputError, match="has no step 'S9'"):
+        ask_backend(chosen, lambda opened: opened.rate(run, replace(given, step="S9")))
+    with pytest.raises(OrchestratorError, match="nobody"):
+        ask_backend(chosen, lambda opened: opened.rate("nobody", given))
+
+    foreseen = ask_backend(chosen, lambda opened: opened.vacuum(None, 1, None, dry_run=True))
+    assert isinstance(foreseen, Vacuumed)
+    assert foreseen.dry_run
+    assert run not in foreseen.runs
+    done = ask_backend(chosen, lambda opened: opened.vacuum(1e-12, None, None, dry_run=False))
+    assert run in done.runs
+    assert done.runs_left == 0
+    with JournalReader.open_to_read(chosen.home) as journal:
+        (outcome,) = [one for one in journal.outcomes() if one.run == run]
+    assert [(rating.score, rating.note) for rating in outcome.ratings] == [(0.5, "so so")]
+
+
+def test_backups_that_are_not_there_and_memory_that_is(chosen: Settings) -> None:
+    with pytest.raises(InputError, match="there is none named 'gone'"):
+        ask_backend(chosen, lambda opened: opened.restore("gone"))
+    assert ask_backend(chosen, lambda opened: opened.memory()) > 0
