@@ -31,6 +31,12 @@ _NOTHING = as_tokens(())
 _PLAIN_EVERY, _PLAIN_STEPS = 32, SETTLED
 """After so many steps with drafts come so many without: only they tell what drafts save. That takes about a hundredth
 of what is saved."""
+_TRIED_EVERY, _TRIED_TOKENS, _TRIED_SEQUENCES = 128, 3, 4
+"""After so many steps in a row in which drafts that would probably be accepted looked too dear, so few tokens are
+drafted for as many steps as `_PLAIN_STEPS`: if what is known of their cost is wrong, only this tells. With more
+sequences than that, drafts seldom pay."""
+_PROBABLY = 0.5
+"""How likely a draft token has to be accepted for that."""
 _NO_FILE = ("missing", "unreadable", "not-gguf", "corrupt")
 
 
@@ -70,6 +76,7 @@ class Drafts:
     seconds: float = 0.0
     """How long the drafts of the last step took."""
     _since_plain: int = 0
+    _too_dear: int = 0
     _model: dict[Source, Acceptance] = field(default_factory=model_acceptance)
     _states: dict[int, _State] = field(default_factory=dict)
 
@@ -112,7 +119,25 @@ class Drafts:
             )
             for p in proposals
         ]
-        return self._tokens(proposals, self._lengths(asked, curve, room))
+        lengths = self._lengths(asked, curve, room)
+        if not any(lengths):
+            lengths = self._tried(asked, room)
+        else:
+            self._too_dear = 0
+        return self._tokens(proposals, lengths)
+
+    def _tried(self, asked: list[Drafting], room: int) -> list[int]:
+        """Return how many tokens each sequence drafts although that looks too dear: none, but a few now and then."""
+        likely = [drafting.most for drafting in asked if drafting.acceptance >= _PROBABLY and drafting.most > 0]
+        self._too_dear += bool(likely) and len(asked) <= _TRIED_SEQUENCES
+        if self._too_dear < _TRIED_EVERY or not likely:
+            return [0] * len(asked)
+        if self._too_dear == _TRIED_EVERY + _PLAIN_STEPS - 1:
+            self._too_dear = 0
+        room = min(room, EXACT_QUERIES - len(asked)) if self.spec.exact else room
+        left = self.llama.context_limit - max(drafting.depth for drafting in asked)
+        length = max(0, min(_TRIED_TOKENS, *likely, left, room // len(asked)))
+        return [length if self.llama.split else min(length, drafting.most) for drafting in asked]
 
     def _plain_is_due(self) -> bool:
         """Say whether this step is one of those that tell what a step without drafts takes."""

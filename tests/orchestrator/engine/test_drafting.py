@@ -66,6 +66,36 @@ def test_some_steps_without_drafts_tell_what_drafts_save(drafts: Drafts) -> None
     assert [index for index, length in enumerate(lengths) if not length] == [32, 33, 66, 67, 100, 101]
 
 
+def test_drafts_that_look_too_dear_are_tried_now_and_then_if_they_would_be_right(drafts: Drafts) -> None:
+    dearest = Curve(Points((1, 2), (1.0, 1.5)), Points((1, 2), (1.0, 1000.0)), 999.0, 0.0)
+    sequence = sequence_with(TEXT * 3)
+    sequence.output.extend(TEXT)
+    lengths = []
+    for token in TEXT * 5:
+        (drafted,) = drafts.propose([sequence], dearest, 8)
+        lengths.append(len(drafted))
+        sequence.output.append(token)
+        drafts.observe(sequence, len(drafted), len(drafted))
+    tried = [index for index, length in enumerate(lengths) if length]
+    assert len(tried) == 2 * (len(lengths) // 128)
+    assert {lengths[index] for index in tried} == {3}
+    assert tried[1] == tried[0] + 1
+
+
+def test_drafts_that_would_be_wrong_are_not_tried(models: Path) -> None:
+    file = str(models / "quantised.gguf")
+    spec = EngineSpec(file=file, context=2048, slots=1, threads=1, prompt_lookup=(3, 8), flash_attention="on")
+    drafts = Drafts(Llama(spec), spec, None)
+    dearest = Curve(Points((1, 2), (1.0, 1.5)), Points((1, 2), (1.0, 1000.0)), 999.0, 0.0)
+    text = range(40, 400)
+    sequence = sequence_with([token for start in text for token in (start, start + 1, 7)])
+    for token in text:
+        (drafted,) = drafts.propose([sequence], dearest, 8)
+        assert not len(drafted)
+        sequence.output.append(token)
+        drafts.observe(sequence, 0, 0)
+
+
 def test_a_text_is_read_once_by_the_draft_model(models: Path) -> None:
     file = str(models / "quantised.gguf")
     spec = EngineSpec(file=file, context=512, slots=1, threads=1, draft=file, draft_tokens=4, flash_attention="on")
