@@ -12,7 +12,7 @@ from orchestrator.history.view import RunView
 from orchestrator.journal import JournalReader
 
 EVENTS_KEPT: Final = 200_000
-"""How many events the views that are kept may have taken in together. One of 10,000 events takes about 10 MB."""
+"""How many events the views that are kept may have taken in together. One of 10,000 events takes about 12 MB."""
 
 
 class ViewCache:

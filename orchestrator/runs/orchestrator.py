@@ -45,7 +45,7 @@ from orchestrator.scheduler import Command
 from orchestrator.steps.generate import Models
 from orchestrator.steps.prompt import system_messages
 from registry import Registry
-from registry.watch import Reloader, WatchStatus
+from registry.watch import Reload, Reloader, WatchStatus
 
 RATED_SECONDS: Final = 2.0
 
@@ -63,6 +63,7 @@ class Orchestrator:
         self._home = home
         self._registry = registry
         self._reloader = Reloader(registry)
+        self._registry_status = self._reloader.status
         self._stack = AsyncExitStack()
         self._loops: dict[str, RunLoop] = {}
         self._broadcasts: dict[str, Broadcast] = {}
@@ -111,7 +112,7 @@ class Orchestrator:
             patient = Models(partial(pool.count, interactive=False), partial(pool.generate, interactive=False))
             many = partial(pool.generate_batch, interactive=False)
             self._patient = replace(self._services, models=patient, batch=many)
-            self._drive_on(follow(self._reloader, self._adopt))
+            self._drive_on(follow(self._reloader, self._take_up))
             self._stack = stack.pop_all()
         return self
 
@@ -123,7 +124,7 @@ class Orchestrator:
     @property
     def registry_status(self) -> WatchStatus:
         """What of the registry's files is not in force, and why."""
-        return self._reloader.status
+        return self._registry_status
 
     @property
     def registry(self) -> Registry:
@@ -315,9 +316,15 @@ class Orchestrator:
         self._driving.add(task)
         task.add_done_callback(self._driving.discard)
 
-    async def _adopt(self, registry: Registry, rewritten: Collection[Path]) -> None:
+    async def _take_up(self, reload: Reload) -> None:
+        """Go by what has changed in the registry's files, once the prompts that attempts will name are stored."""
+        if reload.difference:
+            await keep_prompts(self._services.journal, reload.registry)
+            self._adopt(reload.registry, reload.rewritten)
+        self._registry_status = self._reloader.status
+
+    def _adopt(self, registry: Registry, rewritten: Collection[Path]) -> None:
         """Go by another version of the registry. Runs in progress may name what is no longer in it."""
-        await keep_prompts(self._services.journal, registry)
         self._registry = registry
         self._services.registry = self._patient.registry = registry.beside(self._services.registry)
         self._pool.adopt(registry, rewritten)

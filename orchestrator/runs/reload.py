@@ -1,13 +1,11 @@
 """Take up what changes in the registry's files while they are in use."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Collection
-from pathlib import Path
+from collections.abc import Awaitable, Callable
 from typing import Final
 
 import structlog
 
-from registry import Registry
 from registry.watch import Reload, Reloader
 
 SECONDS: Final = 1.0
@@ -16,15 +14,14 @@ SECONDS: Final = 1.0
 log = structlog.get_logger(__name__)
 
 
-async def follow(reloader: Reloader, adopt: Callable[[Registry, Collection[Path]], Awaitable[None]]) -> None:
-    """Await `adopt` with each new version of the registry, and the model files that were rewritten. Never ends."""
+async def follow(reloader: Reloader, take_up: Callable[[Reload], Awaitable[None]]) -> None:
+    """Await `take_up` with whatever changes in the registry's files, problems with them included. Never ends."""
     while True:
         await asyncio.sleep(SECONDS)
         reload = await asyncio.to_thread(reloader.poll)
         if reload is not None:
             _tell(reload)
-            if reload.difference:
-                await adopt(reload.registry, reload.rewritten)
+            await take_up(reload)
 
 
 def _tell(reload: Reload) -> None:
