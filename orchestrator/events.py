@@ -114,6 +114,24 @@ class PromptDigests:
 
 
 @dataclass(frozen=True, slots=True)
+class RouteCandidate:
+    """A role, a persona and a model that a router has considered, and its score: higher is better, any unit."""
+
+    role: str
+    persona: str | None
+    model: str
+    score: float
+
+
+@dataclass(frozen=True, slots=True)
+class InputSize:
+    """What a step reads, by name, and its bytes; None where they could not be found out."""
+
+    name: str
+    bytes: int | None
+
+
+@dataclass(frozen=True, slots=True)
 class RunLimits:
     """What a run may take before it is cancelled; None: as much as it wants.
 
@@ -261,9 +279,13 @@ class StepGathered:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AttemptStarted:
-    """An attempt was routed to (role, persona, model); `propensity` is the probability of that choice.
+    """An attempt was routed to (role, persona, model), and begins.
 
-    `prompts` are the versions of the prompts that it uses; journals of earlier versions do not have them.
+    `role` need not be the one that the scheduler asked for: retries, escalation and limits follow this one.
+    `propensity` is the probability of the choice, `candidates` is what was considered, and `router` names who chose,
+    with its version. Where the choice leads nowhere, `problem` says why. `inputs`, `slack` (seconds) and the models
+    that were `resident` are what the choice could depend on beside the earlier events, and `prompts` are the versions
+    of the prompts that it uses; journals of earlier versions do not have them.
     """
 
     at: float
@@ -274,6 +296,12 @@ class AttemptStarted:
     model: str
     reason: str
     propensity: float = 1.0
+    candidates: tuple[RouteCandidate, ...] = ()
+    router: str = ""
+    problem: str = ""
+    inputs: tuple[InputSize, ...] = ()
+    slack: float = 0.0
+    resident: tuple[str, ...] = ()
     prompts: PromptDigests = PromptDigests()
     kind: Literal["attempt_started"] = "attempt_started"
 

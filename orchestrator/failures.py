@@ -51,6 +51,13 @@ class FailedAttempt:
 
     role: str
     failure: Failure
+    asked_role: str | None = None
+    """The role that the attempt was asked of, where a router chose another one."""
+
+    @property
+    def asked(self) -> str:
+        """The role that the attempt was asked of."""
+        return self.asked_role or self.role
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,14 +72,14 @@ class Ladder:
     on_second_failure: bool = False
 
     def climb(self, tried: Sequence[str]) -> Rung | str:
-        """Return the rung above the last of the `tried` roles, or why there is none."""
+        """Return the rung above the last of the `tried` roles, or why there is none. No rung is climbed twice."""
         rung = self.above.get(tried[-1])
         if rung is None:
             return f"no role stands above {tried[-1]}"
         if rung.level is not None and rung.level > self.max_level:
             return f"{rung.role} ({rung.level}) is above the task's max_level {self.max_level}"
         if rung.role in tried:
-            return f"{rung.role} has failed already"
+            return f"{rung.role} has been tried already"
         return rung
 
 
@@ -105,13 +112,16 @@ Decision = Retry | Escalate | GiveUp
 def decide(failed: FailedAttempt, history: Sequence[FailedAttempt], ladder: Ladder) -> Decision:
     """Return what follows `failed`, given the step's earlier failures (oldest first).
 
-    A step gets at most one attempt, `MAX_RETRIES` more, and one for each rung of the ladder; then it is given up.
+    A step gets at most one attempt, `MAX_RETRIES` more, and one for each rung of the ladder; then it is given up. That
+    holds whichever roles a router chooses for the attempts: who failed is who made the attempt, and what counts as a
+    retry or an escalation is what was asked for.
     """
     if failed.failure.final:
         return GiveUp(f"{failed.failure.kind}: trying again would not help")
     story = (*history, failed)
     kind, rule, used = failed.failure.kind, RULES[failed.failure.kind], retries_used(story)
-    above = ladder.climb([attempt.role for attempt in story]) if rule.escalates else f"{kind} failures never do"
+    tried = [role for attempt in story for role in (attempt.asked, attempt.role)]
+    above = ladder.climb(tried) if rule.escalates else f"{kind} failures never do"
     refused = _why_no_retry(failed, history, used)
     if isinstance(above, Rung) and (refused or (ladder.on_second_failure and _was_to_blame(failed.role, history))):
         return Escalate(above.role, f"{kind}: {above.role} takes over, {refused or 'it is the second failure'}")
@@ -141,15 +151,15 @@ def feedback(failures: Sequence[Failure]) -> tuple[str, ...]:
 
 
 def retries_used(story: Sequence[FailedAttempt]) -> int:
-    """Count the retries among a step's failures: the attempts whose role had just failed itself."""
-    return sum(before.role == after.role for before, after in pairwise(story))
+    """Count the retries among a step's failures: the attempts that were asked of the role that had just failed."""
+    return sum(before.role == after.asked for before, after in pairwise(story))
 
 
 def _why_no_retry(failed: FailedAttempt, history: Sequence[FailedAttempt], used: int) -> str:
     """Say why the role may not try again, or nothing when it may."""
     kind = failed.failure.kind
     allowed = RULES[kind].retries
-    if used == MAX_RETRIES:
+    if used >= MAX_RETRIES:
         return f"all {MAX_RETRIES} retries of the step are used"
     if _count([attempt for attempt in history if attempt.role == failed.role], kind) < allowed:
         return ""

@@ -214,6 +214,12 @@ class Pool:
         total = self._free if most is None else most
         return _budget(total, self._topology), rules or Rules(idle_unload_seconds=defaults.idle_unload_seconds)
 
+    @property
+    def resident(self) -> frozenset[str]:
+        """The models that need not be loaded first: those with an engine, and those that other servers run."""
+        loaded = (name for name, seat in self._seats.items() if any(one.serves for one in seat.instances))
+        return frozenset({*loaded, *self._remotes})
+
     def snapshot(self) -> PoolSnapshot:
         """Describe every model and what they hold together."""
         now = asyncio.get_running_loop().time()

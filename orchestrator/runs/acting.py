@@ -13,7 +13,7 @@ from orchestrator.events import (
 )
 from orchestrator.gates import Run
 from orchestrator.journal.home import Home
-from orchestrator.routing import Route
+from orchestrator.routing import Decision
 from orchestrator.runs.clock import Clock
 from orchestrator.runs.job import plan_roles
 from orchestrator.steps.attempt import Attempt
@@ -54,7 +54,7 @@ class RunActing:
         toolbox = self._toolbox(attempt, number, means, emit)
         return ToolWork(toolbox, means.registry.models[attempt.model].context)
 
-    def repl(self, attempt: Attempt, number: int, chosen: Route, means: Means, emit: Emit) -> ReplWork:
+    def repl(self, attempt: Attempt, number: int, chosen: Decision, means: Means, emit: Emit) -> ReplWork:
         """Return what an attempt in the interpreter needs."""
 
         def resolve(role: str | None, persona: str | None) -> Called:

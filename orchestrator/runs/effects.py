@@ -15,6 +15,7 @@ from orchestrator.events import (
     Event,
     Failure,
     FailureKind,
+    InputSize,
     NoteChanged,
     PlanFailed,
     PlanFinished,
@@ -28,6 +29,7 @@ from orchestrator.events import (
     StepsPlanned,
     Usage,
 )
+from orchestrator.failures import told_to
 from orchestrator.frontdoor import (
     Finding,
     PlanError,
@@ -38,11 +40,11 @@ from orchestrator.frontdoor import (
 )
 from orchestrator.gates import NotRun, Run, asked_gates, no_sandbox
 from orchestrator.journal import Journal, JournalError, publish, retry_when_disk_full
-from orchestrator.routing import NO_MODEL, Route, route
+from orchestrator.routing import NO_MODEL, Decision, DecisionContext, Router
 from orchestrator.runs.acting import Means, RunActing
 from orchestrator.runs.checks import checks_of
 from orchestrator.runs.clock import Clock
-from orchestrator.runs.job import FRONTDOOR
+from orchestrator.runs.job import FRONTDOOR, plan_roles
 from orchestrator.runs.planning import plan_request
 from orchestrator.runs.prompts import prompt_digests
 from orchestrator.runs.updates import Broadcast, Progress
@@ -73,6 +75,8 @@ async def no_reason() -> str:
 class Services:
     """What all runs share. `models` is the pool as steps and the frontdoor see it, `batch` its call for many at once.
 
+    `router` chooses who does an attempt, and `resident` returns the models that need not be loaded first.
+
     `sessions` opens interpreters in the sandbox; `run_job` runs the jobs of gates there, and `run_tool` those of steps,
     which wait for no gate of another run.
 
@@ -85,6 +89,8 @@ class Services:
     clock: Clock
     batch: Batch
     sessions: Open
+    router: Router
+    resident: Callable[[], frozenset[str]] = frozenset
     run_job: Run = no_sandbox
     run_tool: Run = no_sandbox
     why_no_sandbox: Callable[[], Awaitable[str]] = no_reason
@@ -133,10 +139,12 @@ class RunEffects:
         directory = None if accepted.directory is None else Path(accepted.directory)
         self._acting = RunActing(accepted)
         journal = services.journal
-        self._inputs = RunInputs(inputs_of(accepted), directory, journal.get, accepted.prior, journal.recent)
+        self._inputs = RunInputs(
+            inputs_of(accepted), directory, journal.get, accepted.prior, journal.recent, journal.objects.size
+        )
 
     def note(self, event: Event) -> None:
-        """Take note of an event that is in the journal."""
+        """Take note of an event that has happened. What it allows is begun once it is in the journal."""
         match event:
             case PlanningStarted():
                 self._planning = True
@@ -151,15 +159,41 @@ class RunEffects:
                 self._outputs[step] = outputs
                 self._inputs.produced(step, outputs)
 
-    def route(self, command: StartAttempt) -> Route:
-        """Choose who does an attempt."""
-        return route(command.step, command.role, self._task.agents if self._task else (), self._services.registry)
+    async def context(self, command: StartAttempt) -> DecisionContext:
+        """Return what the choice of who makes an attempt may depend on."""
+        services, task, step = self._services, self._task, command.step
+        return DecisionContext(
+            registry=services.registry,
+            role=command.role,
+            roles=plan_roles(services.registry),
+            objective=task.objective if task is not None else self._accepted.request or "",
+            task=task,
+            step=step,
+            persona=step.persona,
+            inputs=await self._sizes(command),
+            failures=command.failures,
+            slack=command.slack,
+            resident=services.resident(),
+            agents=task.agents if task is not None else (),
+            priority=self._accepted.priority,
+        )
 
     def prompts(self, role: str, persona: str | None) -> PromptDigests:
         """Return the versions of the prompts that an attempt by a role with a persona uses."""
         return prompt_digests(self._services.registry, role, persona)
 
-    async def attempt(self, command: StartAttempt, chosen: Route, emit: Callable[[Event], None]) -> Event:
+    async def choose(self, context: DecisionContext) -> Decision:
+        """Let the router choose who makes an attempt."""
+        return await self._services.router.choose(context)
+
+    async def _sizes(self, command: StartAttempt) -> tuple[InputSize, ...]:
+        """Return the sizes of what a step reads, asked for in a thread where the disk may have to be waited for."""
+        step, sources = command.step, self._sources(command.step.id)
+        if self._inputs.may_block(step, sources):
+            return await asyncio.to_thread(self._inputs.sizes, step, sources, command.item)
+        return self._inputs.sizes(step, sources, command.item)
+
+    async def attempt(self, command: StartAttempt, chosen: Decision, emit: Callable[[Event], None]) -> Event:
         """Carry out one attempt: read what it needs, generate, check, store."""
         step, number, now = command.step.id, command.number, self._services.clock.now
         gates = asked_gates(command.step, self._task.gates if self._task else ())
@@ -208,7 +242,7 @@ class RunEffects:
         self,
         work: Attempt,
         command: StartAttempt,
-        chosen: Route,
+        chosen: Decision,
         generated: Callable[[Usage], None],
         meter: Meter,
         emit: Callable[[Event], None],
@@ -304,7 +338,7 @@ class RunEffects:
         (digest,) = self._outputs[step].values()
         return self._services.journal.get(digest).decode(errors="replace")
 
-    async def _prepared(self, command: StartAttempt, chosen: Route, gates: tuple[str, ...]) -> Attempt:
+    async def _prepared(self, command: StartAttempt, chosen: Decision, gates: tuple[str, ...]) -> Attempt:
         if chosen.problem is not None:
             raise AttemptError(_final(str(chosen.problem)))
         step, registry = command.step, self._services.registry
@@ -316,7 +350,7 @@ class RunEffects:
             system=role.system,
             persona=registry.personas[chosen.persona].text if chosen.persona else "",
             inputs=inputs,
-            failures=command.failures,
+            failures=told_to(chosen.role, command.failures),
             gates=gates,
             checks=checks,
             context=registry.models[chosen.model].countable_context,

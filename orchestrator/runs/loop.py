@@ -8,10 +8,11 @@ import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Protocol
+from typing import Final, Protocol
 
 import structlog
 
+from orchestrator.errors import Problem
 from orchestrator.events import (
     AttemptCancelled,
     AttemptFailed,
@@ -29,7 +30,8 @@ from orchestrator.events import (
     RunFinished,
 )
 from orchestrator.journal import Journal
-from orchestrator.routing import Route
+from orchestrator.routing import NO_MODEL, Decision, DecisionContext
+from orchestrator.routing.checked import ruled
 from orchestrator.runs.clock import Clock
 from orchestrator.runs.updates import Broadcast, EventUpdate
 from orchestrator.scheduler import (
@@ -43,6 +45,10 @@ from orchestrator.scheduler import (
     StartAttempt,
 )
 
+CHOICE_SECONDS: Final = 0.01
+"""For so long the loop waits for a router, so that what has happened and what begins share one commit. A choice that
+takes longer is taken up when it is made, and everything else goes on meanwhile."""
+
 log = structlog.get_logger(__name__)
 
 
@@ -50,15 +56,18 @@ class Effects(Protocol):
     """What the loop can have done. Each call ends in one event; `emit` takes events on the way to it."""
 
     def note(self, event: Event) -> None:
-        """Take note of an event that is in the journal."""
+        """Take note of an event that has happened. What it allows is begun once it is in the journal."""
 
-    def route(self, command: StartAttempt) -> Route:
-        """Choose who does an attempt."""
+    async def context(self, command: StartAttempt) -> DecisionContext:
+        """Return what the choice of who makes an attempt may depend on."""
 
     def prompts(self, role: str, persona: str | None) -> PromptDigests:
         """Return the versions of the prompts that an attempt by a role with a persona uses."""
 
-    async def attempt(self, command: StartAttempt, route: Route, emit: Callable[[Event], None]) -> Event:
+    async def choose(self, context: DecisionContext) -> Decision:
+        """Choose who makes an attempt."""
+
+    async def attempt(self, command: StartAttempt, chosen: Decision, emit: Callable[[Event], None]) -> Event:
         """Carry out one attempt."""
 
     async def expand(self, command: ExpandStep) -> Event:
@@ -81,10 +90,23 @@ class Effects(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Due:
-    """A command whose delay is over."""
+class Choice:
+    """Who makes an attempt, and what that could depend on; None where not even that could be found out."""
 
-    command: StartAttempt
+    decision: Decision
+    context: DecisionContext | None
+
+
+@dataclass(frozen=True, slots=True)
+class Due:
+    """A command that can be carried out now: its delay is over, or it has been chosen who makes the attempt."""
+
+    command: Command
+    choice: Choice | None = None
+
+
+Attempt = tuple[str, int]
+"""The id of a step, and the number of one attempt at it."""
 
 
 class RunLoop:
@@ -100,8 +122,8 @@ class RunLoop:
         self._clock = clock
         self._broadcast = broadcast
         self._inbox: asyncio.Queue[Event | Due] = asyncio.Queue()
-        self._at_work: dict[tuple[str, int], asyncio.Task[None]] = {}
-        self._cancelled: set[tuple[str, int]] = set()
+        self._at_work: dict[Attempt, asyncio.Task[None]] = {}
+        self._cancelled: set[Attempt] = set()
         self._planning: asyncio.Task[None] | None = None
 
     def emit(self, event: Event) -> None:
@@ -124,14 +146,15 @@ class RunLoop:
             events.append(begins)
             outstanding = [*outstanding, *self._state.handle(begins)]
         async with asyncio.TaskGroup() as tasks:
-            finished = await self._act(outstanding, events, tasks)
+            finished = await self._act([Due(command) for command in outstanding], events, tasks)
             if plan and not finished:
                 self._planning = tasks.create_task(self._plan(self._effects.plan(self.emit), self._no_plan))
             while not finished:
                 items = await self._take()
                 events = [item for item in items if not isinstance(item, Due)]
-                due = [item.command for item in items if isinstance(item, Due) and not self._was_cancelled(item)]
-                finished = await self._act([*due, *self._state.handle(*events)], events, tasks)
+                due = [item for item in items if isinstance(item, Due) and not self._was_cancelled(item.command)]
+                due += [Due(command) for command in self._state.handle(*events)]
+                finished = await self._act(due, events, tasks)
             if self._planning is not None:
                 self._planning.cancel()  # a run that was cancelled ends before its plan does
 
@@ -142,57 +165,99 @@ class RunLoop:
             items.append(self._inbox.get_nowait())
         return items
 
-    async def _act(self, commands: Sequence[Command], events: list[Event], tasks: asyncio.TaskGroup) -> bool:
+    async def _act(self, due: Sequence[Due], events: list[Event], tasks: asyncio.TaskGroup) -> bool:
         """Journal what has happened and what begins now, in one commit; then begin it. Return whether it is over."""
-        starting = [c for c in commands if isinstance(c, StartAttempt) and not c.delay_seconds]
-        routes = {c.step.id: self._effects.route(c) for c in starting}
-        begun: list[Event] = [self._started(c, routes[c.step.id]) for c in starting]
-        begun += [self._effects.replanning(c) for c in commands if isinstance(c, ExtendPlan)]
-        ended = [
-            RunFinished(at=self._clock.now(), status=c.status, error=c.error)
-            for c in commands
-            if isinstance(c, FinishRun)
-        ]
-        self._state.handle(*begun, *ended)
-        happened = [*events, *begun, *ended]
-        await self._record(happened)
+        commands = [item.command for item in due]
+        for event in events:  # what happened is what a choice may depend on; nothing of it is acted on yet
+            self._effects.note(event)
+        now = self._clock.now()  # what comes into the inbox from here on is later than what begins
+        replanned = [self._effects.replanning(c) for c in commands if isinstance(c, ExtendPlan)]
+        ended = [RunFinished(at=now, status=c.status, error=c.error) for c in commands if isinstance(c, FinishRun)]
+        choices = await self._choices(due, tasks)
+        begun = self._start(commands, choices, now)
+        self._state.handle(*replanned, *ended)
+        happened: list[Event] = [*events, *begun, *replanned, *ended]
+        if happened:
+            await self._journal.append(self.run, happened)
         self._cancelled.update((c.step, c.number) for c in commands if isinstance(c, CancelAttempt))
         for command in commands:
-            self._begin(command, routes, tasks)
+            self._begin(command, choices, tasks)
         for event in happened:  # watchers come last: what begins does not wait until all of them are told
             self._broadcast.publish(EventUpdate(event))
         return bool(ended)
 
-    async def _record(self, events: Sequence[Event]) -> None:
-        if events:
-            await self._journal.append(self.run, events)
-        for event in events:
-            self._effects.note(event)
+    async def _choices(self, due: Sequence[Due], tasks: asyncio.TaskGroup) -> dict[Attempt, Choice]:
+        """Return who makes the attempts that can begin; a choice that takes long comes into the inbox later."""
+        choices: dict[Attempt, Choice] = {}
+        asked: dict[Attempt, tuple[StartAttempt, asyncio.Task[Choice]]] = {}
+        for item in due:
+            match item.command:
+                case StartAttempt(step, number) as command if not command.delay_seconds:
+                    if item.choice is not None:
+                        choices[step.id, number] = item.choice
+                    else:
+                        asked[step.id, number] = command, tasks.create_task(self._choose(command))
+        if asked:
+            await asyncio.wait([choice for _, choice in asked.values()], timeout=CHOICE_SECONDS)
+        for attempt, (command, choice) in asked.items():
+            if choice.done():
+                choices[attempt] = choice.result()
+            else:
+                work = self._carry(*attempt, self._when_chosen(command, choice))
+                self._at_work[attempt] = tasks.create_task(work)
+        return choices
 
-    def _started(self, command: StartAttempt, route: Route) -> AttemptStarted:
-        return AttemptStarted(
-            at=self._clock.now(),
-            step=command.step.id,
-            number=command.number,
-            role=route.role,
-            persona=route.persona,
-            model=route.model,
-            reason=f"{command.reason}; {route.reason}",
-            propensity=route.propensity,
-            prompts=self._effects.prompts(route.role, route.persona),
-        )
+    async def _choose(self, command: StartAttempt) -> Choice:
+        """Return who makes an attempt. Where that cannot be found out, the attempt is to fail, and says why."""
+        context: DecisionContext | None = None
+        try:
+            context = await self._effects.context(command)
+            return Choice(await self._effects.choose(context), context)
+        except Exception as error:
+            log.exception("a choice broke down", run=self.run, step=command.step.id, attempt=command.number)
+            problem = Problem(f"step {command.step.id}", f"nobody could be chosen for it: {error!r}")
+            decision = Decision(
+                role=command.role, persona=command.step.persona, model=NO_MODEL, reason=problem.what, problem=problem
+            )
+            return Choice(decision, context)
 
-    def _begin(self, command: Command, routes: Mapping[str, Route], tasks: asyncio.TaskGroup) -> None:
+    async def _when_chosen(self, command: StartAttempt, choice: "asyncio.Task[Choice]") -> Due:
+        return Due(command, await choice)
+
+    def _start(self, commands: Sequence[Command], choices: dict[Attempt, Choice], now: float) -> list[Event]:
+        """Let the attempts begin for which it has been chosen who makes them, and return the events of that.
+
+        A role that has no free slot is not taken, whatever a router says: the rules choose instead, and `choices` says
+        so from here on.
+        """
+        begun: list[Event] = []
+        for command in commands:
+            if not isinstance(command, StartAttempt) or (command.step.id, command.number) not in choices:
+                continue
+            choice = choices[command.step.id, command.number]
+            role = choice.decision.role
+            if choice.context is not None and not self._state.admits(command.step.id, role):
+                ruling = ruled(choice.context, f"the router chose {role}, of which no more may run at once")
+                choice = choices[command.step.id, command.number] = replace(choice, decision=ruling)
+            prompts = self._effects.prompts(choice.decision.role, choice.decision.persona)
+            begun.append(started := _started(command, choice, prompts, now))
+            for freed in self._state.handle(started):  # the role that was asked for may have a free slot now
+                self._inbox.put_nowait(Due(freed))
+        return begun
+
+    def _begin(self, command: Command, choices: Mapping[Attempt, Choice], tasks: asyncio.TaskGroup) -> None:
         match command:
             case StartAttempt(step, number) if (step.id, number) in self._cancelled:
                 pass  # both came at once; the answer to CancelAttempt is the answer to this
-            case StartAttempt(step, number):
-                work = (
-                    self._wait(command)
-                    if command.delay_seconds
-                    else self._effects.attempt(command, routes[step.id], self.emit)
-                )
-                self._at_work[step.id, number] = tasks.create_task(self._carry(step.id, number, work))
+            case StartAttempt(step, number) if command.delay_seconds:
+                work = self._carry(step.id, number, self._wait(command))
+                self._at_work[step.id, number] = tasks.create_task(work)
+            case StartAttempt(step, number) if (step.id, number) in choices:
+                chosen = choices[step.id, number].decision
+                attempt = self._effects.attempt(command, chosen, self.emit)
+                self._at_work[step.id, number] = tasks.create_task(self._carry(step.id, number, attempt))
+            case StartAttempt():
+                pass  # it comes back with who makes it
             case ExpandStep(step):
                 tasks.create_task(self._carry(step.id, 0, self._effects.expand(command)))
             case GatherStep(step):
@@ -216,8 +281,8 @@ class RunLoop:
         else:
             task.cancel()
 
-    def _was_cancelled(self, due: Due) -> bool:
-        return (due.command.step.id, due.command.number) in self._cancelled
+    def _was_cancelled(self, command: Command) -> bool:
+        return isinstance(command, StartAttempt) and (command.step.id, command.number) in self._cancelled
 
     async def _carry(self, step: str, number: int, work: Awaitable[Event | Due]) -> None:
         """Carry out one command and put what came of it into the inbox, whatever that is."""
@@ -249,3 +314,24 @@ class RunLoop:
 
     def _no_rest(self, command: ExtendPlan, reason: str) -> ReplanFinished:
         return ReplanFinished(at=self._clock.now(), after=command.after, outcome="stopped", reason=reason)
+
+
+def _started(command: StartAttempt, choice: Choice, prompts: PromptDigests, now: float) -> AttemptStarted:
+    decision, context = choice.decision, choice.context
+    return AttemptStarted(
+        at=now,
+        step=command.step.id,
+        number=command.number,
+        role=decision.role,
+        persona=decision.persona,
+        model=decision.model,
+        reason=f"{command.reason}; {decision.reason}",
+        propensity=decision.propensity,
+        candidates=decision.candidates,
+        router=decision.router,
+        problem=str(decision.problem) if decision.problem is not None else "",
+        inputs=context.inputs if context is not None else (),
+        slack=command.slack,
+        resident=tuple(sorted(context.resident)) if context is not None else (),
+        prompts=prompts,
+    )

@@ -32,9 +32,10 @@ from orchestrator.history.prior import prior_artifacts
 from orchestrator.history.replay import accepted_in, fresh_state
 from orchestrator.journal import Journal, JournalError
 from orchestrator.pool import Pool, PoolSnapshot
+from orchestrator.routing import CheckedRouter, Decision, DecisionContext, Router, RuleRouter
 from orchestrator.runs.clock import Clock
 from orchestrator.runs.effects import RunEffects, Services
-from orchestrator.runs.job import Job, check_job, known_rates, rungs
+from orchestrator.runs.job import Job, check_job, known_rates, plan_roles, rungs
 from orchestrator.runs.loop import RunLoop
 from orchestrator.runs.planning import PlannedTask, plan_request, planned_task
 from orchestrator.runs.prompts import keep_prompts
@@ -48,6 +49,7 @@ from registry import Registry
 from registry.watch import Reload, Reloader, WatchStatus
 
 RATED_SECONDS: Final = 2.0
+RULE_ROUTER: Final = RuleRouter()
 
 log = structlog.get_logger(__name__)
 
@@ -59,9 +61,10 @@ class Orchestrator:
     are taken up meanwhile, as far as they are valid.
     """
 
-    def __init__(self, home: Path, registry: Registry) -> None:
+    def __init__(self, home: Path, registry: Registry, router: Router = RULE_ROUTER) -> None:
         self._home = home
         self._registry = registry
+        self._router = CheckedRouter(router)
         self._reloader = Reloader(registry)
         self._registry_status = self._reloader.status
         self._stack = AsyncExitStack()
@@ -72,9 +75,12 @@ class Orchestrator:
         self._rated = -math.inf
 
     @classmethod
-    def open(cls, home: Path, registry: Registry) -> Self:
-        """Return an orchestrator to be entered, which raises JournalError, as when another process has the folder."""
-        return cls(home, registry)
+    def open(cls, home: Path, registry: Registry, *, router: Router = RULE_ROUTER) -> Self:
+        """Return an orchestrator to be entered, which raises JournalError, as when another process has the folder.
+
+        `router` chooses who does a step and who answers a chat.
+        """
+        return cls(home, registry, router)
 
     async def __aenter__(self) -> Self:
         async with AsyncExitStack() as stack:
@@ -105,6 +111,8 @@ class Orchestrator:
                 self._clock,
                 batch=pool.generate_batch,
                 sessions=Interpreters(self._sandbox).open,
+                router=self._router,
+                resident=lambda: pool.resident,
                 run_job=gates.run,
                 run_tool=tools.run,
                 why_no_sandbox=partial(why_no_sandbox, self._sandbox),
@@ -150,6 +158,18 @@ class Orchestrator:
     def pool(self) -> Pool:
         """The models."""
         return self._pool
+
+    async def choose(self, role: str, objective: str, persona: str | None = None) -> Decision:
+        """Choose who answers what is no step of a run, such as a chat. `role` is the one that is asked for."""
+        context = DecisionContext(
+            registry=self._registry,
+            role=role,
+            roles=plan_roles(self._registry),
+            objective=objective,
+            persona=persona,
+            resident=self._pool.resident,
+        )
+        return await self._router.choose(context)
 
     async def survey(self) -> PoolSnapshot:
         """Describe the models, with what their engines have counted."""

@@ -7,7 +7,7 @@ again by `RunState.resume`.
 from dataclasses import dataclass
 from typing import Literal
 
-from orchestrator.events import Failure
+from orchestrator.failures import FailedAttempt
 from orchestrator.taskir import Step
 
 
@@ -16,9 +16,10 @@ class StartAttempt:
     """Carry out one attempt of a step, not earlier than `delay_seconds` from now.
 
     `step` is concrete: a child of a `foreach` step has the id `S2[0]` and the outputs `name[0]`, and `item` is the
-    index of its item in the list that `step.foreach` names. `role` is the actor, or whom the step was escalated to,
-    and `reason` says why the attempt is made. `failures` are the earlier ones that it is told of, oldest first, for the
-    prompt to learn from. `slack` is in seconds, for the engine to choose among sequences.
+    index of its item in the list that `step.foreach` names. `role` is the actor, or whom the step was escalated to, or
+    who made the attempt that is retried; a router may choose another one, which AttemptStarted tells. `reason` says why
+    the attempt is made. `failures` are all earlier ones, oldest first. `slack` is in seconds, for the engine to choose
+    among sequences.
 
     Answers: AttemptStarted, AttemptGenerated (may be left out), then one of AttemptSucceeded and AttemptFailed.
     """
@@ -27,7 +28,7 @@ class StartAttempt:
     number: int
     role: str
     reason: str = ""
-    failures: tuple[Failure, ...] = ()
+    failures: tuple[FailedAttempt, ...] = ()
     delay_seconds: float = 0.0
     slack: float = 0.0
     item: int | None = None

@@ -96,6 +96,12 @@ class ReadyQueue:
         if step in self._holders:
             self._used.subtract(self.limits.lanes(self._holders.pop(step)))
 
+    def admits_instead(self, held: str | None, role: str) -> bool:
+        """Whether a step that holds a slot of the role `held` may have one of another role in exchange."""
+        given_back = self.limits.lanes(held)
+        slots = self.limits.slots
+        return all(self._used[lane] - (lane in given_back) < slots.get(lane, inf) for lane in self.limits.lanes(role))
+
     def _admits(self, role: str | None) -> bool:
         slots = self.limits.slots
         return all(self._used[lane] < slots.get(lane, inf) for lane in self.limits.lanes(role))

@@ -33,7 +33,7 @@ from orchestrator.events import (
     StepsPlanned,
     ToolCalled,
 )
-from orchestrator.failures import Decision, FailedAttempt, GiveUp, Ladder, decide
+from orchestrator.failures import Decision, GiveUp, Ladder, decide
 from orchestrator.scheduler.commands import CancelAttempt, Command, ExtendPlan
 from orchestrator.scheduler.ending import Ending
 from orchestrator.scheduler.fanout import joined, spread
@@ -225,7 +225,10 @@ class RunState:
             if record.started:  # the one before was lost in a restart
                 self._lose(record)
                 self._move(record, State.RUNNING)
-            record.number, record.started, record.delay_seconds = event.number, True, 0.0
+            record.start(event)
+            if self._queue.holders.get(record.id, record.lane) != record.lane:  # a router chose another role
+                self._queue.release(record.id)
+                self._queue.hold(record.id, record.lane)
 
     def _on_generated(self, event: AttemptGenerated) -> None:
         if record := self._subject(event):
@@ -243,7 +246,7 @@ class RunState:
         record = self._uncancelled(event)
         if record is None:
             return
-        failed, history = FailedAttempt(record.role, event.failure), tuple(record.failures)
+        failed, history = record.failed(event.failure), tuple(record.failures)
         record.failures.append(failed)
         if record.fans_out:
             self._fail(record, event.failure.message)
@@ -370,6 +373,11 @@ class RunState:
             if record.cancelling:
                 self._move(record, State.CANCELLED)
         self._settle()
+
+    def admits(self, step: str, role: str) -> bool:
+        """Whether the limits allow this step, which is asked to start, to be done by `role`."""
+        record = self._steps[step]
+        return role == record.role or self._queue.admits_instead(record.lane, role)
 
     @property
     def graph(self) -> StepGraph:

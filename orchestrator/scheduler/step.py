@@ -9,10 +9,11 @@ from orchestrator.events import (
     AttemptGenerated,
     AttemptStarted,
     AttemptSucceeded,
+    Failure,
     StepExpanded,
     StepGathered,
 )
-from orchestrator.failures import Decision, Escalate, FailedAttempt, Retry, told_to
+from orchestrator.failures import Decision, Escalate, FailedAttempt, Retry
 from orchestrator.scheduler.commands import ExpandStep, GatherStep, StartAttempt
 from orchestrator.scheduler.ranking import Rank
 from orchestrator.scheduler.states import ACTIVE, FINAL, State
@@ -64,6 +65,8 @@ class StepView:
 class StepRecord:
     """A step inside the state machine. `unmet` counts dependencies, `pending` children that have not ended.
 
+    `role` is who makes the attempt that has started; before that, and for the next one, it is who is asked for it.
+    `asked` is who was asked for the latest attempt, should a router have chosen another role.
     `lost` says that a restart came while the step was being cancelled: it has no slot, and only has to be told ended.
     """
 
@@ -78,6 +81,7 @@ class StepRecord:
     started: bool = False
     lost: bool = False
     role: str = ""
+    asked: str = ""
     reason: str = "first attempt"
     delay_seconds: float = 0.0
     failures: list[FailedAttempt] = field(default_factory=list)
@@ -86,7 +90,7 @@ class StepRecord:
     pending: int = 0
 
     def __post_init__(self) -> None:
-        self.role = self.step.actor
+        self.role = self.asked = self.step.actor
 
     @property
     def id(self) -> str:
@@ -138,10 +142,25 @@ class StepRecord:
             return GatherStep(self.step, tuple(child.id for child in self.children))
         if self.fans_out:
             return ExpandStep(self.step)
-        failures = told_to(self.role, self.failures)
         return StartAttempt(
-            self.step, self.number, self.role, self.reason, failures, self.delay_seconds, self.rank.slack, self.item
+            step=self.step,
+            number=self.number,
+            role=self.role,
+            reason=self.reason,
+            failures=tuple(self.failures),
+            delay_seconds=self.delay_seconds,
+            slack=self.rank.slack,
+            item=self.item,
         )
+
+    def start(self, event: AttemptStarted) -> None:
+        """Take note that an attempt has begun, and of the role that makes it."""
+        self.number, self.started, self.delay_seconds = event.number, True, 0.0
+        self.asked, self.role = self.role, event.role
+
+    def failed(self, failure: Failure) -> FailedAttempt:
+        """Return what is to be remembered of a failure of the attempt that is under way."""
+        return FailedAttempt(self.role, failure, None if self.asked == self.role else self.asked)
 
     def take_up(self, decision: Decision) -> None:
         """Go by what was decided after a failure: another role, a pause before the next attempt."""
@@ -152,8 +171,12 @@ class StepRecord:
             self.delay_seconds = decision.delay_seconds
 
     def lose(self) -> None:
-        """Forget an attempt that a restart has cut off. If it had not started, the next one has its number."""
+        """Forget an attempt that a restart has cut off: the same role is asked again.
+
+        If the attempt had not started, the next one has its number.
+        """
         if self.started:
+            self.role = self.asked
             self.reason = "run again: the orchestrator was restarted"
         elif not self.fans_out:
             self.number -= 1

@@ -8,6 +8,7 @@ import errno
 import os
 import stat
 from pathlib import Path
+from typing import BinaryIO
 
 MAX_FILE_BYTES = 4 * 1024 * 1024
 
@@ -34,20 +35,29 @@ def read_text(folder: Path, name: str, limit: int = MAX_FILE_BYTES) -> str:
 
 def read_bytes(folder: Path, name: str, limit: int = MAX_FILE_BYTES) -> bytes:
     """Return the bytes of the regular file `name` under `folder`. Raises `UnreadableFile`."""
-    parts = name.split("/")
-    if "\0" in name or any(part in ("", ".", "..") for part in parts):
-        raise UnreadableFile(name, "is no name under --dir; accepted: relative names without '.' and '..'")
-    try:
-        descriptor = _open_beneath(folder, parts)
-    except OSError as error:
-        raise UnreadableFile(name, _why(error)) from error
-    with open(descriptor, "rb") as file:
-        status = os.fstat(descriptor)
+    with _opened(folder, name) as file:
+        status = os.fstat(file.fileno())
         data = file.read(limit + 1)
     if len(data) > limit:
         size = max(status.st_size, len(data))
         raise UnreadableFile(name, f"has {size} bytes; an input may have {limit}")
     return data
+
+
+def size_of(folder: Path, name: str) -> int:
+    """Return the bytes of the regular file `name` under `folder`, without reading it. Raises `UnreadableFile`."""
+    with _opened(folder, name) as file:
+        return os.fstat(file.fileno()).st_size
+
+
+def _opened(folder: Path, name: str) -> BinaryIO:
+    parts = name.split("/")
+    if "\0" in name or any(part in ("", ".", "..") for part in parts):
+        raise UnreadableFile(name, "is no name under --dir; accepted: relative names without '.' and '..'")
+    try:
+        return open(_open_beneath(folder, parts), "rb")
+    except OSError as error:
+        raise UnreadableFile(name, _why(error)) from error
 
 
 def _open_beneath(folder: Path, parts: list[str]) -> int:

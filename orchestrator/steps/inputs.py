@@ -4,11 +4,11 @@ from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 
 from orchestrator.analysis import Source
-from orchestrator.events import Failure, FailureKind
+from orchestrator.events import Failure, FailureKind, InputSize
 from orchestrator.journal import JournalError
 from orchestrator.steps.errors import AttemptError, unusable_input
 from orchestrator.steps.fan import items_of
-from orchestrator.steps.files import UnreadableFile, read_text
+from orchestrator.steps.files import UnreadableFile, read_text, size_of
 from orchestrator.steps.prompt import Input
 from orchestrator.taskir import Step, TaskInput
 
@@ -17,8 +17,8 @@ class RunInputs:
     """What the steps of one run can read. Its calls may block on the disk, and raise `AttemptError` (see there).
 
     `inputs` are those of the task by their labels, `directory` is the user's folder, and `get` returns an object by
-    its digest. `recent` returns one that needs no disk, or None. `prior` are artifacts of earlier runs, name → digest;
-    they stand before files of the same names.
+    its digest. `recent` returns one that needs no disk, or None, and `size` tells how many bytes one has. `prior` are
+    artifacts of earlier runs, name → digest; they stand before files of the same names.
     """
 
     def __init__(
@@ -28,12 +28,14 @@ class RunInputs:
         get: Callable[[str], bytes],
         prior: Mapping[str, str] | None = None,
         recent: Callable[[str], bytes | None] = lambda digest: None,
+        size: Callable[[str], int] | None = None,
     ) -> None:
         self._inputs = inputs
         self._directory = directory
         self._get = get
         self._prior = prior or {}
         self._recent = recent
+        self._size = size
         self._outputs: dict[str, Mapping[str, str]] = {}
         self._read_once: set[str] = set()
         self._shared: set[str] = set()
@@ -72,6 +74,39 @@ class RunInputs:
         if item is not None and step.foreach is not None:
             found.append(Input(f"{step.foreach}[{item}]", self.items(step, sources)[item]))
         return tuple(found)
+
+    def sizes(self, step: Step, sources: Mapping[str, Source], item: int | None = None) -> tuple[InputSize, ...]:
+        """Return how many bytes `read` would give for each input, without reading it where that can be helped.
+
+        A size that cannot be found out is None: whoever reads the input is told why.
+        """
+        names = dict.fromkeys((*step.inputs, *((step.foreach,) if step.foreach is not None else ())))
+        return tuple(self._sized(name, step, sources, item) for name in names)
+
+    def _sized(self, name: str, step: Step, sources: Mapping[str, Source], item: int | None) -> InputSize:
+        try:
+            if item is not None and name == step.foreach:
+                return InputSize(f"{name}[{item}]", len(self.items(step, sources)[item].encode()))
+            return InputSize(name, self._bytes(name, sources[name]))
+        except (AttemptError, JournalError, UnreadableFile):
+            return InputSize(name, None)
+
+    def _bytes(self, name: str, source: Source) -> int | None:
+        if source.step is not None:
+            return self._object_bytes(self._outputs[source.step][name])
+        given = self._inputs[name] if source.kind == "input" else None
+        if given is not None and given.type == "text":
+            return len(given.value.encode(errors="replace"))
+        file = name if given is None else given.value
+        if file in self._prior:
+            return self._object_bytes(self._prior[file])
+        return None if self._directory is None else size_of(self._directory, file)
+
+    def _object_bytes(self, digest: str) -> int | None:
+        recent = self._recent(digest)
+        if recent is not None:
+            return len(recent)
+        return None if self._size is None else self._size(digest)
 
     def given(self, labels: Iterable[str]) -> tuple[Input, ...]:
         """Return inputs of the task by their labels, whether or not a step reads them."""

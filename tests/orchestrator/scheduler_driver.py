@@ -146,13 +146,14 @@ class Driver:
         assert after is not None
         self.send(ReplanFinished(at=0, after=after, outcome="planned", goes_on_after=goes_on_after))
 
-    def start(self, step_id: str) -> None:
+    def start(self, step_id: str, role: str | None = None) -> None:
+        """Begin an attempt, by another `role` than the one that is asked for if a router has chosen that."""
         command = self.attempt(step_id)
         self.started[step_id] += 1
         assert command.number == self.started[step_id], "attempts that start are numbered without gaps"
         self.send(
             AttemptStarted(
-                at=0, step=step_id, number=command.number, role=command.role, persona=None, model="m", reason=""
+                at=0, step=step_id, number=command.number, role=role or command.role, persona=None, model="m", reason=""
             )
         )
 

@@ -114,7 +114,7 @@ def test_a_ladder_that_leads_in_a_circle_ends() -> None:
     ladder = Ladder({"worker": Rung("coder"), "coder": Rung("worker")})
     decisions = follow([TIMEOUT, TIMEOUT], ladder)
     assert names(decisions) == ["coder", "GiveUp"]
-    assert "worker has failed already" in decisions[-1].reason
+    assert "worker has been tried already" in decisions[-1].reason
 
 
 @pytest.mark.parametrize(
@@ -215,3 +215,29 @@ def test_feedback_is_shortened_in_the_middle(text: str) -> None:
     (told,) = feedback([Failure(CODE, "", text)])
     assert len(told) <= FEEDBACK_LENGTH + len(" … ")
     assert (told[0], told[-1]) == (text[0], text[-1]) or "\n" in text
+
+
+KINDS = st.sampled_from(FailureKind)
+
+
+@given(
+    st.lists(st.tuples(KINDS, st.sampled_from([None, *CHAIN, "oracle", "stranger"])), min_size=40, max_size=40),
+    st.booleans(),
+)
+def test_a_step_ends_whoever_a_router_lets_make_its_attempts(turns: list[tuple[FailureKind, str]], hurry: bool) -> None:
+    ladder, story, asked = Ladder(CHAIN, on_second_failure=hurry), list[FailedAttempt](), "worker"
+    for kind, chosen in turns:
+        failed = FailedAttempt(chosen or asked, Failure(kind, "x"), asked)
+        decision = decide(failed, story, ladder)
+        story.append(failed)
+        match decision:
+            case GiveUp():
+                break
+            case Retry():
+                assert failed.role in decision.reason, "who is asked again is who made the attempt"
+                asked = failed.role
+            case Escalate(role):
+                assert role not in {attempt.asked for attempt in story}, "no rung is climbed twice"
+                asked = role
+    assert retries_used(story) <= MAX_RETRIES
+    assert len(story) <= 1 + MAX_RETRIES + len({rung.role for rung in CHAIN.values()})

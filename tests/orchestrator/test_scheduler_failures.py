@@ -2,8 +2,10 @@
 
 from scheduler_driver import CHAIN, planned, step
 
-from orchestrator.events import Failure, FailureKind
+from orchestrator.events import Failure, FailureKind, Rung
+from orchestrator.failures import FailedAttempt, Ladder
 from orchestrator.scheduler import Cause, FinishRun, State
+from orchestrator.taskir import Agent
 
 
 def test_a_retry_carries_what_went_wrong() -> None:
@@ -12,7 +14,7 @@ def test_a_retry_carries_what_went_wrong() -> None:
     driver.fail("S1", FailureKind.SCHEMA)
     again = driver.attempt("S1")
     assert (again.number, again.role, again.delay_seconds) == (2, "worker", 0.0)
-    assert again.failures == (Failure(FailureKind.SCHEMA, "S1 broke"),)
+    assert again.failures == (FailedAttempt("worker", Failure(FailureKind.SCHEMA, "S1 broke")),)
     assert again.reason == "schema: retry 1 of 3 as worker with the validator's message"
 
 
@@ -22,6 +24,33 @@ def test_an_escalation_goes_to_the_next_role() -> None:
     again = driver.attempt("S1")
     assert (again.number, again.role) == (2, "coder")
     assert driver.state.steps["S1"].role == "coder"
+
+
+def test_what_follows_a_failure_follows_the_role_that_a_router_chose() -> None:
+    driver = planned(step(1), ladder=Ladder({"worker": Rung("coder", "B1"), "coder": Rung("architect", "B2")}))
+    driver.start("S1", "coder")
+    assert driver.state.steps["S1"].role == "coder"
+    driver.fail("S1", FailureKind.TIMEOUT)
+    assert driver.attempt("S1").role == "architect"
+    failed = FailedAttempt("coder", Failure(FailureKind.TIMEOUT, "S1 broke"), asked_role="worker")
+    assert driver.attempt("S1").failures == (failed,)
+
+
+def test_a_slot_that_a_router_does_not_use_is_free_for_others() -> None:
+    coders = (Agent(tier="B", role="coder", max_concurrency=1), Agent(tier="C", role="worker", max_concurrency=1))
+    driver = planned(step(1), step(2), step(3), agents=coders)
+    assert set(driver.working) == {"S1"}
+    driver.start("S1", "coder")
+    assert set(driver.working) == {"S1", "S2"}
+    assert not driver.state.admits("S2", "coder")
+    assert driver.state.admits("S2", "architect")
+
+
+def test_after_a_restart_the_same_role_is_asked_again() -> None:
+    driver = planned(step(1), ladder=CHAIN)
+    driver.start("S1", "coder")
+    driver.crash()
+    assert (driver.attempt("S1").number, driver.attempt("S1").role) == (2, "worker")
 
 
 def test_what_found_no_memory_waits_and_the_pause_ends_with_the_retry() -> None:

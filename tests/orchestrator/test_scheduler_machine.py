@@ -116,10 +116,14 @@ class SchedulerMachine(RuleBasedStateMachine):
         self._do(self.driver.begin_rest)
 
     @precondition(lambda self: self._attempts(started=False))
-    @rule(data=st.data())
-    def start(self, data: st.DataObject) -> None:
+    @rule(data=st.data(), role=st.sampled_from([None, *ROLES]))
+    def start(self, data: st.DataObject, role: str | None) -> None:
+        """Let an attempt begin, by any role that a router may choose: one that the limits admit."""
         step_id = self._pick(data, self._attempts(started=False))
-        self._do(lambda: self.driver.start(step_id))
+        if role is None or self.driver.state.admits(step_id, role):
+            self._do(lambda: self.driver.start(step_id, role))
+            if role is not None:
+                assert self.driver.state.steps[step_id].role == role, "who makes the attempt is who holds the slot"
 
     @precondition(lambda self: self._attempts(started=True))
     @rule(data=st.data())
@@ -141,7 +145,10 @@ class SchedulerMachine(RuleBasedStateMachine):
     @rule(data=st.data(), kind=st.sampled_from(FailureKind))
     def fail(self, data: st.DataObject, kind: FailureKind) -> None:
         step_id = self._pick(data, self.driver.working)
+        makes = self.driver.state.steps[step_id].role
         self._do(lambda: self.driver.fail(step_id, kind))
+        failures = self.driver.state.steps[step_id].failures
+        assert not failures or failures[-1].role == makes, "who made the attempt is who has failed"
 
     @precondition(lambda self: self.driver.to_cancel)
     @rule(data=st.data())

@@ -43,12 +43,12 @@ def workplace(request: Request) -> Workplace:
     return found
 
 
-def works_for(question: Question, service: Service) -> tuple[list[Work], str]:
+async def works_for(question: Question, service: Service) -> tuple[list[Work], str]:
     """Return the work that each answer is, and the model that does it. Raises InputError, UnknownName."""
     if question.name == ORCHESTRATE:
         _refuse_with_run(question)
         return [run_work(service, request_of(question.pairs))] * question.count, ORCHESTRATE
-    target = find_target(question.name, service.orchestrator.registry)
+    target = await find_target(question.name, _said(question.pairs), service.orchestrator)
     asked = generation(
         list(question.pairs),
         target,
@@ -62,6 +62,11 @@ def works_for(question: Question, service: Service) -> tuple[list[Work], str]:
     )
     seeds = [asked.seed if asked.seed is None else asked.seed + number for number in range(question.count)]
     return [_pool_work(service, target.model, _seeded(asked, seed)) for seed in seeds], target.model
+
+
+def _said(pairs: Sequence[Pair]) -> str:
+    """Return what the user said last."""
+    return next((text for role, text in reversed(pairs) if role == "user"), "")
 
 
 def _pool_work(service: Service, model: str, asked: Generation) -> Work:

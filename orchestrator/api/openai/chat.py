@@ -173,7 +173,7 @@ class _Head:
 async def complete(body: ChatBody, request: Request, service: TheService) -> ChatAnswer | Response:
     """Answer a chat. `model` is a role, a persona, a model of the registry, `auto` or `orchestrate`."""
     question = question_of(body)
-    works, model = works_for(question, service)
+    works, model = await works_for(question, service)
     generating = workplace(request).begin(works)
     head = _Head(f"chatcmpl-{secrets.token_hex(12)}", int(time.time()), body.model, model)
     if not body.stream:

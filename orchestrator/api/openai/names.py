@@ -8,9 +8,8 @@ from dataclasses import dataclass
 from typing import Final
 
 from orchestrator.api.errors import NotFound
-from orchestrator.routing import route
+from orchestrator.runs import Orchestrator
 from orchestrator.runs.job import plan_roles
-from orchestrator.taskir import Step
 from registry import Registry
 
 AUTO: Final = "auto"
@@ -43,14 +42,18 @@ def known_names(registry: Registry) -> list[str]:
     return list(dict.fromkeys([*general, *_usable(registry), *registry.personas, *sorted(registry.usable_models)]))
 
 
-def find_target(name: str, registry: Registry) -> Target:
-    """Return who is asked under a name; `orchestrate` has no target. Raises UnknownName."""
+async def find_target(name: str, said: str, orchestrator: Orchestrator) -> Target:
+    """Return who is asked under a name; `orchestrate` has no target. Raises UnknownName.
+
+    Where the router chooses, what the user `said` last is what it can go by.
+    """
+    registry = orchestrator.registry
     if name == AUTO and plan_roles(registry):
-        return _routed(name, None, registry)
+        return await _routed(name, None, said, orchestrator)
     if name in registry.roles and registry.why_not(name) is None:
         return _role(name, name, registry.roles[name].persona, None, f"role {name}", registry)
     if name in registry.personas and plan_roles(registry):
-        return _routed(name, name, registry)
+        return await _routed(name, name, said, orchestrator)
     if name in registry.usable_models:
         return Target(name=name, model=name, reason=f"model {name}")
     raise UnknownName(f"there is no model {name!r}; accepted: {', '.join(known_names(registry))}")
@@ -60,12 +63,14 @@ def _usable(registry: Registry) -> list[str]:
     return [name for name in registry.roles if registry.why_not(name) is None]
 
 
-def _routed(name: str, persona: str | None, registry: Registry) -> Target:
-    """Let the router choose for a step of the role that plans fall back on."""
+async def _routed(name: str, persona: str | None, said: str, orchestrator: Orchestrator) -> Target:
+    """Let the router choose in the place of the role that plans fall back on. Raises UnknownName."""
+    registry = orchestrator.registry
     roles = plan_roles(registry)
-    actor = next((role for role in roles if registry.roles[role].tier == "C"), roles[0])
-    step = Step(id="S1", actor=actor, action="answer", outputs=("answer",), persona=persona)
-    chosen = route(step, actor, (), registry)
+    role = next((role for role in roles if registry.roles[role].tier == "C"), roles[0])
+    chosen = await orchestrator.choose(role, said, persona)
+    if chosen.problem is not None:
+        raise UnknownName(str(chosen.problem))
     return _role(name, chosen.role, chosen.persona, chosen.model, chosen.reason, registry)
 
 

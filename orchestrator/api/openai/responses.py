@@ -135,7 +135,7 @@ class ResponseAnswer(BaseModel):
 async def respond(body: ResponseBody, request: Request, service: TheService) -> ResponseAnswer | Response:
     """Answer. `model` is a role, a persona, a model of the registry, `auto` or `orchestrate`."""
     question = question_of(body)
-    works, _ = works_for(question, service)
+    works, _ = await works_for(question, service)
     generating = workplace(request).begin(works)
     begun = _begun(body)
     if not body.stream:

@@ -18,10 +18,12 @@ from orchestrator.events import (
     Failure,
     FailureKind,
     GateResult,
+    InputSize,
     PlanFinished,
     PlanningStarted,
     ReplanFinished,
     ReplanStarted,
+    RouteCandidate,
     RunAccepted,
     RunFinished,
     StepExpanded,
@@ -103,6 +105,36 @@ def test_events_of_earlier_versions_can_be_read() -> None:
     planned = decode_event('{"at":3.0,"steps":[],"kind":"steps_planned"}')
     finished = decode_event('{"at":4.0,"origin":"planned","reason":"","kind":"plan_finished"}')
     assert (planned, finished) == (StepsPlanned(at=3.0, steps=()), PlanFinished(at=4.0, origin="planned"))
+
+
+def test_an_attempt_of_an_earlier_version_has_nothing_to_tell_of_how_it_was_routed() -> None:
+    started = decode_event(
+        '{"at":5.0,"step":"S1","number":1,"role":"worker","persona":null,"model":"small","reason":"actor",'
+        '"propensity":1.0,"kind":"attempt_started"}'
+    )
+    assert isinstance(started, AttemptStarted)
+    assert (started.candidates, started.router, started.problem) == ((), "", "")
+
+
+def test_how_an_attempt_was_routed_survives_the_journal() -> None:
+    candidates = (RouteCandidate("worker", None, "small", 0.25), RouteCandidate("coder", "terse", "large", -1.5))
+    event = AttemptStarted(
+        at=5.0,
+        step="S1",
+        number=1,
+        role="coder",
+        persona="terse",
+        model="large",
+        reason="learned",
+        propensity=0.125,
+        candidates=candidates,
+        router="memory-3",
+        problem="there is none",
+        inputs=(InputSize("a.txt", 12), InputSize("b", None)),
+        slack=3.5,
+        resident=("large", "small"),
+    )
+    assert decode_event(encode_event(event)) == event
 
 
 def test_a_task_keeps_only_what_its_author_wrote() -> None:

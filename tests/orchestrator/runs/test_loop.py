@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -10,6 +11,7 @@ from run_jobs import step
 from orchestrator import failures
 from orchestrator.events import (
     AttemptFailed,
+    AttemptStarted,
     AttemptSucceeded,
     CancelRequested,
     Event,
@@ -25,15 +27,17 @@ from orchestrator.events import (
 from orchestrator.history.replay import fresh_state
 from orchestrator.history.report import load_report
 from orchestrator.journal import Journal
-from orchestrator.routing import Route
+from orchestrator.routing import Decision, DecisionContext, RuleRouter
 from orchestrator.runs.clock import Clock
 from orchestrator.runs.loop import RunLoop
 from orchestrator.runs.updates import Broadcast
 from orchestrator.scheduler import ExpandStep, GatherStep, StartAttempt
 from orchestrator.taskir import TaskIR, task_from
+from registry import find_registry, load_registry
 
 RUN = "20260101-000000-abcdef"
 CLOCK = Clock()
+REGISTRY = load_registry(find_registry(environment={}))
 Act = Callable[["Scripted", StartAttempt], Awaitable[Event]]
 
 
@@ -46,13 +50,16 @@ class Scripted:
 
     def note(self, event: Event) -> None: ...
 
-    def route(self, command: StartAttempt) -> Route:
-        return Route(command.role, None, "model", "a test")
+    async def context(self, command: StartAttempt) -> DecisionContext:
+        return DecisionContext(registry=REGISTRY, role=command.role, roles=(), step=command.step)
 
     def prompts(self, role: str, persona: str | None) -> PromptDigests:
         return PromptDigests()
 
-    async def attempt(self, command: StartAttempt, route: Route, emit: Callable[[Event], None]) -> Event:
+    async def choose(self, context: DecisionContext) -> Decision:
+        return await RuleRouter().choose(context)
+
+    async def attempt(self, command: StartAttempt, chosen: Decision, emit: Callable[[Event], None]) -> Event:
         return await self.act(self, command)
 
     async def expand(self, command: ExpandStep) -> Event:
@@ -68,9 +75,11 @@ class Scripted:
         raise NotImplementedError
 
 
-def task(*, limit: int | None = None) -> TaskIR:
+def task(*, limit: int | None = None, coders: int | None = None) -> TaskIR:
     steps = [step("S1", "one", [], ["one"]), step("S2", "two", [], ["two"])]
-    return task_from({"objective": "x", "plan": {"steps": steps, "parallelism": {"max_concurrent_steps": limit}}})
+    plan = {"steps": steps, "parallelism": {"max_concurrent_steps": limit}}
+    agents = [{"tier": "B", "role": "coder", "max_concurrency": coders}]
+    return task_from({"objective": "x", "plan": plan, "agents": agents})
 
 
 def succeeded(command: StartAttempt) -> AttemptSucceeded:
@@ -82,8 +91,15 @@ def failed(command: StartAttempt, kind: FailureKind) -> AttemptFailed:
     return AttemptFailed(at=CLOCK.now(), step=command.step.id, number=command.number, failure=failure)
 
 
-async def drive(journal: Journal, act: Act, *, limit: int | None = None) -> None:
-    asked = task(limit=limit)
+async def drive(
+    journal: Journal,
+    act: Act,
+    *,
+    limit: int | None = None,
+    coders: int | None = None,
+    effects: Callable[[Act], Scripted] = Scripted,
+) -> None:
+    asked = task(limit=limit, coders=coders)
     accepted = RunAccepted(at=CLOCK.now(), run=RUN, mode="as-planned", task=asked)
     events: list[Event] = [
         accepted,
@@ -91,11 +107,11 @@ async def drive(journal: Journal, act: Act, *, limit: int | None = None) -> None
         PlanFinished(at=accepted.at, origin="taskir"),
     ]
     await journal.append(RUN, events)
-    state, effects = fresh_state(accepted), Scripted(act)
+    state, made = fresh_state(accepted), effects(act)
     state.handle(*events)
-    effects.loop = RunLoop(RUN, state, effects, journal, CLOCK, Broadcast())
+    made.loop = RunLoop(RUN, state, made, journal, CLOCK, Broadcast())
     async with asyncio.timeout(60):
-        await effects.loop.drive(state.resume())
+        await made.loop.drive(state.resume())
 
 
 @pytest.fixture
@@ -182,3 +198,110 @@ async def test_a_breakdown_is_an_attempt_that_failed(journal: Journal) -> None:
     assert report.status == "done"
     assert [attempt.outcome for attempt in report.steps[0].attempts] == ["infrastructure", "done"]
     assert "a defect" in report.steps[0].attempts[0].message
+
+
+async def test_a_router_that_takes_long_keeps_nobody_else_from_going_on(journal: Journal) -> None:
+    chosen, done = asyncio.Event(), list[str]()
+
+    class Pondering(Scripted):
+        async def choose(self, context: DecisionContext) -> Decision:
+            if context.step is not None and context.step.id == "S1":
+                await chosen.wait()
+            return await super().choose(context)
+
+    async def act(effects: Scripted, command: StartAttempt) -> Event:
+        done.append(command.step.id)
+        chosen.set()
+        return succeeded(command)
+
+    with journal:
+        await drive(journal, act, effects=Pondering)
+        report = load_report(journal, RUN)
+    assert done == ["S2", "S1"]
+    assert report.status == "done"
+
+
+async def test_a_step_can_be_cancelled_while_it_is_chosen_who_does_it(journal: Journal) -> None:
+    class Pondering(Scripted):
+        async def choose(self, context: DecisionContext) -> Decision:
+            if context.step is not None and context.step.id == "S1":
+                await asyncio.Event().wait()
+            return await super().choose(context)
+
+    async def act(effects: Scripted, command: StartAttempt) -> Event:
+        effects.loop.emit(CancelRequested(at=CLOCK.now(), step="S1"))
+        return succeeded(command)
+
+    with journal:
+        await drive(journal, act, effects=Pondering)
+        report = load_report(journal, RUN)
+    assert [row.state for row in report.steps] == ["cancelled", "done"]
+    assert report.steps[0].attempts == ()
+
+
+async def test_a_choice_that_breaks_down_fails_the_step_and_not_the_run(journal: Journal) -> None:
+    class Broken(Scripted):
+        async def context(self, command: StartAttempt) -> DecisionContext:
+            if command.step.id == "S1":
+                raise ZeroDivisionError("a defect")
+            return await super().context(command)
+
+        async def attempt(self, command: StartAttempt, chosen: Decision, emit: Callable[[Event], None]) -> Event:
+            if chosen.problem is not None:
+                failure = Failure(FailureKind.INFRASTRUCTURE, str(chosen.problem), final=True)
+                return AttemptFailed(at=CLOCK.now(), step=command.step.id, number=command.number, failure=failure)
+            return succeeded(command)
+
+    async def never(effects: Scripted, command: StartAttempt) -> Event:
+        raise AssertionError
+
+    with journal:
+        await drive(journal, never, effects=Broken)
+        report = load_report(journal, RUN)
+        started = [event for _, event in journal.events(RUN) if isinstance(event, AttemptStarted)]
+    assert [row.state for row in report.steps] == ["failed", "done"]
+    assert "a defect" in started[0].problem
+
+
+async def test_a_role_without_a_free_slot_is_not_taken(journal: Journal) -> None:
+    """Both steps could be done by a coder, of which one may run at a time; the other is done by its actor."""
+    at_work, together = set[str](), asyncio.Event()
+
+    class Ambitious(Scripted):
+        async def choose(self, context: DecisionContext) -> Decision:
+            ruled = await super().choose(context)
+            return replace(ruled, role="coder", propensity=0.5, router="test-1")
+
+    async def act(effects: Scripted, command: StartAttempt) -> Event:
+        at_work.add(command.step.id)
+        if len(at_work) == 2:
+            together.set()
+        await together.wait()
+        return succeeded(command)
+
+    with journal:
+        await drive(journal, act, coders=1, effects=Ambitious)
+        started = [event for _, event in journal.events(RUN) if isinstance(event, AttemptStarted)]
+    assert [(event.role, event.router) for event in started] == [("coder", "test-1"), ("worker", "rules-1")]
+    assert "of which no more may run at once" in started[1].reason
+
+
+async def test_what_fails_is_blamed_on_the_role_that_did_it(journal: Journal) -> None:
+    class Ambitious(Scripted):
+        async def choose(self, context: DecisionContext) -> Decision:
+            return replace(await super().choose(context), role="coder")
+
+    async def act(effects: Scripted, command: StartAttempt) -> Event:
+        if command.step.id == "S1" and command.number == 1:
+            assert command.role == "worker"
+            return failed(command, FailureKind.SCHEMA)
+        if command.step.id == "S1":
+            assert command.role == "coder", "who made the attempt is who tries again"
+            assert [attempt.role for attempt in command.failures] == ["coder"]
+        return succeeded(command)
+
+    with journal:
+        await drive(journal, act, effects=Ambitious)
+        report = load_report(journal, RUN)
+    assert report.status == "done"
+    assert "retry 1 of 3 as coder" in report.steps[0].attempts[1].reason

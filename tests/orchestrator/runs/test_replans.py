@@ -31,6 +31,7 @@ from orchestrator.history.report import Report, build_report
 from orchestrator.history.view import RunView
 from orchestrator.journal import Journal
 from orchestrator.pool.errors import PoolError
+from orchestrator.routing import RuleRouter
 from orchestrator.runs.clock import Clock
 from orchestrator.runs.effects import RunEffects, Services
 from orchestrator.runs.loop import RunLoop
@@ -152,7 +153,7 @@ class Runs:
             accepted, broadcast = accepted_in(past), Broadcast()
             state = fresh_state(accepted)
             models, sessions = Models(script.count, script.generate), Interpreters(Sandbox.probe)
-            services = Services(registry, models, journal, CLOCK, script.batch, sessions.open)
+            services = Services(registry, models, journal, CLOCK, script.batch, sessions.open, RuleRouter())
             effects = RunEffects(accepted, state, services, broadcast)
             state.handle(*past)
             for event in past:

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from orchestrator.analysis import Source, analyze
-from orchestrator.events import FailureKind
+from orchestrator.events import FailureKind, InputSize
 from orchestrator.journal import ObjectStore
 from orchestrator.steps.errors import AttemptError
 from orchestrator.steps.inputs import RunInputs
@@ -42,6 +42,32 @@ def test_each_name_is_read_from_where_it_stands_for(objects: ObjectStore, folder
         Input("doc", "of a"),
         Input("a.txt", "of a"),
     )
+
+
+def test_sizes_are_known_before_anything_is_read(objects: ObjectStore, folder: Path) -> None:
+    inputs = {"note": TaskInput(type="text", value="of the nöte"), "doc": TaskInput(type="path", value="a.txt")}
+    old = objects.put(b"of an earlier run")
+    run = RunInputs(inputs, folder, objects.get, {"prior": old}, lambda digest: None, objects.size)
+    steps = [step(1), step(2, "o1", "note", "doc", "a.txt", "prior", "lost.txt")]
+    graph = analyze(steps, labels=inputs, files=["a.txt", "prior", "lost.txt"], mode="as-planned")
+    run.produced("S1", {"o1": objects.put(b"of S1")})
+    assert run.sizes(steps[1], graph.sources["S2"]) == (
+        InputSize("o1", 5),
+        InputSize("note", 12),
+        InputSize("doc", 4),
+        InputSize("a.txt", 4),
+        InputSize("prior", 17),
+        InputSize("lost.txt", None),
+    )
+
+
+def test_the_size_of_a_child_s_item_is_its_own(objects: ObjectStore, folder: Path) -> None:
+    run = RunInputs({}, folder, objects.get)
+    fan = step(2, "a.txt", foreach="o1")
+    graph = analyze([step(1), fan], files=["a.txt"], mode="as-planned")
+    run.produced("S1", {"o1": objects.put(b'["one", "three"]')})
+    sizes = run.sizes(fan, graph.sources["S2"], 1)
+    assert sizes == (InputSize("a.txt", 4), InputSize("o1[1]", 5))
 
 
 def test_what_several_steps_read_comes_first(objects: ObjectStore, folder: Path) -> None:

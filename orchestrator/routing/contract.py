@@ -1,0 +1,67 @@
+"""Define the Router port: what a choice may depend on, and what a router says."""
+
+from dataclasses import dataclass
+from typing import Final, Protocol
+
+from orchestrator.errors import Problem
+from orchestrator.events import InputSize, Priority, RouteCandidate
+from orchestrator.failures import FailedAttempt
+from orchestrator.taskir import Agent, Step, TaskIR
+from registry.models import Registry
+
+NO_MODEL: Final = "none"
+"""The model of a decision that leads nowhere."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DecisionContext:
+    """All that a choice may depend on. A chat, which is no step of a run, has neither `task` nor `step`."""
+
+    registry: Registry
+    """The registry in force. In a run it still holds the entries that were removed since the run was accepted."""
+    role: str
+    """The role that is asked for: the step's actor, or whom a failure was escalated to."""
+    roles: tuple[str, ...]
+    """The roles that may be chosen instead: those that do steps, with a model that can be used."""
+    objective: str = ""
+    """What is wanted in words: the task's objective, the request of a run, or what the user of a chat said last."""
+    task: TaskIR | None = None
+    step: Step | None = None
+    persona: str | None = None
+    """The persona that whoever asks has named. A router does not choose another one."""
+    inputs: tuple[InputSize, ...] = ()
+    """What the step reads, by name, with its size where that is known."""
+    failures: tuple[FailedAttempt, ...] = ()
+    """The step's earlier failures, oldest first, each with the role that had it."""
+    slack: float = 0.0
+    """Seconds by which the step may be late without delaying the end of its run, by prediction."""
+    resident: frozenset[str] = frozenset()
+    """The models that need not be loaded first."""
+    agents: tuple[Agent, ...] = ()
+    """The hints of the task."""
+    priority: Priority = "interactive"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Decision:
+    """A choice, and all that is to be known of how it was made. It is journaled with the attempt."""
+
+    role: str
+    persona: str | None
+    model: str
+    reason: str
+    propensity: float = 1.0
+    """How probable this choice was, given the context; 1 for a rule."""
+    candidates: tuple[RouteCandidate, ...] = ()
+    """What was considered, the choice included, each with its score; a higher score is better."""
+    router: str = ""
+    """The router that made it, and its version."""
+    problem: Problem | None = None
+    """Why the choice leads nowhere: the registry has lost what the run names since it was accepted."""
+
+
+class Router(Protocol):
+    """Chooses who does an attempt. The only way to a choice, for steps of runs and for chats."""
+
+    async def choose(self, context: DecisionContext) -> Decision:
+        """Return the choice. It may take a while, as for an embedding; other steps go on meanwhile."""

@@ -1,0 +1,89 @@
+"""Choose by the registry's rules.
+
+The role is the one that is asked for: the step's actor, or whom a failure was escalated to. The persona is the one that
+whoever asks has named, else the hint of the task's agents, else the role's default. The model is the agents' hint where
+it names one, else the role's.
+"""
+
+from typing import Final, Literal
+
+from orchestrator.errors import Problem
+from orchestrator.events import RouteCandidate
+from orchestrator.routing.contract import NO_MODEL, Decision, DecisionContext
+from orchestrator.taskir import Agent
+from registry.models import Registry
+
+RULES: Final = "rules-1"
+"""The name and the version of these rules, as decisions have it."""
+
+
+class RuleRouter:
+    """The router that follows the rules. It keeps nothing, and answers without waiting."""
+
+    async def choose(self, context: DecisionContext) -> Decision:
+        """Return the choice that the rules lead to."""
+        return by_rules(context)
+
+
+def by_rules(context: DecisionContext) -> Decision:
+    """Return the choice that the rules lead to.
+
+    Role, personas and hints were checked when the run was accepted, by the registry that was in force then.
+    """
+    role, registry = context.role, context.registry
+    if role not in registry.roles:
+        lost = _lost(context, "roles", role)
+        return Decision(
+            role=role, persona=context.persona, model=NO_MODEL, reason=lost.what, router=RULES, problem=lost
+        )
+    agent = next((agent for agent in context.agents if agent.role == role), None)
+    persona, why_persona = _persona(context.persona, agent, registry.roles[role].persona)
+    model, why_model = _model(agent, role, registry)
+    gone = None if persona is None or persona in registry.personas else _lost(context, "personas", persona)
+    return Decision(
+        role=role,
+        persona=persona,
+        model=model,
+        reason=f"role {role}: {_why_role(context)}; {why_model}; {why_persona}",
+        candidates=(RouteCandidate(role, persona, model, 1.0),),
+        router=RULES,
+        problem=gone,
+    )
+
+
+def _why_role(context: DecisionContext) -> str:
+    if context.step is None:
+        return "the one that plans fall back on"
+    actor, role, failures = context.step.actor, context.role, context.failures
+    if role == actor:
+        return "the step's actor"
+    if failures and failures[-1].role == role and not any(failed.asked == role for failed in failures):
+        return f"chosen before in the place of {actor}"
+    return f"escalated from {actor}"
+
+
+def _lost(context: DecisionContext, section: Literal["roles", "personas"], name: str) -> Problem:
+    registry = context.registry
+    there = ", ".join(registry.roles if section == "roles" else registry.personas) or "none"
+    needed = f"which step {context.step.id} needs" if context.step is not None else "which was asked for"
+    what = f"there is no {name!r} any more, {needed}"
+    accepted = f"{name} put back and the run tried again; now there are: {there}"
+    return Problem(f"{registry.path}: {section}", what, accepted)
+
+
+def _persona(named: str | None, agent: Agent | None, default: str | None) -> tuple[str | None, str]:
+    if named is not None:
+        return named, f"persona {named}: named by the step"
+    if agent is not None and agent.persona_hint is not None:
+        return agent.persona_hint, f"persona {agent.persona_hint}: hint of the task's agents"
+    if default is not None:
+        return default, f"persona {default}: the role's default"
+    return None, "no persona"
+
+
+def _model(agent: Agent | None, role: str, registry: Registry) -> tuple[str, str]:
+    hint = agent.model_hint if agent is not None else None
+    if hint is not None and hint in registry.models:
+        return hint, f"model {hint}: hint of the task's agents"
+    model = registry.roles[role].model
+    return model, f"model {model}: the role's"
