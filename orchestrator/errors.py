@@ -6,7 +6,7 @@
     ├── IllegalTransition   an event that a run's state does not allow    orchestrator.scheduler
     ├── EngineError         a llama.cpp process, and what it did          orchestrator.engine
     ├── PoolError           a model that cannot be had                    orchestrator.pool
-    ├── PlanError           a request no plan could be made of            orchestrator.frontdoor
+    ├── PlanError           a request no plan could be made of            orchestrator.planning
     ├── SandboxError        a program that is not run, and why            orchestrator.sandbox
     └── JournalError        the state folder or its database              orchestrator.journal
 

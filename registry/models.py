@@ -17,6 +17,8 @@ from registry.gguf import GgufHeader
 from registry.memory import MemoryEstimate
 
 T = TypeVar("T")
+STEP_TIERS = frozenset("BC")
+"""The tiers of the roles that do steps."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -203,6 +205,13 @@ class Registry:
     def usable_roles(self) -> frozenset[str]:
         """The roles whose model can be used."""
         return frozenset(role for role in self.roles if self.why_not(role) is None)
+
+    @property
+    def step_roles(self) -> tuple[str, ...]:
+        """The roles that steps may have, in the registry's order: those that do work, with a model that is there."""
+        return tuple(
+            name for name, role in self.roles.items() if role.tier in STEP_TIERS and self.why_not(name) is None
+        )
 
     @property
     def usable_models(self) -> frozenset[str]:

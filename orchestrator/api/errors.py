@@ -13,8 +13,8 @@ from starlette.exceptions import HTTPException
 
 from orchestrator.engine.errors import BadRequest, EngineError
 from orchestrator.errors import InputError, OrchestratorError
-from orchestrator.frontdoor import PlanError
 from orchestrator.journal import DiskFull, JournalClosed, ObjectMissing, UnknownRun
+from orchestrator.planning import PlanError
 from orchestrator.pool import ModelPinned, ModelRemote, PoolError, UnknownModel
 from orchestrator.service.errors import Busy, Conflict, FolderFull, NotReady
 

@@ -8,9 +8,10 @@ from orchestrator.engine.client import Completion, OnText, StopGenerating
 from orchestrator.engine.contract import Generation
 from orchestrator.engine.errors import EngineError, PromptTooLong
 from orchestrator.events import Failure, Usage
-from orchestrator.frontdoor.builder import PlanBuilder, PlannedPart
+from orchestrator.frontdoor.builder import PlanBuilder
 from orchestrator.frontdoor.compact import Part, PlanStream, plan_schema
 from orchestrator.frontdoor.errors import PlanFlaw
+from orchestrator.planning import Accept
 from orchestrator.pool.errors import PoolError
 from orchestrator.steps.blame import failure_from
 from orchestrator.steps.fan import compact_json
@@ -19,7 +20,6 @@ from orchestrator.steps.usage import added
 
 Generate = Callable[[str, Generation, OnText | None], Awaitable[Completion]]
 """The pool's `generate`."""
-Accept = Callable[[PlannedPart], None]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -2,7 +2,6 @@
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
 from itertools import chain
 
 from pydantic import ValidationError
@@ -12,6 +11,7 @@ from orchestrator.frontdoor.compact import Part
 from orchestrator.frontdoor.errors import PlanFlaw
 from orchestrator.frontdoor.naming import FileNames, default_output, referred_part, with_folders
 from orchestrator.gates import usual_gates
+from orchestrator.planning import PlannedPart
 from orchestrator.taskir import REQUEST_LABEL, InvalidTask, Step, nearest
 
 EACH = "{each}"
@@ -19,14 +19,6 @@ EACH = "{each}"
 
 MAX_EACH = 1000
 """Steps that one part may stand for."""
-
-
-@dataclass(frozen=True, slots=True)
-class PlannedPart:
-    """The steps of a part that was accepted, and how it was `written`; empty for one that stands in for a plan."""
-
-    steps: tuple[Step, ...]
-    written: str = ""
 
 
 class PlanBuilder:

@@ -1,13 +1,13 @@
 """Go on with a plan after a step that it hung on: at the worst the plan ends with what there is of it."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from orchestrator.engine.client import OnText
 from orchestrator.engine.errors import EngineError, PromptTooLong
-from orchestrator.events import ReplanOutcome, Usage
-from orchestrator.frontdoor.asking import Accept, Asking, PlanRequest, plan_text
-from orchestrator.frontdoor.builder import PlanBuilder, PlannedPart
+from orchestrator.frontdoor.asking import Asking, PlanRequest, plan_text
+from orchestrator.frontdoor.builder import PlanBuilder
+from orchestrator.planning import Accept, Extended, PlannedPart
 from orchestrator.pool.errors import PoolError
 from orchestrator.steps.blame import failure_from
 from orchestrator.steps.generate import Models
@@ -30,17 +30,6 @@ class Finding:
     after: str
     output: str
     known: Sequence[PlannedPart]
-
-
-@dataclass(frozen=True, slots=True)
-class Extended:
-    """How the rest of a plan came about, or why it did not, what it took, and how often the model was asked."""
-
-    outcome: ReplanOutcome
-    reason: str
-    usage: Usage = field(default_factory=Usage)
-    asked: int = 0
-    goes_on_after: str | None = None
 
 
 async def extend_plan(

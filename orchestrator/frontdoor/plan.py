@@ -1,26 +1,11 @@
 """Plan a request; at the worst the plan is a single step."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from orchestrator.engine.client import OnText
-from orchestrator.events import PlanOrigin, Usage
-from orchestrator.frontdoor.asking import Accept, Asking, Generate, PlanRequest
-from orchestrator.frontdoor.builder import PlanBuilder, PlannedPart
-from orchestrator.frontdoor.errors import PlanError
-
-
-@dataclass(frozen=True, slots=True)
-class Planned:
-    """How the plan came about, why it is not the first one that the model wrote, and what it took.
-
-    If it `goes_on_after` its last step, the rest can be had from `extend_plan` when that is done.
-    """
-
-    origin: PlanOrigin
-    reason: str
-    usage: Usage
-    goes_on_after: str | None = None
+from orchestrator.frontdoor.asking import Asking, Generate, PlanRequest
+from orchestrator.frontdoor.builder import PlanBuilder
+from orchestrator.planning import Accept, PlanError, Planned, PlannedPart
 
 
 async def make_plan(

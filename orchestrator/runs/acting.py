@@ -15,7 +15,6 @@ from orchestrator.gates import Run
 from orchestrator.journal.home import Home
 from orchestrator.routing import Decision
 from orchestrator.runs.clock import Clock
-from orchestrator.runs.job import plan_roles
 from orchestrator.steps.attempt import Attempt
 from orchestrator.steps.repl.asking import Batch, Called, Colleagues, NoSuchColleague
 from orchestrator.steps.repl.attempt import ReplWork
@@ -104,7 +103,7 @@ class RunActing:
 
 def called(registry: Registry, role: str, persona: str | None) -> Called:
     """Return whom a step's code asks: a role that steps may have. Raises `NoSuchColleague`."""
-    known = plan_roles(registry)
+    known = registry.step_roles
     if role not in known:
         raise NoSuchColleague(f"there is no role {role!r}; accepted: {_listed(known)}")
     if persona is not None and persona not in registry.personas:

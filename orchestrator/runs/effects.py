@@ -30,22 +30,13 @@ from orchestrator.events import (
     Usage,
 )
 from orchestrator.failures import told_to
-from orchestrator.frontdoor import (
-    Finding,
-    PlanError,
-    PlannedPart,
-    PlanRequest,
-    extend_plan,
-    make_plan,
-)
 from orchestrator.gates import NotRun, Run, asked_gates, no_sandbox
 from orchestrator.journal import Journal, JournalError, publish, retry_when_disk_full
-from orchestrator.routing import NO_MODEL, Decision, DecisionContext, Router
+from orchestrator.planning import PlanContext, PlanError, PlannedPart, Planner
+from orchestrator.routing import Decision, DecisionContext, Router
 from orchestrator.runs.acting import Means, RunActing
 from orchestrator.runs.checks import checks_of
 from orchestrator.runs.clock import Clock
-from orchestrator.runs.job import FRONTDOOR, plan_roles
-from orchestrator.runs.planning import plan_request
 from orchestrator.runs.prompts import prompt_digests
 from orchestrator.runs.updates import Broadcast, Progress
 from orchestrator.sandbox import Job, Outcome
@@ -75,7 +66,8 @@ async def no_reason() -> str:
 class Services:
     """What all runs share. `models` is the pool as steps and the frontdoor see it, `batch` its call for many at once.
 
-    `router` chooses who does an attempt, and `resident` returns the models that need not be loaded first.
+    `router` chooses who does an attempt, `planner` makes plans of requests, and `resident` returns the models that need
+    not be loaded first.
 
     `sessions` opens interpreters in the sandbox; `run_job` runs the jobs of gates there, and `run_tool` those of steps,
     which wait for no gate of another run.
@@ -90,6 +82,7 @@ class Services:
     batch: Batch
     sessions: Open
     router: Router
+    planner: Planner
     resident: Callable[[], frozenset[str]] = frozenset
     run_job: Run = no_sandbox
     run_tool: Run = no_sandbox
@@ -165,7 +158,7 @@ class RunEffects:
         return DecisionContext(
             registry=services.registry,
             role=command.role,
-            roles=plan_roles(services.registry),
+            roles=services.registry.step_roles,
             objective=task.objective if task is not None else self._accepted.request or "",
             task=task,
             step=step,
@@ -275,18 +268,16 @@ class RunEffects:
         """Return the event that the plan begins with; None where it began before a restart."""
         if self._planning:
             return None
-        return PlanningStarted(at=self._services.clock.now(), role=FRONTDOOR, model=self._planner())
+        planner = self._services.planner.planned_by(self._services.registry)
+        return PlanningStarted(at=self._services.clock.now(), role=planner.role, model=planner.model)
 
     async def plan(self, emit: Callable[[Event], None]) -> Event:
-        """Have the frontdoor plan the request, emitting each step as it closes."""
-        now = self._services.clock.now
+        """Have the request planned, emitting each step as it closes."""
+        now, asked, meter = self._services.clock.now, self._plan_context(self._replans_left), self._plan_meter()
         try:
-            asked = self._plan_request(self._replans_left)
+            planned = await self._services.planner.plan(asked, self._accept(emit), meter)
         except InputError as error:
             return PlanFailed(at=now(), failure=_final(str(error)))
-        meter, known = Meter(self._broadcast, "", 0), tuple(self._planned)
-        try:
-            planned = await make_plan(asked, self._services.models.generate, self._accept(emit), meter, known)
         except PlanError as error:
             return PlanFailed(at=now(), failure=error.failure)
         return PlanFinished(
@@ -299,18 +290,17 @@ class RunEffects:
 
     def replanning(self, command: ExtendPlan) -> ReplanStarted:
         """Return the event that the rest of the plan begins with."""
-        return ReplanStarted(at=self._services.clock.now(), after=command.after, role=FRONTDOOR, model=self._planner())
+        now, planner = self._services.clock.now(), self._services.planner.planned_by(self._services.registry)
+        return ReplanStarted(at=now, after=command.after, role=planner.role, model=planner.model)
 
     async def extend(self, command: ExtendPlan, emit: Callable[[Event], None]) -> Event:
-        """Have the frontdoor go on with the plan, emitting each step as it closes."""
-        now, after, known = self._services.clock.now, command.after, tuple(self._planned)
+        """Have the plan go on, emitting each step as it closes."""
+        now, after, asked = self._services.clock.now, command.after, self._plan_context(self._replans_left - 1)
         try:
-            asked = self._plan_request(self._replans_left - 1)
             output = await asyncio.to_thread(self._text_of, after)
+            made = await self._services.planner.extend(asked, after, output, self._accept(emit), self._plan_meter())
         except (InputError, JournalError) as error:
             return ReplanFinished(at=now(), after=after, outcome="stopped", reason=str(error), asked=0)
-        finding, meter = Finding(after, output, known), Meter(self._broadcast, "", 0)
-        made = await extend_plan(asked, finding, self._services.models, self._accept(emit), meter)
         return ReplanFinished(
             at=now(),
             after=after,
@@ -321,13 +311,18 @@ class RunEffects:
             goes_on_after=made.goes_on_after,
         )
 
-    def _planner(self) -> str:
-        planner = self._services.registry.roles.get(FRONTDOOR)
-        return NO_MODEL if planner is None else planner.model
+    def _plan_meter(self) -> "Meter":
+        return Meter(self._broadcast, "", 0)
 
-    def _plan_request(self, replans: int) -> PlanRequest:
-        accepted = self._accepted
-        return plan_request(accepted.request or "", accepted.files, self._services.registry, replans)
+    def _plan_context(self, replans: int) -> PlanContext:
+        return PlanContext(
+            request=self._accepted.request or "",
+            files=self._accepted.files,
+            registry=self._services.registry,
+            models=self._services.models,
+            replans=replans,
+            known=tuple(self._planned),
+        )
 
     def _accept(self, emit: Callable[[Event], None]) -> Callable[[PlannedPart], None]:
         now = self._services.clock.now

@@ -13,8 +13,10 @@ from statistics import median
 from orchestrator.analysis import analyze_task
 from orchestrator.errors import InputError, Problem
 from orchestrator.events import Mode, Priority, RoleRates, RunAccepted, Rung, RunLimits
+from orchestrator.frontdoor import FrontdoorPlanner
 from orchestrator.gates import BUILT
 from orchestrator.journal import JournalReader, Measured
+from orchestrator.planning import Planner
 from orchestrator.runs.checks import JUDGE, judge_role
 from orchestrator.steps.files import UnreadableFile, read_text
 from orchestrator.steps.tools.toolbox import TOOLS
@@ -24,13 +26,12 @@ from orchestrator.taskir.json_text import is_unicode
 from orchestrator.taskir.problems import MAX_PROBLEMS
 from registry import Registry
 
-FRONTDOOR = "frontdoor"
 MAX_FILES = 10_000
 NO_LIMITS = RunLimits()
 MAX_REQUEST_BYTES = 1_000_000
 RATED_GENERATIONS = 32
 """How many of the last generations of a role tell what is typical of it."""
-STEP_TIERS = frozenset("BC")
+FRONTDOOR_PLANNER = FrontdoorPlanner()
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +87,13 @@ def job_of(accepted: RunAccepted) -> Job:
     )
 
 
-def check_job(job: Job, registry: Registry, prior: Collection[str] = (), no_sandbox: str = "") -> tuple[str, ...]:
+def check_job(
+    job: Job,
+    registry: Registry,
+    prior: Collection[str] = (),
+    no_sandbox: str = "",
+    planner: Planner = FRONTDOOR_PLANNER,
+) -> tuple[str, ...]:
     """Return what the steps may read: the names of `prior` artifacts, and files. `no_sandbox` is as in `capabilities`.
 
     Raises InputError for a job that cannot be run here.
@@ -98,7 +105,7 @@ def check_job(job: Job, registry: Registry, prior: Collection[str] = (), no_sand
             raise InvalidTask(*problems)
         analyze_task(job.task, files=files, mode=job.mode)
     else:
-        _check_request(job.request or "", registry)
+        _check_request(job.request or "", planner.why_not(registry))
     return files
 
 
@@ -118,7 +125,7 @@ def _why_unreadable(directory: Path, name: str, at: int) -> Problem | None:
     return None
 
 
-def _check_request(request: str, registry: Registry) -> None:
+def _check_request(request: str, no_planner: Problem | None) -> None:
     if not request.strip():
         raise InputError(Problem("request", "is empty", "what to do, in words"))
     if not is_unicode(request):
@@ -127,19 +134,8 @@ def _check_request(request: str, registry: Registry) -> None:
         raise InputError(
             Problem("request", f"has {size} bytes", f"at most {MAX_REQUEST_BYTES}; put long texts in files")
         )
-    if (problem := why_no_planner(registry)) is not None:
-        raise InputError(problem)
-
-
-def why_no_planner(registry: Registry) -> Problem | None:
-    """Return why no request can be planned by a registry, or None."""
-    if FRONTDOOR not in registry.roles:
-        return Problem(f"{registry.path}: roles", f"there is no {FRONTDOOR}", "a role that plans requests")
-    if reason := registry.why_not(FRONTDOOR):
-        return Problem(f"{registry.path}: roles.{FRONTDOOR}", reason, "a model that is there")
-    if not plan_roles(registry):
-        return Problem(f"{registry.path}: roles", "none can do steps", "one of tier B or C at least")
-    return None
+    if no_planner is not None:
+        raise InputError(no_planner)
 
 
 def list_files(directory: Path) -> tuple[str, ...]:
@@ -191,7 +187,7 @@ def capabilities(registry: Registry, no_sandbox: str = "") -> Capabilities:
     """
     refused = frozenset({"repl", *(tool.name for tool in TOOLS.values() if tool.sandboxed)} if no_sandbox else ())
     return Capabilities(
-        roles=frozenset(role for role in registry.usable_roles if role in plan_roles(registry)),
+        roles=frozenset(registry.step_roles),
         personas=frozenset(registry.personas),
         gates=frozenset(BUILT) - (frozenset() if judge_role(registry) else {JUDGE}),
         kinds=frozenset({"generate", "tool", "repl"} - refused),
@@ -200,12 +196,6 @@ def capabilities(registry: Registry, no_sandbox: str = "") -> Capabilities:
         tools={name: tool.parameters for name, tool in TOOLS.items() if name not in refused},
         why_not=dict.fromkeys(refused, no_sandbox),
     )
-
-
-def plan_roles(registry: Registry) -> tuple[str, ...]:
-    """Return the roles that steps may have: those that do work, with a model that is there."""
-    usable = registry.usable_roles
-    return tuple(name for name, role in registry.roles.items() if role.tier in STEP_TIERS and name in usable)
 
 
 def rungs(registry: Registry) -> dict[str, Rung]:

@@ -25,19 +25,19 @@ from orchestrator.events import (
     RunBegun,
     StepsPlanned,
 )
-from orchestrator.frontdoor import PlannedPart, make_plan
 from orchestrator.gates import Workbench, jobs_at_once
 from orchestrator.history.cache import ViewCache
 from orchestrator.history.prior import prior_artifacts
 from orchestrator.history.replay import accepted_in, fresh_state
 from orchestrator.journal import Journal, JournalError
+from orchestrator.planning import PlanContext, PlannedPart, Planner
 from orchestrator.pool import Pool, PoolSnapshot
 from orchestrator.routing import CheckedRouter, Decision, DecisionContext, Router, RuleRouter
 from orchestrator.runs.clock import Clock
 from orchestrator.runs.effects import RunEffects, Services
-from orchestrator.runs.job import Job, check_job, known_rates, plan_roles, rungs
+from orchestrator.runs.job import FRONTDOOR_PLANNER, Job, check_job, known_rates, rungs
 from orchestrator.runs.loop import RunLoop
-from orchestrator.runs.planning import PlannedTask, plan_request, planned_task
+from orchestrator.runs.planning import PlannedTask, planned_task
 from orchestrator.runs.prompts import keep_prompts
 from orchestrator.runs.reload import follow
 from orchestrator.runs.sandboxes import Interpreters, SandboxOnDemand, runs_code, why_no_sandbox
@@ -61,10 +61,11 @@ class Orchestrator:
     are taken up meanwhile, as far as they are valid.
     """
 
-    def __init__(self, home: Path, registry: Registry, router: Router = RULE_ROUTER) -> None:
+    def __init__(self, home: Path, registry: Registry, router: Router, planner: Planner) -> None:
         self._home = home
         self._registry = registry
         self._router = CheckedRouter(router)
+        self._planner = planner
         self._reloader = Reloader(registry)
         self._registry_status = self._reloader.status
         self._stack = AsyncExitStack()
@@ -75,12 +76,14 @@ class Orchestrator:
         self._rated = -math.inf
 
     @classmethod
-    def open(cls, home: Path, registry: Registry, *, router: Router = RULE_ROUTER) -> Self:
+    def open(
+        cls, home: Path, registry: Registry, *, router: Router = RULE_ROUTER, planner: Planner = FRONTDOOR_PLANNER
+    ) -> Self:
         """Return an orchestrator to be entered, which raises JournalError, as when another process has the folder.
 
-        `router` chooses who does a step and who answers a chat.
+        `router` chooses who does a step and who answers a chat, and `planner` makes plans of requests.
         """
-        return cls(home, registry, router)
+        return cls(home, registry, router, planner)
 
     async def __aenter__(self) -> Self:
         async with AsyncExitStack() as stack:
@@ -112,6 +115,7 @@ class Orchestrator:
                 batch=pool.generate_batch,
                 sessions=Interpreters(self._sandbox).open,
                 router=self._router,
+                planner=self._planner,
                 resident=lambda: pool.resident,
                 run_job=gates.run,
                 run_tool=tools.run,
@@ -164,7 +168,7 @@ class Orchestrator:
         context = DecisionContext(
             registry=self._registry,
             role=role,
-            roles=plan_roles(self._registry),
+            roles=self._registry.step_roles,
             objective=objective,
             persona=persona,
             resident=self._pool.resident,
@@ -204,7 +208,7 @@ class Orchestrator:
         if prior is None:
             prior = await asyncio.to_thread(prior_artifacts, journal, job.prior)
         no_sandbox = await why_no_sandbox(self._sandbox) if runs_code(job.task) else ""
-        files = await asyncio.to_thread(check_job, job, registry, prior, no_sandbox)
+        files = await asyncio.to_thread(check_job, job, registry, prior, no_sandbox, self._planner)
         accepted = RunAccepted(
             at=self._clock.now(),
             run=time.strftime("%Y%m%d-%H%M%S-") + secrets.token_hex(4),
@@ -304,11 +308,13 @@ class Orchestrator:
         Raises InputError, and PlanError when the frontdoor's model cannot be asked.
         """
         registry = self._registry
-        files = await asyncio.to_thread(check_job, job, registry)
-        request, made = job.request or "", list[PlannedPart]()
-        asked = plan_request(request, files, registry, registry.defaults.max_replans)
-        planned = await make_plan(asked, self._services.models.generate, made.append)
-        goes_on_after = planned.goes_on_after if asked.replans else None
+        files = await asyncio.to_thread(check_job, job, registry, planner=self._planner)
+        request, made, replans = job.request or "", list[PlannedPart](), registry.defaults.max_replans
+        asked = PlanContext(
+            request=request, files=files, registry=registry, models=self._services.models, replans=replans
+        )
+        planned = await self._planner.plan(asked, made.append, lambda piece: None)
+        goes_on_after = planned.goes_on_after if replans else None
         return planned_task(request, [step for part in made for step in part.steps], goes_on_after)
 
     def _begin(self, events: list[Event], cancel: CancelRequested | None = None) -> None:

@@ -1,13 +1,9 @@
-"""Say what the frontdoor of this installation is to be asked, and what it has answered before."""
+"""Turn the plan of a request into a task of its own, which can be looked at and submitted."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from orchestrator.errors import InputError
-from orchestrator.frontdoor import PlanRequest
-from orchestrator.runs.job import FRONTDOOR, plan_roles, why_no_planner
 from orchestrator.taskir import REQUEST_LABEL, Context, Plan, Step, TaskInput, TaskIR
-from registry import Registry
 
 
 @dataclass(frozen=True, slots=True)
@@ -16,29 +12,6 @@ class PlannedTask:
 
     task: TaskIR
     goes_on_after: str | None = None
-
-
-def plan_request(request: str, files: tuple[str, ...], registry: Registry, replans: int) -> PlanRequest:
-    """Return what to ask the registry's frontdoor. The first role of tier C is the one to fall back on.
-
-    After what it writes now, the plan may still go on `replans` times. Raises InputError where nobody can be asked.
-    """
-    if (problem := why_no_planner(registry)) is not None:
-        raise InputError(problem)
-    role, roles = registry.roles[FRONTDOOR], plan_roles(registry)
-    workers = [name for name in roles if registry.roles[name].tier == "C"]
-    return PlanRequest(
-        text=request,
-        files=files,
-        roles=roles,
-        fallback_role=(workers or roles)[0],
-        model=role.model,
-        system=role.system,
-        context=registry.models[role.model].countable_context,
-        temperature=role.temperature,
-        top_p=role.top_p,
-        replans=replans,
-    )
 
 
 def planned_task(request: str, steps: Sequence[Step], goes_on_after: str | None) -> PlannedTask:

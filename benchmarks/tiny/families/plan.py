@@ -10,9 +10,10 @@ from benchmarks.tiny.families import plan_scenes as scenes
 from benchmarks.tiny.families import plan_wordings as wordings
 from benchmarks.tiny.families.plan_draft import Draft
 from benchmarks.tiny.words import Lexicon, Split, sentence
-from orchestrator.frontdoor.builder import PlanBuilder, PlannedPart
+from orchestrator.frontdoor.builder import PlanBuilder
 from orchestrator.frontdoor.compact import PlanStream, plan_schema
 from orchestrator.frontdoor.errors import PlanFlaw
+from orchestrator.planning import PlannedPart
 from orchestrator.steps.prompt import plan_messages
 from orchestrator.taskir import Step
 

@@ -9,7 +9,6 @@ from typing import Final
 
 from orchestrator.api.errors import NotFound
 from orchestrator.runs import Orchestrator
-from orchestrator.runs.job import plan_roles
 from registry import Registry
 
 AUTO: Final = "auto"
@@ -37,7 +36,7 @@ class Target:
 
 def known_names(registry: Registry) -> list[str]:
     """Return every name that can be asked, the general ones first."""
-    roles = plan_roles(registry)
+    roles = registry.step_roles
     general = [AUTO, ORCHESTRATE] if roles else []
     return list(dict.fromkeys([*general, *_usable(registry), *registry.personas, *sorted(registry.usable_models)]))
 
@@ -48,11 +47,11 @@ async def find_target(name: str, said: str, orchestrator: Orchestrator) -> Targe
     Where the router chooses, what the user `said` last is what it can go by.
     """
     registry = orchestrator.registry
-    if name == AUTO and plan_roles(registry):
+    if name == AUTO and registry.step_roles:
         return await _routed(name, None, said, orchestrator)
     if name in registry.roles and registry.why_not(name) is None:
         return _role(name, name, registry.roles[name].persona, None, f"role {name}", registry)
-    if name in registry.personas and plan_roles(registry):
+    if name in registry.personas and registry.step_roles:
         return await _routed(name, name, said, orchestrator)
     if name in registry.usable_models:
         return Target(name=name, model=name, reason=f"model {name}")
@@ -66,7 +65,7 @@ def _usable(registry: Registry) -> list[str]:
 async def _routed(name: str, persona: str | None, said: str, orchestrator: Orchestrator) -> Target:
     """Let the router choose in the place of the role that plans fall back on. Raises UnknownName."""
     registry = orchestrator.registry
-    roles = plan_roles(registry)
+    roles = registry.step_roles
     role = next((role for role in roles if registry.roles[role].tier == "C"), roles[0])
     chosen = await orchestrator.choose(role, said, persona)
     if chosen.problem is not None:

@@ -4,10 +4,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from orchestrator.frontdoor.builder import MAX_EACH, PlanBuilder, PlannedPart
+from orchestrator.frontdoor.builder import MAX_EACH, PlanBuilder
 from orchestrator.frontdoor.compact import Part
 from orchestrator.frontdoor.errors import PlanFlaw
 from orchestrator.frontdoor.naming import FileNames, default_output, with_folders
+from orchestrator.planning import PlannedPart
 from orchestrator.taskir import Step
 
 FILES = ("a.txt", "b.md", "sub/c.csv", "both.txt", "both.md", "s4.txt")

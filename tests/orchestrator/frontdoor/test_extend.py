@@ -13,10 +13,11 @@ from orchestrator.engine.client import Completion, OnText, StopGenerating
 from orchestrator.engine.contract import Finish, Generation
 from orchestrator.engine.errors import EngineDied, ModelLoadFailed, PromptTooLong
 from orchestrator.events import Usage
-from orchestrator.frontdoor import Extended, Finding, PlannedPart, PlanRequest, extend_plan
+from orchestrator.frontdoor import Finding, PlanRequest, extend_plan
 from orchestrator.frontdoor.builder import PlanBuilder
 from orchestrator.frontdoor.compact import Part
 from orchestrator.frontdoor.extend import ROOM_TOKENS, TOLD_LENGTHS, clip
+from orchestrator.planning import Extended, PlannedPart
 from orchestrator.steps.generate import Models
 from orchestrator.taskir import Step
 

@@ -10,7 +10,8 @@ from orchestrator.engine.client import Completion, OnText, StopGenerating
 from orchestrator.engine.contract import Finish, Generation
 from orchestrator.engine.errors import BrokenModel, EngineDied, ModelLoadFailed, PromptTooLong
 from orchestrator.events import FailureKind, Usage
-from orchestrator.frontdoor import PlanError, Planned, PlannedPart, PlanRequest, make_plan
+from orchestrator.frontdoor import PlanRequest, make_plan
+from orchestrator.planning import PlanError, Planned, PlannedPart
 from orchestrator.steps.fan import compact_json
 from orchestrator.taskir import Step
 

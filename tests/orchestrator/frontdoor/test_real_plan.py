@@ -4,14 +4,8 @@ from pathlib import Path
 
 from orchestrator.engine.client import Completion, OnText
 from orchestrator.engine.contract import Generation
-from orchestrator.frontdoor import (
-    Finding,
-    Planned,
-    PlannedPart,
-    PlanRequest,
-    extend_plan,
-    make_plan,
-)
+from orchestrator.frontdoor import Finding, PlanRequest, extend_plan, make_plan
+from orchestrator.planning import Planned, PlannedPart
 from orchestrator.pool import Pool
 from orchestrator.steps.generate import Models
 from orchestrator.taskir import REQUEST_LABEL, Step

@@ -26,6 +26,7 @@ from orchestrator.events import (
     StepsPlanned,
     Usage,
 )
+from orchestrator.frontdoor import FrontdoorPlanner
 from orchestrator.history.replay import accepted_in, fresh_state
 from orchestrator.history.report import Report, build_report
 from orchestrator.history.view import RunView
@@ -153,7 +154,9 @@ class Runs:
             accepted, broadcast = accepted_in(past), Broadcast()
             state = fresh_state(accepted)
             models, sessions = Models(script.count, script.generate), Interpreters(Sandbox.probe)
-            services = Services(registry, models, journal, CLOCK, script.batch, sessions.open, RuleRouter())
+            services = Services(
+                registry, models, journal, CLOCK, script.batch, sessions.open, RuleRouter(), FrontdoorPlanner()
+            )
             effects = RunEffects(accepted, state, services, broadcast)
             state.handle(*past)
             for event in past:
