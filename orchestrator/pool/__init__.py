@@ -8,6 +8,7 @@ footprint   what engines were measured to take
 decoding    who is decoding, and with how many threads
 cores       how the physical cores are shared, and whose turn it is; pure
 placement   which node an instance runs on, and which instance a request goes to; pure
+handle      EngineHandle: the port to engines, which are processes unless they are simulated
 heads       which beginnings of prompts an engine has seen
 seat        one model: its engines, who waits, how it failed
 remotes     the models that other servers run
@@ -27,6 +28,7 @@ from orchestrator.pool.errors import (
     PoolError,
     UnknownModel,
 )
+from orchestrator.pool.handle import EngineHandle, StartEngine
 from orchestrator.pool.machine import memory_budget, memory_limits, read_topology
 from orchestrator.pool.policy import Rules
 from orchestrator.pool.pool import Pool
@@ -34,6 +36,7 @@ from orchestrator.pool.status import InstanceStatus, ModelStatus, PoolSnapshot
 from orchestrator.pool.topology import Node, Topology
 
 __all__ = [
+    "EngineHandle",
     "InstanceStatus",
     "ModelBroken",
     "ModelPinned",
@@ -47,6 +50,7 @@ __all__ = [
     "PoolError",
     "PoolSnapshot",
     "Rules",
+    "StartEngine",
     "Topology",
     "UnknownModel",
     "memory_budget",

@@ -6,9 +6,9 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import Final
 from weakref import WeakKeyDictionary
 
-from orchestrator.engine.client import Engine
 from orchestrator.engine.contract import NOT_SET_UP, EngineStats
 from orchestrator.engine.errors import EngineDied
+from orchestrator.pool.handle import EngineHandle
 from orchestrator.pool.status import ModelCounters
 
 PATIENCE_SECONDS: Final = 0.02
@@ -19,10 +19,10 @@ class Counters:
 
     def __init__(self, tasks: asyncio.TaskGroup) -> None:
         self._tasks = tasks
-        self._said: WeakKeyDictionary[Engine, EngineStats] = WeakKeyDictionary()
-        self._asked: dict[Engine, asyncio.Task[None]] = {}
+        self._said: WeakKeyDictionary[EngineHandle, EngineStats] = WeakKeyDictionary()
+        self._asked: dict[EngineHandle, asyncio.Task[None]] = {}
 
-    async def of(self, engines: Collection[Engine]) -> Mapping[Engine, EngineStats]:
+    async def of(self, engines: Collection[EngineHandle]) -> Mapping[EngineHandle, EngineStats]:
         """Return what each has counted, as of now or, in a long step, as of earlier; without those who never said."""
         for engine in engines:
             if engine not in self._asked:
@@ -31,7 +31,7 @@ class Counters:
             await asyncio.wait(asked, timeout=PATIENCE_SECONDS)
         return {engine: said for engine in engines if (said := self._said.get(engine)) is not None}
 
-    async def _ask(self, engine: Engine) -> None:
+    async def _ask(self, engine: EngineHandle) -> None:
         try:
             with contextlib.suppress(EngineDied):
                 self._said[engine] = await engine.stats()

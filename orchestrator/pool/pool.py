@@ -17,6 +17,7 @@ from orchestrator.pool.counters import Counters, together
 from orchestrator.pool.decoding import Decoding
 from orchestrator.pool.errors import ModelPinned, PoolError, UnknownModel
 from orchestrator.pool.footprint import Footprints
+from orchestrator.pool.handle import EngineHandle, StartEngine
 from orchestrator.pool.heads import heads_of
 from orchestrator.pool.machine import memory_budget, read_topology
 from orchestrator.pool.policy import Rules
@@ -40,7 +41,7 @@ class Pool:
     take is remembered in the file `footprints`, how long their steps take in the folder `curves`, and in `prefixes`
     what they have computed of prompts that begin with the system messages which `heads` gives for a model; without
     these, for the life of the pool or the engine. `topology` and `rules` are the machine's and the registry's unless
-    given.
+    given. `start_engine` loads a model: as a process of its own, unless another way is given.
     """
 
     def __init__(
@@ -55,6 +56,7 @@ class Pool:
         heads: Callable[[str], tuple[str, ...]] = lambda model: (),
         topology: Topology | None = None,
         rules: Rules | None = None,
+        start_engine: StartEngine = Engine.start,
     ) -> None:
         self._registry = registry
         self._given = budget, rules
@@ -76,6 +78,7 @@ class Pool:
             heads,
             self._decoding,
             self._tasks,
+            start_engine,
         )
 
     async def __aenter__(self) -> Self:
@@ -248,7 +251,7 @@ class Pool:
         return seat
 
     @contextlib.asynccontextmanager
-    async def _lease(self, seat: Seat, wish: Wish) -> AsyncIterator[tuple[Instance, Engine]]:
+    async def _lease(self, seat: Seat, wish: Wish) -> AsyncIterator[tuple[Instance, EngineHandle]]:
         """Have an engine that stays. EngineDied is let out when its process is gone, so that the next one is fresh."""
         instance = await self._residency.acquire(seat, wish)
         engine = instance.engine

@@ -11,13 +11,13 @@ from pathlib import Path
 
 import structlog
 
-from orchestrator.engine.client import Engine
 from orchestrator.engine.contract import EngineSpec
 from orchestrator.engine.errors import EngineError, EngineStopped, ModelLoadFailed
 from orchestrator.pool.admission import Budget, NeverFits
 from orchestrator.pool.decoding import Decoding
 from orchestrator.pool.errors import ModelTooLarge, ModelUnavailable, PoolClosed, UnknownModel
 from orchestrator.pool.footprint import Footprints, measure
+from orchestrator.pool.handle import EngineHandle, StartEngine
 from orchestrator.pool.placement import Place
 from orchestrator.pool.policy import Decision, PoolView, Rules, decide
 from orchestrator.pool.seat import Instance, Seat, Waiter, Wish
@@ -51,6 +51,7 @@ class Residency:
         heads: Callable[[str], tuple[str, ...]],
         decoding: Decoding,
         tasks: asyncio.TaskGroup,
+        start_engine: StartEngine,
     ) -> None:
         self.budget, self.rules = budget, rules
         self._seats = seats
@@ -59,9 +60,10 @@ class Residency:
         self._folders = folders
         self._heads = heads
         self._decoding = decoding
-        self._engines: set[Engine] = set()
+        self._engines: set[EngineHandle] = set()
         self._loads: set[asyncio.Task[None]] = set()
         self._tasks = tasks
+        self._start_engine = start_engine
         self._alarm: asyncio.TimerHandle | None = None
         self._closed = False
 
@@ -128,8 +130,8 @@ class Residency:
         instance = seat.choose(wish.heads)
         if instance is not None:
             instance.grant(wish.heads)
-            if len(seat.instances) > 1:
-                self.reconsider()  # another instance may be worth its memory now
+            if len(seat.instances) > 1 or any(other.waiting for other in self._seats.values()):
+                self.reconsider()  # another instance may be worth its memory now, or others have waited for long enough
             return instance
         seat.check(_now())
         waiter = Waiter(wish, _now(), asyncio.get_running_loop().create_future())
@@ -162,7 +164,7 @@ class Residency:
         # One of them may be wanted again, and loaded, before another has gone.
         await asyncio.gather(*(instance.gone.wait() for instance in leaving))
 
-    def bury(self, instance: Instance, engine: Engine) -> None:
+    def bury(self, instance: Instance, engine: EngineHandle) -> None:
         """Take notice that an engine's process is gone. The next caller gets a fresh one, and HOT models at once."""
         if instance.engine is not engine:
             return
@@ -242,7 +244,7 @@ class Residency:
             async with self._decoding.of_loading(instance, entry.threads) as threads:
                 heads = self._heads(entry.id)
                 spec = engine_spec(entry, threads, instance, self._topology, folders=self._folders, heads=heads)
-                engine = await Engine.start(spec)
+                engine = await self._start_engine(spec)
         except EngineError as error:
             instance.vacate()
             seat.failed(_now(), str(error))
@@ -287,7 +289,7 @@ class Residency:
         if not seat.coming:
             seat.refuse(error)
 
-    async def _watch(self, instance: Instance, engine: Engine) -> None:
+    async def _watch(self, instance: Instance, engine: EngineHandle) -> None:
         await engine.wait_dead()
         self._engines.discard(engine)
         self.bury(instance, engine)

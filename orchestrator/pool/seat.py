@@ -7,8 +7,8 @@ from collections.abc import Collection
 from dataclasses import dataclass, field
 from typing import Final
 
-from orchestrator.engine.client import Engine
 from orchestrator.pool.errors import ModelBroken, ModelUnavailable
+from orchestrator.pool.handle import EngineHandle
 from orchestrator.pool.heads import Heads, SeenHeads
 from orchestrator.pool.placement import Candidate, Place, choose, nodes_for
 from orchestrator.pool.policy import Demand, InstanceView, ModelView, State
@@ -53,7 +53,7 @@ class Instance:
     node: int | None = None
     state: State = "absent"
     bytes: int = 0
-    engine: Engine | None = None
+    engine: EngineHandle | None = None
     asked: float | None = None
     draining: bool = False
     leaving: bool = False
@@ -80,7 +80,7 @@ class Instance:
         self.state, self.bytes, self.asked, self.begun_at = "loading", reserved, None, now
         self.gone.clear()
 
-    def loaded(self, engine: Engine, threads: int, now: float) -> None:
+    def loaded(self, engine: EngineHandle, threads: int, now: float) -> None:
         """Note its engine, which computes with so many threads."""
         self.state, self.engine, self.threads = "ready", engine, threads
         self.loaded_at = self.last_used = now

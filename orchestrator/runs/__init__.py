@@ -1,7 +1,7 @@
 """The composition root and the main loop: accept jobs, run them, and tell what happens to them."""
 
 from orchestrator.runs.job import Job, capabilities, known_rates, list_files
-from orchestrator.runs.orchestrator import Orchestrator
+from orchestrator.runs.orchestrator import Orchestrator, Ports
 from orchestrator.runs.planning import PlannedTask
 from orchestrator.runs.updates import EventUpdate, Progress, Update
 
@@ -10,6 +10,7 @@ __all__ = [
     "Job",
     "Orchestrator",
     "PlannedTask",
+    "Ports",
     "Progress",
     "Update",
     "capabilities",

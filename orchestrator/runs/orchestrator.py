@@ -4,9 +4,9 @@ import asyncio
 import math
 import secrets
 import time
-from collections.abc import AsyncGenerator, Collection, Coroutine, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Collection, Coroutine, Mapping, Sequence
 from contextlib import AsyncExitStack, aclosing
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from types import TracebackType
@@ -14,6 +14,7 @@ from typing import Any, Final, Self
 
 import structlog
 
+from orchestrator.engine.client import Engine
 from orchestrator.errors import InputError, Problem
 from orchestrator.events import (
     CancelRequested,
@@ -31,9 +32,9 @@ from orchestrator.history.prior import prior_artifacts
 from orchestrator.history.replay import accepted_in, fresh_state
 from orchestrator.journal import Journal, JournalError
 from orchestrator.planning import PlanContext, PlannedPart, Planner
-from orchestrator.pool import Pool, PoolSnapshot
+from orchestrator.pool import Pool, PoolSnapshot, StartEngine
 from orchestrator.routing import CheckedRouter, Decision, DecisionContext, Router, RuleRouter
-from orchestrator.runs.clock import Clock
+from orchestrator.runs.clock import Clock, SystemClock
 from orchestrator.runs.effects import RunEffects, Services
 from orchestrator.runs.job import FRONTDOOR_PLANNER, Job, check_job, known_rates, rungs
 from orchestrator.runs.loop import RunLoop
@@ -49,9 +50,27 @@ from registry import Registry
 from registry.watch import Reload, Reloader, WatchStatus
 
 RATED_SECONDS: Final = 2.0
-RULE_ROUTER: Final = RuleRouter()
 
 log = structlog.get_logger(__name__)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ports:
+    """What an orchestrator is built on. Each can be replaced by another implementation, as by one in virtual time."""
+
+    router: Router = field(default_factory=RuleRouter)
+    """Chooses who does a step, and who answers a chat."""
+    planner: Planner = FRONTDOOR_PLANNER
+    """Makes plans of requests."""
+    start_engine: StartEngine = Engine.start
+    """Loads a model: as a process of its own."""
+    clock: Callable[[float], Clock] = SystemClock
+    """Makes the clock that events are timed by, which begins no earlier than the given time: where the journal ends."""
+    journal: Callable[[Path], Journal] = Journal.open
+    """Opens the journal of a state folder. Raises JournalError."""
+
+
+PORTS: Final = Ports()
 
 
 class Orchestrator:
@@ -61,11 +80,11 @@ class Orchestrator:
     are taken up meanwhile, as far as they are valid.
     """
 
-    def __init__(self, home: Path, registry: Registry, router: Router, planner: Planner) -> None:
+    def __init__(self, home: Path, registry: Registry, ports: Ports) -> None:
         self._home = home
         self._registry = registry
-        self._router = CheckedRouter(router)
-        self._planner = planner
+        self._ports = ports
+        self._router = CheckedRouter(ports.router)
         self._reloader = Reloader(registry)
         self._registry_status = self._reloader.status
         self._stack = AsyncExitStack()
@@ -76,19 +95,18 @@ class Orchestrator:
         self._rated = -math.inf
 
     @classmethod
-    def open(
-        cls, home: Path, registry: Registry, *, router: Router = RULE_ROUTER, planner: Planner = FRONTDOOR_PLANNER
-    ) -> Self:
+    def open(cls, home: Path, registry: Registry, ports: Ports = PORTS) -> Self:
         """Return an orchestrator to be entered, which raises JournalError, as when another process has the folder.
 
-        `router` chooses who does a step and who answers a chat, and `planner` makes plans of requests.
+        `ports` are what it is built on: the real ones, unless others are given.
         """
-        return cls(home, registry, router, planner)
+        return cls(home, registry, ports)
 
     async def __aenter__(self) -> Self:
         async with AsyncExitStack() as stack:
-            journal = stack.enter_context(await asyncio.to_thread(Journal.open, self._home))
-            home, self._clock, self._views = journal.home, _clock_after(journal), ViewCache(journal)
+            journal = stack.enter_context(await asyncio.to_thread(self._ports.journal, self._home))
+            home, self._clock = journal.home, self._ports.clock(journal.last_time())
+            self._views = ViewCache(journal)
             await keep_prompts(journal, self._registry)
             self._waiting.update((row.run, asyncio.Lock()) for row in journal.unfinished())
             self._pool = pool = await stack.enter_async_context(
@@ -99,6 +117,7 @@ class Orchestrator:
                     curves=home.curves,
                     prefixes=home.prefixes,
                     heads=lambda model: system_messages(self._registry, model),
+                    start_engine=self._ports.start_engine,
                 )
             )
             self._tasks = await stack.enter_async_context(asyncio.TaskGroup())
@@ -115,7 +134,7 @@ class Orchestrator:
                 batch=pool.generate_batch,
                 sessions=Interpreters(self._sandbox).open,
                 router=self._router,
-                planner=self._planner,
+                planner=self._ports.planner,
                 resident=lambda: pool.resident,
                 run_job=gates.run,
                 run_tool=tools.run,
@@ -208,10 +227,11 @@ class Orchestrator:
         if prior is None:
             prior = await asyncio.to_thread(prior_artifacts, journal, job.prior)
         no_sandbox = await why_no_sandbox(self._sandbox) if runs_code(job.task) else ""
-        files = await asyncio.to_thread(check_job, job, registry, prior, no_sandbox, self._planner)
+        files = await asyncio.to_thread(check_job, job, registry, prior, no_sandbox, self._ports.planner)
+        now = self._clock.now()
         accepted = RunAccepted(
-            at=self._clock.now(),
-            run=time.strftime("%Y%m%d-%H%M%S-") + secrets.token_hex(4),
+            at=now,
+            run=time.strftime("%Y%m%d-%H%M%S-", time.localtime(now)) + secrets.token_hex(4),
             mode=job.mode,
             request=job.request,
             task=job.task,
@@ -308,12 +328,12 @@ class Orchestrator:
         Raises InputError, and PlanError when the frontdoor's model cannot be asked.
         """
         registry = self._registry
-        files = await asyncio.to_thread(check_job, job, registry, planner=self._planner)
+        files = await asyncio.to_thread(check_job, job, registry, planner=self._ports.planner)
         request, made, replans = job.request or "", list[PlannedPart](), registry.defaults.max_replans
         asked = PlanContext(
             request=request, files=files, registry=registry, models=self._services.models, replans=replans
         )
-        planned = await self._planner.plan(asked, made.append, lambda piece: None)
+        planned = await self._ports.planner.plan(asked, made.append, lambda piece: None)
         goes_on_after = planned.goes_on_after if replans else None
         return planned_task(request, [step for part in made for step in part.steps], goes_on_after)
 
@@ -375,11 +395,3 @@ class Orchestrator:
             task.cancel()
         for broadcast in self._broadcasts.values():
             broadcast.close()
-
-
-def _clock_after(journal: Journal) -> Clock:
-    """Return a clock that goes on from where the journal ends, should the system clock have been set back since."""
-    last, now = journal.last_time(), time.time()
-    if last > now:
-        log.warning("the system clock is behind the journal, whose time goes on", seconds=last - now)
-    return Clock(not_before=last)

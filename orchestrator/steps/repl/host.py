@@ -1,7 +1,6 @@
 """Answer what a step's code asks for. It comes from model-written code: every question has a schema and a price."""
 
 import asyncio
-import time
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
@@ -70,11 +69,12 @@ class Host:
 
     async def _asked(self, name: str, calls: list[LlmCall]) -> list[Answer]:
         """Ask models, and tell it as one call. Of those that the budget refuses only the first is told."""
-        started = time.perf_counter()
+        clock = asyncio.get_running_loop().time
+        started = clock()
 
         def tell(outcome: CallOutcome, message: str = "") -> None:
             told = shortened({"calls": len(calls), "prompts": [call.prompt for call in calls]})
-            self._on_call(Call(name, told, outcome, message, time.perf_counter() - started))
+            self._on_call(Call(name, told, outcome, message, clock() - started))
 
         try:
             answers = await ask_all(calls, self._colleagues, self._spending, self._slack)

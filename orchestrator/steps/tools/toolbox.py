@@ -1,7 +1,7 @@
 """Call the tools that a step was granted: its rights, its arguments and the call itself, each told."""
 
+import asyncio
 import json
-import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -55,7 +55,8 @@ class Toolbox:
 
     async def call(self, name: str, arguments: object) -> ToolResult:
         """Call a tool. Raises `ToolError`; however it ends, the call is told."""
-        started = time.perf_counter()
+        clock = asyncio.get_running_loop().time
+        started = clock()
         outcome: CallOutcome = "refused"
         message = ""
         try:
@@ -74,7 +75,7 @@ class Toolbox:
             message = str(error)
             raise
         finally:
-            self._on_call(Call(name, shortened(arguments), outcome, message, time.perf_counter() - started))
+            self._on_call(Call(name, shortened(arguments), outcome, message, clock() - started))
         return result
 
     def _checked(self, name: str, arguments: object) -> tuple[Tool, Mapping[str, Any]]:

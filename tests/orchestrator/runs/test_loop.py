@@ -28,7 +28,7 @@ from orchestrator.history.replay import fresh_state
 from orchestrator.history.report import load_report
 from orchestrator.journal import Journal
 from orchestrator.routing import Decision, DecisionContext, RuleRouter
-from orchestrator.runs.clock import Clock
+from orchestrator.runs.clock import SystemClock
 from orchestrator.runs.loop import RunLoop
 from orchestrator.runs.updates import Broadcast
 from orchestrator.scheduler import ExpandStep, GatherStep, StartAttempt
@@ -36,7 +36,7 @@ from orchestrator.taskir import TaskIR, task_from
 from registry import find_registry, load_registry
 
 RUN = "20260101-000000-abcdef"
-CLOCK = Clock()
+CLOCK = SystemClock()
 REGISTRY = load_registry(find_registry(environment={}))
 Act = Callable[["Scripted", StartAttempt], Awaitable[Event]]
 

@@ -10,7 +10,7 @@ from orchestrator.errors import InputError, Problem
 from orchestrator.events import PlanningStarted, Usage
 from orchestrator.journal import JournalReader
 from orchestrator.planning import Accept, Extended, PlanContext, Planned, PlannedBy, PlannedPart
-from orchestrator.runs import Job, Orchestrator
+from orchestrator.runs import Job, Orchestrator, Ports
 from orchestrator.taskir import Step
 from registry import Registry, find_registry, load_registry
 
@@ -48,7 +48,7 @@ class Stored:
 
 async def test_a_stored_plan_is_run_and_goes_on(tmp_path: Path) -> None:
     planner = Stored()
-    async with Orchestrator.open(tmp_path / "home", REGISTRY, planner=planner) as orchestrator:
+    async with Orchestrator.open(tmp_path / "home", REGISTRY, Ports(planner=planner)) as orchestrator:
         run = await execute(orchestrator, Job("whatever", None, RECORDS, "as-planned"))
     report = report_of(tmp_path / "home", run)
     assert report.status == "done"
@@ -60,7 +60,7 @@ async def test_a_stored_plan_is_run_and_goes_on(tmp_path: Path) -> None:
 
 
 async def test_a_plan_from_store_can_be_had_without_running_it(tmp_path: Path) -> None:
-    async with Orchestrator.open(tmp_path / "home", REGISTRY, planner=Stored()) as orchestrator:
+    async with Orchestrator.open(tmp_path / "home", REGISTRY, Ports(planner=Stored())) as orchestrator:
         planned = await orchestrator.plan(Job("whatever", None, RECORDS, "as-planned"))
     assert [step.id for step in planned.task.plan.steps] == ["S1"]
     assert planned.goes_on_after == "S1"
@@ -68,6 +68,6 @@ async def test_a_plan_from_store_can_be_had_without_running_it(tmp_path: Path) -
 
 async def test_a_request_that_the_planner_cannot_plan_is_refused(tmp_path: Path) -> None:
     planner = Stored(Problem("store", "is empty", "a procedure"))
-    async with Orchestrator.open(tmp_path / "home", REGISTRY, planner=planner) as orchestrator:
+    async with Orchestrator.open(tmp_path / "home", REGISTRY, Ports(planner=planner)) as orchestrator:
         with pytest.raises(InputError, match="store: is empty; accepted: a procedure"):
             await orchestrator.submit(Job("whatever", None, RECORDS, "as-planned"))

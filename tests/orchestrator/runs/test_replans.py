@@ -33,7 +33,7 @@ from orchestrator.history.view import RunView
 from orchestrator.journal import Journal
 from orchestrator.pool.errors import PoolError
 from orchestrator.routing import RuleRouter
-from orchestrator.runs.clock import Clock
+from orchestrator.runs.clock import SystemClock
 from orchestrator.runs.effects import RunEffects, Services
 from orchestrator.runs.loop import RunLoop
 from orchestrator.runs.sandboxes import Interpreters
@@ -43,7 +43,7 @@ from orchestrator.steps.generate import Models
 from registry import Registry, find_registry, load_registry
 
 REGISTRY = load_registry(find_registry(environment={}))
-CLOCK = Clock()
+CLOCK = SystemClock()
 RUN = "20260101-000000-abcdef"
 FILES = ("a.txt", "b.txt", "index.txt")
 SUMMARIES = {"role": "worker", "action": "Summarize {each}.", "each": ["a", "b"]}

@@ -8,7 +8,7 @@ from run_jobs import execute, job, report_of, step
 from orchestrator.events import AttemptStarted, RouteCandidate
 from orchestrator.journal import JournalReader
 from orchestrator.routing import Decision, DecisionContext, RuleRouter
-from orchestrator.runs import Orchestrator
+from orchestrator.runs import Orchestrator, Ports
 from registry import find_registry, load_registry
 
 REGISTRY = load_registry(find_registry(environment={}))
@@ -29,7 +29,7 @@ class Coder:
 
 async def test_what_a_router_chooses_is_done_and_journaled(tmp_path: Path) -> None:
     router = Coder()
-    async with Orchestrator.open(tmp_path / "home", REGISTRY, router=router) as orchestrator:
+    async with Orchestrator.open(tmp_path / "home", REGISTRY, Ports(router=router)) as orchestrator:
         run = await execute(orchestrator, job([step("S1", "Summarize a.txt.", ["a.txt"], ["s1"])]))
     (context,) = router.told
     assert context.task is not None
@@ -48,7 +48,7 @@ async def test_what_a_router_chooses_is_done_and_journaled(tmp_path: Path) -> No
 
 async def test_a_chat_is_routed_by_the_same_router(tmp_path: Path) -> None:
     router = Coder()
-    async with Orchestrator.open(tmp_path / "home", REGISTRY, router=router) as orchestrator:
+    async with Orchestrator.open(tmp_path / "home", REGISTRY, Ports(router=router)) as orchestrator:
         chosen = await orchestrator.choose("worker", "hello there", persona="terse")
     assert (chosen.role, chosen.model) == ("coder", "tiny-medium")
     (context,) = router.told

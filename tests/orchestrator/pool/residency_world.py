@@ -1,0 +1,288 @@
+"""The real residency in virtual time. Its engines are simulated: loads and stops take a set time, or a test ends them.
+
+Every engine checks, when it is started or stopped, that this may be.
+"""
+
+import asyncio
+from collections.abc import Callable, Coroutine, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+from simulated_engine import SimulatedEngine, model_info
+from virtual_time import VirtualTimeLoop
+
+from orchestrator.engine.contract import EngineSpec
+from orchestrator.engine.errors import EngineDied, EngineError, EngineStopped, ModelLoadFailed
+from orchestrator.pool.admission import Budget
+from orchestrator.pool.decoding import Decoding
+from orchestrator.pool.errors import PoolError
+from orchestrator.pool.footprint import Footprints
+from orchestrator.pool.policy import Rules
+from orchestrator.pool.residency import Folders, Residency
+from orchestrator.pool.seat import Instance, Seat, Wish
+from orchestrator.pool.topology import Node, Topology
+from registry.memory import MemoryEstimate
+from registry.models import ModelEntry
+
+SLOTS = 2
+TWO_NODES = Topology((Node(0, ((0,),), 1 << 34), Node(1, ((1,),), 1 << 34)))
+
+
+def entry(name: str, size: int, *, instances: int = 1, residency: str = "warm") -> ModelEntry:
+    """Return a model, of which an engine takes `size` bytes."""
+    return ModelEntry(
+        id=name,
+        file=Path(name),
+        description="",
+        residency=residency,  # type: ignore[arg-type]
+        context=1024,
+        slots=SLOTS,
+        threads=None,
+        kv_type_k="f16",
+        kv_type_v="f16",
+        flash_attention="auto",
+        mlock=False,
+        mmap=True,
+        numa=None,
+        instances=instances,
+        exact=False,
+        split=None,
+        cells=None,
+        experts=None,
+        speculation=None,
+        prompt_lookup=None,
+        lora=(),
+        header=None,
+        memory=MemoryEstimate(weights=size, kv_cache=0, compute=0, process=0),
+        unavailable=None,
+    )
+
+
+@dataclass(eq=False)
+class Request:
+    """A request for an engine: it waits, has one, or was refused."""
+
+    model: str
+    since: float
+    interactive: bool
+    task: asyncio.Task[None] | None = None
+    instance: Instance | None = None
+    error: Exception | None = None
+
+
+class HeldEngine(SimulatedEngine):
+    """An engine whose process ends when the world says so, once it was stopped."""
+
+    def __init__(self, spec: EngineSpec, world: "World") -> None:
+        super().__init__(spec, model_info(spec, 0.0), lambda sequences, threads: 0.1, lambda request: "x")
+        self.world = world
+        self.ended: asyncio.Future[None] = world.loop.create_future()
+
+    async def stop(self) -> None:
+        """End when the world says so. Nobody uses it, and it is not pinned, unless all are stopped."""
+        seat, instance = self.world.place_of(self)
+        if not self.world.closing:
+            assert instance.leases == 0, f"{seat.entry.id} is stopped while it is in use"
+            assert instance.leaving or not seat.pinned, f"{seat.entry.id} is stopped though it is pinned"
+            await self.world.take(self.ended, self.world.stop_seconds)
+        self.die(EngineStopped("the engine was stopped"))
+
+
+class World:
+    """Models under one budget, in bytes. A context manager: at its end every engine is stopped.
+
+    `load_seconds` and `stop_seconds` are None where a test ends loads and stops.
+    """
+
+    def __init__(
+        self,
+        entries: list[ModelEntry],
+        budget: int,
+        rules: Rules,
+        load_seconds: float | None = None,
+        stop_seconds: float | None = None,
+    ) -> None:
+        self.loop = VirtualTimeLoop()
+        self.seats = {one.id: Seat.of(one, TWO_NODES) for one in entries}
+        self.budget, self.rules = budget, rules
+        self.load_seconds, self.stop_seconds = load_seconds, stop_seconds
+        self.requests: list[Request] = []
+        self.loading: list[asyncio.Future[None]] = []
+        self.engines: list[HeldEngine] = []
+        self.loads = 0
+        self.closing = False
+        self._tasks: asyncio.TaskGroup
+        self._begun: list[asyncio.Task[None]] = []
+        self._end = asyncio.Event()
+        self._main = self.loop.create_task(self._live())
+        self.run(0)
+
+    @property
+    def now(self) -> float:
+        """The virtual time."""
+        return self.loop.time()
+
+    def run(self, seconds: float) -> None:
+        """Let everything happen that does within so many seconds."""
+        self.loop.run_for(seconds)
+        if self._main.done():
+            self._main.result()
+
+    async def _live(self) -> None:
+        async with asyncio.TaskGroup() as self._tasks:
+            self.residency = Residency(
+                self.seats,
+                TWO_NODES,
+                Budget(self.budget),
+                self.rules,
+                Footprints(),
+                Folders(Path("logs")),
+                lambda model: (),
+                Decoding(TWO_NODES),
+                self._tasks,
+                self._start,
+            )
+            self.residency.open()
+            await self._end.wait()
+            self.closing = True
+            await self.residency.close()
+
+    def close(self) -> None:
+        """Stop all engines, and end what a test has begun, whatever state it is in."""
+        try:
+            if not self._main.done():
+                self._end.set()
+                self.closing = True
+                for task in self._begun:
+                    task.cancel()
+                self.loop.run_until_complete(asyncio.wait([self._main]))
+            self._main.result()
+        finally:
+            for task in asyncio.all_tasks(self.loop):
+                task.cancel()
+            self.loop.run_for(0)
+            self.loop.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def begin(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+        """Begin with something that goes on beside the rest."""
+        task = self._tasks.create_task(work)
+        self._begun.append(task)
+        return task
+
+    def do(self, action: Callable[[], None]) -> None:
+        """Do something within the loop, and let everything happen that follows at once."""
+
+        async def act() -> None:
+            action()
+
+        self.begin(act())
+        self.run(0)
+
+    async def take(self, ended: asyncio.Future[None], seconds: float | None) -> None:
+        """Wait for so many seconds, or until a test ends it."""
+        if seconds is None:
+            await ended
+        else:
+            await asyncio.sleep(seconds)
+
+    async def _start(self, spec: EngineSpec) -> HeldEngine:
+        assert self.residency.used <= self.budget, "what is loaded fits"
+        self.loads += 1
+        ended: asyncio.Future[None] = self.loop.create_future()
+        self.loading.append(ended)
+        try:
+            await self.take(ended, self.load_seconds)
+        finally:
+            self.loading.remove(ended)
+        self.engines.append(engine := HeldEngine(spec, self))
+        return engine
+
+    # What a test lets happen
+
+    def ask(self, model: str, interactive: bool) -> Request:
+        """Ask for a model."""
+        request = Request(model, self.now, interactive)
+        self.requests.append(request)
+        request.task = self.begin(self._ask(request))
+        self.run(0)
+        return request
+
+    async def _ask(self, request: Request) -> None:
+        wish = Wish(interactive=request.interactive, due=request.since)
+        try:
+            request.instance = await self.residency.acquire(self.seats[request.model], wish)
+        except (PoolError, EngineError) as error:
+            request.error = error
+
+    def give_back(self, request: Request) -> None:
+        """Be done with an engine."""
+        assert request.instance is not None
+        instance = request.instance
+        self.requests.remove(request)
+        self.do(lambda: self.residency.release(instance))
+
+    def fail_load(self, ended: asyncio.Future[None]) -> None:
+        """Let a load fail."""
+        ended.set_exception(ModelLoadFailed("file", "died", "as the test says"))
+        self.run(0)
+
+    def kill(self, engine: HeldEngine) -> None:
+        """Let an engine's process die."""
+        engine.die(EngineDied("as the test says"))
+        self.run(0)
+
+    # What there is
+
+    @property
+    def waiting(self) -> list[Request]:
+        """The requests that have no engine yet."""
+        return [one for one in self.requests if one.task is not None and not one.task.done()]
+
+    @property
+    def served(self) -> list[Request]:
+        """The requests that have an engine."""
+        return [one for one in self.requests if one.instance is not None]
+
+    @property
+    def running(self) -> list[HeldEngine]:
+        """The engines that have not died and were not stopped."""
+        alive = (engine for engine in self.engines if not engine.died.is_set())
+        return [engine for engine in alive if self.place_of(engine)[1].state == "ready"]
+
+    @property
+    def stopping(self) -> list[HeldEngine]:
+        """The engines that were stopped, and whose processes have not ended."""
+        alive = (engine for engine in self.engines if not engine.died.is_set() and not engine.ended.done())
+        return [engine for engine in alive if self.place_of(engine)[1].state == "stopping"]
+
+    def place_of(self, engine: SimulatedEngine) -> tuple[Seat, Instance]:
+        """Return what an engine is one of."""
+        return next((seat, one) for seat, one in self._instances() if one.engine is engine)
+
+    def _instances(self) -> Iterator[tuple[Seat, Instance]]:
+        return ((seat, one) for seat in self.seats.values() for one in seat.instances)
+
+    def check(self) -> None:
+        """Say what must hold whenever nothing is happening."""
+        assert self.residency.used <= self.budget
+        for seat, one in self._instances():
+            assert one.leases == sum(request.instance is one for request in self.requests)
+            assert not (seat.waiting and one.serves), "nobody waits for an engine that is there"
+            assert not (one.draining and seat.pinned and not one.leaving), "what is pinned is not drained"
+        for request in self.waiting:
+            assert self.seats[request.model].waiting, "whoever waits is known to"
+        if any(one.draining for _, one in self._instances()):
+            overdue = (self.rules.patience, self.rules.batch_patience)
+            assert any(self.now >= request.since + overdue[not request.interactive] for request in self.waiting), (
+                "only who has waited for too long makes others run dry"
+            )

@@ -1,0 +1,216 @@
+"""The real residency over time: any course of events, models that are asked for in turn, a stream that never ends."""
+
+import asyncio
+from dataclasses import replace
+
+import hypothesis.strategies as st
+from hypothesis import example, given, settings
+from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+from residency_world import Request, World, entry
+
+from orchestrator.engine.errors import EngineError
+from orchestrator.pool.errors import ModelBroken, ModelTooLarge
+from orchestrator.pool.policy import Rules
+from orchestrator.pool.seat import Wish
+from registry.models import ModelEntry
+
+RULES = Rules(idle_unload_seconds=60, residency_seconds=10, pause_seconds=0.2, patience=5, batch_patience=30)
+MODELS = st.sampled_from(["a", "b", "c", "huge", "twin", "hot"])
+NUMBERS = st.integers(0, 9)
+
+
+def models() -> list[ModelEntry]:
+    """Return models of which some fit together under a budget of 100, and one does not fit at all."""
+    return [
+        entry("a", 60),
+        entry("b", 60),
+        entry("c", 35),
+        entry("twin", 30, instances=2),
+        entry("hot", 10, residency="hot"),
+        entry("huge", 101),
+    ]
+
+
+class AnyCourse(RuleBasedStateMachine):
+    """Whatever happens, the world's checks hold; and once nothing new comes, everyone who waits has an answer."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.entries = {entry.id: entry for entry in models()}
+        self.world = World(list(self.entries.values()), 100, RULES)
+
+    @rule(model=MODELS, interactive=st.booleans())
+    def ask(self, model: str, interactive: bool) -> None:
+        self.world.ask(model, interactive)
+
+    @precondition(lambda self: self.world.served)
+    @rule(number=NUMBERS)
+    def finish(self, number: int) -> None:
+        self.world.give_back(self.world.served[number % len(self.world.served)])
+
+    @precondition(lambda self: self.world.loading)
+    @rule(number=NUMBERS)
+    def finish_load(self, number: int) -> None:
+        self.world.loading[number % len(self.world.loading)].set_result(None)
+        self.world.run(0)
+
+    @precondition(lambda self: self.world.stopping)
+    @rule(number=NUMBERS)
+    def finish_stop(self, number: int) -> None:
+        self.world.stopping[number % len(self.world.stopping)].ended.set_result(None)
+        self.world.run(0)
+
+    @precondition(lambda self: self.world.running)
+    @rule(number=NUMBERS)
+    def die(self, number: int) -> None:
+        self.world.kill(self.world.running[number % len(self.world.running)])
+
+    @precondition(lambda self: self.world.loading)
+    @rule(number=NUMBERS)
+    def fail_to_load(self, number: int) -> None:
+        self.world.fail_load(self.world.loading[number % len(self.world.loading)])
+
+    @rule(seconds=st.floats(0, 40))
+    def wait(self, seconds: float) -> None:
+        self.world.run(seconds)
+
+    @precondition(lambda self: self.world.waiting)
+    @rule(number=NUMBERS)
+    def give_up(self, number: int) -> None:
+        request = self.world.waiting[number % len(self.world.waiting)]
+        assert request.task is not None
+        request.task.cancel()
+        self.world.requests.remove(request)
+        self.world.run(0)
+
+    @rule(model=MODELS, pinned=st.booleans())
+    def pin(self, model: str, pinned: bool) -> None:
+        self.world.seats[model].pinned = pinned
+        self.world.do(self.world.residency.reconsider)
+
+    @rule(model=MODELS)
+    def unload(self, model: str) -> None:
+        seat = self.world.seats[model]
+        if not seat.pinned:
+            self.world.begin(self.world.residency.unload(seat))
+            self.world.run(0)
+
+    @rule(model=MODELS, slots=st.integers(1, 3))
+    def adopt(self, model: str, slots: int) -> None:
+        """Let the registry say something else of a model, so that its engines have to go."""
+        self.entries[model] = replace(self.entries[model], slots=slots)
+        entries = dict(self.entries)
+        self.world.do(lambda: self.world.residency.adopt(entries, {model}))
+
+    @invariant()
+    def holds(self) -> None:
+        self.world.check()
+
+    def teardown(self) -> None:
+        with self.world as world:
+            for _ in range(100):
+                for request in world.served:
+                    world.give_back(request)
+                for ended in tuple(world.loading):
+                    ended.set_result(None)
+                world.run(0)
+                for engine in world.stopping:
+                    engine.ended.set_result(None)
+                world.run(2.0)
+                if not world.waiting:
+                    break
+            pinned = any(seat.pinned and seat.entry.id != "hot" for seat in world.seats.values())
+            assert pinned or not world.waiting, "everyone who waits has an answer"
+            for request in world.requests:
+                assert request.instance or isinstance(request.error, EngineError | ModelTooLarge | ModelBroken)
+
+
+AnyCourse.TestCase.settings = settings(max_examples=150, stateful_step_count=50, deadline=None)
+test_any_course_of_events = AnyCourse.TestCase
+
+
+class Client:
+    """Asks for a model again and again, one request after the other, with a gap in between."""
+
+    def __init__(self, world: World, model: str, seconds: float, gap: float, interactive: bool) -> None:
+        self.world, self.model, self.seconds, self.gap, self.interactive = world, model, seconds, gap, interactive
+        self.served = 0
+        self.longest_wait = 0.0
+        self.task = world.begin(self.live())
+
+    async def live(self) -> None:
+        residency, seat = self.world.residency, self.world.seats[self.model]
+        while True:
+            asked = self.world.now
+            instance = await residency.acquire(seat, Wish(interactive=self.interactive, due=asked))
+            self.longest_wait = max(self.longest_wait, self.world.now - asked)
+            await asyncio.sleep(self.seconds)
+            self.served += 1
+            residency.release(instance)
+            await asyncio.sleep(self.gap)
+
+
+SECONDS = st.floats(0.05, 3)
+TWO = (("a", 60), ("b", 60))
+
+
+@settings(max_examples=25, deadline=None)
+@example(seconds=0.05, gap=0.0, load=5.0, interactive=True)
+@given(seconds=SECONDS, gap=st.floats(0, 3), load=st.floats(0.1, 20), interactive=st.booleans())
+def test_two_models_under_a_budget_for_one_do_not_thrash(
+    seconds: float, gap: float, load: float, interactive: bool
+) -> None:
+    with World([entry(*one) for one in TWO], 100, RULES, load, 0.1) as world:
+        clients = [Client(world, model, seconds, gap, interactive) for model in "ab"]
+        world.run(150)
+        stay = RULES.residency_seconds
+        at_least = min(load, stay) if interactive else max(load, stay)
+        assert world.loads <= 1 + 150 / (load + at_least)
+        if gap < RULES.pause_seconds:
+            patience = RULES.patience if interactive else RULES.batch_patience
+            assert world.loads <= 2 + 150 / patience
+        assert all(client.served for client in clients)
+
+
+@settings(max_examples=25, deadline=None)
+@given(seconds=SECONDS, load=st.floats(0.1, 20), interactive=st.booleans(), crowd=st.integers(1, 5))
+def test_an_endless_stream_for_one_model_does_not_starve_another(
+    seconds: float, load: float, interactive: bool, crowd: int
+) -> None:
+    with World([entry(*one) for one in TWO], 100, RULES, load, 0.1) as world:
+        for _ in range(crowd):
+            Client(world, "a", seconds, 0.0, interactive=True)
+        world.run(10)
+        other = Client(world, "b", seconds, 50.0, interactive)
+        world.run(140)
+        patience = RULES.patience if interactive else RULES.batch_patience
+        stay = max(load, RULES.residency_seconds)
+        assert other.served
+        assert other.longest_wait <= max(patience, stay) + seconds + RULES.pause_seconds + 0.1 + 2 * load
+
+
+def test_while_one_model_is_loaded_its_queue_is_served_before_any_switch() -> None:
+    with World([entry(*one) for one in TWO], 100, RULES, 1.0, 0.1) as world:
+        order: list[str] = []
+
+        async def ask(number: int) -> None:
+            model = "ab"[number % 2]
+            await asyncio.sleep(0.2 * number)
+            instance = await world.residency.acquire(world.seats[model], Wish(due=world.now))
+            order.append(model)
+            await asyncio.sleep(0.3)
+            world.residency.release(instance)
+
+        for number in range(12):
+            world.begin(ask(number))
+        world.run(30)
+        assert order == ["a"] * 6 + ["b"] * 6
+        assert world.loads == 2
+
+
+def test_the_queue_of_a_model_that_cannot_be_loaded_is_told_so() -> None:
+    with World([entry("a", 60)], 100, RULES) as world:
+        requests: list[Request] = [world.ask("a", interactive=True) for _ in range(3)]
+        (load,) = world.loading
+        world.fail_load(load)
+        assert all(isinstance(request.error, EngineError) for request in requests)

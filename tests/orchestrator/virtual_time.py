@@ -1,0 +1,88 @@
+"""An event loop whose time is virtual: it jumps to the next timer whenever there is nothing else to do."""
+
+import asyncio
+import selectors
+from collections.abc import Callable, Iterator
+from concurrent.futures import Executor
+from contextlib import contextmanager
+from typing import Any
+
+
+class VirtualTimeLoop(asyncio.SelectorEventLoop):
+    """Sleeps, timeouts and timers take no real time, and happen in the order of their times.
+
+    Threads and other work outside of the loop take real time and no virtual one: while it waits for them, time stands
+    still. Those that it starts itself it knows of; other work has to be announced by `outside`.
+    """
+
+    def __init__(self) -> None:
+        self._now = 0.0
+        self._until: float | None = None
+        self._outside = 0
+        super().__init__(_Selector(self))
+
+    def time(self) -> float:
+        """Return the virtual time, in seconds since the loop was made."""
+        return self._now
+
+    def run_for(self, seconds: float) -> None:
+        """Let everything happen that does within so many seconds; with 0, all that needs no time."""
+        self._until = self._now + seconds
+        try:
+            self.run_forever()
+        finally:
+            self._until = None
+
+    @contextmanager
+    def outside(self) -> Iterator[None]:
+        """Let time stand still: something is going on that is no part of the loop, and will wake it."""
+        self._outside += 1
+        try:
+            yield
+        finally:
+            self._outside -= 1
+
+    def run_in_executor(  # type: ignore[override]
+        self, executor: Executor | None, func: Callable[..., Any], *args: Any
+    ) -> asyncio.Future[Any]:
+        """Run something in a thread, while time stands still."""
+        future = super().run_in_executor(executor, func, *args)
+        self._outside += 1
+        future.add_done_callback(self._back)
+        return future
+
+    def _back(self, future: asyncio.Future[Any]) -> None:
+        self._outside -= 1
+
+    def pass_time(self, timeout: float | None) -> bool:
+        """Go on to the next timer, which is due in `timeout` seconds. Return False if the loop has to wait for real."""
+        if self._outside:
+            return False
+        if self._until is not None and (timeout is None or self._now + timeout > self._until):
+            self._now = self._until
+            self.stop()
+            return True
+        if timeout is None:
+            return False
+        self._now += timeout
+        return True
+
+
+class _Selector(selectors.DefaultSelector):  # type: ignore[misc, valid-type]
+    """Waits for files only where no virtual time can pass instead."""
+
+    def __init__(self, loop: VirtualTimeLoop) -> None:
+        super().__init__()
+        self._loop = loop
+
+    def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
+        ready = super().select(0)
+        if ready or timeout == 0 or self._loop.pass_time(timeout):
+            return ready
+        return super().select(None)
+
+
+def run_virtually(main: Callable[[], Any]) -> Any:
+    """Run a coroutine function to its end in a loop of its own with virtual time."""
+    with asyncio.Runner(loop_factory=VirtualTimeLoop) as runner:
+        return runner.run(main())
