@@ -156,6 +156,9 @@ class Generation:
     grammar: str | None = None
     deadline_seconds: float | None = None
     slack: float = 0.0
+    fit: int | None = None
+    """Where the prompt leaves no room for `max_tokens`, the answer gets what is left of the context, unless that is
+    fewer than `fit` tokens; then, and always without `fit`, the prompt is too long."""
 
     def problem(self) -> str | None:
         """Return what makes this request impossible for any engine, or None."""
@@ -171,6 +174,7 @@ class Generation:
             (all(0 < len(s.encode()) <= MAX_STOP_BYTES for s in self.stop), "a stop string is empty or too long"),
             (self.schema is None or self.grammar is None, "both a schema and a grammar are given"),
             (len(self.grammar or "") <= MAX_GRAMMAR_BYTES, "the grammar is above 256 KiB"),
+            (self.fit is None or self.fit >= 1, f"fit is {self.fit}; accepted: at least 1"),
             (self.deadline_seconds is None or -math.inf < self.deadline_seconds < math.inf, "the deadline is no time"),
             (-math.inf <= self.slack <= math.inf, f"slack is {self.slack}"),
         )

@@ -166,8 +166,11 @@ class Loop:
         request = command.generation
         prompt = self._prompt(request.messages)
         limit = self._llama.context_limit
-        answer = request.max_tokens or max(1, limit - len(prompt))
-        if len(prompt) + answer > limit:
+        left = limit - len(prompt)
+        answer = request.max_tokens or max(1, left)
+        if request.fit is not None and left >= min(request.fit, request.max_tokens or request.fit):
+            answer = min(answer, left)
+        if answer > left or (request.max_tokens is None and left < (request.fit or 1)):
             raise PromptTooLong(len(prompt), limit, answer)
         grammar = None if request.grammar is None else self._llama.grammars.start(request.grammar)
         sequence = Sequence(

@@ -28,7 +28,8 @@ class PlanRequest:
 
     `files` are the names that the request may refer to, `roles` those that steps may have; `fallback_role` does the
     whole request if no plan can be had. `model` is the frontdoor's, `system` its prompt, `context` what one sequence of
-    it may have in tokens, None where only the engine knows; `max_tokens` None lets the plan take what is left of that.
+    it may have in tokens, None where only the engine knows; `max_tokens` None lets the plan take what is left of that,
+    which has to be `fit` tokens at least.
     `replans` is how often the plan may still go on after what is asked for now.
     """
 
@@ -40,6 +41,7 @@ class PlanRequest:
     system: str
     context: int | None = None
     max_tokens: int | None = None
+    fit: int | None = None
     temperature: float = 0.0
     top_p: float = 1.0
     replans: int = 0
@@ -136,6 +138,7 @@ class Asking:
         return Generation(
             messages=tuple((message.role, message.content) for message in prompt),
             max_tokens=asked.max_tokens,
+            fit=asked.fit,
             temperature=asked.temperature,
             top_p=asked.top_p,
             schema=plan_schema(asked.roles, fresh, least=self._least(bool(complaint)), replan=asked.replans > 0),

@@ -1,10 +1,10 @@
 """Go on with a plan after a step that it hung on: at the worst the plan ends with what there is of it."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from orchestrator.engine.client import OnText
-from orchestrator.engine.errors import EngineError, PromptTooLong
+from orchestrator.engine.errors import EngineError
 from orchestrator.frontdoor.asking import Asking, PlanRequest, plan_text
 from orchestrator.frontdoor.builder import PlanBuilder
 from orchestrator.planning import Accept, Extended, PlannedPart
@@ -46,7 +46,7 @@ async def extend_plan(
         text, clipped = await _question(request, finding, builder, models)
     except (EngineError, PoolError) as error:
         return Extended("stopped", failure_from(error).message)
-    asking = Asking(request, text, builder, models.generate, accept, on_text)
+    asking = Asking(replace(request, fit=ROOM_TOKENS), text, builder, models.generate, accept, on_text)
     answer = await asking.settle()
     reason = "; ".join(part for part in (clipped, answer.reason) if part)
     return Extended(answer.origin or "stopped", reason, asking.usage, asking.asked, builder.goes_on_after)
@@ -65,19 +65,17 @@ async def _question(request: PlanRequest, finding: Finding, builder: PlanBuilder
 async def _told(request: PlanRequest, finding: Finding, builder: PlanBuilder, models: Models) -> tuple[str, str]:
     """Return what to ask, and how much of the output it leaves out, in words. Raises what engines and the pool raise.
 
-    It tells as much of the output as fits. Raises `PromptTooLong` where even the least of it leaves no room for a plan.
+    It tells as much of the output as fits. Whether the least of it does is left to the engine.
     """
     done, output = plan_text(builder.accepted[: builder.done]), finding.output.strip()
     lengths = (TOLD_LENGTHS[0], *(shorter for shorter in TOLD_LENGTHS[1:] if shorter < len(output)))
-    tokens = 0
     for length in lengths:
         text = after_parts(request.text, done, f"P{builder.done}", clip(output, length))
-        if request.context is None:
-            return text, _clipped(finding.after, output, length)
-        tokens = await _count(request, text, models)
-        if tokens + ROOM_TOKENS <= request.context:
-            return text, _clipped(finding.after, output, length)
-    raise PromptTooLong(tokens, request.context or 0, ROOM_TOKENS)
+        if request.context is None or length == lengths[-1]:
+            break
+        if await _count(request, text, models) + ROOM_TOKENS <= request.context:
+            break
+    return text, _clipped(finding.after, output, length)
 
 
 def _clipped(step: str, output: str, length: int) -> str:

@@ -31,7 +31,6 @@ def judge_role(registry: Registry) -> JudgeRole | None:
     return JudgeRole(
         model=role.model,
         system=role.system,
-        context=registry.models[role.model].countable_context,
         max_tokens=role.max_tokens,
         temperature=role.temperature,
         top_p=role.top_p,

@@ -5,7 +5,6 @@ from dataclasses import dataclass, field
 
 from orchestrator.engine.client import Completion
 from orchestrator.engine.contract import Generation
-from orchestrator.engine.errors import PromptTooLong
 from orchestrator.events import Failure, GateResult, Usage
 from orchestrator.gates import Run, no_sandbox
 from orchestrator.steps.prompt import Input
@@ -14,19 +13,15 @@ from orchestrator.taskir import Commands, Step
 MIN_ANSWER_TOKENS = 16
 """A prompt that leaves less of the context than this (or than the answer's limit) is too long."""
 
-FRAME_TOKENS = 512
-"""More than any chat template adds to the messages."""
-
 OnText = Callable[[str], None]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JudgeRole:
-    """Who judges: a model with its system prompt. `context` as in `Attempt`."""
+    """Who judges: a model with its system prompt."""
 
     model: str
     system: str
-    context: int | None
     max_tokens: int
     temperature: float = 0.0
     top_p: float = 1.0
@@ -85,19 +80,3 @@ class Produced:
     outputs: Mapping[str, bytes]
     gates: tuple[GateResult, ...]
     usage: Usage
-
-
-async def room(
-    models: Models, model: str, messages: Sequence[tuple[str, str]], context: int | None, max_tokens: int
-) -> int:
-    """Return how many tokens the answer may have. Raises `PromptTooLong` where they would be too few to be of use.
-
-    A prompt that is short even if each of its bytes is a token need not be counted, which saves a call of the engine.
-    """
-    if context is None or sum(len(text.encode()) for _, text in messages) + FRAME_TOKENS + max_tokens <= context:
-        return max_tokens
-    prompt_tokens = await models.count(model, messages)
-    left = context - prompt_tokens
-    if left < min(MIN_ANSWER_TOKENS, max_tokens):
-        raise PromptTooLong(prompt_tokens, context, max_tokens)
-    return min(left, max_tokens)

@@ -10,7 +10,15 @@ from orchestrator.engine.errors import BadGrammar
 from orchestrator.events import Failure, Usage
 from orchestrator.failures import feedback
 from orchestrator.steps.answer import ANY_JSON, AnswerShape
-from orchestrator.steps.attempt import Attempt, Checks, JudgeRole, Models, OnText, Produced, room
+from orchestrator.steps.attempt import (
+    MIN_ANSWER_TOKENS,
+    Attempt,
+    Checks,
+    JudgeRole,
+    Models,
+    OnText,
+    Produced,
+)
 from orchestrator.steps.bounds import GRACE, bounded, seconds_left
 from orchestrator.steps.checking import checked
 from orchestrator.steps.prompt import after_failure, step_messages
@@ -50,10 +58,10 @@ async def _complete(
     action = with_evidence(attempt.step.action, attempt.failures)
     prompt = step_messages(attempt.system, attempt.persona, attempt.inputs, action)
     messages = tuple((message.role, message.content) for message in prompt)
-    wanted = attempt.step.max_tokens or attempt.max_tokens
     request = Generation(
         messages=messages,
-        max_tokens=await room(models, attempt.model, messages, attempt.context, wanted),
+        max_tokens=attempt.step.max_tokens or attempt.max_tokens,
+        fit=MIN_ANSWER_TOKENS,
         temperature=attempt.temperature,
         top_p=attempt.top_p,
         seed=attempt.seed,

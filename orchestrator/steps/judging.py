@@ -7,7 +7,7 @@ from orchestrator.engine.contract import Generation
 from orchestrator.engine.errors import EngineError
 from orchestrator.gates import Judge, NoVerdict, Opinion, no_judge
 from orchestrator.pool.errors import PoolError
-from orchestrator.steps.attempt import JudgeRole, Models, room
+from orchestrator.steps.attempt import MIN_ANSWER_TOKENS, JudgeRole, Models
 from orchestrator.steps.blame import failure_from
 from orchestrator.steps.prompt import Input, step_messages
 
@@ -23,7 +23,8 @@ def judge_of(role: JudgeRole | None, models: Models, slack: float) -> Judge:
         try:
             request = Generation(
                 messages=messages,
-                max_tokens=await room(models, role.model, messages, role.context, role.max_tokens),
+                max_tokens=role.max_tokens,
+                fit=MIN_ANSWER_TOKENS,
                 temperature=role.temperature,
                 top_p=role.top_p,
                 schema=dict(schema),

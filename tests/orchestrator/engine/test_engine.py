@@ -249,6 +249,22 @@ async def test_what_does_not_fit_is_refused_with_the_counts(engine: Engine) -> N
     assert rest.finish in ("length", "stop")
 
 
+async def test_an_answer_is_cut_to_what_the_prompt_leaves_where_that_is_asked_for(engine: Engine) -> None:
+    long = ask(LOREM * 18, max_tokens=1024, fit=16, grammar='root ::= "a" root')
+    tokens = await engine.count(long.messages)
+    assert 800 < tokens < 1024 - 16
+    done = await engine.generate(long)
+    assert (done.finish, done.usage.output_tokens) == ("length", 1024 - tokens)
+    short = await engine.generate(ask(max_tokens=4, fit=16, grammar='root ::= "a" root'))
+    assert short.usage.output_tokens == 4
+    left = 1024 - tokens
+    for impossible in ({"max_tokens": 1024, "fit": left + 1}, {"max_tokens": None, "fit": left + 1}):
+        with pytest.raises(PromptTooLong):
+            await engine.generate(dataclasses.replace(long, **impossible))
+    alone = await engine.generate(dataclasses.replace(long, max_tokens=None, fit=left))
+    assert alone.usage.output_tokens == left
+
+
 async def test_a_deadline_ends_the_text_where_it_is(engine: Engine) -> None:
     done = await engine.generate(ask(max_tokens=900, deadline_seconds=0.05))
     assert done.finish == "deadline"

@@ -158,9 +158,10 @@ async def test_a_rest_that_cannot_be_repaired_ends_the_plan_without_a_step_in_it
 
 async def test_a_dead_engine_is_asked_again_for_what_is_missing() -> None:
     script = Script([(rest(A, B)[:-20], EngineDied("killed")), (rest(A, B), "stop")], counts=[EngineDied("died")])
-    script.context = 5000
-    made = await script.extend()
+    script.context = 9000
+    made = await script.extend("x" * 3000)
     assert (made.outcome, made.reason, script.ids) == ("planned", "killed", ["S2", "S3"])
+    assert script.counts == []
 
 
 @pytest.mark.parametrize("error", [EngineDied("dead"), ModelLoadFailed("large.gguf", "missing", "is dead")])
@@ -170,7 +171,7 @@ async def test_an_engine_that_cannot_run_ends_the_plan(error: Exception) -> None
     assert made.outcome == "stopped"
     assert "dead" in made.reason
     script = Script([], context=5000, counts=[error, error])
-    assert ((await script.extend()).outcome, script.asked) == ("stopped", [])
+    assert ((await script.extend("x" * 9000)).outcome, script.asked) == ("stopped", [])
 
 
 async def test_what_was_accepted_before_a_restart_is_not_accepted_again() -> None:
@@ -206,12 +207,19 @@ async def test_a_long_output_is_bounded_where_the_context_is_not_known() -> None
     assert "[… 5,000 characters left out …]" in script.asked[0].messages[1][1]
 
 
-async def test_what_does_not_fit_at_all_ends_the_plan_and_nobody_is_asked() -> None:
-    script = Script([], context=600)
+async def test_what_does_not_fit_at_all_ends_the_plan() -> None:
+    script = Script([("", PromptTooLong(590, 600))], context=600)
     made = await script.extend("x" * 9000)
     assert made.outcome == "stopped"
     assert "one sequence of this model may have 600 tokens" in made.reason
-    assert script.asked == []
+    (asked,) = script.asked
+    assert "[… 8,500 characters left out …]" in asked.messages[1][1]
+    assert asked.fit == ROOM_TOKENS
+
+
+async def test_a_short_output_is_not_counted_before_the_model_is_asked() -> None:
+    script = Script([(rest(), "stop")], context=3000, counts=[ZeroDivisionError("nobody counts")])
+    assert (await script.extend()).outcome == "planned"
 
 
 async def test_an_engine_that_finds_the_prompt_too_long_ends_the_plan() -> None:

@@ -21,6 +21,7 @@ from orchestrator.engine.errors import (
 )
 from orchestrator.events import Failure, FailureKind, Usage
 from orchestrator.pool.errors import ModelBroken, ModelTooLarge, ModelUnavailable, PoolError
+from orchestrator.steps.attempt import MIN_ANSWER_TOKENS
 from orchestrator.steps.errors import AttemptError
 from orchestrator.steps.generate import Attempt, Models, OnText, run_attempt, with_evidence
 from orchestrator.steps.prompt import Input
@@ -34,9 +35,11 @@ class Script:
     answers: list[str | Exception]
     finish: Finish = "stop"
     prompt_tokens: int = 100
+    counted: int = 0
     asked: list[Generation] = field(default_factory=list)
 
     async def count(self, model: str, messages: Sequence[tuple[str, str]]) -> int:
+        self.counted += 1
         return self.prompt_tokens
 
     async def generate(self, model: str, request: Generation, on_text: OnText | None) -> Completion:
@@ -79,6 +82,7 @@ async def test_prompt_is_laid_out_and_the_answer_becomes_the_artifact() -> None:
             top_p=0.9,
             seed=3,
             slack=2.5,
+            fit=MIN_ANSWER_TOKENS,
         )
     ]
 
@@ -104,23 +108,20 @@ def test_long_evidence_keeps_its_ends() -> None:
     assert told.endswith("end")
 
 
-@pytest.mark.parametrize(
-    ("context", "own", "expected"), [(None, None, 64), (None, 7, 7), (1000, None, 64), (130, None, 30), (110, 7, 7)]
-)
-async def test_limit_of_the_answer(context: int | None, own: int | None, expected: int) -> None:
+@pytest.mark.parametrize(("own", "expected"), [(None, 64), (7, 7)])
+async def test_limit_of_the_answer_may_be_cut_to_what_is_left(own: int | None, expected: int) -> None:
     script = Script(["Fine."])
-    await run_attempt(attempt(step={"max_tokens": own}, context=context), script.models)
-    assert script.asked[0].max_tokens == expected
+    await run_attempt(attempt(step={"max_tokens": own}, context=110), script.models)
+    assert (script.asked[0].max_tokens, script.asked[0].fit) == (expected, MIN_ANSWER_TOKENS)
+    assert script.counted == 0, "the engine counts, when it has the prompt anyway"
 
 
-async def test_prompt_that_leaves_no_room_is_refused_with_the_counts_and_never_sent() -> None:
-    script = Script([])
-    found = await failure(script, attempt(context=110))
+async def test_prompt_that_leaves_no_room_fails_the_step_with_the_counts() -> None:
+    found = await failure(Script([PromptTooLong(100, 110, 64)]), attempt(context=110))
     assert found.kind is FailureKind.RESOURCE
     assert found.final
     assert "100 tokens" in found.message
     assert "110 tokens" in found.message
-    assert script.asked == []
 
 
 async def test_schema_is_enforced_while_it_is_written_and_checked_afterwards() -> None:
