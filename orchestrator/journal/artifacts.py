@@ -5,10 +5,14 @@ import os
 import shutil
 from collections.abc import Mapping
 from pathlib import Path, PurePosixPath
+from typing import Final
 
 from orchestrator.journal.errors import JournalError, unwritten
 from orchestrator.journal.home import Home
 from orchestrator.journal.objects import ObjectStore
+
+MOST_TRIES: Final = 100
+"""How often an object is linked to that others replace. Each replaces it once, so there is an end to it."""
 
 
 def publish(home: Home, objects: ObjectStore, run: str, outputs: Mapping[str, str]) -> Path:
@@ -40,13 +44,21 @@ def _link(source: Path, path: Path) -> None:
 
 
 def _link_or_copy(source: Path, path: Path) -> None:
-    """Make a link, or a copy where the object has as many as there can be: 65,000 on ext4."""
-    try:
-        os.link(source, path)
-    except OSError as error:
-        if error.errno != errno.EMLINK:
-            raise
-        shutil.copyfile(source, path)
+    """Make a link, or a copy where the object has as many as there can be: 65,000 on ext4.
+
+    A file that is replaced at this very moment, by the same bytes that another step has made, cannot be linked to: the
+    one that replaces it can.
+    """
+    for tries_left in reversed(range(MOST_TRIES)):
+        try:
+            os.link(source, path)
+        except OSError as error:
+            if error.errno == errno.ENOENT and tries_left and source.exists():
+                continue
+            if error.errno != errno.EMLINK:
+                raise
+            shutil.copyfile(source, path)
+        return
 
 
 def _beneath(folder: Path, name: str) -> Path:

@@ -1,6 +1,8 @@
 import errno
 import os
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from threading import Barrier
 
 import pytest
 
@@ -55,3 +57,20 @@ def test_name_that_is_the_folder_of_another_is_a_clear_error(home: Home, objects
     digest = objects.put(b"x")
     with pytest.raises(JournalError, match="cannot be published"):
         publish(home, objects, "run1", {"a": digest, "a/b": digest})
+
+
+def test_equal_artifacts_that_are_made_at_once_are_all_published(tmp_path: Path) -> None:
+    """Each writer replaces the object of the others by the same bytes, while they link to it."""
+    home = Home(tmp_path)
+    objects = ObjectStore(home.objects)
+
+    def make(number: int, data: bytes, barrier: Barrier) -> Path:
+        barrier.wait()
+        digest = objects.put(data)
+        return publish(home, objects, "R", {f"{data.decode()}-{number}": digest}) / f"{data.decode()}-{number}"
+
+    with ThreadPoolExecutor(8) as threads:
+        for turn in range(40):
+            barrier = Barrier(8)
+            made = [threads.submit(make, number, f"equal{turn}".encode(), barrier) for number in range(8)]
+            assert {one.result().read_bytes() for one in made} == {f"equal{turn}".encode()}
