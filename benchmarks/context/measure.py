@@ -13,9 +13,9 @@ from benchmarks.context.task import write_documents
 from orchestrator.engine.client import Completion, Engine
 from orchestrator.engine.contract import EngineSpec, Generation
 from orchestrator.events import NoteChange, NoteChanged
-from orchestrator.steps.attempt import Attempt, Models, OnText
+from orchestrator.steps.attempt import Attempt, OnText, ResolvedRole
 from orchestrator.steps.context.condensing import SUMMARY
-from orchestrator.steps.tools.attempt import ToolWork, run_tool_attempt
+from orchestrator.steps.tools.attempt import ToolRunner
 from orchestrator.steps.tools.contract import ToolContext
 from orchestrator.steps.tools.notes import Notes, RunNotes
 from orchestrator.steps.tools.toolbox import Call, Toolbox
@@ -61,7 +61,7 @@ class Gatherer:
         """Return the tokens of a prompt."""
         return await self._engine.count(messages)
 
-    async def generate(self, model: str, request: Generation, on_text: OnText | None) -> Completion:
+    async def generate(self, model: str, request: Generation, on_text: OnText | None = None) -> Completion:
         """Have the engine read the prompt and begin to answer, and answer by rule."""
         done = await self._engine.generate(replace(request, max_tokens=1, schema=None))
         text, cost, usage = decide(request.messages, self._names, request.schema == SUMMARY), self.cost, done.usage
@@ -104,10 +104,10 @@ async def gather(
         kind="tool",
         tools=("read_file",),
     )
-    attempt = Attempt(step=step, model="m", system="Do the task.", context=WHOLE, max_tokens=ANSWER)
+    role = ResolvedRole(model="m", system="Do the task.", context=WHOLE, max_tokens=ANSWER)
     tools = ToolContext(Workspace(folder, names, {}, step.outputs), Notes(RunNotes(), "S1", _no_notes))
-    work = ToolWork(Toolbox(step.tools, tools, _ignore), context)
-    made = await run_tool_attempt(attempt, Models(gatherer.count, gatherer.generate), work)
+    runner = ToolRunner(Toolbox(step.tools, tools, _ignore), context)
+    made = await runner.run(Attempt(step=step, role=role), gatherer)
     text = made.outputs["found.txt"].decode()
     gatherer.cost.right = all(f"The {fact} of the Koldin is {value}." in text for fact, value in facts.items())
     gatherer.cost.handed_on = await engine.count([("user", text)])

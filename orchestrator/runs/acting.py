@@ -15,11 +15,12 @@ from orchestrator.gates import Run
 from orchestrator.journal.home import Home
 from orchestrator.routing import Decision
 from orchestrator.runs.clock import Clock
-from orchestrator.steps.attempt import Attempt
-from orchestrator.steps.repl.asking import Batch, Called, Colleagues, NoSuchColleague
-from orchestrator.steps.repl.attempt import ReplWork
+from orchestrator.steps.attempt import Attempt, ResolvedRole, StepRunner, resolve_role
+from orchestrator.steps.generate import GenerateRunner
+from orchestrator.steps.repl.asking import Batch, Colleagues, NoSuchColleague
+from orchestrator.steps.repl.attempt import ReplRunner
 from orchestrator.steps.repl.session import Open
-from orchestrator.steps.tools.attempt import ToolWork
+from orchestrator.steps.tools.attempt import ToolRunner
 from orchestrator.steps.tools.contract import ToolContext
 from orchestrator.steps.tools.notes import Notes, RunNotes
 from orchestrator.steps.tools.toolbox import Call, OnCall, Toolbox
@@ -48,24 +49,26 @@ class RunActing:
         self._accepted = accepted
         self.notes = RunNotes()
 
-    def tools(self, attempt: Attempt, number: int, means: Means, emit: Emit) -> ToolWork:
-        """Return what an attempt with tools needs."""
-        toolbox = self._toolbox(attempt, number, means, emit)
-        return ToolWork(toolbox, means.registry.models[attempt.model].context)
+    def runner(self, attempt: Attempt, number: int, chosen: Decision, means: Means, emit: Emit) -> StepRunner:
+        """Return what carries out an attempt. A step that generates and has tools may use them."""
+        if attempt.step.kind == "repl":
+            return self._repl(attempt, number, chosen, means, emit)
+        if attempt.step.kind == "tool" or attempt.step.tools:
+            toolbox = self._toolbox(attempt, number, means, emit)
+            return ToolRunner(toolbox, means.registry.models[attempt.role.model].context)
+        return GenerateRunner()
 
-    def repl(self, attempt: Attempt, number: int, chosen: Decision, means: Means, emit: Emit) -> ReplWork:
-        """Return what an attempt in the interpreter needs."""
-
-        def resolve(role: str | None, persona: str | None) -> Called:
+    def _repl(self, attempt: Attempt, number: int, chosen: Decision, means: Means, emit: Emit) -> ReplRunner:
+        def resolve(role: str | None, persona: str | None) -> ResolvedRole:
             return called(means.registry, role or chosen.role, persona)
 
-        return ReplWork(
+        return ReplRunner(
             sessions=means.sessions,
             toolbox=self._toolbox(attempt, number, means, emit),
             colleagues=Colleagues(resolve, means.batch),
             on_call=self._told(attempt, number, means, emit),
             folder=means.home.artifacts(self._accepted.run).parent / "repl" / f"{attempt.step.id}-{number}",
-            context=means.registry.models[attempt.model].context,
+            context=means.registry.models[attempt.role.model].context,
         )
 
     def _toolbox(self, attempt: Attempt, number: int, means: Means, emit: Emit) -> Toolbox:
@@ -101,22 +104,14 @@ class RunActing:
         return told
 
 
-def called(registry: Registry, role: str, persona: str | None) -> Called:
+def called(registry: Registry, role: str, persona: str | None) -> ResolvedRole:
     """Return whom a step's code asks: a role that steps may have. Raises `NoSuchColleague`."""
     known = registry.step_roles
     if role not in known:
         raise NoSuchColleague(f"there is no role {role!r}; accepted: {_listed(known)}")
     if persona is not None and persona not in registry.personas:
         raise NoSuchColleague(f"there is no persona {persona!r}; accepted: {_listed(tuple(registry.personas))}")
-    entry = registry.roles[role]
-    return Called(
-        model=entry.model,
-        system=entry.system,
-        persona=registry.personas[persona].text if persona is not None else "",
-        max_tokens=entry.max_tokens,
-        temperature=entry.temperature,
-        top_p=entry.top_p,
-    )
+    return resolve_role(registry, role, persona)
 
 
 def _listed(names: Sequence[str]) -> str:

@@ -3,7 +3,7 @@
 from collections.abc import Collection
 
 from orchestrator.gates import Run, scope_of, unseen_tests
-from orchestrator.steps.attempt import Checks, JudgeRole
+from orchestrator.steps.attempt import Checks, ResolvedRole, resolve_role
 from orchestrator.steps.inputs import RunInputs
 from orchestrator.taskir import Step, TaskIR
 from registry import Registry
@@ -23,15 +23,6 @@ def checks_of(
     return Checks(tests=tests, commands=task.commands, judge=judge_role(registry), run=run)
 
 
-def judge_role(registry: Registry) -> JudgeRole | None:
+def judge_role(registry: Registry) -> ResolvedRole | None:
     """Return who judges in this installation, if anyone."""
-    if JUDGE not in registry.usable_roles:
-        return None
-    role = registry.roles[JUDGE]
-    return JudgeRole(
-        model=role.model,
-        system=role.system,
-        max_tokens=role.max_tokens,
-        temperature=role.temperature,
-        top_p=role.top_p,
-    )
+    return resolve_role(registry, JUDGE) if JUDGE in registry.usable_roles else None

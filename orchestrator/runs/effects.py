@@ -41,15 +41,13 @@ from orchestrator.runs.prompts import prompt_digests
 from orchestrator.runs.updates import Broadcast, Progress
 from orchestrator.sandbox import Job, Outcome
 from orchestrator.scheduler import ExpandStep, ExtendPlan, GatherStep, RunState, StartAttempt
+from orchestrator.steps.attempt import Attempt, Checks, Models, resolve_role
 from orchestrator.steps.errors import AttemptError
 from orchestrator.steps.fan import gather
-from orchestrator.steps.generate import Attempt, Checks, Models, Produced, run_attempt
 from orchestrator.steps.inputs import RunInputs
 from orchestrator.steps.prompt import Input
 from orchestrator.steps.repl.asking import Batch
-from orchestrator.steps.repl.attempt import run_repl_attempt
 from orchestrator.steps.repl.session import Open
-from orchestrator.steps.tools.attempt import run_tool_attempt
 from orchestrator.taskir import REQUEST_LABEL, TaskInput
 from registry import Registry
 
@@ -194,7 +192,8 @@ class RunEffects:
             with self._telling(command, emit, at_once=bool(gates)) as generated:
                 work = await self._prepared(command, chosen, gates)
                 meter = Meter(self._broadcast, step, number)
-                made = await self._carry_out(work, command, chosen, generated, meter, emit)
+                runner = self._acting.runner(work, number, chosen, self._services.means, emit)
+                made = await runner.run(work, self._services.models, generated, meter)
                 outputs = await self._store(made.outputs)
         except AttemptError as error:
             return AttemptFailed(at=now(), step=step, number=number, failure=error.failure, gates=error.gates)
@@ -230,25 +229,6 @@ class RunEffects:
             yield generated
         finally:
             tell()
-
-    async def _carry_out(
-        self,
-        work: Attempt,
-        command: StartAttempt,
-        chosen: Decision,
-        generated: Callable[[Usage], None],
-        meter: Meter,
-        emit: Callable[[Event], None],
-    ) -> Produced:
-        """Carry an attempt out as its kind asks. A step that generates and has tools may use them."""
-        models, means, number = self._services.models, self._services.means, command.number
-        if work.step.kind == "repl":
-            code = self._acting.repl(work, number, chosen, means, emit)
-            return await run_repl_attempt(work, models, code, generated, meter)
-        if work.step.kind == "tool" or work.step.tools:
-            tools = self._acting.tools(work, number, means, emit)
-            return await run_tool_attempt(work, models, tools, generated, meter)
-        return await run_attempt(work, models, generated, meter)
 
     async def expand(self, command: ExpandStep) -> Event:
         """Read the list of a `foreach` step."""
@@ -337,21 +317,14 @@ class RunEffects:
         if chosen.problem is not None:
             raise AttemptError(_final(str(chosen.problem)))
         step, registry = command.step, self._services.registry
-        role = registry.roles[chosen.role]
         inputs, checks = await self._has_read(command, gates)
         return Attempt(
             step=step,
-            model=chosen.model,
-            system=role.system,
-            persona=registry.personas[chosen.persona].text if chosen.persona else "",
+            role=resolve_role(registry, chosen.role, chosen.persona, chosen.model),
             inputs=inputs,
             failures=told_to(chosen.role, command.failures),
             gates=gates,
             checks=checks,
-            context=registry.models[chosen.model].countable_context,
-            max_tokens=role.max_tokens,
-            temperature=role.temperature,
-            top_p=role.top_p,
             slack=command.slack,
         )
 

@@ -14,7 +14,8 @@ from typing import Any, Final, Self
 
 import structlog
 
-from orchestrator.engine.client import Engine
+from orchestrator.engine.client import Completion, Engine
+from orchestrator.engine.contract import Generation
 from orchestrator.errors import InputError, Problem
 from orchestrator.events import (
     CancelRequested,
@@ -44,7 +45,7 @@ from orchestrator.runs.reload import follow
 from orchestrator.runs.sandboxes import Interpreters, SandboxOnDemand, runs_code, why_no_sandbox
 from orchestrator.runs.updates import Broadcast, EventUpdate, Update
 from orchestrator.scheduler import Command
-from orchestrator.steps.generate import Models
+from orchestrator.steps.attempt import OnText
 from orchestrator.steps.prompt import system_messages
 from registry import Registry
 from registry.watch import Reload, Reloader, WatchStatus
@@ -71,6 +72,21 @@ class Ports:
 
 
 PORTS: Final = Ports()
+
+
+class PatientModels:
+    """The pool's models for runs that nobody waits for: asked after those of the others."""
+
+    def __init__(self, pool: Pool) -> None:
+        self._pool = pool
+
+    async def count(self, model: str, messages: Sequence[tuple[str, str]]) -> int:
+        """Return the tokens of a prompt."""
+        return await self._pool.count(model, messages, interactive=False)
+
+    async def generate(self, model: str, request: Generation, on_text: OnText | None = None) -> Completion:
+        """Generate text."""
+        return await self._pool.generate(model, request, on_text, interactive=False)
 
 
 class Orchestrator:
@@ -123,12 +139,12 @@ class Orchestrator:
             self._tasks = await stack.enter_async_context(asyncio.TaskGroup())
             self._driving: set[asyncio.Task[None]] = set()
             stack.callback(self._interrupt)
-            models, self._sandbox = Models(pool.count, pool.generate), SandboxOnDemand()
+            self._sandbox = SandboxOnDemand()
             cores = pool.snapshot().cores
             gates, tools = Workbench(self._sandbox, jobs_at_once(cores)), Workbench(self._sandbox, cores)
             self._services = Services(
                 self._registry,
-                models,
+                pool,
                 journal,
                 self._clock,
                 batch=pool.generate_batch,
@@ -140,9 +156,8 @@ class Orchestrator:
                 run_tool=tools.run,
                 why_no_sandbox=partial(why_no_sandbox, self._sandbox),
             )
-            patient = Models(partial(pool.count, interactive=False), partial(pool.generate, interactive=False))
             many = partial(pool.generate_batch, interactive=False)
-            self._patient = replace(self._services, models=patient, batch=many)
+            self._patient = replace(self._services, models=PatientModels(pool), batch=many)
             self._drive_on(follow(self._reloader, self._take_up))
             self._stack = stack.pop_all()
         return self

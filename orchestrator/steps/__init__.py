@@ -2,8 +2,8 @@
 
     prompt      how its prompt is laid out
     inputs      RunInputs: what it reads, found and read; files beneath --dir in files
-    attempt     Attempt, Checks, Models, Produced: what one try is given and makes
-    generate    run_attempt: one try, from prompt to checked artifacts
+    attempt     Attempt, ResolvedRole, Models: what one try is given; StepRunner carries it out and returns Produced
+    generate    GenerateRunner: one try, from prompt to checked artifacts
     checking    what was made, through the gates; the judge role for them in judging
     answer      what its answer has to look like, and the artifacts taken out of it
     fan         lists taken apart for the children of a `foreach` step, and joined again

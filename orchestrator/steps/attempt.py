@@ -1,7 +1,8 @@
 """Define what one try of a step is given and what it makes, whatever the kind of step."""
 
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Protocol
 
 from orchestrator.engine.client import Completion
 from orchestrator.engine.contract import Generation
@@ -9,22 +10,71 @@ from orchestrator.events import Failure, GateResult, Usage
 from orchestrator.gates import Run, no_sandbox
 from orchestrator.steps.prompt import Input
 from orchestrator.taskir import Commands, Step
+from registry import Registry
 
 MIN_ANSWER_TOKENS = 16
 """A prompt that leaves less of the context than this (or than the answer's limit) is too long."""
 
 OnText = Callable[[str], None]
+OnGenerated = Callable[[Usage], None]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class JudgeRole:
-    """Who judges: a model with its system prompt."""
+class ResolvedRole:
+    """Who is asked, with all that the registry says of how. It is made once, by `resolve_role`."""
 
     model: str
     system: str
+    """The text of the role's system prompt."""
+    persona: str = ""
+    """The text that the persona adds to it; empty for none."""
+    context: int | None = None
+    """How many tokens one sequence of the model may have; None to leave that to whoever runs it."""
     max_tokens: int
+    """The most tokens of an answer that has no limit of its own."""
     temperature: float = 0.0
     top_p: float = 1.0
+
+    def request(
+        self,
+        messages: tuple[tuple[str, str], ...],
+        *,
+        max_tokens: int | None = None,
+        schema: dict[str, object] | bool | None = None,
+        seed: int | None = None,
+        deadline_seconds: float | None = None,
+        slack: float = 0.0,
+        fit: int | None = None,
+    ) -> Generation:
+        """Return what to ask the model. What is not given is the role's; the rest is as in `Generation`."""
+        return Generation(
+            messages=messages,
+            max_tokens=max_tokens or self.max_tokens,
+            temperature=self.temperature,
+            top_p=self.top_p,
+            seed=seed,
+            schema=schema,
+            deadline_seconds=deadline_seconds,
+            slack=slack,
+            fit=fit,
+        )
+
+
+def resolve_role(registry: Registry, role: str, persona: str | None = None, model: str | None = None) -> ResolvedRole:
+    """Return who does the work of a role with a persona, by the role's own model unless another one is given.
+
+    All names are known to be in the registry.
+    """
+    entry, chosen = registry.roles[role], model or registry.roles[role].model
+    return ResolvedRole(
+        model=chosen,
+        system=entry.system,
+        persona=registry.personas[persona].text if persona is not None else "",
+        context=registry.models[chosen].countable_context,
+        max_tokens=entry.max_tokens,
+        temperature=entry.temperature,
+        top_p=entry.top_p,
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,7 +86,7 @@ class Checks:
 
     tests: tuple[Input, ...] = ()
     commands: Commands = field(default_factory=Commands)
-    judge: JudgeRole | None = None
+    judge: ResolvedRole | None = None
     run: Run = no_sandbox
 
 
@@ -44,33 +94,33 @@ class Checks:
 class Attempt:
     """One try of a step, with all that was decided about it.
 
-    `step` is concrete: a `foreach` child has outputs `name[0]`. `system` and `persona` are texts. `failures` are those
-    of earlier attempts, oldest first. `gates` are those asked for. `context` is how many tokens one sequence of `model`
-    may have, None to leave that to the engine; `max_tokens` holds where the step has no limit of its own.
+    `step` is concrete: a `foreach` child has outputs `name[0]`. `failures` are those of earlier attempts that it is
+    told of, oldest first. `gates` are those asked for.
     """
 
     step: Step
-    model: str
-    system: str
-    persona: str = ""
+    role: ResolvedRole
     inputs: tuple[Input, ...] = ()
     failures: tuple[Failure, ...] = ()
     gates: tuple[str, ...] = ()
     checks: Checks = field(default_factory=Checks)
-    context: int | None = None
-    max_tokens: int
-    temperature: float = 0.0
-    top_p: float = 1.0
     seed: int | None = None
     slack: float = 0.0
 
+    @property
+    def max_tokens(self) -> int:
+        """The most tokens of an answer: the step's limit, else the role's."""
+        return self.step.max_tokens or self.role.max_tokens
 
-@dataclass(frozen=True, slots=True)
-class Models:
-    """How to ask a model (its id comes first): the pool's `count` and `generate`."""
 
-    count: Callable[[str, Sequence[tuple[str, str]]], Awaitable[int]]
-    generate: Callable[[str, Generation, OnText | None], Awaitable[Completion]]
+class Models(Protocol):
+    """Models that can be asked, each by its id: the pool, as steps and planners see it."""
+
+    async def count(self, model: str, messages: Sequence[tuple[str, str]]) -> int:
+        """Return the tokens of a prompt. Raises EngineError, PoolError."""
+
+    async def generate(self, model: str, request: Generation, on_text: OnText | None = None) -> Completion:
+        """Generate text. `on_text` gets it piece by piece. Raises EngineError, PoolError, or what `on_text` raises."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,3 +130,16 @@ class Produced:
     outputs: Mapping[str, bytes]
     gates: tuple[GateResult, ...]
     usage: Usage
+
+
+class StepRunner(Protocol):
+    """Carries out attempts at one kind of step."""
+
+    async def run(
+        self, attempt: Attempt, models: Models, on_generated: OnGenerated = ..., on_text: OnText | None = None
+    ) -> Produced:
+        """Return what the attempt made. Raises `AttemptError`, and nothing else but `CancelledError`.
+
+        `on_generated` is called with what it took once the models are done, before anything looks at what they made;
+        `on_text` with pieces of what they write.
+        """

@@ -1,50 +1,42 @@
 """Carry out one attempt of a step that generates: prompt, answer, artifacts, gates."""
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 
 from orchestrator.engine.client import Completion
-from orchestrator.engine.contract import Generation
 from orchestrator.engine.errors import BadGrammar
-from orchestrator.events import Failure, Usage
+from orchestrator.events import Failure
 from orchestrator.failures import feedback
 from orchestrator.steps.answer import ANY_JSON, AnswerShape
-from orchestrator.steps.attempt import (
-    MIN_ANSWER_TOKENS,
-    Attempt,
-    Checks,
-    JudgeRole,
-    Models,
-    OnText,
-    Produced,
-)
+from orchestrator.steps.attempt import MIN_ANSWER_TOKENS, Attempt, Models, OnGenerated, OnText, Produced
 from orchestrator.steps.bounds import GRACE, bounded, seconds_left
 from orchestrator.steps.checking import checked
 from orchestrator.steps.prompt import after_failure, step_messages
 
-__all__ = ["Attempt", "Checks", "JudgeRole", "Models", "OnText", "Produced", "run_attempt", "with_evidence"]
 
+class GenerateRunner:
+    """Carries out steps that generate: prompt, answer, artifacts, gates."""
 
-async def run_attempt(
-    attempt: Attempt,
-    models: Models,
-    on_generated: Callable[[Usage], None] = lambda usage: None,
-    on_text: OnText | None = None,
-) -> Produced:
-    """Return what the attempt made. Raises `AttemptError`, and nothing else but `CancelledError`.
+    async def run(
+        self,
+        attempt: Attempt,
+        models: Models,
+        on_generated: OnGenerated = lambda usage: None,
+        on_text: OnText | None = None,
+    ) -> Produced:
+        """Return what the attempt made, as `StepRunner.run` says.
 
-    `on_generated` is called once the model is done, whatever its answer is worth, before anything looks at it;
-    `on_text` with pieces of the answer as they come. The step's `timeout_seconds` covers all but the gates. It is the
-    deadline of the model, which says then what it took; only one that does not say is stopped, `GRACE` later.
-    """
-    async with bounded(attempt.step.timeout_seconds, GRACE) as scope:
-        shape = AnswerShape(attempt.step)
-        completion = await _complete(attempt, shape, models, scope, on_text)
-        on_generated(completion.usage)
-        made = shape.read(completion)
-    outputs, gates = await checked(attempt, made, models)
-    return Produced(outputs, gates, completion.usage)
+        The step's `timeout_seconds` covers all but the gates. It is the deadline of the model, which says then what it
+        took; only one that does not say is stopped, `GRACE` later.
+        """
+        async with bounded(attempt.step.timeout_seconds, GRACE) as scope:
+            shape = AnswerShape(attempt.step)
+            completion = await _complete(attempt, shape, models, scope, on_text)
+            on_generated(completion.usage)
+            made = shape.read(completion)
+        outputs, gates = await checked(attempt, made, models)
+        return Produced(outputs, gates, completion.usage)
 
 
 def with_evidence(action: str, failures: Sequence[Failure]) -> str:
@@ -56,22 +48,19 @@ async def _complete(
     attempt: Attempt, shape: AnswerShape, models: Models, scope: asyncio.Timeout, on_text: OnText | None
 ) -> Completion:
     action = with_evidence(attempt.step.action, attempt.failures)
-    prompt = step_messages(attempt.system, attempt.persona, attempt.inputs, action)
-    messages = tuple((message.role, message.content) for message in prompt)
-    request = Generation(
-        messages=messages,
-        max_tokens=attempt.step.max_tokens or attempt.max_tokens,
+    prompt = step_messages(attempt.role.system, attempt.role.persona, attempt.inputs, action)
+    request = attempt.role.request(
+        tuple((message.role, message.content) for message in prompt),
+        max_tokens=attempt.max_tokens,
         fit=MIN_ANSWER_TOKENS,
-        temperature=attempt.temperature,
-        top_p=attempt.top_p,
         seed=attempt.seed,
         schema=shape.schema,
         deadline_seconds=seconds_left(scope, GRACE),
         slack=attempt.slack,
     )
     try:
-        return await models.generate(attempt.model, request, on_text)
+        return await models.generate(attempt.role.model, request, on_text)
     except BadGrammar:
         # A schema that no grammar can follow is still a schema: the model writes JSON, the validator judges it.
         loose = replace(request, schema=ANY_JSON, deadline_seconds=seconds_left(scope, GRACE))
-        return await models.generate(attempt.model, loose, on_text)
+        return await models.generate(attempt.role.model, loose, on_text)

@@ -3,16 +3,15 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from orchestrator.engine.contract import Generation
 from orchestrator.engine.errors import EngineError
 from orchestrator.gates import Judge, NoVerdict, Opinion, no_judge
 from orchestrator.pool.errors import PoolError
-from orchestrator.steps.attempt import MIN_ANSWER_TOKENS, JudgeRole, Models
+from orchestrator.steps.attempt import MIN_ANSWER_TOKENS, Models, ResolvedRole
 from orchestrator.steps.blame import failure_from
 from orchestrator.steps.prompt import Input, step_messages
 
 
-def judge_of(role: JudgeRole | None, models: Models, slack: float) -> Judge:
+def judge_of(role: ResolvedRole | None, models: Models, slack: float) -> Judge:
     """Return what lets the role judge, in the prompt layout of all steps; without a role, what refuses to."""
     if role is None:
         return no_judge
@@ -21,15 +20,7 @@ def judge_of(role: JudgeRole | None, models: Models, slack: float) -> Judge:
         prompt = step_messages(role.system, "", [Input(name, text) for name, text in inputs], action)
         messages = tuple((message.role, message.content) for message in prompt)
         try:
-            request = Generation(
-                messages=messages,
-                max_tokens=role.max_tokens,
-                fit=MIN_ANSWER_TOKENS,
-                temperature=role.temperature,
-                top_p=role.top_p,
-                schema=dict(schema),
-                slack=slack,
-            )
+            request = role.request(messages, fit=MIN_ANSWER_TOKENS, schema=dict(schema), slack=slack)
             completion = await models.generate(role.model, request, None)
         except (EngineError, PoolError) as error:
             blamed = failure_from(error)

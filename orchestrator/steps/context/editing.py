@@ -4,7 +4,6 @@ from dataclasses import dataclass, replace
 from functools import reduce
 
 from orchestrator.engine.client import Completion
-from orchestrator.engine.contract import Generation
 from orchestrator.engine.errors import PromptTooLong
 from orchestrator.events import Failure, FailureKind, Usage
 from orchestrator.gates import SchemaMismatch
@@ -45,9 +44,9 @@ class ContextEditor:
 
     async def count(self, window: Window) -> int:
         """Return the tokens of the conversation, estimated for a model that runs elsewhere."""
-        if self._attempt.context is None:
+        if self._attempt.role.context is None:
             return -(-sum(len(text.encode()) for _, text in window.messages) // BYTES_A_TOKEN)
-        return await self._models.count(self._attempt.model, window.messages)
+        return await self._models.count(self._attempt.role.model, window.messages)
 
     async def settle(self, window: Window) -> Settled:
         """Make room where that pays or has to be, and tell the budget behind the last turn.
@@ -105,16 +104,14 @@ class ContextEditor:
             left = self.marks.context - await self.count(asking(window))
         if left <= 0:
             raise PromptTooLong(self.marks.context - left, self.marks.context, TOKENS)
-        request = Generation(
-            messages=asking(window).messages,
+        request = self._attempt.role.request(
+            asking(window).messages,
             max_tokens=min(TOKENS, left),
-            temperature=self._attempt.temperature,
-            top_p=self._attempt.top_p,
             seed=self._attempt.seed,
             schema=SUMMARY,
             slack=self._attempt.slack,
         )
-        done = await self._models.generate(self._attempt.model, request, None)
+        done = await self._models.generate(self._attempt.role.model, request, None)
         condensed = window.condense(self._summary(window, done))
         return reduce(Window.add, late, condensed), done.usage
 

@@ -3,7 +3,6 @@
 from dataclasses import replace
 
 from orchestrator.engine.client import Completion
-from orchestrator.engine.contract import Generation
 from orchestrator.engine.errors import BadGrammar
 from orchestrator.events import Usage
 from orchestrator.steps.answer import ANY_JSON
@@ -38,7 +37,7 @@ class Conversation:
         self._attempt = attempt
         self._models = models
         self._on_text = on_text
-        limit = attempt.step.max_tokens or attempt.max_tokens
+        limit = attempt.max_tokens
         marks = None if context is None else Marks.of(context, limit)
         self._limit = limit if marks is None else marks.answer
         self._editor = ContextEditor(attempt, models, marks, prunes=prunes)
@@ -48,20 +47,18 @@ class Conversation:
 
     async def ask(self, schema: dict[str, object] | None = None) -> Completion:
         """Return the model's next answer. A schema that no grammar can follow is left to whoever reads it."""
-        request = Generation(
-            messages=self.window.messages,
+        request = self._attempt.role.request(
+            self.window.messages,
             max_tokens=self._limit,
-            temperature=self._attempt.temperature,
-            top_p=self._attempt.top_p,
             seed=self._attempt.seed,
             schema=schema,
             slack=self._attempt.slack,
         )
         try:
-            done = await self._models.generate(self._attempt.model, request, self._on_text)
+            done = await self._models.generate(self._attempt.role.model, request, self._on_text)
         except BadGrammar:
             loose = replace(request, schema=ANY_JSON)
-            done = await self._models.generate(self._attempt.model, loose, self._on_text)
+            done = await self._models.generate(self._attempt.role.model, loose, self._on_text)
         self.usage = added(self.usage, done.usage)
         return done
 

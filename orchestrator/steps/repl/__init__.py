@@ -8,5 +8,5 @@ asking       llm_call and llm_batch: models that the code asks
 host         Host: answers what the code asks for
 session      Interpreter: one program, run turn by turn
 prompts      what the model is told
-attempt      run_repl_attempt: one try of a `kind: repl` step
+attempt      ReplRunner: one try of a `kind: repl` step
 """

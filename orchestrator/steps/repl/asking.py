@@ -3,12 +3,13 @@
 import asyncio
 from collections import defaultdict
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from orchestrator.engine.client import Completion
 from orchestrator.engine.contract import Generation
 from orchestrator.engine.errors import EngineError
 from orchestrator.pool.errors import PoolError
+from orchestrator.steps.attempt import ResolvedRole
 from orchestrator.steps.context.editing import BYTES_A_TOKEN
 from orchestrator.steps.prompt import Input, step_messages
 from orchestrator.steps.repl.budget import Spending
@@ -20,19 +21,7 @@ class NoSuchColleague(Exception):
     """A role or a persona that there is not; says which there are."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Called:
-    """Whom a call goes to. `system` and `persona` are texts; the rest is as in `Attempt`."""
-
-    model: str
-    system: str
-    persona: str
-    max_tokens: int
-    temperature: float
-    top_p: float
-
-
-Resolve = Callable[[str | None, str | None], Called]
+Resolve = Callable[[str | None, str | None], ResolvedRole]
 """Return whom a role and a persona stand for, None for the step's own. Raises `NoSuchColleague`."""
 
 Batch = Callable[[str, Sequence[Generation]], Awaitable[list[Completion | EngineError | PoolError]]]
@@ -84,18 +73,12 @@ def _bytes_of(call: LlmCall) -> int:
     return sum(len(text.encode(errors="replace")) for text in (call.prompt, *call.inputs.values()))
 
 
-def _request(call: LlmCall, called: Called, most: int, slack: float) -> Generation:
+def _request(call: LlmCall, called: ResolvedRole, most: int, slack: float) -> Generation:
     inputs = [Input(name, text) for name, text in call.inputs.items()]
     prompt = step_messages(called.system, called.persona, inputs, call.prompt)
-    request = Generation(
-        messages=tuple((message.role, message.content) for message in prompt),
-        max_tokens=min(called.max_tokens, most),
-        temperature=called.temperature,
-        top_p=called.top_p,
-        schema=call.schema,
-        slack=slack,
-    )
-    return request if call.max_tokens is None else replace(request, max_tokens=min(call.max_tokens, most))
+    messages = tuple((message.role, message.content) for message in prompt)
+    wanted = called.max_tokens if call.max_tokens is None else call.max_tokens
+    return called.request(messages, max_tokens=min(wanted, most), schema=call.schema, slack=slack)
 
 
 def _answer(completion: Completion | EngineError | PoolError) -> Answer:

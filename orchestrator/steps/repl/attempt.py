@@ -1,12 +1,11 @@
 """Carry out one attempt of a step whose model writes code: prompt, code, output, and so on, until `final`."""
 
-from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from orchestrator.engine.client import Completion
 from orchestrator.events import Failure, FailureKind, Usage
-from orchestrator.steps.attempt import Attempt, Models, OnText, Produced
+from orchestrator.steps.attempt import Attempt, Models, OnGenerated, OnText, Produced
 from orchestrator.steps.bounds import bounded
 from orchestrator.steps.checking import checked
 from orchestrator.steps.context.talking import Conversation
@@ -26,8 +25,8 @@ from orchestrator.steps.usage import added, telling
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ReplWork:
-    """What an attempt in the interpreter needs beside its model.
+class ReplRunner:
+    """Carries out one attempt in the interpreter.
 
     `folder` is where it keeps what is printed. `context` is how long a sequence of its model may be, None if unknown.
     """
@@ -40,38 +39,36 @@ class ReplWork:
     context: int | None
     budget: Budget = field(default_factory=Budget)
 
+    async def run(
+        self,
+        attempt: Attempt,
+        models: Models,
+        on_generated: OnGenerated = lambda usage: None,
+        on_text: OnText | None = None,
+    ) -> Produced:
+        """Return what the attempt made, as `StepRunner.run` says.
 
-async def run_repl_attempt(
-    attempt: Attempt,
-    models: Models,
-    work: ReplWork,
-    on_generated: Callable[[Usage], None] = lambda usage: None,
-    on_text: OnText | None = None,
-) -> Produced:
-    """Return what the attempt made. Raises `AttemptError`, and nothing else but `CancelledError`.
+        `timeout_seconds` of the step, else the budget's seconds, cover all but the gates. The usage is that of the
+        step's model and of all models that its code asked.
+        """
+        budget = replace(self.budget, seconds=attempt.step.timeout_seconds or self.budget.seconds)
+        spending, outputs = Spending(budget), Outputs(self.folder)
+        host = Host(self.toolbox, outputs, self.colleagues, spending, self.on_call, attempt.slack)
+        talk = Conversation(attempt, models, _head(attempt, self.toolbox), self.context, on_text=on_text)
 
-    `on_generated` is called once the code has given its result or has failed to, before anything looks at it; `on_text`
-    with pieces of the code as they come. `timeout_seconds` of the step, else the budget's seconds, cover all but
-    the gates. The usage is that of the step's model and of all models that its code asked.
-    """
-    budget = replace(work.budget, seconds=attempt.step.timeout_seconds or work.budget.seconds)
-    spending, outputs = Spending(budget), Outputs(work.folder)
-    host = Host(work.toolbox, outputs, work.colleagues, spending, work.on_call, attempt.slack)
-    talk = Conversation(attempt, models, _head(attempt, work.toolbox), work.context, on_text=on_text)
+        def usage() -> Usage:
+            return added(talk.usage, spending.usage)
 
-    def usage() -> Usage:
-        return added(talk.usage, spending.usage)
-
-    async with bounded(budget.seconds) as scope:
-        with telling(scope, on_generated, usage):
-            async with interpreter(work.sessions, host, outputs, budget) as running:
-                await running.feed(work.toolbox.context.workspace.inputs)
-                made = await _turns(attempt, talk, running, work)
-    checked_outputs, gates = await checked(attempt, made, models)
-    return Produced(checked_outputs, gates, usage())
+        async with bounded(budget.seconds) as scope:
+            with telling(scope, on_generated, usage):
+                async with interpreter(self.sessions, host, outputs, budget) as running:
+                    await running.feed(self.toolbox.context.workspace.inputs)
+                    made = await _turns(attempt, talk, running, self)
+        checked_outputs, gates = await checked(attempt, made, models)
+        return Produced(checked_outputs, gates, usage())
 
 
-async def _turns(attempt: Attempt, talk: Conversation, running: Interpreter, work: ReplWork) -> dict[str, bytes]:
+async def _turns(attempt: Attempt, talk: Conversation, running: Interpreter, work: ReplRunner) -> dict[str, bytes]:
     """Let the model write code, run it and show it what came of it, until a result stands."""
     await talk.begin()
     error: str | None = "the step has not begun"
@@ -97,7 +94,7 @@ async def _turns(attempt: Attempt, talk: Conversation, running: Interpreter, wor
 def _head(attempt: Attempt, toolbox: Toolbox) -> tuple[Message, ...]:
     action = with_evidence(attempt.step.action, attempt.failures)
     told = instructions(action, attempt.inputs, attempt.step.outputs, toolbox.tools)
-    return step_messages(attempt.system, attempt.persona, (), told)
+    return step_messages(attempt.role.system, attempt.role.persona, (), told)
 
 
 def _no_code(done: Completion) -> str:

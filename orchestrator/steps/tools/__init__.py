@@ -10,5 +10,5 @@ toolbox     Toolbox: the tools a step was granted; checks rights and arguments, 
 prompts     what the model is told
 actions     what it may answer: a call, pruning, the end; pure
 loop        ToolLoop: a model that acts turn by turn, with a context that edits itself
-attempt     run_tool_attempt: one try of a `kind: tool` step
+attempt     ToolRunner: one try of a `kind: tool` step
 """

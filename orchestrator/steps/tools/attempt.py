@@ -1,11 +1,11 @@
 """Carry out one attempt of a step that uses tools: one call that its document fixes, or as many as its model makes."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from orchestrator.events import Failure, Usage
-from orchestrator.steps.attempt import Attempt, Models, OnText, Produced
+from orchestrator.events import Failure
+from orchestrator.steps.attempt import Attempt, Models, OnGenerated, OnText, Produced
 from orchestrator.steps.bounds import bounded
 from orchestrator.steps.checking import checked
 from orchestrator.steps.context.talking import Conversation
@@ -22,8 +22,8 @@ from orchestrator.taskir.arguments import filled
 
 
 @dataclass(frozen=True, slots=True)
-class ToolWork:
-    """What an attempt with tools needs beside its model. `context` is how long a sequence may be, None if unknown.
+class ToolRunner:
+    """Carries out one attempt with tools. `context` is how long a sequence of its model may be, None if unknown.
 
     `turns` is how many answers its model has to come to an end.
     """
@@ -32,30 +32,26 @@ class ToolWork:
     context: int | None
     turns: int = 200
 
-
-async def run_tool_attempt(
-    attempt: Attempt,
-    models: Models,
-    work: ToolWork,
-    on_generated: Callable[[Usage], None] = lambda usage: None,
-    on_text: OnText | None = None,
-) -> Produced:
-    """Return what the attempt made. Raises `AttemptError`, and nothing else but `CancelledError`.
-
-    `on_generated` is called once the last call is over, however that was, before anything looks at what came of it;
-    `on_text` with pieces of what the model writes. The step's `timeout_seconds` covers all but the gates.
-    """
-    talk = Conversation(attempt, models, _head(attempt, work), work.context, prunes=True, on_text=on_text)
-    async with bounded(attempt.step.timeout_seconds) as scope:
-        with telling(scope, on_generated, lambda: talk.usage):
-            value: Any
-            if attempt.step.arguments is not None:
-                value = await _called(attempt, attempt.step.arguments, work.toolbox)
-            else:
-                value = await ToolLoop(attempt, work.toolbox, talk).run(work.turns)
-        outputs = outputs_of(attempt.step, value, work.toolbox.context.workspace.written)
-    checked_outputs, gates = await checked(attempt, outputs, models)
-    return Produced(checked_outputs, gates, talk.usage)
+    async def run(
+        self,
+        attempt: Attempt,
+        models: Models,
+        on_generated: OnGenerated = lambda usage: None,
+        on_text: OnText | None = None,
+    ) -> Produced:
+        """Return what the attempt made, as `StepRunner.run` says. `timeout_seconds` covers all but the gates."""
+        head = _head(attempt, self.toolbox)
+        talk = Conversation(attempt, models, head, self.context, prunes=True, on_text=on_text)
+        async with bounded(attempt.step.timeout_seconds) as scope:
+            with telling(scope, on_generated, lambda: talk.usage):
+                value: Any
+                if attempt.step.arguments is not None:
+                    value = await _called(attempt, attempt.step.arguments, self.toolbox)
+                else:
+                    value = await ToolLoop(attempt, self.toolbox, talk).run(self.turns)
+            outputs = outputs_of(attempt.step, value, self.toolbox.context.workspace.written)
+        checked_outputs, gates = await checked(attempt, outputs, models)
+        return Produced(checked_outputs, gates, talk.usage)
 
 
 async def _called(attempt: Attempt, arguments: Mapping[str, Any], toolbox: Toolbox) -> str | None:
@@ -79,6 +75,6 @@ def _texts(attempt: Attempt) -> dict[str, str]:
     return texts
 
 
-def _head(attempt: Attempt, work: ToolWork) -> tuple[Message, ...]:
-    action = instructions(with_evidence(attempt.step.action, attempt.failures), work.toolbox.tools)
-    return step_messages(attempt.system, attempt.persona, attempt.inputs, action)
+def _head(attempt: Attempt, toolbox: Toolbox) -> tuple[Message, ...]:
+    action = instructions(with_evidence(attempt.step.action, attempt.failures), toolbox.tools)
+    return step_messages(attempt.role.system, attempt.role.persona, attempt.inputs, action)

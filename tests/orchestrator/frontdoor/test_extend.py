@@ -18,7 +18,6 @@ from orchestrator.frontdoor.builder import PlanBuilder
 from orchestrator.frontdoor.compact import Part
 from orchestrator.frontdoor.extend import ROOM_TOKENS, TOLD_LENGTHS, clip
 from orchestrator.planning import Extended, PlannedPart
-from orchestrator.steps.generate import Models
 from orchestrator.taskir import Step
 
 TEXT = "Summarize the files that index.txt names"
@@ -91,7 +90,7 @@ class Script:
             context=self.context,
             replans=self.replans,
         )
-        models = Models(self.count, self.generate)
+        models = self
         return await extend_plan(request, Finding("S1", output, steps or known(LIST)), models, self.made.append)
 
     @property

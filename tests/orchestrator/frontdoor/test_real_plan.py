@@ -7,7 +7,6 @@ from orchestrator.engine.contract import Generation
 from orchestrator.frontdoor import Finding, PlanRequest, extend_plan, make_plan
 from orchestrator.planning import Planned, PlannedPart
 from orchestrator.pool import Pool
-from orchestrator.steps.generate import Models
 from orchestrator.taskir import REQUEST_LABEL, Step
 from registry import find_registry, load_registry
 
@@ -81,7 +80,7 @@ async def test_the_rest_of_a_plan_is_numbered_on_and_names_only_what_is_there(tm
     finding = Finding("S1", '["a.txt","b.txt"]', [PlannedPart((first,), written)])
     accepted: list[PlannedPart] = []
     async with Pool(load_registry(find_registry(None)), tmp_path) as pool:
-        models = Models(pool.count, pool.generate)
+        models = pool
         request = asking("Summarize each file that index.txt names, then compare the summaries.", files, replans=1)
         made = await extend_plan(request, finding, models, accepted.append)
     assert made.outcome in ("planned", "repaired", "stopped")

@@ -39,7 +39,6 @@ from orchestrator.runs.loop import RunLoop
 from orchestrator.runs.sandboxes import Interpreters
 from orchestrator.runs.updates import Broadcast
 from orchestrator.sandbox import Sandbox
-from orchestrator.steps.generate import Models
 from registry import Registry, find_registry, load_registry
 
 REGISTRY = load_registry(find_registry(environment={}))
@@ -153,7 +152,7 @@ class Runs:
                     assert journal.put(objects[digest]) == digest
             accepted, broadcast = accepted_in(past), Broadcast()
             state = fresh_state(accepted)
-            models, sessions = Models(script.count, script.generate), Interpreters(Sandbox.probe)
+            models, sessions = script, Interpreters(Sandbox.probe)
             services = Services(
                 registry, models, journal, CLOCK, script.batch, sessions.open, RuleRouter(), FrontdoorPlanner()
             )

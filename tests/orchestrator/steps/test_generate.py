@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import pytest
+from model_calls import ModelCalls, attempt_of
 
 from orchestrator.engine.client import Completion
 from orchestrator.engine.contract import Finish, Generation
@@ -21,9 +22,9 @@ from orchestrator.engine.errors import (
 )
 from orchestrator.events import Failure, FailureKind, Usage
 from orchestrator.pool.errors import ModelBroken, ModelTooLarge, ModelUnavailable, PoolError
-from orchestrator.steps.attempt import MIN_ANSWER_TOKENS
+from orchestrator.steps.attempt import MIN_ANSWER_TOKENS, Attempt, Models, OnText
 from orchestrator.steps.errors import AttemptError
-from orchestrator.steps.generate import Attempt, Models, OnText, run_attempt, with_evidence
+from orchestrator.steps.generate import GenerateRunner, with_evidence
 from orchestrator.steps.prompt import Input
 from orchestrator.taskir import Step
 
@@ -53,24 +54,24 @@ class Script:
 
     @property
     def models(self) -> Models:
-        return Models(self.count, self.generate)
+        return self
 
 
 def attempt(*outputs: str, step: dict[str, Any] | None = None, **more: Any) -> Attempt:
     made = Step(id="S1", actor="worker", action="Sum up a.", outputs=outputs or ("o.txt",), **(step or {}))
-    return Attempt(**{"step": made, "model": "m", "system": "Do the task.", "max_tokens": 64} | more)
+    return attempt_of(made, **more)
 
 
 async def failure(script: Script, work: Attempt) -> Failure:
     with pytest.raises(AttemptError) as caught:
-        await run_attempt(work, script.models)
+        await GenerateRunner().run(work, script.models)
     return caught.value.failure
 
 
 async def test_prompt_is_laid_out_and_the_answer_becomes_the_artifact() -> None:
     script, seen, told = Script(["Fine."]), list[Usage](), list[str]()
     work = attempt(persona="Be terse.", inputs=(Input("a", "text"),), temperature=0.5, top_p=0.9, seed=3, slack=2.5)
-    produced = await run_attempt(work, script.models, seen.append, told.append)
+    produced = await GenerateRunner().run(work, script.models, seen.append, told.append)
     assert produced.outputs == {"o.txt": b"Fine."}
     assert seen == [produced.usage]
     assert told == ["Fine."]
@@ -94,7 +95,7 @@ async def test_retry_tells_the_model_what_was_wrong() -> None:
         Failure(FailureKind.LOGIC, "judged wrong", "The price is missing."),
     )
     script = Script(["Fine."])
-    await run_attempt(attempt(failures=failures), script.models)
+    await GenerateRunner().run(attempt(failures=failures), script.models)
     assert script.asked[0].messages[1][1] == (
         "Task: Sum up a.\nThe previous answer failed: /a: 1 is not of type 'string'\n"
         "The previous answer failed: The price is missing."
@@ -111,7 +112,7 @@ def test_long_evidence_keeps_its_ends() -> None:
 @pytest.mark.parametrize(("own", "expected"), [(None, 64), (7, 7)])
 async def test_limit_of_the_answer_may_be_cut_to_what_is_left(own: int | None, expected: int) -> None:
     script = Script(["Fine."])
-    await run_attempt(attempt(step={"max_tokens": own}, context=110), script.models)
+    await GenerateRunner().run(attempt(step={"max_tokens": own}, context=110), script.models)
     assert (script.asked[0].max_tokens, script.asked[0].fit) == (expected, MIN_ANSWER_TOKENS)
     assert script.counted == 0, "the engine counts, when it has the prompt anyway"
 
@@ -128,7 +129,7 @@ async def test_schema_is_enforced_while_it_is_written_and_checked_afterwards() -
     schema = {"type": "integer"}
     script = Script(["7", '"seven"'])
     work = attempt("o.json", step={"output_schema": schema})
-    assert (await run_attempt(work, script.models)).outputs == {"o.json": b"7"}
+    assert (await GenerateRunner().run(work, script.models)).outputs == {"o.json": b"7"}
     found = await failure(script, work)
     assert found == Failure(
         FailureKind.SCHEMA,
@@ -141,20 +142,20 @@ async def test_schema_is_enforced_while_it_is_written_and_checked_afterwards() -
 async def test_schema_that_no_grammar_can_follow_is_left_to_the_validator() -> None:
     script = Script([BadGrammar("no grammar for if", "if"), "7"])
     work = attempt("o", step={"output_schema": {"if": {}, "type": "integer"}})
-    assert (await run_attempt(work, script.models)).outputs == {"o": b"7"}
+    assert (await GenerateRunner().run(work, script.models)).outputs == {"o": b"7"}
     assert script.asked[1].schema == {}
 
 
 async def test_gates_look_at_what_was_made() -> None:
     work = attempt("o.json", gates=("schema", "lint"))
-    produced = await run_attempt(work, Script(["[1]"]).models)
+    produced = await GenerateRunner().run(work, Script(["[1]"]).models)
     assert [(result.gate, result.status) for result in produced.gates] == [("schema", "passed"), ("lint", "not run")]
 
 
 async def test_usage_is_told_also_when_the_answer_is_worth_nothing() -> None:
     seen: list[Usage] = []
     with pytest.raises(AttemptError):
-        await run_attempt(attempt(), Script(["cut of"], finish="length").models, seen.append)
+        await GenerateRunner().run(attempt(), Script(["cut of"], finish="length").models, seen.append)
     assert len(seen) == 1
 
 
@@ -190,7 +191,7 @@ async def test_what_an_answer_took_that_came_to_no_end_in_time_is_told() -> None
     seen: list[Usage] = []
     work = attempt(step={"timeout_seconds": 0.05})
     with pytest.raises(AttemptError) as caught:
-        await run_attempt(work, Models(Script([]).count, write_on), seen.append)
+        await GenerateRunner().run(work, ModelCalls(Script([]).count, write_on), seen.append)
     assert caught.value.failure == Failure(FailureKind.TIMEOUT, "no answer in time: 5 tokens were written by then")
     assert seen == [Usage(prompt_tokens=9, output_tokens=5)]
 
@@ -206,7 +207,7 @@ async def test_a_second_question_has_the_time_that_the_first_has_left() -> None:
         return Completion("7", "stop", Usage())
 
     step = {"output_schema": {"if": {}, "type": "integer"}, "timeout_seconds": 60}
-    await run_attempt(attempt("o", step=step), Models(Script([]).count, refuse))
+    await GenerateRunner().run(attempt("o", step=step), ModelCalls(Script([]).count, refuse))
     first, second = asked
     assert first is not None
     assert second is not None
@@ -226,7 +227,7 @@ async def test_attempt_whose_model_does_not_keep_its_deadline_is_stopped() -> No
         raise AssertionError
 
     with pytest.raises(AttemptError) as caught:
-        await run_attempt(attempt(step={"timeout_seconds": 0.5}), Models(Script([]).count, stall))
+        await GenerateRunner().run(attempt(step={"timeout_seconds": 0.5}), ModelCalls(Script([]).count, stall))
     assert caught.value.failure == Failure(FailureKind.TIMEOUT, "not done within 0.5 s")
     assert stopped.is_set()
 
@@ -240,7 +241,7 @@ async def test_cancelled_attempt_is_no_failure() -> None:
         raise AssertionError
 
     work = attempt(step={"timeout_seconds": 60})
-    task = asyncio.ensure_future(run_attempt(work, Models(Script([]).count, stall)))
+    task = asyncio.ensure_future(GenerateRunner().run(work, ModelCalls(Script([]).count, stall)))
     await asked.wait()
     task.cancel()
     with pytest.raises(asyncio.CancelledError):

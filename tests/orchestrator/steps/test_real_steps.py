@@ -8,12 +8,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from model_calls import attempt_of
 
 from orchestrator.events import FailureKind, Usage
 from orchestrator.pool import Pool
 from orchestrator.pool.topology import Topology
+from orchestrator.steps.attempt import Attempt
 from orchestrator.steps.errors import AttemptError
-from orchestrator.steps.generate import Attempt, Models, run_attempt
+from orchestrator.steps.generate import GenerateRunner
 from orchestrator.steps.prompt import Input
 from orchestrator.taskir import Step
 from registry import find_registry, load_registry
@@ -28,6 +30,9 @@ FACTS = {
 }
 
 
+run = GenerateRunner().run
+
+
 def pool_at(folder: Path) -> Pool:
     # One thread: on cores that others use too, two of them mostly wait for each other.
     return Pool(load_registry(find_registry(None)), folder, topology=Topology.flat(1, 1 << 40))
@@ -35,25 +40,17 @@ def pool_at(folder: Path) -> Pool:
 
 def attempt(action: str, *inputs: Input, outputs: tuple[str, ...] = ("o.txt",), **step: Any) -> Attempt:
     made = Step(id="S1", actor="worker", action=action, outputs=outputs, **step)
-    return Attempt(
-        step=made,
-        model="tiny-large",
-        system="Do the task.",
-        inputs=inputs,
-        context=2048,
-        max_tokens=400,
-        gates=("schema",),
-    )
+    return attempt_of(made, model="tiny-large", inputs=inputs, context=2048, max_tokens=400, gates=("schema",))
 
 
 async def test_text_and_json_side_by_side(tmp_path: Path) -> None:
     pieces: list[str] = []
     async with pool_at(tmp_path) as pool:
-        models = Models(pool.count, pool.generate)
+        models = pool
         text, data, both = await asyncio.gather(
-            run_attempt(attempt("Summarize koldin.txt.", RECORD), models, on_text=pieces.append),
-            run_attempt(attempt("Extract name and speed from koldin.txt.", RECORD, output_schema=FACTS), models),
-            run_attempt(attempt("Summarize koldin.txt.", RECORD, outputs=("a", "b"), output_schema=SHORT), models),
+            run(attempt("Summarize koldin.txt.", RECORD), models, on_text=pieces.append),
+            run(attempt("Extract name and speed from koldin.txt.", RECORD, output_schema=FACTS), models),
+            run(attempt("Summarize koldin.txt.", RECORD, outputs=("a", "b"), output_schema=SHORT), models),
         )
     summary = text.outputs["o.txt"].decode()
     assert "".join(pieces).strip() == summary
@@ -69,9 +66,9 @@ async def test_text_and_json_side_by_side(tmp_path: Path) -> None:
 async def test_prompt_that_does_not_fit_is_refused_with_its_tokens(tmp_path: Path) -> None:
     long = Input("long.txt", "The owner is Hillem. " * 2000)
     async with pool_at(tmp_path) as pool:
-        models = Models(pool.count, pool.generate)
+        models = pool
         with pytest.raises(AttemptError, match="one sequence of this model may have 2048 tokens") as caught:
-            await run_attempt(attempt("Summarize long.txt.", long), models)
+            await run(attempt("Summarize long.txt.", long), models)
     assert caught.value.failure.kind is FailureKind.RESOURCE
     assert caught.value.failure.final
 
@@ -79,7 +76,7 @@ async def test_prompt_that_does_not_fit_is_refused_with_its_tokens(tmp_path: Pat
 async def test_killed_engine_fails_the_attempt_and_serves_the_next(tmp_path: Path) -> None:
     endless = {"type": "array", "items": {"type": "integer"}, "minItems": 250}
     async with pool_at(tmp_path) as pool:
-        models = Models(pool.count, pool.generate)
+        models = pool
 
         def kill(_: str) -> None:
             pid = next(model.pid for model in pool.snapshot().models if model.model == "tiny-large")
@@ -87,21 +84,21 @@ async def test_killed_engine_fails_the_attempt_and_serves_the_next(tmp_path: Pat
             os.kill(pid, signal.SIGKILL)
 
         with pytest.raises(AttemptError, match="SIGKILL") as caught:
-            await run_attempt(attempt("List numbers.", output_schema=endless), models, on_text=kill)
+            await run(attempt("List numbers.", output_schema=endless), models, on_text=kill)
         assert caught.value.failure.kind is FailureKind.INFRASTRUCTURE
         assert not caught.value.failure.final
-        again = await run_attempt(attempt("Summarize koldin.txt.", RECORD), models)
+        again = await run(attempt("Summarize koldin.txt.", RECORD), models)
     assert again.outputs["o.txt"]
 
 
 async def test_answer_that_takes_too_long_is_a_timeout(tmp_path: Path) -> None:
     endless = {"type": "array", "items": {"type": "integer"}, "minItems": 250}
     async with pool_at(tmp_path) as pool:
-        models = Models(pool.count, pool.generate)
-        await run_attempt(attempt("Summarize koldin.txt.", RECORD), models)  # loaded: the time is the answer's alone
+        models = pool
+        await run(attempt("Summarize koldin.txt.", RECORD), models)  # loaded: the time is the answer's alone
         seen: list[Usage] = []
         late = attempt("List numbers.", output_schema=endless, timeout_seconds=0.02)
         with pytest.raises(AttemptError, match="no answer in time") as caught:
-            await run_attempt(late, models, seen.append)
+            await run(late, models, seen.append)
     assert caught.value.failure.kind is FailureKind.TIMEOUT
     assert len(seen) == 1, "what it took counts"

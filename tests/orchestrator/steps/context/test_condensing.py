@@ -4,12 +4,13 @@ import json
 from collections.abc import Sequence
 
 import pytest
+from model_calls import attempt_of
 
 from orchestrator.engine.client import Completion
 from orchestrator.engine.contract import Generation
 from orchestrator.engine.errors import PromptTooLong
 from orchestrator.events import FailureKind, Usage
-from orchestrator.steps.attempt import Attempt, Models, OnText
+from orchestrator.steps.attempt import OnText
 from orchestrator.steps.context.condensing import SUMMARY
 from orchestrator.steps.context.talking import ENDS, Conversation
 from orchestrator.steps.context.window import Document, Turn
@@ -43,8 +44,8 @@ class Counted:
     ) -> Conversation:
         step = Step(id="S1", actor="worker", action="Find all weights.", outputs=("o",))
         known = context if countable else None
-        attempt = Attempt(step=step, model="m", system="", context=known, max_tokens=max_tokens)
-        return Conversation(attempt, Models(self.count, self.generate), HEAD, context, prunes=prunes)
+        attempt = attempt_of(step, system="", context=known, max_tokens=max_tokens)
+        return Conversation(attempt, self, HEAD, context, prunes=prunes)
 
 
 async def test_the_budget_is_told_and_pruning_asked_for_by_id() -> None:

@@ -11,7 +11,8 @@ from orchestrator.engine.errors import EngineError
 from orchestrator.events import NoteChange, NoteChanged, Usage
 from orchestrator.pool.errors import PoolError
 from orchestrator.sandbox import Sandbox
-from orchestrator.steps.repl.asking import Called, Colleagues, NoSuchColleague
+from orchestrator.steps.attempt import ResolvedRole
+from orchestrator.steps.repl.asking import Colleagues, NoSuchColleague
 from orchestrator.steps.repl.budget import Budget, Spending
 from orchestrator.steps.repl.host import Host
 from orchestrator.steps.repl.outputs import Outputs
@@ -42,12 +43,12 @@ class ReplWorld:
         self.toolbox = Toolbox(granted, context, self.calls.append)
         self.colleagues = Colleagues(self.resolve, self.batch)
 
-    def resolve(self, role: str | None, persona: str | None) -> Called:
+    def resolve(self, role: str | None, persona: str | None) -> ResolvedRole:
         """Everybody has a model of the same name, but for the plumber, who does not exist."""
         if role == "plumber":
             raise NoSuchColleague("there is no role 'plumber'; accepted: worker, coder")
         model = role or "own"
-        return Called(
+        return ResolvedRole(
             model=model, system=f"I am {model}.", persona=persona or "", max_tokens=64, temperature=0, top_p=1
         )
 

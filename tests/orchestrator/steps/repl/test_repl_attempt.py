@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from model_calls import attempt_of
 from repl_world import ReplWorld, echo
 
 from orchestrator.engine.client import Completion
@@ -16,11 +17,11 @@ from orchestrator.events import Failure, FailureKind, Usage
 from orchestrator.pool import Pool
 from orchestrator.pool.topology import Topology
 from orchestrator.sandbox import Sandbox
-from orchestrator.steps.attempt import Attempt, Models, OnText, Produced
+from orchestrator.steps.attempt import Attempt, Models, OnText, Produced, ResolvedRole
 from orchestrator.steps.errors import AttemptError
 from orchestrator.steps.prompt import Input
-from orchestrator.steps.repl.asking import Called, Colleagues
-from orchestrator.steps.repl.attempt import ReplWork, run_repl_attempt
+from orchestrator.steps.repl.asking import Colleagues
+from orchestrator.steps.repl.attempt import ReplRunner
 from orchestrator.steps.repl.budget import Budget
 from orchestrator.taskir import Step
 from registry import find_registry, load_registry
@@ -42,15 +43,14 @@ class Coder:
 
     @property
     def models(self) -> Models:
-        return Models(self.count, self.generate)
+        return self
 
 
 def attempt(world: ReplWorld, **more: Any) -> Attempt:
     step = {"id": "S1", "actor": "coder", "action": "Add it up.", "outputs": ("o.txt",), "kind": "repl"}
     made = Step.model_validate({**step, **more.pop("step", {})})
     inputs = tuple(Input(name, text) for name, text in world.workspace.inputs.items())
-    settings = {"step": made, "model": "m", "system": "Write code.", "inputs": inputs, "max_tokens": 400}
-    return Attempt(**{**settings, **more})
+    return attempt_of(made, **{"system": "Write code.", "inputs": inputs, "max_tokens": 400, **more})
 
 
 async def carry_out(
@@ -63,7 +63,7 @@ async def carry_out(
     **more: Any,
 ) -> Produced:
     world = ReplWorld(folder, budget or Budget(), echo, ("list_files",))
-    work = ReplWork(
+    work = ReplRunner(
         sessions=sandbox.open,
         toolbox=world.toolbox,
         colleagues=world.colleagues,
@@ -74,7 +74,7 @@ async def carry_out(
     )
     if context is not None:
         more["context"] = context
-    return await run_repl_attempt(attempt(world, **more), coder.models, work)
+    return await work.run(attempt(world, **more), coder.models)
 
 
 async def test_code_and_output_take_turns_until_final(sandbox: Sandbox, tmp_path: Path) -> None:
@@ -168,8 +168,8 @@ async def test_models_that_code_asks_are_real_engines_and_decode_together(sandbo
     registry = load_registry(find_registry(None))
     role = registry.roles["worker"]
 
-    def resolve(asked: str | None, persona: str | None) -> Called:
-        return Called(model=role.model, system=role.system, persona="", max_tokens=48, temperature=0.0, top_p=1.0)
+    def resolve(asked: str | None, persona: str | None) -> ResolvedRole:
+        return ResolvedRole(model=role.model, system=role.system, persona="", max_tokens=48, temperature=0.0, top_p=1.0)
 
     code = (
         "records = {f'r{n}.txt': f'name: Koldin {n}\\nowner: Hillem\\nspeed: {n}' for n in range(4)}\n"
@@ -178,7 +178,7 @@ async def test_models_that_code_asks_are_real_engines_and_decode_together(sandbo
     )
     async with Pool(registry, tmp_path / "logs", topology=Topology.flat(1, 1 << 40)) as pool:
         world = ReplWorld(tmp_path / "out", Budget(), echo, ())
-        work = ReplWork(
+        work = ReplRunner(
             sessions=sandbox.open,
             toolbox=world.toolbox,
             colleagues=Colleagues(resolve, pool.generate_batch),
@@ -186,7 +186,7 @@ async def test_models_that_code_asks_are_real_engines_and_decode_together(sandbo
             folder=tmp_path / "out",
             context=None,
         )
-        made = await asyncio.wait_for(run_repl_attempt(attempt(world), Coder(code).models, work), 100)
+        made = await asyncio.wait_for(work.run(attempt(world), Coder(code).models), 100)
     assert [(call.tool, call.outcome, call.message) for call in world.calls] == [("llm_batch", "done", "")]
     assert len(made.outputs["o.txt"].decode().split(" | ")) == 4
     assert made.usage.output_tokens > 10 + 4

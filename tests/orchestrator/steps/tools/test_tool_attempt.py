@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from model_calls import ModelCalls, attempt_of
 from tool_world import World
 
 from orchestrator.engine.client import Completion
@@ -14,10 +15,10 @@ from orchestrator.engine.contract import Generation
 from orchestrator.events import Failure, FailureKind, Usage
 from orchestrator.pool import Pool
 from orchestrator.pool.topology import Topology
-from orchestrator.steps.attempt import Attempt, Models, OnText, Produced
+from orchestrator.steps.attempt import Attempt, OnText, Produced
 from orchestrator.steps.errors import AttemptError
 from orchestrator.steps.prompt import Input
-from orchestrator.steps.tools.attempt import ToolWork, run_tool_attempt
+from orchestrator.steps.tools.attempt import ToolRunner
 from orchestrator.taskir import Step
 from registry import find_registry, load_registry
 
@@ -50,14 +51,14 @@ def attempt(tools: Sequence[str], inputs: dict[str, str] | None = None, **more: 
     fields = {"id": "S1", "actor": "worker", "action": "Find 33.", "outputs": ("o.txt",), "kind": "tool"}
     step = Step.model_validate({**fields, "tools": tools, **more.pop("step", {})})
     texts = tuple(Input(name, text) for name, text in (inputs or {}).items())
-    return Attempt(**{"step": step, "model": "m", "system": "Act.", "inputs": texts, "max_tokens": 200, **more})
+    return attempt_of(step, **{"system": "Act.", "inputs": texts, "max_tokens": 200, **more})
 
 
 async def carry_out(
     folder: Path, work: Attempt, actor: Actor, *, context: int | None = None, turns: int = 20
 ) -> tuple[Produced, World]:
     world = World(folder, {item.name: item.text for item in work.inputs}, work.step.outputs, tuple(work.step.tools))
-    made = await run_tool_attempt(work, Models(actor.count, actor.generate), ToolWork(world.toolbox, context, turns))
+    made = await ToolRunner(world.toolbox, context, turns).run(work, actor)
     return made, world
 
 
@@ -185,7 +186,7 @@ async def test_grammar_holds_a_real_model_to_what_it_may_do(folder: Path, tmp_pa
             return done
 
         try:
-            await run_tool_attempt(work, Models(pool.count, generate), ToolWork(world.toolbox, 2048, 3))
+            await ToolRunner(world.toolbox, 2048, 3).run(work, ModelCalls(pool.count, generate))
         except AttemptError as error:
             assert error.failure.kind in (FailureKind.LOGIC, FailureKind.SCHEMA)  # noqa: PT017 - what it says is its own
     assert asked
