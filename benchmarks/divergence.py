@@ -74,8 +74,7 @@ def prompts() -> list[Generation]:
         for action in _ACTIONS:
             text = Input("notes.txt", sentence * (1 + 3 * (number % 3)))
             messages = step_messages("Do the task.", "", [text], action)
-            pairs = tuple((message.role, message.content) for message in messages)
-            requests.append(Generation(messages=pairs, max_tokens=_MAX_TOKENS))
+            requests.append(Generation(messages=messages, max_tokens=_MAX_TOKENS))
     return requests
 
 

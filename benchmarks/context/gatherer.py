@@ -9,13 +9,14 @@ import re
 from collections.abc import Sequence
 
 from benchmarks.context.task import SHIP
+from orchestrator.engine.contract import Message
 
 _SHOWN = re.compile(r"^\[(D\d+) (\S+)\]\n(.*?)(?=^Context:|\Z)", re.MULTILINE | re.DOTALL)
 _FACT = re.compile(rf"The ([^.]*?) of the {SHIP} is (\d+)\.")
 _KEPT = re.compile(r"^Kept documents: (.*)$", re.MULTILINE)
 _NAMED = re.compile(r"report\d\d\.txt")
 
-Messages = Sequence[tuple[str, str]]
+Messages = Sequence[Message]
 
 
 def decide(messages: Messages, names: Sequence[str], asked_for_summary: bool) -> str:

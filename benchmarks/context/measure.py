@@ -11,7 +11,7 @@ import structlog
 from benchmarks.context.gatherer import decide
 from benchmarks.context.task import write_documents
 from orchestrator.engine.client import Completion, Engine
-from orchestrator.engine.contract import EngineSpec, Generation
+from orchestrator.engine.contract import EngineSpec, Generation, Message
 from orchestrator.events import NoteChange, NoteChanged
 from orchestrator.steps.attempt import Attempt, OnText, ResolvedRole
 from orchestrator.steps.context.condensing import SUMMARY
@@ -57,7 +57,7 @@ class Gatherer:
         self._names = names
         self.cost = Cost()
 
-    async def count(self, model: str, messages: Sequence[tuple[str, str]]) -> int:
+    async def count(self, model: str, messages: Sequence[Message]) -> int:
         """Return the tokens of a prompt."""
         return await self._engine.count(messages)
 
@@ -68,7 +68,7 @@ class Gatherer:
         cost.prompts += 1
         cost.prompt_tokens += usage.prompt_tokens
         cost.computed += usage.prompt_tokens - usage.cached_tokens
-        cost.written += await self._engine.count([("assistant", text)])
+        cost.written += await self._engine.count([Message("assistant", text)])
         cost.peak = max(cost.peak, usage.prompt_tokens)
         cost.prefill_seconds += usage.prefill_seconds
         cost.prunings += '"prune"' in text
@@ -86,7 +86,7 @@ async def compare(model: Path, folder: Path, seed: int) -> dict[str, Any]:
         async with await Engine.start(spec) as engine:
             costs[context] = asdict(await gather(engine, folder, tuple(texts), context, facts))
             log.info("gathered", context=context, **costs[context])
-            everything = await engine.count([("user", "".join(texts.values()))])
+            everything = await engine.count([Message("user", "".join(texts.values()))])
     edited = {str(context): costs[context] for context in CONTEXTS}
     return {"without": costs[None], "with": edited, "everything": everything}
 
@@ -110,7 +110,7 @@ async def gather(
     made = await runner.run(Attempt(step=step, role=role), gatherer)
     text = made.outputs["found.txt"].decode()
     gatherer.cost.right = all(f"The {fact} of the Koldin is {value}." in text for fact, value in facts.items())
-    gatherer.cost.handed_on = await engine.count([("user", text)])
+    gatherer.cost.handed_on = await engine.count([Message("user", text)])
     return gatherer.cost
 
 

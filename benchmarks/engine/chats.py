@@ -14,7 +14,8 @@ from benchmarks.engine.system import Load, Prompt
 from benchmarks.engine.workload import common
 from benchmarks.tiny.families import FAMILIES
 from benchmarks.tiny.words import seeded
-from orchestrator.engine.chat import ChatMessage, ChatTemplate
+from orchestrator.engine.chat import ChatTemplate
+from orchestrator.engine.contract import Message
 from orchestrator.engine.llama import Vocabulary
 from orchestrator.engine.prompt import prompt_tokens
 
@@ -52,13 +53,15 @@ class Chats:
         documents = texts * cell.width if cell.shared else texts
         found: dict[State, Load] = {}
         for state in cell.states:
-            prompts = tuple(self._prompt((("system", text), ("user", question(rng)))) for text in documents)
+            prompts = tuple(
+                self._prompt((Message("system", text), Message("user", question(rng)))) for text in documents
+            )
             shared = common(tuple(prompt.tokens for prompt in prompts))
             found[state] = Load(prompts=prompts, answer=cell.answer, shared=shared)
         return found
 
     def _steps(self, rng: random.Random, cell: UserCell) -> Load:
-        prompts = tuple(self._prompt((("user", list_task(rng)),)) for _ in range(cell.steps))
+        prompts = tuple(self._prompt((Message("user", list_task(rng)),)) for _ in range(cell.steps))
         return Load(prompts=prompts, answer=cell.answer, steps=True)
 
     def _count(self, text: str) -> int:
@@ -70,13 +73,13 @@ class Chats:
         prompts: list[Prompt] = []
         while len(prompts) < cell.width:
             example = FAMILIES[FAMILY].generate(rng, "wording")
-            prompt = self._prompt(tuple((message.role, message.content) for message in example.messages))
+            prompt = self._prompt(tuple(example.messages))
             if len(example.answer) >= _LONG_ANSWER and len(prompt.tokens) <= cell.own:
                 prompts.append(prompt)
         shared = common(tuple(prompt.tokens for prompt in prompts))
         return Load(prompts=tuple(prompts), answer=cell.answer, shared=shared)
 
-    def _prompt(self, messages: tuple[ChatMessage, ...]) -> Prompt:
+    def _prompt(self, messages: tuple[Message, ...]) -> Prompt:
         segments = self.template.segments(messages)
         tokens = prompt_tokens(self.vocabulary, segments)
         return Prompt(messages, "".join(segment.text for segment in segments), tuple(tokens.tolist()))

@@ -4,6 +4,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Protocol
 
+from orchestrator.engine.contract import Message
+
 Tokens = tuple[int, ...]
 
 
@@ -26,7 +28,7 @@ class Prompt:
     Whatever takes requests gets messages or the text, and makes tokens of it, as it does for its users.
     """
 
-    messages: tuple[tuple[str, str], ...]
+    messages: tuple[Message, ...]
     text: str
     tokens: Tokens
 

@@ -7,6 +7,7 @@ from benchmarks.engine.cells import Cell, State
 from benchmarks.engine.chain import Next, walk
 from benchmarks.engine.system import Load, Prompt, Tokens
 from benchmarks.engine.words import COUNT, FIRST, text_of
+from orchestrator.engine.contract import Message
 
 WRONG_WORDS = 0.05
 """The share of words in which a text to be copied differs from the copy."""
@@ -54,7 +55,7 @@ def free_prompt(following: Next, rng: random.Random, length: int, answer: int) -
 
 def worded(prefix: Tokens, own: Tokens) -> Prompt:
     """Return a prompt of words: a system message if there is a prefix, and a user message."""
-    messages = (("system", text_of(prefix)), ("user", text_of(own)))
+    messages = (Message("system", text_of(prefix)), Message("user", text_of(own)))
     return Prompt(messages if prefix else messages[1:], text_of(prefix + own), prefix + own)
 
 

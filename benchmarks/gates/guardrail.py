@@ -14,7 +14,7 @@ from benchmarks.engine.models import SMALL
 from benchmarks.gates.tasks import BenchTask, a_right_answer
 from benchmarks.gates.world import WEIGHTS
 from orchestrator.engine.client import Engine
-from orchestrator.engine.contract import EngineSpec, Generation
+from orchestrator.engine.contract import EngineSpec, Generation, Message
 from orchestrator.gates import Artifact, GateContext, Run, Scope, run_gates
 
 ANSWERS_ALONE = 8
@@ -75,7 +75,7 @@ class _Decoding:
         return _speed(answers)
 
     async def _answer(self) -> tuple[int, float]:
-        messages = (("system", "Do the task."), ("user", "Task: Count."))
+        messages = (Message("system", "Do the task."), Message("user", "Task: Count."))
         request = Generation(messages=messages, schema=self._decoder.schema, max_tokens=self._decoder.tokens)
         usage = (await self._engine.generate(request)).usage
         return usage.output_tokens, usage.decode_seconds

@@ -9,6 +9,7 @@ from pathlib import Path
 from benchmarks.gates.rows import Result, Rows, digest
 from benchmarks.gates.tasks import PATIENCE, BenchTask
 from benchmarks.gates.world import MODELS, World
+from orchestrator.engine.contract import Message
 from orchestrator.history import Report, load_report
 from orchestrator.journal import JournalReader
 from orchestrator.runs import Job, Orchestrator
@@ -84,7 +85,7 @@ async def run_world(world: World, plan: Plan) -> list[Result]:
 
     if left and time.monotonic() < plan.until:
         async with Orchestrator.open(plan.folder / world.folder, world.registry(plan.folder)) as orchestrator:
-            await asyncio.gather(*(orchestrator.pool.count(model, (("user", "?"),)) for model in MODELS))
+            await asyncio.gather(*(orchestrator.pool.count(model, (Message("user", "?"),)) for model in MODELS))
             await asyncio.gather(*(carry_out(*one) for one in left))
     return [known[name] for name in names if name in known]
 

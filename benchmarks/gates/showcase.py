@@ -13,6 +13,7 @@ from benchmarks.gates.rows import Result
 from benchmarks.gates.stories import STORIES
 from benchmarks.gates.tasks import BenchTask
 from benchmarks.gates.world import MODELS, World
+from orchestrator.engine.contract import Message
 from orchestrator.history import Report, load_report
 from orchestrator.runs import Job, Orchestrator
 from orchestrator.taskir import TaskIR, dump_task, task_from
@@ -85,7 +86,7 @@ async def show(
     """
     found, shown = candidates(results), None
     async with Orchestrator.open(folder / "showcase", world.registry(folder)) as orchestrator:
-        await asyncio.gather(*(orchestrator.pool.count(model, (("user", "?"),)) for model in MODELS))
+        await asyncio.gather(*(orchestrator.pool.count(model, (Message("user", "?"),)) for model in MODELS))
         for number in range(TRIES):
             names = chosen(found, number)
             if not names:

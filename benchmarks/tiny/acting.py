@@ -2,16 +2,16 @@
 
 from dataclasses import dataclass, field
 from random import Random
-from typing import Any, Literal, cast
+from typing import Any
 
 from benchmarks.tiny.example import STEP_ROLES, SYSTEM_PROMPTS, Example, persona_texts, pick_persona
 from benchmarks.tiny.sizes import CONTEXT
 from benchmarks.tiny.words import Pool, Split, sentence
 from orchestrator.steps.context.editing import BYTES_A_TOKEN, told
 from orchestrator.steps.context.marks import Marks
-from orchestrator.steps.context.window import ChatMessages, Turn, Window
+from orchestrator.steps.context.window import Turn, Window
 from orchestrator.steps.fan import compact_json
-from orchestrator.steps.prompt import Message, step_messages
+from orchestrator.steps.prompt import step_messages
 from orchestrator.steps.tools.actions import Allowed, UseTool, action_schema
 from orchestrator.steps.tools.contract import Tool
 from orchestrator.steps.tools.loop import turn_of
@@ -121,11 +121,6 @@ def settled(window: Window, marks: Marks = ROOMY, *, prunes: bool = True) -> Win
     return told(window, estimated(window), marks, prunes=prunes)
 
 
-def messages_of(chat: ChatMessages) -> tuple[Message, ...]:
-    """Return the messages of a conversation as examples have them."""
-    return tuple(Message(cast(Literal["system", "user", "assistant"], role), text) for role, text in chat)
-
-
 def schema_of(window: Window, action: str, outputs: tuple[str, ...], tools: tuple[Tool, ...]) -> dict[str, Any]:
     """Return the schema of a step's next answer."""
     step = Step(id="S1", actor="worker", action=action, outputs=outputs, kind="tool")
@@ -138,7 +133,7 @@ def example_of(
 ) -> Example:
     """Return the example that asks for the next answer of a conversation."""
     role, persona, window = begun
-    return Example(family, role, persona, messages_of(window.messages), answer, wording, schema)
+    return Example(family, role, persona, window.messages, answer, wording, schema)
 
 
 def said(window: Window, wrote: str, result: str) -> Window:

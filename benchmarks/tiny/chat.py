@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from benchmarks.tiny.tokenizer import BEGIN, END, SPECIAL_TOKENS, Tokenizer
-from orchestrator.steps.prompt import Message
+from orchestrator.engine.contract import Message
 
 CHAT_TEMPLATE = (
     "{{ bos_token }}{% for m in messages %}<|{{ m.role }}|>{{ m.content }}<|end|>{% endfor %}"

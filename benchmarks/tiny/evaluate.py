@@ -92,7 +92,7 @@ async def answers(engine: Engine, examples: Sequence[Example], grammar: bool) ->
     """Return the greedy answers of `engine`, each within the schema of its example if `grammar`."""
 
     async def ask(example: Example) -> Completion:
-        messages = tuple((message.role, message.content) for message in example.messages)
+        messages = tuple(example.messages)
         schema = example.schema if grammar else None
         return await engine.generate(Generation(messages=messages, schema=schema, max_tokens=longest_answer(example)))
 

@@ -10,7 +10,8 @@ from typing import Any, Protocol
 import yaml
 
 from benchmarks.tiny.words import Split
-from orchestrator.steps.prompt import Input, Message, after_failure, step_messages
+from orchestrator.engine.contract import Message
+from orchestrator.steps.prompt import Input, after_failure, step_messages
 
 SYSTEM_PROMPTS = {
     "frontdoor": "Plan the request as steps.",

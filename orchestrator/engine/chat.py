@@ -15,9 +15,8 @@ import jinja2
 from jinja2.ext import loopcontrols
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 
+from orchestrator.engine.contract import Message
 from orchestrator.engine.errors import BadPrompt
-
-ChatMessage = tuple[str, str]
 
 PLAIN = (
     "{% for message in messages %}### {{ message.role | capitalize }}:\n{{ message.content }}\n\n{% endfor %}"
@@ -59,7 +58,7 @@ class ChatTemplate:
         except jinja2.TemplateError as error:
             self._broken = f"the model's chat template is broken: {_one_line(error)}"
 
-    def segments(self, messages: Sequence[ChatMessage]) -> list[Segment]:
+    def segments(self, messages: Sequence[Message]) -> list[Segment]:
         """Return the prompt that asks for the assistant's next message. Raises BadPrompt.
 
         Where the template refuses or drops a system message, it goes in front of the first user message.
@@ -67,7 +66,7 @@ class ChatTemplate:
         if self._broken:
             raise BadPrompt(self._broken)
         contents = [text for _, text in messages]
-        plain = tuple((role, _placeholder(index, contents)) for index, (role, _) in enumerate(messages))
+        plain = tuple(Message(role, _placeholder(index, contents)) for index, (role, _) in enumerate(messages))
         may_merge = len(plain) > 1 and plain[0][0] == "system" and plain[1][0] == "user"
         try:
             rendered = self._rendered(plain)
@@ -79,7 +78,7 @@ class ChatTemplate:
             rendered = self._rendered(_merged(plain))
         return _cut(rendered, contents)
 
-    def _render(self, messages: tuple[ChatMessage, ...]) -> str:
+    def _render(self, messages: tuple[Message, ...]) -> str:
         """Render messages of placeholders. What comes out is kept where it depends on nothing else, as on the date."""
         dicts = [{"role": role, "content": content} for role, content in messages]
         try:
@@ -103,9 +102,9 @@ def _normal(rendered: str) -> str:
     return _PLACEHOLDER.sub(f"{_EDGE}\ue0f0\\2\ue0f1{_EDGE}", rendered)
 
 
-def _merged(messages: Sequence[ChatMessage]) -> tuple[ChatMessage, ...]:
+def _merged(messages: Sequence[Message]) -> tuple[Message, ...]:
     (_, system), (_, user), *rest = messages
-    return (("user", "\n\n".join(filter(None, (system, user)))), *rest)
+    return (Message("user", "\n\n".join(filter(None, (system, user)))), *rest)
 
 
 def _cut(rendered: str, contents: Sequence[str]) -> list[Segment]:

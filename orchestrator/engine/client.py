@@ -19,6 +19,7 @@ from orchestrator.engine.contract import (
     EngineStats,
     Finish,
     Generation,
+    Message,
     ModelInfo,
     texts_problem,
 )
@@ -195,7 +196,7 @@ class Engine(asyncio.Protocol):
         )
         return Completion(done.text, done.finish, usage)
 
-    async def count(self, messages: Sequence[tuple[str, str]]) -> int:
+    async def count(self, messages: Sequence[Message]) -> int:
         """Return how many tokens the prompt of these messages has. Raises BadRequest, BadPrompt, EngineDied."""
         self._check_kind(embeds=False)
         counted: Counted = await self._ask(lambda seq: Count(seq, tuple(messages)))

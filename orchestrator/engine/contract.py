@@ -4,7 +4,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,6 +23,16 @@ MAX_GRAMMAR_BYTES = 1 << 18
 
 NOT_SET_UP = "not set up"
 """What an engine says of speculation for which its registry entry has nothing."""
+
+
+class Message(NamedTuple):
+    """One message of a prompt: its role (system, user or assistant) and its text.
+
+    It is the same from the layout of a prompt to the engine, where the model's chat template renders it.
+    """
+
+    role: str
+    content: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -139,14 +149,14 @@ class EngineSpec:
 class Generation:
     """One request for text.
 
-    `messages` are (role, content) with the roles system, user and assistant. `max_tokens` None means up to the end of
+    `max_tokens` None means up to the end of
     the context. Temperature 0 is greedy; otherwise the same `seed` gives the same text whatever else the engine does
     (`seed` None: a fresh one). A `stop` string ends the text and is not part of it. `schema` is a JSON Schema and
     `grammar` a GBNF grammar with the rule `root`; at most one of them. `deadline_seconds` counts from the call, waiting
     included. `slack` in seconds: how late this may finish without harm; less slack goes first.
     """
 
-    messages: tuple[tuple[str, str], ...]
+    messages: tuple[Message, ...]
     max_tokens: int | None = None
     temperature: float = 0.0
     top_p: float = 1.0

@@ -7,9 +7,9 @@ from collections import Counter
 
 from orchestrator.engine import protocol
 from orchestrator.engine.batching import Prefill, chunks_of, side_by_side
-from orchestrator.engine.chat import ChatMessage, ChatTemplate
+from orchestrator.engine.chat import ChatTemplate
 from orchestrator.engine.contention import CpuUse
-from orchestrator.engine.contract import NOT_SET_UP, EngineSpec, EngineStats, Finish
+from orchestrator.engine.contract import NOT_SET_UP, EngineSpec, EngineStats, Finish, Message
 from orchestrator.engine.curve import attended, turn
 from orchestrator.engine.curves import LEARNED_EVERY, Curves
 from orchestrator.engine.drafting import Drafts
@@ -186,7 +186,7 @@ class Loop:
         self._sequences.add(sequence)
         self._counts["prompt_tokens"] += len(prompt)
 
-    def _prompt(self, messages: tuple[ChatMessage, ...]) -> Tokens:
+    def _prompt(self, messages: tuple[Message, ...]) -> Tokens:
         self._link.heartbeat(sum(len(text) for _, text in messages) / _READ_A_SECOND)
         before = self._llama.vocab.llama_seconds
         tokens = prompt_tokens(self._llama.vocab, self._template.segments(messages))

@@ -10,25 +10,25 @@ from typing import Any
 
 import msgspec
 
-from orchestrator.engine.contract import EngineSpec, EngineStats, Finish, Generation, ModelInfo
+from orchestrator.engine.contract import EngineSpec, EngineStats, Finish, Generation, Message, ModelInfo
 
 VERSION = 2
 MAX_FRAME = 256 << 20
 _LENGTH = struct.Struct("<I")
 
 
-class Message(msgspec.Struct, frozen=True, array_like=True, tag=True):
+class WireMessage(msgspec.Struct, frozen=True, array_like=True, tag=True):
     """Any message. `array_like` because they travel a thousand times a second."""
 
 
-class Load(Message, frozen=True):
+class Load(WireMessage, frozen=True):
     """Load this model; the first message, answered by Ready or LoadFailed."""
 
     version: int
     spec: EngineSpec
 
 
-class Submit(Message, frozen=True):
+class Submit(WireMessage, frozen=True):
     """Generate. The schema has become a grammar, and the seed is set. `stream` asks for Texts on the way."""
 
     seq: int
@@ -36,62 +36,62 @@ class Submit(Message, frozen=True):
     stream: bool
 
 
-class Cancel(Message, frozen=True):
+class Cancel(WireMessage, frozen=True):
     """Drop a sequence, wherever it is. Answered by Finished, unless it had ended already."""
 
     seq: int
 
 
-class Count(Message, frozen=True):
+class Count(WireMessage, frozen=True):
     """How many tokens is this prompt? Answered by Counted or Failed."""
 
     seq: int
-    messages: tuple[tuple[str, str], ...]
+    messages: tuple[Message, ...]
 
 
-class Embed(Message, frozen=True):
+class Embed(WireMessage, frozen=True):
     """Make a vector of each text. Answered by Embedded or Failed, by neither after Cancel."""
 
     seq: int
     texts: tuple[str, ...]
 
 
-class SetThreads(Message, frozen=True):
+class SetThreads(WireMessage, frozen=True):
     """Compute with this many threads from the next step on; with 0, rest until there are some."""
 
     threads: int
 
 
-class GetStats(Message, frozen=True):
+class GetStats(WireMessage, frozen=True):
     """Answered by Stats."""
 
     seq: int
 
 
-class Stop(Message, frozen=True):
+class Stop(WireMessage, frozen=True):
     """End the process."""
 
 
-class Ready(Message, frozen=True):
+class Ready(WireMessage, frozen=True):
     """The model is loaded."""
 
     info: ModelInfo
 
 
-class LoadFailed(Message, frozen=True):
+class LoadFailed(WireMessage, frozen=True):
     """The model is not loaded, and the process ends. `kind` is a LoadFailure."""
 
     kind: str
     message: str
 
 
-class Texts(Message, frozen=True):
+class Texts(WireMessage, frozen=True):
     """What a step has added, as (sequence, text) pairs."""
 
     texts: list[tuple[int, str]]
 
 
-class Finished(Message, frozen=True):
+class Finished(WireMessage, frozen=True):
     """A sequence has ended. `text` is all of it; times in seconds."""
 
     seq: int
@@ -105,7 +105,7 @@ class Finished(Message, frozen=True):
     decode_seconds: float
 
 
-class Failed(Message, frozen=True):
+class Failed(WireMessage, frozen=True):
     """A request came to nothing. `kind` is the name of an error class; `numbers` are its attributes in order."""
 
     seq: int
@@ -114,14 +114,14 @@ class Failed(Message, frozen=True):
     numbers: tuple[int, ...] = ()
 
 
-class Counted(Message, frozen=True):
+class Counted(WireMessage, frozen=True):
     """The answer to Count."""
 
     seq: int
     tokens: int
 
 
-class Embedded(Message, frozen=True):
+class Embedded(WireMessage, frozen=True):
     """The answer to Embed. `vectors` are little-endian 32-bit floats, text after text; `tokens` of all texts."""
 
     seq: int
@@ -129,14 +129,14 @@ class Embedded(Message, frozen=True):
     vectors: bytes
 
 
-class Stats(Message, frozen=True):
+class Stats(WireMessage, frozen=True):
     """The answer to GetStats."""
 
     seq: int
     stats: EngineStats
 
 
-class Heartbeat(Message, frozen=True):
+class Heartbeat(WireMessage, frozen=True):
     """The process lives, and the next one is due in about this many seconds."""
 
     next_seconds: float

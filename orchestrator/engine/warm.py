@@ -10,7 +10,7 @@ from pathlib import Path
 
 from orchestrator.engine import curve_cache
 from orchestrator.engine.chat import ChatTemplate
-from orchestrator.engine.contract import EngineSpec
+from orchestrator.engine.contract import EngineSpec, Message
 from orchestrator.engine.errors import BadPrompt
 from orchestrator.engine.llama import Llama, Tokens
 from orchestrator.engine.prefix import common_prefix
@@ -103,7 +103,8 @@ def _heads(llama: Llama, template: ChatTemplate, systems: tuple[str, ...]) -> tu
     for text in systems:
         try:
             one, other = (
-                prompt_tokens(llama.vocab, template.segments((("system", text), ("user", content)))) for content in "a1"
+                prompt_tokens(llama.vocab, template.segments((Message("system", text), Message("user", content))))
+                for content in "a1"
             )
         except BadPrompt as error:
             _log(f"a system message is not looked for: {error}")

@@ -136,7 +136,7 @@ class Asking:
         text = f"{self._text}{self._complaint(complaint)}" if complaint else self._text
         prompt = plan_messages(asked.system, asked.files, text)
         return Generation(
-            messages=tuple((message.role, message.content) for message in prompt),
+            messages=prompt,
             max_tokens=asked.max_tokens,
             fit=asked.fit,
             temperature=asked.temperature,

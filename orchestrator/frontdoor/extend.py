@@ -84,7 +84,7 @@ def _clipped(step: str, output: str, length: int) -> str:
 
 async def _count(request: PlanRequest, text: str, models: Models) -> int:
     prompt = plan_messages(request.system, request.files, text)
-    return await models.count(request.model, tuple((message.role, message.content) for message in prompt))
+    return await models.count(request.model, prompt)
 
 
 def clip(output: str, length: int) -> str:

@@ -9,7 +9,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import Protocol
 
 from orchestrator.engine.client import Completion, OnText
-from orchestrator.engine.contract import Embeddings, EngineSpec, EngineStats, Generation, ModelInfo
+from orchestrator.engine.contract import Embeddings, EngineSpec, EngineStats, Generation, Message, ModelInfo
 from orchestrator.engine.errors import EngineDied
 
 
@@ -31,7 +31,7 @@ class EngineHandle(Protocol):
     async def generate(self, request: Generation, on_text: OnText | None = None) -> Completion:
         """Generate text. `on_text` gets it piece by piece. Raises EngineError, or what `on_text` raises."""
 
-    async def count(self, messages: Sequence[tuple[str, str]]) -> int:
+    async def count(self, messages: Sequence[Message]) -> int:
         """Return how many tokens the prompt of these messages has. Raises EngineError."""
 
     async def embed(self, texts: Sequence[str]) -> Embeddings:

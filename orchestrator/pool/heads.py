@@ -9,6 +9,8 @@ from collections.abc import Sequence
 from hashlib import blake2b
 from typing import Final
 
+from orchestrator.engine.contract import Message
+
 BLOCK: Final = 256
 """Characters of a block, about as many as a prefix needs to be worth looking for."""
 MAX_BLOCKS: Final = 256
@@ -17,7 +19,7 @@ MAX_REMEMBERED: Final = 4096
 Heads = tuple[bytes, ...]
 
 
-def heads_of(messages: Sequence[tuple[str, str]]) -> Heads:
+def heads_of(messages: Sequence[Message]) -> Heads:
     """Return a hash for each whole block that the prompt begins with; each also stands for all blocks before it."""
     text = "\0".join(f"{role}\0{content}" for role, content in messages)
     digest = b""

@@ -9,7 +9,7 @@ from types import TracebackType
 from typing import Final, Self
 
 from orchestrator.engine.client import Completion, Engine, OnText
-from orchestrator.engine.contract import Embeddings, Generation
+from orchestrator.engine.contract import Embeddings, Generation, Message
 from orchestrator.engine.errors import EngineDied, EngineError
 from orchestrator.events import Usage
 from orchestrator.pool.admission import Budget
@@ -100,7 +100,7 @@ class Pool:
         finally:
             await self._tasks.__aexit__(None, None, None)
 
-    async def count(self, model: str, messages: Sequence[tuple[str, str]], *, interactive: bool = True) -> int:
+    async def count(self, model: str, messages: Sequence[Message], *, interactive: bool = True) -> int:
         """Return the tokens of a prompt of `messages`, (role, content) each. Loads the model if need be.
 
         Raises what `generate` raises, and ModelRemote: only its server can count what a remote model is asked.

@@ -15,7 +15,7 @@ from typing import Any, Final, Self
 import structlog
 
 from orchestrator.engine.client import Completion, Engine
-from orchestrator.engine.contract import Generation
+from orchestrator.engine.contract import Generation, Message
 from orchestrator.errors import InputError, Problem
 from orchestrator.events import (
     CancelRequested,
@@ -80,7 +80,7 @@ class PatientModels:
     def __init__(self, pool: Pool) -> None:
         self._pool = pool
 
-    async def count(self, model: str, messages: Sequence[tuple[str, str]]) -> int:
+    async def count(self, model: str, messages: Sequence[Message]) -> int:
         """Return the tokens of a prompt."""
         return await self._pool.count(model, messages, interactive=False)
 

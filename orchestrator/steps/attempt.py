@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from orchestrator.engine.client import Completion
-from orchestrator.engine.contract import Generation
+from orchestrator.engine.contract import Generation, Message
 from orchestrator.events import Failure, GateResult, Usage
 from orchestrator.gates import Run, no_sandbox
 from orchestrator.steps.prompt import Input
@@ -37,7 +37,7 @@ class ResolvedRole:
 
     def request(
         self,
-        messages: tuple[tuple[str, str], ...],
+        messages: tuple[Message, ...],
         *,
         max_tokens: int | None = None,
         schema: dict[str, object] | bool | None = None,
@@ -116,7 +116,7 @@ class Attempt:
 class Models(Protocol):
     """Models that can be asked, each by its id: the pool, as steps and planners see it."""
 
-    async def count(self, model: str, messages: Sequence[tuple[str, str]]) -> int:
+    async def count(self, model: str, messages: Sequence[Message]) -> int:
         """Return the tokens of a prompt. Raises EngineError, PoolError."""
 
     async def generate(self, model: str, request: Generation, on_text: OnText | None = None) -> Completion:

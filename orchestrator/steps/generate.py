@@ -50,7 +50,7 @@ async def _complete(
     action = with_evidence(attempt.step.action, attempt.failures)
     prompt = step_messages(attempt.role.system, attempt.role.persona, attempt.inputs, action)
     request = attempt.role.request(
-        tuple((message.role, message.content) for message in prompt),
+        prompt,
         max_tokens=attempt.max_tokens,
         fit=MIN_ANSWER_TOKENS,
         seed=attempt.seed,

@@ -18,9 +18,8 @@ def judge_of(role: ResolvedRole | None, models: Models, slack: float) -> Judge:
 
     async def judge(inputs: Sequence[tuple[str, str]], action: str, schema: Mapping[str, Any]) -> Opinion:
         prompt = step_messages(role.system, "", [Input(name, text) for name, text in inputs], action)
-        messages = tuple((message.role, message.content) for message in prompt)
         try:
-            request = role.request(messages, fit=MIN_ANSWER_TOKENS, schema=dict(schema), slack=slack)
+            request = role.request(prompt, fit=MIN_ANSWER_TOKENS, schema=dict(schema), slack=slack)
             completion = await models.generate(role.model, request, None)
         except (EngineError, PoolError) as error:
             blamed = failure_from(error)

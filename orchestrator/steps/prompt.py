@@ -7,17 +7,9 @@ this layout, by calling these functions.
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Literal
 
+from orchestrator.engine.contract import Message
 from registry import Registry
-
-
-@dataclass(frozen=True, slots=True)
-class Message:
-    """One chat message, rendered later by the chat template of whichever model gets it."""
-
-    role: Literal["system", "user", "assistant"]
-    content: str
 
 
 @dataclass(frozen=True, slots=True)

@@ -27,11 +27,12 @@ from benchmarks.engine.systems.served import (
     serve,
     until_quiet,
 )
+from orchestrator.engine.contract import Message
 
 ENDING_SECONDS = 120.0
 SPINNING_ENVIRONMENT = {"GOMP_SPINCOUNT": "300000"}
 """Lets threads of an engine wait as they do where nobody chose how: libgomp's default number of rounds, then asleep."""
-_FIRST = Prompt(messages=(("user", "Are you there?"),), text="", tokens=())
+_FIRST = Prompt(messages=(Message("user", "Are you there?"),), text="", tokens=())
 _ROOT = Path(__file__).parents[3]
 _TOKENS_AN_ITEM = 3
 """A digit, a comma and a space."""

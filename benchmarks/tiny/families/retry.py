@@ -195,7 +195,7 @@ class Retry:
         failure = Failure(found.kind, f"gate {found.gate} failed: {first}", found.evidence)
         system, user = example.messages
         # The action is the end of the prompt.
-        again = replace(user, content=after_failure(user.content, feedback([failure])))
+        again = user._replace(content=after_failure(user.content, feedback([failure])))
         return replace(example, family=self.name, messages=(system, again), wording=f"{base}: {example.wording}")
 
     def check(self, example: Example, answer: str) -> bool:

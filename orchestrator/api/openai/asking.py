@@ -7,13 +7,12 @@ from typing import Any
 from fastapi import Request
 
 from orchestrator.api.openai.generating import Work, Workplace
-from orchestrator.api.openai.messages import Pair
 from orchestrator.api.openai.names import ORCHESTRATE, find_target
 from orchestrator.api.openai.sampling import generation
 from orchestrator.api.openai.tools import Toolbox
 from orchestrator.api.openai.whole_run import request_of, run_work
 from orchestrator.engine.client import Completion
-from orchestrator.engine.contract import Generation
+from orchestrator.engine.contract import Generation, Message
 from orchestrator.errors import InputError, Problem
 from orchestrator.service.service import Service
 
@@ -25,7 +24,7 @@ class Question:
     """What both APIs come down to: `count` answers to the same messages."""
 
     name: str
-    pairs: Sequence[Pair]
+    pairs: Sequence[Message]
     toolbox: Toolbox = NO_TOOLS
     schema: dict[str, Any] | bool | None = None
     max_tokens: int | None = None
@@ -64,7 +63,7 @@ async def works_for(question: Question, service: Service) -> tuple[list[Work], s
     return [_pool_work(service, target.model, _seeded(asked, seed)) for seed in seeds], target.model
 
 
-def _said(pairs: Sequence[Pair]) -> str:
+def _said(pairs: Sequence[Message]) -> str:
     """Return what the user said last."""
     return next((text for role, text in reversed(pairs) if role == "user"), "")
 

@@ -6,9 +6,10 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, Field
 
-from orchestrator.api.openai.messages import Pair, TextPart, call_text, text_of
+from orchestrator.api.openai.messages import TextPart, call_text, text_of
 from orchestrator.api.openai.sampling import Lenient
 from orchestrator.api.openai.tools import Call
+from orchestrator.engine.contract import Message
 from orchestrator.errors import InputError, Problem
 
 
@@ -59,11 +60,11 @@ class CallItem(BaseModel):
 OutputItem = MessageItem | CallItem
 
 
-def input_pairs(given: str | Sequence[InputItem], instructions: str | None) -> list[Pair]:
+def input_pairs(given: str | Sequence[InputItem], instructions: str | None) -> list[Message]:
     """Return (role, text) of everything given. Raises InputError for items that are not understood."""
-    head: list[Pair] = [("system", instructions)] if instructions else []
+    head: list[Message] = [Message("system", instructions)] if instructions else []
     if isinstance(given, str):
-        return [*head, ("user", given)]
+        return [*head, Message("user", given)]
     return head + [_pair(item, f"input/{number}") for number, item in enumerate(given)]
 
 
@@ -81,15 +82,15 @@ def call_item(call: Call) -> CallItem:
     )
 
 
-def _pair(item: InputItem, where: str) -> Pair:
+def _pair(item: InputItem, where: str) -> Message:
     match item.type:
         case "message" if item.role is not None:
             role = "system" if item.role == "developer" else item.role
-            return role, text_of(item.content, f"{where}/content")
+            return Message(role, text_of(item.content, f"{where}/content"))
         case "function_call":
-            return "assistant", call_text(item.name or "", item.arguments or "{}")
+            return Message("assistant", call_text(item.name or "", item.arguments or "{}"))
         case "function_call_output":
-            return "user", f"[{item.call_id or 'tool'}]\n{text_of(item.output, f'{where}/output')}"
+            return Message("user", f"[{item.call_id or 'tool'}]\n{text_of(item.output, f'{where}/output')}")
         case _:
             accepted = "message with a role, function_call, function_call_output"
             raise InputError(Problem(f"{where}/type", f"{item.type!r} is not understood", accepted))

@@ -7,10 +7,9 @@ from typing import Any, Literal
 from pydantic import BaseModel, ConfigDict
 
 from orchestrator.api.openai.names import Target
+from orchestrator.engine.contract import Message
 from orchestrator.errors import InputError, Problem
 from orchestrator.steps.prompt import step_messages
-
-Pair = tuple[str, str]
 
 
 class _Lenient(BaseModel):
@@ -57,23 +56,25 @@ def text_of(content: str | Sequence[TextPart] | None, where: str) -> str:
     return "".join(part.text or "" for part in content)
 
 
-def pairs_of(messages: Sequence[ChatMessage]) -> list[Pair]:
+def pairs_of(messages: Sequence[ChatMessage]) -> list[Message]:
     """Return (role, text) of each message, with the roles system, user and assistant. Raises InputError."""
     return [_pair(message, f"messages/{number}/content") for number, message in enumerate(messages)]
 
 
-def prompt_of(pairs: Sequence[Pair], target: Target, instructions: str) -> tuple[Pair, ...]:
+def prompt_of(pairs: Sequence[Message], target: Target, instructions: str) -> tuple[Message, ...]:
     """Return the messages for an engine. All that is said to the system goes in front, in this order: role, persona,
     the client's system messages, `instructions`.
     """
     said = [text for role, text in pairs if role == "system" and text]
     overlay = "\n".join(text for text in (target.persona, *said, instructions) if text)
-    turns = [(role, _laid_out(text) if target.laid_out and role == "user" else text) for role, text in pairs]
-    talk = [(role, text) for role, text in turns if role != "system"]
+    turns = [
+        one._replace(content=_laid_out(one.content)) if target.laid_out and one.role == "user" else one for one in pairs
+    ]
+    talk = [one for one in turns if one.role != "system"]
     head = step_messages(target.system, overlay, (), "")[0].content.strip()
     if not talk:
         raise InputError(Problem("messages", "none is of a user", "one message of the role user at least"))
-    return (("system", head), *talk) if head else tuple(talk)
+    return (Message("system", head), *talk) if head else tuple(talk)
 
 
 def call_text(name: str, arguments: str) -> str:
@@ -81,18 +82,18 @@ def call_text(name: str, arguments: str) -> str:
     return json.dumps({"tool": name, "arguments": _parsed(arguments)}, ensure_ascii=False)
 
 
-def _pair(message: ChatMessage, where: str) -> Pair:
+def _pair(message: ChatMessage, where: str) -> Message:
     text = text_of(message.content, where)
     match message.role:
         case "system" | "developer":
-            return "system", text
+            return Message("system", text)
         case "tool" | "function":
-            return "user", f"[{message.tool_call_id or 'tool'}]\n{text}"
+            return Message("user", f"[{message.tool_call_id or 'tool'}]\n{text}")
         case "assistant":
             calls = [call_text(call.function.name, call.function.arguments) for call in message.tool_calls or ()]
-            return "assistant", "\n".join(filter(None, [text, *calls]))
+            return Message("assistant", "\n".join(filter(None, [text, *calls])))
         case _:
-            return message.role, text
+            return Message(message.role, text)
 
 
 def _laid_out(text: str) -> str:

@@ -5,10 +5,10 @@ from typing import Annotated, Any, Final
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from orchestrator.api.openai.messages import Pair, prompt_of
+from orchestrator.api.openai.messages import prompt_of
 from orchestrator.api.openai.names import Target
 from orchestrator.api.openai.tools import Toolbox
-from orchestrator.engine.contract import Generation
+from orchestrator.engine.contract import Generation, Message
 from orchestrator.errors import InputError, Problem
 from orchestrator.gates.json_schema import BadSchema, OutputSchema
 
@@ -61,7 +61,7 @@ def answer_schema(form: FormatBody | None, where: str) -> dict[str, Any] | bool 
 
 
 def generation(
-    pairs: list[Pair],
+    pairs: list[Message],
     target: Target,
     toolbox: Toolbox,
     schema: dict[str, Any] | bool | None,

@@ -6,8 +6,8 @@ from contextlib import suppress
 
 from orchestrator.api.errors import RunFailed
 from orchestrator.api.openai.generating import Work
-from orchestrator.api.openai.messages import Pair
 from orchestrator.engine.client import Completion
+from orchestrator.engine.contract import Message
 from orchestrator.errors import InputError, OrchestratorError, Problem
 from orchestrator.events import Usage
 from orchestrator.history.report import Report
@@ -15,7 +15,7 @@ from orchestrator.runs import Job
 from orchestrator.service.service import Service
 
 
-def request_of(pairs: Sequence[Pair]) -> str:
+def request_of(pairs: Sequence[Message]) -> str:
     """Return the request in words: what a user said alone, or the whole talk with who said it. Raises InputError."""
     said = [(role, text) for role, text in pairs if text.strip()]
     if not any(role == "user" for role, _ in said):

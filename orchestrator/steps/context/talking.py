@@ -3,6 +3,7 @@
 from dataclasses import replace
 
 from orchestrator.engine.client import Completion
+from orchestrator.engine.contract import Message
 from orchestrator.engine.errors import BadGrammar
 from orchestrator.events import Usage
 from orchestrator.steps.answer import ANY_JSON
@@ -10,7 +11,6 @@ from orchestrator.steps.attempt import Attempt, Models, OnText
 from orchestrator.steps.context.editing import ContextEditor
 from orchestrator.steps.context.marks import Marks, Pressure
 from orchestrator.steps.context.window import Turn, Window
-from orchestrator.steps.prompt import Message
 from orchestrator.steps.usage import added
 
 ENDS = 200

@@ -8,9 +8,7 @@ of them as it was; condensing leaves the head. Pure.
 from collections.abc import Collection
 from dataclasses import dataclass, field, replace
 
-from orchestrator.steps.prompt import Message
-
-ChatMessages = tuple[tuple[str, str], ...]
+from orchestrator.engine.contract import Message
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,14 +66,14 @@ class Window:
     listed: tuple[Document, ...] = ()
 
     @property
-    def messages(self) -> ChatMessages:
+    def messages(self) -> tuple[Message, ...]:
         """Return the messages to send: the head, what the summary says, and each turn as two messages."""
-        shown = [(message.role, message.content) for message in self.head]
+        shown = list(self.head)
         if self.condensations:
-            shown += [("assistant", self.summary), ("user", self.reminder)]
+            shown += [Message("assistant", self.summary), Message("user", self.reminder)]
         for turn in self.turns:
-            shown += [("assistant", turn.wrote), ("user", turn.answer)]
-        return tuple((str(role), text) for role, text in shown)
+            shown += [Message("assistant", turn.wrote), Message("user", turn.answer)]
+        return tuple(shown)
 
     @property
     def shown(self) -> tuple[Document, ...]:

@@ -76,9 +76,8 @@ def _bytes_of(call: LlmCall) -> int:
 def _request(call: LlmCall, called: ResolvedRole, most: int, slack: float) -> Generation:
     inputs = [Input(name, text) for name, text in call.inputs.items()]
     prompt = step_messages(called.system, called.persona, inputs, call.prompt)
-    messages = tuple((message.role, message.content) for message in prompt)
     wanted = called.max_tokens if call.max_tokens is None else call.max_tokens
-    return called.request(messages, max_tokens=min(wanted, most), schema=call.schema, slack=slack)
+    return called.request(prompt, max_tokens=min(wanted, most), schema=call.schema, slack=slack)
 
 
 def _answer(completion: Completion | EngineError | PoolError) -> Answer:

@@ -4,6 +4,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from orchestrator.engine.client import Completion
+from orchestrator.engine.contract import Message
 from orchestrator.events import Failure, FailureKind, Usage
 from orchestrator.steps.attempt import Attempt, Models, OnGenerated, OnText, Produced
 from orchestrator.steps.bounds import bounded
@@ -13,7 +14,7 @@ from orchestrator.steps.context.window import Turn
 from orchestrator.steps.errors import AttemptError
 from orchestrator.steps.generate import with_evidence
 from orchestrator.steps.outcome import outputs_of
-from orchestrator.steps.prompt import Message, step_messages
+from orchestrator.steps.prompt import step_messages
 from orchestrator.steps.repl.asking import Colleagues
 from orchestrator.steps.repl.budget import Budget, Spending
 from orchestrator.steps.repl.host import Host

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from orchestrator.engine.contract import Message
 from orchestrator.events import Failure
 from orchestrator.steps.attempt import Attempt, Models, OnGenerated, OnText, Produced
 from orchestrator.steps.bounds import bounded
@@ -12,7 +13,7 @@ from orchestrator.steps.context.talking import Conversation
 from orchestrator.steps.errors import AttemptError
 from orchestrator.steps.generate import with_evidence
 from orchestrator.steps.outcome import outputs_of
-from orchestrator.steps.prompt import Message, step_messages
+from orchestrator.steps.prompt import step_messages
 from orchestrator.steps.tools.contract import ToolError
 from orchestrator.steps.tools.loop import ToolLoop
 from orchestrator.steps.tools.prompts import instructions

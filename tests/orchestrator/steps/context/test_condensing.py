@@ -7,7 +7,7 @@ import pytest
 from model_calls import attempt_of
 
 from orchestrator.engine.client import Completion
-from orchestrator.engine.contract import Generation
+from orchestrator.engine.contract import Generation, Message
 from orchestrator.engine.errors import PromptTooLong
 from orchestrator.events import FailureKind, Usage
 from orchestrator.steps.attempt import OnText
@@ -15,7 +15,6 @@ from orchestrator.steps.context.condensing import SUMMARY
 from orchestrator.steps.context.talking import ENDS, Conversation
 from orchestrator.steps.context.window import Document, Turn
 from orchestrator.steps.errors import AttemptError
-from orchestrator.steps.prompt import Message
 from orchestrator.taskir import Step
 
 HEAD = (Message("system", "s" * 10), Message("user", "u" * 10))

@@ -1,11 +1,11 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
+from orchestrator.engine.contract import Message
 from orchestrator.steps.context.condensing import ASKING
 from orchestrator.steps.context.cost import Way, asking_pays, condensing, sweeping
 from orchestrator.steps.context.marks import Marks
 from orchestrator.steps.context.window import Document, Turn, Window
-from orchestrator.steps.prompt import Message
 
 HEAD = (Message("system", "Do it."), Message("user", "Task: gather."))
 LENGTHS = st.lists(st.integers(0, 500), min_size=1, max_size=6)

@@ -1,8 +1,8 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
+from orchestrator.engine.contract import Message
 from orchestrator.steps.context.window import Document, Turn, Window
-from orchestrator.steps.prompt import Message
 
 HEAD = (Message("system", "Do it."), Message("user", "Task: gather."))
 
