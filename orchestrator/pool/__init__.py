@@ -10,7 +10,7 @@ cores       how the physical cores are shared, and whose turn it is; pure
 placement   which node an instance runs on, and which instance a request goes to; pure
 handle      EngineHandle: the port to engines, which are processes unless they are simulated
 heads       which beginnings of prompts an engine has seen
-seat        one model: its engines, who waits, how it failed
+managed_model one model: its engines, who waits, how it failed
 remotes     the models that other servers run
 machine     cores, nodes and memory of this machine
 topology    nodes and cores as data

@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 
 from orchestrator.engine.errors import EngineDied
 from orchestrator.pool.cores import TURN_SECONDS, Decoder, share_cores
+from orchestrator.pool.managed_model import Instance
 from orchestrator.pool.placement import Place
-from orchestrator.pool.seat import Instance
 from orchestrator.pool.topology import Topology
 
 

@@ -20,10 +20,10 @@ from orchestrator.pool.footprint import Footprints
 from orchestrator.pool.handle import EngineHandle, StartEngine
 from orchestrator.pool.heads import heads_of
 from orchestrator.pool.machine import memory_budget, read_topology
+from orchestrator.pool.managed_model import Instance, ManagedModel, Wish
 from orchestrator.pool.policy import Rules
 from orchestrator.pool.remotes import Remotes
 from orchestrator.pool.residency import Folders, Residency
-from orchestrator.pool.seat import Instance, Seat, Wish
 from orchestrator.pool.status import PoolSnapshot
 from orchestrator.pool.topology import Topology
 from registry.diff import difference
@@ -63,14 +63,14 @@ class Pool:
         self._free = memory_budget()
         self._topology = topology or read_topology()
         here = {name: entry for name, entry in registry.models.items() if entry.remote is None}
-        self._seats = {name: Seat.of(entry, self._topology) for name, entry in here.items()}
+        self._managed = {name: ManagedModel.of(entry, self._topology) for name, entry in here.items()}
         self._remotes = Remotes(registry.models.values())
         self._log_dir = log_dir
         self._decoding = Decoding(self._topology)
         self._tasks = asyncio.TaskGroup()
         self._counters = Counters(self._tasks)
         self._residency = Residency(
-            self._seats,
+            self._managed,
             self._topology,
             *self._limits(),
             Footprints(footprints),
@@ -105,9 +105,9 @@ class Pool:
 
         Raises what `generate` raises, and ModelRemote: only its server can count what a remote model is asked.
         """
-        seat = self._seat(model)
+        managed = self._model(model)
         wish = Wish(interactive=interactive, due=asyncio.get_running_loop().time())
-        async with self._lease(seat, wish) as (_, engine):
+        async with self._lease(managed, wish) as (_, engine):
             return await engine.count(messages)
 
     async def generate(
@@ -123,17 +123,17 @@ class Pool:
         asked = clock()
         if (remote := self._remotes.get(model)) is not None:
             return await remote.generate(request, on_text)
-        seat = self._seat(model)
-        heads = heads_of(request.messages) if len(seat.instances) > 1 else ()
+        managed = self._model(model)
+        heads = heads_of(request.messages) if len(managed.instances) > 1 else ()
         wish = Wish(interactive=interactive, due=asked + request.slack, heads=heads)
         async with contextlib.AsyncExitStack() as stack:
             try:
                 async with asyncio.timeout(request.deadline_seconds):
-                    instance, engine = await stack.enter_async_context(self._lease(seat, wish))
+                    instance, engine = await stack.enter_async_context(self._lease(managed, wish))
             except TimeoutError:
                 return Completion("", "deadline", Usage(queued_seconds=clock() - asked))
             waited = clock() - asked
-            async with self._decoding.of(instance, seat.entry.threads, wish.due):
+            async with self._decoding.of(instance, managed.entry.threads, wish.due):
                 completion = await engine.generate(_later(request, waited), on_text)
         usage = completion.usage
         queued = dataclasses.replace(usage, queued_seconds=usage.queued_seconds + waited)
@@ -144,10 +144,10 @@ class Pool:
 
         Raises what `generate` raises; BadRequest for a model that writes, TextTooLong, and ModelRemote.
         """
-        seat = self._seat(model)
+        managed = self._model(model)
         wish = Wish(interactive=interactive, due=asyncio.get_running_loop().time())
-        async with self._lease(seat, wish) as (instance, engine):
-            async with self._decoding.of(instance, seat.entry.threads, wish.due):
+        async with self._lease(managed, wish) as (instance, engine):
+            async with self._decoding.of(instance, managed.entry.threads, wish.due):
                 return await engine.embed(texts)
 
     async def generate_batch(
@@ -170,8 +170,8 @@ class Pool:
 
     async def load(self, model: str) -> None:
         """Load a model, and wait until it is there. Raises what `generate` raises when that cannot be."""
-        seat = self._seat(model)
-        async with self._lease(seat, Wish(due=asyncio.get_running_loop().time())):
+        managed = self._model(model)
+        async with self._lease(managed, Wish(due=asyncio.get_running_loop().time())):
             pass
 
     async def unload(self, model: str) -> None:
@@ -179,10 +179,10 @@ class Pool:
 
         Requests that come meanwhile wait, and load it again. Raises UnknownModel, ModelPinned.
         """
-        seat = self._seat(model)
-        if seat.pinned:
-            raise ModelPinned(model, f"model {model} is {'HOT' if seat.hot else 'pinned'}; accepted: unpin it first")
-        await self._residency.unload(seat)
+        managed = self._model(model)
+        if managed.pinned:
+            raise ModelPinned(model, f"model {model} is {'HOT' if managed.hot else 'pinned'}; accepted: unpin it first")
+        await self._residency.unload(managed)
 
     def pin(self, model: str, pinned: bool = True) -> None:
         """Keep a model from being evicted or unloaded when idle, from when it is loaded on; or no longer.
@@ -190,7 +190,7 @@ class Pool:
         One that is just being unloaded, at somebody's word, goes first. HOT models are pinned from the start. Raises
         UnknownModel.
         """
-        self._seat(model).pinned = pinned
+        self._model(model).pinned = pinned
         self._residency.reconsider()
 
     def adopt(self, registry: Registry, rewritten: Collection[Path] = ()) -> None:
@@ -220,7 +220,7 @@ class Pool:
     @property
     def resident(self) -> frozenset[str]:
         """The models that need not be loaded first: those with an engine, and those that other servers run."""
-        loaded = (name for name, seat in self._seats.items() if any(one.serves for one in seat.instances))
+        loaded = (name for name, managed in self._managed.items() if any(one.serves for one in managed.instances))
         return frozenset({*loaded, *self._remotes})
 
     def snapshot(self) -> PoolSnapshot:
@@ -230,30 +230,32 @@ class Pool:
             budget=self._residency.budget.total,
             used=self._residency.used,
             cores=self._topology.cores,
-            models=(*(seat.status(now) for seat in self._seats.values()), *self._remotes.statuses(now)),
+            models=(*(managed.status(now) for managed in self._managed.values()), *self._remotes.statuses(now)),
         )
 
     async def survey(self) -> PoolSnapshot:
         """Describe the same with what the engines have counted; one in a long step as it told before."""
-        running = {name: [one.engine for one in seat.instances if one.engine] for name, seat in self._seats.items()}
+        running = {
+            name: [one.engine for one in managed.instances if one.engine] for name, managed in self._managed.items()
+        }
         said = await self._counters.of([engine for engines in running.values() for engine in engines])
         counted = {name: together([said[one] for one in engines if one in said]) for name, engines in running.items()}
         found = self.snapshot()
         models = (dataclasses.replace(one, counters=counted.get(one.model)) for one in found.models)
         return dataclasses.replace(found, models=tuple(models))
 
-    def _seat(self, model: str) -> Seat:
-        seat = self._seats.get(model)
-        if seat is None or (seat.retiring and seat.successor is None):
+    def _model(self, model: str) -> ManagedModel:
+        managed = self._managed.get(model)
+        if managed is None or (managed.retiring and managed.successor is None):
             self._remotes.refuse(model)
-            known = ", ".join(sorted({*self._seats, *self._remotes} - {model}))
+            known = ", ".join(sorted({*self._managed, *self._remotes} - {model}))
             raise UnknownModel(model, f"there is no model {model!r}; accepted: {known}")
-        return seat
+        return managed
 
     @contextlib.asynccontextmanager
-    async def _lease(self, seat: Seat, wish: Wish) -> AsyncIterator[tuple[Instance, EngineHandle]]:
+    async def _lease(self, managed: ManagedModel, wish: Wish) -> AsyncIterator[tuple[Instance, EngineHandle]]:
         """Have an engine that stays. EngineDied is let out when its process is gone, so that the next one is fresh."""
-        instance = await self._residency.acquire(seat, wish)
+        instance = await self._residency.acquire(managed, wish)
         engine = instance.engine
         assert engine is not None, "an instance that serves has an engine"
         try:

@@ -18,9 +18,9 @@ from orchestrator.pool.decoding import Decoding
 from orchestrator.pool.errors import ModelTooLarge, ModelUnavailable, PoolClosed, UnknownModel
 from orchestrator.pool.footprint import Footprints, measure
 from orchestrator.pool.handle import EngineHandle, StartEngine
+from orchestrator.pool.managed_model import Instance, ManagedModel, Waiter, Wish
 from orchestrator.pool.placement import Place
 from orchestrator.pool.policy import Decision, PoolView, Rules, decide
-from orchestrator.pool.seat import Instance, Seat, Waiter, Wish
 from orchestrator.pool.topology import Topology
 from registry.memory import size
 from registry.models import ModelEntry
@@ -42,7 +42,7 @@ class Residency:
 
     def __init__(
         self,
-        seats: dict[str, Seat],
+        managed_models: dict[str, ManagedModel],
         topology: Topology,
         budget: Budget,
         rules: Rules,
@@ -54,7 +54,7 @@ class Residency:
         start_engine: StartEngine,
     ) -> None:
         self.budget, self.rules = budget, rules
-        self._seats = seats
+        self._managed = managed_models
         self._topology = topology
         self._footprints = footprints
         self._folders = folders
@@ -69,8 +69,8 @@ class Residency:
 
     def open(self) -> None:
         """Begin to load the HOT models."""
-        for seat in self._seats.values():
-            _preload(seat)
+        for model in self._managed.values():
+            _preload(model)
         self.reconsider()
 
     def adopt(
@@ -83,21 +83,21 @@ class Residency:
         """
         if limits is not None:
             self.budget, self.rules = limits
-        for name, seat in self._seats.items():
+        for name, model in self._managed.items():
             entry = entries.get(name)
-            if entry == seat.entry and not seat.retiring and name not in retired:
+            if entry == model.entry and not model.retiring and name not in retired:
                 continue
-            if entry is None or entry.why_not or seat.retiring or name in retired or seat.absent:
-                seat.retire(entry)
+            if entry is None or entry.why_not or model.retiring or name in retired or model.absent:
+                model.retire(entry)
             else:
-                seat.update(entry)
-                _preload(seat)
+                model.update(entry)
+                _preload(model)
             if entry is None:
-                seat.refuse(UnknownModel(name, f"model {name} is no longer in the registry"))
+                model.refuse(UnknownModel(name, f"model {name} is no longer in the registry"))
         for name, entry in entries.items():
-            if name not in self._seats:
-                self._seats[name] = Seat.of(entry, self._topology)
-                _preload(self._seats[name])
+            if name not in self._managed:
+                self._managed[name] = ManagedModel.of(entry, self._topology)
+                _preload(self._managed[name])
         if limits is not None:
             self._try_hot_again()
         self.reconsider()
@@ -107,8 +107,8 @@ class Residency:
         self._closed = True
         if self._alarm is not None:
             self._alarm.cancel()
-        for seat in self._seats.values():
-            seat.refuse(self._closing(seat))
+        for model in self._managed.values():
+            model.refuse(self._closing(model))
         for load in self._loads:
             load.cancel()
         async with asyncio.TaskGroup() as stopping:
@@ -118,29 +118,29 @@ class Residency:
     @property
     def used(self) -> int:
         """The bytes that are taken, or promised to a model that is being loaded."""
-        return sum(instance.bytes for seat in self._seats.values() for instance in seat.instances)
+        return sum(instance.bytes for model in self._managed.values() for instance in model.instances)
 
-    async def acquire(self, seat: Seat, wish: Wish) -> Instance:
+    async def acquire(self, model: ManagedModel, wish: Wish) -> Instance:
         """Return an engine of a model, loaded if need be, that stays until `release`.
 
         Raises ModelUnavailable, ModelBroken, ModelTooLarge, PoolClosed or the engine's ModelLoadFailed.
         """
         if self._closed:
-            raise self._closing(seat)
-        instance = seat.choose(wish.heads)
+            raise self._closing(model)
+        instance = model.choose(wish.heads)
         if instance is not None:
             instance.grant(wish.heads)
-            if len(seat.instances) > 1 or any(other.waiting for other in self._seats.values()):
+            if len(model.instances) > 1 or any(other.waiting for other in self._managed.values()):
                 self.reconsider()  # another instance may be worth its memory now, or others have waited for long enough
             return instance
-        seat.check(_now())
+        model.check(_now())
         waiter = Waiter(wish, _now(), asyncio.get_running_loop().create_future())
-        seat.waiting[waiter] = None
+        model.waiting[waiter] = None
         self.reconsider()
         try:
             return await waiter.granted
         except asyncio.CancelledError:
-            seat.waiting.pop(waiter, None)
+            model.waiting.pop(waiter, None)
             if waiter.granted.done() and not waiter.granted.cancelled() and waiter.granted.exception() is None:
                 self.release(waiter.granted.result())
             self.reconsider()
@@ -153,10 +153,10 @@ class Residency:
         if not instance.leases:
             self.reconsider()
 
-    async def unload(self, seat: Seat) -> None:
+    async def unload(self, model: ManagedModel) -> None:
         """Stop the engines of a model as soon as nobody uses them, and wait for that. New requests wait, too."""
-        leaving = [instance for instance in seat.instances if instance.state != "absent"]
-        for instance in seat.instances:
+        leaving = [instance for instance in model.instances if instance.state != "absent"]
+        for instance in model.instances:
             instance.asked = None
         for instance in leaving:
             instance.leaving = True
@@ -169,21 +169,21 @@ class Residency:
         if instance.engine is not engine:
             return
         name = instance.place[0]
-        seat = self._seats[name]
+        model = self._managed[name]
         instance.vacate()
         if not isinstance(engine.failure, EngineStopped):
             reason, end_of_log = str(engine.failure), engine.failure.log if engine.failure is not None else ""
-            seat.failed(_now(), reason)
+            model.failed(_now(), reason)
             log.warning("an engine died", model=name, pid=engine.info.pid, reason=reason, engine_log=end_of_log)
-            if seat.pinned and not seat.broken_for(_now()):
+            if model.pinned and not model.broken_for(_now()):
                 instance.asked = _now()
         self.reconsider()
 
     def _try_hot_again(self) -> None:
-        for seat in self._seats.values():
-            if not seat.failures:  # but it did not fit
-                seat.last_failure = None
-            _preload(seat)
+        for model in self._managed.values():
+            if not model.failures:  # but it did not fit
+                model.last_failure = None
+            _preload(model)
 
     def reconsider(self) -> None:
         """Let the policy decide anew, and do what it says."""
@@ -192,9 +192,9 @@ class Residency:
         self._succeed()
         decision = decide(self._view(), self.rules)
         self._carry_out(decision)
-        for seat in self._seats.values():
-            if seat.waiting:
-                seat.serve()
+        for model in self._managed.values():
+            if model.waiting:
+                model.serve()
         if self._alarm is not None:
             self._alarm.cancel()
             self._alarm = None
@@ -203,43 +203,44 @@ class Residency:
 
     def _succeed(self) -> None:
         """Let those take their places whose predecessors' processes are gone."""
-        for name, seat in tuple(self._seats.items()):
-            if seat.retiring and not seat.absent:
-                seat.retire(seat.successor)
-            elif seat.retiring and seat.successor is None:
-                del self._seats[name]
-            elif seat.retiring and seat.successor is not None:
-                seat.become(seat.successor, self._topology)
-                _preload(seat)
-                if seat.why_not is not None:
-                    seat.refuse(ModelUnavailable(name, seat.why_not))
+        for name, model in tuple(self._managed.items()):
+            if model.retiring and not model.absent:
+                model.retire(model.successor)
+            elif model.retiring and model.successor is None:
+                del self._managed[name]
+            elif model.retiring and model.successor is not None:
+                model.become(model.successor, self._topology)
+                _preload(model)
+                if model.why_not is not None:
+                    model.refuse(ModelUnavailable(name, model.why_not))
 
     def _view(self) -> PoolView:
         models = tuple(
-            seat.view(self._footprints.needed(seat.entry) if _might_load(seat) else 0) for seat in self._seats.values()
+            model.view(self._footprints.needed(model.entry) if _might_load(model) else 0)
+            for model in self._managed.values()
         )
         return PoolView(now=_now(), budget=self.budget, models=models)
 
     def _carry_out(self, decision: Decision) -> None:
         for stop in decision.stops:
-            seat, instance = self._at(stop.place)
-            log.info("a model is unloaded", model=seat.entry.id, reason=stop.reason)
-            self._stop(seat, instance)
+            model, instance = self._at(stop.place)
+            log.info("a model is unloaded", model=model.entry.id, reason=stop.reason)
+            self._stop(model, instance)
         for refusal in decision.refusals:
             self._refuse(*self._at(refusal.place), refusal.why)
         for place in decision.loads:
-            seat, instance = self._at(place)
-            instance.begin(self._footprints.needed(seat.entry), _now())
-            load = self._tasks.create_task(self._load(seat, instance))
+            model, instance = self._at(place)
+            instance.begin(self._footprints.needed(model.entry), _now())
+            load = self._tasks.create_task(self._load(model, instance))
             self._loads.add(load)
             load.add_done_callback(self._loads.discard)
-        for seat in self._seats.values():
-            for instance in seat.instances:
+        for model in self._managed.values():
+            for instance in model.instances:
                 instance.draining = instance.place in decision.draining
 
-    async def _load(self, seat: Seat, instance: Instance) -> None:
+    async def _load(self, model: ManagedModel, instance: Instance) -> None:
         """Start the engine. Those who wait for it get it, or the error."""
-        entry = seat.entry
+        entry = model.entry
         try:
             async with self._decoding.of_loading(instance, entry.threads) as threads:
                 heads = self._heads(entry.id)
@@ -247,11 +248,11 @@ class Residency:
                 engine = await self._start_engine(spec)
         except EngineError as error:
             instance.vacate()
-            seat.failed(_now(), str(error))
+            model.failed(_now(), str(error))
             end_of_log = error.log if isinstance(error, ModelLoadFailed) else ""
             log.warning("a model could not be loaded", model=entry.id, reason=str(error), engine_log=end_of_log)
-            if not seat.coming and not (seat.retiring and seat.successor is not None):  # that may be loaded better
-                seat.refuse(error)
+            if not model.coming and not (model.retiring and model.successor is not None):  # that may be loaded better
+                model.refuse(error)
         except asyncio.CancelledError:
             instance.vacate()
             raise
@@ -259,47 +260,47 @@ class Residency:
             instance.loaded(engine, threads, _now())
             self._engines.add(engine)
             self._tasks.create_task(self._watch(instance, engine))
-            self._measure(seat, instance)
-            log.info("a model was loaded", model=seat.entry.id, pid=engine.info.pid, seconds=engine.info.load_seconds)
-            seat.serve()
+            self._measure(model, instance)
+            log.info("a model was loaded", model=model.entry.id, pid=engine.info.pid, seconds=engine.info.load_seconds)
+            model.serve()
         self.reconsider()
 
-    def _stop(self, seat: Seat, instance: Instance) -> None:
+    def _stop(self, model: ManagedModel, instance: Instance) -> None:
         """End an engine's process. What it holds is free when `bury` has seen it end."""
         assert instance.engine is not None, "only an engine that is ready is stopped"
-        self._measure(seat, instance)
+        self._measure(model, instance)
         instance.state = "stopping"
         self._tasks.create_task(instance.engine.stop())
 
-    def _measure(self, seat: Seat, instance: Instance) -> None:
+    def _measure(self, model: ManagedModel, instance: Instance) -> None:
         """Remember what an engine takes, for the next load. If it is more than was reserved, it counts at once."""
         assert instance.engine is not None, "only a running engine is measured"
-        assert seat.entry.memory is not None, "a model without a header is not loaded"
-        taken = measure(instance.engine.info.pid, seat.entry.memory.total)
+        assert model.entry.memory is not None, "a model without a header is not loaded"
+        taken = measure(instance.engine.info.pid, model.entry.memory.total)
         if taken is not None:
-            self._footprints.note(seat.entry, taken)
+            self._footprints.note(model.entry, taken)
             instance.bytes = max(instance.bytes, taken)
 
-    def _refuse(self, seat: Seat, instance: Instance, why: NeverFits) -> None:
-        entry = seat.entry
+    def _refuse(self, model: ManagedModel, instance: Instance, why: NeverFits) -> None:
+        entry = model.entry
         error = _too_large(entry, self._footprints.needed(entry), self._footprints.describe(entry), why)
         instance.asked = None
-        seat.last_failure = str(error)
+        model.last_failure = str(error)
         log.warning("a model does not fit", model=entry.id, reason=str(error))
-        if not seat.coming:
-            seat.refuse(error)
+        if not model.coming:
+            model.refuse(error)
 
     async def _watch(self, instance: Instance, engine: EngineHandle) -> None:
         await engine.wait_dead()
         self._engines.discard(engine)
         self.bury(instance, engine)
 
-    def _at(self, place: Place) -> tuple[Seat, Instance]:
-        seat = self._seats[place[0]]
-        return seat, seat.instances[place[1]]
+    def _at(self, place: Place) -> tuple[ManagedModel, Instance]:
+        model = self._managed[place[0]]
+        return model, model.instances[place[1]]
 
-    def _closing(self, seat: Seat) -> PoolClosed:
-        return PoolClosed(seat.entry.id, f"model {seat.entry.id}: the pool has stopped")
+    def _closing(self, model: ManagedModel) -> PoolClosed:
+        return PoolClosed(model.entry.id, f"model {model.entry.id}: the pool has stopped")
 
 
 def engine_spec(
@@ -345,18 +346,18 @@ def engine_spec(
     )
 
 
-def _preload(seat: Seat) -> None:
+def _preload(model: ManagedModel) -> None:
     """Ask for the engines of a HOT model, unless somebody has unpinned it."""
-    wanted = seat.hot and seat.pinned and seat.why_not is None
-    for instance in seat.instances if wanted else ():
+    wanted = model.hot and model.pinned and model.why_not is None
+    for instance in model.instances if wanted else ():
         if instance.state == "absent":
             instance.asked = _now()
 
 
-def _might_load(seat: Seat) -> bool:
+def _might_load(model: ManagedModel) -> bool:
     """Whether the policy may want to know what another engine of this model needs."""
-    asked = any(instance.asked is not None for instance in seat.instances)
-    return bool(seat.waiting) or asked or (len(seat.instances) > 1 and seat.coming)
+    asked = any(instance.asked is not None for instance in model.instances)
+    return bool(model.waiting) or asked or (len(model.instances) > 1 and model.coming)
 
 
 def _too_large(entry: ModelEntry, wanted: int, parts: str, why: NeverFits) -> ModelTooLarge:

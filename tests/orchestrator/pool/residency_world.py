@@ -19,9 +19,9 @@ from orchestrator.pool.admission import Budget
 from orchestrator.pool.decoding import Decoding
 from orchestrator.pool.errors import PoolError
 from orchestrator.pool.footprint import Footprints
+from orchestrator.pool.managed_model import Instance, ManagedModel, Wish
 from orchestrator.pool.policy import Rules
 from orchestrator.pool.residency import Folders, Residency
-from orchestrator.pool.seat import Instance, Seat, Wish
 from orchestrator.pool.topology import Node, Topology
 from registry.memory import MemoryEstimate
 from registry.models import ModelEntry
@@ -82,10 +82,10 @@ class HeldEngine(SimulatedEngine):
 
     async def stop(self) -> None:
         """End when the world says so. Nobody uses it, and it is not pinned, unless all are stopped."""
-        seat, instance = self.world.place_of(self)
+        managed, instance = self.world.place_of(self)
         if not self.world.closing:
-            assert instance.leases == 0, f"{seat.entry.id} is stopped while it is in use"
-            assert instance.leaving or not seat.pinned, f"{seat.entry.id} is stopped though it is pinned"
+            assert instance.leases == 0, f"{managed.entry.id} is stopped while it is in use"
+            assert instance.leaving or not managed.pinned, f"{managed.entry.id} is stopped though it is pinned"
             await self.world.take(self.ended, self.world.stop_seconds)
         self.die(EngineStopped("the engine was stopped"))
 
@@ -105,7 +105,7 @@ class World:
         stop_seconds: float | None = None,
     ) -> None:
         self.loop = VirtualTimeLoop()
-        self.seats = {one.id: Seat.of(one, TWO_NODES) for one in entries}
+        self.managed_models = {one.id: ManagedModel.of(one, TWO_NODES) for one in entries}
         self.budget, self.rules = budget, rules
         self.load_seconds, self.stop_seconds = load_seconds, stop_seconds
         self.requests: list[Request] = []
@@ -133,7 +133,7 @@ class World:
     async def _live(self) -> None:
         async with asyncio.TaskGroup() as self._tasks:
             self.residency = Residency(
-                self.seats,
+                self.managed_models,
                 TWO_NODES,
                 Budget(self.budget),
                 self.rules,
@@ -220,7 +220,7 @@ class World:
     async def _ask(self, request: Request) -> None:
         wish = Wish(interactive=request.interactive, due=request.since)
         try:
-            request.instance = await self.residency.acquire(self.seats[request.model], wish)
+            request.instance = await self.residency.acquire(self.managed_models[request.model], wish)
         except (PoolError, EngineError) as error:
             request.error = error
 
@@ -265,22 +265,22 @@ class World:
         alive = (engine for engine in self.engines if not engine.died.is_set() and not engine.ended.done())
         return [engine for engine in alive if self.place_of(engine)[1].state == "stopping"]
 
-    def place_of(self, engine: SimulatedEngine) -> tuple[Seat, Instance]:
+    def place_of(self, engine: SimulatedEngine) -> tuple[ManagedModel, Instance]:
         """Return what an engine is one of."""
-        return next((seat, one) for seat, one in self._instances() if one.engine is engine)
+        return next((managed, one) for managed, one in self._instances() if one.engine is engine)
 
-    def _instances(self) -> Iterator[tuple[Seat, Instance]]:
-        return ((seat, one) for seat in self.seats.values() for one in seat.instances)
+    def _instances(self) -> Iterator[tuple[ManagedModel, Instance]]:
+        return ((managed, one) for managed in self.managed_models.values() for one in managed.instances)
 
     def check(self) -> None:
         """Say what must hold whenever nothing is happening."""
         assert self.residency.used <= self.budget
-        for seat, one in self._instances():
+        for managed, one in self._instances():
             assert one.leases == sum(request.instance is one for request in self.requests)
-            assert not (seat.waiting and one.serves), "nobody waits for an engine that is there"
-            assert not (one.draining and seat.pinned and not one.leaving), "what is pinned is not drained"
+            assert not (managed.waiting and one.serves), "nobody waits for an engine that is there"
+            assert not (one.draining and managed.pinned and not one.leaving), "what is pinned is not drained"
         for request in self.waiting:
-            assert self.seats[request.model].waiting, "whoever waits is known to"
+            assert self.managed_models[request.model].waiting, "whoever waits is known to"
         if any(one.draining for _, one in self._instances()):
             overdue = (self.rules.patience, self.rules.batch_patience)
             assert any(self.now >= request.since + overdue[not request.interactive] for request in self.waiting), (

@@ -5,7 +5,7 @@ import asyncio
 import pytest
 
 from orchestrator.pool.decoding import Decoding
-from orchestrator.pool.seat import Instance
+from orchestrator.pool.managed_model import Instance
 from orchestrator.pool.topology import Topology
 
 

@@ -12,8 +12,8 @@ import pytest
 from benchmarks.models import Shape, write_adapter, write_llama
 from orchestrator.engine.client import Engine
 from orchestrator.engine.contract import NOT_SET_UP, EngineSpec, Generation
+from orchestrator.pool.managed_model import Instance
 from orchestrator.pool.residency import Folders, engine_spec
-from orchestrator.pool.seat import Instance
 from orchestrator.pool.topology import Node, Topology
 from registry import load_registry
 from registry.forms import ModelForm

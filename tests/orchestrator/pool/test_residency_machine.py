@@ -10,8 +10,8 @@ from residency_world import Request, World, entry
 
 from orchestrator.engine.errors import EngineError
 from orchestrator.pool.errors import ModelBroken, ModelTooLarge
+from orchestrator.pool.managed_model import Wish
 from orchestrator.pool.policy import Rules
-from orchestrator.pool.seat import Wish
 from registry.models import ModelEntry
 
 RULES = Rules(idle_unload_seconds=60, residency_seconds=10, pause_seconds=0.2, patience=5, batch_patience=30)
@@ -85,14 +85,14 @@ class AnyCourse(RuleBasedStateMachine):
 
     @rule(model=MODELS, pinned=st.booleans())
     def pin(self, model: str, pinned: bool) -> None:
-        self.world.seats[model].pinned = pinned
+        self.world.managed_models[model].pinned = pinned
         self.world.do(self.world.residency.reconsider)
 
     @rule(model=MODELS)
     def unload(self, model: str) -> None:
-        seat = self.world.seats[model]
-        if not seat.pinned:
-            self.world.begin(self.world.residency.unload(seat))
+        managed = self.world.managed_models[model]
+        if not managed.pinned:
+            self.world.begin(self.world.residency.unload(managed))
             self.world.run(0)
 
     @rule(model=MODELS, slots=st.integers(1, 3))
@@ -119,7 +119,7 @@ class AnyCourse(RuleBasedStateMachine):
                 world.run(2.0)
                 if not world.waiting:
                     break
-            pinned = any(seat.pinned and seat.entry.id != "hot" for seat in world.seats.values())
+            pinned = any(managed.pinned and managed.entry.id != "hot" for managed in world.managed_models.values())
             assert pinned or not world.waiting, "everyone who waits has an answer"
             for request in world.requests:
                 assert request.instance or isinstance(request.error, EngineError | ModelTooLarge | ModelBroken)
@@ -139,10 +139,10 @@ class Client:
         self.task = world.begin(self.live())
 
     async def live(self) -> None:
-        residency, seat = self.world.residency, self.world.seats[self.model]
+        residency, managed = self.world.residency, self.world.managed_models[self.model]
         while True:
             asked = self.world.now
-            instance = await residency.acquire(seat, Wish(interactive=self.interactive, due=asked))
+            instance = await residency.acquire(managed, Wish(interactive=self.interactive, due=asked))
             self.longest_wait = max(self.longest_wait, self.world.now - asked)
             await asyncio.sleep(self.seconds)
             self.served += 1
@@ -196,7 +196,7 @@ def test_while_one_model_is_loaded_its_queue_is_served_before_any_switch() -> No
         async def ask(number: int) -> None:
             model = "ab"[number % 2]
             await asyncio.sleep(0.2 * number)
-            instance = await world.residency.acquire(world.seats[model], Wish(due=world.now))
+            instance = await world.residency.acquire(world.managed_models[model], Wish(due=world.now))
             order.append(model)
             await asyncio.sleep(0.3)
             world.residency.release(instance)

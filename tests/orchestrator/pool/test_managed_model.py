@@ -4,39 +4,39 @@ import pytest
 
 from orchestrator.pool.errors import ModelBroken, ModelUnavailable
 from orchestrator.pool.heads import BLOCK, heads_of
-from orchestrator.pool.seat import FAILURE_WINDOW, MAX_FAILURES, Seat, Waiter, Wish
+from orchestrator.pool.managed_model import FAILURE_WINDOW, MAX_FAILURES, ManagedModel, Waiter, Wish
 from orchestrator.pool.topology import Node, Topology
 
 ONE = Topology.flat(2, 1 << 34)
 TWO = Topology((Node(0, ((0,),), 1 << 34), Node(1, ((1,),), 1 << 34)))
 
 
-def _failed(registry_of, *times: float) -> Seat:
-    seat = Seat.of(registry_of(a="warm").models["a"], ONE)
+def _failed(registry_of, *times: float) -> ManagedModel:
+    managed = ManagedModel.of(registry_of(a="warm").models["a"], ONE)
     for time in times:
-        seat.failed(time, f"died at {time}")
-    return seat
+        managed.failed(time, f"died at {time}")
+    return managed
 
 
 def test_fast_failures_make_a_model_broken_for_a_while(registry_of) -> None:
-    seat = _failed(registry_of, *range(MAX_FAILURES))
+    managed = _failed(registry_of, *range(MAX_FAILURES))
     with pytest.raises(ModelBroken, match=rf"failed {MAX_FAILURES} times .* the last time: died at {MAX_FAILURES - 1}"):
-        seat.check(10.0)
-    assert seat.status(10.0).state == "broken"
-    seat.check(FAILURE_WINDOW)
-    assert seat.status(FAILURE_WINDOW).state == "unloaded"
-    seat.failed(FAILURE_WINDOW, "again")
-    assert seat.broken_for(FAILURE_WINDOW) == 1.0  # the oldest of the last three was one second in
+        managed.check(10.0)
+    assert managed.status(10.0).state == "broken"
+    managed.check(FAILURE_WINDOW)
+    assert managed.status(FAILURE_WINDOW).state == "unloaded"
+    managed.failed(FAILURE_WINDOW, "again")
+    assert managed.broken_for(FAILURE_WINDOW) == 1.0  # the oldest of the last three was one second in
 
 
 def test_slow_failures_do_not(registry_of) -> None:
-    seat = _failed(registry_of, 0.0, FAILURE_WINDOW, 2 * FAILURE_WINDOW)
-    seat.check(2 * FAILURE_WINDOW)
-    assert seat.status(2 * FAILURE_WINDOW).reason == f"died at {2 * FAILURE_WINDOW}"
+    managed = _failed(registry_of, 0.0, FAILURE_WINDOW, 2 * FAILURE_WINDOW)
+    managed.check(2 * FAILURE_WINDOW)
+    assert managed.status(2 * FAILURE_WINDOW).reason == f"died at {2 * FAILURE_WINDOW}"
 
 
-def _with_option(registry_of, option: str, topology: Topology) -> Seat:
-    return Seat.of(registry_of(options=option, a="warm").models["a"], topology)
+def _with_option(registry_of, option: str, topology: Topology) -> ManagedModel:
+    return ManagedModel.of(registry_of(options=option, a="warm").models["a"], topology)
 
 
 def test_a_model_is_placed_as_the_machine_allows(registry_of) -> None:
@@ -46,32 +46,32 @@ def test_a_model_is_placed_as_the_machine_allows(registry_of) -> None:
 
 
 def test_a_model_bound_to_a_node_that_is_not_there_is_refused(registry_of) -> None:
-    seat = _with_option(registry_of, "numa: 7", TWO)
+    managed = _with_option(registry_of, "numa: 7", TWO)
     with pytest.raises(ModelUnavailable, match="model a is bound to NUMA node 7; accepted on this machine: 0, 1"):
-        seat.check(0.0)
-    assert seat.status(0.0).state == "unavailable"
+        managed.check(0.0)
+    assert managed.status(0.0).state == "unavailable"
 
 
 async def test_what_the_policy_sees_of_those_who_wait(registry_of) -> None:
-    seat = Seat.of(registry_of(a="warm").models["a"], ONE)
-    assert seat.view(5).demand is None
+    managed = ManagedModel.of(registry_of(a="warm").models["a"], ONE)
+    assert managed.view(5).demand is None
     future = asyncio.get_running_loop().create_future
-    seat.waiting[Waiter(Wish(interactive=False, due=3.0), 1.0, future())] = None
-    seat.waiting[Waiter(Wish(interactive=True, due=9.0), 2.0, future())] = None
-    view = seat.view(5)
+    managed.waiting[Waiter(Wish(interactive=False, due=3.0), 1.0, future())] = None
+    managed.waiting[Waiter(Wish(interactive=True, due=9.0), 2.0, future())] = None
+    view = managed.view(5)
     assert view.demand is not None
     assert (view.demand.since, view.demand.interactive_since, view.demand.due) == (1.0, 2.0, 3.0)
     assert (view.slots, view.instances[0].bytes, view.instances[0].state) == (4, 5, "absent")
-    assert (seat.status(0.0).state, seat.status(0.0).waiting) == ("waiting", 2)
+    assert (managed.status(0.0).state, managed.status(0.0).waiting) == ("waiting", 2)
 
 
 async def test_a_refusal_reaches_all_who_wait_and_still_want_to_know(registry_of) -> None:
-    seat = Seat.of(registry_of(a="warm").models["a"], ONE)
+    managed = ManagedModel.of(registry_of(a="warm").models["a"], ONE)
     waiters = [Waiter(Wish(), 0.0, asyncio.get_running_loop().create_future()) for _ in range(3)]
-    seat.waiting.update(dict.fromkeys(waiters))
+    managed.waiting.update(dict.fromkeys(waiters))
     waiters[0].granted.cancel()
-    seat.refuse(ZeroDivisionError("no"))
-    assert not seat.waiting
+    managed.refuse(ZeroDivisionError("no"))
+    assert not managed.waiting
     for waiter in waiters[1:]:
         with pytest.raises(ZeroDivisionError):
             await waiter.granted
@@ -87,9 +87,9 @@ def test_an_instance_forgets_its_prompts_with_its_process(registry_of) -> None:
 
 
 def test_a_pinned_engine_that_leaves_makes_room_for_what_comes_after_it(registry_of) -> None:
-    seat = Seat.of(registry_of(a="hot").models["a"], ONE)
-    seat.instances[0].state = "ready"
-    assert seat.view(5).instances[0].pinned
-    seat.retire(seat.entry)
-    view = seat.view(5).instances[0]
+    managed = ManagedModel.of(registry_of(a="hot").models["a"], ONE)
+    managed.instances[0].state = "ready"
+    assert managed.view(5).instances[0].pinned
+    managed.retire(managed.entry)
+    view = managed.view(5).instances[0]
     assert (view.leaving, view.pinned) == (True, False)

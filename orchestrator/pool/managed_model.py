@@ -132,7 +132,7 @@ class Instance:
 
 
 @dataclass(slots=True, eq=False)
-class Seat:
+class ManagedModel:
     """One model of the registry. `misplaced` says why this machine has no place for it, or is None.
 
     A `retiring` one was loaded as the registry no longer says. It takes no requests in, and when its engines are gone
@@ -150,8 +150,8 @@ class Seat:
     last_failure: str | None = None
 
     @classmethod
-    def of(cls, entry: ModelEntry, topology: Topology) -> "Seat":
-        """Return the seat of a model on a machine, with an instance for each engine that it may have there."""
+    def of(cls, entry: ModelEntry, topology: Topology) -> "ManagedModel":
+        """Return a model on a machine, with an instance for each engine that it may have there."""
         known = [node.id for node in topology.nodes]
         misplaced = None
         if entry.numa is not None and entry.numa not in known:
@@ -175,7 +175,7 @@ class Seat:
 
     def become(self, entry: ModelEntry, topology: Topology) -> None:
         """Take up another entry. None of its engines is there; those who wait go on waiting."""
-        fresh = Seat.of(entry, topology)
+        fresh = ManagedModel.of(entry, topology)
         self.instances, self.misplaced = fresh.instances, fresh.misplaced
         self.failures.clear()
         self.last_failure = None
