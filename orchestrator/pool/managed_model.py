@@ -23,7 +23,7 @@ _RETIRING: Final = "the registry says something else now: it ends when nobody us
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Wish:
+class LeaseRequest:
     """What a request says of itself: its class, when it should be done (in the event loop's time), how it begins."""
 
     interactive: bool = True
@@ -35,7 +35,7 @@ class Wish:
 class Waiter:
     """A request that waits for an engine since `since`. Its answer is an instance that it has a lease on."""
 
-    wish: Wish
+    wanted: LeaseRequest
     since: float
     granted: "asyncio.Future[Instance]"
 
@@ -213,12 +213,12 @@ class ManagedModel:
     def serve(self) -> None:
         """Give those who wait an engine each, if there is one."""
         for waiter in tuple(self.waiting):
-            instance = self.choose(waiter.wish.heads)
+            instance = self.choose(waiter.wanted.heads)
             if instance is None:
                 return
             del self.waiting[waiter]
             if not waiter.granted.done():
-                instance.grant(waiter.wish.heads)
+                instance.grant(waiter.wanted.heads)
                 waiter.granted.set_result(instance)
 
     def refuse(self, error: Exception) -> None:
@@ -296,6 +296,6 @@ class ManagedModel:
 def _demand(waiting: Collection[Waiter]) -> Demand:
     return Demand(
         since=min(waiter.since for waiter in waiting),
-        interactive_since=min((waiter.since for waiter in waiting if waiter.wish.interactive), default=math.inf),
-        due=min(waiter.wish.due for waiter in waiting),
+        interactive_since=min((waiter.since for waiter in waiting if waiter.wanted.interactive), default=math.inf),
+        due=min(waiter.wanted.due for waiter in waiting),
     )

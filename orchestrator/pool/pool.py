@@ -20,7 +20,7 @@ from orchestrator.pool.footprint import Footprints
 from orchestrator.pool.handle import EngineHandle, StartEngine
 from orchestrator.pool.heads import heads_of
 from orchestrator.pool.machine import memory_budget, read_topology
-from orchestrator.pool.managed_model import Instance, ManagedModel, Wish
+from orchestrator.pool.managed_model import Instance, LeaseRequest, ManagedModel
 from orchestrator.pool.policy import Rules
 from orchestrator.pool.remotes import Remotes
 from orchestrator.pool.residency import Folders, Residency
@@ -106,8 +106,8 @@ class Pool:
         Raises what `generate` raises, and ModelRemote: only its server can count what a remote model is asked.
         """
         managed = self._model(model)
-        wish = Wish(interactive=interactive, due=asyncio.get_running_loop().time())
-        async with self._lease(managed, wish) as (_, engine):
+        wanted = LeaseRequest(interactive=interactive, due=asyncio.get_running_loop().time())
+        async with self._lease(managed, wanted) as (_, engine):
             return await engine.count(messages)
 
     async def generate(
@@ -125,15 +125,15 @@ class Pool:
             return await remote.generate(request, on_text)
         managed = self._model(model)
         heads = heads_of(request.messages) if len(managed.instances) > 1 else ()
-        wish = Wish(interactive=interactive, due=asked + request.slack, heads=heads)
+        wanted = LeaseRequest(interactive=interactive, due=asked + request.slack, heads=heads)
         async with contextlib.AsyncExitStack() as stack:
             try:
                 async with asyncio.timeout(request.deadline_seconds):
-                    instance, engine = await stack.enter_async_context(self._lease(managed, wish))
+                    instance, engine = await stack.enter_async_context(self._lease(managed, wanted))
             except TimeoutError:
                 return Completion("", "deadline", Usage(queued_seconds=clock() - asked))
             waited = clock() - asked
-            async with self._decoding.of(instance, managed.entry.threads, wish.due):
+            async with self._decoding.of(instance, managed.entry.threads, wanted.due):
                 completion = await engine.generate(_later(request, waited), on_text)
         usage = completion.usage
         queued = dataclasses.replace(usage, queued_seconds=usage.queued_seconds + waited)
@@ -145,9 +145,9 @@ class Pool:
         Raises what `generate` raises; BadRequest for a model that writes, TextTooLong, and ModelRemote.
         """
         managed = self._model(model)
-        wish = Wish(interactive=interactive, due=asyncio.get_running_loop().time())
-        async with self._lease(managed, wish) as (instance, engine):
-            async with self._decoding.of(instance, managed.entry.threads, wish.due):
+        wanted = LeaseRequest(interactive=interactive, due=asyncio.get_running_loop().time())
+        async with self._lease(managed, wanted) as (instance, engine):
+            async with self._decoding.of(instance, managed.entry.threads, wanted.due):
                 return await engine.embed(texts)
 
     async def generate_batch(
@@ -171,7 +171,7 @@ class Pool:
     async def load(self, model: str) -> None:
         """Load a model, and wait until it is there. Raises what `generate` raises when that cannot be."""
         managed = self._model(model)
-        async with self._lease(managed, Wish(due=asyncio.get_running_loop().time())):
+        async with self._lease(managed, LeaseRequest(due=asyncio.get_running_loop().time())):
             pass
 
     async def unload(self, model: str) -> None:
@@ -253,16 +253,16 @@ class Pool:
         return managed
 
     @contextlib.asynccontextmanager
-    async def _lease(self, managed: ManagedModel, wish: Wish) -> AsyncIterator[tuple[Instance, EngineHandle]]:
+    async def _lease(self, managed: ManagedModel, wanted: LeaseRequest) -> AsyncIterator[tuple[Instance, EngineHandle]]:
         """Have an engine that stays. EngineDied is let out when its process is gone, so that the next one is fresh."""
-        instance = await self._residency.acquire(managed, wish)
+        instance = await self._residency.acquire(managed, wanted)
         engine = instance.engine
         assert engine is not None, "an instance that serves has an engine"
         try:
             yield instance, engine
         except EngineDied:
             await engine.wait_dead()
-            self._residency.bury(instance, engine)
+            self._residency.on_engine_exit(instance, engine)
             raise
         finally:
             self._residency.release(instance)

@@ -18,7 +18,7 @@ from orchestrator.pool.decoding import Decoding
 from orchestrator.pool.errors import ModelTooLarge, ModelUnavailable, PoolClosed, UnknownModel
 from orchestrator.pool.footprint import Footprints, measure
 from orchestrator.pool.handle import EngineHandle, StartEngine
-from orchestrator.pool.managed_model import Instance, ManagedModel, Waiter, Wish
+from orchestrator.pool.managed_model import Instance, LeaseRequest, ManagedModel, Waiter
 from orchestrator.pool.placement import Place
 from orchestrator.pool.policy import Decision, PoolView, Rules, decide
 from orchestrator.pool.topology import Topology
@@ -120,21 +120,21 @@ class Residency:
         """The bytes that are taken, or promised to a model that is being loaded."""
         return sum(instance.bytes for model in self._managed.values() for instance in model.instances)
 
-    async def acquire(self, model: ManagedModel, wish: Wish) -> Instance:
+    async def acquire(self, model: ManagedModel, wanted: LeaseRequest) -> Instance:
         """Return an engine of a model, loaded if need be, that stays until `release`.
 
         Raises ModelUnavailable, ModelBroken, ModelTooLarge, PoolClosed or the engine's ModelLoadFailed.
         """
         if self._closed:
             raise self._closing(model)
-        instance = model.choose(wish.heads)
+        instance = model.choose(wanted.heads)
         if instance is not None:
-            instance.grant(wish.heads)
+            instance.grant(wanted.heads)
             if len(model.instances) > 1 or any(other.waiting for other in self._managed.values()):
                 self.reconsider()  # another instance may be worth its memory now, or others have waited for long enough
             return instance
         model.check(_now())
-        waiter = Waiter(wish, _now(), asyncio.get_running_loop().create_future())
+        waiter = Waiter(wanted, _now(), asyncio.get_running_loop().create_future())
         model.waiting[waiter] = None
         self.reconsider()
         try:
@@ -164,7 +164,7 @@ class Residency:
         # One of them may be wanted again, and loaded, before another has gone.
         await asyncio.gather(*(instance.gone.wait() for instance in leaving))
 
-    def bury(self, instance: Instance, engine: EngineHandle) -> None:
+    def on_engine_exit(self, instance: Instance, engine: EngineHandle) -> None:
         """Take notice that an engine's process is gone. The next caller gets a fresh one, and HOT models at once."""
         if instance.engine is not engine:
             return
@@ -266,7 +266,7 @@ class Residency:
         self.reconsider()
 
     def _stop(self, model: ManagedModel, instance: Instance) -> None:
-        """End an engine's process. What it holds is free when `bury` has seen it end."""
+        """End an engine's process. What it holds is free when `on_engine_exit` has seen it end."""
         assert instance.engine is not None, "only an engine that is ready is stopped"
         self._measure(model, instance)
         instance.state = "stopping"
@@ -293,7 +293,7 @@ class Residency:
     async def _watch(self, instance: Instance, engine: EngineHandle) -> None:
         await engine.wait_dead()
         self._engines.discard(engine)
-        self.bury(instance, engine)
+        self.on_engine_exit(instance, engine)
 
     def _at(self, place: Place) -> tuple[ManagedModel, Instance]:
         model = self._managed[place[0]]

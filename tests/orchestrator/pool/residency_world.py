@@ -19,7 +19,7 @@ from orchestrator.pool.admission import Budget
 from orchestrator.pool.decoding import Decoding
 from orchestrator.pool.errors import PoolError
 from orchestrator.pool.footprint import Footprints
-from orchestrator.pool.managed_model import Instance, ManagedModel, Wish
+from orchestrator.pool.managed_model import Instance, LeaseRequest, ManagedModel
 from orchestrator.pool.policy import Rules
 from orchestrator.pool.residency import Folders, Residency
 from orchestrator.pool.topology import Node, Topology
@@ -218,9 +218,9 @@ class World:
         return request
 
     async def _ask(self, request: Request) -> None:
-        wish = Wish(interactive=request.interactive, due=request.since)
+        wanted = LeaseRequest(interactive=request.interactive, due=request.since)
         try:
-            request.instance = await self.residency.acquire(self.managed_models[request.model], wish)
+            request.instance = await self.residency.acquire(self.managed_models[request.model], wanted)
         except (PoolError, EngineError) as error:
             request.error = error
 

@@ -4,7 +4,7 @@ import pytest
 
 from orchestrator.pool.errors import ModelBroken, ModelUnavailable
 from orchestrator.pool.heads import BLOCK, heads_of
-from orchestrator.pool.managed_model import FAILURE_WINDOW, MAX_FAILURES, ManagedModel, Waiter, Wish
+from orchestrator.pool.managed_model import FAILURE_WINDOW, MAX_FAILURES, LeaseRequest, ManagedModel, Waiter
 from orchestrator.pool.topology import Node, Topology
 
 ONE = Topology.flat(2, 1 << 34)
@@ -56,8 +56,8 @@ async def test_what_the_policy_sees_of_those_who_wait(registry_of) -> None:
     managed = ManagedModel.of(registry_of(a="warm").models["a"], ONE)
     assert managed.view(5).demand is None
     future = asyncio.get_running_loop().create_future
-    managed.waiting[Waiter(Wish(interactive=False, due=3.0), 1.0, future())] = None
-    managed.waiting[Waiter(Wish(interactive=True, due=9.0), 2.0, future())] = None
+    managed.waiting[Waiter(LeaseRequest(interactive=False, due=3.0), 1.0, future())] = None
+    managed.waiting[Waiter(LeaseRequest(interactive=True, due=9.0), 2.0, future())] = None
     view = managed.view(5)
     assert view.demand is not None
     assert (view.demand.since, view.demand.interactive_since, view.demand.due) == (1.0, 2.0, 3.0)
@@ -67,7 +67,7 @@ async def test_what_the_policy_sees_of_those_who_wait(registry_of) -> None:
 
 async def test_a_refusal_reaches_all_who_wait_and_still_want_to_know(registry_of) -> None:
     managed = ManagedModel.of(registry_of(a="warm").models["a"], ONE)
-    waiters = [Waiter(Wish(), 0.0, asyncio.get_running_loop().create_future()) for _ in range(3)]
+    waiters = [Waiter(LeaseRequest(), 0.0, asyncio.get_running_loop().create_future()) for _ in range(3)]
     managed.waiting.update(dict.fromkeys(waiters))
     waiters[0].granted.cancel()
     managed.refuse(ZeroDivisionError("no"))

@@ -10,7 +10,7 @@ from residency_world import Request, World, entry
 
 from orchestrator.engine.errors import EngineError
 from orchestrator.pool.errors import ModelBroken, ModelTooLarge
-from orchestrator.pool.managed_model import Wish
+from orchestrator.pool.managed_model import LeaseRequest
 from orchestrator.pool.policy import Rules
 from registry.models import ModelEntry
 
@@ -142,7 +142,7 @@ class Client:
         residency, managed = self.world.residency, self.world.managed_models[self.model]
         while True:
             asked = self.world.now
-            instance = await residency.acquire(managed, Wish(interactive=self.interactive, due=asked))
+            instance = await residency.acquire(managed, LeaseRequest(interactive=self.interactive, due=asked))
             self.longest_wait = max(self.longest_wait, self.world.now - asked)
             await asyncio.sleep(self.seconds)
             self.served += 1
@@ -196,7 +196,7 @@ def test_while_one_model_is_loaded_its_queue_is_served_before_any_switch() -> No
         async def ask(number: int) -> None:
             model = "ab"[number % 2]
             await asyncio.sleep(0.2 * number)
-            instance = await world.residency.acquire(world.managed_models[model], Wish(due=world.now))
+            instance = await world.residency.acquire(world.managed_models[model], LeaseRequest(due=world.now))
             order.append(model)
             await asyncio.sleep(0.3)
             world.residency.release(instance)
