@@ -20,6 +20,7 @@ from benchmarks.engine.peers import ModelMissing, PeerMissing, Peers, build, fet
 from benchmarks.engine.run import FURTHER, Plan, run
 from benchmarks.engine.start import Place
 from benchmarks.engine.suites import SUITES, Suite
+from benchmarks.engine.systems.daemon import DaemonFailed
 from orchestrator.engine.llama.model import default_threads
 
 FOLDER = Path(__file__).parents[2] / "build" / "bench"
@@ -31,6 +32,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
     options = _parser().parse_args(arguments)
     suite = SUITES[options.suite]
     options.systems = options.systems or list(suite.systems)
+    if others := [name for name in options.systems if name not in suite.systems]:
+        accepted = ", ".join(suite.systems)
+        raise SystemExit(f"not in the suite {options.suite}: {', '.join(others)}; accepted: {accepted}")
     if options.command == "list":
         for cell in chosen(suite.cells(_models(options)), options.cells):
             _say(f"{cell.name:24} {cell.own} own tokens, {cell.answer} to generate")
@@ -41,7 +45,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
             _run(suite, options, further=False)
         if options.command == "further":
             _run(suite, options, further=True)
-    except PeerMissing as error:
+    except (PeerMissing, DaemonFailed) as error:
         raise SystemExit(str(error)) from error
     if options.command in ("run", "further", "report", "all"):
         _report(suite, options)

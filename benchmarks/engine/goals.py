@@ -13,7 +13,7 @@ rounds reach no goal, and without any rows it is not met. The embedded models ha
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from benchmarks.engine.cells import BETWEEN, BUSY, EMBEDDED, Busy, State
+from benchmarks.engine.cells import BETWEEN, EMBEDDED, Busy, State
 from benchmarks.engine.names import (
     EXAMPLE,
     METHODS,
@@ -190,8 +190,7 @@ def _slower(table: Table, busy: Busy) -> list[_Found]:
 
 
 def _lost(table: Table) -> list[_Found]:
-    runs = (row for row in table.of(OURS) if row.state in ("idle", *BUSY))
-    return [_Found(row.lost, f"{row.cell}, {row.state}", len(row.seconds)) for row in runs]
+    return [_Found(row.lost, f"{row.cell}, {row.state}", len(row.seconds)) for row in table.of(OURS)]
 
 
 def speed(row: Row, other: Row) -> Ratio:

@@ -21,7 +21,7 @@ class Row:
     more of them than another. `llama_seconds` and `own_seconds` are sums over the rounds of time inside llama.cpp
     and of our own time around it. `bound` is the best speed-up that speculation could bring. `split_cache` says how our
     engine's cache was laid out in the last round; it may have begun otherwise. `lost` are the attempts that came to
-    nothing, of the runs of all rounds.
+    nothing, in all rounds.
     """
 
     cell: str

@@ -55,8 +55,8 @@ class Load:
 class Measured:
     """What a load came to. `seconds` run from the first request to the last answer; of them `llama_seconds` were spent
     inside llama.cpp and `own_seconds` in our own steps around it, where that is known. `asked` are the tokens that
-    each prompt came to. `split_cache` says how our engine's cache was laid out at the end. `lost` are the attempts of a
-    run that came to nothing."""
+    each prompt came to. `split_cache` says how our engine's cache was laid out at the end. `lost` are attempts that
+    came to nothing: of the steps of a run, or to get answers to the load at all."""
 
     seconds: float
     tokens: int

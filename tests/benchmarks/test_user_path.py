@@ -4,8 +4,11 @@ import asyncio
 import dataclasses
 import hashlib
 import itertools
+import json
 import os
 import random
+import subprocess
+import sys
 import zipfile
 from pathlib import Path
 
@@ -15,21 +18,30 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from benchmarks.engine import rows
+from benchmarks.engine.__main__ import main
 from benchmarks.engine.busy import busy_loops
 from benchmarks.engine.cells import UserCell, groups, trial_user_cells, user_cells
 from benchmarks.engine.chats import Chats
 from benchmarks.engine.goals import user_goals
 from benchmarks.engine.measure import whole_answers
 from benchmarks.engine.models import INSTEAD, SMOLLM2, TRIAL
-from benchmarks.engine.names import OURS, SERVER, SPINNING, USER_PATH_SYSTEMS
+from benchmarks.engine.names import OURS, SERVER, SPINNING, SPLIT, USER_PATH_SYSTEMS
 from benchmarks.engine.paired import Rounds
 from benchmarks.engine.peers import ModelMissing, Peers, unpack_model
 from benchmarks.engine.prose import document, question
 from benchmarks.engine.run import Plan, run
 from benchmarks.engine.start import Place, takes_part
 from benchmarks.engine.suites import SUITES
-from benchmarks.engine.system import Load, Measured, Setup
-from benchmarks.engine.systems.daemon import SPINNING_ENVIRONMENT, measured_run, start, task
+from benchmarks.engine.system import Load, Measured, Prompt, Setup
+from benchmarks.engine.systems.daemon import (
+    SPINNING_ENVIRONMENT,
+    TRIES,
+    Daemon,
+    DaemonFailed,
+    measured_run,
+    start,
+    task,
+)
 from benchmarks.engine.systems.served import ServerFailed
 from orchestrator.analysis import analyze_task
 from orchestrator.taskir import task_from
@@ -188,7 +200,7 @@ async def test_a_daemon_answers_chats_and_runs_steps_and_leaves_nothing(folder: 
         assert steps.tokens >= STEPS.steps * STEPS.answer
         assert daemon.cpu_seconds() > before
         long = chats.prose_loads(dataclasses.replace(SHARED, prefix=2000), 0)["cold"]
-        with pytest.raises(ServerFailed, match=r"(?s)ours, spinning: .*400.*1024"):
+        with pytest.raises(DaemonFailed, match=r"(?s)ours, spinning: .*400.*1024"):
             await daemon.run(long)
         (engine,) = server.children()
         assert engine.environ().items() >= SPINNING_ENVIRONMENT.items()
@@ -198,6 +210,45 @@ async def test_a_daemon_answers_chats_and_runs_steps_and_leaves_nothing(folder: 
     assert not home.exists()
     assert not server.is_running()
     assert not engine.is_running()
+
+
+@pytest.mark.parametrize(("failing", "status"), [(0, 502), (TRIES - 1, 502), (TRIES, 502), (1, 400)])
+async def test_what_fails_is_asked_again_and_counts_as_lost(tmp_path: Path, failing: int, status: int) -> None:
+    """A server of our own fails for as long as it is told to."""
+    answered = itertools.count()
+    body = json.dumps(
+        {"choices": [{"message": {"content": "yes"}}], "usage": {"prompt_tokens": 3, "completion_tokens": 1}}
+    )
+
+    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        head = await reader.readuntil(b"\r\n\r\n")
+        await reader.readexactly(int(head.lower().split(b"content-length: ")[1].split(b"\r\n")[0]))
+        code = status if next(answered) < failing else 200
+        writer.write(f"HTTP/1.1 {code} said\r\nContent-Length: {len(body)}\r\nConnection: close\r\n\r\n{body}".encode())
+        await writer.drain()
+        writer.close()
+
+    home = tmp_path / "home"
+    home.mkdir()
+    (home / "api.token").write_text("a token")
+    server = await asyncio.start_server(answer, "127.0.0.1", 0)
+    process = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)  # noqa: ASYNC220
+    daemon = Daemon(OURS, server.sockets[0].getsockname()[1], process, home)
+    load = Load(prompts=(Prompt((("user", "Are you there?"),), "", ()),), answer=1)
+    try:
+        if failing == TRIES or status == 400:
+            with pytest.raises(DaemonFailed, match=str(status)):
+                await daemon.run(load)
+            assert next(answered) == (1 if status == 400 else TRIES)
+        else:
+            measured = await daemon.run(load)
+            assert (measured.lost, measured.tokens) == (failing, 1)
+    finally:
+        await daemon.close()
+        assert process.stdin is not None
+        process.stdin.close()
+        server.close()
+        await server.wait_closed()
 
 
 async def test_every_kind_of_cell_is_measured_with_our_daemons_and_kept(folder: Path) -> None:
@@ -224,6 +275,11 @@ async def test_every_kind_of_cell_is_measured_with_our_daemons_and_kept(folder: 
     assert all(row.seconds[0] > 0 and row.lost == 0 for row in measured.values())
     chats = {row.tokens for row in measured.values() if row.cell != "busy/steps"}
     assert chats == {CHAT.width * CHAT.answer}
+
+
+def test_a_system_of_the_other_suite_is_refused() -> None:
+    with pytest.raises(SystemExit, match="not in the suite user-path: ceiling, split cache; accepted: ours, ours, sp"):
+        main(["run", "--suite", "user-path", "--systems", OURS, SPLIT])
 
 
 def test_a_cell_of_the_users_path_is_kept_apart_from_one_that_differs(tmp_path: Path) -> None:

@@ -9,6 +9,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,9 @@ from benchmarks.engine.names import OURS
 from benchmarks.engine.system import Load, Measured, Prompt, Setup
 from benchmarks.engine.systems.served import (
     CHAT_MODEL,
+    Refused,
     Served,
+    ServerFailed,
     chat_answer,
     chat_request,
     end,
@@ -30,6 +33,8 @@ from benchmarks.engine.systems.served import (
 from orchestrator.engine.contract import Message
 
 ENDING_SECONDS = 120.0
+TRIES = 3
+"""How often a load is tried that fails."""
 SPINNING_ENVIRONMENT = {"GOMP_SPINCOUNT": "300000"}
 """Lets threads of an engine wait as they do where nobody chose how: libgomp's default number of rounds, then asleep."""
 _FIRST = Prompt(messages=(Message("user", "Are you there?"),), text="", tokens=())
@@ -38,6 +43,10 @@ _TOKENS_AN_ITEM = 3
 """A digit, a comma and a space."""
 _MOST_TOKENS_AN_ITEM = 40
 """Models that know nothing write more spaces."""
+
+
+class DaemonFailed(Exception):
+    """Our daemon did not start, or did not answer. Nothing is measured without it."""
 
 
 class Daemon(Served):
@@ -51,7 +60,24 @@ class Daemon(Served):
         super().__init__(name, f"{self._base}/chat/completions", process, chat_request, chat_answer, headers)
 
     async def run(self, load: Load) -> Measured:
-        """Answer all requests at once, or run the steps. Raises ServerFailed."""
+        """Answer all requests at once, or run the steps.
+
+        What fails is asked again, as a user would, at most TRIES times in all. It counts as lost, and its time counts.
+        Raises DaemonFailed where that does not help, and at once for what is refused.
+        """
+        started, lost = time.perf_counter(), 0
+        while True:
+            try:
+                measured = await self._run_once(load)
+            except ServerFailed as error:
+                lost += 1
+                if lost == TRIES or isinstance(error, Refused):
+                    raise DaemonFailed(str(error)) from error
+                continue
+            seconds = time.perf_counter() - started if lost else measured.seconds
+            return replace(measured, seconds=seconds, lost=measured.lost + lost)
+
+    async def _run_once(self, load: Load) -> Measured:
         if not load.steps:
             return await super().run(load)
         try:
@@ -86,7 +112,7 @@ class Daemon(Served):
 
 
 async def start(setup: Setup, name: str = OURS, environment: Mapping[str, str] | None = None) -> Daemon:
-    """Start it with what `environment` says besides, and wait until it rests after a first chat. Raises ServerFailed.
+    """Start it with what `environment` says besides, and wait until it rests after a first chat. Raises DaemonFailed.
 
     It says that it is ready before its model is loaded, and it may measure the model before the first answer or after
     it: that should not happen beside what is started next. The user's own configuration of the orchestrator plays no
@@ -102,8 +128,10 @@ async def start(setup: Setup, name: str = OURS, environment: Mapping[str, str] |
     variables = {**_environment(home), **(environment or {})}
     try:
         process = await serve(command, port=port, health="/health/ready", log=log, environment=variables)
-    except BaseException:
+    except BaseException as error:
         shutil.rmtree(home, ignore_errors=True)
+        if isinstance(error, ServerFailed):
+            raise DaemonFailed(str(error)) from error
         raise
     daemon = Daemon(name, port, process, home)
     try:

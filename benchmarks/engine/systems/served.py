@@ -47,6 +47,10 @@ class ServerFailed(Exception):
     """A server did not start, or did not answer."""
 
 
+class Refused(ServerFailed):
+    """A server says that a request cannot be answered as it is (4xx)."""
+
+
 class Served:
     """A server that was started."""
 
@@ -106,8 +110,10 @@ class Served:
 
 def failure(name: str, error: BaseException) -> ServerFailed:
     """Return the error of a server by its name: what went wrong with a request, and what the server said to it."""
-    said = f": {error.response.text[:_ANSWER_HEAD]}" if isinstance(error, httpx2.HTTPStatusError) else ""
-    return ServerFailed(f"{name}: {error!r}{said}")
+    if not isinstance(error, httpx2.HTTPStatusError):
+        return ServerFailed(f"{name}: {error!r}")
+    kind = Refused if error.response.is_client_error else ServerFailed
+    return kind(f"{name}: {error!r}: {error.response.text[:_ANSWER_HEAD]}")
 
 
 async def serve(
