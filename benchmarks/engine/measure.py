@@ -95,7 +95,6 @@ async def measure_user(
 
     Each load begins when all servers are quiet, so that what one of them does in idle moments disturbs no other.
     """
-
     servers = [system for system in systems if isinstance(system, Served)]
 
     async def measured(system: System, number: int) -> dict[State, Measured]:

@@ -3,7 +3,7 @@
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 
 from benchmarks.engine import rows as kept
@@ -20,6 +20,8 @@ from benchmarks.engine.workload import loads, task_load
 
 ROUNDS = Rounds(least=LEAST_ROUNDS, most=MOST_ROUNDS, seconds=60)
 FURTHER = Rounds(least=LEAST_ROUNDS, most=MOST_ROUNDS, seconds=300)
+_chats = cache(Chats.of)
+"""Reads a model's vocabulary once: it stays in memory."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -99,7 +101,7 @@ async def _cell(plan: Plan, cell: Cell, systems: Sequence[System]) -> list[Row]:
 async def _measured(plan: Plan, cell: Cell, systems: Sequence[System], before: Sequence[Row] = ()) -> list[Row]:
     """Return the rows of the rounds that come after those `before`."""
     if isinstance(cell, UserCell):
-        chats = Chats.of(plan.place.setup((cell,)).model)
+        chats = _chats(plan.place.setup((cell,)).model)
         return await measure_user(cell, systems, partial(chats.prose_loads, cell), plan.rounds, plan.tell, before)
     if cell.task is None:
         return await measure(cell, systems, _loads(cell), plan.rounds, plan.tell, before)
@@ -113,7 +115,7 @@ def _loads(cell: Cell) -> Callable[[int], dict[State, Load]]:
     if model is not None:
         short = replace(cell, prefix=0)
         return lambda number: loads(short if number == WARM_UP else cell, model.following, number)
-    chats = Chats.of(TINY)
+    chats = _chats(TINY)
     return lambda number: {"cold": chats.load(cell, number)}
 
 
