@@ -31,12 +31,14 @@ from benchmarks.engine.systems.served import (
     until_quiet,
 )
 from orchestrator.engine.contract import Message
+from orchestrator.engine.idle import QUIET_SECONDS
 
 ENDING_SECONDS = 120.0
 TRIES = 3
 """How often a load is tried that fails."""
 SPINNING_ENVIRONMENT = {"GOMP_SPINCOUNT": "300000"}
 """Lets threads of an engine wait as they do where nobody chose how: libgomp's default number of rounds, then asleep."""
+_SLACK_SECONDS = 0.5
 _FIRST = Prompt(messages=(Message("user", "Are you there?"),), text="", tokens=())
 _ROOT = Path(__file__).parents[3]
 _TOKENS_AN_ITEM = 3
@@ -136,6 +138,7 @@ async def start(setup: Setup, name: str = OURS, environment: Mapping[str, str] |
     daemon = Daemon(name, port, process, home)
     try:
         await daemon.run(Load(prompts=(_FIRST,), answer=1))
+        await asyncio.sleep(QUIET_SECONDS + _SLACK_SECONDS)  # then its engine begins to measure the model
         await until_quiet([daemon])
     except BaseException:
         await daemon.close()
