@@ -77,6 +77,7 @@ class IdleMeasurements:
     def worked(self) -> None:
         """Take note that there was work until now."""
         self._due = time.monotonic() + QUIET_SECONDS
+        self.trial.worked()
 
     def step(self) -> None:
         """Measure the step that is due. Raises CannotLoad where the attention cannot be changed."""

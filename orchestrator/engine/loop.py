@@ -84,6 +84,7 @@ class Loop:
     def _begin_learning(self) -> None:
         """Take the model's curve as it was measured before, or else as it is assumed, and learn on from there."""
         llama, spec = self._llama, self._spec
+        self._learned_attention = llama.flash_attention
         measured = known_curve(llama, spec)
         self._curves = Curves(
             llama.threads,
@@ -121,7 +122,8 @@ class Loop:
     def _end_trial(self) -> None:
         """Go on with the kind of attention that is in force now. What the cache held is gone."""
         self._idle.trial.interrupt()
-        self._begin_learning()
+        if self._llama.flash_attention != self._learned_attention:
+            self._begin_learning()
         self._sequences = Sequences(self._llama, self._counts, self._let_go)
         self._warm.restore(self._sequences.slots)
 

@@ -30,6 +30,10 @@ STEP_SECONDS = 0.5
 """No longer step is measured: a request that arrives meanwhile waits for it."""
 ATTENTION_SECONDS = 30.0
 """How long it may take to find the faster kind of attention, once for each model and machine."""
+TRIAL_QUIET_SECONDS = 5.0
+"""How long there has been nothing to do before attention is measured, which makes the cache forget what it holds."""
+MOST_INTERRUPTIONS = 8
+"""How often that may be interrupted before it is given up."""
 FIRST_PAUSE, LONGEST_PAUSE = 0.5, 60.0
 """How long measuring waits after it was disturbed, in seconds: twice as long each time in a row."""
 _SMALL = 16
@@ -209,7 +213,9 @@ class AttentionTrial:
     """Finds the kind of attention that takes less time, a step at a time, where nobody knows yet.
 
     It needs the model for itself: whatever the sequences hold is forgotten, and the context is made anew. `begun` says
-    whether that has happened since it was last interrupted.
+    whether that has happened since it was last interrupted. What was measured before an interruption counts; after
+    `MOST_INTERRUPTIONS` of them, by work or by other processes on the cores, it ends without a choice until the model
+    is loaded again.
     """
 
     def __init__(self, llama: Llama, spec: EngineSpec) -> None:
@@ -220,9 +226,11 @@ class AttentionTrial:
         self._key = None if self.ended else attention_key(spec, llama.info.llama_cpp, llama.threads)
         self._threads = llama.threads
         self._before: curve_cache.Attention = "on" if llama.flash_attention == "on" else "off"
+        self._times: dict[curve_cache.Attention, list[float]] = {"off": [], "on": []}
+        self._interruptions = 0
         self._steps = self._measuring()
-        self._due = 0.0
-        if self._key is None or not self._is_quick():
+        self._due = time.monotonic() + TRIAL_QUIET_SECONDS
+        if self._key is None or not self._is_quick() or self._is_known():
             self.ended = True
 
     def wait(self, now: float) -> float | None:
@@ -231,8 +239,12 @@ class AttentionTrial:
             return None
         return max(0.0, self._due - now)
 
+    def worked(self) -> None:
+        """Take note that there was work until now."""
+        self._due = time.monotonic() + TRIAL_QUIET_SECONDS
+
     def step(self) -> None:
-        """Measure one step. Raises CannotLoad where llama.cpp cannot make the other context."""
+        """Measure one step."""
         self.begun = True
         try:
             pause = next(self._steps)
@@ -248,30 +260,34 @@ class AttentionTrial:
     def interrupt(self) -> None:
         """Go back to the kind of attention that there was, since there is work to do. Raises CannotLoad."""
         if not self.ended:
+            self._interruptions += 1
+            self.ended = self._interruptions >= MOST_INTERRUPTIONS
             self._steps.close()
             self._steps = self._measuring()
-            self._due = time.monotonic() + FIRST_PAUSE
+            self._due = time.monotonic() + TRIAL_QUIET_SECONDS
             self._attend(self._before)
             self._llama.clear()
         self.begun = False
 
     def _measuring(self) -> Pauses:
         """Measure a long prompt and an answer with each kind: the best of some rounds, in turns."""
-        pause = FIRST_PAUSE
-        while True:
-            best: dict[curve_cache.Attention, float] = {}
-            disturbed = False
-            for _ in range(ROUNDS):
-                for attention in ("off", "on"):
-                    self._attend(attention)
-                    seconds, unquiet = yield from self._answer()
-                    best[attention] = min(seconds, best.get(attention, seconds))
-                    disturbed = disturbed or unquiet
+        self._llama.clear()
+        while (attention := min(self._times, key=lambda kind: len(self._times[kind]))) and (
+            len(self._times[attention]) < ROUNDS
+        ):
+            self._attend(attention)
+            seconds, disturbed = yield from self._answer()
             if not disturbed:
-                break
-            yield pause
-            pause = min(2 * pause, LONGEST_PAUSE)
-        chosen: curve_cache.Attention = "off" if worth_keeping(best["off"], best["on"]) else "on"
+                self._times[attention].append(seconds)
+                continue
+            self._interruptions += 1
+            if self._interruptions >= MOST_INTERRUPTIONS:
+                self._attend(self._before)
+                return
+            yield FIRST_PAUSE * 2**self._interruptions
+        chosen: curve_cache.Attention = (
+            "off" if worth_keeping(min(self._times["off"]), min(self._times["on"])) else "on"
+        )
         self._attend(chosen)
         if self._key is not None and self._spec.curves is not None:
             with suppress(OSError):  # a full disk costs a measurement next time
@@ -296,6 +312,13 @@ class AttentionTrial:
         seconds += ANSWER * median(stopwatch.time_step([(0, 1)], keep=True) for _ in range(ROUNDS))
         llama.clear()
         return seconds, disturbed
+
+    def _is_known(self) -> bool:
+        """Return whether it was measured before."""
+        folder = self._spec.curves
+        return (
+            folder is not None and self._key is not None and bool(curve_cache.load_attention(Path(folder), self._key))
+        )
 
     def _is_quick(self) -> bool:
         """Return whether there is time to measure attention, by how long the first step took."""

@@ -31,7 +31,7 @@ from benchmarks.engine.systems.served import (
     until_quiet,
 )
 from orchestrator.engine.contract import Message
-from orchestrator.engine.idle import QUIET_SECONDS
+from orchestrator.engine.measure import TRIAL_QUIET_SECONDS
 
 ENDING_SECONDS = 120.0
 TRIES = 3
@@ -138,7 +138,7 @@ async def start(setup: Setup, name: str = OURS, environment: Mapping[str, str] |
     daemon = Daemon(name, port, process, home)
     try:
         await daemon.run(Load(prompts=(_FIRST,), answer=1))
-        await asyncio.sleep(QUIET_SECONDS + _SLACK_SECONDS)  # then its engine begins to measure the model
+        await asyncio.sleep(TRIAL_QUIET_SECONDS + _SLACK_SECONDS)  # then its engine begins to measure the model
         await until_quiet([daemon])
     except BaseException:
         await daemon.close()

@@ -14,6 +14,7 @@ from orchestrator.engine.contract import EngineSpec, Generation
 from orchestrator.engine.curve import Curve
 from orchestrator.engine.llama import Llama
 from orchestrator.engine.measure import (
+    MOST_INTERRUPTIONS,
     AttentionTrial,
     Calibration,
     assumed_curve,
@@ -192,14 +193,14 @@ def tried(llama: Llama, spec: EngineSpec) -> AttentionTrial:
 def test_the_faster_attention_is_found_once_and_taken_after_every_start(long: EngineSpec) -> None:
     llama = Llama(long)
     assert llama.flash_attention == "off", "what is done where nothing is known"
-    trial = AttentionTrial(llama, long)
-    assert trial.wait(0.0) == 0.0
+    assert AttentionTrial(llama, long).wait(0.0) is not None
     key = attention_key(long, llama.info.llama_cpp, 1)
     assert key is not None
     for attention, micro_batch in (("off", 128), ("on", 512)):
         curve_cache.store_attention(Path(long.curves or ""), key, attention)  # type: ignore[arg-type]
         again = Llama(long)
         settle_attention(again, long)
+        assert AttentionTrial(again, long).ended
         assert (again.flash_attention, again.micro_batch) == (attention, micro_batch)
 
 
@@ -228,6 +229,29 @@ def test_a_trial_of_attention_makes_way_and_leaves_an_empty_cache(long: EngineSp
         assert llama.flash_attention == "off"
         assert [llama.held(seq) for seq in range(llama.sequences)] == [0, 0]
         measure_curve(llama)
+
+
+def test_a_trial_of_attention_goes_on_where_it_was_interrupted_but_not_for_ever(
+    long: EngineSpec, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("orchestrator.engine.measure.CpuUse.disturbed", lambda self, threads: False)  # a busy machine
+    llama = Llama(long)
+    trial, steps = AttentionTrial(llama, long), 0
+    while trial.wait(1e12) is not None:
+        trial.step()
+        steps += 1
+        if steps % 13 == 0:  # an answer takes nine steps
+            trial.interrupt()
+    assert trial.ended
+    assert AttentionTrial(llama, long).ended, "what was found is kept"
+    Path(long.curves or "").joinpath(next(Path(long.curves or "").glob("*.json")).name).unlink()
+    trial, interruptions = AttentionTrial(Llama(long), long), 0
+    while trial.wait(1e12) is not None:
+        trial.step()
+        trial.interrupt()
+        interruptions += 1
+    assert interruptions == MOST_INTERRUPTIONS
+    assert not list(Path(long.curves or "").glob("*.json"))
 
 
 @pytest.mark.parametrize(
