@@ -7,7 +7,7 @@ admission   whether bytes fit, and who has to go for them; pure
 footprint   what engines were measured to take
 decoding    who is decoding, and with how many threads
 cores       how the physical cores are shared, and whose turn it is; pure
-placement   which node an instance runs on, and which instance a request goes to; pure
+placement   which node a replica runs on, and which replica a request goes to; pure
 handle      EngineHandle: the port to engines, which are processes unless they are simulated
 heads       which beginnings of prompts an engine has seen
 managed_model one model: its engines, who waits, how it failed
@@ -32,12 +32,11 @@ from orchestrator.pool.handle import EngineHandle, StartEngine
 from orchestrator.pool.machine import memory_budget, memory_limits, read_topology
 from orchestrator.pool.policy import Rules
 from orchestrator.pool.pool import Pool
-from orchestrator.pool.status import InstanceStatus, ModelStatus, PoolSnapshot
+from orchestrator.pool.status import ModelStatus, PoolSnapshot, ReplicaStatus
 from orchestrator.pool.topology import Node, Topology
 
 __all__ = [
     "EngineHandle",
-    "InstanceStatus",
     "ModelBroken",
     "ModelPinned",
     "ModelRemote",
@@ -49,6 +48,7 @@ __all__ = [
     "PoolClosed",
     "PoolError",
     "PoolSnapshot",
+    "ReplicaStatus",
     "Rules",
     "StartEngine",
     "Topology",

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from orchestrator.engine.errors import EngineDied
 from orchestrator.pool.cores import TURN_SECONDS, Decoder, share_cores
-from orchestrator.pool.managed_model import Instance
+from orchestrator.pool.managed_model import Replica
 from orchestrator.pool.placement import Place
 from orchestrator.pool.topology import Topology
 
@@ -27,44 +27,44 @@ class Decoding:
 
     def __init__(self, topology: Topology) -> None:
         self.topology = topology
-        self._work: dict[Instance, _Work] = {}
+        self._work: dict[Replica, _Work] = {}
         self._crowded = asyncio.Event()
 
     @contextlib.asynccontextmanager
-    async def of(self, instance: Instance, ceiling: int | None, due: float) -> AsyncIterator[None]:
+    async def of(self, replica: Replica, ceiling: int | None, due: float) -> AsyncIterator[None]:
         """Count a generation, which should be done at `due`, and share the cores anew where that changes something.
 
         `ceiling` is the most threads that its engine may have.
         """
-        work = self._work.setdefault(instance, _Work(ceiling, _now()))
+        work = self._work.setdefault(replica, _Work(ceiling, _now()))
         work.due.append(due)
-        instance.active += 1
+        replica.active += 1
         try:
             if len(work.due) == 1 or self._crowded.is_set():
                 await self._share()
             yield
         finally:
-            instance.active -= 1
+            replica.active -= 1
             work.due.remove(due)
             if not work.due:
-                del self._work[instance]
-                await self._tell(instance, max(1, instance.threads))  # so that it hears what comes next
+                del self._work[replica]
+                await self._tell(replica, max(1, replica.threads))  # so that it hears what comes next
             if not work.due or self._crowded.is_set():
                 await self._share()
 
     @contextlib.asynccontextmanager
-    async def of_loading(self, instance: Instance, ceiling: int | None) -> AsyncIterator[int]:
+    async def of_loading(self, replica: Replica, ceiling: int | None) -> AsyncIterator[int]:
         """Count an engine that is being loaded, and yield the threads that it may have: its share, but at least one.
 
         It measures how long its steps take, so it computes like those that decode. It keeps what it is given here.
         """
-        work = self._work[instance] = _Work(ceiling, _now(), running=True, due=[_now()])
+        work = self._work[replica] = _Work(ceiling, _now(), running=True, due=[_now()])
         try:
             shares = await self._share()
-            yield max(1, shares[instance.place])
+            yield max(1, shares[replica.place])
         finally:
-            if self._work.get(instance) is work:
-                del self._work[instance]
+            if self._work.get(replica) is work:
+                del self._work[replica]
             await self._share()
 
     async def rotate(self) -> None:
@@ -78,34 +78,34 @@ class Decoding:
         now = _now()
         decoders = [
             Decoder(
-                place=instance.place,
+                place=replica.place,
                 ceiling=work.ceiling,
-                node=instance.node,
+                node=replica.node,
                 due=min(work.due),
                 running=work.running,
                 since=work.since,
             )
-            for instance, work in self._work.items()
+            for replica, work in self._work.items()
         ]
         shares = share_cores(self.topology, decoders, now)
-        for instance, work in self._work.items():
-            threads = shares[instance.place]
+        for replica, work in self._work.items():
+            threads = shares[replica.place]
             if work.running != (threads > 0):
                 work.running, work.since = threads > 0, now
-            await self._tell(instance, threads)
+            await self._tell(replica, threads)
         if all(shares.values()):
             self._crowded.clear()
         else:
             self._crowded.set()
         return shares
 
-    async def _tell(self, instance: Instance, threads: int) -> None:
+    async def _tell(self, replica: Replica, threads: int) -> None:
         """Set an engine's threads. One that has died is found out by those who wait for it."""
-        if instance.engine is None or instance.threads == threads:
+        if replica.engine is None or replica.threads == threads:
             return
-        instance.threads = threads
+        replica.threads = threads
         with contextlib.suppress(EngineDied):
-            await instance.engine.set_threads(threads)
+            await replica.engine.set_threads(threads)
 
 
 def _now() -> float:

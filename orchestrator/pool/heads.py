@@ -1,6 +1,6 @@
 """Remember which beginnings of prompts an engine has seen, as hashes of their blocks.
 
-An engine knows exactly what it holds, but asking it would cost a round trip for each request and instance. Prompts
+An engine knows exactly what it holds, but asking it would cost a round trip for each request and replica. Prompts
 begin with system prompt, persona and inputs, so blocks of text that were seen lately are a good guess.
 """
 

@@ -11,8 +11,8 @@ from orchestrator.pool.errors import ModelBroken, ModelUnavailable
 from orchestrator.pool.handle import EngineHandle
 from orchestrator.pool.heads import Heads, SeenHeads
 from orchestrator.pool.placement import Candidate, Place, choose, nodes_for
-from orchestrator.pool.policy import Demand, InstanceView, ModelView, State
-from orchestrator.pool.status import InstanceStatus, ModelStatus
+from orchestrator.pool.policy import Demand, ModelView, ReplicaView, State
+from orchestrator.pool.status import ModelStatus, ReplicaStatus
 from orchestrator.pool.status import State as ShownState
 from orchestrator.pool.topology import Topology
 from registry.models import ModelEntry
@@ -33,15 +33,15 @@ class LeaseRequest:
 
 @dataclass(slots=True, eq=False)
 class Waiter:
-    """A request that waits for an engine since `since`. Its answer is an instance that it has a lease on."""
+    """A request that waits for an engine since `since`. Its answer is a replica that it has a lease on."""
 
     wanted: LeaseRequest
     since: float
-    granted: "asyncio.Future[Instance]"
+    granted: "asyncio.Future[Replica]"
 
 
 @dataclass(slots=True, eq=False)
-class Instance:
+class Replica:
     """One engine of a model, or the place for one.
 
     `bytes` is what it holds of the budget, 0 when it is absent. `leases` counts the requests that have it, `active`
@@ -97,12 +97,12 @@ class Instance:
         self.leases += 1
         self.seen.add(heads)
 
-    def view(self, pinned: bool, needed: int) -> InstanceView:
+    def view(self, pinned: bool, needed: int) -> ReplicaView:
         """Return what the policy has to know of it. `needed` is in bytes, for when it is absent.
 
         One that is leaving is no longer held: it frees its bytes for what comes after it.
         """
-        return InstanceView(
+        return ReplicaView(
             place=self.place,
             bytes=needed if self.state == "absent" else self.bytes,
             state=self.state,
@@ -117,9 +117,9 @@ class Instance:
             last_used=self.last_used,
         )
 
-    def status(self) -> InstanceStatus:
+    def status(self) -> ReplicaStatus:
         """Describe it."""
-        return InstanceStatus(
+        return ReplicaStatus(
             number=self.place[1],
             node=self.node,
             state=self.state,
@@ -140,7 +140,7 @@ class ManagedModel:
     """
 
     entry: ModelEntry
-    instances: tuple[Instance, ...]
+    instances: tuple[Replica, ...]
     pinned: bool
     misplaced: str | None = None
     retiring: bool = False
@@ -151,14 +151,14 @@ class ManagedModel:
 
     @classmethod
     def of(cls, entry: ModelEntry, topology: Topology) -> "ManagedModel":
-        """Return a model on a machine, with an instance for each engine that it may have there."""
+        """Return a model on a machine, with a replica for each engine that it may have there."""
         known = [node.id for node in topology.nodes]
         misplaced = None
         if entry.numa is not None and entry.numa not in known:
             listed = ", ".join(map(str, known))
             misplaced = f"model {entry.id} is bound to NUMA node {entry.numa}; accepted on this machine: {listed}"
         nodes = nodes_for(topology, entry.instances, entry.numa if misplaced is None else None)
-        instances = tuple(Instance((entry.id, number), node) for number, node in enumerate(nodes))
+        instances = tuple(Replica((entry.id, number), node) for number, node in enumerate(nodes))
         return cls(entry, instances, entry.residency == "hot", misplaced)
 
     def retire(self, successor: ModelEntry | None) -> None:
@@ -201,7 +201,7 @@ class ManagedModel:
         """Whether it has an engine, or will have one."""
         return any(one.state in ("ready", "loading") for one in self.instances)
 
-    def choose(self, heads: Heads) -> Instance | None:
+    def choose(self, heads: Heads) -> Replica | None:
         """Return the engine that a request goes to now, or None if it has to wait for one."""
         number = choose(
             Candidate(one.place[1], one.leases, self.entry.slots, one.seen.match(heads))
@@ -213,13 +213,13 @@ class ManagedModel:
     def serve(self) -> None:
         """Give those who wait an engine each, if there is one."""
         for waiter in tuple(self.waiting):
-            instance = self.choose(waiter.wanted.heads)
-            if instance is None:
+            replica = self.choose(waiter.wanted.heads)
+            if replica is None:
                 return
             del self.waiting[waiter]
             if not waiter.granted.done():
-                instance.grant(waiter.wanted.heads)
-                waiter.granted.set_result(instance)
+                replica.grant(waiter.wanted.heads)
+                waiter.granted.set_result(replica)
 
     def refuse(self, error: Exception) -> None:
         """Tell those who wait that there will be no engine."""

@@ -1,4 +1,4 @@
-"""Say on which node each instance of a model runs, and which instance a request goes to. Pure."""
+"""Say on which node each replica of a model runs, and which replica a request goes to. Pure."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -10,10 +10,10 @@ Place = tuple[str, int]
 
 
 def nodes_for(topology: Topology, instances: int, numa: int | None) -> tuple[int | None, ...]:
-    """Return the node of each instance that a model has on this machine, None for one that runs on all of them.
+    """Return the node of each replica that a model has on this machine, None for one that runs on all of them.
 
     On a machine of one node there is one, since two would only share what one has, and it need not be bound. Where
-    there are more, `numa` binds the only instance to that node, and several instances get a node each, as many as there
+    there are more, `numa` binds the only replica to that node, and several instances get a node each, as many as there
     are nodes.
     """
     count = min(instances, len(topology.nodes))
@@ -24,7 +24,7 @@ def nodes_for(topology: Topology, instances: int, numa: int | None) -> tuple[int
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """An instance that takes requests in: how many it has of how many at a time, and how much it holds of a prompt."""
+    """A replica that takes requests in: how many it has of how many at a time, and how much it holds of a prompt."""
 
     number: int
     requests: int
@@ -33,7 +33,7 @@ class Candidate:
 
 
 def choose(candidates: Iterable[Candidate]) -> int | None:
-    """Return which instance a request goes to, or None without any.
+    """Return which replica a request goes to, or None without any.
 
     The one that holds the longest beginning of the prompt, then the least loaded. One whose slots are all taken comes
     after those with a free slot: what it holds is computed again sooner than its queue moves on.

@@ -41,7 +41,7 @@ class Rules:
         """Return when the first of the requests has waited too long."""
         return min(want.since + self.batch_patience, want.interactive_since + self.patience)
 
-    def stays_until(self, one: "InstanceView", interactive: bool) -> float:
+    def stays_until(self, one: "ReplicaView", interactive: bool) -> float:
         """Return until when a loaded engine is not stopped for an interactive request, or for one of a batch."""
         stay = (min if interactive else max)(one.load_seconds, self.residency_seconds)
         pause = 0.0 if one.draining else self.pause_seconds
@@ -67,7 +67,7 @@ class Demand:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class InstanceView:
+class ReplicaView:
     """One engine of a model, or the place for one. `bytes` is what it holds, or what it would need.
 
     `requests` have it in use. It has been `asked` for since then although no request may wait for it. A `draining` one
@@ -98,7 +98,7 @@ class ModelView:
     """One model: how many requests an engine of it serves at a time, its engines, and who waits for one of them."""
 
     slots: int
-    instances: tuple[InstanceView, ...]
+    instances: tuple[ReplicaView, ...]
     demand: Demand | None = None
 
 
@@ -154,7 +154,7 @@ class _Want:
     """One engine has to be loaded, in any of these places."""
 
     demand: Demand
-    places: tuple[InstanceView, ...]
+    places: tuple[ReplicaView, ...]
 
 
 def _wants(models: Iterable[ModelView]) -> Iterator[_Want]:
@@ -243,28 +243,28 @@ class _Plan:
                 if one := next(free, None):
                     self._load(one)
 
-    def _verdict(self, one: InstanceView, demand: Demand) -> Verdict:
+    def _verdict(self, one: ReplicaView, demand: Demand) -> Verdict:
         """Prefer to evict those that have stayed for long enough; an interactive request may evict others, too."""
         verdict = self._admit(one, interactive=False)
         if isinstance(verdict, MustWait) and demand.interactive:
             verdict = self._admit(one, interactive=True)
         return verdict
 
-    def _admit(self, one: InstanceView, *, interactive: bool) -> Verdict:
+    def _admit(self, one: ReplicaView, *, interactive: bool) -> Verdict:
         residents = (
             replace(_resident(other), pinned=other.pinned, in_use=not self._idle(other, interactive))
             for other in self._staying.values()
         )
         return admit(one.bytes, one.node, residents, self._view.budget)
 
-    def _idle(self, one: InstanceView, interactive: bool) -> bool:
+    def _idle(self, one: ReplicaView, interactive: bool) -> bool:
         over = self._now >= self._rules.stays_until(one, interactive)
         return one.state == "ready" and not one.requests and over
 
-    def _fits(self, one: InstanceView, beside: Mapping[Place, InstanceView]) -> bool:
+    def _fits(self, one: ReplicaView, beside: Mapping[Place, ReplicaView]) -> bool:
         return admit(one.bytes, one.node, map(_resident, beside.values()), self._view.budget) == Admitted(())
 
-    def _load(self, one: InstanceView) -> None:
+    def _load(self, one: ReplicaView) -> None:
         """Load it if it fits now. If it has to wait for a stop, nobody else is promised its bytes meanwhile."""
         coming = replace(one, state="loading")
         if self._fits(one, self._holding):
@@ -276,7 +276,7 @@ class _Plan:
         self._stops.append(Stop(place, reason))
         del self._staying[place]
 
-    def _wait(self, one: InstanceView, demand: Demand, short: MustWait) -> bool:
+    def _wait(self, one: ReplicaView, demand: Demand, short: MustWait) -> bool:
         """Let work in progress go first, up to a limit; from then on make all the room that can be made."""
         overdue = self._rules.overdue_at(demand)
         in_the_way = [
@@ -297,16 +297,16 @@ class _Plan:
                     self._draining.add(other.place)
         return False
 
-    def _until(self, other: InstanceView, demand: Demand) -> float:
+    def _until(self, other: ReplicaView, demand: Demand) -> float:
         return self._rules.stays_until(other, demand.interactive)
 
 
-def _resident(one: InstanceView) -> Resident:
+def _resident(one: ReplicaView) -> Resident:
     """Return an engine as one that holds its bytes and cannot be stopped."""
     return Resident(one.place, one.bytes, pinned=False, in_use=True, last_used=one.last_used, node=one.node)
 
 
-def _preference(choice: tuple[InstanceView, Verdict]) -> tuple[int, int]:
+def _preference(choice: tuple[ReplicaView, Verdict]) -> tuple[int, int]:
     """Sort the places where an engine could be loaded: those with room, then those that have to be waited for."""
     match choice[1]:
         case Admitted(evicted):

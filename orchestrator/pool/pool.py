@@ -20,7 +20,7 @@ from orchestrator.pool.footprint import Footprints
 from orchestrator.pool.handle import EngineHandle, StartEngine
 from orchestrator.pool.heads import heads_of
 from orchestrator.pool.machine import memory_budget, read_topology
-from orchestrator.pool.managed_model import Instance, LeaseRequest, ManagedModel
+from orchestrator.pool.managed_model import LeaseRequest, ManagedModel, Replica
 from orchestrator.pool.policy import Rules
 from orchestrator.pool.remotes import Remotes
 from orchestrator.pool.residency import Folders, Residency
@@ -129,11 +129,11 @@ class Pool:
         async with contextlib.AsyncExitStack() as stack:
             try:
                 async with asyncio.timeout(request.deadline_seconds):
-                    instance, engine = await stack.enter_async_context(self._lease(managed, wanted))
+                    replica, engine = await stack.enter_async_context(self._lease(managed, wanted))
             except TimeoutError:
                 return Completion("", "deadline", Usage(queued_seconds=clock() - asked))
             waited = clock() - asked
-            async with self._decoding.of(instance, managed.entry.threads, wanted.due):
+            async with self._decoding.of(replica, managed.entry.threads, wanted.due):
                 completion = await engine.generate(_later(request, waited), on_text)
         usage = completion.usage
         queued = dataclasses.replace(usage, queued_seconds=usage.queued_seconds + waited)
@@ -146,8 +146,8 @@ class Pool:
         """
         managed = self._model(model)
         wanted = LeaseRequest(interactive=interactive, due=asyncio.get_running_loop().time())
-        async with self._lease(managed, wanted) as (instance, engine):
-            async with self._decoding.of(instance, managed.entry.threads, wanted.due):
+        async with self._lease(managed, wanted) as (replica, engine):
+            async with self._decoding.of(replica, managed.entry.threads, wanted.due):
                 return await engine.embed(texts)
 
     async def generate_batch(
@@ -253,19 +253,19 @@ class Pool:
         return managed
 
     @contextlib.asynccontextmanager
-    async def _lease(self, managed: ManagedModel, wanted: LeaseRequest) -> AsyncIterator[tuple[Instance, EngineHandle]]:
+    async def _lease(self, managed: ManagedModel, wanted: LeaseRequest) -> AsyncIterator[tuple[Replica, EngineHandle]]:
         """Have an engine that stays. EngineDied is let out when its process is gone, so that the next one is fresh."""
-        instance = await self._residency.acquire(managed, wanted)
-        engine = instance.engine
-        assert engine is not None, "an instance that serves has an engine"
+        replica = await self._residency.acquire(managed, wanted)
+        engine = replica.engine
+        assert engine is not None, "a replica that serves has an engine"
         try:
-            yield instance, engine
+            yield replica, engine
         except EngineDied:
             await engine.wait_dead()
-            self._residency.on_engine_exit(instance, engine)
+            self._residency.on_engine_exit(replica, engine)
             raise
         finally:
-            self._residency.release(instance)
+            self._residency.release(replica)
 
 
 def _budget(total: int, topology: Topology) -> Budget:

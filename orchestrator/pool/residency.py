@@ -18,7 +18,7 @@ from orchestrator.pool.decoding import Decoding
 from orchestrator.pool.errors import ModelTooLarge, ModelUnavailable, PoolClosed, UnknownModel
 from orchestrator.pool.footprint import Footprints, measure
 from orchestrator.pool.handle import EngineHandle, StartEngine
-from orchestrator.pool.managed_model import Instance, LeaseRequest, ManagedModel, Waiter
+from orchestrator.pool.managed_model import LeaseRequest, ManagedModel, Replica, Waiter
 from orchestrator.pool.placement import Place
 from orchestrator.pool.policy import Decision, PoolView, Rules, decide
 from orchestrator.pool.topology import Topology
@@ -118,21 +118,21 @@ class Residency:
     @property
     def used(self) -> int:
         """The bytes that are taken, or promised to a model that is being loaded."""
-        return sum(instance.bytes for model in self._managed.values() for instance in model.instances)
+        return sum(replica.bytes for model in self._managed.values() for replica in model.instances)
 
-    async def acquire(self, model: ManagedModel, wanted: LeaseRequest) -> Instance:
+    async def acquire(self, model: ManagedModel, wanted: LeaseRequest) -> Replica:
         """Return an engine of a model, loaded if need be, that stays until `release`.
 
         Raises ModelUnavailable, ModelBroken, ModelTooLarge, PoolClosed or the engine's ModelLoadFailed.
         """
         if self._closed:
             raise self._closing(model)
-        instance = model.choose(wanted.heads)
-        if instance is not None:
-            instance.grant(wanted.heads)
+        replica = model.choose(wanted.heads)
+        if replica is not None:
+            replica.grant(wanted.heads)
             if len(model.instances) > 1 or any(other.waiting for other in self._managed.values()):
-                self.reconsider()  # another instance may be worth its memory now, or others have waited for long enough
-            return instance
+                self.reconsider()  # another replica may be worth its memory now, or others have waited for long enough
+            return replica
         model.check(_now())
         waiter = Waiter(wanted, _now(), asyncio.get_running_loop().create_future())
         model.waiting[waiter] = None
@@ -146,37 +146,37 @@ class Residency:
             self.reconsider()
             raise
 
-    def release(self, instance: Instance) -> None:
+    def release(self, replica: Replica) -> None:
         """Give an engine back."""
-        instance.leases -= 1
-        instance.last_used = _now()
-        if not instance.leases:
+        replica.leases -= 1
+        replica.last_used = _now()
+        if not replica.leases:
             self.reconsider()
 
     async def unload(self, model: ManagedModel) -> None:
         """Stop the engines of a model as soon as nobody uses them, and wait for that. New requests wait, too."""
-        leaving = [instance for instance in model.instances if instance.state != "absent"]
-        for instance in model.instances:
-            instance.asked = None
-        for instance in leaving:
-            instance.leaving = True
+        leaving = [replica for replica in model.instances if replica.state != "absent"]
+        for replica in model.instances:
+            replica.asked = None
+        for replica in leaving:
+            replica.leaving = True
         self.reconsider()
         # One of them may be wanted again, and loaded, before another has gone.
-        await asyncio.gather(*(instance.gone.wait() for instance in leaving))
+        await asyncio.gather(*(replica.gone.wait() for replica in leaving))
 
-    def on_engine_exit(self, instance: Instance, engine: EngineHandle) -> None:
+    def on_engine_exit(self, replica: Replica, engine: EngineHandle) -> None:
         """Take notice that an engine's process is gone. The next caller gets a fresh one, and HOT models at once."""
-        if instance.engine is not engine:
+        if replica.engine is not engine:
             return
-        name = instance.place[0]
+        name = replica.place[0]
         model = self._managed[name]
-        instance.vacate()
+        replica.vacate()
         if not isinstance(engine.failure, EngineStopped):
             reason, end_of_log = str(engine.failure), engine.failure.log if engine.failure is not None else ""
             model.failed(_now(), reason)
             log.warning("an engine died", model=name, pid=engine.info.pid, reason=reason, engine_log=end_of_log)
             if model.pinned and not model.broken_for(_now()):
-                instance.asked = _now()
+                replica.asked = _now()
         self.reconsider()
 
     def _try_hot_again(self) -> None:
@@ -223,79 +223,79 @@ class Residency:
 
     def _carry_out(self, decision: Decision) -> None:
         for stop in decision.stops:
-            model, instance = self._at(stop.place)
+            model, replica = self._at(stop.place)
             log.info("a model is unloaded", model=model.entry.id, reason=stop.reason)
-            self._stop(model, instance)
+            self._stop(model, replica)
         for refusal in decision.refusals:
             self._refuse(*self._at(refusal.place), refusal.why)
         for place in decision.loads:
-            model, instance = self._at(place)
-            instance.begin(self._footprints.needed(model.entry), _now())
-            load = self._tasks.create_task(self._load(model, instance))
+            model, replica = self._at(place)
+            replica.begin(self._footprints.needed(model.entry), _now())
+            load = self._tasks.create_task(self._load(model, replica))
             self._loads.add(load)
             load.add_done_callback(self._loads.discard)
         for model in self._managed.values():
-            for instance in model.instances:
-                instance.draining = instance.place in decision.draining
+            for replica in model.instances:
+                replica.draining = replica.place in decision.draining
 
-    async def _load(self, model: ManagedModel, instance: Instance) -> None:
+    async def _load(self, model: ManagedModel, replica: Replica) -> None:
         """Start the engine. Those who wait for it get it, or the error."""
         entry = model.entry
         try:
-            async with self._decoding.of_loading(instance, entry.threads) as threads:
+            async with self._decoding.of_loading(replica, entry.threads) as threads:
                 heads = self._heads(entry.id)
-                spec = engine_spec(entry, threads, instance, self._topology, folders=self._folders, heads=heads)
+                spec = engine_spec(entry, threads, replica, self._topology, folders=self._folders, heads=heads)
                 engine = await self._start_engine(spec)
         except EngineError as error:
-            instance.vacate()
+            replica.vacate()
             model.failed(_now(), str(error))
             end_of_log = error.log if isinstance(error, ModelLoadFailed) else ""
             log.warning("a model could not be loaded", model=entry.id, reason=str(error), engine_log=end_of_log)
             if not model.coming and not (model.retiring and model.successor is not None):  # that may be loaded better
                 model.refuse(error)
         except asyncio.CancelledError:
-            instance.vacate()
+            replica.vacate()
             raise
         else:
-            instance.loaded(engine, threads, _now())
+            replica.loaded(engine, threads, _now())
             self._engines.add(engine)
-            self._tasks.create_task(self._watch(instance, engine))
-            self._measure(model, instance)
+            self._tasks.create_task(self._watch(replica, engine))
+            self._measure(model, replica)
             log.info("a model was loaded", model=model.entry.id, pid=engine.info.pid, seconds=engine.info.load_seconds)
             model.serve()
         self.reconsider()
 
-    def _stop(self, model: ManagedModel, instance: Instance) -> None:
+    def _stop(self, model: ManagedModel, replica: Replica) -> None:
         """End an engine's process. What it holds is free when `on_engine_exit` has seen it end."""
-        assert instance.engine is not None, "only an engine that is ready is stopped"
-        self._measure(model, instance)
-        instance.state = "stopping"
-        self._tasks.create_task(instance.engine.stop())
+        assert replica.engine is not None, "only an engine that is ready is stopped"
+        self._measure(model, replica)
+        replica.state = "stopping"
+        self._tasks.create_task(replica.engine.stop())
 
-    def _measure(self, model: ManagedModel, instance: Instance) -> None:
+    def _measure(self, model: ManagedModel, replica: Replica) -> None:
         """Remember what an engine takes, for the next load. If it is more than was reserved, it counts at once."""
-        assert instance.engine is not None, "only a running engine is measured"
+        assert replica.engine is not None, "only a running engine is measured"
         assert model.entry.memory is not None, "a model without a header is not loaded"
-        taken = measure(instance.engine.info.pid, model.entry.memory.total)
+        taken = measure(replica.engine.info.pid, model.entry.memory.total)
         if taken is not None:
             self._footprints.note(model.entry, taken)
-            instance.bytes = max(instance.bytes, taken)
+            replica.bytes = max(replica.bytes, taken)
 
-    def _refuse(self, model: ManagedModel, instance: Instance, why: NeverFits) -> None:
+    def _refuse(self, model: ManagedModel, replica: Replica, why: NeverFits) -> None:
         entry = model.entry
         error = _too_large(entry, self._footprints.needed(entry), self._footprints.describe(entry), why)
-        instance.asked = None
+        replica.asked = None
         model.last_failure = str(error)
         log.warning("a model does not fit", model=entry.id, reason=str(error))
         if not model.coming:
             model.refuse(error)
 
-    async def _watch(self, instance: Instance, engine: EngineHandle) -> None:
+    async def _watch(self, replica: Replica, engine: EngineHandle) -> None:
         await engine.wait_dead()
         self._engines.discard(engine)
-        self.on_engine_exit(instance, engine)
+        self.on_engine_exit(replica, engine)
 
-    def _at(self, place: Place) -> tuple[ManagedModel, Instance]:
+    def _at(self, place: Place) -> tuple[ManagedModel, Replica]:
         model = self._managed[place[0]]
         return model, model.instances[place[1]]
 
@@ -306,7 +306,7 @@ class Residency:
 def engine_spec(
     entry: ModelEntry,
     threads: int,
-    instance: Instance,
+    replica: Replica,
     topology: Topology,
     *,
     folders: Folders,
@@ -317,7 +317,7 @@ def engine_spec(
     An engine that is bound to a node reads its weights into memory of its own: memory that a pinned process touches
     first lies on its node, while a mapped file lies wherever it was read first.
     """
-    number, lookup, draft = instance.place[1], entry.prompt_lookup, entry.speculation
+    number, lookup, draft = replica.place[1], entry.prompt_lookup, entry.speculation
     return EngineSpec(
         file=str(entry.file),
         embeds=entry.embeds,
@@ -327,7 +327,7 @@ def engine_spec(
         kv_type_k=entry.kv_type_k,
         kv_type_v=entry.kv_type_v,
         flash_attention=entry.flash_attention,
-        mmap=entry.mmap and instance.node is None,
+        mmap=entry.mmap and replica.node is None,
         mlock=entry.mlock,
         exact=entry.exact,
         split=entry.split,
@@ -340,7 +340,7 @@ def engine_spec(
         heads=heads,
         experts=entry.experts,
         lora=tuple((str(adapter.file), adapter.scale) for adapter in entry.lora),
-        cpus=topology.node(instance.node).cpus if instance.node is not None else (),
+        cpus=topology.node(replica.node).cpus if replica.node is not None else (),
         log_file=str(folders.logs / (f"{entry.id}#{number}.log" if number else f"{entry.id}.log")),
         name=entry.id,
     )
@@ -349,14 +349,14 @@ def engine_spec(
 def _preload(model: ManagedModel) -> None:
     """Ask for the engines of a HOT model, unless somebody has unpinned it."""
     wanted = model.hot and model.pinned and model.why_not is None
-    for instance in model.instances if wanted else ():
-        if instance.state == "absent":
-            instance.asked = _now()
+    for replica in model.instances if wanted else ():
+        if replica.state == "absent":
+            replica.asked = _now()
 
 
 def _might_load(model: ManagedModel) -> bool:
     """Whether the policy may want to know what another engine of this model needs."""
-    asked = any(instance.asked is not None for instance in model.instances)
+    asked = any(replica.asked is not None for replica in model.instances)
     return bool(model.waiting) or asked or (len(model.instances) > 1 and model.coming)
 
 

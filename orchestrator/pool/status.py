@@ -7,7 +7,7 @@ State = Literal["unavailable", "unloaded", "waiting", "loading", "ready", "stopp
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class InstanceStatus:
+class ReplicaStatus:
     """One engine of a model, or the place for one. `node` is the NUMA node that it is bound to, None for all.
 
     `threads` is what it computes with, 0 while it waits for its turn; it and `pid` are None without a process.
@@ -64,7 +64,7 @@ class ModelStatus:
     threads: int | None
     pid: int | None
     reason: str | None
-    instances: tuple[InstanceStatus, ...]
+    instances: tuple[ReplicaStatus, ...]
     counters: ModelCounters | None = None
 
 

@@ -19,7 +19,7 @@ from orchestrator.pool.admission import Budget
 from orchestrator.pool.decoding import Decoding
 from orchestrator.pool.errors import PoolError
 from orchestrator.pool.footprint import Footprints
-from orchestrator.pool.managed_model import Instance, LeaseRequest, ManagedModel
+from orchestrator.pool.managed_model import LeaseRequest, ManagedModel, Replica
 from orchestrator.pool.policy import Rules
 from orchestrator.pool.residency import Folders, Residency
 from orchestrator.pool.topology import Node, Topology
@@ -68,7 +68,7 @@ class Request:
     since: float
     interactive: bool
     task: asyncio.Task[None] | None = None
-    instance: Instance | None = None
+    replica: Replica | None = None
     error: Exception | None = None
 
 
@@ -82,10 +82,10 @@ class HeldEngine(SimulatedEngine):
 
     async def stop(self) -> None:
         """End when the world says so. Nobody uses it, and it is not pinned, unless all are stopped."""
-        managed, instance = self.world.place_of(self)
+        managed, replica = self.world.place_of(self)
         if not self.world.closing:
-            assert instance.leases == 0, f"{managed.entry.id} is stopped while it is in use"
-            assert instance.leaving or not managed.pinned, f"{managed.entry.id} is stopped though it is pinned"
+            assert replica.leases == 0, f"{managed.entry.id} is stopped while it is in use"
+            assert replica.leaving or not managed.pinned, f"{managed.entry.id} is stopped though it is pinned"
             await self.world.take(self.ended, self.world.stop_seconds)
         self.die(EngineStopped("the engine was stopped"))
 
@@ -220,16 +220,16 @@ class World:
     async def _ask(self, request: Request) -> None:
         wanted = LeaseRequest(interactive=request.interactive, due=request.since)
         try:
-            request.instance = await self.residency.acquire(self.managed_models[request.model], wanted)
+            request.replica = await self.residency.acquire(self.managed_models[request.model], wanted)
         except (PoolError, EngineError) as error:
             request.error = error
 
     def give_back(self, request: Request) -> None:
         """Be done with an engine."""
-        assert request.instance is not None
-        instance = request.instance
+        assert request.replica is not None
+        replica = request.replica
         self.requests.remove(request)
-        self.do(lambda: self.residency.release(instance))
+        self.do(lambda: self.residency.release(replica))
 
     def fail_load(self, ended: asyncio.Future[None]) -> None:
         """Let a load fail."""
@@ -251,7 +251,7 @@ class World:
     @property
     def served(self) -> list[Request]:
         """The requests that have an engine."""
-        return [one for one in self.requests if one.instance is not None]
+        return [one for one in self.requests if one.replica is not None]
 
     @property
     def running(self) -> list[HeldEngine]:
@@ -265,18 +265,18 @@ class World:
         alive = (engine for engine in self.engines if not engine.died.is_set() and not engine.ended.done())
         return [engine for engine in alive if self.place_of(engine)[1].state == "stopping"]
 
-    def place_of(self, engine: SimulatedEngine) -> tuple[ManagedModel, Instance]:
+    def place_of(self, engine: SimulatedEngine) -> tuple[ManagedModel, Replica]:
         """Return what an engine is one of."""
         return next((managed, one) for managed, one in self._instances() if one.engine is engine)
 
-    def _instances(self) -> Iterator[tuple[ManagedModel, Instance]]:
+    def _instances(self) -> Iterator[tuple[ManagedModel, Replica]]:
         return ((managed, one) for managed in self.managed_models.values() for one in managed.instances)
 
     def check(self) -> None:
         """Say what must hold whenever nothing is happening."""
         assert self.residency.used <= self.budget
         for managed, one in self._instances():
-            assert one.leases == sum(request.instance is one for request in self.requests)
+            assert one.leases == sum(request.replica is one for request in self.requests)
             assert not (managed.waiting and one.serves), "nobody waits for an engine that is there"
             assert not (one.draining and managed.pinned and not one.leaving), "what is pinned is not drained"
         for request in self.waiting:

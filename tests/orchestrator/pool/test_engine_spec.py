@@ -12,7 +12,7 @@ import pytest
 from benchmarks.models import Shape, write_adapter, write_llama
 from orchestrator.engine.client import Engine
 from orchestrator.engine.contract import NOT_SET_UP, EngineSpec, Generation
-from orchestrator.pool.managed_model import Instance
+from orchestrator.pool.managed_model import Replica
 from orchestrator.pool.residency import Folders, engine_spec
 from orchestrator.pool.topology import Node, Topology
 from registry import load_registry
@@ -105,7 +105,7 @@ def spec_of(folder: Path, tmp_path: Path) -> Callable[..., EngineSpec]:
         )
         model = load_registry(path).models["m"]
         threads = model.threads or topology.cores
-        return engine_spec(model, threads, Instance(("m", 0), node), topology, folders=Folders(tmp_path))
+        return engine_spec(model, threads, Replica(("m", 0), node), topology, folders=Folders(tmp_path))
 
     return make
 

@@ -78,12 +78,12 @@ async def test_a_refusal_reaches_all_who_wait_and_still_want_to_know(registry_of
 
 
 def test_an_instance_forgets_its_prompts_with_its_process(registry_of) -> None:
-    instance = _with_option(registry_of, "instances: 2", TWO).instances[0]
+    replica = _with_option(registry_of, "instances: 2", TWO).instances[0]
     heads = heads_of([("user", "a" * BLOCK * 2)])
-    instance.grant(heads)
-    assert instance.seen.match(heads) == 2
-    instance.vacate()
-    assert instance.seen.match(heads) == 0
+    replica.grant(heads)
+    assert replica.seen.match(heads) == 2
+    replica.vacate()
+    assert replica.seen.match(heads) == 0
 
 
 def test_a_pinned_engine_that_leaves_makes_room_for_what_comes_after_it(registry_of) -> None:

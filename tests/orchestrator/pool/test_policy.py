@@ -7,20 +7,20 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from orchestrator.pool.admission import Budget
-from orchestrator.pool.policy import Decision, Demand, InstanceView, ModelView, PoolView, Rules, decide
+from orchestrator.pool.policy import Decision, Demand, ModelView, PoolView, ReplicaView, Rules, decide
 
 RULES = Rules(idle_unload_seconds=900, residency_seconds=10, pause_seconds=0.2, patience=5, batch_patience=30)
 
 
-def _one(model: str, state: str = "absent", number: int = 0, **more: object) -> InstanceView:
-    return InstanceView(place=(model, number), bytes=60, state=state, **more)  # type: ignore[arg-type]
+def _one(model: str, state: str = "absent", number: int = 0, **more: object) -> ReplicaView:
+    return ReplicaView(place=(model, number), bytes=60, state=state, **more)  # type: ignore[arg-type]
 
 
 def _decide(now: float, *models: ModelView, budget: Budget | None = None) -> Decision:
     return decide(PoolView(now=now, budget=budget or Budget(100), models=models), RULES)
 
 
-def _alone(*instances: InstanceView, demand: Demand | None = None, slots: int = 4) -> ModelView:
+def _alone(*instances: ReplicaView, demand: Demand | None = None, slots: int = 4) -> ModelView:
     return ModelView(slots=slots, instances=instances, demand=demand)
 
 
@@ -180,7 +180,7 @@ def test_any_single_decision_keeps_the_promises(data: st.DataObject) -> None:
     for name in data.draw(st.lists(st.sampled_from("abcdef"), unique=True, min_size=1)):
         size, pinned = data.draw(st.integers(1, 60)), data.draw(st.booleans())
         instances = tuple(
-            InstanceView(
+            ReplicaView(
                 place=(name, index),
                 bytes=size,
                 state=data.draw(st.sampled_from(["absent", "loading", "ready", "stopping"])),

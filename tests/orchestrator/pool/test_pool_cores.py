@@ -67,8 +67,8 @@ async def test_instances_are_bound_to_their_nodes_and_share_the_work(registry_of
     async with Pool(registry, tmp_path / "logs", topology=TWO_NODES) as pool:
         await until(lambda: all(one.state == "ready" for one in status_of(pool, "a").instances))
         instances = status_of(pool, "a").instances
-        for instance, node in zip(instances, TWO_NODES.nodes, strict=True):
-            process = psutil.Process(instance.pid)
+        for replica, node in zip(instances, TWO_NODES.nodes, strict=True):
+            process = psutil.Process(replica.pid)
             assert tuple(process.cpu_affinity()) == node.cpus
             assert process.nice() == psutil.Process().nice()
             assert not any(mapped.path.endswith(".gguf") for mapped in process.memory_maps())

@@ -122,7 +122,7 @@ class AnyCourse(RuleBasedStateMachine):
             pinned = any(managed.pinned and managed.entry.id != "hot" for managed in world.managed_models.values())
             assert pinned or not world.waiting, "everyone who waits has an answer"
             for request in world.requests:
-                assert request.instance or isinstance(request.error, EngineError | ModelTooLarge | ModelBroken)
+                assert request.replica or isinstance(request.error, EngineError | ModelTooLarge | ModelBroken)
 
 
 AnyCourse.TestCase.settings = settings(max_examples=150, stateful_step_count=50, deadline=None)
@@ -142,11 +142,11 @@ class Client:
         residency, managed = self.world.residency, self.world.managed_models[self.model]
         while True:
             asked = self.world.now
-            instance = await residency.acquire(managed, LeaseRequest(interactive=self.interactive, due=asked))
+            replica = await residency.acquire(managed, LeaseRequest(interactive=self.interactive, due=asked))
             self.longest_wait = max(self.longest_wait, self.world.now - asked)
             await asyncio.sleep(self.seconds)
             self.served += 1
-            residency.release(instance)
+            residency.release(replica)
             await asyncio.sleep(self.gap)
 
 
@@ -196,10 +196,10 @@ def test_while_one_model_is_loaded_its_queue_is_served_before_any_switch() -> No
         async def ask(number: int) -> None:
             model = "ab"[number % 2]
             await asyncio.sleep(0.2 * number)
-            instance = await world.residency.acquire(world.managed_models[model], LeaseRequest(due=world.now))
+            replica = await world.residency.acquire(world.managed_models[model], LeaseRequest(due=world.now))
             order.append(model)
             await asyncio.sleep(0.3)
-            world.residency.release(instance)
+            world.residency.release(replica)
 
         for number in range(12):
             world.begin(ask(number))
