@@ -10,7 +10,7 @@ from benchmarks.tiny.words import Pool, Split, sentence
 from orchestrator.steps.context.editing import BYTES_A_TOKEN, told
 from orchestrator.steps.context.marks import Marks
 from orchestrator.steps.context.window import Turn, Window
-from orchestrator.steps.fan import compact_json
+from orchestrator.steps.foreach import compact_json
 from orchestrator.steps.prompt import step_messages
 from orchestrator.steps.tools.actions import Allowed, UseTool, action_schema
 from orchestrator.steps.tools.contract import Tool

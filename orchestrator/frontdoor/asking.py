@@ -14,7 +14,7 @@ from orchestrator.frontdoor.errors import PlanFlaw
 from orchestrator.planning import Accept
 from orchestrator.pool.errors import PoolError
 from orchestrator.steps.blame import failure_from
-from orchestrator.steps.fan import compact_json
+from orchestrator.steps.foreach import compact_json
 from orchestrator.steps.prompt import plan_messages
 from orchestrator.steps.usage import added
 

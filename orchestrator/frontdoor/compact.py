@@ -20,7 +20,7 @@ from typing import Annotated, Any
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from orchestrator.frontdoor.errors import PlanFlaw
-from orchestrator.steps.fan import compact_json
+from orchestrator.steps.foreach import compact_json
 from orchestrator.taskir.json_text import read_json
 
 MAX_PARTS = 64

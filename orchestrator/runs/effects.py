@@ -43,7 +43,7 @@ from orchestrator.sandbox import Job, Outcome
 from orchestrator.scheduler import ExpandStep, ExtendPlan, GatherStep, RunState, StartAttempt
 from orchestrator.steps.attempt import Attempt, Checks, Models, resolve_role
 from orchestrator.steps.errors import AttemptError
-from orchestrator.steps.fan import gather
+from orchestrator.steps.foreach import gather
 from orchestrator.steps.inputs import RunInputs
 from orchestrator.steps.prompt import Input
 from orchestrator.steps.repl.asking import Batch

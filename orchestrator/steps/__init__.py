@@ -6,7 +6,7 @@
     generate    GenerateRunner: one try, from prompt to checked artifacts
     checking    what was made, through the gates; the judge role for them in judging
     answer      what its answer has to look like, and the artifacts taken out of it
-    fan         lists taken apart for the children of a `foreach` step, and joined again
+    foreach     lists taken apart for the children of a `foreach` step, and joined again
     blame       what engines and the pool raise, as failures
     tools       what steps may use beside their model, and the steps that use it
     repl        steps whose model writes code, turn by turn, in an interpreter in the sandbox

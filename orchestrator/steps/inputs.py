@@ -7,8 +7,8 @@ from orchestrator.analysis import Source
 from orchestrator.events import Failure, FailureKind, InputSize
 from orchestrator.journal import JournalError
 from orchestrator.steps.errors import AttemptError, unusable_input
-from orchestrator.steps.fan import items_of
 from orchestrator.steps.files import UnreadableFile, read_text, size_of
+from orchestrator.steps.foreach import items_of
 from orchestrator.steps.prompt import Input
 from orchestrator.taskir import Step, TaskInput
 

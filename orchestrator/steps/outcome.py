@@ -10,7 +10,7 @@ from typing import Any
 from orchestrator.events import Failure, FailureKind
 from orchestrator.gates import BadSchema, OutputSchema, SchemaMismatch, is_json
 from orchestrator.steps.errors import AttemptError
-from orchestrator.steps.fan import compact_json
+from orchestrator.steps.foreach import compact_json
 from orchestrator.taskir import Step
 
 

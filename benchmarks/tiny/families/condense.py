@@ -11,7 +11,7 @@ from benchmarks.tiny.families.tools import same_json
 from benchmarks.tiny.words import Lexicon, Split, listing
 from orchestrator.steps.context.condensing import SUMMARY, summary_text
 from orchestrator.steps.context.editing import asking
-from orchestrator.steps.fan import compact_json
+from orchestrator.steps.foreach import compact_json
 from orchestrator.steps.tools.toolbox import TOOLS
 
 PHRASES = (

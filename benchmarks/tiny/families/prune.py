@@ -11,7 +11,7 @@ from benchmarks.tiny.texts import Record
 from benchmarks.tiny.words import Lexicon, Split, listing
 from orchestrator.steps.context.marks import SOFT, Marks
 from orchestrator.steps.context.window import Window
-from orchestrator.steps.fan import compact_json
+from orchestrator.steps.foreach import compact_json
 from orchestrator.steps.tools.loop import LINE
 from orchestrator.steps.tools.toolbox import TOOLS
 

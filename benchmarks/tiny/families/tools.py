@@ -10,7 +10,7 @@ from benchmarks.tiny.acting import Act, Scene, act, acted, asked, example_of, of
 from benchmarks.tiny.example import Example
 from benchmarks.tiny.texts import Record
 from benchmarks.tiny.words import EXTENSIONS, Lexicon, Split
-from orchestrator.steps.fan import compact_json
+from orchestrator.steps.foreach import compact_json
 from orchestrator.steps.tools.ranking import Hit, fuse
 
 LOOKUPS = (

@@ -8,7 +8,7 @@ from orchestrator.steps.attempt import Attempt
 from orchestrator.steps.context.talking import Conversation
 from orchestrator.steps.context.window import Document, Turn, Window
 from orchestrator.steps.errors import AttemptError
-from orchestrator.steps.fan import compact_json
+from orchestrator.steps.foreach import compact_json
 from orchestrator.steps.tools.actions import (
     Action,
     Allowed,

@@ -12,7 +12,7 @@ from orchestrator.engine.errors import BrokenModel, EngineDied, ModelLoadFailed,
 from orchestrator.events import FailureKind, Usage
 from orchestrator.frontdoor import PlanRequest, make_plan
 from orchestrator.planning import PlanError, Planned, PlannedPart
-from orchestrator.steps.fan import compact_json
+from orchestrator.steps.foreach import compact_json
 from orchestrator.taskir import Step
 
 A = {"role": "worker", "action": "Summarize a.txt.", "inputs": ["a.txt"]}

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from jsonschema import Draft202012Validator
 from schema_documents import ANYTHING, documents
 
-from orchestrator.steps.fan import MAX_CHILDREN
+from orchestrator.steps.foreach import MAX_CHILDREN
 from orchestrator.taskir import (
     Capabilities,
     InvalidTask,

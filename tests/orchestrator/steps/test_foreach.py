@@ -5,7 +5,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from orchestrator.steps.errors import AttemptError
-from orchestrator.steps.fan import MAX_CHILDREN, compact_json, gather, items_of
+from orchestrator.steps.foreach import MAX_CHILDREN, compact_json, gather, items_of
 from orchestrator.taskir import Step
 
 SCALARS = st.none() | st.booleans() | st.integers(-(10**9), 10**9) | st.text(max_size=10)
