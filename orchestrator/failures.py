@@ -1,7 +1,7 @@
 """Decide what follows a failed attempt: a retry, an escalation, or the end of the step.
 
 Each kind of failure has its rule, because each has its own cure: a model that broke the format needs to be told, one
-that ran out of time needs a stronger colleague, and one whose engine died is not to blame at all. Everything here is
+that ran out of time needs a stronger role, and one whose engine died is not to blame at all. Everything here is
 pure; the scheduler carries the decision out.
 """
 

@@ -17,7 +17,7 @@ from orchestrator.routing import Decision
 from orchestrator.runs.clock import Clock
 from orchestrator.steps.attempt import Attempt, ResolvedRole, StepRunner, resolve_role
 from orchestrator.steps.generate import GenerateRunner
-from orchestrator.steps.repl.asking import Batch, Colleagues, NoSuchColleague
+from orchestrator.steps.repl.asking import Batch, NoSuchRole, SubcallModels
 from orchestrator.steps.repl.attempt import ReplRunner
 from orchestrator.steps.repl.session import Open
 from orchestrator.steps.tools.attempt import ToolRunner
@@ -60,12 +60,12 @@ class RunActing:
 
     def _repl(self, attempt: Attempt, number: int, chosen: Decision, means: Means, emit: Emit) -> ReplRunner:
         def resolve(role: str | None, persona: str | None) -> ResolvedRole:
-            return called(means.registry, role or chosen.role, persona)
+            return subcall_role(means.registry, role or chosen.role, persona)
 
         return ReplRunner(
             sessions=means.sessions,
             toolbox=self._toolbox(attempt, number, means, emit),
-            colleagues=Colleagues(resolve, means.batch),
+            subcalls=SubcallModels(resolve, means.batch),
             on_call=self._told(attempt, number, means, emit),
             folder=means.home.artifacts(self._accepted.run).parent / "repl" / f"{attempt.step.id}-{number}",
             context=means.registry.models[attempt.role.model].context,
@@ -104,13 +104,13 @@ class RunActing:
         return told
 
 
-def called(registry: Registry, role: str, persona: str | None) -> ResolvedRole:
-    """Return whom a step's code asks: a role that steps may have. Raises `NoSuchColleague`."""
+def subcall_role(registry: Registry, role: str, persona: str | None) -> ResolvedRole:
+    """Return whom a step's code asks: a role that steps may have. Raises `NoSuchRole`."""
     known = registry.step_roles
     if role not in known:
-        raise NoSuchColleague(f"there is no role {role!r}; accepted: {_listed(known)}")
+        raise NoSuchRole(f"there is no role {role!r}; accepted: {_listed(known)}")
     if persona is not None and persona not in registry.personas:
-        raise NoSuchColleague(f"there is no persona {persona!r}; accepted: {_listed(tuple(registry.personas))}")
+        raise NoSuchRole(f"there is no persona {persona!r}; accepted: {_listed(tuple(registry.personas))}")
     return resolve_role(registry, role, persona)
 
 

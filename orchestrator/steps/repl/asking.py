@@ -17,26 +17,26 @@ from orchestrator.steps.repl.protocol import Answer, LlmCall
 from orchestrator.steps.usage import added
 
 
-class NoSuchColleague(Exception):
+class NoSuchRole(Exception):
     """A role or a persona that there is not; says which there are."""
 
 
 Resolve = Callable[[str | None, str | None], ResolvedRole]
-"""Return whom a role and a persona stand for, None for the step's own. Raises `NoSuchColleague`."""
+"""Return whom a role and a persona stand for, None for the step's own. Raises `NoSuchRole`."""
 
 Batch = Callable[[str, Sequence[Generation]], Awaitable[list[Completion | EngineError | PoolError]]]
 """The pool's `generate_batch`: all requests to one model at once, and what each came to."""
 
 
 @dataclass(frozen=True, slots=True)
-class Colleagues:
+class SubcallModels:
     """The models that a step's code may ask."""
 
     resolve: Resolve
     batch: Batch
 
 
-async def ask_all(calls: Sequence[LlmCall], colleagues: Colleagues, spending: Spending, slack: float) -> list[Answer]:
+async def ask_all(calls: Sequence[LlmCall], subcalls: SubcallModels, spending: Spending, slack: float) -> list[Answer]:
     """Return the answer to each call, in order. Calls to one model are one batch; batches of several go side by side.
 
     Raises `BudgetSpent`. A call that fails has its error in its place.
@@ -48,14 +48,14 @@ async def ask_all(calls: Sequence[LlmCall], colleagues: Colleagues, spending: Sp
     batches: defaultdict[str, list[tuple[int, Generation]]] = defaultdict(list)
     for index, call in enumerate(calls):
         try:
-            called = colleagues.resolve(call.role, call.persona)
-        except NoSuchColleague as error:
+            called = subcalls.resolve(call.role, call.persona)
+        except NoSuchRole as error:
             answers[index] = Answer(error=str(error))
             continue
         batches[called.model].append((index, _request(call, called, most, slack)))
     async with asyncio.TaskGroup() as group:
         for model, batch in batches.items():
-            group.create_task(_ask(model, batch, colleagues.batch, spending, answers))
+            group.create_task(_ask(model, batch, subcalls.batch, spending, answers))
     return [answers[index] for index in range(len(calls))]
 
 

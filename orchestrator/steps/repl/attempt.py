@@ -15,7 +15,7 @@ from orchestrator.steps.errors import AttemptError
 from orchestrator.steps.generate import with_evidence
 from orchestrator.steps.outcome import outputs_of
 from orchestrator.steps.prompt import step_messages
-from orchestrator.steps.repl.asking import Colleagues
+from orchestrator.steps.repl.asking import SubcallModels
 from orchestrator.steps.repl.budget import Budget, Spending
 from orchestrator.steps.repl.host import Host
 from orchestrator.steps.repl.outputs import Outputs
@@ -34,7 +34,7 @@ class ReplRunner:
 
     sessions: Open
     toolbox: Toolbox
-    colleagues: Colleagues
+    subcalls: SubcallModels
     on_call: OnCall
     folder: Path
     context: int | None
@@ -54,7 +54,7 @@ class ReplRunner:
         """
         budget = replace(self.budget, seconds=attempt.step.timeout_seconds or self.budget.seconds)
         spending, outputs = Spending(budget), Outputs(self.folder)
-        host = Host(self.toolbox, outputs, self.colleagues, spending, self.on_call, attempt.slack)
+        host = Host(self.toolbox, outputs, self.subcalls, spending, self.on_call, attempt.slack)
         talk = Conversation(attempt, models, _head(attempt, self.toolbox), self.context, on_text=on_text)
 
         def usage() -> Usage:

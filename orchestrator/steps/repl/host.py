@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 
 from orchestrator.events import CallOutcome
-from orchestrator.steps.repl.asking import Colleagues, ask_all
+from orchestrator.steps.repl.asking import SubcallModels, ask_all
 from orchestrator.steps.repl.budget import BudgetSpent, Spending
 from orchestrator.steps.repl.outputs import NoSuchOutput, Outputs
 from orchestrator.steps.repl.protocol import Answer, Ask, LlmBatch, LlmCall, Output, ToolAsk, Write
@@ -23,14 +23,14 @@ class Host:
         self,
         toolbox: Toolbox,
         outputs: Outputs,
-        colleagues: Colleagues,
+        subcalls: SubcallModels,
         spending: Spending,
         on_call: OnCall,
         slack: float = 0.0,
     ) -> None:
         self._toolbox = toolbox
         self._outputs = outputs
-        self._colleagues = colleagues
+        self._subcalls = subcalls
         self._spending = spending
         self._on_call = on_call
         self._slack = slack
@@ -77,7 +77,7 @@ class Host:
             self._on_call(Call(name, told, outcome, message, clock() - started))
 
         try:
-            answers = await ask_all(calls, self._colleagues, self._spending, self._slack)
+            answers = await ask_all(calls, self._subcalls, self._spending, self._slack)
         except BudgetSpent as error:
             if not self._refused:
                 tell("refused", str(error))

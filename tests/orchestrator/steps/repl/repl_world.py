@@ -12,7 +12,7 @@ from orchestrator.events import NoteChange, NoteChanged, Usage
 from orchestrator.pool.errors import PoolError
 from orchestrator.sandbox import Sandbox
 from orchestrator.steps.attempt import ResolvedRole
-from orchestrator.steps.repl.asking import Colleagues, NoSuchColleague
+from orchestrator.steps.repl.asking import NoSuchRole, SubcallModels
 from orchestrator.steps.repl.budget import Budget, Spending
 from orchestrator.steps.repl.host import Host
 from orchestrator.steps.repl.outputs import Outputs
@@ -41,12 +41,12 @@ class ReplWorld:
         self.workspace = Workspace(None, (), INPUTS, ("o.txt", "p.txt"))
         context = ToolContext(self.workspace, Notes(RunNotes(), "S1", _no_notes))
         self.toolbox = Toolbox(granted, context, self.calls.append)
-        self.colleagues = Colleagues(self.resolve, self.batch)
+        self.subcalls = SubcallModels(self.resolve, self.batch)
 
     def resolve(self, role: str | None, persona: str | None) -> ResolvedRole:
         """Everybody has a model of the same name, but for the plumber, who does not exist."""
         if role == "plumber":
-            raise NoSuchColleague("there is no role 'plumber'; accepted: worker, coder")
+            raise NoSuchRole("there is no role 'plumber'; accepted: worker, coder")
         model = role or "own"
         return ResolvedRole(
             model=model, system=f"I am {model}.", persona=persona or "", max_tokens=64, temperature=0, top_p=1
@@ -69,7 +69,7 @@ async def running(
 ) -> AsyncIterator[tuple[Interpreter, ReplWorld]]:
     """Have an interpreter with its inputs."""
     world = ReplWorld(folder, budget or Budget(), reply, granted)
-    host = Host(world.toolbox, world.outputs, world.colleagues, world.spending, world.calls.append)
+    host = Host(world.toolbox, world.outputs, world.subcalls, world.spending, world.calls.append)
     async with interpreter(sandbox.open, host, world.outputs, world.budget) as program:
         await program.feed(INPUTS)
         yield program, world

@@ -20,7 +20,7 @@ from orchestrator.sandbox import Sandbox
 from orchestrator.steps.attempt import Attempt, Models, OnText, Produced, ResolvedRole
 from orchestrator.steps.errors import AttemptError
 from orchestrator.steps.prompt import Input
-from orchestrator.steps.repl.asking import Colleagues
+from orchestrator.steps.repl.asking import SubcallModels
 from orchestrator.steps.repl.attempt import ReplRunner
 from orchestrator.steps.repl.budget import Budget
 from orchestrator.taskir import Step
@@ -66,7 +66,7 @@ async def carry_out(
     work = ReplRunner(
         sessions=sandbox.open,
         toolbox=world.toolbox,
-        colleagues=world.colleagues,
+        subcalls=world.subcalls,
         on_call=world.calls.append,
         folder=folder,
         context=context,
@@ -181,7 +181,7 @@ async def test_models_that_code_asks_are_real_engines_and_decode_together(sandbo
         work = ReplRunner(
             sessions=sandbox.open,
             toolbox=world.toolbox,
-            colleagues=Colleagues(resolve, pool.generate_batch),
+            subcalls=SubcallModels(resolve, pool.generate_batch),
             on_call=world.calls.append,
             folder=tmp_path / "out",
             context=None,

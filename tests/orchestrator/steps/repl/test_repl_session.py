@@ -222,7 +222,7 @@ DONE = b'{"type":"done","error":null,"final":false,"value":null}'
 
 async def test_what_is_printed_in_many_pieces_is_put_together_once(tmp_path: Path) -> None:
     world = ReplWorld(tmp_path, Budget(), echo, ())
-    host = Host(world.toolbox, world.outputs, world.colleagues, world.spending, world.calls.append)
+    host = Host(world.toolbox, world.outputs, world.subcalls, world.spending, world.calls.append)
 
     async def seconds(messages: int) -> float:
         program = Interpreter(cast(Session, Chatty(messages)), host, Outputs(tmp_path), Budget())
