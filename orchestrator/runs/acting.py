@@ -31,8 +31,8 @@ Emit = Callable[[Event], None]
 
 
 @dataclass(frozen=True, slots=True)
-class Means:
-    """What acting takes, beside the run: jobs and sessions in the sandbox, and the pool's batches."""
+class ToolDependencies:
+    """What tools and interpreters need that is no part of a run: the sandbox, and the batches of the pool."""
 
     registry: Registry
     home: Home
@@ -42,55 +42,57 @@ class Means:
     batch: Batch
 
 
-class RunActing:
-    """What the steps of one run act with, and on: above all its notes, which are folded from its events."""
+class AttemptContextFactory:
+    """Makes what the attempts of one run act with. It holds the run's notes, which are folded from its events."""
 
     def __init__(self, accepted: RunAccepted) -> None:
         self._accepted = accepted
         self.notes = RunNotes()
 
-    def runner(self, attempt: Attempt, number: int, chosen: Decision, means: Means, emit: Emit) -> StepRunner:
+    def runner(
+        self, attempt: Attempt, number: int, chosen: Decision, needs: ToolDependencies, emit: Emit
+    ) -> StepRunner:
         """Return what carries out an attempt. A step that generates and has tools may use them."""
         if attempt.step.kind == "repl":
-            return self._repl(attempt, number, chosen, means, emit)
+            return self._repl(attempt, number, chosen, needs, emit)
         if attempt.step.kind == "tool" or attempt.step.tools:
-            toolbox = self._toolbox(attempt, number, means, emit)
-            return ToolRunner(toolbox, means.registry.models[attempt.role.model].context)
+            toolbox = self._toolbox(attempt, number, needs, emit)
+            return ToolRunner(toolbox, needs.registry.models[attempt.role.model].context)
         return GenerateRunner()
 
-    def _repl(self, attempt: Attempt, number: int, chosen: Decision, means: Means, emit: Emit) -> ReplRunner:
+    def _repl(self, attempt: Attempt, number: int, chosen: Decision, needs: ToolDependencies, emit: Emit) -> ReplRunner:
         def resolve(role: str | None, persona: str | None) -> ResolvedRole:
-            return subcall_role(means.registry, role or chosen.role, persona)
+            return subcall_role(needs.registry, role or chosen.role, persona)
 
         return ReplRunner(
-            sessions=means.sessions,
-            toolbox=self._toolbox(attempt, number, means, emit),
-            subcalls=SubcallModels(resolve, means.batch),
-            on_call=self._told(attempt, number, means, emit),
-            folder=means.home.artifacts(self._accepted.run).parent / "repl" / f"{attempt.step.id}-{number}",
-            context=means.registry.models[attempt.role.model].context,
+            sessions=needs.sessions,
+            toolbox=self._toolbox(attempt, number, needs, emit),
+            subcalls=SubcallModels(resolve, needs.batch),
+            on_call=self._told(attempt, number, needs, emit),
+            folder=needs.home.artifacts(self._accepted.run).parent / "repl" / f"{attempt.step.id}-{number}",
+            context=needs.registry.models[attempt.role.model].context,
         )
 
-    def _toolbox(self, attempt: Attempt, number: int, means: Means, emit: Emit) -> Toolbox:
+    def _toolbox(self, attempt: Attempt, number: int, needs: ToolDependencies, emit: Emit) -> Toolbox:
         accepted, step = self._accepted, attempt.step
         directory = None if accepted.directory is None else Path(accepted.directory)
         files = [name for name in accepted.files if name not in accepted.prior]
         workspace = Workspace(directory, files, {item.name: item.text for item in attempt.inputs}, step.outputs)
 
         def journal(note: str, change: NoteChange, text: str) -> NoteChanged:
-            event = NoteChanged(at=means.clock.now(), step=step.id, number=number, note=note, change=change, text=text)
+            event = NoteChanged(at=needs.clock.now(), step=step.id, number=number, note=note, change=change, text=text)
             emit(event)
             return event
 
-        context = ToolContext(workspace, Notes(self.notes, step.id, journal), means.run_tool)
-        return Toolbox(step.tools, context, self._told(attempt, number, means, emit))
+        context = ToolContext(workspace, Notes(self.notes, step.id, journal), needs.run_tool)
+        return Toolbox(step.tools, context, self._told(attempt, number, needs, emit))
 
     @staticmethod
-    def _told(attempt: Attempt, number: int, means: Means, emit: Emit) -> OnCall:
+    def _told(attempt: Attempt, number: int, needs: ToolDependencies, emit: Emit) -> OnCall:
         def told(call: Call) -> None:
             emit(
                 ToolCalled(
-                    at=means.clock.now(),
+                    at=needs.clock.now(),
                     step=attempt.step.id,
                     number=number,
                     tool=call.tool,

@@ -34,7 +34,7 @@ from orchestrator.gates import NotRun, Run, asked_gates, no_sandbox
 from orchestrator.journal import Journal, JournalError, publish, retry_when_disk_full
 from orchestrator.planning import PlanContext, PlanError, PlannedPart, Planner
 from orchestrator.routing import Decision, DecisionContext, Router
-from orchestrator.runs.acting import Means, RunActing
+from orchestrator.runs.acting import AttemptContextFactory, ToolDependencies
 from orchestrator.runs.checks import checks_of
 from orchestrator.runs.clock import Clock
 from orchestrator.runs.prompts import prompt_digests
@@ -87,9 +87,9 @@ class Services:
     why_no_sandbox: Callable[[], Awaitable[str]] = no_reason
 
     @property
-    def means(self) -> Means:
+    def tool_dependencies(self) -> ToolDependencies:
         """What steps that act need of it."""
-        return Means(self.registry, self.journal.home, self.clock, self.run_tool, self.sessions, self.batch)
+        return ToolDependencies(self.registry, self.journal.home, self.clock, self.run_tool, self.sessions, self.batch)
 
 
 class Meter:
@@ -128,7 +128,7 @@ class RunEffects:
         self._planned: list[PlannedPart] = []
         self._replans_left = accepted.max_replans
         directory = None if accepted.directory is None else Path(accepted.directory)
-        self._acting = RunActing(accepted)
+        self._contexts = AttemptContextFactory(accepted)
         journal = services.journal
         self._inputs = RunInputs(
             inputs_of(accepted), directory, journal.get, accepted.prior, journal.recent, journal.objects.size
@@ -145,7 +145,7 @@ class RunEffects:
             case ReplanFinished():
                 self._replans_left -= 1
             case NoteChanged():
-                self._acting.notes.apply(event)
+                self._contexts.notes.apply(event)
             case AttemptSucceeded(step=step, outputs=outputs) | StepGathered(step=step, outputs=outputs):
                 self._outputs[step] = outputs
                 self._inputs.produced(step, outputs)
@@ -192,7 +192,7 @@ class RunEffects:
             with self._telling(command, emit, at_once=bool(gates)) as generated:
                 work = await self._prepared(command, chosen, gates)
                 meter = Meter(self._broadcast, step, number)
-                runner = self._acting.runner(work, number, chosen, self._services.means, emit)
+                runner = self._contexts.runner(work, number, chosen, self._services.tool_dependencies, emit)
                 made = await runner.run(work, self._services.models, generated, meter)
                 outputs = await self._store(made.outputs)
         except AttemptError as error:

@@ -39,7 +39,7 @@ class Setting:
 
 
 @dataclass(frozen=True, slots=True)
-class Means:
+class Confinement:
     """What one job is given: a uid (None: a user namespace keeps ours), a control group, a channel (a descriptor)."""
 
     uid: int | None
@@ -112,7 +112,7 @@ class Started:
         os.close(self.work)
 
 
-async def start(setting: Setting, job: Job, means: Means) -> Started:
+async def start(setting: Setting, job: Job, means: Confinement) -> Started:
     """Start bubblewrap and wait until the sandbox stands. Raises SandboxUnavailable, with what bubblewrap said.
 
     It must not be cancelled. bubblewrap's own child waits for bubblewrap before it binds its life to it, so one that is
@@ -131,7 +131,7 @@ async def start(setting: Setting, job: Job, means: Means) -> Started:
         os.close(spawned.info)
 
 
-async def _spawn(setting: Setting, job: Job, means: Means) -> Spawned:
+async def _spawn(setting: Setting, job: Job, means: Confinement) -> Spawned:
     with ExitStack() as ours:
         info, theirs = os.pipe()
         ours.callback(os.close, theirs)
@@ -178,7 +178,7 @@ async def _give_up(child: Child) -> None:
     await child.close()
 
 
-async def give_orders(setting: Setting, job: Job, means: Means, started: Started) -> None:
+async def give_orders(setting: Setting, job: Job, means: Confinement, started: Started) -> None:
     """Put the job's files in place and let its program start. Raises ProgramMissing, InvalidJob."""
     child = started.child
     try:
@@ -194,7 +194,7 @@ async def give_orders(setting: Setting, job: Job, means: Means, started: Started
         raise SandboxUnavailable(f"its launcher failed: {await child.last_words()}")
 
 
-def _orders(setting: Setting, job: Job, means: Means) -> Mapping[str, object]:
+def _orders(setting: Setting, job: Job, means: Confinement) -> Mapping[str, object]:
     pids_counted = means.group is not None and means.group.pids is not None
     limits = resource_limits(
         job.limits,
@@ -233,7 +233,7 @@ def _session_stands_back(pid: int, niceness: int, tries: int = 4) -> None:
         return  # it has ended, or the kernel has no such groups
 
 
-def _shown_uid(means: Means) -> int:
+def _shown_uid(means: Confinement) -> int:
     return NOBODY if means.uid is None else means.uid
 
 

@@ -11,7 +11,7 @@ from orchestrator.sandbox.capture import Captured, capture, feed
 from orchestrator.sandbox.contract import Job, LimitName, Outcome
 from orchestrator.sandbox.control_group import ControlGroup
 from orchestrator.sandbox.files import collect, is_full
-from orchestrator.sandbox.launch import Means, Setting, Started, give_orders, start
+from orchestrator.sandbox.launch import Confinement, Setting, Started, give_orders, start
 
 _SIGNAL_BASE = 128
 
@@ -87,7 +87,7 @@ class SandboxedProcess:
 
 
 @asynccontextmanager
-async def sandboxed(setting: Setting, job: Job, means: Means) -> AsyncIterator[SandboxedProcess]:
+async def sandboxed(setting: Setting, job: Job, means: Confinement) -> AsyncIterator[SandboxedProcess]:
     """Run the job's program while the block lasts. After it no process is left, however it was left.
 
     Raises ProgramMissing, InvalidJob, and SandboxUnavailable if bubblewrap fails.

@@ -21,7 +21,7 @@ from orchestrator.sandbox.control_group import ControlGroup, ControlGroups, find
 from orchestrator.sandbox.errors import InvalidJob, SandboxUnavailable
 from orchestrator.sandbox.files import check_names
 from orchestrator.sandbox.identities import Identities
-from orchestrator.sandbox.launch import Means, Setting, can_join
+from orchestrator.sandbox.launch import Confinement, Setting, can_join
 from orchestrator.sandbox.limits import OWN_PROCESSES
 from orchestrator.sandbox.probe import Findings, judge, looking, taking_memory
 from orchestrator.sandbox.process import SandboxedProcess, sandboxed, to_the_end
@@ -102,7 +102,7 @@ class Sandbox:
             await stack.enter_async_context(self.budget.share(cost(job.limits, counted=counted)))
             uid = stack.enter_context(self.identities.lend()) if self.identities else None
             group = self._group(job, stack)
-            means = Means(uid, group, channel)
+            means = Confinement(uid, group, channel)
             yield await stack.enter_async_context(sandboxed(self.setting, job, means))
 
     def _group(self, job: Job, stack: AsyncExitStack) -> ControlGroup | None:
