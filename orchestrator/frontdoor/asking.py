@@ -13,10 +13,10 @@ from orchestrator.frontdoor.compact import Part, PlanStream, plan_schema
 from orchestrator.frontdoor.errors import PlanFlaw
 from orchestrator.planning import Accept
 from orchestrator.pool.errors import PoolError
-from orchestrator.steps.blame import failure_from
+from orchestrator.steps.attempt import added
+from orchestrator.steps.errors import failure_from
 from orchestrator.steps.foreach import compact_json
 from orchestrator.steps.prompt import plan_messages
-from orchestrator.steps.usage import added
 
 Generate = Callable[[str, Generation, OnText | None], Awaitable[Completion]]
 """The pool's `generate`."""

@@ -10,7 +10,7 @@ from orchestrator.frontdoor.builder import PlanBuilder
 from orchestrator.planning import Accept, Extended, PlannedPart
 from orchestrator.pool.errors import PoolError
 from orchestrator.steps.attempt import Models
-from orchestrator.steps.blame import failure_from
+from orchestrator.steps.errors import failure_from
 from orchestrator.steps.prompt import after_parts, plan_messages
 
 TOLD_LENGTHS = (4000, 2000, 1000, 500)

@@ -1,7 +1,9 @@
 """Define what one try of a step is given and what it makes, whatever the kind of step."""
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+import asyncio
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, fields
 from typing import Protocol
 
 from orchestrator.engine.client import Completion
@@ -143,3 +145,22 @@ class StepRunner(Protocol):
         `on_generated` is called with what it took once the models are done, before anything looks at what they made;
         `on_text` with pieces of what they write.
         """
+
+
+def added(*usages: Usage) -> Usage:
+    """Return the sum, field by field."""
+    return Usage(**{one.name: sum(getattr(usage, one.name) for usage in usages) for one in fields(Usage)})
+
+
+@contextmanager
+def telling(scope: asyncio.Timeout, tell: Callable[[Usage], None], usage: Callable[[], Usage]) -> Iterator[None]:
+    """Tell what the block took when it ends, in failure and when `scope` is over too; not when it is cancelled."""
+    over = True
+    try:
+        yield
+    except asyncio.CancelledError:
+        over = scope.expired()
+        raise
+    finally:
+        if over:
+            tell(usage())

@@ -1,18 +1,41 @@
-"""Send what an attempt made through the gates that its step asks for."""
+"""Send what an attempt made through the gates that its step asks for, and ask the judge role on their behalf."""
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from typing import Any
 
+from orchestrator.engine.errors import EngineError
 from orchestrator.events import GateResult
-from orchestrator.gates import Artifact, GateContext, Scope, file_name, run_gates
-from orchestrator.steps.attempt import Attempt, Models
-from orchestrator.steps.bounds import bounded
-from orchestrator.steps.errors import AttemptError
-from orchestrator.steps.judging import judge_of
+from orchestrator.gates import Artifact, GateContext, Judge, NoVerdict, Opinion, Scope, file_name, no_judge, run_gates
+from orchestrator.pool.errors import PoolError
+from orchestrator.steps.attempt import MIN_ANSWER_TOKENS, Attempt, Models, ResolvedRole
+from orchestrator.steps.errors import AttemptError, attempt_timeout, failure_from
+from orchestrator.steps.prompt import Input, step_messages
 from orchestrator.taskir.fields import ARTIFACT
+
 
 _FILE = re.compile(ARTIFACT)
 """Names that may be those of files: labels of inputs can be any text."""
+
+
+def judge_of(role: ResolvedRole | None, models: Models, slack: float) -> Judge:
+    """Return what lets the role judge, in the prompt layout of all steps; without a role, what refuses to."""
+    if role is None:
+        return no_judge
+
+    async def judge(inputs: Sequence[tuple[str, str]], action: str, schema: Mapping[str, Any]) -> Opinion:
+        prompt = step_messages(role.system, "", [Input(name, text) for name, text in inputs], action)
+        try:
+            request = role.request(prompt, fit=MIN_ANSWER_TOKENS, schema=dict(schema), slack=slack)
+            completion = await models.generate(role.model, request, None)
+        except (EngineError, PoolError) as error:
+            failure = failure_from(error)
+            raise NoVerdict(
+                f"the judge could not be asked: {failure.message}", failure.kind, final=failure.final
+            ) from error
+        return Opinion(completion.text, completion.usage.prompt_tokens + completion.usage.output_tokens)
+
+    return judge
 
 
 async def checked(
@@ -23,7 +46,7 @@ async def checked(
     Gates have limits of their own: they step back behind engines that decode, which is no fault of the step's model.
     """
     artifacts = [Artifact(name, data) for name, data in outputs.items()]
-    async with bounded(None):
+    async with attempt_timeout(None):
         found = await run_gates(attempt.gates, artifacts, gate_context(attempt, models))
     if found.failure:
         raise AttemptError(found.failure, found.results)

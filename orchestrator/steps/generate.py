@@ -10,8 +10,8 @@ from orchestrator.events import Failure
 from orchestrator.failures import feedback
 from orchestrator.steps.answer import ANY_JSON, AnswerShape
 from orchestrator.steps.attempt import MIN_ANSWER_TOKENS, Attempt, Models, OnGenerated, OnText, Produced
-from orchestrator.steps.bounds import GRACE, bounded, seconds_left
 from orchestrator.steps.checking import checked
+from orchestrator.steps.errors import GRACE, attempt_timeout, seconds_left
 from orchestrator.steps.prompt import after_failure, step_messages
 
 
@@ -30,7 +30,7 @@ class GenerateRunner:
         The step's `timeout_seconds` covers all but the gates. It is the deadline of the model, which says then what it
         took; only one that does not say is stopped, `GRACE` later.
         """
-        async with bounded(attempt.step.timeout_seconds, GRACE) as scope:
+        async with attempt_timeout(attempt.step.timeout_seconds, GRACE) as scope:
             shape = AnswerShape(attempt.step)
             completion = await _complete(attempt, shape, models, scope, on_text)
             on_generated(completion.usage)

@@ -7,11 +7,10 @@ from orchestrator.engine.contract import Message
 from orchestrator.engine.errors import BadGrammar
 from orchestrator.events import Usage
 from orchestrator.steps.answer import ANY_JSON
-from orchestrator.steps.attempt import Attempt, Models, OnText
+from orchestrator.steps.attempt import Attempt, Models, OnText, added
 from orchestrator.steps.context.editing import ContextEditor
 from orchestrator.steps.context.marks import Marks, Pressure
 from orchestrator.steps.context.window import Turn, Window
-from orchestrator.steps.usage import added
 
 ENDS = 200
 """Characters of either end of a told text that are shown where all of it is too long."""

@@ -9,12 +9,11 @@ from orchestrator.engine.client import Completion
 from orchestrator.engine.contract import Generation
 from orchestrator.engine.errors import EngineError
 from orchestrator.pool.errors import PoolError
-from orchestrator.steps.attempt import ResolvedRole
+from orchestrator.steps.attempt import ResolvedRole, added
 from orchestrator.steps.context.editing import BYTES_A_TOKEN
 from orchestrator.steps.prompt import Input, step_messages
 from orchestrator.steps.repl.budget import Spending
 from orchestrator.steps.repl.protocol import Answer, LlmCall
-from orchestrator.steps.usage import added
 
 
 class NoSuchRole(Exception):

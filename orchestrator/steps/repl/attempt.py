@@ -6,12 +6,11 @@ from pathlib import Path
 from orchestrator.engine.client import Completion
 from orchestrator.engine.contract import Message
 from orchestrator.events import Failure, FailureKind, Usage
-from orchestrator.steps.attempt import Attempt, Models, OnGenerated, OnText, Produced
-from orchestrator.steps.bounds import bounded
+from orchestrator.steps.attempt import Attempt, Models, OnGenerated, OnText, Produced, added, telling
 from orchestrator.steps.checking import checked
 from orchestrator.steps.context.talking import Conversation
 from orchestrator.steps.context.window import Turn
-from orchestrator.steps.errors import AttemptError
+from orchestrator.steps.errors import AttemptError, attempt_timeout
 from orchestrator.steps.generate import with_evidence
 from orchestrator.steps.outcome import outputs_of
 from orchestrator.steps.prompt import step_messages
@@ -22,7 +21,6 @@ from orchestrator.steps.repl.outputs import Outputs
 from orchestrator.steps.repl.prompts import code_in, instructions
 from orchestrator.steps.repl.session import Interpreter, Open, interpreter
 from orchestrator.steps.tools.toolbox import OnCall, Toolbox
-from orchestrator.steps.usage import added, telling
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,7 +58,7 @@ class ReplRunner:
         def usage() -> Usage:
             return added(talk.usage, spending.usage)
 
-        async with bounded(budget.seconds) as scope:
+        async with attempt_timeout(budget.seconds) as scope:
             with telling(scope, on_generated, usage):
                 async with interpreter(self.sessions, host, outputs, budget) as running:
                     await running.feed(self.toolbox.context.workspace.inputs)

@@ -6,11 +6,10 @@ from typing import Any
 
 from orchestrator.engine.contract import Message
 from orchestrator.events import Failure
-from orchestrator.steps.attempt import Attempt, Models, OnGenerated, OnText, Produced
-from orchestrator.steps.bounds import bounded
+from orchestrator.steps.attempt import Attempt, Models, OnGenerated, OnText, Produced, telling
 from orchestrator.steps.checking import checked
 from orchestrator.steps.context.talking import Conversation
-from orchestrator.steps.errors import AttemptError
+from orchestrator.steps.errors import AttemptError, attempt_timeout
 from orchestrator.steps.generate import with_evidence
 from orchestrator.steps.outcome import outputs_of
 from orchestrator.steps.prompt import step_messages
@@ -18,7 +17,6 @@ from orchestrator.steps.tools.contract import ToolError
 from orchestrator.steps.tools.loop import ToolLoop
 from orchestrator.steps.tools.prompts import instructions
 from orchestrator.steps.tools.toolbox import Toolbox
-from orchestrator.steps.usage import telling
 from orchestrator.taskir.arguments import filled
 
 
@@ -43,7 +41,7 @@ class ToolRunner:
         """Return what the attempt made, as `StepRunner.run` says. `timeout_seconds` covers all but the gates."""
         head = _head(attempt, self.toolbox)
         talk = Conversation(attempt, models, head, self.context, prunes=True, on_text=on_text)
-        async with bounded(attempt.step.timeout_seconds) as scope:
+        async with attempt_timeout(attempt.step.timeout_seconds) as scope:
             with telling(scope, on_generated, lambda: talk.usage):
                 value: Any
                 if attempt.step.arguments is not None:

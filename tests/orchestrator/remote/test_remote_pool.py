@@ -13,7 +13,7 @@ from orchestrator.failures import FailedAttempt, GiveUp, Ladder, Retry, decide
 from orchestrator.pool import ModelRemote, ModelStatus, ModelUnavailable, Pool, UnknownModel
 from orchestrator.remote import RemoteBusy, RemoteFailed, RemoteRefused, probe
 from orchestrator.remote.breaker import THRESHOLD
-from orchestrator.steps.blame import failure_from
+from orchestrator.steps.errors import failure_from
 
 HELLO = Generation(messages=(("user", "Hello?"),))
 

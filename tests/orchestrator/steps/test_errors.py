@@ -4,8 +4,7 @@ from orchestrator.engine.errors import BadPrompt, EngineDied, EngineError, Model
 from orchestrator.events import FailureKind, Rung
 from orchestrator.failures import FailedAttempt, GiveUp, Ladder, Retry, decide
 from orchestrator.pool.errors import ModelTooLarge, PoolError
-from orchestrator.steps.blame import failure_from
-from orchestrator.steps.errors import unusable_input
+from orchestrator.steps.errors import failure_from, unusable_input
 
 LADDER = Ladder({"worker": Rung("coder", "B1")})
 
