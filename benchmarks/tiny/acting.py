@@ -12,10 +12,9 @@ from orchestrator.steps.context.marks import Marks
 from orchestrator.steps.context.window import Turn, Window
 from orchestrator.steps.foreach import compact_json
 from orchestrator.steps.prompt import step_messages
-from orchestrator.steps.tools.actions import Allowed, UseTool, action_schema
+from orchestrator.steps.tools.actions import Allowed, UseTool, action_schema, instructions
 from orchestrator.steps.tools.contract import Tool
 from orchestrator.steps.tools.loop import turn_of
-from orchestrator.steps.tools.prompts import instructions
 from orchestrator.steps.tools.toolbox import TOOLS
 from orchestrator.taskir import Step
 

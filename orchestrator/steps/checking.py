@@ -13,7 +13,6 @@ from orchestrator.steps.errors import AttemptError, attempt_timeout, failure_fro
 from orchestrator.steps.prompt import Input, step_messages
 from orchestrator.taskir.fields import ARTIFACT
 
-
 _FILE = re.compile(ARTIFACT)
 """Names that may be those of files: labels of inputs can be any text."""
 

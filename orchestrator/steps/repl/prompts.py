@@ -5,8 +5,8 @@ from collections.abc import Sequence
 
 from orchestrator.steps.answer import strip_fence
 from orchestrator.steps.prompt import Input
+from orchestrator.steps.tools.actions import described
 from orchestrator.steps.tools.contract import Tool
-from orchestrator.steps.tools.prompts import described
 
 GLIMPSE = 200
 """Characters of an input that the model is shown; it reads on by `peek`."""

@@ -13,9 +13,9 @@ from orchestrator.steps.errors import AttemptError, attempt_timeout
 from orchestrator.steps.generate import with_evidence
 from orchestrator.steps.outcome import outputs_of
 from orchestrator.steps.prompt import step_messages
+from orchestrator.steps.tools.actions import instructions
 from orchestrator.steps.tools.contract import ToolError
 from orchestrator.steps.tools.loop import ToolLoop
-from orchestrator.steps.tools.prompts import instructions
 from orchestrator.steps.tools.toolbox import Toolbox
 from orchestrator.taskir.arguments import filled
 

@@ -3,8 +3,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from orchestrator.steps.tools.bm25 import Bm25
-from orchestrator.steps.tools.ranking import PASSAGE, SearchIndex, fuse, passage
+from orchestrator.steps.tools.ranking import PASSAGE, Bm25, SearchIndex, fuse, passage
 
 TEXTS = {
     "ship.txt": "The Koldin is a ship. Its owner is Hillem, and it is 187 m long.",
