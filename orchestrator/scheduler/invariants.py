@@ -21,7 +21,7 @@ def violations(state: RunState) -> Iterator[str]:
         yield f"{unended} steps have not ended, but {state._unended} are counted"
     if state._ending.finished and unended:
         yield f"the run has finished, but {unended} steps have not ended"
-    awaited = None if state._ending.is_due else state._growth.awaited
+    awaited = None if state._ending.is_due else state._plan.awaited
     if awaited and state._steps[awaited].state in FINAL:
         yield f"the plan waits for {awaited}, which has ended"
     if state._doomed or state._commands:

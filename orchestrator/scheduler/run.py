@@ -35,13 +35,11 @@ from orchestrator.events import (
 )
 from orchestrator.failures import Decision, GiveUp, Ladder, decide
 from orchestrator.scheduler.commands import CancelAttempt, Command, ExtendPlan
-from orchestrator.scheduler.ending import Ending
-from orchestrator.scheduler.fanout import joined, spread
-from orchestrator.scheduler.growth import Growth
+from orchestrator.scheduler.progress import Ending, PlanProgress
 from orchestrator.scheduler.queue import Limits, ReadyQueue
 from orchestrator.scheduler.ranking import Rank
 from orchestrator.scheduler.states import ACTIVE, FINAL, TRANSITIONS, IllegalTransition, State
-from orchestrator.scheduler.step import Cause, StepEvent, StepRecord, StepViews
+from orchestrator.scheduler.step import Cause, StepEvent, StepRecord, StepViews, joined, spread
 from orchestrator.taskir import Agent, Parallelism, Step
 
 
@@ -67,7 +65,7 @@ class RunState:
     ) -> None:
         self.mode = mode
         self._ladder = ladder
-        self._growth = Growth(mode, labels, files, estimate, max_replans)
+        self._plan = PlanProgress(mode, labels, files, estimate, max_replans)
         self._steps: dict[str, StepRecord] = {}
         self._queue = ReadyQueue(Limits.of(mode, parallelism or Parallelism(), agents))
         self._doomed: deque[tuple[StepRecord, Cause]] = deque()
@@ -80,10 +78,10 @@ class RunState:
             RunBegun: lambda event: None,
             PlanningStarted: self._on_planning,
             StepsPlanned: self._on_planned,
-            PlanFinished: self._growth.finish_first,
+            PlanFinished: self._plan.finish_first,
             PlanFailed: self._on_plan_failed,
-            ReplanStarted: self._growth.begin_rest,
-            ReplanFinished: self._growth.finish_rest,
+            ReplanStarted: self._plan.begin_rest,
+            ReplanFinished: self._plan.finish_rest,
             AttemptStarted: self._on_started,
             ToolCalled: lambda event: None,
             NoteChanged: lambda event: None,
@@ -116,7 +114,7 @@ class RunState:
         Attempts that had not ended run again, under the next number if they had started. This is not a retry.
         """
         self._commands = []
-        self._growth.ask_again()
+        self._plan.ask_again()
         self._ending.ask_again()
         for record in self._steps.values():
             if record.state in ACTIVE:
@@ -144,18 +142,18 @@ class RunState:
 
     def _go_on_with_plan(self) -> None:
         """Have the rest of the plan written when the step that it hangs on is done; if that failed, there is none."""
-        awaited = self._growth.awaited
+        awaited = self._plan.awaited
         if awaited is None or self._ending.is_due:
             return
         state = self._steps[awaited].state
         if state is State.DONE:
-            self._growth.ask()
+            self._plan.ask()
             self._commands.append(ExtendPlan(awaited))
         elif state in FINAL:
-            self._growth.close()
+            self._plan.close()
 
     def _finish_when_over(self) -> None:
-        if self._unended or self._ending.is_asked or (self._growth.is_open and not self._ending.is_due):
+        if self._unended or self._ending.is_asked or (self._plan.is_open and not self._ending.is_due):
             return
         self._commands.append(self._ending.ask([self._steps[step] for step in self.graph.steps]))
 
@@ -197,7 +195,7 @@ class RunState:
         self._planning = True
 
     def _on_planned(self, event: StepsPlanned) -> None:
-        self._rank(event.steps, self._growth.grow(event))
+        self._rank(event.steps, self._plan.grow(event))
         for step in event.steps:
             record = self._steps[step.id]
             before = [self._steps[earlier] for earlier in self.graph.before[step.id]]
@@ -217,7 +215,7 @@ class RunState:
         self._queue.replace({step: self._steps[step].place for step in self._queue.ready})
 
     def _on_plan_failed(self, event: PlanFailed) -> None:
-        self._growth.finish_first(event)
+        self._plan.finish_first(event)
         self._stop("failed", f"no plan: {event.failure.message}")
 
     def _on_started(self, event: AttemptStarted) -> None:
@@ -382,12 +380,12 @@ class RunState:
     @property
     def graph(self) -> StepGraph:
         """The plan as far as it is known. Children of `foreach` steps are not in it."""
-        return self._growth.graph
+        return self._plan.graph
 
     @property
     def growing(self) -> bool:
         """Whether more steps may come."""
-        return self._growth.is_open and not self._ending.finished
+        return self._plan.is_open and not self._ending.finished
 
     @property
     def steps(self) -> StepViews:
