@@ -23,7 +23,7 @@ def words(text: str) -> list[str]:
 
 
 class Bm25:
-    """Okapi BM25 (Robertson and Zaragoza, 2009, section 3.4) over texts. Without a word of the query a text scores 0."""
+    """Okapi BM25 (Robertson and Zaragoza, 2009, section 3.4) over texts, which score 0 without a word of the query."""
 
     def __init__(self, texts: Sequence[str]) -> None:
         self._lengths: list[int] = []
