@@ -34,6 +34,9 @@ WARM_UP = -1
 REST_SECONDS = 0.1
 """A pause before each system's turn: threads of the one before still spin for some milliseconds, on its cores."""
 
+NEXT_LOAD_SECONDS, NEXT_SYSTEM_SECONDS = 0.25, 1.5
+"""How long all servers have been quiet when a server gets its next load, and when the next server has its turn. Our
+engine begins to measure steps, if it wants to, when it has had nothing to do for a second."""
 USER_WARM_UP = 8
 """How many tokens a request gets to generate in the round that is not measured, of a cell of the user's path."""
 
@@ -100,7 +103,7 @@ async def measure_user(
     async def measured(system: System, number: int) -> dict[State, Measured]:
         found: dict[State, Measured] = {}
         for state, load in loads(number).items():
-            if not await until_quiet(servers):
+            if not await until_quiet(servers, NEXT_LOAD_SECONDS if found else NEXT_SYSTEM_SECONDS):
                 tell(f"{cell.name}: servers compute without a request; {system.name} is measured beside that")
             if number == WARM_UP:
                 await system.run(replace(load, answer=min(USER_WARM_UP, load.answer)))

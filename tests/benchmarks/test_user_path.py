@@ -251,11 +251,11 @@ async def test_what_fails_is_asked_again_and_counts_as_lost(tmp_path: Path, fail
         await server.wait_closed()
 
 
-async def test_every_kind_of_cell_is_measured_with_our_daemons_and_kept(folder: Path) -> None:
+async def test_every_kind_of_cell_is_measured_and_kept(folder: Path) -> None:
     told: list[str] = []
     file = folder / "rows.jsonl"
     plan = Plan(
-        place=Place(folder, Peers.under(folder), (OURS, SPINNING)),
+        place=Place(folder, Peers.under(folder), (OURS,)),
         cells=trial_user_cells(),
         file=file,
         stamp={"threads": 1},
@@ -266,12 +266,11 @@ async def test_every_kind_of_cell_is_measured_with_our_daemons_and_kept(folder: 
     )
     assert await asyncio.wait_for(run(plan), 110) == []
     found = rows.read(file, {"threads": 1}, trial_user_cells())
-    measured = {(row.cell, row.state, row.system): row for each in found.values() for row in each.rows}
-    idle = {("http/own/2", state, system) for state in ("cold", "warm") for system in (OURS, SPINNING)}
-    shared = {("http/shared/2", state, OURS) for state in ("cold", "warm")}
-    busy = {(f"busy/{beside}/2", "cold", OURS) for beside in ("one", "each")}
-    steps = {("busy/steps", state, OURS) for state in ("idle", "one", "each")}
-    assert set(measured) == idle | shared | busy | steps
+    measured = {(row.cell, row.state): row for each in found.values() for row in each.rows}
+    http = {(f"http/{texts}/2", state) for texts in ("own", "shared") for state in ("cold", "warm")}
+    busy = {(f"busy/{beside}/2", "cold") for beside in ("one", "each")}
+    steps = {("busy/steps", state) for state in ("idle", "one", "each")}
+    assert set(measured) == http | busy | steps
     assert all(row.seconds[0] > 0 and row.lost == 0 for row in measured.values())
     chats = {row.tokens for row in measured.values() if row.cell != "busy/steps"}
     assert chats == {CHAT.width * CHAT.answer}

@@ -34,11 +34,12 @@ from orchestrator.engine.contract import Message
 from orchestrator.engine.measure import TRIAL_QUIET_SECONDS
 
 ENDING_SECONDS = 120.0
+SETTLED_SECONDS = TRIAL_QUIET_SECONDS + 2.0
+"""A daemon that has not computed for so long has measured its model: it begins with it after a pause."""
 TRIES = 3
 """How often a load is tried that fails."""
 SPINNING_ENVIRONMENT = {"GOMP_SPINCOUNT": "300000"}
 """Lets threads of an engine wait as they do where nobody chose how: libgomp's default number of rounds, then asleep."""
-_SLACK_SECONDS = 0.5
 _FIRST = Prompt(messages=(Message("user", "Are you there?"),), text="", tokens=())
 _ROOT = Path(__file__).parents[3]
 _TOKENS_AN_ITEM = 3
@@ -116,9 +117,9 @@ class Daemon(Served):
 async def start(setup: Setup, name: str = OURS, environment: Mapping[str, str] | None = None) -> Daemon:
     """Start it with what `environment` says besides, and wait until it rests after a first chat. Raises DaemonFailed.
 
-    It says that it is ready before its model is loaded, and it may measure the model before the first answer or after
-    it: that should not happen beside what is started next. The user's own configuration of the orchestrator plays no
-    part.
+    It says that it is ready before its model is loaded, and it measures the model when it has had nothing to do for a
+    while: that should not happen beside what is started next. The user's own configuration of the orchestrator plays
+    no part.
     """
     port = free_port()
     home = Path(tempfile.mkdtemp(prefix="bench-orchestrator-"))  # a socket has to have a short name
@@ -138,8 +139,7 @@ async def start(setup: Setup, name: str = OURS, environment: Mapping[str, str] |
     daemon = Daemon(name, port, process, home)
     try:
         await daemon.run(Load(prompts=(_FIRST,), answer=1))
-        await asyncio.sleep(TRIAL_QUIET_SECONDS + _SLACK_SECONDS)  # then its engine begins to measure the model
-        await until_quiet([daemon])
+        await until_quiet([daemon], SETTLED_SECONDS)
     except BaseException:
         await daemon.close()
         raise

@@ -18,10 +18,10 @@ START_SECONDS = 300.0
 CHAT_MODEL = "chat"
 """What the model is called in requests for chats."""
 _LOOK_SECONDS = 0.1
-_QUIET_SECONDS = 0.25
-_QUIET_SHARE = 0.2
-"""Servers are quiet when they use no more than this part of one core, all together, for so many seconds."""
-_MOST_QUIET_SECONDS = 120.0
+_QUIET_SHARE = 0.1
+"""Servers are quiet while they use no more than this part of one core, all together."""
+MOST_QUIET_SECONDS = 120.0
+"""How long servers may take to become quiet."""
 _LOG_TAIL = 2000
 _ANSWER_HEAD = 500
 _IDLE_SECONDS = 1.0
@@ -149,13 +149,16 @@ def chat_answer(body: dict[str, Any]) -> Answered:
     return Answered(body["choices"][0]["message"]["content"], usage["prompt_tokens"], usage["completion_tokens"])
 
 
-async def until_quiet(servers: Sequence[Served]) -> bool:
-    """Return when the servers, which have no requests, hardly compute any more: whether they ever came to that."""
-    end = time.monotonic() + _MOST_QUIET_SECONDS
+async def until_quiet(servers: Sequence[Served], seconds: float) -> bool:
+    """Return when the servers, which have no requests, have hardly computed for so many seconds.
+
+    Returns False if they did not come to that in MOST_QUIET_SECONDS.
+    """
+    end = time.monotonic() + MOST_QUIET_SECONDS
     while time.monotonic() < end:
         before = sum(server.cpu_seconds() for server in servers)
-        await asyncio.sleep(_QUIET_SECONDS)
-        if sum(server.cpu_seconds() for server in servers) - before <= _QUIET_SHARE * _QUIET_SECONDS:
+        await asyncio.sleep(seconds)
+        if sum(server.cpu_seconds() for server in servers) - before <= _QUIET_SHARE * seconds:
             return True
     return False
 
