@@ -1,0 +1,85 @@
+"""The README's figures are those of the committed results."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+README = " ".join((ROOT / "README.md").read_text(encoding="utf-8").split())
+
+
+def results(name: str) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads((ROOT / "benchmarks" / "results" / f"{name}.json").read_text(encoding="utf-8"))
+    return found
+
+
+def goal(name: str, wanted: str) -> dict[str, Any]:
+    """Return the only goal of a benchmark whose name begins so."""
+    found = [one for one in results(name)["goals"] if one["name"] == wanted]
+    assert len(found) == 1, f"{name} has {len(found)} goals called {wanted!r}"
+    return dict(found[0])
+
+
+def engine(wanted: str) -> str:
+    """Return a goal of the engine's benchmark as the README puts it: the value, what was wanted, and how many cells
+    reach it."""
+    one = goal("engine", wanted)
+    cells, reached = one["cells"], one["reached"]
+    return f"{one['value']:.2f}|{one['goal'].split()[1]}|{reached if reached < cells else 'all'}|{cells}"
+
+
+@pytest.mark.parametrize(
+    ("wanted", "told"),
+    [
+        ("ours ÷ llama-server, both warm", "{value} of a warm llama-server ({goal}; {reached} {cells})"),
+        ("ours ÷ example server", "{value} of the bindings' example server ({goal}; {reached})"),
+        ("ours ÷ one after the other, any width", "{value} of llama-cpp-python alone ({goal}; {reached})"),
+        ("ours ÷ ceiling with the same KV layout", "{value} of a bare loop ({goal}; {reached})"),
+        ("speculation ÷ its bound", "speculation {value} of what it can bring ({goal}; {reached} {cells})"),
+        ("speculation ÷ no speculation", "{value} of none ({goal}; {reached})"),
+        ("speculation ÷ llama-server's", "{value} of llama-server's ({goal}; {reached} {cells})"),
+        ("ours ÷ llama-server, both cold, 16 requests", "sharing nothing {value} ({goal};"),
+    ],
+)
+def test_what_the_engine_comes_to(wanted: str, told: str) -> None:
+    value, least, reached, cells = engine(wanted).split("|")
+    assert told.format(value=value, goal=least, reached=reached, cells=cells) in README
+
+
+def test_what_a_shared_prefix_and_our_own_time_come_to() -> None:
+    shared = goal("engine", "ours ÷ llama-server, both cold, 16 requests, prefix 1024")
+    assert f"16 sharing 1,024 tokens {shared['value']:.1f} times a cold llama-server (6; both)" in README
+    assert shared["reached"] == shared["cells"] == 2
+    own = goal("engine", "own time per step outside llama.cpp")
+    assert f"{100 * own['value']:.1f} % of a step is ours (2; {own['reached']} of {own['cells']})" in README
+
+
+def test_what_the_daemon_costs() -> None:
+    assert f"{goal('daemon', 'daemon overhead per step, ms')['value']:.1f} ms a step" in README
+    waited = results("daemon")["parts"]["clients"]["submit"]["p95_ms"] / 1000
+    assert f"{results('daemon')['parts']['clients']['clients']} wait to {waited:.1f} s" in README
+
+
+def test_what_context_editing_brings() -> None:
+    sent = goal("context", "prompt tokens, with as a share of without")["value"]
+    computed = goal("context", "computed tokens, with as a share of without")
+    assert f"sends {100 * sent:.0f} % of the prompt tokens with context editing" in README
+    assert f"computes {computed['value']:.1f} times as many" in README
+    assert f"({computed['goal'].split()[1]} were wanted" in README
+
+
+def test_what_gates_and_escalation_bring() -> None:
+    found = results("gates")
+    total = {row["world"]: row for row in found["rows"] if row["family"] == "all"}
+    bare, gated = total["small without gates"], total["small with gates"]
+    escalated, large = total["small with gates and escalation"], total["large without gates"]
+    assert (
+        f"of {found['tasks']} tasks the smallest model does {bare['right']} right and {bare['wrong']} wrong; "
+        f"with gates {gated['right']}, and {gated['wrong']} wrong ones pass; "
+        f"with escalation too {escalated['right']}, at {escalated['task_seconds']:.1f} s a task "
+        f"instead of {bare['task_seconds']:.2f} (the largest alone: {large['right']})"
+    ) in README
+    kept = goal("gates", "speed that decoding keeps beside gates, embedded large")["value"]
+    assert f"Decoding keeps {kept:.2f} of its speed" in README
