@@ -45,7 +45,7 @@ bench-gates: $(READY)  ## what gates and escalation bring and cost, on 200 tasks
 bench-engine: $(READY)  ## the engine against its peers; goes on where it stopped (one to three hours; ARGS="--budget 60"); `python -m benchmarks.engine further` for undecided cells
 	$(BIN)/python -m benchmarks.engine all $(ARGS)
 
-bench-http: $(READY)  ## our daemon against llama-server over HTTP, idle and beside busy loops; goes on where it stopped (40 minutes and the build)
+bench-http: $(READY)  ## our daemon against llama-server over HTTP, idle and beside busy loops; goes on where it stopped (an hour and more, most of it llama-server's beside a busy loop; and the build)
 	$(BIN)/python -m benchmarks.engine all --suite user-path $(ARGS)
 
 bench-daemon: $(READY)  ## what the daemon costs and bears, part by part (half an hour; ARGS="--only chain --size memory=10000")

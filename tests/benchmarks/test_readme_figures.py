@@ -56,6 +56,23 @@ def test_what_a_shared_prefix_and_our_own_time_come_to() -> None:
     assert f"{100 * own['value']:.1f} % of a step is ours (2; {own['reached']} of {own['cells']})" in README
 
 
+def test_what_the_user_s_own_path_comes_to() -> None:
+    def value(wanted: str) -> float:
+        found = goal("user_path", wanted)
+        assert found["met"], "the README says that every interval reaches its goal"
+        return float(found["value"])
+
+    over = "ours ÷ llama-server over HTTP, "
+    assert f"{value(over + 'own texts'):.2f} with own texts (1.0)" in README
+    assert f"{value(over + '16 sharing a document, new'):.1f} where 16 share a new document (5)" in README
+    assert f"{value(over + 'one core busy'):.1f} beside a busy loop on one core (1.0;" in README
+    assert f"{value(over + 'each core busy'):.2f} beside one on each core (1.0)" in README
+    one, each = (value(f"three steps, {which} core busy ÷ idle") for which in ("one", "each"))
+    assert f"three steps take {one:.1f} and {each:.1f} times as long" in README
+    lost = 1 - value("ours ÷ ours with threads that spin, idle machine")
+    assert f"loses between nothing and {100 * lost:.0f} % on an idle machine (2)" in README
+
+
 def test_what_the_daemon_costs() -> None:
     assert f"{goal('daemon', 'daemon overhead per step, ms')['value']:.1f} ms a step" in README
     waited = results("daemon")["parts"]["clients"]["submit"]["p95_ms"] / 1000
