@@ -5,13 +5,19 @@
     errors      what can go wrong, as a tree
     protocol    the messages between parent and process, and their framing
     spawn       starts the process and knows how it ended
+    watchdog    notices a process that hangs
     process     the process: its main function
     loop        take commands; choose this step's tokens; decode; sample; emit
     embedding   the loop of an engine that embeds: take texts; fill a batch; compute; answer
     batching    what goes into one llama_decode, as a pure function
     curve       how long a step takes: measured points, interpolation, corrections; the favoured width
     curve_cache measured curves in a folder
-    measure     the curve of a loaded model, measured or known
+    curves      what is learned of a curve from the steps that are done, and when it is no longer believed
+    measure     measures curves and attention, a step at a time
+    idle        when that is done: in moments without other work
+    contention  whether other processes had the cores during a step
+    threads     how many threads compute beside other processes, as a pure state machine
+    waiting     how long threads spin when they wait for each other
     sequences   who is queued, in prefill, decoding; into the cache and out of it
     urgency     who goes first, and who gives way, as pure functions
     slots       who may enter a common pool of cells, and which prefix it starts from
