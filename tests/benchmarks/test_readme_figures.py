@@ -65,7 +65,7 @@ def test_what_the_user_s_own_path_comes_to() -> None:
     over = "ours ÷ llama-server over HTTP, "
     assert f"{value(over + 'own texts'):.2f} with own texts (1.0)" in README
     assert f"{value(over + '16 sharing a document, new'):.1f} where 16 share a new document (5)" in README
-    assert f"{value(over + 'one core busy'):.1f} beside a busy loop on one core (1.0;" in README
+    assert f"{value(over + 'one core busy'):.1f} beside a busy loop on one core (1.0)" in README
     assert f"{value(over + 'each core busy'):.2f} beside one on each core (1.0)" in README
     one, each = (value(f"three steps, {which} core busy ÷ idle") for which in ("one", "each"))
     assert f"three steps take {one:.1f} and {each:.1f} times as long" in README
