@@ -106,10 +106,10 @@ class GiveUp:
     reason: str
 
 
-Decision = Retry | Escalate | GiveUp
+FailureResponse = Retry | Escalate | GiveUp
 
 
-def decide(failed: FailedAttempt, history: Sequence[FailedAttempt], ladder: Ladder) -> Decision:
+def decide(failed: FailedAttempt, history: Sequence[FailedAttempt], ladder: Ladder) -> FailureResponse:
     """Return what follows `failed`, given the step's earlier failures (oldest first).
 
     A step gets at most one attempt, `MAX_RETRIES` more, and one for each rung of the ladder; then it is given up. That

@@ -128,7 +128,7 @@ class Refusal:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Decision:
+class PoolActions:
     """What to do now. `draining` are all engines that take no new requests; look again at `wake`, if not before."""
 
     loads: tuple[Place, ...] = ()
@@ -138,7 +138,7 @@ class Decision:
     wake: float | None = None
 
 
-def decide(view: PoolView, rules: Rules) -> Decision:
+def decide(view: PoolView, rules: Rules) -> PoolActions:
     """Return what to do. The engines in `loads` fit now; what has to wait for a stop is decided again after it."""
     plan = _Plan(view, rules)
     plan.stop_idle()
@@ -146,7 +146,7 @@ def decide(view: PoolView, rules: Rules) -> Decision:
     served = all(plan.serve(want) for want in waiting)  # stops at the first one that nobody may overtake
     if served and not plan.blocked:
         plan.scale()
-    return plan.decision()
+    return plan.actions()
 
 
 @dataclass(frozen=True, slots=True)
@@ -193,9 +193,9 @@ class _Plan:
         self._wakes: list[float] = []
         self.blocked = False
 
-    def decision(self) -> Decision:
+    def actions(self) -> PoolActions:
         """Return what was decided."""
-        return Decision(
+        return PoolActions(
             loads=tuple(self._loads),
             stops=tuple(self._stops),
             refusals=tuple(self._refusals),

@@ -20,7 +20,7 @@ from orchestrator.pool.footprint import Footprints, measure
 from orchestrator.pool.handle import EngineHandle, StartEngine
 from orchestrator.pool.managed_model import LeaseRequest, ManagedModel, Replica, Waiter
 from orchestrator.pool.placement import Place
-from orchestrator.pool.policy import Decision, PoolView, Rules, decide
+from orchestrator.pool.policy import PoolActions, PoolView, Rules, decide
 from orchestrator.pool.topology import Topology
 from registry.memory import size
 from registry.models import ModelEntry
@@ -190,16 +190,16 @@ class Residency:
         if self._closed:
             return
         self._succeed()
-        decision = decide(self._view(), self.rules)
-        self._carry_out(decision)
+        actions = decide(self._view(), self.rules)
+        self._carry_out(actions)
         for model in self._managed.values():
             if model.waiting:
                 model.serve()
         if self._alarm is not None:
             self._alarm.cancel()
             self._alarm = None
-        if decision.wake is not None:
-            self._alarm = asyncio.get_running_loop().call_at(decision.wake, self.reconsider)
+        if actions.wake is not None:
+            self._alarm = asyncio.get_running_loop().call_at(actions.wake, self.reconsider)
 
     def _succeed(self) -> None:
         """Let those take their places whose predecessors' processes are gone."""
@@ -221,14 +221,14 @@ class Residency:
         )
         return PoolView(now=_now(), budget=self.budget, models=models)
 
-    def _carry_out(self, decision: Decision) -> None:
-        for stop in decision.stops:
+    def _carry_out(self, actions: PoolActions) -> None:
+        for stop in actions.stops:
             model, replica = self._at(stop.place)
             log.info("a model is unloaded", model=model.entry.id, reason=stop.reason)
             self._stop(model, replica)
-        for refusal in decision.refusals:
+        for refusal in actions.refusals:
             self._refuse(*self._at(refusal.place), refusal.why)
-        for place in decision.loads:
+        for place in actions.loads:
             model, replica = self._at(place)
             replica.begin(self._footprints.needed(model.entry), _now())
             load = self._tasks.create_task(self._load(model, replica))
@@ -236,7 +236,7 @@ class Residency:
             load.add_done_callback(self._loads.discard)
         for model in self._managed.values():
             for replica in model.instances:
-                replica.draining = replica.place in decision.draining
+                replica.draining = replica.place in actions.draining
 
     async def _load(self, model: ManagedModel, replica: Replica) -> None:
         """Start the engine. Those who wait for it get it, or the error."""

@@ -33,7 +33,7 @@ from orchestrator.events import (
     StepsPlanned,
     ToolCalled,
 )
-from orchestrator.failures import Decision, GiveUp, Ladder, decide
+from orchestrator.failures import FailureResponse, GiveUp, Ladder, decide
 from orchestrator.scheduler.commands import CancelAttempt, Command, ExtendPlan
 from orchestrator.scheduler.progress import Ending, PlanProgress
 from orchestrator.scheduler.queue import Limits, ReadyQueue
@@ -251,7 +251,7 @@ class RunState:
         else:
             self._follow(decide(failed, history, self._ladder), record)
 
-    def _follow(self, decision: Decision, record: StepRecord) -> None:
+    def _follow(self, decision: FailureResponse, record: StepRecord) -> None:
         """Carry out what was decided after a failure."""
         record.take_up(decision)
         if isinstance(decision, GiveUp):

@@ -13,7 +13,7 @@ from orchestrator.events import (
     StepExpanded,
     StepGathered,
 )
-from orchestrator.failures import Decision, Escalate, FailedAttempt, Retry
+from orchestrator.failures import Escalate, FailedAttempt, FailureResponse, Retry
 from orchestrator.scheduler.commands import ExpandStep, GatherStep, StartAttempt
 from orchestrator.scheduler.ranking import Rank
 from orchestrator.scheduler.states import ACTIVE, FINAL, State
@@ -162,7 +162,7 @@ class StepRecord:
         """Return what is to be remembered of a failure of the attempt that is under way."""
         return FailedAttempt(self.role, failure, None if self.asked == self.role else self.asked)
 
-    def take_up(self, decision: Decision) -> None:
+    def take_up(self, decision: FailureResponse) -> None:
         """Go by what was decided after a failure: another role, a pause before the next attempt."""
         self.reason = decision.reason
         if isinstance(decision, Escalate):

@@ -13,9 +13,9 @@ from orchestrator.failures import (
     FEEDBACK_LENGTH,
     MAX_RETRIES,
     RULES,
-    Decision,
     Escalate,
     FailedAttempt,
+    FailureResponse,
     GiveUp,
     Ladder,
     Retry,
@@ -29,10 +29,10 @@ FORMAT, SCHEMA, CODE, LOGIC, TIMEOUT, RESOURCE, INFRASTRUCTURE = FailureKind
 CHAIN = {"worker": Rung("coder", "B1"), "coder": Rung("architect", "B2"), "architect": Rung("oracle", "B3")}
 
 
-def follow(kinds: Sequence[FailureKind], ladder: Ladder, role: str = "worker") -> list[Decision]:
+def follow(kinds: Sequence[FailureKind], ladder: Ladder, role: str = "worker") -> list[FailureResponse]:
     """Fail once for each kind, in whichever role the step has got to, and return what was decided each time."""
     history: list[FailedAttempt] = []
-    decisions: list[Decision] = []
+    decisions: list[FailureResponse] = []
     for kind in kinds:
         failed = FailedAttempt(role, Failure(kind, f"{kind} went wrong"))
         decisions.append(decide(failed, history, ladder))
@@ -43,7 +43,7 @@ def follow(kinds: Sequence[FailureKind], ladder: Ladder, role: str = "worker") -
     return decisions
 
 
-def names(decisions: Sequence[Decision]) -> list[str]:
+def names(decisions: Sequence[FailureResponse]) -> list[str]:
     return [decision.role if isinstance(decision, Escalate) else type(decision).__name__ for decision in decisions]
 
 

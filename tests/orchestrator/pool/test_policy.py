@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from orchestrator.pool.admission import Budget
-from orchestrator.pool.policy import Decision, Demand, ModelView, PoolView, ReplicaView, Rules, decide
+from orchestrator.pool.policy import Demand, ModelView, PoolActions, PoolView, ReplicaView, Rules, decide
 
 RULES = Rules(idle_unload_seconds=900, residency_seconds=10, pause_seconds=0.2, patience=5, batch_patience=30)
 
@@ -16,7 +16,7 @@ def _one(model: str, state: str = "absent", number: int = 0, **more: object) -> 
     return ReplicaView(place=(model, number), bytes=60, state=state, **more)  # type: ignore[arg-type]
 
 
-def _decide(now: float, *models: ModelView, budget: Budget | None = None) -> Decision:
+def _decide(now: float, *models: ModelView, budget: Budget | None = None) -> PoolActions:
     return decide(PoolView(now=now, budget=budget or Budget(100), models=models), RULES)
 
 
@@ -24,12 +24,12 @@ def _alone(*instances: ReplicaView, demand: Demand | None = None, slots: int = 4
     return ModelView(slots=slots, instances=instances, demand=demand)
 
 
-def _stopped(decision: Decision) -> list[str]:
-    return [stop.place[0] for stop in decision.stops]
+def _stopped(actions: PoolActions) -> list[str]:
+    return [stop.place[0] for stop in actions.stops]
 
 
 def test_what_fits_is_loaded_when_someone_waits_for_it() -> None:
-    assert _decide(0, _alone(_one("a"))) == Decision()
+    assert _decide(0, _alone(_one("a"))) == PoolActions()
     assert _decide(0, _alone(_one("a"), demand=Demand(since=0, interactive_since=0))).loads == (("a", 0),)
     assert _decide(0, _alone(_one("a", "loading"), demand=Demand(since=0, interactive_since=0))).loads == ()
     assert _decide(0, _alone(_one("a", asked=0.0))).loads == (("a", 0),)
@@ -37,17 +37,17 @@ def test_what_fits_is_loaded_when_someone_waits_for_it() -> None:
 
 def test_an_idle_engine_makes_room_and_the_other_is_loaded_when_it_is_gone() -> None:
     waiting = _alone(_one("b"), demand=Demand(since=100, interactive_since=100))
-    decision = _decide(100, _alone(_one("a", "ready")), waiting)
-    assert (_stopped(decision), decision.loads) == (["a"], ())
-    assert _decide(101, _alone(_one("a", "stopping")), waiting) == Decision()
+    actions = _decide(100, _alone(_one("a", "ready")), waiting)
+    assert (_stopped(actions), actions.loads) == (["a"], ())
+    assert _decide(101, _alone(_one("a", "stopping")), waiting) == PoolActions()
     assert _decide(102, _alone(_one("a")), waiting).loads == (("b", 0),)
 
 
 def test_bytes_that_a_stop_will_free_are_promised_to_one_only() -> None:
     first = _alone(_one("b"), demand=Demand(since=100, interactive_since=100, due=1))
     second = _alone(_one("c"), demand=Demand(since=100, interactive_since=100, due=2))
-    decision = _decide(101, _alone(_one("a", "stopping")), second, first)
-    assert decision == Decision(wake=105)
+    actions = _decide(101, _alone(_one("a", "stopping")), second, first)
+    assert actions == PoolActions(wake=105)
     assert _decide(101, _alone(_one("a")), second, first).loads == (("b", 0),)
 
 
@@ -99,14 +99,14 @@ def test_the_work_of_a_loaded_model_goes_first_until_another_has_waited_too_long
 
 def test_nothing_runs_dry_any_more_when_the_one_it_was_for_has_gone() -> None:
     draining = _one("a", "ready", requests=1, draining=True)
-    assert _decide(200, _alone(draining, demand=Demand(since=150, interactive_since=150))) == Decision()
+    assert _decide(200, _alone(draining, demand=Demand(since=150, interactive_since=150))) == PoolActions()
 
 
 def test_a_fresh_engine_runs_dry_only_after_it_has_stayed() -> None:
     busy = _alone(_one("a", "ready", requests=3, loaded_at=104, load_seconds=4))
     waiting = _alone(_one("b"), demand=Demand(since=100, interactive_since=100))
-    decision = _decide(106, busy, waiting)
-    assert (decision.draining, decision.wake) == (frozenset(), 108)
+    actions = _decide(106, busy, waiting)
+    assert (actions.draining, actions.wake) == (frozenset(), 108)
     assert _decide(108, busy, waiting).draining == {("a", 0)}
 
 
@@ -140,10 +140,10 @@ def test_interactive_before_batch_then_what_is_due_then_age_but_who_has_waited_t
 
 def test_what_idles_for_long_is_unloaded_but_never_a_pinned_one() -> None:
     idle = _one("a", "ready", last_used=100)
-    assert _decide(999, _alone(idle)) == Decision(wake=1000)
+    assert _decide(999, _alone(idle)) == PoolActions(wake=1000)
     assert _stopped(_decide(1000, _alone(idle))) == ["a"]
     for other in (replace(idle, pinned=True), replace(idle, requests=1)):
-        assert _decide(1000, _alone(other)) == Decision()
+        assert _decide(1000, _alone(other)) == PoolActions()
 
 
 def test_what_is_to_leave_goes_when_it_is_idle() -> None:
@@ -152,7 +152,7 @@ def test_what_is_to_leave_goes_when_it_is_idle() -> None:
 
 
 def test_a_model_grows_when_a_whole_batch_waits_and_memory_is_free() -> None:
-    def grown(requests: int, budget: int, *others: ModelView) -> Decision:
+    def grown(requests: int, budget: int, *others: ModelView) -> PoolActions:
         model = _alone(_one("a", "ready", requests=requests, node=0), _one("a", number=1, node=1))
         return _decide(100, model, *others, budget=Budget(budget))
 
@@ -200,14 +200,14 @@ def test_any_single_decision_keeps_the_promises(data: st.DataObject) -> None:
     instances = {one.place: one for model in models for one in model.instances}
     held = sum(one.bytes for one in instances.values() if one.state != "absent")
     budget = held + data.draw(st.integers(0, 100))
-    decision = _decide(100.0, *models, budget=Budget(budget))
+    actions = _decide(100.0, *models, budget=Budget(budget))
 
-    assert all(instances[place].state == "absent" for place in decision.loads)
-    assert held + sum(instances[place].bytes for place in decision.loads) <= budget
-    assert len(set(decision.loads)) == len(decision.loads)
-    stopped = [instances[stop.place] for stop in decision.stops]
+    assert all(instances[place].state == "absent" for place in actions.loads)
+    assert held + sum(instances[place].bytes for place in actions.loads) <= budget
+    assert len(set(actions.loads)) == len(actions.loads)
+    stopped = [instances[stop.place] for stop in actions.stops]
     assert all(one.state == "ready" and not one.requests and not one.pinned for one in stopped)
-    drained = [instances[place] for place in decision.draining]
+    drained = [instances[place] for place in actions.draining]
     assert all(one.state == "ready" and not one.pinned for one in drained)
-    assert not {one.place for one in stopped} & decision.draining
-    assert decision.wake is None or decision.wake > 100.0
+    assert not {one.place for one in stopped} & actions.draining
+    assert actions.wake is None or actions.wake > 100.0
