@@ -18,7 +18,7 @@ from tempfile import TemporaryDirectory
 from typing import Any, Final
 
 from benchmarks.results import FOLDER, machine, versions, write
-from orchestrator.engine.client import Engine
+from orchestrator.engine.client.engine import Engine
 from orchestrator.engine.contract import EngineSpec, Generation
 from orchestrator.steps.prompt import Input, step_messages
 

@@ -10,7 +10,7 @@ import structlog
 
 from benchmarks.context.gatherer import decide
 from benchmarks.context.task import write_documents
-from orchestrator.engine.client import Completion, Engine
+from orchestrator.engine.client.engine import Completion, Engine
 from orchestrator.engine.contract import EngineSpec, Generation, Message
 from orchestrator.events import NoteChange, NoteChanged
 from orchestrator.steps.attempt import Attempt, OnText, ResolvedRole

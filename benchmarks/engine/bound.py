@@ -11,7 +11,7 @@ import numpy as np
 
 from benchmarks.engine.chain import Next, walk
 from benchmarks.engine.system import Tokens
-from orchestrator.engine.lookup import Lookup
+from orchestrator.engine.speculation.prompt_lookup import Lookup
 
 Propose = Callable[[Tokens, int], Tokens]
 """Takes what was said so far, after the prompt, and the most tokens to draft."""

@@ -6,7 +6,7 @@ from fnmatch import fnmatchcase
 from typing import Literal
 
 from benchmarks.engine.names import EXAMPLE
-from orchestrator.engine.attention import LONG
+from orchestrator.engine.step_cost.attention import LONG
 
 State = Literal["cold", "warm", "idle", "one", "each"]
 """Cold or warm: whether the prefix of the prompts is new, or held since the load before. Whatever follows on it is

@@ -14,10 +14,10 @@ from benchmarks.engine.system import Load, Prompt
 from benchmarks.engine.workload import common
 from benchmarks.tiny.families import FAMILIES
 from benchmarks.tiny.words import seeded
-from orchestrator.engine.chat import ChatTemplate
 from orchestrator.engine.contract import Message
 from orchestrator.engine.llama import Vocabulary
-from orchestrator.engine.prompt import prompt_tokens
+from orchestrator.engine.worker.chat import ChatTemplate
+from orchestrator.engine.worker.prompt import prompt_tokens
 
 FAMILY = "plan"
 _LONG_ANSWER = 160

@@ -13,7 +13,7 @@ from time import perf_counter
 from benchmarks.engine.models import SMALL
 from benchmarks.gates.tasks import BenchTask, a_right_answer
 from benchmarks.gates.world import WEIGHTS
-from orchestrator.engine.client import Engine
+from orchestrator.engine.client.engine import Engine
 from orchestrator.engine.contract import EngineSpec, Generation, Message
 from orchestrator.gates import Artifact, GateContext, Run, Scope, run_gates
 

@@ -14,7 +14,7 @@ from benchmarks.tiny.families import FAMILIES
 from benchmarks.tiny.sizes import CONTEXT, TOKENIZER_FILE, Size
 from benchmarks.tiny.tokenizer import Tokenizer
 from benchmarks.tiny.words import Split
-from orchestrator.engine.client import Completion, Engine
+from orchestrator.engine.client.engine import Completion, Engine
 from orchestrator.engine.contract import EngineSpec, Generation
 
 # Prompts of a family, and of one with long prompts or answers.

@@ -4,7 +4,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Literal
 
-from orchestrator.engine.client import Completion, OnText, StopGenerating
+from orchestrator.engine.client.engine import Completion, OnText, StopGenerating
 from orchestrator.engine.contract import Generation
 from orchestrator.engine.errors import EngineError, PromptTooLong
 from orchestrator.events import Failure, Usage

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from orchestrator.engine.client import OnText
+from orchestrator.engine.client.engine import OnText
 from orchestrator.engine.errors import EngineError
 from orchestrator.frontdoor.asking import Asking, PlanRequest, plan_text
 from orchestrator.frontdoor.builder import PlanBuilder

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from orchestrator.engine.client import OnText
+from orchestrator.engine.client.engine import OnText
 from orchestrator.frontdoor.asking import Asking, Generate, PlanRequest
 from orchestrator.frontdoor.builder import PlanBuilder
 from orchestrator.planning import Accept, PlanError, Planned, PlannedPart

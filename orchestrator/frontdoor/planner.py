@@ -2,7 +2,7 @@
 
 from typing import Final
 
-from orchestrator.engine.client import OnText
+from orchestrator.engine.client.engine import OnText
 from orchestrator.errors import InputError, Problem
 from orchestrator.frontdoor.asking import PlanRequest
 from orchestrator.frontdoor.extend import Finding, extend_plan

@@ -1,14 +1,14 @@
 """Define the port to engines: what the pool asks of one, and how it gets one.
 
-The real engines are processes (`orchestrator.engine.client.Engine`). Simulated ones answer by a cost curve, so that the
-real pool can run on a virtual clock.
+The real engines are processes (`orchestrator.engine.client.engine.Engine`). Simulated ones answer by a cost curve, so
+that the real pool can run on a virtual clock.
 """
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Protocol
 
-from orchestrator.engine.client import Completion, OnText
+from orchestrator.engine.client.engine import Completion, OnText
 from orchestrator.engine.contract import Embeddings, EngineSpec, EngineStats, Generation, Message, ModelInfo
 from orchestrator.engine.errors import EngineDied
 

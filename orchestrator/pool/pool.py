@@ -8,7 +8,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Final, Self
 
-from orchestrator.engine.client import Completion, Engine, OnText
+from orchestrator.engine.client.engine import Completion, Engine, OnText
 from orchestrator.engine.contract import Embeddings, Generation, Message
 from orchestrator.engine.errors import EngineDied, EngineError
 from orchestrator.events import Usage

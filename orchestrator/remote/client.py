@@ -9,7 +9,7 @@ from typing import Final
 
 import structlog
 
-from orchestrator.engine.client import Completion, OnText, StopGenerating
+from orchestrator.engine.client.engine import Completion, OnText, StopGenerating
 from orchestrator.engine.contract import Finish, Generation
 from orchestrator.engine.errors import BadRequest, EngineError, EngineStopped
 from orchestrator.events import Usage

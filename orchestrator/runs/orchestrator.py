@@ -14,7 +14,7 @@ from typing import Any, Final, Self
 
 import structlog
 
-from orchestrator.engine.client import Completion, Engine
+from orchestrator.engine.client.engine import Completion, Engine
 from orchestrator.engine.contract import Generation, Message
 from orchestrator.errors import InputError, Problem
 from orchestrator.events import (

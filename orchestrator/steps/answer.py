@@ -9,7 +9,7 @@ import json
 import re
 from typing import Any
 
-from orchestrator.engine.client import Completion
+from orchestrator.engine.client.engine import Completion
 from orchestrator.events import Failure, FailureKind
 from orchestrator.gates import BadSchema, OutputSchema, SchemaMismatch, is_json
 from orchestrator.steps.errors import AttemptError

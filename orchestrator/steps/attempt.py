@@ -6,7 +6,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, fields
 from typing import Protocol
 
-from orchestrator.engine.client import Completion
+from orchestrator.engine.client.engine import Completion
 from orchestrator.engine.contract import Generation, Message
 from orchestrator.events import Failure, GateResult, Usage
 from orchestrator.gates import Run, no_sandbox

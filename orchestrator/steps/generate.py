@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Sequence
 from dataclasses import replace
 
-from orchestrator.engine.client import Completion
+from orchestrator.engine.client.engine import Completion
 from orchestrator.engine.errors import BadGrammar
 from orchestrator.events import Failure
 from orchestrator.failures import feedback

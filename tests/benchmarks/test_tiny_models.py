@@ -24,7 +24,7 @@ from benchmarks.tiny.families import FAMILIES
 from benchmarks.tiny.sizes import CONTEXT, RESULTS_FILE, SEEDS_FILE, SIZES, TOKENIZER_FILE
 from benchmarks.tiny.tokenizer import SPECIAL_TOKENS, Tokenizer
 from benchmarks.tiny.words import Split, seeded
-from orchestrator.engine.client import Engine
+from orchestrator.engine.client.engine import Engine
 from orchestrator.engine.contract import Generation
 from orchestrator.engine.errors import PromptTooLong
 from orchestrator.steps.prompt import plan_messages

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from orchestrator.engine.client import Completion, OnText
+from orchestrator.engine.client.engine import Completion, OnText
 from orchestrator.engine.contract import Embeddings, EngineSpec, EngineStats, Generation, ModelInfo
 from orchestrator.engine.errors import EngineDied, EngineStopped
 from orchestrator.events import Usage

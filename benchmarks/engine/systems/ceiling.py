@@ -9,11 +9,11 @@ import llama_cpp.llama_cpp as lib
 from benchmarks.engine.names import POOLED, SPLIT
 from benchmarks.engine.system import Load, Measured, Setup, Tokens
 from benchmarks.engine.systems.parameters import avoid_broken_amx
-from orchestrator.engine.attention import TOGETHER, may_keep_scores
 from orchestrator.engine.contract import EngineSpec
-from orchestrator.engine.curve_cache import load_attention
 from orchestrator.engine.llama.batch import Batch
-from orchestrator.engine.measure import attention_key
+from orchestrator.engine.step_cost.attention import TOGETHER, may_keep_scores
+from orchestrator.engine.step_cost.calibration import attention_key
+from orchestrator.engine.step_cost.cost_cache import load_attention
 
 _BATCH = 512
 _OUTPUTS = 64

@@ -7,7 +7,7 @@ from typing import Self
 
 from benchmarks.engine.names import OURS
 from benchmarks.engine.system import Load, Measured, Setup
-from orchestrator.engine.client import Engine
+from orchestrator.engine.client.engine import Engine
 from orchestrator.engine.contract import EngineSpec, Generation
 
 

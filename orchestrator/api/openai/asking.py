@@ -11,7 +11,7 @@ from orchestrator.api.openai.names import ORCHESTRATE, find_target
 from orchestrator.api.openai.sampling import generation
 from orchestrator.api.openai.tools import Toolbox
 from orchestrator.api.openai.whole_run import request_of, run_work
-from orchestrator.engine.client import Completion
+from orchestrator.engine.client.engine import Completion
 from orchestrator.engine.contract import Generation, Message
 from orchestrator.errors import InputError, Problem
 from orchestrator.service.service import Service

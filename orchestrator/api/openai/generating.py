@@ -9,7 +9,7 @@ import structlog
 from fastapi import Request
 from starlette.exceptions import HTTPException
 
-from orchestrator.engine.client import Completion
+from orchestrator.engine.client.engine import Completion
 from orchestrator.errors import OrchestratorError
 from orchestrator.service.errors import Busy, NotReady
 

@@ -34,7 +34,7 @@ from orchestrator.api.openai.sampling import (
     refuse_options,
 )
 from orchestrator.api.openai.tools import MAX_TOOLS, Call, Tool, Toolbox, Withheld
-from orchestrator.engine.client import Completion
+from orchestrator.engine.client.engine import Completion
 from orchestrator.errors import OrchestratorError
 from orchestrator.events import Usage
 

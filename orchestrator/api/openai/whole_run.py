@@ -6,7 +6,7 @@ from contextlib import suppress
 
 from orchestrator.api.errors import RunFailed
 from orchestrator.api.openai.generating import Work
-from orchestrator.engine.client import Completion
+from orchestrator.engine.client.engine import Completion
 from orchestrator.engine.contract import Message
 from orchestrator.errors import InputError, OrchestratorError, Problem
 from orchestrator.events import Usage

@@ -11,14 +11,14 @@ import numpy as np
 import numpy.typing as npt
 import psutil
 
-from orchestrator.engine.attention import TOGETHER, may_keep_scores
-from orchestrator.engine.batching import company
 from orchestrator.engine.contract import MAX_CELLS, EngineSpec, FlashAttention, ModelInfo
 from orchestrator.engine.llama.batch import Batch
 from orchestrator.engine.llama.description import describe
 from orchestrator.engine.llama.grammar import Grammars, Logits
 from orchestrator.engine.llama.loading import CannotLoad, Log, apply_adapters, load_adapters, load_model, new_context
 from orchestrator.engine.llama.vocabulary import Vocabulary
+from orchestrator.engine.step_cost.attention import TOGETHER, may_keep_scores
+from orchestrator.engine.worker.batching import company
 
 BATCH = 512
 EXACT_QUERIES = 63

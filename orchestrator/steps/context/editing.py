@@ -3,7 +3,7 @@
 from dataclasses import dataclass, replace
 from functools import reduce
 
-from orchestrator.engine.client import Completion
+from orchestrator.engine.client.engine import Completion
 from orchestrator.engine.errors import PromptTooLong
 from orchestrator.events import Failure, FailureKind, Usage
 from orchestrator.gates import SchemaMismatch

@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from orchestrator.engine.client import Completion
+from orchestrator.engine.client.engine import Completion
 from orchestrator.engine.contract import Message
 from orchestrator.engine.errors import BadGrammar
 from orchestrator.events import Usage

@@ -3,7 +3,7 @@
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from orchestrator.engine.client import Completion
+from orchestrator.engine.client.engine import Completion
 from orchestrator.engine.contract import Message
 from orchestrator.events import Failure, FailureKind, Usage
 from orchestrator.steps.attempt import Attempt, Models, OnGenerated, OnText, Produced, added, telling

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from orchestrator.engine.client import Completion
+from orchestrator.engine.client.engine import Completion
 from orchestrator.events import Failure, FailureKind
 from orchestrator.steps.attempt import Attempt
 from orchestrator.steps.context.talking import Conversation

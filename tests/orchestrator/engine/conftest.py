@@ -30,7 +30,7 @@ def sabotage(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str, 
         module, _, name = where.partition(":")
         owner, _, attribute = f"module.{name}".rpartition(".")
         body = f"import {module} as module\n{code}\nsetattr({owner}, {attribute!r}, replaced)\n"
-        guard = "import sys\nif 'orchestrator.engine.process' in sys.orig_argv:\n"
+        guard = "import sys\nif 'orchestrator.engine.worker.process' in sys.orig_argv:\n"
         (tmp_path / "sitecustomize.py").write_text(guard + textwrap.indent(body, "    "))
         monkeypatch.setenv("PYTHONPATH", str(tmp_path))
 

@@ -6,10 +6,10 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from orchestrator.engine.contract import EngineSpec, Generation
-from orchestrator.engine.link import Link
 from orchestrator.engine.llama import Llama, Logits
-from orchestrator.engine.loop import Loop
 from orchestrator.engine.protocol import Command, Finished, Frames, GetStats, Reply, Stats, Submit, decode_reply, encode
+from orchestrator.engine.worker.link import Link
+from orchestrator.engine.worker.loop import Loop
 
 PATIENCE_SECONDS = 100.0
 

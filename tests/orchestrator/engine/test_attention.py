@@ -2,8 +2,8 @@ from dataclasses import replace
 
 import pytest
 
-from orchestrator.engine.attention import CLEARLY, FEW, LONG, MOST_SCORES, may_keep_scores, worth_keeping
 from orchestrator.engine.contract import EngineSpec
+from orchestrator.engine.step_cost.attention import CLEARLY, FEW, LONG, MOST_SCORES, may_keep_scores, worth_keeping
 from registry import memory
 
 SPEC = EngineSpec(file="m.gguf", slots=FEW + 1)

@@ -3,7 +3,7 @@ from itertools import pairwise
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from orchestrator.engine.batching import WORTH_FILLING, Prefill, chunks_of, company, side_by_side
+from orchestrator.engine.worker.batching import WORTH_FILLING, Prefill, chunks_of, company, side_by_side
 
 needs = st.lists(st.builds(Prefill, st.integers(0, 300), st.integers(1, 2000)), max_size=8)
 

@@ -3,8 +3,8 @@
 import pytest
 
 from benchmarks.models import CHATML
-from orchestrator.engine.chat import ChatTemplate, Segment
 from orchestrator.engine.errors import BadPrompt
+from orchestrator.engine.worker.chat import ChatTemplate, Segment
 
 LLAMA3 = (
     "{% set loop_messages = messages %}{% for message in loop_messages %}{% set content = '<|start_header_id|>' + "

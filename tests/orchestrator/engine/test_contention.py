@@ -10,8 +10,8 @@ from contextlib import contextmanager
 
 import pytest
 
-from orchestrator.engine.contention import CpuUse
-from orchestrator.engine.waiting import SPIN_SECONDS, spin_environment
+from orchestrator.engine.client.spinning import SPIN_SECONDS, spin_environment
+from orchestrator.engine.worker.contention import CpuUse
 
 CPU_SECONDS = 0.3
 

@@ -6,7 +6,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from orchestrator.engine.curve import (
+from orchestrator.engine.step_cost.cost_cache import (
+    CurveKey,
+    cpu_model,
+    curve_key,
+    load,
+    load_attention,
+    store,
+    store_attention,
+)
+from orchestrator.engine.step_cost.model import (
     FILLERS,
     NOISE,
     SIZES,
@@ -16,15 +25,6 @@ from orchestrator.engine.curve import (
     attended,
     favoured_width,
     turn,
-)
-from orchestrator.engine.curve_cache import (
-    CurveKey,
-    cpu_model,
-    curve_key,
-    load,
-    load_attention,
-    store,
-    store_attention,
 )
 
 times = st.floats(1e-4, 10.0)

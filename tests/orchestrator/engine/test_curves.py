@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from orchestrator.engine.curve import SIZES, Curve, Points, favoured_width
-from orchestrator.engine.curves import DRAFTED_LEARNED_EVERY, FIRST, LEARNED_EVERY, Curves
+from orchestrator.engine.step_cost.learned import DRAFTED_LEARNED_EVERY, FIRST, LEARNED_EVERY, Curves
+from orchestrator.engine.step_cost.model import SIZES, Curve, Points, favoured_width
 
 CURVE = Curve(Points((1, 2), (1.0, 1.5)), Points((1, 2), (1.0, 1.2)), prefill=0.2, per_cell=0.001)
 STEPS = 200

@@ -5,11 +5,11 @@ from pathlib import Path
 import pytest
 
 from orchestrator.engine.contract import EngineSpec, Generation
-from orchestrator.engine.curve import Curve, Points
-from orchestrator.engine.draft_model import DraftModel
-from orchestrator.engine.drafting import Drafts
 from orchestrator.engine.llama import Llama, as_tokens
-from orchestrator.engine.sequence import Sequence
+from orchestrator.engine.speculation.draft_model import DraftModel
+from orchestrator.engine.speculation.speculator import Drafts
+from orchestrator.engine.step_cost.model import Curve, Points
+from orchestrator.engine.worker.sequence import Sequence
 
 POINTS = Points((1, 2, 3, 4), (1.0, 1.8, 2.6, 3.4))
 DEAR = Curve(POINTS, POINTS, 0.8, 0.0)

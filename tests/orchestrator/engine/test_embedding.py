@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from benchmarks.models import Shape, write_bert, write_llama
-from orchestrator.engine.client import Engine
+from orchestrator.engine.client.engine import Engine
 from orchestrator.engine.contract import EngineSpec, Generation
 from orchestrator.engine.errors import BadRequest, ModelLoadFailed, TextTooLong
 

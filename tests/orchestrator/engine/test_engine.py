@@ -14,7 +14,7 @@ import jsonschema
 import pytest
 import pytest_asyncio
 
-from orchestrator.engine.client import Engine
+from orchestrator.engine.client.engine import Engine
 from orchestrator.engine.contract import EngineSpec, Generation
 from orchestrator.engine.errors import BadGrammar, BadRequest, PromptTooLong
 

@@ -16,7 +16,7 @@ import psutil
 import pytest
 
 from benchmarks.models import Shape, write_llama
-from orchestrator.engine.client import Completion, Engine
+from orchestrator.engine.client.engine import Completion, Engine
 from orchestrator.engine.contract import EngineSpec, Generation
 from orchestrator.engine.errors import EngineDied, EngineHung, EngineStopped, ModelLoadFailed
 
@@ -159,7 +159,7 @@ def replaced(self, *args):
 async def test_the_error_of_a_dead_engine_tells_the_cause_in_one_sentence(
     models: Path, sabotage: Callable[[str, str], None], code: str, told: str
 ) -> None:
-    sabotage("orchestrator.engine.loop:Loop._sample", code)
+    sabotage("orchestrator.engine.worker.loop:Loop._sample", code)
     engine = await Engine.start(spec(models))
     with pytest.raises(EngineDied) as caught:
         await asyncio.wait_for(engine.generate(SHORT), 60)
@@ -301,7 +301,7 @@ def test_an_engine_dies_with_its_parent(models: Path) -> None:
     program = textwrap.dedent(
         """
         import asyncio, os, sys
-        from orchestrator.engine.client import Completion, Engine
+        from orchestrator.engine.client.engine import Completion, Engine
         from orchestrator.engine.contract import EngineSpec
 
         async def main():

@@ -10,11 +10,11 @@ import jsonschema
 import numpy as np
 import pytest
 
+from orchestrator.engine.client.grammar import schema_grammar
 from orchestrator.engine.contract import EngineSpec
 from orchestrator.engine.errors import BadGrammar
-from orchestrator.engine.grammar import schema_grammar
 from orchestrator.engine.llama import Llama
-from orchestrator.engine.text import utf8_rest
+from orchestrator.engine.worker.text import utf8_rest
 
 OBJECT = {
     "type": "object",

@@ -11,12 +11,12 @@ from driven_loop import Parent, driven_loop
 from hypothesis import given
 from hypothesis import strategies as st
 
-from orchestrator.engine import loop
-from orchestrator.engine.client import Completion, Engine
+from orchestrator.engine.client.engine import Completion, Engine
 from orchestrator.engine.contract import EngineSpec, EngineStats, Generation
-from orchestrator.engine.curve import Curve, Points
-from orchestrator.engine.layout import Layout, Reading, may_change
+from orchestrator.engine.kv.layout import Layout, Reading, may_change
 from orchestrator.engine.llama import CannotLoad, Llama, model
+from orchestrator.engine.step_cost.model import Curve, Points
+from orchestrator.engine.worker import loop
 
 BASE, CELL = 0.01, 1e-6
 STREAMS = Curve(Points((1, 64), (BASE, BASE)), Points((1,), (BASE,)), prefill=0.001, per_cell=CELL)

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from orchestrator.engine.link import Link
 from orchestrator.engine.protocol import Cancel, Command, Frames, Heartbeat, SetThreads, Stop, decode_reply, encode
+from orchestrator.engine.worker.link import Link
 
 
 @pytest.fixture

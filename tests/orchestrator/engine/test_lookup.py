@@ -3,7 +3,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from orchestrator.engine.lookup import Lookup
+from orchestrator.engine.speculation.prompt_lookup import Lookup
 
 text = st.lists(st.integers(0, 3), max_size=60)
 

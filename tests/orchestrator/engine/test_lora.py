@@ -6,7 +6,7 @@ import llama_cpp.llama_cpp as lib
 import pytest
 
 from benchmarks.models import write_adapter
-from orchestrator.engine.client import Engine
+from orchestrator.engine.client.engine import Engine
 from orchestrator.engine.contract import EngineSpec, Generation
 from orchestrator.engine.errors import ModelLoadFailed
 from orchestrator.engine.llama import Llama

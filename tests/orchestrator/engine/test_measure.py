@@ -7,13 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from orchestrator.engine import curve_cache
-from orchestrator.engine.attention import LONG
-from orchestrator.engine.client import Engine
+from orchestrator.engine.client.engine import Engine
 from orchestrator.engine.contract import EngineSpec, Generation
-from orchestrator.engine.curve import Curve
 from orchestrator.engine.llama import Llama
-from orchestrator.engine.measure import (
+from orchestrator.engine.step_cost import cost_cache
+from orchestrator.engine.step_cost.attention import LONG
+from orchestrator.engine.step_cost.calibration import (
     MOST_INTERRUPTIONS,
     AttentionTrial,
     Calibration,
@@ -23,6 +22,7 @@ from orchestrator.engine.measure import (
     measure_curve,
     settle_attention,
 )
+from orchestrator.engine.step_cost.model import Curve
 
 
 @pytest.fixture
@@ -115,16 +115,16 @@ def test_a_curve_that_cannot_be_right_is_not_taken(
 ) -> None:
     calibrated(llama, spec)
     (file,) = Path(spec.curves or "").glob("*.json")
-    key = curve_cache.curve_key(
+    key = cost_cache.curve_key(
         Path(spec.file),
         llama_cpp=llama.info.llama_cpp,
         threads=1,
-        cpu=curve_cache.cpu_model(),
+        cpu=cost_cache.cpu_model(),
         settings=f"f16/f16/{llama.flash_attention}/None/False/True/5/0",
     )
     assert key.name == file.name
     single = Curve.assumed(3.05, most=1)
-    curve_cache.store(file.parent, key, dataclasses.replace(single, one=single.many))
+    cost_cache.store(file.parent, key, dataclasses.replace(single, one=single.many))
     assert known_curve(llama, spec) is None
     assert "only steps of one token were measured" in capfd.readouterr().err
 
@@ -197,7 +197,7 @@ def test_the_faster_attention_is_found_once_and_taken_after_every_start(long: En
     key = attention_key(long, llama.info.llama_cpp, 1)
     assert key is not None
     for attention, micro_batch in (("off", 128), ("on", 512)):
-        curve_cache.store_attention(Path(long.curves or ""), key, attention)  # type: ignore[arg-type]
+        cost_cache.store_attention(Path(long.curves or ""), key, attention)  # type: ignore[arg-type]
         again = Llama(long)
         settle_attention(again, long)
         assert AttentionTrial(again, long).ended
@@ -207,13 +207,15 @@ def test_the_faster_attention_is_found_once_and_taken_after_every_start(long: En
 def test_a_trial_of_attention_ends_with_a_choice_that_is_kept(
     long: EngineSpec, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("orchestrator.engine.measure.CpuUse.disturbed", lambda self, threads: False)  # a busy machine
+    monkeypatch.setattr(
+        "orchestrator.engine.step_cost.calibration.CpuUse.disturbed", lambda self, threads: False
+    )  # a busy machine
     llama = Llama(long)
     trial = tried(llama, long)
     assert trial.ended
     key = attention_key(long, llama.info.llama_cpp, 1)
     assert key is not None
-    assert curve_cache.load_attention(Path(long.curves or ""), key) == llama.flash_attention
+    assert cost_cache.load_attention(Path(long.curves or ""), key) == llama.flash_attention
     assert [llama.held(seq) for seq in range(llama.sequences)] == [0, 0]
 
 
@@ -234,7 +236,9 @@ def test_a_trial_of_attention_makes_way_and_leaves_an_empty_cache(long: EngineSp
 def test_a_trial_of_attention_goes_on_where_it_was_interrupted_but_not_for_ever(
     long: EngineSpec, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("orchestrator.engine.measure.CpuUse.disturbed", lambda self, threads: False)  # a busy machine
+    monkeypatch.setattr(
+        "orchestrator.engine.step_cost.calibration.CpuUse.disturbed", lambda self, threads: False
+    )  # a busy machine
     llama = Llama(long)
     trial, steps = AttentionTrial(llama, long), 0
     while trial.wait(1e12) is not None:

@@ -15,9 +15,9 @@ from orchestrator.engine.errors import (
     TextTooLong,
     reported,
 )
-from orchestrator.engine.link import Link
-from orchestrator.engine.outbox import Outbox
 from orchestrator.engine.protocol import Counted, Failed, Frames, Reply, Texts, decode_reply
+from orchestrator.engine.worker.link import Link
+from orchestrator.engine.worker.outbox import Outbox
 
 
 @pytest.fixture

@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 from orchestrator.engine.contract import EngineSpec
+from orchestrator.engine.kv.slots import PooledSlots
 from orchestrator.engine.llama import Llama, Tokens
-from orchestrator.engine.slots import PooledSlots
 
 RETAIN = 128
 

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from orchestrator.engine.client import Completion, Engine
+from orchestrator.engine.client.engine import Completion, Engine
 from orchestrator.engine.contract import EngineSpec, EngineStats, Generation
 from orchestrator.engine.errors import ModelLoadFailed, PromptTooLong
 

@@ -2,7 +2,7 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from orchestrator.engine.prefix import PrefixTree, common_prefix
+from orchestrator.engine.kv.prefix_tree import PrefixTree, common_prefix
 
 
 def tokens(*values: int) -> np.ndarray:

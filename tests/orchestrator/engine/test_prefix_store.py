@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from orchestrator.engine.prefix_store import BadPrefix, keep_within, prefix_file, read_prefix, write_prefix
+from orchestrator.engine.kv.prefix_store import BadPrefix, keep_within, prefix_file, read_prefix, write_prefix
 
 TOKENS = np.arange(40, dtype=np.int32)
 STATE = bytes(range(256)) * 8

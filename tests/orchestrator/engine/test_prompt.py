@@ -5,10 +5,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from orchestrator.engine.chat import Segment
 from orchestrator.engine.contract import EngineSpec
 from orchestrator.engine.llama import Llama, Vocabulary
-from orchestrator.engine.prompt import prompt_tokens
+from orchestrator.engine.worker.chat import Segment
+from orchestrator.engine.worker.prompt import prompt_tokens
 
 TEXTS = ("Koldin has size 21.", "", "zwölf ☃", "long " * 20_000)
 

@@ -2,7 +2,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from orchestrator.engine.sampling import Sampler, distribution
+from orchestrator.engine.worker.sampling import Sampler, distribution
 
 LOGITS = np.array([2.0, 1.0, 0.0, -1.0, -np.inf], dtype=np.float32)
 

@@ -8,11 +8,11 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from orchestrator.engine import sequence as sequence_module
 from orchestrator.engine.contract import EngineSpec, Generation
 from orchestrator.engine.llama import Llama
-from orchestrator.engine.sequence import Sequence
-from orchestrator.engine.sequences import Sequences
+from orchestrator.engine.worker import sequence as sequence_module
+from orchestrator.engine.worker.sequence import Sequence
+from orchestrator.engine.worker.sequences import Sequences
 
 SHARED = 80
 

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from orchestrator.engine.client.spawn import how_it_ended, launch
 from orchestrator.engine.contract import EngineSpec
-from orchestrator.engine.spawn import how_it_ended, launch
 
 
 def test_a_long_log_is_put_aside_when_an_engine_begins(tmp_path: Path) -> None:

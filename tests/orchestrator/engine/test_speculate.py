@@ -7,8 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from orchestrator.engine.curve import FILLERS, Curve, Points
-from orchestrator.engine.speculate import (
+from orchestrator.engine.speculation.controller import (
     START,
     UNEVEN,
     UNSURE,
@@ -22,6 +21,7 @@ from orchestrator.engine.speculate import (
     plain_seconds,
     sequence_acceptance,
 )
+from orchestrator.engine.step_cost.model import FILLERS, Curve, Points
 
 POWERS = (1, 2, 4, 8, 16, 32, 64)
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from benchmarks.models import Shape, write_llama
-from orchestrator.engine.client import Completion, Engine
+from orchestrator.engine.client.engine import Completion, Engine
 from orchestrator.engine.contract import EngineSpec, EngineStats, Generation
 from orchestrator.engine.errors import ModelLoadFailed
 

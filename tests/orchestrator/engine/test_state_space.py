@@ -9,7 +9,7 @@ import pytest
 import pytest_asyncio
 
 from benchmarks.models import Shape, write_llama, write_mamba
-from orchestrator.engine.client import Engine
+from orchestrator.engine.client.engine import Engine
 from orchestrator.engine.contract import EngineSpec, Generation
 from orchestrator.engine.errors import ModelLoadFailed
 from orchestrator.engine.llama import Llama, Logits

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from orchestrator.engine.client import Completion, Engine, StopGenerating
+from orchestrator.engine.client.engine import Completion, Engine, StopGenerating
 from orchestrator.engine.contract import EngineSpec, Generation
 
 ASKED = Generation(messages=(("system", "Be brief."), ("user", "hello")), max_tokens=1500)

@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 from orchestrator.engine.contract import EngineSpec
+from orchestrator.engine.kv.streams import WORTH_KEEPING, StreamSlots
 from orchestrator.engine.llama import Llama, Tokens
-from orchestrator.engine.streams import WORTH_KEEPING, StreamSlots
 
 SHARED = WORTH_KEEPING + 8
 OWN = WORTH_KEEPING + 1

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from orchestrator.engine.text import TextStream
+from orchestrator.engine.worker.text import TextStream
 
 
 def split(data: bytes, cuts: list[int]) -> list[bytes]:

@@ -5,7 +5,7 @@ from collections.abc import Callable
 from hypothesis import given
 from hypothesis import strategies as st
 
-from orchestrator.engine.threads import LONGEST_PAUSE, ThreadTuner, candidates
+from orchestrator.engine.worker.threads import LONGEST_PAUSE, ThreadTuner, candidates
 
 EXPECTED = 0.008
 """How long a step takes with all threads on a quiet machine, in seconds."""

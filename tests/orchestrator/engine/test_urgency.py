@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from orchestrator.engine.contract import EngineSpec, Generation
 from orchestrator.engine.llama import Llama
-from orchestrator.engine.urgency import PATIENCE, Holder, gives_way, rank
+from orchestrator.engine.worker.priority import PATIENCE, Holder, gives_way, rank
 
 times = st.floats(0, 1e6)
 slacks = st.floats(-1e6, 1e6) | st.sampled_from([math.inf, -math.inf, 0.0])

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from orchestrator.engine.sampling import Logits, Sampler, distribution
-from orchestrator.engine.verify import verified
+from orchestrator.engine.speculation.verify import verified
+from orchestrator.engine.worker.sampling import Logits, Sampler, distribution
 
 VOCABULARY = 5
 DRAWS = 6000

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from orchestrator.engine.client import Completion, Engine
+from orchestrator.engine.client.engine import Completion, Engine
 from orchestrator.engine.contract import EngineSpec, EngineStats, Generation
 
 SYSTEM = "the quick brown fox jumps over the lazy dog and runs away " * 3

@@ -15,10 +15,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from orchestrator.engine.client import Engine
+from orchestrator.engine.client.engine import Engine
+from orchestrator.engine.client.watchdog import SAMPLES, Activity, Watchdog
 from orchestrator.engine.contract import EngineSpec, Generation
 from orchestrator.engine.errors import EngineHung, ModelLoadFailed
-from orchestrator.engine.watchdog import SAMPLES, Activity, Watchdog
 
 LONG = Generation(messages=(("user", "go on"),), max_tokens=1900, grammar='root ::= "a" root')
 """It ends after some hundred tokens, since it repeats itself."""
@@ -283,7 +283,7 @@ def replaced(*args):
 
 
 async def test_an_engine_in_a_deadlock_is_found(models: Path, sabotage: Callable[[str, str], None]) -> None:
-    sabotage("orchestrator.engine.loop:Loop._sample", DEADLOCK)
+    sabotage("orchestrator.engine.worker.loop:Loop._sample", DEADLOCK)
     engine = await Engine.start(spec(models, threads=2, hung_seconds=1.0))  # the other thread has computed by then
     with pytest.raises(EngineHung, match="was blocked, using no CPU time, for 1 s and was killed"):
         await asyncio.wait_for(engine.generate(SHORT), 60)

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from orchestrator.engine.grammar import schema_grammar
+from orchestrator.engine.client.grammar import schema_grammar
 from orchestrator.frontdoor.compact import MAX_PARTS, Part, PlanStream, plan_schema
 from orchestrator.frontdoor.errors import PlanFlaw
 

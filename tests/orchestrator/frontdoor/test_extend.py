@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from orchestrator.engine.client import Completion, OnText, StopGenerating
+from orchestrator.engine.client.engine import Completion, OnText, StopGenerating
 from orchestrator.engine.contract import Finish, Generation
 from orchestrator.engine.errors import EngineDied, ModelLoadFailed, PromptTooLong
 from orchestrator.events import Usage

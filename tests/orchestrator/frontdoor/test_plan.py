@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from orchestrator.engine.client import Completion, OnText, StopGenerating
+from orchestrator.engine.client.engine import Completion, OnText, StopGenerating
 from orchestrator.engine.contract import Finish, Generation
 from orchestrator.engine.errors import BrokenModel, EngineDied, ModelLoadFailed, PromptTooLong
 from orchestrator.events import FailureKind, Usage

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from orchestrator.engine.client import Completion, OnText
+from orchestrator.engine.client.engine import Completion, OnText
 from orchestrator.engine.contract import Generation
 from orchestrator.frontdoor import Finding, PlanRequest, extend_plan, make_plan
 from orchestrator.planning import Planned, PlannedPart

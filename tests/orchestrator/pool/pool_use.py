@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Callable
 from pathlib import Path
 
-from orchestrator.engine.client import Completion
+from orchestrator.engine.client.engine import Completion
 from orchestrator.engine.contract import Generation
 from orchestrator.pool import ModelStatus, Pool, Topology
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from orchestrator.engine.client import Completion
+from orchestrator.engine.client.engine import Completion
 from orchestrator.engine.contract import Generation
 from orchestrator.pool import ModelStatus, ModelUnavailable, Pool, UnknownModel
 from registry import Registry

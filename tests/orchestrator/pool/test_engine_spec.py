@@ -10,7 +10,7 @@ import psutil
 import pytest
 
 from benchmarks.models import Shape, write_adapter, write_llama
-from orchestrator.engine.client import Engine
+from orchestrator.engine.client.engine import Engine
 from orchestrator.engine.contract import NOT_SET_UP, EngineSpec, Generation
 from orchestrator.pool.managed_model import Replica
 from orchestrator.pool.residency import Folders, engine_spec

@@ -9,7 +9,7 @@ import psutil
 import pytest
 from pool_use import MESSAGES, SHORT, begin, bytes_of, cancel, status_of, until, writes
 
-from orchestrator.engine.client import Completion
+from orchestrator.engine.client.engine import Completion
 from orchestrator.engine.contract import Generation
 from orchestrator.engine.errors import PromptTooLong
 from orchestrator.pool import ModelPinned, ModelTooLarge, ModelUnavailable, Pool, Rules, UnknownModel

@@ -11,7 +11,7 @@ import pytest
 import structlog.testing
 from pool_use import MESSAGES, SHORT, begin, copy_file, status_of, until, writes
 
-from orchestrator.engine.client import Completion
+from orchestrator.engine.client.engine import Completion
 from orchestrator.engine.contract import Generation
 from orchestrator.engine.errors import (
     BadGrammar,

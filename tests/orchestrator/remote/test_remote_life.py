@@ -6,7 +6,7 @@ import pytest
 from remote_asking import HELLO, failing
 from server_answers import USAGE, does, error, ok, piece, stream
 
-from orchestrator.engine.client import Completion, StopGenerating
+from orchestrator.engine.client.engine import Completion, StopGenerating
 from orchestrator.engine.contract import Generation
 from orchestrator.engine.errors import EngineStopped
 from orchestrator.remote import RemoteBusy, RemoteFailed, RemoteRefused

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 from run_jobs import RECORDS, execute, report_of
 
-from orchestrator.engine.client import OnText
+from orchestrator.engine.client.engine import OnText
 from orchestrator.errors import InputError, Problem
 from orchestrator.events import PlanningStarted, Usage
 from orchestrator.journal import JournalReader

@@ -9,7 +9,7 @@ from types import MappingProxyType
 
 import pytest
 
-from orchestrator.engine.client import Completion, OnText, StopGenerating
+from orchestrator.engine.client.engine import Completion, OnText, StopGenerating
 from orchestrator.engine.contract import Generation
 from orchestrator.engine.errors import EngineError
 from orchestrator.events import (

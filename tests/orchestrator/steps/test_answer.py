@@ -5,9 +5,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from orchestrator.engine.client import Completion
+from orchestrator.engine.client.engine import Completion
+from orchestrator.engine.client.grammar import schema_grammar
 from orchestrator.engine.contract import Finish
-from orchestrator.engine.grammar import schema_grammar
 from orchestrator.events import FailureKind, Usage
 from orchestrator.steps.answer import AnswerShape, strip_fence
 from orchestrator.steps.errors import AttemptError

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from model_calls import ModelCalls, attempt_of
 
-from orchestrator.engine.client import Completion
+from orchestrator.engine.client.engine import Completion
 from orchestrator.engine.contract import Finish, Generation
 from orchestrator.engine.errors import (
     BadGrammar,

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 import pytest
 from model_calls import attempt_of
 
-from orchestrator.engine.client import Completion
+from orchestrator.engine.client.engine import Completion
 from orchestrator.engine.contract import Generation, Message
 from orchestrator.engine.errors import PromptTooLong
 from orchestrator.events import FailureKind, Usage

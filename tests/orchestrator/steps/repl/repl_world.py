@@ -5,7 +5,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
-from orchestrator.engine.client import Completion
+from orchestrator.engine.client.engine import Completion
 from orchestrator.engine.contract import Generation
 from orchestrator.engine.errors import EngineError
 from orchestrator.events import NoteChange, NoteChanged, Usage

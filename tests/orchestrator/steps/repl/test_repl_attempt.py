@@ -11,7 +11,7 @@ import pytest
 from model_calls import attempt_of
 from repl_world import ReplWorld, echo
 
-from orchestrator.engine.client import Completion
+from orchestrator.engine.client.engine import Completion
 from orchestrator.engine.contract import Finish, Generation
 from orchestrator.events import Failure, FailureKind, Usage
 from orchestrator.pool import Pool

@@ -7,7 +7,7 @@ from typing import cast
 import pytest
 from repl_world import INPUTS, ReplWorld, echo, running, shown
 
-from orchestrator.engine.client import Completion
+from orchestrator.engine.client.engine import Completion
 from orchestrator.engine.contract import Generation
 from orchestrator.engine.errors import EngineDied, EngineError
 from orchestrator.events import FailureKind

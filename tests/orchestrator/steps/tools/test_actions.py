@@ -2,7 +2,7 @@ from typing import Any
 
 import pytest
 
-from orchestrator.engine.grammar import schema_grammar
+from orchestrator.engine.client.grammar import schema_grammar
 from orchestrator.gates import OutputSchema, SchemaMismatch
 from orchestrator.steps.tools.actions import (
     Allowed,

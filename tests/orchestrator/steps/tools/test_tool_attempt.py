@@ -10,7 +10,7 @@ import pytest
 from model_calls import ModelCalls, attempt_of
 from tool_world import World
 
-from orchestrator.engine.client import Completion
+from orchestrator.engine.client.engine import Completion
 from orchestrator.engine.contract import Generation
 from orchestrator.events import Failure, FailureKind, Usage
 from orchestrator.pool import Pool

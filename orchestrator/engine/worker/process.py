@@ -1,4 +1,7 @@
-"""Be an engine: `python -m orchestrator.engine.process SOCKET_FD NICENESS`, started by orchestrator.engine.spawn."""
+"""The main function of an engine's process.
+
+It is started by `orchestrator.engine.client.spawn`, as `python -m orchestrator.engine.worker.process SOCKET_FD NICE`.
+"""
 
 import ctypes
 import gc
@@ -10,13 +13,13 @@ import sys
 import time
 
 from orchestrator.engine.contract import EngineSpec, ModelInfo
-from orchestrator.engine.drafting import drafts_for
-from orchestrator.engine.embedding import EmbeddingLoop
-from orchestrator.engine.link import Link
 from orchestrator.engine.llama import CannotLoad, Embedder, Llama
-from orchestrator.engine.loop import Loop
-from orchestrator.engine.measure import settle_attention
 from orchestrator.engine.protocol import VERSION, Heartbeat, Load, LoadFailed, Ready
+from orchestrator.engine.speculation.speculator import drafts_for
+from orchestrator.engine.step_cost.calibration import settle_attention
+from orchestrator.engine.worker.embedding import EmbeddingLoop
+from orchestrator.engine.worker.link import Link
+from orchestrator.engine.worker.loop import Loop
 
 _PR_SET_PDEATHSIG = 1
 _LOAD_HEARTBEAT_SECONDS = 1.0

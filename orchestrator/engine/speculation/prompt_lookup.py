@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from orchestrator.engine.prefix import Tokens
+from orchestrator.engine.kv.prefix_tree import Tokens
 
 WINDOW = 8192
 """How many n-grams of each length are remembered: about 1.5 MB a length."""

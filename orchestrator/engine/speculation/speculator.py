@@ -8,13 +8,8 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from orchestrator.engine.contract import EngineSpec
-from orchestrator.engine.curve import Curve
-from orchestrator.engine.curves import SETTLED
-from orchestrator.engine.draft_model import DraftModel
 from orchestrator.engine.llama import CannotLoad, Llama, Tokens, as_tokens
-from orchestrator.engine.lookup import Lookup
-from orchestrator.engine.sequence import Sequence
-from orchestrator.engine.speculate import (
+from orchestrator.engine.speculation.controller import (
     EXACT_QUERIES,
     Acceptance,
     Drafting,
@@ -26,6 +21,11 @@ from orchestrator.engine.speculate import (
     plain_seconds,
     sequence_acceptance,
 )
+from orchestrator.engine.speculation.draft_model import DraftModel
+from orchestrator.engine.speculation.prompt_lookup import Lookup
+from orchestrator.engine.step_cost.learned import SETTLED
+from orchestrator.engine.step_cost.model import Curve
+from orchestrator.engine.worker.sequence import Sequence
 
 _NOTHING = as_tokens(())
 _PLAIN_EVERY, _PLAIN_STEPS = 32, SETTLED

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
 
+from orchestrator.engine.client.spinning import spin_environment
 from orchestrator.engine.contract import EngineSpec
-from orchestrator.engine.waiting import spin_environment
 
 _ROOT = str(Path(__file__).resolve().parents[2])
 _LOG_TAIL = 2000
@@ -53,11 +53,11 @@ class Child:
 
 
 def launch(spec: EngineSpec) -> Child:
-    """Start `python -m orchestrator.engine.process`. Raises OSError."""
+    """Start `python -m orchestrator.engine.worker.process`. Raises OSError."""
     # The log outlives this function; Child.release closes it.
     log = _opened(spec.log_file) if spec.log_file else tempfile.TemporaryFile("wb+")
     ours, theirs = socket.socketpair()
-    command = [sys.executable, "-m", "orchestrator.engine.process", str(theirs.fileno()), str(spec.niceness)]
+    command = [sys.executable, "-m", "orchestrator.engine.worker.process", str(theirs.fileno()), str(spec.niceness)]
     paths = [_ROOT, *filter(None, [os.environ.get("PYTHONPATH")])]
     tunables = ["glibc.malloc.hugetlb=1", *filter(None, [os.environ.get("GLIBC_TUNABLES")])]
     environment = {

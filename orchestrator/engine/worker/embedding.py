@@ -7,13 +7,13 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from orchestrator.engine import protocol
-from orchestrator.engine.contention import CpuUse
 from orchestrator.engine.contract import NOT_SET_UP, EngineStats, Vectors
 from orchestrator.engine.errors import BrokenModel, EngineError, TextTooLong
-from orchestrator.engine.link import Link
 from orchestrator.engine.llama import Embedder, Tokens
-from orchestrator.engine.outbox import Outbox
-from orchestrator.engine.threads import ThreadTuner
+from orchestrator.engine.worker.contention import CpuUse
+from orchestrator.engine.worker.link import Link
+from orchestrator.engine.worker.outbox import Outbox
+from orchestrator.engine.worker.threads import ThreadTuner
 
 
 @dataclass(slots=True, eq=False)

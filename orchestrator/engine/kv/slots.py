@@ -10,8 +10,8 @@ from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from orchestrator.engine.kv.prefix_tree import PrefixTree
 from orchestrator.engine.llama import Llama, Tokens
-from orchestrator.engine.prefix import PrefixTree
 
 WORTH_KEEPING = 32
 """A finished prompt that would keep fewer cells than this is not kept: computing it again is as cheap."""

@@ -8,15 +8,15 @@ from contextlib import suppress
 from functools import partial
 from pathlib import Path
 
-from orchestrator.engine import curve_cache
-from orchestrator.engine.chat import ChatTemplate
 from orchestrator.engine.contract import EngineSpec, Message
 from orchestrator.engine.errors import BadPrompt
+from orchestrator.engine.kv.prefix_store import BadPrefix, keep_within, prefix_file, read_prefix, write_prefix
+from orchestrator.engine.kv.prefix_tree import common_prefix
+from orchestrator.engine.kv.slots import Slots
 from orchestrator.engine.llama import Llama, Tokens
-from orchestrator.engine.prefix import common_prefix
-from orchestrator.engine.prefix_store import BadPrefix, keep_within, prefix_file, read_prefix, write_prefix
-from orchestrator.engine.prompt import prompt_tokens
-from orchestrator.engine.slots import Slots
+from orchestrator.engine.step_cost import cost_cache
+from orchestrator.engine.worker.chat import ChatTemplate
+from orchestrator.engine.worker.prompt import prompt_tokens
 
 WORTH_KEEPING = 32
 """Fewer tokens than this are computed sooner than they are looked for."""
@@ -120,11 +120,11 @@ def _key(llama: Llama, spec: EngineSpec) -> str:
     adapters = [(Path(file).stat().st_size, Path(file).stat().st_mtime_ns, scale) for file, scale in spec.lora]
     layout = llama.sequences if llama.split else 0
     settings = (spec.kv_type_k, spec.kv_type_v, llama.flash_attention, spec.experts, spec.exact, layout, adapters)
-    key = curve_cache.curve_key(
+    key = cost_cache.curve_key(
         Path(spec.file),
         llama_cpp=llama.info.llama_cpp,
         threads=0,
-        cpu=curve_cache.cpu_model(),
+        cpu=cost_cache.cpu_model(),
         settings=repr(settings),
     )
     return key.name

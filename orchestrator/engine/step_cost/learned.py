@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from statistics import median
 
-from orchestrator.engine.curve import Curve, Points, favoured_width
+from orchestrator.engine.step_cost.model import Curve, Points, favoured_width
 
 LEARNED_EVERY = 17
 """A curve learns from the first of so many steps: to learn from all takes longer than what there is to learn. A prime,

@@ -13,6 +13,9 @@ from typing import Any, Self, cast
 import numpy as np
 
 from orchestrator.engine import errors
+from orchestrator.engine.client.grammar import schema_grammar
+from orchestrator.engine.client.spawn import Child, how_it_ended, launch, signal_name
+from orchestrator.engine.client.watchdog import Activity, Watchdog
 from orchestrator.engine.contract import (
     Embeddings,
     EngineSpec,
@@ -24,7 +27,6 @@ from orchestrator.engine.contract import (
     texts_problem,
 )
 from orchestrator.engine.errors import BadRequest, EngineDied, EngineHung, EngineStopped, ModelLoadFailed
-from orchestrator.engine.grammar import schema_grammar
 from orchestrator.engine.protocol import (
     VERSION,
     Cancel,
@@ -51,8 +53,6 @@ from orchestrator.engine.protocol import (
     decode_reply,
     encode,
 )
-from orchestrator.engine.spawn import Child, how_it_ended, launch, signal_name
-from orchestrator.engine.watchdog import Activity, Watchdog
 from orchestrator.events import Usage
 
 OnText = Callable[[str], None]

@@ -1,7 +1,7 @@
 """Decide who may enter a split KV cache, in which stream, and which finished prompts stay in the streams left over."""
 
+from orchestrator.engine.kv.slots import Claim, Slots
 from orchestrator.engine.llama import Llama, Tokens
-from orchestrator.engine.slots import Claim, Slots
 
 WORTH_KEEPING = 32
 """A finished prompt that would keep fewer cells than this is not kept: computing it again is as cheap."""

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
-from orchestrator.engine.curve import FILLERS, Curve
+from orchestrator.engine.step_cost.model import FILLERS, Curve
 
 EXACT_QUERIES = 63
 """The most query tokens of a step whose results do not depend on what else is in it."""

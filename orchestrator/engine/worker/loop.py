@@ -6,27 +6,27 @@ import traceback
 from collections import Counter
 
 from orchestrator.engine import protocol
-from orchestrator.engine.batching import Prefill, chunks_of, side_by_side
-from orchestrator.engine.chat import ChatTemplate
-from orchestrator.engine.contention import CpuUse
 from orchestrator.engine.contract import NOT_SET_UP, EngineSpec, EngineStats, Finish, Message
-from orchestrator.engine.curve import attended, turn
-from orchestrator.engine.curves import LEARNED_EVERY, Curves
-from orchestrator.engine.drafting import Drafts
 from orchestrator.engine.errors import BadGrammar, BrokenModel, EngineError, PromptTooLong
-from orchestrator.engine.idle import IdleMeasurements, StepTimes
-from orchestrator.engine.layout import Layout, Reading, may_change
-from orchestrator.engine.link import Link
+from orchestrator.engine.kv.layout import Layout, Reading, may_change
 from orchestrator.engine.llama import CannotLoad, Llama, Logits, Tokens, as_tokens
-from orchestrator.engine.measure import AttentionTrial, assumed_curve, known_curve
-from orchestrator.engine.outbox import Outbox
-from orchestrator.engine.prompt import prompt_tokens
-from orchestrator.engine.sequence import DeadEnd, NotFinite, Sequence
-from orchestrator.engine.sequences import Sequences
-from orchestrator.engine.threads import ThreadTuner
-from orchestrator.engine.urgency import ALIKE
-from orchestrator.engine.verify import verified
-from orchestrator.engine.warm import WarmPrefixes
+from orchestrator.engine.speculation.speculator import Drafts
+from orchestrator.engine.speculation.verify import verified
+from orchestrator.engine.step_cost.calibration import AttentionTrial, assumed_curve, known_curve
+from orchestrator.engine.step_cost.idle import IdleMeasurements, StepTimes
+from orchestrator.engine.step_cost.learned import LEARNED_EVERY, Curves
+from orchestrator.engine.step_cost.model import attended, turn
+from orchestrator.engine.worker.batching import Prefill, chunks_of, side_by_side
+from orchestrator.engine.worker.chat import ChatTemplate
+from orchestrator.engine.worker.contention import CpuUse
+from orchestrator.engine.worker.link import Link
+from orchestrator.engine.worker.outbox import Outbox
+from orchestrator.engine.worker.priority import ALIKE
+from orchestrator.engine.worker.prompt import prompt_tokens
+from orchestrator.engine.worker.sequence import DeadEnd, NotFinite, Sequence
+from orchestrator.engine.worker.sequences import Sequences
+from orchestrator.engine.worker.threads import ThreadTuner
+from orchestrator.engine.worker.warm import WarmPrefixes
 
 _Share = tuple[Sequence, Tokens]
 """A sequence and tokens that a step computes: part of its prompt, or the drafts behind its last token."""

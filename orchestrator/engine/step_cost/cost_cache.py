@@ -14,7 +14,7 @@ from uuid import uuid4
 
 import msgspec
 
-from orchestrator.engine.curve import Curve, Points
+from orchestrator.engine.step_cost.model import Curve, Points
 
 SCHEMA = 4
 _HEADER = 1 << 20

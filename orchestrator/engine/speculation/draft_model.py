@@ -7,14 +7,14 @@ from operator import eq
 
 import numpy as np
 
-from orchestrator.engine.contention import CpuUse
 from orchestrator.engine.contract import EngineSpec
-from orchestrator.engine.curve import attended
-from orchestrator.engine.curves import Curves
-from orchestrator.engine.idle import StepTimes
 from orchestrator.engine.llama import CannotLoad, Llama, Logits, Tokens, as_tokens
-from orchestrator.engine.measure import assumed_curve, known_curve, settle_attention
-from orchestrator.engine.sequence import Sequence
+from orchestrator.engine.step_cost.calibration import assumed_curve, known_curve, settle_attention
+from orchestrator.engine.step_cost.idle import StepTimes
+from orchestrator.engine.step_cost.learned import Curves
+from orchestrator.engine.step_cost.model import attended
+from orchestrator.engine.worker.contention import CpuUse
+from orchestrator.engine.worker.sequence import Sequence
 
 
 class DraftModel:

@@ -4,7 +4,7 @@ import time
 
 from orchestrator.engine import protocol
 from orchestrator.engine.errors import EngineError, told
-from orchestrator.engine.link import Link
+from orchestrator.engine.worker.link import Link
 
 _TEXT_SECONDS = 0.02
 """Text is sent at most so often: to send and to receive takes both processes longer than to make a token's text."""

@@ -16,12 +16,12 @@ from statistics import median
 
 import numpy as np
 
-from orchestrator.engine import curve_cache
-from orchestrator.engine.attention import ANSWER, LONG, TOGETHER, worth_keeping
-from orchestrator.engine.contention import CpuUse
 from orchestrator.engine.contract import EngineSpec
-from orchestrator.engine.curve import SIZES, Curve, Points
 from orchestrator.engine.llama import CannotLoad, Llama
+from orchestrator.engine.step_cost import cost_cache
+from orchestrator.engine.step_cost.attention import ANSWER, LONG, TOGETHER, worth_keeping
+from orchestrator.engine.step_cost.model import SIZES, Curve, Points
+from orchestrator.engine.worker.contention import CpuUse
 
 ROUNDS = 3
 SECONDS = 8.0
@@ -55,7 +55,7 @@ def known_curve(llama: Llama, spec: EngineSpec, threads: int | None = None) -> C
     None if there is none in the folder of curves, or one that cannot be right.
     """
     key = _curve_key(llama, spec, llama.threads if threads is None else threads)
-    curve = None if key is None or spec.curves is None else curve_cache.load(Path(spec.curves), key)
+    curve = None if key is None or spec.curves is None else cost_cache.load(Path(spec.curves), key)
     if curve is None or (why := curve.implausible(most=_widest(llama))) is None:
         return None if curve is None else replace(curve, fills=llama.split)
     print(f"the measured times of steps are not used: {why}", file=sys.stderr, flush=True)
@@ -225,8 +225,8 @@ class AttentionTrial:
         self._spec = spec
         self._key = None if self.ended else attention_key(spec, llama.info.llama_cpp, llama.threads)
         self._threads = llama.threads
-        self._before: curve_cache.Attention = "on" if llama.flash_attention == "on" else "off"
-        self._times: dict[curve_cache.Attention, list[float]] = {"off": [], "on": []}
+        self._before: cost_cache.Attention = "on" if llama.flash_attention == "on" else "off"
+        self._times: dict[cost_cache.Attention, list[float]] = {"off": [], "on": []}
         self._interruptions = 0
         self._steps = self._measuring()
         self._due = time.monotonic() + TRIAL_QUIET_SECONDS
@@ -285,15 +285,13 @@ class AttentionTrial:
                 self._attend(self._before)
                 return
             yield FIRST_PAUSE * 2**self._interruptions
-        chosen: curve_cache.Attention = (
-            "off" if worth_keeping(min(self._times["off"]), min(self._times["on"])) else "on"
-        )
+        chosen: cost_cache.Attention = "off" if worth_keeping(min(self._times["off"]), min(self._times["on"])) else "on"
         self._attend(chosen)
         if self._key is not None and self._spec.curves is not None:
             with suppress(OSError):  # a full disk costs a measurement next time
-                curve_cache.store_attention(Path(self._spec.curves), self._key, chosen)
+                cost_cache.store_attention(Path(self._spec.curves), self._key, chosen)
 
-    def _attend(self, attention: curve_cache.Attention) -> None:
+    def _attend(self, attention: cost_cache.Attention) -> None:
         if attention != self._llama.flash_attention:
             threads = self._llama.threads
             self._llama.attend(self._spec, attention)
@@ -316,9 +314,7 @@ class AttentionTrial:
     def _is_known(self) -> bool:
         """Return whether it was measured before."""
         folder = self._spec.curves
-        return (
-            folder is not None and self._key is not None and bool(curve_cache.load_attention(Path(folder), self._key))
-        )
+        return folder is not None and self._key is not None and bool(cost_cache.load_attention(Path(folder), self._key))
 
     def _is_quick(self) -> bool:
         """Return whether there is time to measure attention, by how long the first step took."""
@@ -333,28 +329,28 @@ def settle_attention(llama: Llama, spec: EngineSpec) -> None:
     if spec.curves is None or not llama.may_keep_scores:
         return
     key = attention_key(spec, llama.info.llama_cpp, llama.threads)
-    attention = None if key is None else curve_cache.load_attention(Path(spec.curves), key)
+    attention = None if key is None else cost_cache.load_attention(Path(spec.curves), key)
     if attention not in (None, llama.flash_attention):
         llama.attend(spec, attention)
 
 
-def attention_key(spec: EngineSpec, llama_cpp: str, threads: int) -> curve_cache.CurveKey | None:
+def attention_key(spec: EngineSpec, llama_cpp: str, threads: int) -> cost_cache.CurveKey | None:
     """Return what the measured kind of attention depends on, or None where the model file is gone."""
     return _key(spec, llama_cpp, threads, "attention", spec.splits_cache)
 
 
-def _curve_key(llama: Llama, spec: EngineSpec, threads: int) -> curve_cache.CurveKey | None:
+def _curve_key(llama: Llama, spec: EngineSpec, threads: int) -> cost_cache.CurveKey | None:
     settings = (llama.flash_attention, spec.experts, spec.exact, llama.split, spec.slots, len(spec.lora))
     return _key(spec, llama.info.llama_cpp, threads, *settings)
 
 
-def _key(spec: EngineSpec, llama_cpp: str, threads: int, *settings: object) -> curve_cache.CurveKey | None:
+def _key(spec: EngineSpec, llama_cpp: str, threads: int, *settings: object) -> cost_cache.CurveKey | None:
     try:
-        return curve_cache.curve_key(
+        return cost_cache.curve_key(
             Path(spec.file),
             llama_cpp=llama_cpp,
             threads=threads,
-            cpu=curve_cache.cpu_model(),
+            cpu=cost_cache.cpu_model(),
             settings="/".join(map(str, (spec.kv_type_k, spec.kv_type_v, *settings))),
         )
     except OSError:
@@ -367,7 +363,7 @@ def _keep_curve(llama: Llama, spec: EngineSpec, threads: int, curve: Curve) -> N
     if spec.curves is None or key is None or curve.implausible(most=_widest(llama)) is not None:
         return
     with suppress(OSError):  # a full disk costs a measurement next time
-        curve_cache.store(Path(spec.curves), key, curve)
+        cost_cache.store(Path(spec.curves), key, curve)
 
 
 class _Stopwatch:

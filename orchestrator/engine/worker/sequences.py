@@ -8,12 +8,12 @@ import bisect
 from collections import Counter
 from collections.abc import Callable
 
+from orchestrator.engine.kv.prefix_tree import common_prefix
+from orchestrator.engine.kv.slots import PooledSlots, Slots
+from orchestrator.engine.kv.streams import StreamSlots
 from orchestrator.engine.llama import Llama, Tokens
-from orchestrator.engine.prefix import common_prefix
-from orchestrator.engine.sequence import Sequence
-from orchestrator.engine.slots import PooledSlots, Slots
-from orchestrator.engine.streams import StreamSlots
-from orchestrator.engine.urgency import Holder, gives_way
+from orchestrator.engine.worker.priority import Holder, gives_way
+from orchestrator.engine.worker.sequence import Sequence
 
 _SCAN = 64
 """How many queued sequences are looked at in a step, when some of them wait for a prefix."""

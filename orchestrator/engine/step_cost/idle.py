@@ -9,10 +9,10 @@ from collections.abc import Callable
 from typing import Final
 
 from orchestrator.engine.contract import EngineSpec
-from orchestrator.engine.curve import Curve
-from orchestrator.engine.curves import Curves
 from orchestrator.engine.llama import Llama
-from orchestrator.engine.measure import AttentionTrial, Calibration
+from orchestrator.engine.step_cost.calibration import AttentionTrial, Calibration
+from orchestrator.engine.step_cost.learned import Curves
+from orchestrator.engine.step_cost.model import Curve
 
 QUIET_SECONDS: Final = 1.0
 """How long an engine has had nothing to do before it begins to measure, in seconds: more work often follows at once."""

@@ -12,7 +12,7 @@ from uuid import uuid4
 
 import msgspec
 
-from orchestrator.engine.prefix import Tokens
+from orchestrator.engine.kv.prefix_tree import Tokens
 
 SCHEMA = 1
 _SUFFIX = ".kv"

@@ -13,8 +13,7 @@ import json
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from orchestrator.engine.errors import BadGrammar
-from orchestrator.engine.schema import (
+from orchestrator.engine.client.schema import (
     ANNOTATIONS,
     Schema,
     bounds_of,
@@ -26,6 +25,7 @@ from orchestrator.engine.schema import (
     schemas_of,
     without,
 )
+from orchestrator.engine.errors import BadGrammar
 
 MAX_STRING = 8192
 MAX_ITEMS = 256

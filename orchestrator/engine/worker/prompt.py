@@ -4,8 +4,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from orchestrator.engine.chat import Segment
 from orchestrator.engine.llama import Tokens, Vocabulary, as_tokens
+from orchestrator.engine.worker.chat import Segment
 
 
 def prompt_tokens(vocab: Vocabulary, segments: Sequence[Segment]) -> Tokens:

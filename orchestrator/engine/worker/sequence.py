@@ -9,9 +9,9 @@ import numpy as np
 from orchestrator.engine.contract import Finish, Generation
 from orchestrator.engine.llama import Grammar, Logits, Tokens, as_tokens
 from orchestrator.engine.protocol import Finished
-from orchestrator.engine.sampling import Sampler
-from orchestrator.engine.text import TextStream, utf8_rest
-from orchestrator.engine.urgency import rank
+from orchestrator.engine.worker.priority import rank
+from orchestrator.engine.worker.sampling import Sampler
+from orchestrator.engine.worker.text import TextStream, utf8_rest
 
 _LOOP_TOKENS = 256
 _LOOP_PERIOD = 32

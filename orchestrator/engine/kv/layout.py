@@ -10,7 +10,7 @@ have come: an engine changes from one to the other when that would have paid by 
 from dataclasses import dataclass
 
 from orchestrator.engine.contract import EngineSpec, FlashAttention
-from orchestrator.engine.curve import Curve
+from orchestrator.engine.step_cost.model import Curve
 
 _PASSES = 2
 """A step for several sequences takes about as long as if it read the pool so often, ..."""

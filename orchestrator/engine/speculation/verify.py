@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterator
 
-from orchestrator.engine.prefix import Tokens
+from orchestrator.engine.kv.prefix_tree import Tokens
 
 
 def verified(drafts: Tokens, pick: Callable[[int], int]) -> Iterator[int]:
