@@ -7,7 +7,6 @@ import random
 
 import numpy as np
 import pytest
-from engine_rows import row
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -23,6 +22,7 @@ from benchmarks.engine.start import takes_part
 from benchmarks.engine.system import Load, Measured, Prompt
 from benchmarks.engine.words import COUNT, FIRST, LEAST_VOCABULARY, merges, text_of, tokens_of
 from benchmarks.engine.workload import common, copy_prompt, free_prompt, loads, task_load
+from tests.benchmarks.engine_rows import row
 
 FOLLOWING = cycle(1)
 WORDS = st.integers(FIRST, FIRST + COUNT - 1)

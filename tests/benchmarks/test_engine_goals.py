@@ -6,7 +6,6 @@ import math
 from pathlib import Path
 
 import pytest
-from engine_rows import row
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -17,6 +16,7 @@ from benchmarks.engine.goals import Goal, Goals, engine_goals, goals, own_share,
 from benchmarks.engine.names import EXAMPLE, OURS, POOLED, SERIAL, SERVER, SETTINGS, SPINNING, SPLIT, speculating
 from benchmarks.engine.rows import Finished, Row
 from benchmarks.engine.suites import SUITES, Suite
+from tests.benchmarks.engine_rows import row
 
 # Rows
 

@@ -5,10 +5,10 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import pytest
-from crash_daemon import Place, make_registry, running, submit, wait_ended
-from crash_runs import KINDS, Outcome, outcome_of
 
 from orchestrator.journal import JournalReader
+from tests.crash.crash_daemon import Place, make_registry, running, submit, wait_ended
+from tests.crash.crash_runs import KINDS, Outcome, outcome_of
 
 FIGURES = pytest.StashKey[dict[str, str]]()
 

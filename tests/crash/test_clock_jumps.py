@@ -5,11 +5,11 @@ from collections.abc import Callable, Mapping
 from itertools import pairwise
 
 import pytest
-from crash_daemon import Place, running, submit, wait_ended
-from crash_runs import DIAMOND, FAN, Outcome, outcome_of, reruns_in
 
 from orchestrator.history.report import load_report
 from orchestrator.journal import JournalReader
+from tests.crash.crash_daemon import Place, running, submit, wait_ended
+from tests.crash.crash_runs import DIAMOND, FAN, Outcome, outcome_of, reruns_in
 
 pytestmark = [pytest.mark.crash, pytest.mark.timeout(3600)]
 

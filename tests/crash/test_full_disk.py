@@ -9,10 +9,10 @@ from pathlib import Path
 
 import httpx2
 import pytest
-from crash_daemon import Daemon, Place, running, submit, wait_ended
-from crash_runs import KINDS, Outcome, outcome_of, reruns_in
 
 from orchestrator.journal import JournalReader
+from tests.crash.crash_daemon import Daemon, Place, running, submit, wait_ended
+from tests.crash.crash_runs import KINDS, Outcome, outcome_of, reruns_in
 
 pytestmark = [pytest.mark.crash, pytest.mark.timeout(3600)]
 

@@ -11,10 +11,10 @@ from threading import Thread
 
 import httpx2
 import pytest
-from crash_daemon import Daemon, Place, running, submit, wait_ended
-from crash_runs import FAN, KINDS, Outcome, outcome_of, reruns_in
 
 from orchestrator.journal import JournalReader
+from tests.crash.crash_daemon import Daemon, Place, running, submit, wait_ended
+from tests.crash.crash_runs import FAN, KINDS, Outcome, outcome_of, reruns_in
 
 # The HTTP client leaves a socket open whose connection was refused, as it is while a daemon dies.
 LEFT_OPEN = pytest.mark.filterwarnings("ignore:Exception ignored in. <socket:pytest.PytestUnraisableExceptionWarning")

@@ -13,10 +13,10 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from crash_daemon import ROOT, Daemon, Place, running, submit, wait_ended
-from crash_runs import DIAMOND, FAN, KINDS, Outcome, outcome_of, reruns_in
 
 from orchestrator.journal import JournalReader
+from tests.crash.crash_daemon import ROOT, Daemon, Place, running, submit, wait_ended
+from tests.crash.crash_runs import DIAMOND, FAN, KINDS, Outcome, outcome_of, reruns_in
 
 pytestmark = [pytest.mark.crash, pytest.mark.timeout(3600)]
 

@@ -3,10 +3,10 @@
 from collections.abc import Callable, Mapping
 
 import pytest
-from crash_daemon import Daemon, Place, running, submit, wait_ended
-from crash_runs import FAN, Outcome, outcome_of
 
 from orchestrator.journal import JournalReader
+from tests.crash.crash_daemon import Daemon, Place, running, submit, wait_ended
+from tests.crash.crash_runs import FAN, Outcome, outcome_of
 
 pytestmark = [pytest.mark.crash, pytest.mark.timeout(3600)]
 

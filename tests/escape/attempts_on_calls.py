@@ -3,7 +3,7 @@
 import platform
 import signal
 
-from attempt import Attempt, attempt
+from tests.escape.attempt import Attempt, attempt
 
 # name: (number on x86_64, number on aarch64, arguments); None where a machine lacks the call
 _CALLS: dict[str, tuple[int | None, int | None, str]] = {

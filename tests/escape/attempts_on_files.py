@@ -1,6 +1,6 @@
 """Attempts at files, and at what others keep to themselves."""
 
-from attempt import attempt
+from tests.escape.attempt import attempt
 
 FILES = [
     attempt("read a file of the host", "attempt(read, SECRET)", "ENOENT", outside=True),

@@ -1,6 +1,6 @@
 """Attempts at the network, at processes, and at the machine's resources."""
 
-from attempt import BRIEF, attempt, ended
+from tests.escape.attempt import BRIEF, attempt, ended
 
 NETWORK = [
     attempt(

@@ -11,12 +11,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-from attempt import PRELUDE, Attempt
-from attempts_on_calls import CALLS
-from attempts_on_files import FILES, PRIVACY
-from attempts_on_processes import NETWORK, PROCESSES, RESOURCES
 
 from orchestrator.sandbox import Job, Outcome, Sandbox, SandboxUnavailable
+from tests.escape.attempt import PRELUDE, Attempt
+from tests.escape.attempts_on_calls import CALLS
+from tests.escape.attempts_on_files import FILES, PRIVACY
+from tests.escape.attempts_on_processes import NETWORK, PROCESSES, RESOURCES
 
 pytestmark = pytest.mark.escape
 

@@ -4,7 +4,6 @@ That it does so in every mixture is in test_scheduler_machine.
 """
 
 import pytest
-from scheduler_driver import Driver, planned, step
 
 from orchestrator.events import (
     AttemptCancelled,
@@ -25,6 +24,7 @@ from orchestrator.events import (
 )
 from orchestrator.scheduler import TRANSITIONS, FinishRun, IllegalTransition, StartAttempt, State
 from orchestrator.scheduler.states import FINAL
+from tests.orchestrator.scheduler_driver import Driver, planned, step
 
 
 def test_a_step_starts_the_moment_its_last_dependency_is_done() -> None:

@@ -1,9 +1,9 @@
 """What is stopped when a run or a step is cancelled, or the journal says that it is over."""
 
 import pytest
-from scheduler_driver import CHAIN, planned, step
 
 from orchestrator.scheduler import CancelAttempt, Cause, FinishRun, IllegalTransition
+from tests.orchestrator.scheduler_driver import CHAIN, planned, step
 
 
 def test_cancelling_a_run_stops_what_runs_and_never_starts_the_rest() -> None:

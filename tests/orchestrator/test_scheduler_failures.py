@@ -1,11 +1,10 @@
 """What follows when an attempt fails: a retry, another role, or the end of all that depends on the step."""
 
-from scheduler_driver import CHAIN, planned, step
-
 from orchestrator.events import Failure, FailureKind, Rung
 from orchestrator.failures import FailedAttempt, Ladder
 from orchestrator.scheduler import Cause, FinishRun, State
 from orchestrator.taskir import Agent
+from tests.orchestrator.scheduler_driver import CHAIN, planned, step
 
 
 def test_a_retry_carries_what_went_wrong() -> None:

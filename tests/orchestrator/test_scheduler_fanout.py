@@ -1,10 +1,9 @@
 """How a `foreach` step runs as its children, and what becomes of it."""
 
-from scheduler_driver import planned, step
-
 from orchestrator.events import FailureKind
 from orchestrator.scheduler import CancelAttempt, Cause, ExpandStep, FinishRun, GatherStep
 from orchestrator.taskir import Parallelism
+from tests.orchestrator.scheduler_driver import planned, step
 
 
 def test_a_foreach_step_runs_as_its_children() -> None:

@@ -1,7 +1,6 @@
 """How a plan grows while its steps run, and what the scheduler makes of it."""
 
 import pytest
-from scheduler_driver import Driver, planned, step
 
 from orchestrator.events import (
     Failure,
@@ -14,6 +13,7 @@ from orchestrator.events import (
 )
 from orchestrator.scheduler import ExtendPlan, FinishRun, IllegalTransition
 from orchestrator.taskir import InvalidTask
+from tests.orchestrator.scheduler_driver import Driver, planned, step
 
 
 def test_steps_run_while_the_plan_still_streams() -> None:

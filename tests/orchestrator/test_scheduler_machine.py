@@ -12,12 +12,12 @@ from typing import Any
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
-from scheduler_driver import Driver
 
 from orchestrator.events import AttemptStarted, FailureKind, Rung
 from orchestrator.failures import MAX_RETRIES, Ladder
 from orchestrator.scheduler import ExpandStep, StartAttempt, State
 from orchestrator.taskir import Agent, Parallelism, Step
+from tests.orchestrator.scheduler_driver import Driver
 
 ROLES = ("worker", "coder", "architect")
 LADDER = {"worker": Rung("coder", "B1"), "coder": Rung("architect", "B2")}

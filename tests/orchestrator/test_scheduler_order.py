@@ -1,10 +1,10 @@
 """Which step goes first, and how many run at once."""
 
 import pytest
-from scheduler_driver import CHAIN, Driver, planned, step
 
 from orchestrator.events import FailureKind, Mode
 from orchestrator.taskir import Agent, Parallelism
+from tests.orchestrator.scheduler_driver import CHAIN, Driver, planned, step
 
 
 def test_the_least_slack_goes_first() -> None:

@@ -4,12 +4,12 @@ from math import inf
 
 from hypothesis import given
 from hypothesis import strategies as st
-from scheduler_driver import step
 
 from orchestrator.analysis import analyze
 from orchestrator.scheduler.queue import ALL, WORKERS, Limits, Place, ReadyQueue
 from orchestrator.scheduler.ranking import Rank, longest_chains, rank
 from orchestrator.taskir import Agent, Parallelism
+from tests.orchestrator.scheduler_driver import step
 
 ROLES = ("worker", "coder", "judge", None)
 LIMITS = Limits({ALL: 3, WORKERS: 2, ("role", "coder"): 1}, frozenset({"worker", "coder"}))

@@ -1,11 +1,10 @@
 """What a run goes on with after a restart, from its journal alone."""
 
-from scheduler_driver import Driver, planned, step
-
 from orchestrator.events import FailureKind
 from orchestrator.failures import Ladder
 from orchestrator.scheduler import CancelAttempt, FinishRun
 from orchestrator.taskir import Parallelism
+from tests.orchestrator.scheduler_driver import Driver, planned, step
 
 
 def test_an_attempt_lost_in_a_crash_runs_again_under_the_next_number_and_is_no_retry() -> None:

@@ -3,7 +3,6 @@
 import time
 
 import pytest
-from scheduler_driver import step
 
 from orchestrator.events import (
     AttemptFailed,
@@ -19,6 +18,7 @@ from orchestrator.events import (
 from orchestrator.failures import Ladder
 from orchestrator.scheduler import ExpandStep, FinishRun, GatherStep, RunState, StartAttempt, State
 from orchestrator.taskir import MAX_STEPS, Parallelism, Step
+from tests.orchestrator.scheduler_driver import step
 
 # Seconds of processor time, several times what it takes. Work quadratic in the plan would take hours.
 BUDGET = 60.0

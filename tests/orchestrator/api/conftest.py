@@ -4,7 +4,8 @@ from collections.abc import Iterator
 
 import httpx2
 import pytest
-from daemon_process import Running, running_daemon
+
+from tests.orchestrator.api.daemon_process import Running, running_daemon
 
 
 @pytest.fixture(scope="module")

@@ -6,7 +6,6 @@ from typing import Any
 import httpx2
 import pytest
 import schemathesis
-from daemon_process import Running, running_daemon
 from hypothesis import HealthCheck, given, settings
 from schemathesis.checks import not_a_server_error
 from schemathesis.specs.openapi.checks import (
@@ -15,6 +14,8 @@ from schemathesis.specs.openapi.checks import (
     response_schema_conformance,
     status_code_conformance,
 )
+
+from tests.orchestrator.api.daemon_process import Running, running_daemon
 
 CHECKS = [
     not_a_server_error,

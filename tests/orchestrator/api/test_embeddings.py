@@ -8,7 +8,6 @@ from typing import Any
 import numpy as np
 import openai
 import pytest
-from daemon_process import Running, running_daemon
 from fastapi import Request
 from openai import OpenAI
 from starlette.exceptions import HTTPException
@@ -19,6 +18,7 @@ from orchestrator.api.openai.generating import CLIENT_CLOSED_REQUEST, Workplace
 from orchestrator.errors import InputError
 from orchestrator.lexical import embed
 from registry import load_registry
+from tests.orchestrator.api.daemon_process import Running, running_daemon
 
 TEXTS = ["the ship sails at dawn", "tax figures", "x"]
 

@@ -12,7 +12,8 @@ from typing import Any
 
 import httpx2
 import pytest
-from daemon_process import ROOT, Running, finished, lasting, submitted
+
+from tests.orchestrator.api.daemon_process import ROOT, Running, finished, lasting, submitted
 
 NUMBERS: dict[str, Any] = {"type": "array", "items": {"type": "integer"}, "minItems": 900}
 CHAT: dict[str, Any] = {

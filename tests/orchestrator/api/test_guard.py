@@ -5,7 +5,6 @@ from pathlib import Path
 
 import httpx2
 import pytest
-from daemon_process import Running, executed, finished, summary
 
 from orchestrator.api.auth import is_authorized, the_token
 from orchestrator.api.runs import RunBody, job_from
@@ -14,6 +13,7 @@ from orchestrator.journal import Home, JournalError
 from orchestrator.service.configuration import Configuration, RunSettings
 from orchestrator.service.service import Service
 from registry import find_registry, load_registry
+from tests.orchestrator.api.daemon_process import Running, executed, finished, summary
 
 
 def test_tcp_needs_the_token(daemon: Running) -> None:

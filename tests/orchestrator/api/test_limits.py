@@ -13,8 +13,9 @@ from typing import Any
 import httpx2
 import openai
 import pytest
-from daemon_process import Running, finished, generating, lasting, running_daemon, submitted
 from openai import OpenAI
+
+from tests.orchestrator.api.daemon_process import Running, finished, generating, lasting, running_daemon, submitted
 
 MOST_REQUESTS = 6
 BODY_BYTES = 65_536

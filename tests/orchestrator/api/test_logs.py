@@ -10,7 +10,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from daemon_process import ROOT, Running, running_daemon
+
+from tests.orchestrator.api.daemon_process import ROOT, Running, running_daemon
 
 WRITER = """\
 import logging, sys, threading

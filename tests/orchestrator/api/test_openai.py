@@ -11,12 +11,12 @@ import httpx2
 import numpy as np
 import openai
 import pytest
-from daemon_process import Running, finished, generating
 from openai import AsyncOpenAI, OpenAI
 from pydantic import BaseModel
 
 from orchestrator.journal import Home
 from orchestrator.lexical import embed
+from tests.orchestrator.api.daemon_process import Running, finished, generating
 
 QUESTION = [{"role": "user", "content": "Summarize the text: Zilthir is a ship. Its owner is Renzer."}]
 COLOURS: dict[str, Any] = {

@@ -8,7 +8,8 @@ from typing import Any
 
 import httpx2
 import pytest
-from daemon_process import executed, finished, lasting, submitted, summary
+
+from tests.orchestrator.api.daemon_process import executed, finished, lasting, submitted, summary
 
 
 def told_events(text: str) -> list[tuple[int, dict[str, Any]]]:

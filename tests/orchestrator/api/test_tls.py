@@ -12,13 +12,13 @@ from pathlib import Path
 
 import httpx2
 import pytest
-from certificates import TOMORROW, YESTERDAY, Pair, encrypted, self_signed
-from daemon_process import ROOT, Running, free_port, running_daemon
 from openai import OpenAI
 
 from orchestrator.api.tls import tls_context
 from orchestrator.errors import InputError
 from orchestrator.service.configuration import ServerSettings
+from tests.orchestrator.api.certificates import TOMORROW, YESTERDAY, Pair, encrypted, self_signed
+from tests.orchestrator.api.daemon_process import ROOT, Running, free_port, running_daemon
 
 
 @pytest.fixture(scope="module")

@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import Any
 
 import httpx2
-from daemon_process import Running, executed, running_daemon, submitted, summary
 
 from orchestrator.journal import Home
+from tests.orchestrator.api.daemon_process import Running, executed, running_daemon, submitted, summary
 
 LIST: dict[str, Any] = {"type": "array", "items": {"type": "integer", "minimum": 0, "maximum": 9}}
 

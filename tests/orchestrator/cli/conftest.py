@@ -4,9 +4,9 @@ import os
 from pathlib import Path
 
 import pytest
-from cli_command import FANOUT, RECORDS, REQUEST, Cli, Finished, Result, make_cli
 
 from orchestrator.cli.main import app
+from tests.orchestrator.cli.cli_command import FANOUT, RECORDS, REQUEST, Cli, Finished, Result, make_cli
 
 
 @pytest.fixture

@@ -7,7 +7,6 @@ from contextlib import aclosing
 from dataclasses import replace
 
 import pytest
-from cli_command import COMMAND, RECORDS, environment, wait_socket
 
 from orchestrator.cli.backend import Backend, EmbeddedBackend, ask_backend, backend
 from orchestrator.cli.client import DaemonBackend
@@ -18,6 +17,7 @@ from orchestrator.journal import JournalReader
 from orchestrator.runs import EventUpdate, Job
 from orchestrator.service.retention import Vacuumed
 from orchestrator.taskir import task_from
+from tests.orchestrator.cli.cli_command import COMMAND, RECORDS, environment, wait_socket
 
 STEP = {"id": "S1", "actor": "worker", "action": "Summarize a.txt.", "inputs": ["a.txt"], "outputs": ["s"]}
 TASK = task_from({"objective": "a test", "plan": {"steps": [{**STEP, "max_tokens": 64}]}})

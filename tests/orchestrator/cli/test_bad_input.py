@@ -6,7 +6,8 @@ from pathlib import Path
 
 import jsonschema
 import pytest
-from cli_command import COMMAND, FANOUT, RECORDS, Cli, environment
+
+from tests.orchestrator.cli.cli_command import COMMAND, FANOUT, RECORDS, Cli, environment
 
 STEP = {"id": "S1", "actor": "worker", "action": "Do it.", "outputs": ["a.txt"]}
 TASK = {"objective": "Try it", "plan": {"steps": [STEP]}}

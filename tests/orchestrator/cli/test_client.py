@@ -10,10 +10,10 @@ from pathlib import Path
 from socketserver import ThreadingUnixStreamServer
 
 import pytest
-from cli_command import Cli
 
 from orchestrator.events import RunAccepted
 from orchestrator.journal import Journal
+from tests.orchestrator.cli.cli_command import Cli
 
 MODEL = {"model": "m", "state": "ready", "residency": "warm", "pinned": False, "bytes": 1, "active": 0, "requests": 0}
 

@@ -11,7 +11,8 @@ from functools import partial
 from pathlib import Path
 
 import pytest
-from cli_command import COMMAND, RECORDS, ROOT, Cli, environment, make_cli, wait_socket
+
+from tests.orchestrator.cli.cli_command import COMMAND, RECORDS, ROOT, Cli, environment, make_cli, wait_socket
 
 TINY = ROOT / "registry" / "tiny" / "medium.gguf"
 STEP = {"id": "S1", "actor": "worker", "action": "Summarize a.txt.", "inputs": ["a.txt"], "outputs": ["s"]}

@@ -1,7 +1,8 @@
 """What the doctor finds, and where."""
 
 import pytest
-from cli_command import Cli
+
+from tests.orchestrator.cli.cli_command import Cli
 
 
 def test_a_tool_is_looked_for_where_gates_find_it(command: Cli, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -16,7 +16,8 @@ from pathlib import Path
 
 import psutil
 import pytest
-from cli_command import COMMAND, RECORDS, Cli, environment
+
+from tests.orchestrator.cli.cli_command import COMMAND, RECORDS, Cli, environment
 
 STEPS = 400
 SECONDS = 100

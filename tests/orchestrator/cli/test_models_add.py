@@ -8,10 +8,10 @@ import gguf
 import numpy as np
 import pytest
 import yaml
-from cli_command import ROOT, Cli
 
 from benchmarks.models import Shape, write_llama
 from registry import load_registry
+from tests.orchestrator.cli.cli_command import ROOT, Cli
 
 TINY = ROOT / "registry" / "tiny"
 TEXT = f"""\

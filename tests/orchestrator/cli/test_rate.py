@@ -5,7 +5,6 @@ import getpass
 from pathlib import Path
 
 import pytest
-from cli_command import Cli
 
 from orchestrator.events import (
     AttemptStarted,
@@ -18,6 +17,7 @@ from orchestrator.events import (
 )
 from orchestrator.journal import Journal, JournalReader
 from orchestrator.taskir import Step
+from tests.orchestrator.cli.cli_command import Cli
 
 
 @pytest.fixture

@@ -1,8 +1,7 @@
 """The page of the command line in the documentation is what the commands say of themselves."""
 
-from cli_command import ROOT
-
 from orchestrator.cli.reference import reference
+from tests.orchestrator.cli.cli_command import ROOT
 
 
 def test_the_page_is_up_to_date() -> None:

@@ -6,7 +6,8 @@ from itertools import pairwise
 from pathlib import Path
 
 import pytest
-from cli_command import FANOUT, RECORDS, REQUEST, Finished
+
+from tests.orchestrator.cli.cli_command import FANOUT, RECORDS, REQUEST, Finished
 
 CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f]")
 KEYS = {

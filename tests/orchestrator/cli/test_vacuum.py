@@ -4,10 +4,10 @@ import asyncio
 from pathlib import Path
 
 import pytest
-from cli_command import Cli
 
 from orchestrator.events import RunAccepted, RunFinished
 from orchestrator.journal import Journal, JournalReader
+from tests.orchestrator.cli.cli_command import Cli
 
 
 @pytest.fixture

@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from driven_loop import Parent, driven_loop
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -17,6 +16,7 @@ from orchestrator.engine.kv.layout import Layout, Reading, may_change
 from orchestrator.engine.llama import CannotLoad, Llama, model
 from orchestrator.engine.step_cost.model import Curve, Points
 from orchestrator.engine.worker import loop
+from tests.orchestrator.engine.driven_loop import Parent, driven_loop
 
 BASE, CELL = 0.01, 1e-6
 STREAMS = Curve(Points((1, 64), (BASE, BASE)), Points((1,), (BASE,)), prefill=0.001, per_cell=CELL)

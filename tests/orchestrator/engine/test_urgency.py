@@ -3,13 +3,13 @@ import time
 from pathlib import Path
 
 import pytest
-from driven_loop import Parent, driven_loop
 from hypothesis import given
 from hypothesis import strategies as st
 
 from orchestrator.engine.contract import EngineSpec, Generation
 from orchestrator.engine.llama import Llama
 from orchestrator.engine.worker.priority import PATIENCE, Holder, gives_way, rank
+from tests.orchestrator.engine.driven_loop import Parent, driven_loop
 
 times = st.floats(0, 1e6)
 slacks = st.floats(-1e6, 1e6) | st.sampled_from([math.inf, -math.inf, 0.0])

@@ -5,10 +5,10 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import pytest
-from gate_world import step
 
 from orchestrator.events import FailureKind
 from orchestrator.gates import Artifact, Checked, GateContext, Opinion, Scope, run_gates
+from tests.orchestrator.gates.gate_world import step
 
 PASSED = '{"critique": "price 214, told 214: right", "score": 9, "verdict": "pass"}'
 FAILED = '{"critique": "price 214, told 21: wrong", "score": 3, "verdict": "fail"}'

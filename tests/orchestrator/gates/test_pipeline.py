@@ -4,7 +4,6 @@ import asyncio
 from collections.abc import Sequence
 
 import pytest
-from gate_world import step
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -25,6 +24,7 @@ from orchestrator.gates import (
 )
 from orchestrator.sandbox import Job, Outcome
 from orchestrator.taskir import GATES
+from tests.orchestrator.gates.gate_world import step
 
 ARTIFACT = Artifact("a.py", b"old")
 CONTEXT = GateContext(Scope(step("a.py")))

@@ -1,8 +1,8 @@
 import pytest
-from gate_world import step
 
 from orchestrator.gates import Scope, unseen_tests
 from orchestrator.gates.suites import integration_tests, module_of, unit_tests
+from tests.orchestrator.gates.gate_world import step
 
 
 @pytest.mark.parametrize(

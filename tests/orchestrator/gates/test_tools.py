@@ -3,12 +3,12 @@
 from collections.abc import Mapping
 
 import pytest
-from gate_world import check
 
 from orchestrator.events import FailureKind
 from orchestrator.gates import Run
 from orchestrator.sandbox import Job, Outcome, Sandbox
 from orchestrator.taskir import Bench, Commands
+from tests.orchestrator.gates.gate_world import check
 
 CODE, LOGIC, FORMAT, TIMEOUT, RESOURCE = (
     FailureKind.CODE,

@@ -9,9 +9,6 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from run_jobs import RECORDS, execute, job, step
-from scheduler_driver import Driver
-from scheduler_driver import step as planned_step
 
 from orchestrator.errors import InputError
 from orchestrator.events import AttemptStarted, AttemptSucceeded, Event, RunAccepted, RunFinished, StepsPlanned
@@ -23,6 +20,9 @@ from orchestrator.runs import Orchestrator
 from orchestrator.scheduler import Command, StartAttempt, State
 from orchestrator.taskir import REQUEST_LABEL, Step
 from registry import find_registry, load_registry
+from tests.orchestrator.run_jobs import RECORDS, execute, job, step
+from tests.orchestrator.scheduler_driver import Driver
+from tests.orchestrator.scheduler_driver import step as planned_step
 
 
 def seen(view: RunView) -> tuple[object, ...]:

@@ -10,9 +10,6 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-from simulated_engine import SimulatedEngine, model_info
-from virtual_time import VirtualTimeLoop
-
 from orchestrator.engine.contract import EngineSpec
 from orchestrator.engine.errors import EngineDied, EngineError, EngineStopped, ModelLoadFailed
 from orchestrator.pool.admission import Budget
@@ -25,6 +22,8 @@ from orchestrator.pool.residency import Folders, Residency
 from orchestrator.pool.topology import Node, Topology
 from registry.memory import MemoryEstimate
 from registry.models import ModelEntry
+from tests.orchestrator.simulated_engine import SimulatedEngine, model_info
+from tests.orchestrator.virtual_time import VirtualTimeLoop
 
 SLOTS = 2
 TWO_NODES = Topology((Node(0, ((0,),), 1 << 34), Node(1, ((1,),), 1 << 34)))

@@ -7,12 +7,12 @@ from pathlib import Path
 
 import psutil
 import pytest
-from pool_use import MESSAGES, SHORT, begin, bytes_of, cancel, status_of, until, writes
 
 from orchestrator.engine.client.engine import Completion
 from orchestrator.engine.contract import Generation
 from orchestrator.engine.errors import PromptTooLong
 from orchestrator.pool import ModelPinned, ModelTooLarge, ModelUnavailable, Pool, Rules, UnknownModel
+from tests.orchestrator.pool.pool_use import MESSAGES, SHORT, begin, bytes_of, cancel, status_of, until, writes
 
 
 async def test_a_model_is_loaded_once_for_all_who_ask_together(registry_of, tmp_path: Path) -> None:

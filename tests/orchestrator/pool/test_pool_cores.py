@@ -6,9 +6,9 @@ import os
 from pathlib import Path
 
 import psutil
-from pool_use import SHORT, begin, cancel, flat, status_of, until, writes
 
 from orchestrator.pool import Node, Pool, Topology
+from tests.orchestrator.pool.pool_use import SHORT, begin, cancel, flat, status_of, until, writes
 
 CPUS = sorted(os.sched_getaffinity(0))
 TWO_NODES = Topology((Node(0, ((CPUS[0],),), 1 << 40), Node(1, ((CPUS[-1],),), 1 << 40)))

@@ -5,12 +5,12 @@ import signal
 from pathlib import Path
 
 import pytest
-from pool_use import SHORT, status_of
 
 from benchmarks.models import Shape, write_bert
 from orchestrator.engine.errors import BadRequest, EngineDied
 from orchestrator.pool import Pool
 from registry import Registry, RegistryError, load_registry
+from tests.orchestrator.pool.pool_use import SHORT, status_of
 
 
 def registry_with(folder: Path, model_file: Path, roles: str) -> Registry:

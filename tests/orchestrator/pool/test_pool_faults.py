@@ -9,7 +9,6 @@ from pathlib import Path
 import psutil
 import pytest
 import structlog.testing
-from pool_use import MESSAGES, SHORT, begin, copy_file, status_of, until, writes
 
 from orchestrator.engine.client.engine import Completion
 from orchestrator.engine.contract import Generation
@@ -22,6 +21,7 @@ from orchestrator.engine.errors import (
     PromptTooLong,
 )
 from orchestrator.pool import ModelBroken, Pool, PoolClosed
+from tests.orchestrator.pool.pool_use import MESSAGES, SHORT, begin, copy_file, status_of, until, writes
 
 
 async def test_a_killed_engine_is_reported_and_replaced(registry_of, tmp_path: Path) -> None:

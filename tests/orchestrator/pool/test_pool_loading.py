@@ -6,11 +6,11 @@ import shutil
 from pathlib import Path
 
 import pytest
-from pool_use import SHORT, status_of, until, writes
 
 from orchestrator.engine.contract import Generation
 from orchestrator.engine.errors import EngineDied, ModelLoadFailed
 from orchestrator.pool import Pool, Topology
+from tests.orchestrator.pool.pool_use import SHORT, status_of, until, writes
 
 SYSTEM = "a system prompt that many requests begin with " * 4
 

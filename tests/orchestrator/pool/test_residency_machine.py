@@ -6,13 +6,13 @@ from dataclasses import replace
 import hypothesis.strategies as st
 from hypothesis import example, given, settings
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
-from residency_world import Request, World, entry
 
 from orchestrator.engine.errors import EngineError
 from orchestrator.pool.errors import ModelBroken, ModelTooLarge
 from orchestrator.pool.managed_model import LeaseRequest
 from orchestrator.pool.policy import Rules
 from registry.models import ModelEntry
+from tests.orchestrator.pool.residency_world import Request, World, entry
 
 RULES = Rules(idle_unload_seconds=60, residency_seconds=10, pause_seconds=0.2, patience=5, batch_patience=30)
 MODELS = st.sampled_from(["a", "b", "c", "huge", "twin", "hot"])

@@ -6,12 +6,12 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from pathlib import Path
 
 import pytest
-from server_answers import KEY, VARIABLE
-from server_play import Remote
 
 from orchestrator.remote import RemoteModel
 from orchestrator.remote.breaker import CLOSED, Breaker
 from registry import ModelEntry, Registry, load_registry
+from tests.orchestrator.remote.server_answers import KEY, VARIABLE
+from tests.orchestrator.remote.server_play import Remote
 
 Opened = Callable[..., AbstractAsyncContextManager[RemoteModel]]
 SERVER = Path(__file__).parent / "openai_server.py"

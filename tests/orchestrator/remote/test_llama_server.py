@@ -10,12 +10,12 @@ import time
 from collections.abc import AsyncIterator, Iterator
 
 import pytest
-from server_answers import VARIABLE
 
 from orchestrator.engine.contract import Generation
 from orchestrator.engine.errors import BadGrammar
 from orchestrator.remote import RemoteModel, RemotePromptTooLong, RemoteRefused, probe
 from registry.load import PACKAGED
+from tests.orchestrator.remote.server_answers import VARIABLE
 
 BINARY = os.environ.get("LLAMA_SERVER")
 MODEL = PACKAGED.parent / "registry" / "tiny" / "small.gguf"

@@ -1,13 +1,13 @@
 from typing import Any
 
 import pytest
-from remote_asking import HELLO, failing
-from server_answers import DONE, does, error, event, ok, piece, stream
 
 from orchestrator.engine.contract import Generation
 from orchestrator.engine.errors import BadGrammar, EngineError
 from orchestrator.remote import RemoteBusy, RemoteFailed, RemotePromptTooLong, RemoteRefused
 from orchestrator.remote.retry import TRIES
+from tests.orchestrator.remote.remote_asking import HELLO, failing
+from tests.orchestrator.remote.server_answers import DONE, does, error, event, ok, piece, stream
 
 
 async def test_an_answer_is_streamed_and_counted_by_the_server(remote, opened) -> None:

@@ -4,7 +4,6 @@ import json
 from pathlib import Path
 
 import pytest
-from server_answers import ok
 
 from orchestrator.events import NoteChanged, ToolCalled
 from orchestrator.history import load_report
@@ -13,6 +12,7 @@ from orchestrator.journal.codec import decode_event, encode_event
 from orchestrator.runs import Job, Orchestrator
 from orchestrator.sandbox import Sandbox, SandboxUnavailable
 from orchestrator.taskir import task_from
+from tests.orchestrator.remote.server_answers import ok
 
 STEPS = [
     {

@@ -3,14 +3,14 @@ import socket
 from typing import Any
 
 import pytest
-from remote_asking import HELLO, failing
-from server_answers import USAGE, does, error, ok, piece, stream
 
 from orchestrator.engine.client.engine import Completion, StopGenerating
 from orchestrator.engine.contract import Generation
 from orchestrator.engine.errors import EngineStopped
 from orchestrator.remote import RemoteBusy, RemoteFailed, RemoteRefused
 from orchestrator.remote.breaker import THRESHOLD, Breaker
+from tests.orchestrator.remote.remote_asking import HELLO, failing
+from tests.orchestrator.remote.server_answers import USAGE, does, error, ok, piece, stream
 
 
 async def test_a_silent_server_is_given_up(remote, opened) -> None:

@@ -5,11 +5,11 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from server_answers import error, ok
 
 from orchestrator.engine.contract import Generation
 from orchestrator.remote import RemoteRefused
 from orchestrator.remote.breaker import CLOSED
+from tests.orchestrator.remote.server_answers import error, ok
 
 HELLO = Generation(messages=(("user", "Hello?"),), max_tokens=9, temperature=0.5, top_p=0.9)
 

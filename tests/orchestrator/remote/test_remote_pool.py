@@ -2,8 +2,6 @@ import asyncio
 from pathlib import Path
 
 import pytest
-from server_answers import DONE, VARIABLE, does, error, ok, piece
-from server_play import Remote
 
 from orchestrator.cli.doctor import Check, examine
 from orchestrator.engine.contract import Generation
@@ -14,6 +12,8 @@ from orchestrator.pool import ModelRemote, ModelStatus, ModelUnavailable, Pool, 
 from orchestrator.remote import RemoteBusy, RemoteFailed, RemoteRefused, probe
 from orchestrator.remote.breaker import THRESHOLD
 from orchestrator.steps.errors import failure_from
+from tests.orchestrator.remote.server_answers import DONE, VARIABLE, does, error, ok, piece
+from tests.orchestrator.remote.server_play import Remote
 
 HELLO = Generation(messages=(("user", "Hello?"),))
 

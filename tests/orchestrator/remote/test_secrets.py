@@ -6,7 +6,6 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from server_answers import KEY, does, error, event, ok, piece
 
 from orchestrator.engine.contract import Generation
 from orchestrator.engine.errors import EngineError
@@ -14,6 +13,7 @@ from orchestrator.pool import Pool
 from orchestrator.remote import RemoteModel
 from orchestrator.runs import Job, Orchestrator
 from orchestrator.taskir import task_from
+from tests.orchestrator.remote.server_answers import KEY, does, error, event, ok, piece
 
 HELLO = Generation(messages=(("user", "Hello?"),))
 ECHO = f"Incorrect API key provided: {KEY}. You sent Bearer {KEY}"

@@ -3,12 +3,12 @@
 from pathlib import Path
 
 import pytest
-from run_jobs import RECORDS, execute, report_of, step
 
 from orchestrator.history.report import StepRow
 from orchestrator.runs import Job, Orchestrator
 from orchestrator.taskir import task_from
 from registry import find_registry, load_registry
+from tests.orchestrator.run_jobs import RECORDS, execute, report_of, step
 
 GATE_SECONDS = (3, 12, 40)
 """How long the gate takes. What runs beside it takes a part of the first, on a busy machine a part of the last."""

@@ -7,12 +7,12 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import pytest
-from run_jobs import step
 
 from orchestrator.errors import InputError
 from orchestrator.runs.job import Job, check_job, list_files
 from orchestrator.taskir import InvalidTask, task_from
 from registry import find_registry, load_registry
+from tests.orchestrator.run_jobs import step
 
 
 def test_files_are_listed_that_a_document_can_name(tmp_path: Path) -> None:

@@ -6,7 +6,6 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from run_jobs import step
 
 from orchestrator import failures
 from orchestrator.events import (
@@ -34,6 +33,7 @@ from orchestrator.runs.updates import Broadcast
 from orchestrator.scheduler import ExpandStep, GatherStep, StartAttempt
 from orchestrator.taskir import TaskIR, task_from
 from registry import find_registry, load_registry
+from tests.orchestrator.run_jobs import step
 
 RUN = "20260101-000000-abcdef"
 CLOCK = SystemClock()

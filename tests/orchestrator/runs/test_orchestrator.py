@@ -10,7 +10,6 @@ from typing import Any
 
 import psutil
 import pytest
-from run_jobs import RECORDS, execute, job, report_of, step
 
 from orchestrator.errors import InputError
 from orchestrator.events import AttemptStarted, AttemptSucceeded, StepsPlanned
@@ -18,6 +17,7 @@ from orchestrator.journal import JournalReader, UnknownRun
 from orchestrator.runs import EventUpdate, Job, Orchestrator, Progress
 from orchestrator.taskir import InvalidTask
 from registry import find_registry, load_registry
+from tests.orchestrator.run_jobs import RECORDS, execute, job, report_of, step
 
 REGISTRY = load_registry(find_registry(environment={}))
 SUMMARIES = [step(f"S{n}", f"Summarize {name}.txt.", [f"{name}.txt"], [f"s{n}"]) for n, name in enumerate("abcd", 1)]

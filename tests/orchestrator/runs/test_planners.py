@@ -3,7 +3,6 @@
 from pathlib import Path
 
 import pytest
-from run_jobs import RECORDS, execute, report_of
 
 from orchestrator.engine.client.engine import OnText
 from orchestrator.errors import InputError, Problem
@@ -13,6 +12,7 @@ from orchestrator.planning import Accept, Extended, PlanContext, Planned, Planne
 from orchestrator.runs import Job, Orchestrator, Ports
 from orchestrator.taskir import Step
 from registry import Registry, find_registry, load_registry
+from tests.orchestrator.run_jobs import RECORDS, execute, report_of
 
 REGISTRY = load_registry(find_registry(environment={}))
 

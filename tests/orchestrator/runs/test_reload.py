@@ -8,13 +8,13 @@ from pathlib import Path
 
 import psutil
 import pytest
-from run_jobs import execute, job, report_of, step
 
 from orchestrator.events import AttemptStarted
 from orchestrator.journal import JournalReader
 from orchestrator.runs import Orchestrator
 from orchestrator.taskir import InvalidTask
 from registry import load_registry
+from tests.orchestrator.run_jobs import execute, job, report_of, step
 
 TINY = Path(__file__).parents[3] / "registry" / "tiny"
 HELPER = "  helper: {model: large, tier: C, system: Do the task.}\n"

@@ -6,9 +6,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from run_jobs import execute, job, report_of, step
-from simulated_engine import SimulatedMachine
-from virtual_time import VirtualTimeLoop, run_virtually
 
 from orchestrator.engine.contract import Generation
 from orchestrator.events import Event
@@ -16,6 +13,9 @@ from orchestrator.history import Report
 from orchestrator.journal import Journal
 from orchestrator.runs import Orchestrator, Ports
 from registry import find_registry, load_registry
+from tests.orchestrator.run_jobs import execute, job, report_of, step
+from tests.orchestrator.simulated_engine import SimulatedMachine
+from tests.orchestrator.virtual_time import VirtualTimeLoop, run_virtually
 
 REGISTRY = load_registry(find_registry(environment={}))
 EPOCH = 1_800_000_000.0

@@ -4,9 +4,9 @@ from collections.abc import Iterator
 
 import psutil
 import pytest
-from sandbox_jobs import own_groups
 
 from orchestrator.sandbox import Sandbox, SandboxUnavailable
+from tests.orchestrator.sandbox.sandbox_jobs import own_groups
 
 
 @pytest.fixture(scope="session")

@@ -4,10 +4,10 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from sandbox_jobs import QUICK, python, shell
 
 from orchestrator.sandbox import InvalidJob, Sandbox
 from orchestrator.sandbox.files import check_names, collect, put
+from tests.orchestrator.sandbox.sandbox_jobs import QUICK, python, shell
 
 
 async def test_files_go_in_and_come_out(sandbox: Sandbox) -> None:

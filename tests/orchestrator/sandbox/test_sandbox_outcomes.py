@@ -3,9 +3,9 @@ import signal
 from dataclasses import replace
 
 import pytest
-from sandbox_jobs import QUICK, python, shell
 
 from orchestrator.sandbox import MIB, InvalidJob, Job, ProgramMissing, Sandbox
+from tests.orchestrator.sandbox.sandbox_jobs import QUICK, python, shell
 
 
 async def test_a_program_gets_its_input_and_tells_its_end(sandbox: Sandbox) -> None:

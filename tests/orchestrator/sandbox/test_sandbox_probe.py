@@ -10,9 +10,9 @@ import sys
 from pathlib import Path
 
 import pytest
-from sandbox_jobs import QUICK
 
 from orchestrator.sandbox import Job, Sandbox, SandboxUnavailable
+from tests.orchestrator.sandbox.sandbox_jobs import QUICK
 
 _PACKAGE = Path(__file__).parents[3] / "orchestrator"
 

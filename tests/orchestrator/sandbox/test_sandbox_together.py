@@ -5,10 +5,10 @@ from dataclasses import replace
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from sandbox_jobs import QUICK, own_groups, python, shell
 
 from orchestrator.sandbox import ChannelBroken, Sandbox
 from orchestrator.sandbox.budget import Budget
+from tests.orchestrator.sandbox.sandbox_jobs import QUICK, own_groups, python, shell
 
 _ECHO = """
 import os, socket, struct, sys

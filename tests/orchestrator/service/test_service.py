@@ -9,7 +9,6 @@ from functools import partial
 from pathlib import Path
 
 import pytest
-from run_jobs import RECORDS, job, step
 
 from orchestrator.cli.gate_plan import told
 from orchestrator.errors import InputError
@@ -35,6 +34,7 @@ from orchestrator.service.retention import DAY_SECONDS, Retention
 from orchestrator.service.service import Service
 from orchestrator.taskir import Step
 from registry import find_registry, load_registry
+from tests.orchestrator.run_jobs import RECORDS, job, step
 
 REGISTRY = load_registry(find_registry(environment={}))
 SHORT = [step("S1", "Summarize a.txt.", ["a.txt"], ["s1"])]

@@ -6,7 +6,6 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import pytest
-from model_calls import ModelCalls, attempt_of
 
 from orchestrator.engine.client.engine import Completion
 from orchestrator.engine.contract import Finish, Generation
@@ -27,6 +26,7 @@ from orchestrator.steps.errors import AttemptError
 from orchestrator.steps.generate import GenerateRunner, with_evidence
 from orchestrator.steps.prompt import Input
 from orchestrator.taskir import Step
+from tests.orchestrator.model_calls import ModelCalls, attempt_of
 
 
 @dataclass

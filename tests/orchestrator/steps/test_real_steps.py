@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from model_calls import attempt_of
 
 from orchestrator.events import FailureKind, Usage
 from orchestrator.pool import Pool
@@ -19,6 +18,7 @@ from orchestrator.steps.generate import GenerateRunner
 from orchestrator.steps.prompt import Input
 from orchestrator.taskir import Step
 from registry import find_registry, load_registry
+from tests.orchestrator.model_calls import attempt_of
 
 RECORD = Input("koldin.txt", "name: Koldin\nowner: Hillem\nlength: 187\nspeed: 52")
 SHORT: dict[str, Any] = {"type": "string", "maxLength": 20}

@@ -9,7 +9,6 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from jsonschema import Draft202012Validator
-from schema_documents import ANYTHING, documents
 
 from orchestrator.steps.foreach import MAX_CHILDREN
 from orchestrator.taskir import (
@@ -23,6 +22,7 @@ from orchestrator.taskir import (
     task_from,
 )
 from orchestrator.taskir.models import UNTOLD
+from tests.orchestrator.taskir.schema_documents import ANYTHING, documents
 
 SCHEMA = json_schema()
 VALIDATOR = Draft202012Validator(SCHEMA)

@@ -4,7 +4,6 @@ import json
 from collections.abc import Sequence
 
 import pytest
-from model_calls import attempt_of
 
 from orchestrator.engine.client.engine import Completion
 from orchestrator.engine.contract import Generation, Message
@@ -16,6 +15,7 @@ from orchestrator.steps.context.talking import ENDS, Conversation
 from orchestrator.steps.context.window import Document, Turn
 from orchestrator.steps.errors import AttemptError
 from orchestrator.taskir import Step
+from tests.orchestrator.model_calls import attempt_of
 
 HEAD = (Message("system", "s" * 10), Message("user", "u" * 10))
 FOUND = {"plan_state": "half done", "findings": ["Koldin weighs 12 t"], "open_points": ["speed"]}

@@ -8,8 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from model_calls import attempt_of
-from repl_world import ReplWorld, echo
 
 from orchestrator.engine.client.engine import Completion
 from orchestrator.engine.contract import Finish, Generation
@@ -25,6 +23,8 @@ from orchestrator.steps.repl.attempt import ReplRunner
 from orchestrator.steps.repl.budget import Budget
 from orchestrator.taskir import Step
 from registry import find_registry, load_registry
+from tests.orchestrator.model_calls import attempt_of
+from tests.orchestrator.steps.repl.repl_world import ReplWorld, echo
 
 
 class Coder:

@@ -5,7 +5,6 @@ from pathlib import Path
 from typing import cast
 
 import pytest
-from repl_world import INPUTS, ReplWorld, echo, running, shown
 
 from orchestrator.engine.client.engine import Completion
 from orchestrator.engine.contract import Generation
@@ -17,6 +16,7 @@ from orchestrator.steps.repl.budget import Budget
 from orchestrator.steps.repl.host import Host
 from orchestrator.steps.repl.outputs import SHOWN, Outputs
 from orchestrator.steps.repl.session import Interpreter
+from tests.orchestrator.steps.repl.repl_world import INPUTS, ReplWorld, echo, running, shown
 
 
 async def test_variables_last_from_turn_to_turn_and_the_last_line_is_shown(sandbox: Sandbox, tmp_path: Path) -> None:

@@ -7,8 +7,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from model_calls import ModelCalls, attempt_of
-from tool_world import World
 
 from orchestrator.engine.client.engine import Completion
 from orchestrator.engine.contract import Generation
@@ -21,6 +19,8 @@ from orchestrator.steps.prompt import Input
 from orchestrator.steps.tools.attempt import ToolRunner
 from orchestrator.taskir import Step
 from registry import find_registry, load_registry
+from tests.orchestrator.model_calls import ModelCalls, attempt_of
+from tests.orchestrator.steps.tools.tool_world import World
 
 
 class Actor:

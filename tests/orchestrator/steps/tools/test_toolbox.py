@@ -1,12 +1,12 @@
 from pathlib import Path
 
 import pytest
-from tool_world import World
 
 from orchestrator.events import FailureKind
 from orchestrator.gates import Run, Workbench
 from orchestrator.sandbox import Sandbox
 from orchestrator.steps.tools.contract import ToolError
+from tests.orchestrator.steps.tools.tool_world import World
 
 SHIP = "name: Koldin\nweight: 12 t\n"
 CODE = "def twice(x):\n    return 2 * x\n"
