@@ -13,7 +13,7 @@ from orchestrator.errors import OrchestratorError, Problem
 from orchestrator.events import Failure, PlanOrigin, ReplanOutcome, Usage
 from orchestrator.steps.attempt import Models, OnText
 from orchestrator.taskir import Step
-from registry import Registry
+from registry.models import Registry
 
 
 @dataclass(frozen=True, slots=True)

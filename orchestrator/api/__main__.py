@@ -13,8 +13,8 @@ from orchestrator.api.serve import serve
 from orchestrator.errors import InputError, OrchestratorError
 from orchestrator.journal import home_path
 from orchestrator.service.configuration import load_configuration
-from registry import find_registry, load_registry
 from registry.errors import RegistryError
+from registry.load import find_registry, load_registry
 
 
 def main() -> int:

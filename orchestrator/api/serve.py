@@ -30,7 +30,7 @@ from orchestrator.errors import InputError
 from orchestrator.journal import Home
 from orchestrator.service.configuration import Configuration, LogSettings, load_configuration
 from orchestrator.service.service import Service
-from registry import Registry
+from registry.models import Registry
 
 CLOSING_SECONDS: Final = 3
 MORE_CONNECTIONS: Final = 256

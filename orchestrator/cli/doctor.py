@@ -25,7 +25,9 @@ from orchestrator.pool import memory_budget, memory_limits
 from orchestrator.remote import probe
 from orchestrator.sandbox import Sandbox, SandboxUnavailable
 from orchestrator.taskir import GATES
-from registry import Endpoint, ModelEntry, Registry, RegistryError, load_registry
+from registry.errors import RegistryError
+from registry.load import load_registry
+from registry.models import Endpoint, ModelEntry, Registry
 
 MINIMUM_PYTHON = (3, 11)
 PROBE_SECONDS = 60

@@ -14,10 +14,12 @@ from orchestrator.cli.backend import ask_backend
 from orchestrator.cli.settings import JsonFlag, Settings, settings
 from orchestrator.cli.terminal import one_line, print_json, printable, write
 from orchestrator.errors import InputError, Problem
-from registry import GgufError, Registry, read_header
 from registry.edit import add_model, give_role, replace_registry
+from registry.errors import GgufError
 from registry.fit import Room
 from registry.forms import NAME, NAME_RULE
+from registry.gguf import read_header
+from registry.models import Registry
 from registry.propose import Proposal, full_path, propose
 from registry.strict_yaml import write_yaml
 from registry.suits import tier_of

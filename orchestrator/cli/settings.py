@@ -10,7 +10,8 @@ import typer
 from orchestrator.errors import InputError, Problem
 from orchestrator.events import Mode
 from orchestrator.journal import home_path
-from registry import Registry, find_registry, load_registry
+from registry.load import find_registry, load_registry
+from registry.models import Registry
 
 JsonFlag = Annotated[bool, typer.Option("--json", help="Print one JSON object on stdout and nothing else.")]
 DirOption = Annotated[

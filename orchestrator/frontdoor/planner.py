@@ -9,7 +9,7 @@ from orchestrator.frontdoor.extend import Finding, extend_plan
 from orchestrator.frontdoor.plan import make_plan
 from orchestrator.planning import Accept, Extended, PlanContext, Planned, PlannedBy
 from orchestrator.routing import NO_MODEL
-from registry import Registry
+from registry.models import Registry
 
 FRONTDOOR: Final = "frontdoor"
 

@@ -25,7 +25,7 @@ from orchestrator.steps.tools.contract import ToolContext
 from orchestrator.steps.tools.notes import Notes, RunNotes
 from orchestrator.steps.tools.toolbox import Call, OnCall, Toolbox
 from orchestrator.steps.tools.workspace import Workspace
-from registry import Registry
+from registry.models import Registry
 
 Emit = Callable[[Event], None]
 

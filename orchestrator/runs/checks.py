@@ -6,7 +6,7 @@ from orchestrator.gates import Run, scope_of, unseen_tests
 from orchestrator.steps.attempt import Checks, ResolvedRole, resolve_role
 from orchestrator.steps.inputs import RunInputs
 from orchestrator.taskir import Step, TaskIR
-from registry import Registry
+from registry.models import Registry
 
 JUDGE = "judge"
 

@@ -49,7 +49,7 @@ from orchestrator.steps.prompt import Input
 from orchestrator.steps.repl.asking import Batch
 from orchestrator.steps.repl.session import Open
 from orchestrator.taskir import REQUEST_LABEL, TaskInput
-from registry import Registry
+from registry.models import Registry
 
 PROGRESS_SECONDS = 0.1
 TAIL_LENGTH = 80

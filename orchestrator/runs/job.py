@@ -24,7 +24,7 @@ from orchestrator.taskir import Capabilities, InvalidTask, TaskIR, check_task
 from orchestrator.taskir.fields import MAX_NAME, NAME
 from orchestrator.taskir.json_text import is_unicode
 from orchestrator.taskir.problems import MAX_PROBLEMS
-from registry import Registry
+from registry.models import Registry
 
 MAX_FILES = 10_000
 NO_LIMITS = RunLimits()

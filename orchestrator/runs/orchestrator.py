@@ -47,7 +47,7 @@ from orchestrator.runs.updates import Broadcast, EventUpdate, Update
 from orchestrator.scheduler import Command
 from orchestrator.steps.attempt import OnText
 from orchestrator.steps.prompt import system_messages
-from registry import Registry
+from registry.models import Registry
 from registry.watch import Reload, Reloader, WatchStatus
 
 RATED_SECONDS: Final = 2.0

@@ -4,7 +4,7 @@ from functools import lru_cache, partial
 
 from orchestrator.events import PromptDigests
 from orchestrator.journal import Journal, digest_of, retry_when_disk_full
-from registry import Registry
+from registry.models import Registry
 
 
 async def keep_prompts(journal: Journal, registry: Registry) -> None:

@@ -31,7 +31,7 @@ from orchestrator.service.quota import effective_limits, enforce_quota, why_full
 from orchestrator.service.ratings import rate
 from orchestrator.service.retention import Retention, Vacuumed, vacuum
 from orchestrator.service.totals import Totals
-from registry import Registry
+from registry.models import Registry
 
 T = TypeVar("T")
 

@@ -12,7 +12,7 @@ from orchestrator.events import Failure, GateResult, Usage
 from orchestrator.gates import Run, no_sandbox
 from orchestrator.steps.prompt import Input
 from orchestrator.taskir import Commands, Step
-from registry import Registry
+from registry.models import Registry
 
 MIN_ANSWER_TOKENS = 16
 """A prompt that leaves less of the context than this (or than the answer's limit) is too long."""

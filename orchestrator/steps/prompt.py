@@ -9,7 +9,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from orchestrator.engine.contract import Message
-from registry import Registry
+from registry.models import Registry
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,8 +5,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from registry import Endpoint, Registry, RegistryError, load_registry
 from registry.backends import why_no_key
+from registry.errors import RegistryError
+from registry.load import load_registry
+from registry.models import Endpoint, Registry
 
 SECRET = "sk-Never/Tell+Anyone"  # noqa: S105 - nobody's
 GOOD = {"backend": "openai", "base_url": "https://models.example:8443/v1/", "model": "org/name:tag"}

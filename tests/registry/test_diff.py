@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from registry import Registry, load_registry
 from registry.diff import Difference, Names, difference
-from registry.models import Endpoint, ModelEntry, Speculation
+from registry.load import load_registry
+from registry.models import Endpoint, ModelEntry, Registry, Speculation
 
 TEXT = """\
 personas: personas.yaml

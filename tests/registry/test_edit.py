@@ -6,8 +6,9 @@ import yaml
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from registry import RegistryError, load_registry
 from registry.edit import add_model, give_role, replace_registry
+from registry.errors import RegistryError
+from registry.load import load_registry
 
 ENTRY = {"file": "new.gguf", "description": "it's: new", "context": 64, "prompt": {"ngram": 3}}
 LOADS = {"file": "new.gguf", "context": 64}

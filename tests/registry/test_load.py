@@ -2,8 +2,8 @@ from pathlib import Path
 
 import pytest
 
-from registry import RegistryError, find_registry, load_registry
-from registry.load import PACKAGED, PACKAGED_PERSONAS
+from registry.errors import RegistryError
+from registry.load import PACKAGED, PACKAGED_PERSONAS, find_registry, load_registry
 from registry.memory import estimate
 from registry.models import Speculation
 from registry.personas import load_personas

@@ -7,10 +7,11 @@ import yaml
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from registry import Registry, RegistryError, load_registry
+from registry.errors import RegistryError
 from registry.forms import ModelForm, RoleForm
+from registry.load import load_registry
 from registry.merge import SECTIONS, Merged, merge
-from registry.models import ModelEntry, RoleEntry
+from registry.models import ModelEntry, Registry, RoleEntry
 
 PERSONAS = "personas:\n  terse: {text: Be terse.}\n  long: {text: Be long.}\n"
 GOOD = """\

@@ -3,9 +3,10 @@ from pathlib import Path
 import pytest
 import yaml
 
-from registry import Registry, load_registry
 from registry.fit import Room
 from registry.gguf import read_header
+from registry.load import load_registry
+from registry.models import Registry
 from registry.propose import Proposal, file_name, id_from, propose
 from registry.strict_yaml import write_yaml
 

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from registry import load_registry
+from registry.load import load_registry
 from registry.watch import Reload, Reloader, Seen, Signature, ripe, signature
 
 TEXT = """\

@@ -22,8 +22,8 @@ from orchestrator.api.openai.sampling import Lenient
 from orchestrator.errors import InputError, Problem
 from orchestrator.lexical import DIMENSIONS, NAME, Vectors, embed
 from orchestrator.pool import Pool
-from registry import Registry
 from registry.forms import EMBEDDER as ROLE
+from registry.models import Registry
 
 MOST_TEXTS: Final = 2048
 FEWEST, MOST = 64, 2048

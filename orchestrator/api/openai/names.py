@@ -9,7 +9,7 @@ from typing import Final
 
 from orchestrator.api.errors import NotFound
 from orchestrator.runs import Orchestrator
-from registry import Registry
+from registry.models import Registry
 
 AUTO: Final = "auto"
 ORCHESTRATE: Final = "orchestrate"

@@ -17,7 +17,7 @@ from orchestrator.api.openai.embeddings import embedder_names, find_embedder
 from orchestrator.api.openai.generating import CLIENT_CLOSED_REQUEST, Workplace
 from orchestrator.errors import InputError
 from orchestrator.lexical import embed
-from registry import load_registry
+from registry.load import load_registry
 from tests.orchestrator.api.daemon_process import Running, running_daemon
 
 TEXTS = ["the ship sails at dawn", "tax figures", "x"]

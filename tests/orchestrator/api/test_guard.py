@@ -12,7 +12,7 @@ from orchestrator.errors import InputError
 from orchestrator.journal import Home, JournalError
 from orchestrator.service.configuration import Configuration, RunSettings
 from orchestrator.service.service import Service
-from registry import find_registry, load_registry
+from registry.load import find_registry, load_registry
 from tests.orchestrator.api.daemon_process import Running, executed, finished, summary
 
 

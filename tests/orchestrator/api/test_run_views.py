@@ -19,7 +19,7 @@ from orchestrator.journal import Journal
 from orchestrator.service.configuration import Configuration
 from orchestrator.service.service import Service
 from orchestrator.taskir import Step
-from registry import find_registry, load_registry
+from registry.load import find_registry, load_registry
 
 
 async def ended_run(home: Path) -> list[Event]:

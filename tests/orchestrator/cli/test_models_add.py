@@ -10,7 +10,7 @@ import pytest
 import yaml
 
 from benchmarks.models import Shape, write_llama
-from registry import load_registry
+from registry.load import load_registry
 from tests.orchestrator.cli.cli_command import ROOT, Cli
 
 TINY = ROOT / "registry" / "tiny"

@@ -13,7 +13,8 @@ from orchestrator.engine.client.engine import Engine
 from orchestrator.engine.contract import EngineSpec, Generation
 from orchestrator.engine.errors import ModelLoadFailed
 from orchestrator.engine.llama import Llama, Logits
-from registry import RegistryError, load_registry
+from registry.errors import RegistryError
+from registry.load import load_registry
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 

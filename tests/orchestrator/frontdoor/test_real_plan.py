@@ -8,7 +8,7 @@ from orchestrator.frontdoor import Finding, PlanRequest, extend_plan, make_plan
 from orchestrator.planning import Planned, PlannedPart
 from orchestrator.pool import Pool
 from orchestrator.taskir import REQUEST_LABEL, Step
-from registry import find_registry, load_registry
+from registry.load import find_registry, load_registry
 
 
 def asking(text: str, files: tuple[str, ...], replans: int = 0) -> PlanRequest:

@@ -11,7 +11,7 @@ from orchestrator.runs import Job, Orchestrator
 from orchestrator.runs.sandboxes import SandboxOnDemand
 from orchestrator.sandbox import Sandbox
 from orchestrator.taskir import task_from
-from registry import find_registry, load_registry
+from registry.load import find_registry, load_registry
 
 TEST = "from add import add\n\n\ndef test_sum():\n    assert add(1, 2) == 3\n"
 WRITE: dict[str, Any] = {

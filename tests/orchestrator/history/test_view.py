@@ -19,7 +19,7 @@ from orchestrator.journal import Journal, JournalReader, UnknownRun
 from orchestrator.runs import Orchestrator
 from orchestrator.scheduler import Command, StartAttempt, State
 from orchestrator.taskir import REQUEST_LABEL, Step
-from registry import find_registry, load_registry
+from registry.load import find_registry, load_registry
 from tests.orchestrator.run_jobs import RECORDS, execute, job, step
 from tests.orchestrator.scheduler_driver import Driver
 from tests.orchestrator.scheduler_driver import step as planned_step

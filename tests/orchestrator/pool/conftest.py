@@ -6,7 +6,8 @@ import numpy as np
 import psutil
 import pytest
 
-from registry import Registry, load_registry
+from registry.load import load_registry
+from registry.models import Registry
 
 CONTEXT = 512
 SPECIAL = ("<|begin|>", "<|user|>", "<|end|>")

@@ -11,7 +11,7 @@ import pytest
 from orchestrator.engine.client.engine import Completion
 from orchestrator.engine.contract import Generation
 from orchestrator.pool import ModelStatus, ModelUnavailable, Pool, UnknownModel
-from registry import Registry
+from registry.models import Registry
 
 MESSAGES = (("user", "hello there"),)
 SHORT = Generation(messages=MESSAGES, max_tokens=4)

@@ -15,8 +15,8 @@ from orchestrator.engine.contract import NOT_SET_UP, EngineSpec, Generation
 from orchestrator.pool.managed_model import Replica
 from orchestrator.pool.residency import Folders, engine_spec
 from orchestrator.pool.topology import Node, Topology
-from registry import load_registry
 from registry.forms import ModelForm
+from registry.load import load_registry
 
 SHAPE = Shape(width=128, heads=4, kv_heads=4, layers=2, feed_forward=128, vocabulary=512, context=1024)
 SHORT = Generation(messages=(("user", "hello"),), max_tokens=4)

@@ -10,8 +10,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from orchestrator.pool.footprint import KEPT, LARGE_SECONDS, LEAST_BYTES, MOST_TIMES, Footprints, measure
-from registry import ModelEntry
 from registry.memory import MemoryEstimate
+from registry.models import ModelEntry
 
 MIB = 1 << 20
 ESTIMATE = MemoryEstimate(weights=100 * MIB, kv_cache=20 * MIB, compute=10 * MIB)

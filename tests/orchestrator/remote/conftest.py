@@ -9,7 +9,8 @@ import pytest
 
 from orchestrator.remote import RemoteModel
 from orchestrator.remote.breaker import CLOSED, Breaker
-from registry import ModelEntry, Registry, load_registry
+from registry.load import load_registry
+from registry.models import ModelEntry, Registry
 from tests.orchestrator.remote.server_answers import KEY, VARIABLE
 from tests.orchestrator.remote.server_play import Remote
 

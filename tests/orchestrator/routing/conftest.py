@@ -3,7 +3,8 @@ from pathlib import Path
 
 import pytest
 
-from registry import Registry, load_registry
+from registry.load import load_registry
+from registry.models import Registry
 
 
 @pytest.fixture

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from orchestrator.routing import CheckedRouter, Decision, DecisionContext, RuleRouter
-from registry import Registry
+from registry.models import Registry
 
 GOOD = Decision(role="expert", persona="wordy", model="near", reason="it learned so", propensity=0.25, router="test-1")
 

@@ -6,7 +6,7 @@ from orchestrator.events import Failure, FailureKind, RouteCandidate
 from orchestrator.failures import FailedAttempt
 from orchestrator.routing import NO_MODEL, Decision, DecisionContext, RuleRouter
 from orchestrator.taskir import Agent, Step
-from registry import Registry
+from registry.models import Registry
 
 
 def step(**fields: object) -> Step:

@@ -7,7 +7,7 @@ import pytest
 from orchestrator.history.report import StepRow
 from orchestrator.runs import Job, Orchestrator
 from orchestrator.taskir import task_from
-from registry import find_registry, load_registry
+from registry.load import find_registry, load_registry
 from tests.orchestrator.run_jobs import RECORDS, execute, report_of, step
 
 GATE_SECONDS = (3, 12, 40)

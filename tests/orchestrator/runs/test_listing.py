@@ -11,7 +11,7 @@ import pytest
 from orchestrator.errors import InputError
 from orchestrator.runs.job import Job, check_job, list_files
 from orchestrator.taskir import InvalidTask, task_from
-from registry import find_registry, load_registry
+from registry.load import find_registry, load_registry
 from tests.orchestrator.run_jobs import step
 
 

@@ -32,7 +32,7 @@ from orchestrator.runs.loop import RunLoop
 from orchestrator.runs.updates import Broadcast
 from orchestrator.scheduler import ExpandStep, GatherStep, StartAttempt
 from orchestrator.taskir import TaskIR, task_from
-from registry import find_registry, load_registry
+from registry.load import find_registry, load_registry
 from tests.orchestrator.run_jobs import step
 
 RUN = "20260101-000000-abcdef"

@@ -16,7 +16,7 @@ from orchestrator.events import AttemptStarted, AttemptSucceeded, StepsPlanned
 from orchestrator.journal import JournalReader, UnknownRun
 from orchestrator.runs import EventUpdate, Job, Orchestrator, Progress
 from orchestrator.taskir import InvalidTask
-from registry import find_registry, load_registry
+from registry.load import find_registry, load_registry
 from tests.orchestrator.run_jobs import RECORDS, execute, job, report_of, step
 
 REGISTRY = load_registry(find_registry(environment={}))

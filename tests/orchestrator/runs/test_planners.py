@@ -11,7 +11,8 @@ from orchestrator.journal import JournalReader
 from orchestrator.planning import Accept, Extended, PlanContext, Planned, PlannedBy, PlannedPart
 from orchestrator.runs import Job, Orchestrator, Ports
 from orchestrator.taskir import Step
-from registry import Registry, find_registry, load_registry
+from registry.load import find_registry, load_registry
+from registry.models import Registry
 from tests.orchestrator.run_jobs import RECORDS, execute, report_of
 
 REGISTRY = load_registry(find_registry(environment={}))

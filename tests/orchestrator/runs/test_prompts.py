@@ -7,7 +7,7 @@ from types import MappingProxyType
 from orchestrator.events import PromptDigests
 from orchestrator.journal import Journal, digest_of
 from orchestrator.runs.prompts import keep_prompts, prompt_digests
-from registry import load_registry
+from registry.load import load_registry
 from registry.models import Persona
 
 REGISTRY = replace(

@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from orchestrator.runs import Job, Orchestrator
-from registry import find_registry, load_registry
+from registry.load import find_registry, load_registry
 from tests.orchestrator.run_jobs import RECORDS, execute, report_of
 
 REQUEST = "Summarize the files that index.txt names, then compare the summaries"

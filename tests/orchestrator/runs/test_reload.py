@@ -13,7 +13,7 @@ from orchestrator.events import AttemptStarted
 from orchestrator.journal import JournalReader
 from orchestrator.runs import Orchestrator
 from orchestrator.taskir import InvalidTask
-from registry import load_registry
+from registry.load import load_registry
 from tests.orchestrator.run_jobs import execute, job, report_of, step
 
 TINY = Path(__file__).parents[3] / "registry" / "tiny"

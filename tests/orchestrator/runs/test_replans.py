@@ -39,7 +39,8 @@ from orchestrator.runs.loop import RunLoop
 from orchestrator.runs.sandboxes import Interpreters
 from orchestrator.runs.updates import Broadcast
 from orchestrator.sandbox import Sandbox
-from registry import Registry, find_registry, load_registry
+from registry.load import find_registry, load_registry
+from registry.models import Registry
 
 REGISTRY = load_registry(find_registry(environment={}))
 CLOCK = SystemClock()

@@ -7,7 +7,7 @@ from orchestrator.events import AttemptStarted, RouteCandidate
 from orchestrator.journal import JournalReader
 from orchestrator.routing import Decision, DecisionContext, RuleRouter
 from orchestrator.runs import Orchestrator, Ports
-from registry import find_registry, load_registry
+from registry.load import find_registry, load_registry
 from tests.orchestrator.run_jobs import execute, job, report_of, step
 
 REGISTRY = load_registry(find_registry(environment={}))

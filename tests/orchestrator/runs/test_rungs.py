@@ -7,7 +7,8 @@ import pytest
 
 from orchestrator.events import Rung
 from orchestrator.runs.job import rungs
-from registry import Registry, find_registry, load_registry
+from registry.load import find_registry, load_registry
+from registry.models import Registry
 
 
 def without(*roles: str) -> Registry:

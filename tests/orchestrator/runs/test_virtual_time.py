@@ -12,7 +12,7 @@ from orchestrator.events import Event
 from orchestrator.history import Report
 from orchestrator.journal import Journal
 from orchestrator.runs import Orchestrator, Ports
-from registry import find_registry, load_registry
+from registry.load import find_registry, load_registry
 from tests.orchestrator.run_jobs import execute, job, report_of, step
 from tests.orchestrator.simulated_engine import SimulatedMachine
 from tests.orchestrator.virtual_time import VirtualTimeLoop, run_virtually

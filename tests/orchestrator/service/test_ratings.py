@@ -27,7 +27,7 @@ from orchestrator.service.errors import Conflict
 from orchestrator.service.ratings import rate, rate_alone
 from orchestrator.service.service import Service
 from orchestrator.taskir import Step
-from registry import find_registry, load_registry
+from registry.load import find_registry, load_registry
 
 GOOD = RatingGiven(at=100.0, score=1.0, by="ann", note="just right")
 BAD = RatingGiven(at=200.0, score=0.25, by="bob", step="S1")

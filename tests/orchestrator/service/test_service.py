@@ -33,7 +33,7 @@ from orchestrator.service.errors import Busy, FolderFull, NotReady
 from orchestrator.service.retention import DAY_SECONDS, Retention
 from orchestrator.service.service import Service
 from orchestrator.taskir import Step
-from registry import find_registry, load_registry
+from registry.load import find_registry, load_registry
 from tests.orchestrator.run_jobs import RECORDS, job, step
 
 REGISTRY = load_registry(find_registry(environment={}))

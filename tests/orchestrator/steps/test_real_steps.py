@@ -17,7 +17,7 @@ from orchestrator.steps.errors import AttemptError
 from orchestrator.steps.generate import GenerateRunner
 from orchestrator.steps.prompt import Input
 from orchestrator.taskir import Step
-from registry import find_registry, load_registry
+from registry.load import find_registry, load_registry
 from tests.orchestrator.model_calls import attempt_of
 
 RECORD = Input("koldin.txt", "name: Koldin\nowner: Hillem\nlength: 187\nspeed: 52")

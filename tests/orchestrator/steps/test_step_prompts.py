@@ -3,7 +3,7 @@ from pathlib import Path
 from types import MappingProxyType
 
 from orchestrator.steps.prompt import Input, step_messages, system_messages
-from registry import load_registry
+from registry.load import load_registry
 from registry.models import Persona
 
 REGISTRY = load_registry(Path(__file__).parents[3] / "model_registry.yaml")

@@ -6,7 +6,7 @@ import pytest
 
 from orchestrator.runs.job import capabilities
 from orchestrator.taskir import GATES, Capabilities, check_task, dump_task, task_from
-from registry import find_registry, load_registry
+from registry.load import find_registry, load_registry
 
 READ = {
     "type": "object",

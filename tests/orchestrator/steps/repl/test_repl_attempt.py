@@ -22,7 +22,7 @@ from orchestrator.steps.repl.asking import SubcallModels
 from orchestrator.steps.repl.attempt import ReplRunner
 from orchestrator.steps.repl.budget import Budget
 from orchestrator.taskir import Step
-from registry import find_registry, load_registry
+from registry.load import find_registry, load_registry
 from tests.orchestrator.model_calls import attempt_of
 from tests.orchestrator.steps.repl.repl_world import ReplWorld, echo
 

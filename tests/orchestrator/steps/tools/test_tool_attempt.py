@@ -18,7 +18,7 @@ from orchestrator.steps.errors import AttemptError
 from orchestrator.steps.prompt import Input
 from orchestrator.steps.tools.attempt import ToolRunner
 from orchestrator.taskir import Step
-from registry import find_registry, load_registry
+from registry.load import find_registry, load_registry
 from tests.orchestrator.model_calls import ModelCalls, attempt_of
 from tests.orchestrator.steps.tools.tool_world import World
 
