@@ -1,9 +1,9 @@
-"""Measure how often greedy text differs from what `exact` says: in company, from a shared pool, with drafts.
+"""Measure how often greedy text differs from what `batch_invariant` gives: batched, from a shared pool, with drafts.
 
     python -m benchmarks.divergence [FILE.gguf …]
 
-Without files it takes the embedded models. `exact` alone is the reference, and `exact` in company a check: it must not
-differ at all.
+Without files it takes the embedded models. The reference is each text computed alone with `batch_invariant`. The same
+setting with a full batch is a check: it must not differ at all.
 """
 
 import asyncio
@@ -28,11 +28,11 @@ _MAX_TOKENS: Final = 96
 _SUBJECTS: Final = ("the harbour", "a red bicycle", "the night train", "an old clock", "the north wind", "two sisters")
 _ACTIONS: Final = ("Summarize the text.", "List the nouns as JSON.", "Compare the first and the last sentence.")
 MODES: Final[Mapping[str, Mapping[str, Any]]] = {
-    "exact, in company": {"exact": True},
-    "exact, in company, prompt lookup": {"exact": True, "prompt_lookup": (3, 8), "always_draft": True},
-    "split cache, in company": {"split": True},
-    "common pool, in company": {},
-    "common pool, in company, prompt lookup": {"prompt_lookup": (3, 8), "always_draft": True},
+    "batch_invariant, batched": {"batch_invariant": True},
+    "batch_invariant, batched, prompt lookup": {"batch_invariant": True, "prompt_lookup": (3, 8), "always_draft": True},
+    "split cache, batched": {"split": True},
+    "common pool, batched": {},
+    "common pool, batched, prompt lookup": {"prompt_lookup": (3, 8), "always_draft": True},
     "common pool, one slot": {"slots": 1},
     "common pool, one slot, prompt lookup": {"slots": 1, "prompt_lookup": (3, 8), "always_draft": True},
 }
@@ -79,8 +79,11 @@ def prompts() -> list[Generation]:
 
 
 async def compare(spec: EngineSpec, requests: Sequence[Generation]) -> dict[str, Divergence]:
-    """Return how far each of `MODES` is from `exact` alone. The settings of `spec` hold where a mode says nothing."""
-    async with await Engine.start(dataclasses.replace(spec, exact=True)) as engine:
+    """Return how far each of `MODES` is from `batch_invariant` with one text at a time.
+
+    The settings of `spec` hold where a mode says nothing.
+    """
+    async with await Engine.start(dataclasses.replace(spec, batch_invariant=True)) as engine:
         alone = [(await engine.generate(request)).text for request in requests]
     found = {}
     for mode, settings in MODES.items():

@@ -59,10 +59,10 @@ def _options(
     place: Place, model: ModelForm, defaults: DefaultsForm, header: GgufHeader | None, document: Document
 ) -> Iterator[RegistryProblem]:
     slots, context = model.slots or defaults.slots, context_of(model, defaults, header)
-    apart = model.split or (defaults.exact if model.exact is None else model.exact)
+    apart = model.split or (defaults.batch_invariant if model.batch_invariant is None else model.batch_invariant)
     if model.cells is not None and apart:
-        what = "is for a common pool, but exact or split gives each sequence cells of its own"
-        yield document.problem((*place, "cells"), what, "exact: false and no split, or no cells")
+        what = "is for a common pool, but batch_invariant or split gives each sequence cells of its own"
+        yield document.problem((*place, "cells"), what, "batch_invariant: false and no split, or no cells")
     if model.cells is not None and model.cells < context:
         what = f"is {model.cells:,}, and one sequence may take {context:,}"
         yield document.problem((*place, "cells"), what, f"at least {context}, or a smaller context")
@@ -74,9 +74,11 @@ def _options(
     if model.numa is not None and model.instances > 1:
         what = f"binds the model to node {model.numa}, but {model.instances} instances have a node each"
         yield document.problem((*place, "numa"), what, "numa, or instances")
-    if model.split is False and (defaults.exact if model.exact is None else model.exact):
+    if model.split is False and (defaults.batch_invariant if model.batch_invariant is None else model.batch_invariant):
         yield document.problem(
-            (*place, "split"), "is false, but exact needs a split cache", "exact: false, or no split"
+            (*place, "split"),
+            "is false, but batch_invariant needs a split cache",
+            "batch_invariant: false, or no split",
         )
 
 

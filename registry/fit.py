@@ -57,11 +57,16 @@ class Fit:
 
 
 def fit(
-    header: GgufHeader, room: Room, draft: GgufHeader | None = None, *, exact: bool = False, embeds: bool = False
+    header: GgufHeader,
+    room: Room,
+    draft: GgufHeader | None = None,
+    *,
+    batch_invariant: bool = False,
+    embeds: bool = False,
 ) -> Fit:
     """Return how to load a model in the room that there is, with the one that drafts for it.
 
-    It is never more than the model was made for. `exact` and `embeds` are as `estimate` has them.
+    It is never more than the model was made for. `batch_invariant` and `embeds` are as `estimate` has them.
     """
 
     def need(context: int, slots: int, kv_type: CacheType) -> MemoryEstimate:
@@ -71,10 +76,10 @@ def fit(
             slots=slots,
             key_type=kv_type,
             value_type=kv_type,
-            exact=exact,
+            batch_invariant=batch_invariant,
             embeds=embeds,
         )
-        return own if draft is None else own + estimate(draft, context=context, slots=max(slots, 1 + exact))
+        return own if draft is None else own + estimate(draft, context=context, slots=max(slots, 1 + batch_invariant))
 
     ceiling = max(1, min(header.context_length, MAX_CONTEXT))
     kv_types = tuple(_kv_types(header))

@@ -5,14 +5,19 @@ of the program sees.
 """
 
 import difflib
+import logging
 import re
 import typing
+from dataclasses import replace
+from functools import cache
 from typing import Annotated, Any, Final, Literal, TypeVar
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, StringConstraints, ValidationError
 
 from registry.errors import RegistryError, RegistryProblem
 from registry.strict_yaml import Document, Place
+
+log = logging.getLogger(__name__)
 
 EMBEDDER: Final = "embedder"
 """The role whose model makes vectors of texts."""
@@ -36,6 +41,8 @@ MaxTokens = Annotated[int, Field(ge=1, le=MAX_CONTEXT)]
 MaxReplans = Annotated[int, Field(ge=0, le=8)]
 
 _NOT_REPEATED: Final = (("base_url",), ("api_key_env",))  # a secret may stand there by mistake
+_OLD_KEYS: Final = {"exact": "batch_invariant"}
+"""Keys of models and of `defaults` that had another name in earlier versions. Files that use it still open."""
 _UNITS: Final = {"": 1, "B": 1, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30, "TiB": 1 << 40}
 
 
@@ -108,7 +115,7 @@ class ModelForm(Form):
     mmap: bool = True
     numa: Annotated[int, Field(ge=0, le=1023)] | None = None
     instances: Annotated[int, Field(ge=1, le=64)] = 1
-    exact: bool | None = None
+    batch_invariant: bool | None = None
     split: bool | None = None
     cells: Annotated[int, Field(ge=64, le=MAX_CELLS)] | None = None
     experts: Annotated[int, Field(ge=1, le=1024)] | None = None
@@ -141,7 +148,7 @@ class DefaultsForm(Form):
     residency: Residency = "warm"
     context: Context = 4096
     slots: Slots = 4
-    exact: bool = False
+    batch_invariant: bool = False
     temperature: Temperature = 0.0
     top_p: TopP = 1.0
     max_tokens: MaxTokens = 1024
@@ -182,13 +189,45 @@ F = TypeVar("F", bound=Form)
 
 
 def read_form(form: type[F], document: Document) -> F:
-    """Validate a parsed file. Raises RegistryError with every problem, each at its line."""
+    """Validate a parsed file. Raises RegistryError with every problem, each at its line.
+
+    A key by its name in earlier versions is read as the new one, and a warning is logged once for each place.
+    """
+    document = _with_new_keys(document)
     data = {} if document.data is None else document.data
     try:
         return form.model_validate(data)
     except ValidationError as error:
         details = error.errors(include_url=False)
         raise RegistryError(*(_problem(form, document, detail) for detail in details)) from error
+
+
+def _with_new_keys(document: Document) -> Document:
+    """Return the document with its keys under the names that they have in this version."""
+    if not isinstance(document.data, dict):
+        return document
+    lines = dict(document.lines)
+
+    def renamed(options: object, *place: str) -> object:
+        if not isinstance(options, dict):
+            return options
+        names = {key: new for key in options if (new := _OLD_KEYS.get(key)) is not None and new not in options}
+        for old, new in names.items():
+            lines[*place, new] = lines[*place, old]
+            _warn_once(document.problem((*place, old), f"is called {new} now; the old name is still understood"))
+        return {names.get(key, key): value for key, value in options.items()}
+
+    data = dict(document.data)
+    if "defaults" in data:
+        data["defaults"] = renamed(data["defaults"], "defaults")
+    if isinstance(models := data.get("models"), dict):
+        data["models"] = {name: renamed(options, "models", name) for name, options in models.items()}
+    return replace(document, data=data, lines=lines)
+
+
+@cache
+def _warn_once(problem: RegistryProblem) -> None:
+    log.warning("%s", problem)
 
 
 def nearest(name: str, known: typing.Iterable[str]) -> str:

@@ -92,7 +92,7 @@ class Offer:
                 memory=defaults.memory,
                 max_replans=defaults.max_replans,
                 idle_unload_seconds=defaults.idle_unload_seconds,
-                exact=defaults.exact,
+                batch_invariant=defaults.batch_invariant,
             ),
         )
 
@@ -112,7 +112,7 @@ class Offer:
             return entry
         both = None
         if entry.memory is not None and header is not None:
-            slots, flash = max(entry.slots, 1 + entry.exact), form.flash_attention
+            slots, flash = max(entry.slots, 1 + entry.batch_invariant), form.flash_attention
             both = entry.memory + memory.estimate(header, context=entry.context, slots=slots, flash_attention=flash)
         file = _resolve(self.document.path, form.file)
         return replace(entry, speculation=Speculation(asked.draft, file, asked.k), memory=both or entry.memory)
@@ -170,7 +170,7 @@ def _model(
 ) -> ModelEntry:
     context = context_of(form, defaults, header)
     slots = form.slots or defaults.slots
-    exact = defaults.exact if form.exact is None else form.exact
+    batch_invariant = defaults.batch_invariant if form.batch_invariant is None else form.batch_invariant
     lookup = form.prompt_lookup
     return ModelEntry(
         id=name,
@@ -189,7 +189,7 @@ def _model(
         mmap=form.mmap,
         numa=form.numa,
         instances=form.instances,
-        exact=exact,
+        batch_invariant=batch_invariant,
         split=form.split,
         cells=form.cells,
         experts=form.experts,
@@ -206,7 +206,7 @@ def _model(
             key_type=form.kv_type_k,
             value_type=form.kv_type_v,
             flash_attention=form.flash_attention,
-            exact=exact,
+            batch_invariant=batch_invariant,
             cells=form.cells,
             embeds=embeds,
         ),

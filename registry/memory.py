@@ -23,7 +23,7 @@ CACHE_TYPES: Final[dict[str, Fraction]] = {
 }
 BATCH: Final = 512
 SCORED: Final = 128  # so many tokens are computed together where an engine keeps the scores of attention
-EXACT_BATCH: Final = 64
+BATCH_INVARIANT_MICRO_BATCH: Final = 64
 MOST_SCORES: Final = 1 << 20  # a token; an engine that may choose its attention keeps no more of them
 CELLS: Final = 256  # llama.cpp makes room for a multiple of them, in every stream
 PROCESS: Final = 96 << 20
@@ -64,26 +64,26 @@ def estimate(
     key_type: str = "f16",
     value_type: str = "f16",
     flash_attention: Literal["auto", "on", "off"] = "auto",
-    exact: bool = False,
+    batch_invariant: bool = False,
     cells: int | None = None,
     embeds: bool = False,
 ) -> MemoryEstimate:
     """Estimate the bytes of a model with `slots` sequences of up to `context` tokens each, which may share `cells`.
 
-    An `exact` engine never decodes one sequence alone, so it has room for two at least. One that `embeds` computes up
-    to `context` tokens in one micro-batch, and llama.cpp keeps room for the logits of each of them, twice.
+    A `batch_invariant` engine never decodes one sequence alone, so it has room for two at least. One that `embeds`
+    computes up to `context` tokens in one micro-batch, and llama.cpp keeps room for the logits of each of them, twice.
     """
     if embeds:
         cells, key_type, value_type = context, "f16", "f16"
-    cells = _rounded(cells) if cells else _rounded(context) * max(slots, 1 + exact)
+    cells = _rounded(cells) if cells else _rounded(context) * max(slots, 1 + batch_invariant)
     per_head = header.key_length * CACHE_TYPES[key_type] + header.value_length * CACHE_TYPES[value_type]
     kv_cache = int(sum(header.kv_heads) * per_head * cells) + header.state_bytes * slots
-    micro_batch = context if embeds else EXACT_BATCH if exact else BATCH
+    micro_batch = context if embeds else BATCH_INVARIANT_MICRO_BATCH if batch_invariant else BATCH
     logits = 2 * context if embeds else BATCH
     activations = 4 * header.embedding + 3 * header.feed_forward
     scores = cells * header.heads if flash_attention != "on" else 0
     if flash_attention == "auto":
-        scores = 0 if exact or embeds or value_type.startswith("q") else min(scores, MOST_SCORES)
+        scores = 0 if batch_invariant or embeds or value_type.startswith("q") else min(scores, MOST_SCORES)
     mask = micro_batch * 2 * cells
     kept = min(micro_batch, SCORED) * scores * 3 // 2  # the scores, and once more in 16 bits
     return MemoryEstimate(

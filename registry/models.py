@@ -78,13 +78,13 @@ class Endpoint:
 class ModelEntry:
     """One model. `context` is in tokens of one sequence, `slots` in sequences at a time, `threads` a ceiling.
 
-    `exact` asks for the same greedy tokens alone and in company, at some cost in prefill; `split` gives each sequence
-    KV cells of its own (None: unless there are `cells`), and otherwise they share `cells` (None: slots x context);
-    `experts` is how many of a mixture are used, None for as many as the model was made with; `lora` are adapters that
-    all its text is made with. `numa` binds the model to a node; where a machine has several nodes, up to `instances` of
-    it run, one bound to each. Exactly one of `header` and `unavailable` (the reason why there is no header) is set.
-    `memory` is an estimate, of the model and of the one that drafts for it. The model of the role `embedder` `embeds`:
-    it makes vectors of texts and writes none.
+    `batch_invariant` asks for greedy tokens that do not depend on what else is in the batch, at some cost in prefill;
+    `split` gives each sequence KV cells of its own (None: unless there are `cells`), and otherwise they share `cells`
+    (None: slots x context); `experts` is how many of a mixture are used, None for as many as the model was made with;
+    `lora` are adapters that all its text is made with. `numa` binds the model to a node; where a machine has several
+    nodes, up to `instances` of it run, one bound to each. Exactly one of `header` and `unavailable` (the reason why
+    there is no header) is set. `memory` is an estimate, of the model and of the one that drafts for it. The model of
+    the role `embedder` `embeds`: it makes vectors of texts and writes none.
 
     A model that another server runs has `remote` instead of `file`, and neither header nor memory: `context` is what
     the registry says, `slots` bounds the requests, and what else describes a model that is loaded here has no meaning.
@@ -106,7 +106,7 @@ class ModelEntry:
     mmap: bool
     numa: int | None
     instances: int
-    exact: bool
+    batch_invariant: bool
     split: bool | None
     cells: int | None
     experts: int | None
@@ -169,13 +169,14 @@ class Defaults:
     """What the registry says of all models together. `memory` is their budget in bytes, or None for what is free.
 
     `max_replans` is how often one plan may go on, with more steps, after a step of it is done. A model that is not HOT
-    is unloaded when nobody has used it for `idle_unload_seconds`. Models are `exact` whose entries do not say.
+    is unloaded when nobody has used it for `idle_unload_seconds`. `batch_invariant` holds for models whose entries do
+    not say.
     """
 
     memory: int | None
     max_replans: int
     idle_unload_seconds: float
-    exact: bool
+    batch_invariant: bool
 
 
 @dataclass(frozen=True, slots=True)

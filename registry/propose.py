@@ -60,7 +60,7 @@ def propose(
         header,
         room,
         None if draft is None else registry.models[registry.roles[draft].model].header,
-        exact=registry.defaults.exact,
+        batch_invariant=registry.defaults.batch_invariant,
         embeds=embeds,
     )
     impossible = "it is to embed, and writes nothing" if embeds else why_not_drafted(header)

@@ -48,7 +48,7 @@ class World:
             roles["worker"]["escalates_to"], roles["coder"]["escalates_to"] = "coder", "architect"
         roles["judge"] = {"model": "tiny-large", "tier": "B", "system": SYSTEM_PROMPTS["judge"]}
         # Loaded before the first task, so that no deadline has to wait for a model.
-        defaults = {"residency": "hot", "context": 2048, "slots": 8, "exact": True, "temperature": 0}
+        defaults = {"residency": "hot", "context": 2048, "slots": 8, "batch_invariant": True, "temperature": 0}
         return {"defaults": defaults, "models": models, "roles": roles}
 
 

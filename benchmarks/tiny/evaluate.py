@@ -117,7 +117,7 @@ async def measure(engine: Engine, size: str, family: str, split: Split, grammar:
 
 def engine_spec(file: Path) -> EngineSpec:
     """Return how the registry loads such a file by default: greedy answers are the same alone and in company."""
-    return EngineSpec(file=str(file), context=CONTEXT, slots=SLOTS, threads=1, exact=True, niceness=0)
+    return EngineSpec(file=str(file), context=CONTEXT, slots=SLOTS, threads=1, batch_invariant=True, niceness=0)
 
 
 async def rows_of(size: Size) -> AsyncIterator[Row]:

@@ -50,8 +50,8 @@ class EngineSpec:
     ones. `lora` are adapters (file, scale) that are added to the weights, for all sequences. `prompt_lookup` is
     (longest n-gram, most tokens): draft tokens are taken from what a sequence has said before. `draft` is the file of a
     smaller model with the same vocabulary that guesses up to `draft_tokens` tokens. Output is the same with and
-    without, as far as `exact` goes. Drafts are made where they pay; `always_draft`, for measuring, makes as many as
-    there can be. `curves` is a folder that keeps what was measured of models. `prefixes` is one, of at most
+    without, as far as `batch_invariant` goes. Drafts are made where they pay; `always_draft`, for measuring, makes as
+    many as there can be. `curves` is a folder that keeps what was measured of models. `prefixes` is one, of at most
     `prefix_bytes`, where a stopped engine leaves the KV cells of prompts that begin with one of the system messages
     `heads` for the next one. `cpus` are the logical CPUs that the process is bound to, none for all. `log_file` None
     keeps the log in a temporary file. `name` is what errors call the model, None for the name of its file.
@@ -61,14 +61,14 @@ class EngineSpec:
     An engine that `embeds` makes vectors and writes nothing: `context` is then the longest text and the most tokens of
     a batch, `slots` the most texts of one, and what concerns writing has no meaning.
 
-    `exact` makes a sequence at temperature 0 give the same tokens alone and in company, at the price of slower prefill
-    and of a lone sequence decoding as if it were two: every micro-batch then has 2 to 63 query tokens, for which
-    llama.cpp computes each token the same way whatever else is in the batch, and the cache is split, so that a
-    sequence's cells lie in the order of its tokens and attention always sums in that order. That holds for quantised
-    weights with flash attention, and for state-space models with quantised weights, which have no attention. It does
-    not hold for F32, F16 and BF16 weights (other kernels for one row than for many), nor without flash attention.
-    Without `exact`, logits differ in their last bits with the batch, the prefix that was reused and the number of
-    threads, and a greedy choice between two nearly equal tokens may fall differently.
+    `batch_invariant` makes a sequence at temperature 0 give the same tokens whatever else is in the batch, at the price
+    of slower prefill and of a lone sequence decoding as if it were two: every micro-batch then has 2 to 63 query
+    tokens, for which llama.cpp computes each token the same way whatever else is in the batch, and the cache is split,
+    so that a sequence's cells lie in the order of its tokens and attention always sums in that order. That holds for
+    quantised weights with flash attention, and for state-space models with quantised weights, which have no attention.
+    It does not hold for F32, F16 and BF16 weights (other kernels for one row than for many), nor without flash
+    attention. Without `batch_invariant`, logits differ in their last bits with the batch, the prefix that was reused
+    and the number of threads, and a greedy choice between two nearly equal tokens may fall differently.
     """
 
     file: str
@@ -83,7 +83,7 @@ class EngineSpec:
     mlock: bool = False
     check_tensors: bool = True
     beyond_training: bool = False
-    exact: bool = False
+    batch_invariant: bool = False
     split: bool | None = None
     cells: int | None = None
     experts: int | None = None
@@ -106,7 +106,7 @@ class EngineSpec:
     @property
     def splits_cache(self) -> bool:
         """Whether every sequence gets cells of its own at first, where the architecture allows a choice."""
-        return self.exact or self.cells is None if self.split is None else self.split
+        return self.batch_invariant or self.cells is None if self.split is None else self.split
 
     @property
     def shown_name(self) -> str:
@@ -120,7 +120,10 @@ class EngineSpec:
             (1 <= self.slots <= MAX_SLOTS, f"slots is {self.slots}; accepted: 1 to {MAX_SLOTS}"),
             (self.slots * (self.context or 1) <= MAX_CELLS, f"slots x context is above {MAX_CELLS} cells"),
             (self.threads is None or 1 <= self.threads <= 1024, f"threads is {self.threads}"),
-            (not (self.exact and self.split is False), "exact needs a split cache; accepted: split left out or true"),
+            (
+                not (self.batch_invariant and self.split is False),
+                "batch_invariant needs a split cache; accepted: split left out or true",
+            ),
             *self._cell_checks(),
             (0 <= self.niceness <= 19, f"niceness is {self.niceness}; accepted: 0 to 19"),
             (
@@ -137,7 +140,10 @@ class EngineSpec:
     def _cell_checks(self) -> tuple[tuple[bool, str], ...]:
         least = self.context or 8
         return (
-            (self.cells is None or not self.splits_cache, "cells needs a common pool; accepted: exact and split false"),
+            (
+                self.cells is None or not self.splits_cache,
+                "cells needs a common pool; accepted: batch_invariant and split false",
+            ),
             (
                 self.cells is None or least <= self.cells <= MAX_CELLS,
                 f"cells is {self.cells}, and one sequence may take {least}; accepted: {least} to {MAX_CELLS}",
@@ -228,7 +234,7 @@ class ModelInfo:
     bos: str
     eos: str
     shares_prefixes: bool
-    exact: bool
+    batch_invariant: bool
     split_cache: bool
     llama_cpp: str
     load_seconds: float

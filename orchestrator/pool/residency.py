@@ -329,7 +329,7 @@ def engine_spec(
         flash_attention=entry.flash_attention,
         mmap=entry.mmap and replica.node is None,
         mlock=entry.mlock,
-        exact=entry.exact,
+        batch_invariant=entry.batch_invariant,
         split=entry.split,
         cells=entry.cells,
         prompt_lookup=(lookup.ngram, lookup.k) if lookup is not None else None,

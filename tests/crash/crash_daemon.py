@@ -24,7 +24,8 @@ STARTING_SECONDS = 300
 ENDING_SECONDS = 120
 ENDED = ("done", "failed", "cancelled")
 REGISTRY = """
-defaults: {residency: hot, context: 1024, slots: 8, exact: true, temperature: 0, max_tokens: 48, max_replans: 0}
+defaults: {residency: hot, context: 1024, slots: 8, batch_invariant: true, temperature: 0, max_tokens: 48,
+           max_replans: 0}
 models:
   only: {file: only.gguf, threads: 1}
 roles:

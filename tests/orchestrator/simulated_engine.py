@@ -178,7 +178,7 @@ def model_info(spec: EngineSpec, load_seconds: float) -> ModelInfo:
         bos="",
         eos="",
         shares_prefixes=False,
-        exact=spec.exact,
+        batch_invariant=spec.batch_invariant,
         split_cache=True,
         llama_cpp="",
         load_seconds=load_seconds,

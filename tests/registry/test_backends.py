@@ -19,7 +19,7 @@ def _load(folder: Path, write_gguf, **changes: object) -> Registry:
     local = write_gguf(folder / "local.gguf") if not (folder / "local.gguf").exists() else folder / "local.gguf"
     models = {"far": entry, "near": {"file": str(local), "slots": 2}}
     roles = {"worker": {"model": "far", "tier": "C"}, "draft": {"model": "near", "tier": "D"}}
-    defaults = {"residency": "hot", "context": 1024, "slots": 6, "exact": True}
+    defaults = {"residency": "hot", "context": 1024, "slots": 6, "batch_invariant": True}
     path = folder / "model_registry.yaml"
     path.write_text(json.dumps({"defaults": defaults, "models": models, "roles": roles}))
     return load_registry(path)
@@ -76,7 +76,7 @@ def test_a_cold_remote_model_is_not_used(tmp_path: Path, write_gguf) -> None:
         ({"threads": 4}, "models.far.threads: is for a model that llama.cpp loads here; with backend: openai its"),
         ({"mlock": False}, "models.far.mlock: is for a model that llama.cpp loads here"),
         ({"kv_type_k": "q8_0"}, "models.far.kv_type_k: is for a model that llama.cpp loads here"),
-        ({"exact": True}, "models.far.exact: is for a model that llama.cpp loads here"),
+        ({"batch_invariant": True}, "models.far.batch_invariant: is for a model that llama.cpp loads here"),
         ({"prompt_lookup": {}}, "models.far.prompt_lookup: is for a model that llama.cpp loads here"),
         ({"speculation": {"draft": "draft"}}, "models.far.speculation: is for a model that llama.cpp loads here"),
         ({"residency": "hot"}, "models.far.residency: is 'hot', but a model that another server runs is never loaded"),

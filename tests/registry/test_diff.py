@@ -34,7 +34,7 @@ FOR_THE_ENGINE: Mapping[str, Any] = {
     "mlock": True,
     "mmap": False,
     "numa": 1,
-    "exact": True,
+    "batch_invariant": True,
     "cells": 99,
     "experts": 2,
     "remote": Endpoint("http://h/v1", "m", None, 120.0),

@@ -109,9 +109,17 @@ def test_a_cold_model_says_that_it_is_not_loaded(folder: Path) -> None:
         ("context: 512", "context: 4096", "models.big.context: 4,096 tokens, but the model was made for 2,048"),
         ("threads: 2", "kv_type_v: q8_0", "kv_type_v: q8_0 needs heads of a multiple of 32 numbers"),
         ("threads: 2", "experts: 2", "models.big.experts: is 2, but the model has no experts"),
-        ("threads: 2", "cells: 900\n    exact: true", "models.big.cells: is for a common pool, but exact or split"),
+        (
+            "threads: 2",
+            "cells: 900\n    batch_invariant: true",
+            "models.big.cells: is for a common pool, but batch_invariant or split",
+        ),
         ("threads: 2", "cells: 500", "models.big.cells: is 500, and one sequence may take 512; accepted: at least 512"),
-        ("threads: 2", "slots: 128\n    exact: maybe", "models.big.exact: is 'maybe'; accepted: a valid boolean"),
+        (
+            "threads: 2",
+            "slots: 128\n    batch_invariant: maybe",
+            "models.big.batch_invariant: is 'maybe'; accepted: a valid boolean",
+        ),
         ("threads: 2", "lora: []", "models.big.lora: is []; accepted: "),
         ("threads: 2", "numa: 1\n    instances: 2", "models.big.numa: binds the model to node 1, but 2 instances have"),
         ("threads: 2", "instances: 0", "models.big.instances: is 0; accepted: greater than or equal to 1"),
@@ -226,3 +234,27 @@ def test_the_packaged_registry_and_personas_are_valid() -> None:
     assert registry.roles["frontdoor"].tier == "A"
     assert registry.roles["worker"].escalates_to == "coder"
     assert registry.roles["coder"].escalates_to == "architect"
+
+
+@pytest.mark.parametrize("value", [True, False])
+def test_the_old_name_of_batch_invariant_is_understood_and_reported_once(
+    folder: Path, caplog: pytest.LogCaptureFixture, value: bool
+) -> None:
+    text = GOOD.replace("  context: 1024\n", f"  context: 1024\n  exact: {value}\n".lower())
+    text = text.replace("    threads: 2\n", f"    threads: 2\n    exact: {not value}\n".lower())
+    for _ in range(2):
+        registry = _load(folder, text)
+        assert registry.defaults.batch_invariant is registry.models["little"].batch_invariant is value
+        assert registry.models["big"].batch_invariant is not value
+    file = folder / "model_registry.yaml"
+    assert [record.getMessage() for record in caplog.records] == [
+        f"{file}:4: defaults.exact: is called batch_invariant now; the old name is still understood",
+        f"{file}:13: models.big.exact: is called batch_invariant now; the old name is still understood",
+    ]
+
+
+def test_a_mistake_under_an_old_name_has_its_line_and_both_names_are_one_too_many(folder: Path) -> None:
+    wrong = _problems(folder, GOOD.replace("threads: 2", "exact: maybe"))
+    assert wrong == ["model_registry.yaml:11: models.big.batch_invariant: is 'maybe'; accepted: a valid boolean"]
+    (both,) = _problems(folder, GOOD.replace("threads: 2", "batch_invariant: true\n    exact: true"))
+    assert both.startswith("model_registry.yaml:12: models.big.exact: unknown key")

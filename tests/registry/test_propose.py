@@ -48,20 +48,20 @@ def test_a_proposal_loads_and_says_what_was_proposed(registry: Registry, write_g
 
 
 @pytest.mark.parametrize("role", [None, "embedder"])
-@pytest.mark.parametrize("exact", ["false", "true"])
+@pytest.mark.parametrize("batch_invariant", ["false", "true"])
 @pytest.mark.parametrize("room", [180 << 20, 400 << 20, 8 << 30])
 def test_what_is_proposed_takes_what_it_was_said_to_take(
-    registry: Registry, write_gguf, role: str | None, exact: str, room: int
+    registry: Registry, write_gguf, role: str | None, batch_invariant: str, room: int
 ) -> None:
-    registry.path.write_text(f"defaults: {{exact: {exact}}}\n{TEXT}")
+    registry.path.write_text(f"defaults: {{batch_invariant: {batch_invariant}}}\n{TEXT}")
     file = write_gguf(registry.path.parent / "new.gguf", context=32768, embedding=512)
     made = propose(read_header(file), file, load_registry(registry.path), Room(budget=room), role=role)
     roles = "" if role is None else f"  {role}: {{model: new, tier: D}}\n"
     entries = TEXT.replace("roles:\n", f"  {made.id}:\n{write_yaml(made.entry, 4)}roles:\n")
-    registry.path.write_text(f"defaults: {{exact: {exact}}}\n{entries}{roles}")
+    registry.path.write_text(f"defaults: {{batch_invariant: {batch_invariant}}}\n{entries}{roles}")
     model = load_registry(registry.path).models["new"]
     assert model.memory == made.fit.memory
-    assert (model.exact, model.embeds) == (exact == "true", role == "embedder")
+    assert (model.batch_invariant, model.embeds) == (batch_invariant == "true", role == "embedder")
     assert model.memory is not None
     assert (model.memory.total <= room) == (made.fit.short == 0)
 

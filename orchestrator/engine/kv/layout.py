@@ -87,5 +87,5 @@ def may_change(spec: EngineSpec, attention: FlashAttention) -> bool:
     Not where a setting says which it is, nor with scores of attention kept, which take memory by the layout, nor with a
     draft model, whose cells lie as its target's. A single sequence reads as much in both.
     """
-    settled = spec.exact or spec.cells is not None or spec.split is not None
+    settled = spec.batch_invariant or spec.cells is not None or spec.split is not None
     return not settled and attention != "off" and spec.draft is None and spec.slots > 1

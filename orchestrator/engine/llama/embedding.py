@@ -87,7 +87,7 @@ class Embedder:
             threads=self.threads,
             chat_template=False,
             shares_prefixes=False,
-            exact=False,
+            batch_invariant=False,
             split_cache=False,
             load_seconds=seconds,
             embedding=self.size,

@@ -21,7 +21,7 @@ from orchestrator.engine.step_cost.attention import TOGETHER, may_keep_scores
 from orchestrator.engine.worker.batching import company
 
 BATCH = 512
-EXACT_QUERIES = 63
+BATCH_INVARIANT_QUERIES = 63
 MAX_SEQUENCES = 256
 VERIFIED = 64
 """How many logits a step may ask for at least, so that draft tokens can be verified."""
@@ -113,20 +113,20 @@ class Llama:
     def _make_context(self, spec: EngineSpec) -> Any:
         params = lib.llama_context_default_params()
         threads = spec.threads or default_threads()
-        self._exact = spec.exact
+        self._batch_invariant = spec.batch_invariant
         # A micro-batch of one token computes its attention in parts, one a thread, and the sum differs in its last
-        # bits. So when exact, it gets company: a token that is computed for that only, in a sequence beside it. In a
-        # common pool that is one which exists for nothing else, with a cell to spare.
-        self._spare = int(spec.exact and not self.split)
+        # bits. For batch invariance it is therefore padded with a token in a sequence beside it, whose result nobody
+        # uses. In a common pool that is a sequence which exists for nothing else, with a cell to spare.
+        self._spare = int(spec.batch_invariant and not self.split)
         if self.split:
-            self.sequences = max(spec.slots, 1 + spec.exact)
+            self.sequences = max(spec.slots, 1 + spec.batch_invariant)
             params.n_ctx = self.context_limit * self.sequences
         else:
             self.sequences = min(2 * spec.slots, MAX_SEQUENCES - 1) if self.can_share else spec.slots
             params.n_ctx = (spec.cells or self.context_limit * spec.slots) + self._spare
         params.n_batch = min(BATCH, params.n_ctx)
         together = TOGETHER if self.flash_attention == "off" else BATCH
-        params.n_ubatch = min(EXACT_QUERIES if spec.exact else together, params.n_batch)
+        params.n_ubatch = min(BATCH_INVARIANT_QUERIES if spec.batch_invariant else together, params.n_batch)
         params.n_seq_max = self.sequences + self._spare
         self.max_outputs: int = max(params.n_seq_max, min(VERIFIED, params.n_batch))
         params.n_outputs_max = self.max_outputs
@@ -168,7 +168,7 @@ class Llama:
             threads=self.threads,
             chat_template=self.chat_template() is not None,
             shares_prefixes=self.can_fork,
-            exact=spec.exact,
+            batch_invariant=spec.batch_invariant,
             split_cache=self.split,
             load_seconds=seconds,
         )
@@ -218,14 +218,14 @@ class Llama:
     def _padding(self, width: int) -> tuple[list[int], int]:
         """Return the sequences that get tokens which nobody asked for, and how many each."""
         batch = self.batch
-        lone = self._exact and batch.size % self.micro_batch == 1
+        lone = self._batch_invariant and batch.size % self.micro_batch == 1
         if not self.split:
             return ([self.sequences] if lone else []), 1
         seqs = sorted({seq for seq, _ in batch.ends})
         count = batch.size // len(seqs)
-        if len(seqs) == 1 and (count > 1 or not self._exact):
+        if len(seqs) == 1 and (count > 1 or not self._batch_invariant):
             return (seqs if lone else []), 1
-        others = company(seqs, self.sequences, alone=not self._exact, width=width)
+        others = company(seqs, self.sequences, alone=not self._batch_invariant, width=width)
         padded = [seq for seq in others if self._held[seq] + count <= self.context_limit]
         fits = len(padded) * count <= batch.padding and (len(seqs) + len(padded)) * count <= self.micro_batch
         return (padded if fits else []), count

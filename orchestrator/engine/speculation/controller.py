@@ -7,7 +7,7 @@ from typing import Literal, NamedTuple
 
 from orchestrator.engine.step_cost.model import FILLERS, Curve
 
-EXACT_QUERIES = 63
+BATCH_INVARIANT_QUERIES = 63
 """The most query tokens of a step whose results do not depend on what else is in it."""
 
 Source = Literal["lookup", "draft"]
@@ -114,7 +114,7 @@ class Drafting:
         return self.cost + self.toll * self.acceptance ** (order - 1)
 
 
-def draft_lengths(curve: Curve, sequences: Sequence[Drafting], *, room: int, exact: bool) -> list[int]:
+def draft_lengths(curve: Curve, sequences: Sequence[Drafting], *, room: int, batch_invariant: bool) -> list[int]:
     """Return how many draft tokens each sequence verifies in this step besides its own token.
 
     Maximises expected tokens per second. The j-th draft token of a sequence adds acceptance^j tokens (Leviathan et
@@ -122,11 +122,11 @@ def draft_lengths(curve: Curve, sequences: Sequence[Drafting], *, room: int, exa
     of equals those of the sequence with the least slack; of all the numbers of tokens to take, the best is taken, for
     the curve may have a step that only pays when it is used to the full. Nothing is drafted unless it promises more
     than is unsure, or than uneven ends take. `room` is how many tokens the batch takes besides one for each sequence;
-    `exact` bounds the step.
+    `batch_invariant` bounds the step.
     """
     lengths = [0] * len(sequences)
     width = len(sequences)
-    room = min(room, EXACT_QUERIES - width) if exact else room
+    room = min(room, BATCH_INVARIANT_QUERIES - width) if batch_invariant else room
     if room <= 0 or not any(sequence.most for sequence in sequences):
         return lengths
     cells = sum(sequence.depth for sequence in sequences)
@@ -145,14 +145,14 @@ def draft_lengths(curve: Curve, sequences: Sequence[Drafting], *, room: int, exa
     return lengths
 
 
-def common_draft_length(curve: Curve, sequences: Sequence[Drafting], *, room: int, exact: bool) -> int:
+def common_draft_length(curve: Curve, sequences: Sequence[Drafting], *, room: int, batch_invariant: bool) -> int:
     """Return how many draft tokens every sequence verifies, where all must have equally many tokens (a split cache).
 
     Maximises expected tokens per second. A sequence with fewer proposals gets tokens that nobody expects to be right,
     and all of them do where a wider step takes less time.
     """
     width = len(sequences)
-    room = min(room, EXACT_QUERIES - width) if exact else room
+    room = min(room, BATCH_INVARIANT_QUERIES - width) if batch_invariant else room
     cells = sum(sequence.depth for sequence in sequences)
     best, chosen = width / curve.seconds(width, width, cells) * _enough(width), 0
     tokens, added = float(width), 0.0

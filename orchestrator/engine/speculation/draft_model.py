@@ -37,7 +37,7 @@ class DraftModel:
             kv_type_v="f16",
             experts=None,
             lora=(),
-            exact=False,
+            batch_invariant=False,
             split=target.split,
             cells=None,
             prompt_lookup=None,

@@ -10,7 +10,7 @@ import numpy as np
 from orchestrator.engine.contract import EngineSpec
 from orchestrator.engine.llama import CannotLoad, Llama, Tokens, as_tokens
 from orchestrator.engine.speculation.controller import (
-    EXACT_QUERIES,
+    BATCH_INVARIANT_QUERIES,
     Acceptance,
     Drafting,
     Ledger,
@@ -134,7 +134,7 @@ class Drafts:
             return [0] * len(asked)
         if self._too_dear == _TRIED_EVERY + _PLAIN_STEPS - 1:
             self._too_dear = 0
-        room = min(room, EXACT_QUERIES - len(asked)) if self.spec.exact else room
+        room = min(room, BATCH_INVARIANT_QUERIES - len(asked)) if self.spec.batch_invariant else room
         left = self.llama.context_limit - max(drafting.depth for drafting in asked)
         length = max(0, min(_TRIED_TOKENS, *likely, left, room // len(asked)))
         return [length if self.llama.split else min(length, drafting.most) for drafting in asked]
@@ -157,17 +157,17 @@ class Drafts:
 
     def _lengths(self, asked: list[Drafting], curve: Curve, room: int) -> list[int]:
         """Return how many tokens each sequence drafts; equally many with a split cache."""
-        exact, split = self.spec.exact, self.llama.split
+        batch_invariant, split = self.spec.batch_invariant, self.llama.split
         if split:  # who has fewer proposals verifies as many tokens, which have to fit behind what it holds
             left = self.llama.context_limit - max(drafting.depth for drafting in asked)
             room = min(room, left * len(asked))
         if self.spec.always_draft:
-            each = (min(room, EXACT_QUERIES - len(asked)) if exact else room) // len(asked)
+            each = (min(room, BATCH_INVARIANT_QUERIES - len(asked)) if batch_invariant else room) // len(asked)
             lengths = [max(0, min(each, drafting.most)) for drafting in asked]
             return [max(lengths)] * len(asked) if split else lengths
         if split:
-            return [common_draft_length(curve, asked, room=room, exact=exact)] * len(asked)
-        return draft_lengths(curve, asked, room=room, exact=exact)
+            return [common_draft_length(curve, asked, room=room, batch_invariant=batch_invariant)] * len(asked)
+        return draft_lengths(curve, asked, room=room, batch_invariant=batch_invariant)
 
     def drafted(self, sequence: Sequence) -> int:
         """Return how many tokens were drafted for a sequence in this step; fillers behind them are none."""

@@ -32,11 +32,11 @@ def may_keep_scores(spec: EngineSpec, *, context: int, heads: int, split: bool) 
     """Return whether an engine whose settings say "auto" may compute attention without flash attention, and does so
     where nothing was measured.
 
-    `context` are the tokens of its longest sequence, and `split` says whether each has cells of its own. Exact engines
-    need flash attention, and so do quantised values.
+    `context` are the tokens of its longest sequence, and `split` says whether each has cells of its own.
+    Batch-invariant engines need flash attention, and so do quantised values.
     """
     cells = context if split else spec.cells or context * spec.slots
-    able = not spec.exact and spec.kv_type_v in ("f16", "f32")
+    able = not spec.batch_invariant and spec.kv_type_v in ("f16", "f32")
     return able and context >= LONG and heads * cells <= MOST_SCORES and (split or spec.slots <= FEW)
 
 

@@ -340,7 +340,7 @@ def attention_key(spec: EngineSpec, llama_cpp: str, threads: int) -> cost_cache.
 
 
 def _curve_key(llama: Llama, spec: EngineSpec, threads: int) -> cost_cache.CurveKey | None:
-    settings = (llama.flash_attention, spec.experts, spec.exact, llama.split, spec.slots, len(spec.lora))
+    settings = (llama.flash_attention, spec.experts, spec.batch_invariant, llama.split, spec.slots, len(spec.lora))
     return _key(spec, llama.info.llama_cpp, threads, *settings)
 
 

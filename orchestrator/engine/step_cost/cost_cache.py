@@ -29,7 +29,7 @@ Attention = Literal["on", "off"]
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CurveKey:
     """What a measurement depends on. The file is known by size, time of change and the SHA-256 of its first MiB;
-    `settings` names whatever else changes the speed (KV types, flash attention, experts, exact)."""
+    `settings` names whatever else changes the speed (KV types, flash attention, experts, batch_invariant)."""
 
     file_bytes: int
     file_mtime_ns: int

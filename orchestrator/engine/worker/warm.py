@@ -119,7 +119,15 @@ def _key(llama: Llama, spec: EngineSpec) -> str:
     """Return a name for all that the cells depend on, down to their last bits."""
     adapters = [(Path(file).stat().st_size, Path(file).stat().st_mtime_ns, scale) for file, scale in spec.lora]
     layout = llama.sequences if llama.split else 0
-    settings = (spec.kv_type_k, spec.kv_type_v, llama.flash_attention, spec.experts, spec.exact, layout, adapters)
+    settings = (
+        spec.kv_type_k,
+        spec.kv_type_v,
+        llama.flash_attention,
+        spec.experts,
+        spec.batch_invariant,
+        layout,
+        adapters,
+    )
     key = cost_cache.curve_key(
         Path(spec.file),
         llama_cpp=llama.info.llama_cpp,

@@ -16,7 +16,7 @@ SPEC = EngineSpec(file="m.gguf", slots=FEW + 1)
         ({}, LONG - 1, 12, True, False),
         ({}, MOST_SCORES // 32, 32, True, True),
         ({}, MOST_SCORES // 32 + 1, 32, True, False),
-        ({"exact": True}, LONG, 12, True, False),
+        ({"batch_invariant": True}, LONG, 12, True, False),
         ({"kv_type_v": "q8_0"}, LONG, 12, True, False),
         ({}, LONG, 12, False, False),
         ({"slots": FEW}, LONG, 12, False, True),

@@ -30,7 +30,7 @@ def ask(text: str = "hello", system: str = "Be brief.", **options: object) -> Ge
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def engine(models: Path) -> AsyncIterator[Engine]:
     spec = EngineSpec(
-        file=str(models / "quantised.gguf"), context=1024, slots=4, threads=1, exact=True, hung_seconds=60
+        file=str(models / "quantised.gguf"), context=1024, slots=4, threads=1, batch_invariant=True, hung_seconds=60
     )
     async with await Engine.start(spec) as started:
         yield started
@@ -60,10 +60,10 @@ async def test_what_llama_cpp_takes_to_make_tokens_of_prompts_is_not_our_own_tim
 
 
 async def test_greedy_text_is_the_same_alone_and_in_company(engine: Engine, models: Path) -> None:
-    """With quantised weights and `exact`. With F32 weights it does not hold, see EngineSpec."""
+    """With quantised weights and `batch_invariant`. With F32 weights it does not hold, see EngineSpec."""
     requests = [ask(f"{n} " + LOREM * (n % 5 * 2), max_tokens=24) for n in range(12)]
     alone = [(await engine.generate(request)).text for request in requests]
-    spec = EngineSpec(file=str(models / "quantised.gguf"), context=1024, slots=12, threads=1, exact=True)
+    spec = EngineSpec(file=str(models / "quantised.gguf"), context=1024, slots=12, threads=1, batch_invariant=True)
     async with await Engine.start(spec) as other:
         together = await asyncio.gather(*map(other.generate, requests))
         assert (await other.stats()).decode_steps < 12 * 23
@@ -73,7 +73,7 @@ async def test_greedy_text_is_the_same_alone_and_in_company(engine: Engine, mode
 
 async def test_greedy_text_does_not_depend_on_what_came_before_or_beside_it(models: Path) -> None:
     """Requests come and go at random, share beginnings, outnumber the slots and are cancelled: cells are used again."""
-    spec = EngineSpec(file=str(models / "quantised.gguf"), context=512, slots=4, threads=1, exact=True)
+    spec = EngineSpec(file=str(models / "quantised.gguf"), context=512, slots=4, threads=1, batch_invariant=True)
     rng = random.Random(5)  # noqa: S311 (no secrets)
     heads = [f"document {n} " + LOREM * rng.randint(1, 5) for n in range(3)]
     requests = [
@@ -126,7 +126,7 @@ async def test_requests_that_are_made_at_once_are_computed_at_once(models: Path)
 
 
 async def test_a_seed_gives_the_same_text_in_any_company(models: Path) -> None:
-    spec = EngineSpec(file=str(models / "quantised.gguf"), context=512, slots=4, threads=1, exact=True)
+    spec = EngineSpec(file=str(models / "quantised.gguf"), context=512, slots=4, threads=1, batch_invariant=True)
     request, *others = [ask(f"x{n}", temperature=1.5, top_p=0.95, seed=11 + n, max_tokens=20) for n in range(4)]
     async with await Engine.start(spec) as one, await Engine.start(spec) as two:
         alone = await one.generate(request)

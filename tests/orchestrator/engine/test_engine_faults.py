@@ -235,10 +235,12 @@ async def test_five_hundred_requests_at_once_are_all_answered_and_nothing_leaks(
         await all_slots_take_their_fill(engine)
 
 
-@pytest.mark.parametrize("exact", [False, True])
-async def test_a_storm_of_cancellations_touches_nobody_else_and_leaks_nothing(models: Path, exact: bool) -> None:
+@pytest.mark.parametrize("batch_invariant", [False, True])
+async def test_a_storm_of_cancellations_touches_nobody_else_and_leaks_nothing(
+    models: Path, batch_invariant: bool
+) -> None:
     chance = random.Random(7)  # noqa: S311 (no secrets)
-    requests = [asked(n, exact) for n in range(80)]
+    requests = [asked(n, batch_invariant) for n in range(80)]
 
     async def visit(engine: Engine, request: Generation, doomed: bool) -> str | None:
         await asyncio.sleep(chance.random() / 4)
@@ -249,24 +251,24 @@ async def test_a_storm_of_cancellations_touches_nobody_else_and_leaks_nothing(mo
         outcome = (await asyncio.gather(task, return_exceptions=True))[0]
         return outcome.text if isinstance(outcome, Completion) else None
 
-    async with await Engine.start(spec(models, slots=4, context=256, exact=exact)) as engine:
+    async with await Engine.start(spec(models, slots=4, context=256, batch_invariant=batch_invariant)) as engine:
         alone = [(await engine.generate(request)).text for request in requests[::4]]
         before = held(engine)
         told = await asyncio.gather(*(visit(engine, one, bool(n % 4)) for n, one in enumerate(requests)))
-        assert all(same(*pair, exact) for pair in zip(told[::4], alone, strict=True))
+        assert all(same(*pair, batch_invariant) for pair in zip(told[::4], alone, strict=True))
         assert (await engine.stats()).cancelled > 10
         assert held(engine) == before
         await all_slots_take_their_fill(engine)
 
 
-def same(told: str | None, alone: str, exact: bool) -> bool:
+def same(told: str | None, alone: str, batch_invariant: bool) -> bool:
     """Whether a request said the same both times. A grammar fixes the text, not how many tokens it is written in."""
-    return told is not None and (told == alone if exact else told.startswith(alone) or alone.startswith(told))
+    return told is not None and (told == alone if batch_invariant else told.startswith(alone) or alone.startswith(told))
 
 
-def asked(number: int, exact: bool) -> Generation:
-    """Return a request whose text is known: only `exact` makes sure of that, unless a grammar leaves no choice."""
-    grammar = None if exact else f'root ::= "{number} goes round, " root'
+def asked(number: int, batch_invariant: bool) -> Generation:
+    """Return a request whose text is known: by `batch_invariant`, or else by a grammar that leaves no choice."""
+    grammar = None if batch_invariant else f'root ::= "{number} goes round, " root'
     shared = "in company of others " * (number % 3)
     return Generation(messages=(("user", f"{shared}{number}"),), max_tokens=20 + number % 13, grammar=grammar)
 

@@ -13,7 +13,7 @@ PROMPTS = {1: (5, 6, 7), 2: (8, 9), 3: (10,)}
 
 @pytest.fixture(scope="module")
 def llama(models: Path) -> Llama:
-    llama = Llama(EngineSpec(file=str(models / "quantised.gguf"), context=16, slots=5, threads=1, exact=True))
+    llama = Llama(EngineSpec(file=str(models / "quantised.gguf"), context=16, slots=5, threads=1, batch_invariant=True))
     for seq, prompt in PROMPTS.items():
         llama.batch.clear()
         llama.batch.add(seq, 0, prompt, 0)

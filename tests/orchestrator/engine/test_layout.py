@@ -99,7 +99,7 @@ def test_waiting_costs_no_more_than_the_change(loads: list[tuple[Reading, int]],
 
 @pytest.mark.parametrize(
     "settled",
-    [{"exact": True}, {"cells": 4096}, {"split": True}, {"split": False}, {"draft": "d.gguf"}, {"slots": 1}],
+    [{"batch_invariant": True}, {"cells": 4096}, {"split": True}, {"split": False}, {"draft": "d.gguf"}, {"slots": 1}],
 )
 def test_a_layout_that_is_settled_does_not_change(settled: dict[str, object]) -> None:
     spec = EngineSpec(file="m.gguf", context=512, slots=4, prompt_lookup=(3, 6))

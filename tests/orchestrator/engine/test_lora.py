@@ -15,7 +15,9 @@ WIDTH = 64
 
 
 async def said(models: Path, *lora: tuple[str, float]) -> str:
-    spec = EngineSpec(file=str(models / "quantised.gguf"), context=256, slots=2, threads=1, exact=True, lora=lora)
+    spec = EngineSpec(
+        file=str(models / "quantised.gguf"), context=256, slots=2, threads=1, batch_invariant=True, lora=lora
+    )
     async with await Engine.start(spec) as engine:
         return (await engine.generate(Generation(messages=(("user", "hello"),), max_tokens=40))).text
 

@@ -18,8 +18,8 @@ def ask(text: str, **options: object) -> Generation:
 
 
 def spec_of(models: Path, **options: object) -> EngineSpec:
-    """F32 throughout: without `exact`, sums in another order then differ far less than the logits of two tokens. Flash
-    attention would go over to F16 for 64 tokens in a step."""
+    """F32 throughout: without `batch_invariant`, sums in another order then differ far less than the logits of two
+    tokens. Flash attention would go over to F16 for 64 tokens in a step."""
     exactly = {"kv_type_k": "f32", "kv_type_v": "f32", "flash_attention": "off"}
     settings = {"context": 256, "cells": 256, "slots": 6, "threads": 1, "hung_seconds": 60, **exactly, **options}
     settings["curves"] = str(models / "curves")
@@ -121,7 +121,7 @@ async def test_what_fits_not_even_alone_is_refused_at_once_with_the_arithmetic(m
     ("options", "words"),
     [
         ({"cells": 128}, "cells is 128, and one sequence may take 256; accepted: 256 to"),
-        ({"exact": True}, "cells needs a common pool; accepted: exact and split false"),
+        ({"batch_invariant": True}, "cells needs a common pool; accepted: batch_invariant and split false"),
         ({"split": True}, "cells needs a common pool"),
     ],
 )

@@ -74,7 +74,7 @@ def tokens_per_second(curve: Curve, sequences: list[Drafting], lengths: list[int
 @settings(deadline=None)
 @given(curves(), st.lists(one_sequence, min_size=1, max_size=3), st.integers(0, 12))
 def test_no_other_lengths_promise_more(curve: Curve, sequences: list[Drafting], room: int) -> None:
-    lengths = draft_lengths(curve, sequences, room=room, exact=False)
+    lengths = draft_lengths(curve, sequences, room=room, batch_invariant=False)
     fitting = [c for c in product(*(range(s.most + 1) for s in sequences)) if sum(c) <= room]
     best = max(tokens_per_second(curve, sequences, list(choice)) for choice in fitting)
     blur = 0.01 * sum(lengths) / curve.seconds(1, 1)
@@ -100,15 +100,15 @@ def test_no_other_lengths_promise_more(curve: Curve, sequences: list[Drafting], 
     st.sampled_from([0.0, 1e-6, 1e-3]),
 )
 def test_every_ceiling_holds_and_drafting_promises_more_than_none(
-    curve: Curve, sequences: list[Drafting], room: int, exact: bool, per_cell: float
+    curve: Curve, sequences: list[Drafting], room: int, batch_invariant: bool, per_cell: float
 ) -> None:
     curve = replace(curve, per_cell=per_cell)
-    lengths = draft_lengths(curve, sequences, room=room, exact=exact)
+    lengths = draft_lengths(curve, sequences, room=room, batch_invariant=batch_invariant)
     assert len(lengths) == len(sequences)
     assert all(0 <= length <= s.most for length, s in zip(lengths, sequences, strict=True))
     assert sum(lengths) <= max(room, 0)
     if any(lengths):
-        assert not exact or sum(lengths) + len(sequences) < 64
+        assert not batch_invariant or sum(lengths) + len(sequences) < 64
         plain = tokens_per_second(curve, sequences, [0] * len(sequences))
         assert tokens_per_second(curve, sequences, lengths) > plain * enough(sequences) * (1 - 1e-9)
 
@@ -119,7 +119,7 @@ def lone(acceptance: float, most: int = 24, cost: float = 0.0) -> list[Drafting]
 
 def test_the_machine_the_acceptance_and_the_cost_decide() -> None:
     def length(curve: Curve, acceptance: float, cost: float = 0.0) -> int:
-        return draft_lengths(curve, lone(acceptance, cost=cost), room=500, exact=False)[0]
+        return draft_lengths(curve, lone(acceptance, cost=cost), room=500, batch_invariant=False)[0]
 
     assert length(COMPUTE_BOUND, 0.2) == 0
     assert 0 < length(COMPUTE_BOUND, 0.6) < length(COMPUTE_BOUND, 0.9) < length(COMPUTE_BOUND, 1.0) == 24
@@ -132,8 +132,8 @@ def test_the_machine_the_acceptance_and_the_cost_decide() -> None:
 def test_what_has_to_be_read_first_has_to_be_brought_in_by_what_is_left_of_the_answer() -> None:
     def lengths(left: int) -> tuple[list[int], int]:
         sequences = [replace(sequence, toll=5.0 / left) for sequence in lone(0.8, cost=0.05)]
-        common = common_draft_length(BANDWIDTH_BOUND, sequences, room=500, exact=False)
-        return draft_lengths(BANDWIDTH_BOUND, sequences, room=500, exact=False), common
+        common = common_draft_length(BANDWIDTH_BOUND, sequences, room=500, batch_invariant=False)
+        return draft_lengths(BANDWIDTH_BOUND, sequences, room=500, batch_invariant=False), common
 
     assert lengths(4) == ([0], 0)
     (long,), common = lengths(1000)
@@ -142,7 +142,7 @@ def test_what_has_to_be_read_first_has_to_be_brought_in_by_what_is_left_of_the_a
 
 def test_many_sequences_leave_less_to_gain() -> None:
     def drafts(width: int) -> int:
-        return sum(draft_lengths(COMPUTE_BOUND, lone(0.7) * width, room=500, exact=False))
+        return sum(draft_lengths(COMPUTE_BOUND, lone(0.7) * width, room=500, batch_invariant=False))
 
     assert drafts(1) > 0
     assert drafts(32) == 0
@@ -150,22 +150,22 @@ def test_many_sequences_leave_less_to_gain() -> None:
 
 def test_ends_that_become_uneven_have_to_be_worth_it() -> None:
     slightly = curve(1.0, 1.0, 1.46, 3.0)
-    assert draft_lengths(slightly, lone(0.5, most=1), room=9, exact=False) == [1]
-    assert draft_lengths(slightly, lone(0.5, most=1) * 2, room=9, exact=False) == [0, 0]
-    assert common_draft_length(slightly, lone(0.5, most=1) * 2, room=9, exact=False) == 0
-    assert common_draft_length(slightly, lone(0.7, most=1) * 2, room=9, exact=False) == 1
+    assert draft_lengths(slightly, lone(0.5, most=1), room=9, batch_invariant=False) == [1]
+    assert draft_lengths(slightly, lone(0.5, most=1) * 2, room=9, batch_invariant=False) == [0, 0]
+    assert common_draft_length(slightly, lone(0.5, most=1) * 2, room=9, batch_invariant=False) == 0
+    assert common_draft_length(slightly, lone(0.7, most=1) * 2, room=9, batch_invariant=False) == 1
 
 
 def test_a_step_in_the_curve_is_taken_when_it_is_used_to_the_full() -> None:
     stairs = curve(1.0, 2.2, 2.3)
-    assert draft_lengths(stairs, lone(0.9, most=1), room=9, exact=False) == [0]
-    assert draft_lengths(stairs, lone(0.9, most=3), room=9, exact=False) == [3]
+    assert draft_lengths(stairs, lone(0.9, most=1), room=9, batch_invariant=False) == [0]
+    assert draft_lengths(stairs, lone(0.9, most=3), room=9, batch_invariant=False) == [3]
 
 
 @given(curves(), st.lists(with_toll, min_size=1, max_size=5), st.integers(0, 60))
 def test_no_other_common_length_promises_more(curve: Curve, sequences: list[Drafting], room: int) -> None:
     width = len(sequences)
-    length = common_draft_length(curve, sequences, room=room, exact=False)
+    length = common_draft_length(curve, sequences, room=room, batch_invariant=False)
     most = max(s.most for s in sequences)
     assert 0 <= length * width <= max(room, 0)
     assert length <= most + FILLERS * (most > 0)
@@ -182,23 +182,23 @@ def test_no_other_common_length_promises_more(curve: Curve, sequences: list[Draf
 def test_a_tile_is_filled_with_tokens_that_nobody_expects_to_be_right() -> None:
     points = Points((1, 2, 3, 4), (10.0, 15.0, 20.0, 16.0))
     tiles = Curve(points, points, 5.0, 0.0)
-    assert common_draft_length(tiles, lone(0.9, most=2), room=9, exact=False) == 3
-    assert common_draft_length(tiles, lone(0.9, most=2), room=2, exact=False) == 2
-    assert common_draft_length(tiles, lone(0.9, most=0), room=9, exact=False) == 0
+    assert common_draft_length(tiles, lone(0.9, most=2), room=9, batch_invariant=False) == 3
+    assert common_draft_length(tiles, lone(0.9, most=2), room=2, batch_invariant=False) == 2
+    assert common_draft_length(tiles, lone(0.9, most=0), room=9, batch_invariant=False) == 0
 
 
 def test_of_equals_the_most_critical_drafts_first() -> None:
     sequences = [Drafting(0.801, 8, 60.0), Drafting(0.8, 8, 0.0), Drafting(0.802, 8, inf)]
-    assert draft_lengths(BANDWIDTH_BOUND, sequences, room=1, exact=False) == [0, 1, 0]
-    assert draft_lengths(BANDWIDTH_BOUND, sequences, room=2, exact=False) == [1, 1, 0]
+    assert draft_lengths(BANDWIDTH_BOUND, sequences, room=1, batch_invariant=False) == [0, 1, 0]
+    assert draft_lengths(BANDWIDTH_BOUND, sequences, room=2, batch_invariant=False) == [1, 1, 0]
     sequences[2] = Drafting(0.95, 8, inf)
-    assert draft_lengths(BANDWIDTH_BOUND, sequences, room=1, exact=False) == [0, 0, 1]
+    assert draft_lengths(BANDWIDTH_BOUND, sequences, room=1, batch_invariant=False) == [0, 0, 1]
 
 
 def test_deep_sequences_draft_less() -> None:
     deep = curve(1.0, 1.01, 1.03, 1.08, 1.2, 1.6, 2.4, per_cell=1e-4)
     sequences = [Drafting(0.8, 8, 0.0, depth=4000), Drafting(0.8, 8, 0.0, depth=10)]
-    lengths = draft_lengths(deep, sequences, room=500, exact=False)
+    lengths = draft_lengths(deep, sequences, room=500, batch_invariant=False)
     assert lengths[0] < lengths[1]
 
 
@@ -248,9 +248,9 @@ def test_what_was_refused_is_tried_again_after_a_while() -> None:
     sequence = sequence_acceptance(model)["lookup"]
     for _ in range(200):
         sequence.observe(4, 0)
-    assert draft_lengths(COMPUTE_BOUND, lone(sequence.rate), room=50, exact=False) == [0]
+    assert draft_lengths(COMPUTE_BOUND, lone(sequence.rate), room=50, batch_invariant=False) == [0]
     steps = 0
-    while draft_lengths(COMPUTE_BOUND, lone(sequence.rate), room=50, exact=False) == [0]:
+    while draft_lengths(COMPUTE_BOUND, lone(sequence.rate), room=50, batch_invariant=False) == [0]:
         sequence.observe(0, 0)
         steps += 1
         assert steps < 5000
@@ -421,7 +421,7 @@ def test_after_any_past_good_drafts_are_made_again(past: list[tuple[int, int, in
 
     def step() -> int:
         asked = [Drafting(sequence.rate, 4, 0.0, cost=0.1 if source == "draft" else 0.0)]
-        (length,) = draft_lengths(COMPUTE_BOUND, asked, room=50, exact=False)
+        (length,) = draft_lengths(COMPUTE_BOUND, asked, room=50, batch_invariant=False)
         sequence.observe(length, length)
         return length
 

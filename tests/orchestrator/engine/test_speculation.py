@@ -23,7 +23,7 @@ def spec_of(models: Path, **options: object) -> EngineSpec:
         "context": 512,
         "slots": 4,
         "threads": 1,
-        "exact": True,
+        "batch_invariant": True,
         "hung_seconds": 60,
         "always_draft": True,
         **options,
@@ -111,7 +111,7 @@ async def test_drafts_beside_a_sequence_that_is_nearly_full_leave_it_room(models
 
 
 async def test_a_common_pool_drafts_too(models: Path) -> None:
-    spec = spec_of(models, exact=False, split=False, prompt_lookup=(3, 8))
+    spec = spec_of(models, batch_invariant=False, split=False, prompt_lookup=(3, 8))
     done, stats = await told(spec, REQUESTS)
     assert [one.usage.output_tokens for one in done[13:17]] == [60, 61, 62, 63]
     assert all(one.text == ("round and round it goes, " * 9)[: len(one.text)] for one in done[13:17])

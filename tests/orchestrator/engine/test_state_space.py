@@ -58,10 +58,14 @@ async def test_company_changes_no_text(engine: Engine) -> None:
     assert len({done.text for done in alone}) > 6
 
 
-@pytest.mark.parametrize("exact", [False, True])
-async def test_sequences_in_one_step_keep_their_own_states(folder: Path, exact: bool) -> None:
-    """With `exact` and quantised weights the logits are the same to the last bit, whatever else is in the step."""
-    llama = Llama(EngineSpec(file=str(folder / "quantised.gguf"), context=256, slots=4, threads=1, exact=exact))
+@pytest.mark.parametrize("batch_invariant", [False, True])
+async def test_sequences_in_one_step_keep_their_own_states(folder: Path, batch_invariant: bool) -> None:
+    """With `batch_invariant` and quantised weights, nothing else in a step changes a bit of the logits."""
+    llama = Llama(
+        EngineSpec(
+            file=str(folder / "quantised.gguf"), context=256, slots=4, threads=1, batch_invariant=batch_invariant
+        )
+    )
     texts = [np.random.default_rng(seed).integers(1, 500, 30).astype(np.int32) for seed in range(4)]
 
     def logits(seqs: list[int], prompts_together: bool) -> Logits:
@@ -84,7 +88,7 @@ async def test_sequences_in_one_step_keep_their_own_states(folder: Path, exact: 
     assert len(np.unique(alone.argmax(axis=1))) > 1
     for seqs, prompts_together in (([0, 1, 2, 3], False), ([0, 1, 2, 3], True), ([1, 3], True)):
         together = logits(seqs, prompts_together)
-        assert np.abs(together - alone[seqs]).max() <= (0.0 if exact else 1e-4)
+        assert np.abs(together - alone[seqs]).max() <= (0.0 if batch_invariant else 1e-4)
 
 
 async def test_equal_beginnings_are_computed_for_each(engine: Engine) -> None:
@@ -103,12 +107,12 @@ async def test_a_long_prompt_comes_in_chunks_beside_others(engine: Engine) -> No
     assert [(await engine.generate(long)).text, (await running).text] == alone
 
 
-async def test_exactly_is_possible_too(folder: Path) -> None:
+async def test_batch_invariance_is_possible_too(folder: Path) -> None:
     requests = [ask(f"{n} " + LOREM * (n % 3)) for n in range(6)]
-    spec = spec_of(folder, file=str(folder / "quantised.gguf"), exact=True)
-    async with await Engine.start(spec) as exact:
-        alone = [(await exact.generate(request)).text for request in requests]
-        assert [done.text for done in await asyncio.gather(*map(exact.generate, requests))] == alone
+    spec = spec_of(folder, file=str(folder / "quantised.gguf"), batch_invariant=True)
+    async with await Engine.start(spec) as engine:
+        alone = [(await engine.generate(request)).text for request in requests]
+        assert [done.text for done in await asyncio.gather(*map(engine.generate, requests))] == alone
 
 
 @pytest.mark.parametrize("options", [{"prompt_lookup": (2, 4)}, {"draft": "llama.gguf"}])

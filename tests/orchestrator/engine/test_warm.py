@@ -10,11 +10,15 @@ from orchestrator.engine.contract import EngineSpec, EngineStats, Generation
 SYSTEM = "the quick brown fox jumps over the lazy dog and runs away " * 3
 PERSONA = SYSTEM + "\nspeak like a sailor who has seen it all, and say so in every sentence "
 ELSE = "some other text that no other begins with, and that is long enough to be kept as well " * 2
-LAYOUTS = [{"exact": True}, {"exact": False}, {"exact": False, "split": True, "kv_type_k": "f32"}]
+LAYOUTS = [
+    {"batch_invariant": True},
+    {"batch_invariant": False},
+    {"batch_invariant": False, "split": True, "kv_type_k": "f32"},
+]
 
 
 def spec_of(models: Path, folder: Path, **options: object) -> EngineSpec:
-    settings = {"context": 512, "slots": 4, "threads": 1, "hung_seconds": 60, "exact": True, **options}
+    settings = {"context": 512, "slots": 4, "threads": 1, "hung_seconds": 60, "batch_invariant": True, **options}
     return EngineSpec(
         **{
             "file": str(models / "quantised.gguf"),
@@ -52,7 +56,7 @@ async def test_the_next_engine_computes_none_of_it_and_says_the_same(
     assert (after.restored_prefixes, after.restored_tokens > 100) == (1, True)
     assert after.reused_tokens >= after.restored_tokens + 100
     assert second[0].usage.cached_tokens >= after.restored_tokens
-    if layout["exact"]:
+    if layout["batch_invariant"]:
         assert [one.text for one in second] == [one.text for one in first]
     assert kept(tmp_path) == [file]
     third, _ = await life(spec, ELSE)

@@ -46,7 +46,7 @@ def entry(name: str, size: int, *, instances: int = 1, residency: str = "warm") 
         mmap=True,
         numa=None,
         instances=instances,
-        exact=False,
+        batch_invariant=False,
         split=None,
         cells=None,
         experts=None,

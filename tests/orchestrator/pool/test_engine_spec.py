@@ -31,7 +31,7 @@ CHANGED = {
     "flash_attention": "off",
     "mlock": "true",
     "mmap": "false",
-    "exact": "true",
+    "batch_invariant": "true",
     "split": "true",
     "cells": "320",
     "experts": "1",
@@ -157,17 +157,19 @@ async def test_sequences_share_a_pool_of_so_many_cells_and_a_draft_model_guesses
     async with await Engine.start(spec) as engine:
         maps = psutil.Process(engine.info.pid).memory_maps()
         assert {Path(region.path).name for region in maps} >= {"small.gguf", "draft.gguf"}
-        assert (engine.info.split_cache, engine.info.exact) == (False, False)
+        assert (engine.info.split_cache, engine.info.batch_invariant) == (False, False)
         assert 320 <= engine.info.cells < 4 * 256
         assert (await engine.stats()).speculation != NOT_SET_UP
 
 
-async def test_an_exact_engine_splits_its_cache_and_looks_prompts_up(spec_of: Callable[..., EngineSpec]) -> None:
-    async with await Engine.start(spec_of(file="small.gguf", exact="true")) as engine:
-        assert (engine.info.split_cache, engine.info.exact) == (True, True)
+async def test_a_batch_invariant_engine_splits_its_cache_and_looks_prompts_up(
+    spec_of: Callable[..., EngineSpec],
+) -> None:
+    async with await Engine.start(spec_of(file="small.gguf", batch_invariant="true")) as engine:
+        assert (engine.info.split_cache, engine.info.batch_invariant) == (True, True)
         assert (await engine.stats()).speculation == NOT_SET_UP
     async with await Engine.start(spec_of(prompt_lookup="{ngram: 4, k: 7}", split="false")) as engine:
-        assert (engine.info.split_cache, engine.info.exact) == (False, False)
+        assert (engine.info.split_cache, engine.info.batch_invariant) == (False, False)
         assert (await engine.stats()).speculation != NOT_SET_UP
 
 
@@ -187,10 +189,10 @@ async def test_flash_attention_is_as_asked_for(spec_of: Callable[..., EngineSpec
 
 
 async def test_attention_keeps_its_scores_where_sequences_are_long(spec_of: Callable[..., EngineSpec]) -> None:
-    for context, exact, kept in (("512", "false", False), ("1024", "false", True), ("1024", "true", False)):
-        log, *_ = await _loaded(spec_of(context=context, exact=exact))
+    for context, batch_invariant, kept in (("512", "false", False), ("1024", "false", True), ("1024", "true", False)):
+        log, *_ = await _loaded(spec_of(context=context, batch_invariant=batch_invariant))
         asked = re.findall(r"flash_attn\s+= (\w+)", log)[-1]
-        assert (asked == "disabled") is kept, (context, exact)
+        assert (asked == "disabled") is kept, (context, batch_invariant)
 
 
 async def test_weights_are_mapped_or_read_and_locked_as_asked_for(spec_of: Callable[..., EngineSpec]) -> None:
