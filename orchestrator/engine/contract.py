@@ -44,19 +44,18 @@ class EngineSpec:
     faster for texts that have little in common; otherwise all share one pool, and a shared prefix is there once. None
     begins split and goes by what comes (`engine.layout`), unless there are `cells`: a common pool may have fewer, since
     few sequences become as long as they may. When they run out, the sequence with the most slack gives its own up, and
-    is computed again later. `flash_attention`
-    "auto" is what `engine.attention` chooses. `threads` None means the physical cores. A context beyond the training
-    context is refused unless `beyond_training` is set. `check_tensors` reads every weight once and refuses damaged
-    ones. `lora` are adapters (file, scale) that are added to the weights, for all sequences. `prompt_lookup` is
-    (longest n-gram, most tokens): draft tokens are taken from what a sequence has said before. `draft` is the file of a
-    smaller model with the same vocabulary that guesses up to `draft_tokens` tokens. Output is the same with and
-    without, as far as `batch_invariant` goes. Drafts are made where they pay; `always_draft`, for measuring, makes as
-    many as there can be. `curves` is a folder that keeps what was measured of models. `prefixes` is one, of at most
-    `prefix_bytes`, where a stopped engine leaves the KV cells of prompts that begin with one of the system messages
-    `heads` for the next one. `cpus` are the logical CPUs that the process is bound to, none for all. `log_file` None
-    keeps the log in a temporary file. `name` is what errors call the model, None for the name of its file.
-    `hung_seconds` is how long the engine may neither use CPU time nor send anything while it has work (5 predicted
-    steps, if that is longer), `load_seconds` the same while it loads.
+    is computed again later. `flash_attention` "auto" is what `engine.attention` chooses. `threads` None means the
+    physical cores. A context beyond the training context is refused unless `beyond_training` is set. `check_tensors`
+    reads every weight once and refuses damaged ones. `lora` are adapters (file, scale) that are added to the weights,
+    for all sequences. `prompt_lookup` is (longest n-gram, most tokens): draft tokens are taken from what a sequence has
+    said before. `draft` is the file of a smaller model with the same vocabulary that guesses up to `draft_tokens`
+    tokens. Output is the same with and without, as far as `batch_invariant` goes. Drafts are made where they pay;
+    `always_draft`, for measuring, makes as many as there can be. `curves` is a folder that keeps what was measured of
+    models. `prefixes` is one, of at most `prefix_bytes`, where a stopped engine leaves the KV cells of prompts that
+    begin with one of the system messages `system_prompts` for the next one. `cpus` are the logical CPUs that the
+    process is bound to, none for all. `log_file` None keeps the log in a temporary file. `name` is what errors call the
+    model, None for the name of its file. `hung_seconds` is how long the engine may neither use CPU time nor send
+    anything while it has work (5 predicted steps, if that is longer), `load_seconds` the same while it loads.
 
     An engine that `embeds` makes vectors and writes nothing: `context` is then the longest text and the most tokens of
     a batch, `slots` the most texts of one, and what concerns writing has no meaning.
@@ -96,7 +95,7 @@ class EngineSpec:
     curves: str | None = None
     prefixes: str | None = None
     prefix_bytes: int = 2 << 30
-    heads: tuple[str, ...] = ()
+    system_prompts: tuple[str, ...] = ()
     cpus: tuple[int, ...] = ()
     log_file: str | None = None
     name: str | None = None

@@ -9,7 +9,7 @@ decoding    who is decoding, and with how many threads
 cores       how the physical cores are shared, and whose turn it is; pure
 placement   which node a replica runs on, and which replica a request goes to; pure
 handle      EngineHandle: the port to engines, which are processes unless they are simulated
-heads       which beginnings of prompts an engine has seen
+prefix_hashes  which prompt prefixes an engine has seen, as hashes
 managed_model one model: its engines, who waits, how it failed
 remotes     the models that other servers run
 machine     cores, nodes and memory of this machine

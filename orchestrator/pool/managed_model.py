@@ -9,9 +9,9 @@ from typing import Final
 
 from orchestrator.pool.errors import ModelBroken, ModelUnavailable
 from orchestrator.pool.handle import EngineHandle
-from orchestrator.pool.heads import Heads, SeenHeads
 from orchestrator.pool.placement import Candidate, Place, choose, nodes_for
 from orchestrator.pool.policy import Demand, ModelView, ReplicaView, State
+from orchestrator.pool.prefix_hashes import PrefixHashes, SeenPrefixes
 from orchestrator.pool.status import ModelStatus, ReplicaStatus
 from orchestrator.pool.status import State as ShownState
 from orchestrator.pool.topology import Topology
@@ -28,7 +28,7 @@ class LeaseRequest:
 
     interactive: bool = True
     due: float = 0.0
-    heads: Heads = ()
+    prefix_hashes: PrefixHashes = ()
 
 
 @dataclass(slots=True, eq=False)
@@ -63,7 +63,7 @@ class Replica:
     begun_at: float = 0.0
     loaded_at: float = 0.0
     last_used: float = 0.0
-    seen: SeenHeads = field(default_factory=SeenHeads)
+    seen: SeenPrefixes = field(default_factory=SeenPrefixes)
     gone: asyncio.Event = field(default_factory=asyncio.Event)
 
     def __post_init__(self) -> None:
@@ -89,13 +89,13 @@ class Replica:
         """Note that its process is gone, or was never started."""
         self.state, self.bytes, self.engine, self.threads = "absent", 0, None, 0
         self.draining = self.leaving = False
-        self.seen = SeenHeads()
+        self.seen = SeenPrefixes()
         self.gone.set()
 
-    def grant(self, heads: Heads) -> None:
+    def grant(self, prefix_hashes: PrefixHashes) -> None:
         """Count a request in."""
         self.leases += 1
-        self.seen.add(heads)
+        self.seen.add(prefix_hashes)
 
     def view(self, pinned: bool, needed: int) -> ReplicaView:
         """Return what the policy has to know of it. `needed` is in bytes, for when it is absent.
@@ -201,10 +201,10 @@ class ManagedModel:
         """Whether it has an engine, or will have one."""
         return any(one.state in ("ready", "loading") for one in self.instances)
 
-    def choose(self, heads: Heads) -> Replica | None:
+    def choose(self, prefix_hashes: PrefixHashes) -> Replica | None:
         """Return the engine that a request goes to now, or None if it has to wait for one."""
         number = choose(
-            Candidate(one.place[1], one.leases, self.entry.slots, one.seen.match(heads))
+            Candidate(one.place[1], one.leases, self.entry.slots, one.seen.match(prefix_hashes))
             for one in self.instances
             if one.serves
         )
@@ -213,12 +213,12 @@ class ManagedModel:
     def serve(self) -> None:
         """Give those who wait an engine each, if there is one."""
         for waiter in tuple(self.waiting):
-            replica = self.choose(waiter.wanted.heads)
+            replica = self.choose(waiter.wanted.prefix_hashes)
             if replica is None:
                 return
             del self.waiting[waiter]
             if not waiter.granted.done():
-                replica.grant(waiter.wanted.heads)
+                replica.grant(waiter.wanted.prefix_hashes)
                 waiter.granted.set_result(replica)
 
     def refuse(self, error: Exception) -> None:

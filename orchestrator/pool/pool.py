@@ -18,10 +18,10 @@ from orchestrator.pool.decoding import Decoding
 from orchestrator.pool.errors import ModelPinned, PoolError, UnknownModel
 from orchestrator.pool.footprint import Footprints
 from orchestrator.pool.handle import EngineHandle, StartEngine
-from orchestrator.pool.heads import heads_of
 from orchestrator.pool.machine import memory_budget, read_topology
 from orchestrator.pool.managed_model import LeaseRequest, ManagedModel, Replica
 from orchestrator.pool.policy import Rules
+from orchestrator.pool.prefix_hashes import hash_prefixes
 from orchestrator.pool.remotes import Remotes
 from orchestrator.pool.residency import Folders, Residency
 from orchestrator.pool.status import PoolSnapshot
@@ -39,9 +39,9 @@ class Pool:
     `budget` in bytes bounds all loaded models together, by what they are estimated or were measured to take; without
     one it is the registry's, else most of the memory that is free. Engines write their logs into `log_dir`. What they
     take is remembered in the file `footprints`, how long their steps take in the folder `curves`, and in `prefixes`
-    what they have computed of prompts that begin with the system messages which `heads` gives for a model; without
-    these, for the life of the pool or the engine. `topology` and `rules` are the machine's and the registry's unless
-    given. `start_engine` loads a model: as a process of its own, unless another way is given.
+    what they have computed of prompts that begin with the system messages which `system_prompts` gives for a model;
+    without these, for the life of the pool or the engine. `topology` and `rules` are the machine's and the registry's
+    unless given. `start_engine` loads a model: as a process of its own, unless another way is given.
     """
 
     def __init__(
@@ -53,7 +53,7 @@ class Pool:
         footprints: Path | None = None,
         curves: Path | None = None,
         prefixes: Path | None = None,
-        heads: Callable[[str], tuple[str, ...]] = lambda model: (),
+        system_prompts: Callable[[str], tuple[str, ...]] = lambda model: (),
         topology: Topology | None = None,
         rules: Rules | None = None,
         start_engine: StartEngine = Engine.start,
@@ -75,7 +75,7 @@ class Pool:
             *self._limits(),
             Footprints(footprints),
             Folders(log_dir, curves, prefixes),
-            heads,
+            system_prompts,
             self._decoding,
             self._tasks,
             start_engine,
@@ -124,8 +124,8 @@ class Pool:
         if (remote := self._remotes.get(model)) is not None:
             return await remote.generate(request, on_text)
         managed = self._model(model)
-        heads = heads_of(request.messages) if len(managed.instances) > 1 else ()
-        wanted = LeaseRequest(interactive=interactive, due=asked + request.slack, heads=heads)
+        hashes = hash_prefixes(request.messages) if len(managed.instances) > 1 else ()
+        wanted = LeaseRequest(interactive=interactive, due=asked + request.slack, prefix_hashes=hashes)
         async with contextlib.AsyncExitStack() as stack:
             try:
                 async with asyncio.timeout(request.deadline_seconds):

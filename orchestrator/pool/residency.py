@@ -48,7 +48,7 @@ class Residency:
         rules: Rules,
         footprints: Footprints,
         folders: Folders,
-        heads: Callable[[str], tuple[str, ...]],
+        system_prompts: Callable[[str], tuple[str, ...]],
         decoding: Decoding,
         tasks: asyncio.TaskGroup,
         start_engine: StartEngine,
@@ -58,7 +58,7 @@ class Residency:
         self._topology = topology
         self._footprints = footprints
         self._folders = folders
-        self._heads = heads
+        self._system_prompts = system_prompts
         self._decoding = decoding
         self._engines: set[EngineHandle] = set()
         self._loads: set[asyncio.Task[None]] = set()
@@ -127,9 +127,9 @@ class Residency:
         """
         if self._closed:
             raise self._closing(model)
-        replica = model.choose(wanted.heads)
+        replica = model.choose(wanted.prefix_hashes)
         if replica is not None:
-            replica.grant(wanted.heads)
+            replica.grant(wanted.prefix_hashes)
             if len(model.instances) > 1 or any(other.waiting for other in self._managed.values()):
                 self.reconsider()  # another replica may be worth its memory now, or others have waited for long enough
             return replica
@@ -243,8 +243,10 @@ class Residency:
         entry = model.entry
         try:
             async with self._decoding.of_loading(replica, entry.threads) as threads:
-                heads = self._heads(entry.id)
-                spec = engine_spec(entry, threads, replica, self._topology, folders=self._folders, heads=heads)
+                system_prompts = self._system_prompts(entry.id)
+                spec = engine_spec(
+                    entry, threads, replica, self._topology, folders=self._folders, system_prompts=system_prompts
+                )
                 engine = await self._start_engine(spec)
         except EngineError as error:
             replica.vacate()
@@ -310,9 +312,9 @@ def engine_spec(
     topology: Topology,
     *,
     folders: Folders,
-    heads: tuple[str, ...] = (),
+    system_prompts: tuple[str, ...] = (),
 ) -> EngineSpec:
-    """Translate a registry entry for the engine. `heads` are system messages that many of its prompts begin with.
+    """Translate a registry entry for the engine. Many of its prompts begin with one of `system_prompts`.
 
     An engine that is bound to a node reads its weights into memory of its own: memory that a pinned process touches
     first lies on its node, while a mapped file lies wherever it was read first.
@@ -337,7 +339,7 @@ def engine_spec(
         draft_tokens=draft.k if draft is not None else 8,
         curves=str(folders.curves) if folders.curves is not None else None,
         prefixes=str(folders.prefixes) if folders.prefixes is not None else None,
-        heads=heads,
+        system_prompts=system_prompts,
         experts=entry.experts,
         lora=tuple((str(adapter.file), adapter.scale) for adapter in entry.lora),
         cpus=topology.node(replica.node).cpus if replica.node is not None else (),

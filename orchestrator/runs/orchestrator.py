@@ -132,7 +132,7 @@ class Orchestrator:
                     footprints=home.footprints,
                     curves=home.curves,
                     prefixes=home.prefixes,
-                    heads=lambda model: system_messages(self._registry, model),
+                    system_prompts=lambda model: system_messages(self._registry, model),
                     start_engine=self._ports.start_engine,
                 )
             )

@@ -35,19 +35,19 @@ class WarmPrefixes:
         self._key = ""
         self._most_bytes = spec.prefix_bytes
         self._folder = Path(spec.prefixes) if spec.prefixes is not None and llama.can_keep else None
-        self._heads = () if self._folder is None else _heads(llama, template, spec.heads)
+        self._prefixes = () if self._folder is None else _prefixes(llama, template, spec.system_prompts)
 
     def restore(self, slots: Slots) -> None:
         """Put what was kept for this layout of the cache into free sequences, the longest first; what such a one begins
         with is there, too."""
         try:
-            self._key = _key(self._llama, self._spec) if self._heads else ""
+            self._key = _key(self._llama, self._spec) if self._prefixes else ""
         except OSError as error:  # a file that has gone since it was loaded
             _log(f"no prefixes are kept: {error}")
-            self._heads = ()
-        if self._folder is not None and self._heads:
+            self._prefixes = ()
+        if self._folder is not None and self._prefixes:
             keep_within(self._folder, self._most_bytes)  # an engine that was killed could not
-        for tokens in self._heads:
+        for tokens in self._prefixes:
             missing = len(tokens) - slots.tree.match(tokens)[1]
             if missing >= WORTH_KEEPING and slots.adopt(tokens, partial(self._fill, tokens)):
                 self.restored += 1
@@ -56,7 +56,7 @@ class WarmPrefixes:
     def save(self, slots: Slots) -> None:
         """Keep what the sequences hold of the beginnings. They are cut for that, so nothing is computed after it."""
         kept: list[Tokens] = []
-        for tokens in self._heads:
+        for tokens in self._prefixes:
             source, length = slots.tree.match(tokens)
             alike = max((common_prefix(tokens, longer) for longer in kept), default=0)
             if length == len(tokens) and length - alike >= WORTH_KEEPING:
@@ -68,7 +68,7 @@ class WarmPrefixes:
 
     def _fill(self, tokens: Tokens, seq: int) -> bool:
         """Return whether an empty sequence now holds these tokens."""
-        assert self._folder is not None, "without a folder there are no heads"
+        assert self._folder is not None, "without a folder there are no prefixes"
         path = prefix_file(self._folder, self._key, tokens)
         try:
             state = read_prefix(self._folder, self._key, tokens)
@@ -84,7 +84,7 @@ class WarmPrefixes:
         return True
 
     def _save(self, seq: int, tokens: Tokens) -> None:
-        assert self._folder is not None, "without a folder there are no heads"
+        assert self._folder is not None, "without a folder there are no prefixes"
         path = prefix_file(self._folder, self._key, tokens)
         if path.exists():
             return
@@ -97,10 +97,10 @@ class WarmPrefixes:
             _log(f"a prefix cannot be kept in {path}: {error}")
 
 
-def _heads(llama: Llama, template: ChatTemplate, systems: tuple[str, ...]) -> tuple[Tokens, ...]:
+def _prefixes(llama: Llama, template: ChatTemplate, system_prompts: tuple[str, ...]) -> tuple[Tokens, ...]:
     """Return the tokens with which every prompt with one of these system messages begins, the longest first."""
-    heads: dict[bytes, Tokens] = {}
-    for text in systems:
+    prefixes: dict[bytes, Tokens] = {}
+    for text in system_prompts:
         try:
             one, other = (
                 prompt_tokens(llama.vocab, template.segments((Message("system", text), Message("user", content))))
@@ -109,10 +109,10 @@ def _heads(llama: Llama, template: ChatTemplate, systems: tuple[str, ...]) -> tu
         except BadPrompt as error:
             _log(f"a system message is not looked for: {error}")
             continue
-        head = one[: common_prefix(one, other)]
-        if WORTH_KEEPING <= len(head) < llama.context_limit:
-            heads[head.tobytes()] = head
-    return tuple(sorted(heads.values(), key=len, reverse=True))
+        prefix = one[: common_prefix(one, other)]
+        if WORTH_KEEPING <= len(prefix) < llama.context_limit:
+            prefixes[prefix.tobytes()] = prefix
+    return tuple(sorted(prefixes.values(), key=len, reverse=True))
 
 
 def _key(llama: Llama, spec: EngineSpec) -> str:

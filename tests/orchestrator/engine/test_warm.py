@@ -24,7 +24,7 @@ def spec_of(models: Path, folder: Path, **options: object) -> EngineSpec:
             "file": str(models / "quantised.gguf"),
             "curves": str(models / "curves"),
             "prefixes": str(folder / "prefixes"),
-            "heads": (SYSTEM, PERSONA, ELSE, "short"),
+            "system_prompts": (SYSTEM, PERSONA, ELSE, "short"),
             "log_file": str(folder / "engine.log"),
             **settings,
         }

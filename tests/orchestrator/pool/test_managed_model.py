@@ -3,8 +3,8 @@ import asyncio
 import pytest
 
 from orchestrator.pool.errors import ModelBroken, ModelUnavailable
-from orchestrator.pool.heads import BLOCK, heads_of
 from orchestrator.pool.managed_model import FAILURE_WINDOW, MAX_FAILURES, LeaseRequest, ManagedModel, Waiter
+from orchestrator.pool.prefix_hashes import BLOCK, hash_prefixes
 from orchestrator.pool.topology import Node, Topology
 
 ONE = Topology.flat(2, 1 << 34)
@@ -79,11 +79,11 @@ async def test_a_refusal_reaches_all_who_wait_and_still_want_to_know(registry_of
 
 def test_an_instance_forgets_its_prompts_with_its_process(registry_of) -> None:
     replica = _with_option(registry_of, "instances: 2", TWO).instances[0]
-    heads = heads_of([("user", "a" * BLOCK * 2)])
-    replica.grant(heads)
-    assert replica.seen.match(heads) == 2
+    hashes = hash_prefixes([("user", "a" * BLOCK * 2)])
+    replica.grant(hashes)
+    assert replica.seen.match(hashes) == 2
     replica.vacate()
-    assert replica.seen.match(heads) == 0
+    assert replica.seen.match(hashes) == 0
 
 
 def test_a_pinned_engine_that_leaves_makes_room_for_what_comes_after_it(registry_of) -> None:

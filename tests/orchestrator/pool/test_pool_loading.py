@@ -40,14 +40,14 @@ async def test_an_engine_that_is_loaded_takes_its_share_of_the_cores_from_one_th
 async def test_what_many_prompts_begin_with_is_kept_over_a_restart(registry_of, tmp_path: Path) -> None:
     registry, asked = registry_of(a="warm"), list[str]()
 
-    def heads(model: str) -> tuple[str, ...]:
+    def system_prompts(model: str) -> tuple[str, ...]:
         asked.append(model)
         return (SYSTEM,)
 
     request = Generation(messages=(("system", SYSTEM), ("user", "hello")), max_tokens=4)
     cached = []
     for _ in range(2):
-        async with Pool(registry, tmp_path, prefixes=tmp_path / "prefixes", heads=heads) as pool:
+        async with Pool(registry, tmp_path, prefixes=tmp_path / "prefixes", system_prompts=system_prompts) as pool:
             cached.append((await pool.generate("a", request)).usage.cached_tokens)
     assert cached[0] == 0
     assert cached[1] > 100
