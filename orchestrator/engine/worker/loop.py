@@ -219,7 +219,7 @@ class Loop:
         chunks = []
         for index, count in chunks_of(needs, decoding=decoding, batch=batch.capacity, pressing=pressing):
             sequence = prefilling[index]
-            chunks.append((sequence, sequence.head[sequence.computed : sequence.computed + count]))
+            chunks.append((sequence, sequence.prefill_tokens[sequence.computed : sequence.computed + count]))
         if self._llama.split:
             chunks.sort(key=_seq)
             parts = [(sequence.seq, len(tokens)) for sequence, tokens in chunks]
@@ -304,11 +304,12 @@ class Loop:
             self._use_threads(tuner.threads)
 
     def _add_chunk(self, sequence: Sequence, chunk: Tokens) -> bool:
-        """Add a part of a head to the batch, and return whether its logits are wanted.
+        """Add a chunk of a sequence's prefill to the batch, and return whether its logits are wanted.
 
-        They are when the prompt ends there. After the head of one that was preempted, its last token is decoded.
+        They are where the prompt ends with the chunk. A sequence that was preempted already has its next token, which
+        is decoded after its prefill.
         """
-        wanted = sequence.computed + len(chunk) == len(sequence.head) and not sequence.output
+        wanted = sequence.computed + len(chunk) == len(sequence.prefill_tokens) and not sequence.output
         self._llama.batch.add(sequence.seq, sequence.computed, chunk, int(wanted))
         self._sequences.computed(sequence, chunk)
         return wanted

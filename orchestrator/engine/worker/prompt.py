@@ -30,7 +30,7 @@ def _continued(vocab: Vocabulary, segment: Segment) -> Tokens:
     """
     if not vocab.adds_space:
         return vocab.tokens_of(segment.text, segment.special)
-    head = vocab.tokens_of("\n", special=False)
+    line_break = vocab.tokens_of("\n", special=False)
     tokens = vocab.tokens_of("\n" + segment.text, segment.special)
-    alone = np.array_equal(tokens[: len(head)], head)
-    return tokens[len(head) :] if alone else vocab.tokens_of(segment.text, segment.special)
+    alone = np.array_equal(tokens[: len(line_break)], line_break)
+    return tokens[len(line_break) :] if alone else vocab.tokens_of(segment.text, segment.special)

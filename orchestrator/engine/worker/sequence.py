@@ -28,8 +28,9 @@ class NotFinite(Exception):
 class Sequence:
     """One generation. Times are of time.monotonic.
 
-    `head` is what has to be in the KV cache before it decodes, and `computed` how much of that is: the prompt, and when
-    it was `preempted` also what it had said. What it samples with stays as it is meanwhile.
+    `prefill_tokens` have to be in the KV cache before it decodes: the prompt, and after it was `preempted` also the
+    output so far, but for the last token. `computed` is how many of them are there. The sampler's state survives a
+    preemption.
     """
 
     __slots__ = (
@@ -42,12 +43,12 @@ class Sequence:
         "finish",
         "first",
         "grammar",
-        "head",
         "number",
         "output",
         "pending",
         "preempted",
         "preempted_at",
+        "prefill_tokens",
         "prompt",
         "rank",
         "rejections",
@@ -71,7 +72,7 @@ class Sequence:
     ) -> None:
         now = time.monotonic()
         self.number = number
-        self.prompt = self.head = prompt
+        self.prompt = self.prefill_tokens = prompt
         self.answer = answer
         self.stream = stream
         self.grammar = grammar
@@ -94,7 +95,7 @@ class Sequence:
         self.preempted_at: float | None = None
 
     def enter(self, seq: int, cached: int) -> None:
-        """Leave the queue for a place in the KV cache, where `cached` tokens of its head are already."""
+        """Leave the queue for a place in the KV cache, which holds `cached` of its prefill tokens already."""
         self.seq, self.computed = seq, cached
         if self.entered is None:
             self.cached, self.entered = cached, time.monotonic()
@@ -104,7 +105,7 @@ class Sequence:
         """Lose the place in the KV cache. It needs another one, and all but its last token computed there."""
         self.seq, self.computed, self.preempted = -1, 0, True
         self.preempted_at = time.monotonic()
-        self.head = np.concatenate((self.prompt, as_tokens(self.output[:-1])))
+        self.prefill_tokens = np.concatenate((self.prompt, as_tokens(self.output[:-1])))
 
     @property
     def length(self) -> int:
@@ -114,12 +115,12 @@ class Sequence:
     @property
     def decodes(self) -> bool:
         """Whether its next token follows from its last one, and nothing has to be computed before."""
-        return bool(self.output) and self.computed == len(self.head)
+        return bool(self.output) and self.computed == len(self.prefill_tokens)
 
     @property
     def left(self) -> int:
-        """How many tokens it may still put into the KV cache behind its head."""
-        return self.answer - (len(self.head) - len(self.prompt))
+        """How many tokens it may still put into the KV cache after its prefill."""
+        return self.answer - (len(self.prefill_tokens) - len(self.prompt))
 
     def choose(self, logits: Logits, greedy: int, piece: Callable[[int], bytes]) -> int:
         """Return the next token, `greedy` being the most likely one. Raises DeadEnd, NotFinite."""

@@ -1,6 +1,6 @@
 """Keep the sequences of an engine, each group with the most urgent first, and let them into the KV cache and out of it.
 
-A sequence is queued, then its head is computed (prefilling), then it decodes. When the cache runs out in the middle,
+A sequence is queued, then its prompt is computed (prefilling), then it decodes. When the cache runs out in the middle,
 one that decodes or is in prefill goes back into the queue, and what it held is computed again later.
 """
 
@@ -74,7 +74,7 @@ class Sequences:
                 break
             if self._waits(sequence):
                 continue
-            place = self.slots.enter(sequence.head, sequence.left)
+            place = self.slots.enter(sequence.prefill_tokens, sequence.left)
             if place is None:
                 break
             sequence.enter(*place)
@@ -86,11 +86,11 @@ class Sequences:
             self.queue.remove(sequence)
 
     def stretch(self, sequence: Sequence) -> int:
-        """Return how many tokens of a head in prefill to compute next: up to where others fork from it, or all."""
-        return self._forks.get(sequence.number, len(sequence.head)) - sequence.computed
+        """Return how many tokens of a prefill to compute next: up to where another sequence will fork, or all."""
+        return self._forks.get(sequence.number, len(sequence.prefill_tokens)) - sequence.computed
 
     def computed(self, sequence: Sequence, chunk: Tokens) -> None:
-        """Note that the next chunk of a head is computed in this step."""
+        """Note that the next chunk of a sequence's prefill is computed in this step."""
         sequence.computed += len(chunk)
         self.slots.computed(sequence.seq, chunk)
         self._counts["recomputed_tokens" if sequence.preempted else "prefill_tokens"] += len(chunk)
@@ -128,18 +128,19 @@ class Sequences:
                 group.remove(sequence)
 
     def _waits(self, sequence: Sequence) -> bool:
-        """Return whether a sequence in prefill will soon hold much more of this head than is there now.
+        """Return whether a sequence in prefill will soon hold many more of this one's tokens than the cache does now.
 
         That one stops where the other forks from it, so that what differs is computed together, and they decode
         together from the first token on. It is as urgent as whoever waits for it, or others would come between.
         """
         if not self._can_share or not self.prefilling:
             return False
-        shareable = sequence.head[:-1]
+        shareable = sequence.prefill_tokens[:-1]
         common, computed, at = max(
-            (common_prefix(shareable, other.head), other.computed, at) for at, other in enumerate(self.prefilling)
+            (common_prefix(shareable, other.prefill_tokens), other.computed, at)
+            for at, other in enumerate(self.prefilling)
         )
-        there = max(computed, self.slots.shared(sequence.head)[1])
+        there = max(computed, self.slots.shared(sequence.prefill_tokens)[1])
         if common < max(self.slots.least_shared, there + _WORTH_WAITING):
             return False
         first = self.prefilling[at]

@@ -36,7 +36,7 @@ def sequence(number: int, common: int, own: int, slack: float = 0.0) -> Sequence
 
 
 def compute(sequences: Sequences, one: Sequence) -> None:
-    sequences.computed(one, one.head[one.computed : one.computed + sequences.stretch(one)])
+    sequences.computed(one, one.prefill_tokens[one.computed : one.computed + sequences.stretch(one)])
 
 
 def numbers(group: list[Sequence]) -> list[int]:
