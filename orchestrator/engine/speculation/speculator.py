@@ -112,7 +112,7 @@ class Drafts:
             Drafting(
                 p.state.acceptance[p.state.source].rate,
                 p.most,
-                p.sequence.rank,
+                p.sequence.priority,
                 depth=p.sequence.length,
                 cost=cost if p.state.source == "draft" else 0.0,
                 toll=self._toll(p),

@@ -18,21 +18,22 @@ class Prefill:
 
 
 def chunks_of(
-    prefilling: Sequence[Prefill], *, decoding: int, batch: int, chunk: int = CHUNK, pressing: int = 0
+    prefilling: Sequence[Prefill], *, decoding: int, batch: int, chunk: int = CHUNK, ahead: int = 0
 ) -> list[tuple[int, int]]:
-    """Return which prompts, the most urgent first, get how many tokens computed in this step: (index, tokens).
+    """Return how many tokens of which prompts are computed in this step, as pairs (index in `prefilling`, tokens).
 
-    `batch` is the most tokens of a step, of which those that decode take `decoding`. Prompts get chunks that end on a
-    grid of `chunk` positions, so that where a prompt is cut does not depend on the company it has. The first `pressing`
-    prompts, as urgent as any that decodes, get what room there is, as do all while nobody decodes: what came together
-    decodes together, in fewer steps. Others get one chunk's worth a step, so that a long prompt never starves whoever
-    decodes. Some prompt always moves if there is room for any.
+    `prefilling` is in order of priority. `batch` is the most tokens of a step, of which sequences that decode take
+    `decoding`. Chunks end on a grid of `chunk` positions, so that where a prompt is cut does not depend on the other
+    prompts. The first `ahead` prompts, which have at least the priority of any sequence that decodes, share all tokens
+    that are left, as all prompts do while nothing decodes: sequences that arrived together then decode together, in
+    fewer steps. Other prompts share `chunk` tokens a step, so that a long prompt never starves sequences that decode.
+    Where any token is left, at least one prompt gets some.
     """
     room = max(0, batch - decoding)
     later = min(room, chunk) if decoding else room
     chunks: list[tuple[int, int]] = []
     for index, need in enumerate(prefilling):
-        budget = (room if index < pressing else later) - sum(count for _, count in chunks)
+        budget = (room if index < ahead else later) - sum(count for _, count in chunks)
         taken = 0
         while budget > 0 and taken < need.remaining:
             size = min(chunk - (need.position + taken) % chunk, need.remaining - taken)

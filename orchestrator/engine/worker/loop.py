@@ -214,10 +214,10 @@ class Loop:
         if not prefilling:
             return [shares] if shares else []
         needs = [Prefill(s.computed, self._sequences.stretch(s)) for s in prefilling]
-        pressing = sum(s.rank <= decode[0].rank + ALIKE for s in prefilling) if decode else 0
+        ahead = sum(s.priority <= decode[0].priority + ALIKE for s in prefilling) if decode else 0
         decoding = len(decode) + sum(map(len, drafts))
         chunks = []
-        for index, count in chunks_of(needs, decoding=decoding, batch=batch.capacity, pressing=pressing):
+        for index, count in chunks_of(needs, decoding=decoding, batch=batch.capacity, ahead=ahead):
             sequence = prefilling[index]
             chunks.append((sequence, sequence.prefill_tokens[sequence.computed : sequence.computed + count]))
         if self._llama.split:

@@ -1,7 +1,8 @@
-"""Say who goes first, and who gives way when the KV cache is full. Pure.
+"""Compute the priority of a request, and choose which sequence is preempted when the KV cache is full. Pure.
 
-Everything in the engine that has an order goes by `rank`: the queue, prompt chunks, decode tokens, draft tokens, and
-who is preempted. It counts from the arrival and is bounded, so whoever waits becomes the most urgent at last.
+Everything in the engine that has an order goes by priority: the queue, prompt chunks, decode tokens, draft tokens and
+preemption. A priority is a time in seconds, and as in vLLM the smallest number comes first. It starts from the time of
+arrival and its distance from that is bounded, so every request has the highest priority at last.
 """
 
 import math
@@ -9,17 +10,18 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 PATIENCE = 30.0
-"""Slack counts for less than so many seconds, however much of it there is, and so does the lack of it."""
+"""The most seconds by which slack, or the lack of it, moves a priority away from the time of arrival."""
 
 ALIKE = 0.05
-"""Requests whose ranks differ by no more seconds came together, and are as urgent as each other."""
+"""Requests whose priorities differ by at most this many seconds arrived together, and are treated as equal."""
 
 
-def rank(arrived: float, due: float) -> float:
-    """Return by when a request counts as due; the least goes first. Times in seconds, `due` may be infinite.
+def priority(arrived: float, due: float) -> float:
+    """Return the priority of a request that arrived at `arrived` and should be finished by `due`.
 
-    Of requests that arrived together the one that is due first comes first, and around 0 a second of slack is a second.
-    But a request that came 2 * PATIENCE later than another never goes before it, so a stream of urgent ones starves
+    Both are times in seconds on one clock; `due` may be infinite. The smallest priority goes first. Of requests that
+    arrived together the one that is due first goes first, and around 0 a second of slack counts as a second. A request
+    that arrived 2 * PATIENCE seconds after another never goes before it, so a stream of requests without slack starves
     nobody.
     """
     slack = due - arrived
@@ -29,19 +31,21 @@ def rank(arrived: float, due: float) -> float:
 
 
 @dataclass(frozen=True, slots=True)
-class Holder:
-    """A sequence in the KV cache: its rank, and how many cells would be free without it."""
+class CacheHolder:
+    """A sequence that holds cells of the KV cache."""
 
-    rank: float
+    priority: float
+    """The smallest goes first."""
     frees: int
+    """How many cells would become free if the sequence lost its own. Cells shared with others stay in use."""
 
 
-def gives_way(holders: Sequence[Holder]) -> int:
-    """Return which of at least two sequences loses its cells: the one with the highest rank that frees any.
+def select_preemption_victim(holders: Sequence[CacheHolder]) -> int:
+    """Return the index of the sequence that loses its cells, of at least two: the last by priority that frees any.
 
-    The one with the least rank stays whatever happens. It goes on to its end, so there is always one that does, and as
-    ranks are bounded everyone is that one at last.
+    The first by priority is never chosen. It runs to its end, so there is always one that makes progress, and as
+    priorities are bounded every sequence becomes the first one at last.
     """
-    first = min(range(len(holders)), key=lambda index: holders[index].rank)
+    first = min(range(len(holders)), key=lambda index: holders[index].priority)
     others = [index for index in range(len(holders)) if index != first]
-    return max(others, key=lambda index: (holders[index].frees > 0, holders[index].rank))
+    return max(others, key=lambda index: (holders[index].frees > 0, holders[index].priority))

@@ -9,7 +9,7 @@ import numpy as np
 from orchestrator.engine.contract import Finish, Generation
 from orchestrator.engine.llama import Grammar, Logits, Tokens, as_tokens
 from orchestrator.engine.protocol import Finished
-from orchestrator.engine.worker.priority import rank
+from orchestrator.engine.worker.priority import priority
 from orchestrator.engine.worker.sampling import Sampler
 from orchestrator.engine.worker.text import TextStream, utf8_rest
 
@@ -49,8 +49,8 @@ class Sequence:
         "preempted",
         "preempted_at",
         "prefill_tokens",
+        "priority",
         "prompt",
-        "rank",
         "rejections",
         "sampler",
         "seq",
@@ -79,7 +79,7 @@ class Sequence:
         self.sampler = Sampler(request.temperature, request.top_p, request.seed or 0)
         self.text = TextStream(request.stop + stops)
         self.arrived = now
-        self.rank = rank(now, now + request.slack)
+        self.priority = priority(now, now + request.slack)
         self.deadline = None if request.deadline_seconds is None else now + request.deadline_seconds
         self.seq = -1
         self.cached = 0
@@ -101,7 +101,7 @@ class Sequence:
             self.cached, self.entered = cached, time.monotonic()
         self._count_wait(time.monotonic())
 
-    def give_way(self) -> None:
+    def preempt(self) -> None:
         """Lose the place in the KV cache. It needs another one, and all but its last token computed there."""
         self.seq, self.computed, self.preempted = -1, 0, True
         self.preempted_at = time.monotonic()

@@ -1,4 +1,4 @@
-"""Keep the sequences of an engine, each group with the most urgent first, and let them into the KV cache and out of it.
+"""Keep the sequences of an engine, each group in order of priority, and let them into the KV cache and out of it.
 
 A sequence is queued, then its prompt is computed (prefilling), then it decodes. When the cache runs out in the middle,
 one that decodes or is in prefill goes back into the queue, and what it held is computed again later.
@@ -12,7 +12,7 @@ from orchestrator.engine.kv.prefix_tree import common_prefix
 from orchestrator.engine.kv.slots import PooledSlots, Slots
 from orchestrator.engine.kv.streams import StreamSlots
 from orchestrator.engine.llama import Llama, Tokens
-from orchestrator.engine.worker.priority import Holder, gives_way
+from orchestrator.engine.worker.priority import CacheHolder, select_preemption_victim
 from orchestrator.engine.worker.sequence import Sequence
 
 _SCAN = 64
@@ -46,7 +46,7 @@ class Sequences:
     def add(self, sequence: Sequence) -> None:
         """Queue a new sequence."""
         self.all[sequence.number] = sequence
-        bisect.insort(self.queue, sequence, key=_rank)
+        bisect.insort(self.queue, sequence, key=_priority)
         if self.queue[0] is sequence:
             self.slots.try_again()
 
@@ -65,7 +65,7 @@ class Sequences:
         return [one for one in self.all.values() if one.deadline is not None and one.deadline <= now]
 
     def admit(self) -> None:
-        """Give slots to the queue, the most urgent first. Who waits for a prefix lets others pass; who waits for
+        """Give slots to the queue, in order of priority. Who waits for a prefix lets others pass; who waits for
         room does not, so that a large one is not starved by small ones."""
         entered = []
         self._forks.clear()
@@ -80,7 +80,7 @@ class Sequences:
             sequence.enter(*place)
             if not sequence.preempted:
                 self._counts["reused_tokens"] += sequence.cached
-            bisect.insort(self.prefilling, sequence, key=_rank)
+            bisect.insort(self.prefilling, sequence, key=_priority)
             entered.append(sequence)
         for sequence in entered:
             self.queue.remove(sequence)
@@ -100,26 +100,29 @@ class Sequences:
     def begin_decoding(self, sequence: Sequence) -> None:
         """Take a sequence from those in prefill to those that decode."""
         self.prefilling.remove(sequence)
-        bisect.insort(self.decoding, sequence, key=_rank)
+        bisect.insort(self.decoding, sequence, key=_priority)
 
     def make_room(self, decode: list[Sequence]) -> list[Sequence]:
-        """Make room for a token of each of these, and return those that still have a place after that.
+        """Free a cell for a token of each of these sequences, and return those that still hold cells after that.
 
-        Where finished prompts are not enough, sequences have to give way: never the most urgent one, which fits alone.
+        Prompts of finished sequences are forgotten first. Where that is not enough, sequences are preempted: never the
+        one with the highest priority, which fits into the cache alone.
         """
         while not self.slots.make_room(len(decode)):
             live = [*self.decoding, *self.prefilling]
-            loser = live[gives_way([Holder(one.rank, self.slots.frees(one.seq)) for one in live])]
-            self._preempt(loser)
-            decode = [one for one in decode if one is not loser]
+            victim = live[
+                select_preemption_victim([CacheHolder(one.priority, self.slots.frees(one.seq)) for one in live])
+            ]
+            self._preempt(victim)
+            decode = [one for one in decode if one is not victim]
         return decode
 
     def _preempt(self, sequence: Sequence) -> None:
         self._take_out(sequence)
         self._let_go(sequence)
         self.slots.preempt(sequence.seq)
-        sequence.give_way()
-        bisect.insort(self.queue, sequence, key=_rank)
+        sequence.preempt()
+        bisect.insort(self.queue, sequence, key=_priority)
         self._counts["preempted"] += 1
 
     def _take_out(self, sequence: Sequence) -> None:
@@ -131,7 +134,8 @@ class Sequences:
         """Return whether a sequence in prefill will soon hold many more of this one's tokens than the cache does now.
 
         That one stops where the other forks from it, so that what differs is computed together, and they decode
-        together from the first token on. It is as urgent as whoever waits for it, or others would come between.
+        together from the first token on. It takes over the priority of a sequence that waits for it, or others
+        would come between.
         """
         if not self._can_share or not self.prefilling:
             return False
@@ -145,11 +149,11 @@ class Sequences:
             return False
         first = self.prefilling[at]
         self._forks[first.number] = min(common, self._forks.get(first.number, common))
-        if sequence.rank < first.rank:
-            first.rank = sequence.rank
-            self.prefilling.sort(key=_rank)
+        if sequence.priority < first.priority:
+            first.priority = sequence.priority
+            self.prefilling.sort(key=_priority)
         return True
 
 
-def _rank(sequence: Sequence) -> float:
-    return sequence.rank
+def _priority(sequence: Sequence) -> float:
+    return sequence.priority

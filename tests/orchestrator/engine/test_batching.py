@@ -11,9 +11,9 @@ needs = st.lists(st.builds(Prefill, st.integers(0, 300), st.integers(1, 2000)), 
 @settings(deadline=None)
 @given(st.integers(0, 40), needs, st.integers(1, 600), st.sampled_from([1, 16, 128]), st.integers(0, 100))
 def test_chunks_fit_and_move_everything_they_can(
-    decoding: int, prefilling: list[Prefill], batch: int, chunk: int, pressing: int
+    decoding: int, prefilling: list[Prefill], batch: int, chunk: int, ahead: int
 ) -> None:
-    chunks = chunks_of(prefilling, decoding=decoding, batch=batch, chunk=chunk, pressing=pressing)
+    chunks = chunks_of(prefilling, decoding=decoding, batch=batch, chunk=chunk, ahead=ahead)
     assert sum(count for _, count in chunks) <= max(0, batch - decoding)
     assert [i for i, _ in chunks] == sorted({i for i, _ in chunks})
     assert all(0 < count <= prefilling[i].remaining for i, count in chunks)
@@ -21,7 +21,7 @@ def test_chunks_fit_and_move_everything_they_can(
         assert chunks
         assert chunks[0][0] == 0
     if decoding:
-        later = sum(count for index, count in chunks if index >= pressing)
+        later = sum(count for index, count in chunks if index >= ahead)
         assert not later or sum(count for _, count in chunks) <= chunk
 
 
@@ -39,12 +39,12 @@ def test_alone_a_prompt_gets_the_whole_batch_and_in_company_a_chunk() -> None:
     assert chunks_of(long, decoding=3, batch=512, chunk=128) == [(0, 128)]
 
 
-def test_prompts_as_urgent_as_what_decodes_get_all_the_room_and_others_a_chunk() -> None:
+def test_prompts_of_the_priority_of_what_decodes_get_all_the_room_and_others_a_chunk() -> None:
     short = [Prefill(0, 32)] * 48
-    assert len(chunks_of(short, decoding=16, batch=512, chunk=128, pressing=48)) == (512 - 16) // 32
-    assert len(chunks_of(short, decoding=16, batch=512, chunk=128, pressing=10)) == 10
-    assert len(chunks_of(short, decoding=16, batch=512, chunk=128, pressing=2)) == 128 // 32
-    assert chunks_of([Prefill(0, 5000)], decoding=3, batch=512, chunk=128, pressing=1) == [(0, 384)]
+    assert len(chunks_of(short, decoding=16, batch=512, chunk=128, ahead=48)) == (512 - 16) // 32
+    assert len(chunks_of(short, decoding=16, batch=512, chunk=128, ahead=10)) == 10
+    assert len(chunks_of(short, decoding=16, batch=512, chunk=128, ahead=2)) == 128 // 32
+    assert chunks_of([Prefill(0, 5000)], decoding=3, batch=512, chunk=128, ahead=1) == [(0, 384)]
 
 
 def test_short_prompts_share_a_batch() -> None:

@@ -67,7 +67,7 @@ def test_it_stops_first_where_the_first_fork_is(sequences: Sequences) -> None:
     assert sequences.stretch(first) == SHARED - SHARED // 2
 
 
-def test_who_is_waited_for_is_as_urgent_as_who_waits(sequences: Sequences) -> None:
+def test_a_sequence_takes_over_the_priority_of_one_that_waits_for_its_prefix(sequences: Sequences) -> None:
     sequences.add(sequence(1, SHARED, own=6, slack=20))
     sequences.add(sequence(2, 0, own=40, slack=10))
     sequences.admit()
@@ -133,14 +133,14 @@ def test_the_wait_after_a_preemption_counts_as_time_in_the_queue(
     if decoding:
         one.take(5, b"a", end=False)
         after(4.0)
-    one.give_way()
+    one.preempt()
     after(1000.0)
     one.enter(1, 0)
     after(5.0)
     if not decoding:
         one.take(5, b"a", end=False)
         after(4.0)
-    one.give_way()
+    one.preempt()
     after(500.0)
     done = one.report()
     assert done.queued_seconds == 2.0 + 1000.0 + 500.0
