@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from orchestrator.engine.contract import EngineSpec, Generation
+from orchestrator.engine.contract import EngineSpec, Generation, Message
 from orchestrator.engine.llama import Llama
 from orchestrator.engine.worker.priority import PATIENCE, CacheHolder, priority, select_preemption_victim
 from tests.orchestrator.engine.driven_loop import Parent, driven_loop
@@ -59,7 +59,7 @@ def test_a_stream_of_requests_without_slack_starves_nobody(
     now, step_seconds, steps, most = 1000.0, 2.0, 0, 400
     monkeypatch.setattr(time, "monotonic", lambda: now)
     grammar = 'root ::= "a" root'
-    urgent = Generation(messages=(("user", "now"),), max_tokens=3, slack=-math.inf, grammar=grammar)
+    urgent = Generation(messages=(Message("user", "now"),), max_tokens=3, slack=-math.inf, grammar=grammar)
 
     def submit_more(parent: Parent) -> None:
         nonlocal now, steps
@@ -74,7 +74,7 @@ def test_a_stream_of_requests_without_slack_starves_nobody(
         for _ in range(20):
             parent.submit(urgent)
         patient = parent.submit(
-            Generation(messages=(("user", "a " * words),), max_tokens=3, slack=math.inf, grammar=grammar)
+            Generation(messages=(Message("user", "a " * words),), max_tokens=3, slack=math.inf, grammar=grammar)
         )
         behind = 0
         while parent.finished().seq != patient:

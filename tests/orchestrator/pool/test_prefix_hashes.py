@@ -1,39 +1,40 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
+from orchestrator.engine.contract import Message
 from orchestrator.pool.prefix_hashes import BLOCK, MAX_BLOCKS, MAX_REMEMBERED, SeenPrefixes, hash_prefixes
 
-SYSTEM = ("system", "s" * 2 * BLOCK)
+SYSTEM = Message("system", "s" * 2 * BLOCK)
 
 
 def test_prompts_match_as_far_as_they_begin_alike() -> None:
     seen = SeenPrefixes()
-    seen.add(hash_prefixes([SYSTEM, ("user", "a" * 3 * BLOCK)]))
-    assert seen.match(hash_prefixes([SYSTEM, ("user", "b" * 3 * BLOCK)])) == 2
-    assert seen.match(hash_prefixes([("system", "t" * 2 * BLOCK), ("user", "a" * 3 * BLOCK)])) == 0
-    assert seen.match(hash_prefixes([SYSTEM, ("user", "a" * 3 * BLOCK)])) == 5
+    seen.add(hash_prefixes([SYSTEM, Message("user", "a" * 3 * BLOCK)]))
+    assert seen.match(hash_prefixes([SYSTEM, Message("user", "b" * 3 * BLOCK)])) == 2
+    assert seen.match(hash_prefixes([Message("system", "t" * 2 * BLOCK), Message("user", "a" * 3 * BLOCK)])) == 0
+    assert seen.match(hash_prefixes([SYSTEM, Message("user", "a" * 3 * BLOCK)])) == 5
 
 
 def test_the_same_text_in_another_role_is_another_prompt() -> None:
-    assert hash_prefixes([("user", SYSTEM[1])])[0] != hash_prefixes([SYSTEM])[0]
+    assert hash_prefixes([Message("user", SYSTEM[1])])[0] != hash_prefixes([SYSTEM])[0]
 
 
 def test_the_least_recently_seen_are_forgotten_and_ends_before_beginnings() -> None:
     seen = SeenPrefixes()
-    old = hash_prefixes([("user", "old" * BLOCK)])
+    old = hash_prefixes([Message("user", "old" * BLOCK)])
     seen.add(old)
     for number in range(MAX_REMEMBERED // MAX_BLOCKS):
-        hashes = hash_prefixes([("user", f"{number:04}" * BLOCK * MAX_BLOCKS)])
+        hashes = hash_prefixes([Message("user", f"{number:04}" * BLOCK * MAX_BLOCKS)])
         assert len(hashes) == MAX_BLOCKS
         seen.add(hashes)
     assert seen.match(old) == 0
     seen.add(old)
     assert seen.match(old) == len(old)
-    assert 0 < seen.match(hash_prefixes([("user", "0000" * BLOCK * MAX_BLOCKS)])) < MAX_BLOCKS
+    assert 0 < seen.match(hash_prefixes([Message("user", "0000" * BLOCK * MAX_BLOCKS)])) < MAX_BLOCKS
 
 
 @given(st.text(), st.text())
 def test_any_text_has_a_hash_for_each_whole_block(role: str, content: str) -> None:
     long = content * (3 * BLOCK // max(1, len(content)))
-    hashes = hash_prefixes([(role, long)])
+    hashes = hash_prefixes([Message(role, long)])
     assert len(hashes) == (len(role) + 1 + len(long)) // BLOCK
