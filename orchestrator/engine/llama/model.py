@@ -18,7 +18,7 @@ from orchestrator.engine.llama.grammar import Grammars, Logits
 from orchestrator.engine.llama.loading import CannotLoad, Log, apply_adapters, load_adapters, load_model, new_context
 from orchestrator.engine.llama.vocabulary import Vocabulary
 from orchestrator.engine.step_cost.attention import TOGETHER, may_keep_scores
-from orchestrator.engine.worker.batching import company
+from orchestrator.engine.worker.batching import padding_streams
 
 BATCH = 512
 BATCH_INVARIANT_QUERIES = 63
@@ -225,7 +225,7 @@ class Llama:
         count = batch.size // len(seqs)
         if len(seqs) == 1 and (count > 1 or not self._batch_invariant):
             return (seqs if lone else []), 1
-        others = company(seqs, self.sequences, alone=not self._batch_invariant, width=width)
+        others = padding_streams(seqs, self.sequences, alone=not self._batch_invariant, width=width)
         padded = [seq for seq in others if self._held[seq] + count <= self.context_limit]
         fits = len(padded) * count <= batch.padding and (len(seqs) + len(padded)) * count <= self.micro_batch
         return (padded if fits else []), count

@@ -1,20 +1,23 @@
-"""Choose what goes into one llama_decode: pure functions of who needs what."""
+"""Choose what goes into one call of llama_decode: pure functions of what each sequence needs."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
 CHUNK = 128
-WORTH_FILLING = 3
-"""A gap of at most this many streams is filled: their tokens cost less than reading all weights once more."""
+"""Tokens of a prompt that are computed in a step while other sequences decode."""
+MAX_PADDED_GAP = 3
+"""A gap of at most this many streams is padded: their tokens cost less than reading all weights once more."""
 
 
 @dataclass(frozen=True, slots=True)
 class Prefill:
-    """A sequence whose prompt is computed up to `position` and has `remaining` tokens to go to where it may stop."""
+    """A sequence in prefill."""
 
     position: int
+    """How many tokens are computed."""
     remaining: int
+    """How many tokens follow up to the end of the prefill, or up to where another sequence will fork from it."""
 
 
 def chunks_of(
@@ -29,11 +32,11 @@ def chunks_of(
     fewer steps. Other prompts share `chunk` tokens a step, so that a long prompt never starves sequences that decode.
     Where any token is left, at least one prompt gets some.
     """
-    room = max(0, batch - decoding)
-    later = min(room, chunk) if decoding else room
+    left = max(0, batch - decoding)
+    later = min(left, chunk) if decoding else left
     chunks: list[tuple[int, int]] = []
     for index, need in enumerate(prefilling):
-        budget = (room if index < ahead else later) - sum(count for _, count in chunks)
+        budget = (left if index < ahead else later) - sum(count for _, count in chunks)
         taken = 0
         while budget > 0 and taken < need.remaining:
             size = min(chunk - (need.position + taken) % chunk, need.remaining - taken)
@@ -50,12 +53,13 @@ def chunks_of(
     return chunks
 
 
-def company(streams: Sequence[int], count: int, *, alone: bool, width: int = 0) -> list[int]:
-    """Return which other streams get a token too, when these (of `count`, in order) get one each.
+def padding_streams(streams: Sequence[int], count: int, *, alone: bool, width: int = 0) -> list[int]:
+    """Return the streams that get a padding token in a step that computes one token of each of `streams`.
 
-    llama.cpp computes streams together only if their numbers follow each other: small gaps are filled. Unless a stream
-    may be computed `alone`, one without neighbours gets one. Streams that are all together get more beside them, up to
-    `width` in all.
+    `streams` are the numbers of some of the `count` streams, in order. llama.cpp computes streams together only where
+    their numbers follow each other, so gaps of at most `MAX_PADDED_GAP` streams are padded. Unless a stream may be
+    computed `alone`, a stream without neighbours gets one. Where the numbers then follow each other without a gap,
+    more streams beside them are padded, up to `width` streams in all.
     """
     taken = _without_gaps(streams)
     if not alone and count > 1:
@@ -70,16 +74,17 @@ def company(streams: Sequence[int], count: int, *, alone: bool, width: int = 0) 
     return sorted(taken.difference(streams))
 
 
-def side_by_side(parts: Sequence[tuple[int, int]], most: int) -> list[list[int]]:
-    """Return which parts of prompts, (stream, tokens) in order of their streams, are computed in one call, by index.
+def group_equal_chunks(chunks: Sequence[tuple[int, int]], most: int) -> list[list[int]]:
+    """Return which chunks of prompts go into one call of llama_decode each, as lists of indexes into `chunks`.
 
-    Those are equally long, at most `most`, in streams that follow each other. llama.cpp computes others apart, and a
-    rest of a single token, with nothing beside it, comes out another way.
+    A chunk is a pair (stream, tokens), and `chunks` are in order of their streams. The chunks of a group have equally
+    many tokens, in streams whose numbers follow each other; there are at most `most` of them. llama.cpp would split
+    any other group, and a chunk of one token that is left alone by that has other bits in its result.
     """
     groups: list[list[int]] = []
-    for index in sorted(range(len(parts)), key=lambda index: parts[index][::-1]):
-        stream, tokens = parts[index]
-        if groups and len(groups[-1]) < most and parts[groups[-1][-1]] == (stream - 1, tokens):
+    for index in sorted(range(len(chunks)), key=lambda index: chunks[index][::-1]):
+        stream, tokens = chunks[index]
+        if groups and len(groups[-1]) < most and chunks[groups[-1][-1]] == (stream - 1, tokens):
             groups[-1].append(index)
         else:
             groups.append([index])
@@ -89,6 +94,6 @@ def side_by_side(parts: Sequence[tuple[int, int]], most: int) -> list[list[int]]
 def _without_gaps(streams: Sequence[int]) -> set[int]:
     filled = set(streams)
     for left, right in pairwise(streams):
-        if right - left - 1 <= WORTH_FILLING:
+        if right - left - 1 <= MAX_PADDED_GAP:
             filled.update(range(left + 1, right))
     return filled

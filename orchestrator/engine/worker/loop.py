@@ -16,7 +16,7 @@ from orchestrator.engine.step_cost.calibration import AttentionTrial, assumed_cu
 from orchestrator.engine.step_cost.idle import IdleMeasurements, StepTimes
 from orchestrator.engine.step_cost.learned import LEARNED_EVERY, Curves
 from orchestrator.engine.step_cost.model import attended, turn
-from orchestrator.engine.worker.batching import Prefill, chunks_of, side_by_side
+from orchestrator.engine.worker.batching import Prefill, chunks_of, group_equal_chunks
 from orchestrator.engine.worker.chat import ChatTemplate
 from orchestrator.engine.worker.contention import CpuUse
 from orchestrator.engine.worker.link import Link
@@ -223,7 +223,7 @@ class Loop:
         if self._llama.split:
             chunks.sort(key=_seq)
             parts = [(sequence.seq, len(tokens)) for sequence, tokens in chunks]
-            alike = side_by_side(parts, self._llama.micro_batch)
+            alike = group_equal_chunks(parts, self._llama.micro_batch)
             return [*([shares] if shares else []), *([chunks[index] for index in group] for group in alike)]
         return [[*shares, *chunks]] if shares or chunks else []
 

@@ -3,7 +3,7 @@ from itertools import pairwise
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from orchestrator.engine.worker.batching import WORTH_FILLING, Prefill, chunks_of, company, side_by_side
+from orchestrator.engine.worker.batching import MAX_PADDED_GAP, Prefill, chunks_of, group_equal_chunks, padding_streams
 
 needs = st.lists(st.builds(Prefill, st.integers(0, 300), st.integers(1, 2000)), max_size=8)
 
@@ -33,7 +33,7 @@ def test_prompts_are_cut_on_the_grid(decoding: int, prefilling: list[Prefill]) -
         assert end % 64 == 0 or count == prefilling[index].remaining
 
 
-def test_alone_a_prompt_gets_the_whole_batch_and_in_company_a_chunk() -> None:
+def test_a_prompt_gets_the_whole_batch_or_a_chunk_while_others_decode() -> None:
     long = [Prefill(0, 5000)]
     assert chunks_of(long, decoding=0, batch=512, chunk=128) == [(0, 512)]
     assert chunks_of(long, decoding=3, batch=512, chunk=128) == [(0, 128)]
@@ -53,36 +53,36 @@ def test_short_prompts_share_a_batch() -> None:
 
 @settings(deadline=None)
 @given(st.integers(2, 40).flatmap(lambda n: st.tuples(st.just(n), st.sets(st.integers(0, n - 1), min_size=1))))
-def test_streams_get_company_and_small_gaps_are_filled(drawn: tuple[int, set[int]]) -> None:
+def test_lone_streams_get_a_neighbour_and_small_gaps_are_closed(drawn: tuple[int, set[int]]) -> None:
     count, streams = drawn
-    added = company(sorted(streams), count, alone=False)
+    added = padding_streams(sorted(streams), count, alone=False)
     together = sorted({*streams, *added})
     assert len(together) == len(streams) + len(added)
     assert set(together) <= set(range(count))
     runs = [right - left for left, right in pairwise([-9, *together, count + 9]) if right - left > 1]
-    assert all(gap - 1 > WORTH_FILLING for gap in runs[1:-1])
+    assert all(gap - 1 > MAX_PADDED_GAP for gap in runs[1:-1])
     assert all({one - 1, one + 1} & {*together} for one in together)
-    assert set(company(sorted(streams), count, alone=True)) <= set(added)
+    assert set(padding_streams(sorted(streams), count, alone=True)) <= set(added)
 
 
 @given(st.integers(1, 12), st.data(), st.integers(0, 15))
 def test_streams_that_are_together_get_more_beside_them(count: int, data: st.DataObject, width: int) -> None:
     first = data.draw(st.integers(0, count - 1))
     streams = range(first, data.draw(st.integers(first, count - 1)) + 1)
-    together = sorted({*streams, *company(streams, count, alone=True, width=width)})
+    together = sorted({*streams, *padding_streams(streams, count, alone=True, width=width)})
     assert together == list(range(together[0], together[-1] + 1))
     assert set(streams) <= set(together) <= set(range(count))
     assert len(together) == max(len(streams), min(width, count))
 
 
 def test_streams_that_are_apart_get_none_beside_them() -> None:
-    assert company([0, WORTH_FILLING + 2], 12, alone=True, width=9) == []
+    assert padding_streams([0, MAX_PADDED_GAP + 2], 12, alone=True, width=9) == []
 
 
 @given(st.dictionaries(st.integers(0, 20), st.integers(1, 3)), st.integers(1, 20))
 def test_parts_go_together_that_are_equally_long_and_side_by_side(lengths: dict[int, int], most: int) -> None:
     parts = sorted(lengths.items())
-    groups = [[parts[index] for index in group] for group in side_by_side(parts, most)]
+    groups = [[parts[index] for index in group] for group in group_equal_chunks(parts, most)]
     assert sorted(part for group in groups for part in group) == parts, "each once"
     for group in groups:
         (first, tokens), *_ = group

@@ -1,4 +1,4 @@
-"""Steps that are filled with tokens which nobody asked for, on a real model."""
+"""Steps that are padded with tokens of other streams, whose logits nobody reads, on a real model."""
 
 from pathlib import Path
 
@@ -34,7 +34,7 @@ def step(llama: Llama, width: int) -> tuple[Logits, int]:
 
 
 @pytest.mark.parametrize(("width", "computed"), [(0, 3), (3, 3), (4, 4), (5, 5), (9, 5)])
-def test_fillers_change_no_logits_and_leave_nothing_behind(llama: Llama, width: int, computed: int) -> None:
+def test_padding_changes_no_logits_and_leave_nothing_behind(llama: Llama, width: int, computed: int) -> None:
     plain, _ = step(llama, 0)
     filled, size = step(llama, width)
     assert size == computed
@@ -42,7 +42,7 @@ def test_fillers_change_no_logits_and_leave_nothing_behind(llama: Llama, width: 
     assert (llama.held(0), llama.held(4)) == (0, 0)
 
 
-def test_a_full_stream_is_no_place_for_a_filler(llama: Llama) -> None:
+def test_a_full_stream_gets_no_padding(llama: Llama) -> None:
     llama.batch.clear()
     llama.batch.add(4, 0, range(16), 0)
     llama.decode()
