@@ -25,7 +25,7 @@ from benchmarks.tiny.sizes import CONTEXT, RESULTS_FILE, SEEDS_FILE, SIZES, TOKE
 from benchmarks.tiny.tokenizer import SPECIAL_TOKENS, Tokenizer
 from benchmarks.tiny.words import Split, seeded
 from orchestrator.engine.client.engine import Engine
-from orchestrator.engine.contract import Generation
+from orchestrator.engine.contract import Generation, Message
 from orchestrator.engine.errors import PromptTooLong
 from orchestrator.steps.prompt import plan_messages
 
@@ -100,7 +100,7 @@ async def test_chat_template_gives_the_tokens_of_the_training(large: Engine) -> 
 
 async def test_prompt_beyond_the_context_is_refused(large: Engine) -> None:
     with pytest.raises(PromptTooLong):
-        await large.generate(Generation(messages=(("user", "brimol dak " * CONTEXT),)))
+        await large.generate(Generation(messages=(Message("user", "brimol dak " * CONTEXT),)))
 
 
 def test_training_never_shows_a_special_token_inside_content() -> None:

@@ -44,6 +44,7 @@ from benchmarks.engine.systems.daemon import (
 )
 from benchmarks.engine.systems.served import ServerFailed
 from orchestrator.analysis import analyze_task
+from orchestrator.engine.contract import Message
 from orchestrator.taskir import task_from
 
 CHAT, SHARED, ONE, EACH, STEPS = trial_user_cells()
@@ -234,7 +235,7 @@ async def test_what_fails_is_asked_again_and_counts_as_lost(tmp_path: Path, fail
     server = await asyncio.start_server(answer, "127.0.0.1", 0)
     process = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)  # noqa: ASYNC220
     daemon = Daemon(OURS, server.sockets[0].getsockname()[1], process, home)
-    load = Load(prompts=(Prompt((("user", "Are you there?"),), "", ()),), answer=1)
+    load = Load(prompts=(Prompt((Message("user", "Are you there?"),), "", ()),), answer=1)
     try:
         if failing == TRIES or status == 400:
             with pytest.raises(DaemonFailed, match=str(status)):

@@ -9,12 +9,13 @@ from registry.backends import why_no_key
 from registry.errors import RegistryError
 from registry.load import load_registry
 from registry.models import Endpoint, Registry
+from tests.registry.conftest import WriteGguf
 
 SECRET = "sk-Never/Tell+Anyone"  # noqa: S105 - nobody's
 GOOD = {"backend": "openai", "base_url": "https://models.example:8443/v1/", "model": "org/name:tag"}
 
 
-def _load(folder: Path, write_gguf, **changes: object) -> Registry:
+def _load(folder: Path, write_gguf: WriteGguf, **changes: object) -> Registry:
     entry = {key: value for key, value in {**GOOD, **changes}.items() if value is not None}
     local = write_gguf(folder / "local.gguf") if not (folder / "local.gguf").exists() else folder / "local.gguf"
     models = {"far": entry, "near": {"file": str(local), "slots": 2}}
@@ -25,13 +26,13 @@ def _load(folder: Path, write_gguf, **changes: object) -> Registry:
     return load_registry(path)
 
 
-def _problems(folder: Path, write_gguf, **changes: object) -> list[str]:
+def _problems(folder: Path, write_gguf: WriteGguf, **changes: object) -> list[str]:
     with pytest.raises(RegistryError) as caught:
         _load(folder, write_gguf, **changes)
     return [problem.removeprefix(f"{folder}/") for problem in str(caught.value).splitlines()]
 
 
-def test_a_remote_model_has_an_endpoint_and_no_file(tmp_path: Path, write_gguf) -> None:
+def test_a_remote_model_has_an_endpoint_and_no_file(tmp_path: Path, write_gguf: WriteGguf) -> None:
     registry = _load(tmp_path, write_gguf)
     far = registry.models["far"]
     assert far.remote == Endpoint("https://models.example:8443/v1", "org/name:tag", None, 120.0)
@@ -47,7 +48,7 @@ def test_a_remote_model_has_an_endpoint_and_no_file(tmp_path: Path, write_gguf) 
 
 
 def test_the_key_is_in_the_environment_and_nowhere_else(
-    tmp_path: Path, write_gguf, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, write_gguf: WriteGguf, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv("FAR_KEY", raising=False)
     registry = _load(tmp_path, write_gguf, api_key_env="FAR_KEY")
@@ -59,7 +60,7 @@ def test_the_key_is_in_the_environment_and_nowhere_else(
     assert SECRET not in repr(registry)
 
 
-def test_a_cold_remote_model_is_not_used(tmp_path: Path, write_gguf) -> None:
+def test_a_cold_remote_model_is_not_used(tmp_path: Path, write_gguf: WriteGguf) -> None:
     reason = _load(tmp_path, write_gguf, residency="cold").why_not("worker")
     assert reason == "model far is cold: it is known but not used; accepted: an entry without residency"
 
@@ -96,14 +97,14 @@ def test_a_cold_remote_model_is_not_used(tmp_path: Path, write_gguf) -> None:
     ],
 )
 def test_what_makes_no_sense_is_refused_with_the_reason(
-    tmp_path: Path, write_gguf, changes: dict[str, object], expected: str
+    tmp_path: Path, write_gguf: WriteGguf, changes: dict[str, object], expected: str
 ) -> None:
     problems = _problems(tmp_path, write_gguf, **changes)
     assert any(expected in problem for problem in problems), problems
 
 
 @pytest.mark.parametrize("url", ["http://127.0.0.1:8080/v1", "http://[::1]:8080", "https://a_b.c-d.example/x/~y/v1"])
-def test_these_are_good_urls(tmp_path: Path, write_gguf, url: str) -> None:
+def test_these_are_good_urls(tmp_path: Path, write_gguf: WriteGguf, url: str) -> None:
     far = _load(tmp_path, write_gguf, base_url=url).models["far"]
     assert far.remote is not None
     assert far.remote.base_url == url
@@ -122,7 +123,7 @@ def test_these_are_good_urls(tmp_path: Path, write_gguf, url: str) -> None:
     ],
 )
 def test_a_secret_in_the_file_is_refused_without_telling_it(
-    tmp_path: Path, write_gguf, changes: dict[str, object]
+    tmp_path: Path, write_gguf: WriteGguf, changes: dict[str, object]
 ) -> None:
     problems = _problems(tmp_path, write_gguf, **changes)
     assert len(problems) == 1
@@ -130,7 +131,7 @@ def test_a_secret_in_the_file_is_refused_without_telling_it(
     assert "Tell" not in problems[0]
 
 
-def test_a_remote_model_cannot_draft_for_a_local_one(tmp_path: Path, write_gguf) -> None:
+def test_a_remote_model_cannot_draft_for_a_local_one(tmp_path: Path, write_gguf: WriteGguf) -> None:
     write_gguf(tmp_path / "m.gguf")
     models = {"far": GOOD, "near": {"file": "m.gguf", "speculation": {"draft": "worker"}}}
     path = tmp_path / "model_registry.yaml"

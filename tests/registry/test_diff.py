@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from registry.diff import Difference, Names, difference
 from registry.load import load_registry
 from registry.models import Endpoint, ModelEntry, Registry, Speculation
+from tests.registry.conftest import WriteGguf
 
 TEXT = """\
 personas: personas.yaml
@@ -44,7 +45,7 @@ NOT_FOR_THE_ENGINE: Mapping[str, Any] = {"description": "other", "residency": "h
 
 
 @pytest.fixture(scope="module")
-def registry(tmp_path_factory: pytest.TempPathFactory, write_gguf) -> Registry:
+def registry(tmp_path_factory: pytest.TempPathFactory, write_gguf: WriteGguf) -> Registry:
     folder = tmp_path_factory.mktemp("diff")
     write_gguf(folder / "a.gguf")
     write_gguf(folder / "b-00001-of-00002.gguf", context=999)

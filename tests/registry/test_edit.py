@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from registry.edit import add_model, give_role, replace_registry
 from registry.errors import RegistryError
 from registry.load import load_registry
+from tests.registry.conftest import WriteGguf
 
 ENTRY = {"file": "new.gguf", "description": "it's: new", "context": 64, "prompt": {"ngram": 3}}
 LOADS = {"file": "new.gguf", "context": 64}
@@ -32,7 +33,7 @@ roles:
 
 
 @pytest.fixture
-def registry(tmp_path: Path, write_gguf) -> Path:
+def registry(tmp_path: Path, write_gguf: WriteGguf) -> Path:
     write_gguf(tmp_path / "a.gguf")
     write_gguf(tmp_path / "new.gguf")
     path = tmp_path / "registry.yaml"

@@ -9,12 +9,13 @@ from registry.fit import MOST_SLOTS, WORTH_HAVING, Room, fit
 from registry.forms import MAX_CELLS
 from registry.gguf import GgufHeader, read_header
 from registry.memory import estimate
+from tests.registry.conftest import WriteGguf
 
 GIB = 1 << 30
 
 
 @pytest.fixture(scope="module")
-def header(tmp_path_factory: pytest.TempPathFactory, write_gguf) -> GgufHeader:
+def header(tmp_path_factory: pytest.TempPathFactory, write_gguf: WriteGguf) -> GgufHeader:
     """A header of the measures of a model with 8 B weights: 128 KiB of f16 cache a token."""
     path: Path = tmp_path_factory.mktemp("gguf") / "model.gguf"
     small = read_header(write_gguf(path, layers=32, embedding=256, heads=8, kv_heads=8))

@@ -12,9 +12,10 @@ from hypothesis import strategies as st
 from registry.errors import GgufError
 from registry.gguf import pieces, read_adapter, read_header
 from registry.gguf_layout import FILE_TYPES, TENSOR_TYPES
+from tests.registry.conftest import WriteGguf
 
 
-def test_reads_what_the_gguf_package_wrote(tmp_path: Path, write_gguf) -> None:
+def test_reads_what_the_gguf_package_wrote(tmp_path: Path, write_gguf: WriteGguf) -> None:
     path = write_gguf(tmp_path / "model.gguf", context=4096, layers=3, embedding=64, heads=8, kv_heads=2)
     header = read_header(path)
     assert header.architecture == "llama"
@@ -31,25 +32,25 @@ def test_reads_what_the_gguf_package_wrote(tmp_path: Path, write_gguf) -> None:
     assert (header.experts, header.experts_used, header.state_bytes) == (0, 0, 0)
 
 
-def test_weights_are_counted_as_they_are_stored(tmp_path: Path, write_gguf) -> None:
+def test_weights_are_counted_as_they_are_stored(tmp_path: Path, write_gguf: WriteGguf) -> None:
     header = read_header(write_gguf(tmp_path / "model.gguf", quantised=True))
     assert header.file_type == "Q8_0"
     assert header.parameters == 96 * 64 + 64
     assert header.weight_bytes == 96 * 64 * 34 // 32 + 64 * 4
 
 
-def test_a_layer_may_have_its_own_number_of_heads(tmp_path: Path, write_gguf) -> None:
+def test_a_layer_may_have_its_own_number_of_heads(tmp_path: Path, write_gguf: WriteGguf) -> None:
     header = read_header(write_gguf(tmp_path / "model.gguf", architecture="jamba", layers=4, kv_heads=[0, 2, 0, 2]))
     assert header.kv_heads == (0, 2, 0, 2)
 
 
-def test_heads_for_another_number_of_layers_are_refused(tmp_path: Path, write_gguf) -> None:
+def test_heads_for_another_number_of_layers_are_refused(tmp_path: Path, write_gguf: WriteGguf) -> None:
     path = write_gguf(tmp_path / "model.gguf", layers=4, kv_heads=[2, 2])
     with pytest.raises(GgufError, match="has 2 items, but the model has 4 layers"):
         read_header(path)
 
 
-def test_vocabularies_are_told_apart(tmp_path: Path, write_gguf) -> None:
+def test_vocabularies_are_told_apart(tmp_path: Path, write_gguf: WriteGguf) -> None:
     digests = [
         read_header(write_gguf(tmp_path / f"{number}.gguf", tokens=tokens)).vocab_digest
         for number, tokens in enumerate((["a", "bc"], ["a", "bc"], ["ab", "c"], ["bc", "a"]))
@@ -58,7 +59,7 @@ def test_vocabularies_are_told_apart(tmp_path: Path, write_gguf) -> None:
     assert len(set(digests)) == 3
 
 
-def test_long_arrays_and_long_strings_are_walked(tmp_path: Path, write_gguf) -> None:
+def test_long_arrays_and_long_strings_are_walked(tmp_path: Path, write_gguf: WriteGguf) -> None:
     tokens = [f"token-{number}" for number in range(300_000)]
     tokens[1000] = "x" * 3_000_000  # longer than what is read at a time
     path = write_gguf(tmp_path / "model.gguf", tokens=tokens, embedding=4, heads=2)
@@ -110,7 +111,7 @@ def test_a_missing_file_a_folder_and_a_pipe_are_refused(tmp_path: Path) -> None:
             read_header(tmp_path / name)
 
 
-def test_tensors_that_overlap_are_refused(tmp_path: Path, write_gguf) -> None:
+def test_tensors_that_overlap_are_refused(tmp_path: Path, write_gguf: WriteGguf) -> None:
     path = write_gguf(tmp_path / "model.gguf")
     content = path.read_bytes()
     at = content.index(b"output_norm.weight") + len("output_norm.weight") + 4 + 8 + 4
@@ -120,7 +121,7 @@ def test_tensors_that_overlap_are_refused(tmp_path: Path, write_gguf) -> None:
 
 
 @pytest.mark.parametrize("missing", [300, 20_000])
-def test_a_truncated_file_is_refused(tmp_path: Path, write_gguf, missing: int) -> None:
+def test_a_truncated_file_is_refused(tmp_path: Path, write_gguf: WriteGguf, missing: int) -> None:
     path = write_gguf(tmp_path / "model.gguf")
     content = path.read_bytes()
     path.write_bytes(content[:-missing])
@@ -128,7 +129,7 @@ def test_a_truncated_file_is_refused(tmp_path: Path, write_gguf, missing: int) -
         read_header(path)
 
 
-def test_every_prefix_of_a_header_is_refused(tmp_path: Path, write_gguf) -> None:
+def test_every_prefix_of_a_header_is_refused(tmp_path: Path, write_gguf: WriteGguf) -> None:
     path = write_gguf(tmp_path / "model.gguf", tokens=["a", "b"], embedding=4, heads=2)
     content = path.read_bytes()
     for length in range(len(content) - 32, -1, -7):  # what comes last is padding
@@ -148,7 +149,7 @@ def test_a_file_of_settings_only_is_refused(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("key", ["llama.block_count", "llama.context_length", "llama.embedding_length"])
 @pytest.mark.parametrize("value", [-1, 1 << 62, 1.5, "many", True, [1, 2]])
-def test_absurd_sizes_are_refused(tmp_path: Path, write_gguf, key: str, value: object) -> None:
+def test_absurd_sizes_are_refused(tmp_path: Path, write_gguf: WriteGguf, key: str, value: object) -> None:
     writer = gguf.GGUFWriter(tmp_path / "model.gguf", "llama")
     sizes: dict[str, object] = {"block_count": 1, "context_length": 64, "embedding_length": 4}
     sizes[key.removeprefix("llama.")] = value
@@ -200,7 +201,7 @@ def test_the_pieces_of_a_model_are_known_by_the_name_of_the_first(tmp_path: Path
         assert pieces(tmp_path / alone) == (tmp_path / alone,)
 
 
-def test_models_for_embeddings_say_how_they_pool(tmp_path: Path, write_gguf) -> None:
+def test_models_for_embeddings_say_how_they_pool(tmp_path: Path, write_gguf: WriteGguf) -> None:
     kinds = {None: None, 0: None, 1: "mean", 2: "cls", 3: "last", 4: "rank"}
     for kind, told in kinds.items():
         assert read_header(write_gguf(tmp_path / "model.gguf", pooling=kind)).pooling == told
@@ -220,7 +221,7 @@ def _write_adapter(path: Path, architecture: str = "llama", general: str = "adap
     return path
 
 
-def test_an_adapter_is_no_model_and_a_model_no_adapter(tmp_path: Path, write_gguf) -> None:
+def test_an_adapter_is_no_model_and_a_model_no_adapter(tmp_path: Path, write_gguf: WriteGguf) -> None:
     model, adapter = write_gguf(tmp_path / "model.gguf"), _write_adapter(tmp_path / "adapter.gguf")
     header = read_header(model)
     assert read_adapter(adapter, header) == 2 * 4 * 8 * 4
@@ -250,7 +251,7 @@ def _write_piece(path: Path, number: int, count: int) -> None:
 
 
 @pytest.fixture(scope="session")
-def good_bytes(tmp_path_factory: pytest.TempPathFactory, write_gguf) -> bytes:
+def good_bytes(tmp_path_factory: pytest.TempPathFactory, write_gguf: WriteGguf) -> bytes:
     path = tmp_path_factory.mktemp("gguf") / "model.gguf"
     write_gguf(path, tokens=["a", "b", "cd"], embedding=4, heads=2, layers=2, kv_heads=[1, 2], experts=4)
     read_header(path)

@@ -7,6 +7,7 @@ from registry.load import PACKAGED, PACKAGED_PERSONAS, find_registry, load_regis
 from registry.memory import estimate
 from registry.models import Speculation
 from registry.personas import load_personas
+from tests.registry.conftest import WriteGguf
 
 GOOD = """\
 personas: personas.yaml
@@ -33,7 +34,7 @@ PERSONAS = "personas:\n  terse: {text: Be terse., description: short}\n"
 
 
 @pytest.fixture
-def folder(tmp_path: Path, write_gguf) -> Path:
+def folder(tmp_path: Path, write_gguf: WriteGguf) -> Path:
     (tmp_path / "sub").mkdir()
     write_gguf(tmp_path / "big.gguf", context=2048)
     write_gguf(tmp_path / "sub" / "little.gguf", context=800)
@@ -154,7 +155,7 @@ def test_an_empty_registry_says_what_it_needs(folder: Path) -> None:
 @pytest.mark.parametrize("architecture", ["mamba", "rwkv7", "jamba", "falcon-h1", "granitehybrid", "qwen3next"])
 @pytest.mark.parametrize("option", ["prompt_lookup: {ngram: 2}", "speculation: {draft: worker}"])
 def test_what_an_architecture_forbids_is_refused_with_the_reason(
-    folder: Path, write_gguf, architecture: str, option: str
+    folder: Path, write_gguf: WriteGguf, architecture: str, option: str
 ) -> None:
     write_gguf(folder / "big.gguf", architecture=architecture)
     problems = _problems(folder, GOOD.replace("threads: 2", option))
@@ -164,7 +165,7 @@ def test_what_an_architecture_forbids_is_refused_with_the_reason(
     ), problems
 
 
-def test_a_draft_needs_the_same_vocabulary(folder: Path, write_gguf) -> None:
+def test_a_draft_needs_the_same_vocabulary(folder: Path, write_gguf: WriteGguf) -> None:
     text = GOOD.replace("threads: 2", "speculation: {draft: worker}")
     for tokens, reason in ((["a", "b"], "has 2 tokens, the target's 96"), (["x"] * 96, "but not the same")):
         write_gguf(folder / "sub" / "little.gguf", tokens=tokens)
@@ -178,20 +179,20 @@ def test_a_draft_needs_the_same_vocabulary(folder: Path, write_gguf) -> None:
     assert big.memory == alone + estimate(little.header, context=512, slots=8)
 
 
-def test_a_role_that_writes_needs_a_model_that_can(folder: Path, write_gguf) -> None:
+def test_a_role_that_writes_needs_a_model_that_can(folder: Path, write_gguf: WriteGguf) -> None:
     write_gguf(folder / "sub" / "little.gguf", architecture="bert")
     problems = _problems(folder, GOOD)
     assert any("roles.worker.model: little cannot do this: bert does not generate text" in line for line in problems)
     assert not any("frontdoor" in line for line in problems)
 
 
-def test_more_experts_than_there_are_is_refused(folder: Path, write_gguf) -> None:
+def test_more_experts_than_there_are_is_refused(folder: Path, write_gguf: WriteGguf) -> None:
     write_gguf(folder / "big.gguf", experts=4)
     problems = _problems(folder, GOOD.replace("threads: 2", "experts: 9"))
     assert any("is 9, but the model has 4 experts" in problem for problem in problems)
 
 
-def test_a_cache_beyond_what_an_engine_takes_is_refused(folder: Path, write_gguf) -> None:
+def test_a_cache_beyond_what_an_engine_takes_is_refused(folder: Path, write_gguf: WriteGguf) -> None:
     write_gguf(folder / "big.gguf", context=1 << 20)
     problems = _problems(folder, GOOD.replace("context: 512", "context: 1000000"))
     assert any("8 slots of 1,000,000 tokens make a KV cache of 8,000,000 cells" in problem for problem in problems)
@@ -203,7 +204,7 @@ def test_a_cache_is_measured_by_the_context_that_a_model_gets(folder: Path) -> N
     assert (models["big"].context, models["little"].context) == (2048, 800)
 
 
-def test_experts_are_taken_over(folder: Path, write_gguf) -> None:
+def test_experts_are_taken_over(folder: Path, write_gguf: WriteGguf) -> None:
     write_gguf(folder / "big.gguf", experts=4)
     assert _load(folder, GOOD.replace("threads: 2", "experts: 3")).models["big"].experts == 3
 

@@ -7,10 +7,11 @@ from hypothesis import strategies as st
 
 from registry.gguf import GgufHeader, read_header
 from registry.memory import CACHE_TYPES, estimate, size
+from tests.registry.conftest import WriteGguf
 
 
 @pytest.fixture(scope="module")
-def header(tmp_path_factory: pytest.TempPathFactory, write_gguf) -> GgufHeader:
+def header(tmp_path_factory: pytest.TempPathFactory, write_gguf: WriteGguf) -> GgufHeader:
     path: Path = tmp_path_factory.mktemp("gguf") / "model.gguf"
     return read_header(write_gguf(path, layers=4, embedding=256, heads=8, kv_heads=2))
 

@@ -12,6 +12,7 @@ from registry.forms import ModelForm, RoleForm
 from registry.load import load_registry
 from registry.merge import SECTIONS, Merged, merge
 from registry.models import ModelEntry, Registry, RoleEntry
+from tests.registry.conftest import WriteGguf
 
 PERSONAS = "personas:\n  terse: {text: Be terse.}\n  long: {text: Be long.}\n"
 GOOD = """\
@@ -28,7 +29,7 @@ roles:
 
 
 @pytest.fixture(scope="session")
-def gguf_files(tmp_path_factory: pytest.TempPathFactory, write_gguf) -> dict[str, bytes]:
+def gguf_files(tmp_path_factory: pytest.TempPathFactory, write_gguf: WriteGguf) -> dict[str, bytes]:
     folder = tmp_path_factory.mktemp("gguf")
     files = {
         "big.gguf": write_gguf(folder / "big.gguf"),

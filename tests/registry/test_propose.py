@@ -9,6 +9,7 @@ from registry.load import load_registry
 from registry.models import Registry
 from registry.propose import Proposal, file_name, id_from, propose
 from registry.strict_yaml import write_yaml
+from tests.registry.conftest import WriteGguf
 
 TEXT = """\
 models:
@@ -23,19 +24,19 @@ OTHER = ["x", "y"]
 
 
 @pytest.fixture
-def registry(tmp_path: Path, write_gguf) -> Registry:
+def registry(tmp_path: Path, write_gguf: WriteGguf) -> Registry:
     write_gguf(tmp_path / "big.gguf", embedding=1024)
     write_gguf(tmp_path / "little.gguf", embedding=64)
     (tmp_path / "registry.yaml").write_text(TEXT)
     return load_registry(tmp_path / "registry.yaml")
 
 
-def _propose(registry: Registry, write_gguf, name: str = "new.gguf", **options: object) -> Proposal:
+def _propose(registry: Registry, write_gguf: WriteGguf, name: str = "new.gguf", **options: object) -> Proposal:
     file = write_gguf(registry.path.parent / name, **options)
     return propose(read_header(file), file, registry, ROOM)
 
 
-def test_a_proposal_loads_and_says_what_was_proposed(registry: Registry, write_gguf) -> None:
+def test_a_proposal_loads_and_says_what_was_proposed(registry: Registry, write_gguf: WriteGguf) -> None:
     made = _propose(registry, write_gguf, context=1000, embedding=512)
     text = TEXT.replace("roles:\n", f"  {made.id}:\n{write_yaml(made.entry, 4)}roles:\n")
     registry.path.write_text(text)
@@ -51,7 +52,7 @@ def test_a_proposal_loads_and_says_what_was_proposed(registry: Registry, write_g
 @pytest.mark.parametrize("batch_invariant", ["false", "true"])
 @pytest.mark.parametrize("room", [180 << 20, 400 << 20, 8 << 30])
 def test_what_is_proposed_takes_what_it_was_said_to_take(
-    registry: Registry, write_gguf, role: str | None, batch_invariant: str, room: int
+    registry: Registry, write_gguf: WriteGguf, role: str | None, batch_invariant: str, room: int
 ) -> None:
     registry.path.write_text(f"defaults: {{batch_invariant: {batch_invariant}}}\n{TEXT}")
     file = write_gguf(registry.path.parent / "new.gguf", context=32768, embedding=512)
@@ -66,7 +67,7 @@ def test_what_is_proposed_takes_what_it_was_said_to_take(
     assert (model.memory.total <= room) == (made.fit.short == 0)
 
 
-def test_a_draft_has_the_same_vocabulary_and_is_much_smaller(registry: Registry, write_gguf) -> None:
+def test_a_draft_has_the_same_vocabulary_and_is_much_smaller(registry: Registry, write_gguf: WriteGguf) -> None:
     assert _propose(registry, write_gguf, embedding=512).entry["speculation"] == {"draft": "guess", "k": 8}
     assert "speculation" not in _propose(registry, write_gguf, embedding=128).entry, "only twice as large"
     file = registry.path.parent / "guess.gguf"
@@ -79,7 +80,7 @@ def test_a_draft_has_the_same_vocabulary_and_is_much_smaller(registry: Registry,
 
 
 @pytest.mark.parametrize("architecture", ["mamba", "rwkv7", "jamba", "qwen3next"])
-def test_state_space_models_are_not_drafted_for(registry: Registry, write_gguf, architecture: str) -> None:
+def test_state_space_models_are_not_drafted_for(registry: Registry, write_gguf: WriteGguf, architecture: str) -> None:
     made = _propose(registry, write_gguf, architecture=architecture, embedding=512)
     assert not {"speculation", "prompt_lookup"} & made.entry.keys()
     assert any("impossible" in note and "cannot roll it back" in note for note in made.notes)
@@ -105,13 +106,13 @@ def test_state_space_models_are_not_drafted_for(registry: Registry, write_gguf, 
     ],
 )
 def test_a_role_is_guessed_from_name_size_and_template(
-    registry: Registry, write_gguf, name: str, options: dict[str, object], role: str | None
+    registry: Registry, write_gguf: WriteGguf, name: str, options: dict[str, object], role: str | None
 ) -> None:
     made = _propose(registry, write_gguf, name, **{"tokens": OTHER, "embedding": 512, **options})
     assert made.suits.role == role, made.suits
 
 
-def test_an_embedding_model_is_told_apart_whatever_its_architecture(registry: Registry, write_gguf) -> None:
+def test_an_embedding_model_is_told_apart_whatever_its_architecture(registry: Registry, write_gguf: WriteGguf) -> None:
     made = _propose(registry, write_gguf, architecture="llama", pooling=1)
     assert made.speechless is not None
     assert not any("chat template" in warning for warning in made.warnings)
@@ -120,7 +121,7 @@ def test_an_embedding_model_is_told_apart_whatever_its_architecture(registry: Re
         load_registry(registry.path)
 
 
-def test_what_will_not_go_well_is_warned_of(registry: Registry, write_gguf) -> None:
+def test_what_will_not_go_well_is_warned_of(registry: Registry, write_gguf: WriteGguf) -> None:
     assert "no chat template" in "".join(_propose(registry, write_gguf, template=None).warnings)
     file = registry.path.parent / "big.gguf"
     again = propose(read_header(file), file, registry, ROOM)
@@ -130,7 +131,7 @@ def test_what_will_not_go_well_is_warned_of(registry: Registry, write_gguf) -> N
     assert cramped.fit.short > 0
 
 
-def test_a_mixture_of_experts_is_told(registry: Registry, write_gguf) -> None:
+def test_a_mixture_of_experts_is_told(registry: Registry, write_gguf: WriteGguf) -> None:
     made = _propose(registry, write_gguf, experts=8)
     assert any("2 of 8 experts are used" in note for note in made.notes)
 
@@ -160,7 +161,7 @@ def test_a_file_below_the_registry_is_named_relative_to_it(tmp_path: Path, monke
     assert file_name(Path("conf/m.gguf"), Path("conf/registry.yaml")) == "m.gguf"
 
 
-def test_a_hostile_name_in_a_file_stays_one_quoted_line(registry: Registry, write_gguf) -> None:
+def test_a_hostile_name_in_a_file_stays_one_quoted_line(registry: Registry, write_gguf: WriteGguf) -> None:
     file = write_gguf(registry.path.parent / "new.gguf", name="a\n  evil: {file: x}\n\x1b[31m" + "y" * 500)
     made = propose(read_header(file), file, registry, ROOM)
     written = write_yaml(made.entry, 4)

@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 
 from registry.load import load_registry
 from registry.watch import Reload, Reloader, Seen, Signature, ripe, signature
+from tests.registry.conftest import WriteGguf
 
 TEXT = """\
 personas: personas.yaml
@@ -19,7 +20,7 @@ roles:
 
 
 @pytest.fixture
-def folder(tmp_path: Path, write_gguf) -> Path:
+def folder(tmp_path: Path, write_gguf: WriteGguf) -> Path:
     for name in "ab":
         write_gguf(tmp_path / f"{name}.gguf")
     (tmp_path / "personas.yaml").write_text("personas: {p: {text: P}}")

@@ -42,7 +42,7 @@ def ai(daemon: Running) -> Iterator[OpenAI]:
         yield client
 
 
-def vectors_of(ai: OpenAI, texts: list[str] | str, **more: object) -> np.ndarray:
+def vectors_of(ai: OpenAI, texts: list[str] | str, **more: Any) -> np.ndarray:
     answer = ai.embeddings.create(model="embedder", input=texts, **more)
     assert [line.index for line in answer.data] == list(range(len(answer.data)))
     return np.array([line.embedding for line in answer.data])

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from orchestrator.engine.contract import EngineSpec, Generation
+from orchestrator.engine.contract import EngineSpec, Generation, Message
 from orchestrator.engine.llama import Llama, as_tokens
 from orchestrator.engine.speculation.draft_model import DraftModel
 from orchestrator.engine.speculation.speculator import Drafts
@@ -25,7 +25,7 @@ def drafts(models: Path) -> Drafts:
 
 
 def sequence_with(prompt: list[int]) -> Sequence:
-    request = Generation(messages=(("user", "copy it"),))
+    request = Generation(messages=(Message("user", "copy it"),))
     return Sequence(1, request, as_tokens(prompt), answer=400, stops=(), grammar=None, stream=False)
 
 

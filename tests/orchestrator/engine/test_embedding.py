@@ -4,13 +4,14 @@ import asyncio
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
 from benchmarks.models import Shape, write_bert, write_llama
 from orchestrator.engine.client.engine import Engine
-from orchestrator.engine.contract import EngineSpec, Generation
+from orchestrator.engine.contract import EngineSpec, Generation, Message
 from orchestrator.engine.errors import BadRequest, ModelLoadFailed, TextTooLong
 
 TEXTS = ["a", "the ship sails at dawn", "tax", "a b c d e f g", "quarterly figures", "z" * 40, "the ship sails at dusk"]
@@ -31,7 +32,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture
 def opened(folder: Path) -> Opened:
     @asynccontextmanager
-    async def open_engine(name: str, **options: object) -> AsyncIterator[Engine]:
+    async def open_engine(name: str, **options: Any) -> AsyncIterator[Engine]:
         settings = {"embeds": True, "slots": 3, "threads": 1, "hung_seconds": 60, **options}
         async with await Engine.start(EngineSpec(file=str(folder / f"{name}.gguf"), **settings)) as engine:
             yield engine
@@ -115,7 +116,7 @@ async def test_what_is_given_up_is_not_computed(opened: Opened) -> None:
 
 
 async def test_an_engine_embeds_or_writes(opened: Opened) -> None:
-    hello = Generation(messages=(("user", "hello"),), max_tokens=2)
+    hello = Generation(messages=(Message("user", "hello"),), max_tokens=2)
     async with opened("llama-None") as engine:
         with pytest.raises(BadRequest, match="loaded to embed texts, and was asked to write"):
             await engine.generate(hello)

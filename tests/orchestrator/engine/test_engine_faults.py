@@ -11,20 +11,21 @@ import sys
 import textwrap
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import psutil
 import pytest
 
 from benchmarks.models import Shape, write_llama
 from orchestrator.engine.client.engine import Completion, Engine
-from orchestrator.engine.contract import EngineSpec, Generation
+from orchestrator.engine.contract import EngineSpec, Generation, Message
 from orchestrator.engine.errors import EngineDied, EngineHung, EngineStopped, ModelLoadFailed
 
-LONG = Generation(messages=(("user", "go on"),), max_tokens=1900)
-SHORT = Generation(messages=(("user", "x"),), max_tokens=2, grammar='root ::= "ab" root')
+LONG = Generation(messages=(Message("user", "go on"),), max_tokens=1900)
+SHORT = Generation(messages=(Message("user", "x"),), max_tokens=2, grammar='root ::= "ab" root')
 
 
-def spec(models: Path, **options: object) -> EngineSpec:
+def spec(models: Path, **options: Any) -> EngineSpec:
     return EngineSpec(**{"file": str(models / "quantised.gguf"), "context": 2048, "slots": 2, "threads": 1, **options})
 
 
@@ -190,7 +191,7 @@ async def test_stopping_ends_what_is_pending(models: Path) -> None:
 async def test_nothing_is_left_behind(models: Path) -> None:
     async def once() -> None:
         async with await Engine.start(spec(models)) as engine:
-            await engine.generate(Generation(messages=(("user", "x"),), max_tokens=2))
+            await engine.generate(Generation(messages=(Message("user", "x"),), max_tokens=2))
 
     await once()
     before = psutil.Process().num_fds()
@@ -270,7 +271,7 @@ def asked(number: int, batch_invariant: bool) -> Generation:
     """Return a request whose text is known: by `batch_invariant`, or else by a grammar that leaves no choice."""
     grammar = None if batch_invariant else f'root ::= "{number} goes round, " root'
     shared = "in company of others " * (number % 3)
-    return Generation(messages=(("user", f"{shared}{number}"),), max_tokens=20 + number % 13, grammar=grammar)
+    return Generation(messages=(Message("user", f"{shared}{number}"),), max_tokens=20 + number % 13, grammar=grammar)
 
 
 def held(engine: Engine) -> tuple[int, int, int, int]:

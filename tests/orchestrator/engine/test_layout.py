@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from orchestrator.engine.client.engine import Completion, Engine
-from orchestrator.engine.contract import EngineSpec, EngineStats, Generation
+from orchestrator.engine.contract import EngineSpec, EngineStats, Generation, Message
 from orchestrator.engine.kv.layout import Layout, Reading, may_change
 from orchestrator.engine.llama import CannotLoad, Llama, model
 from orchestrator.engine.step_cost.model import Curve, Points
@@ -115,7 +115,7 @@ LONG = "the quick brown fox jumps over the lazy dog and runs away " * 20
 SLOTS = 8
 
 
-def spec_of(models: Path, **options: object) -> EngineSpec:
+def spec_of(models: Path, **options: Any) -> EngineSpec:
     settings = {"context": 1536, "slots": SLOTS, "threads": 1, "hung_seconds": 60, "flash_attention": "on", **options}
     return EngineSpec(file=str(models / "quantised.gguf"), curves=str(models / "curves"), **settings)
 
@@ -123,13 +123,17 @@ def spec_of(models: Path, **options: object) -> EngineSpec:
 def siblings(number: int) -> list[Generation]:
     """Requests that have nearly all in common."""
     text = f"{number} {LONG}"
-    return [Generation(messages=(("system", SYSTEM), ("user", f"{text} {n}")), max_tokens=60) for n in range(SLOTS)]
+    return [
+        Generation(messages=(Message("system", SYSTEM), Message("user", f"{text} {n}")), max_tokens=60)
+        for n in range(SLOTS)
+    ]
 
 
 def strangers(number: int) -> list[Generation]:
     """As long ones that have only the system message in common."""
     return [
-        Generation(messages=(("system", SYSTEM), ("user", f"{number} {n} {LONG}")), max_tokens=60) for n in range(SLOTS)
+        Generation(messages=(Message("system", SYSTEM), Message("user", f"{number} {n} {LONG}")), max_tokens=60)
+        for n in range(SLOTS)
     ]
 
 

@@ -7,7 +7,7 @@ import pytest
 
 from benchmarks.models import write_adapter
 from orchestrator.engine.client.engine import Engine
-from orchestrator.engine.contract import EngineSpec, Generation
+from orchestrator.engine.contract import EngineSpec, Generation, Message
 from orchestrator.engine.errors import ModelLoadFailed
 from orchestrator.engine.llama import Llama
 
@@ -19,7 +19,7 @@ async def said(models: Path, *lora: tuple[str, float]) -> str:
         file=str(models / "quantised.gguf"), context=256, slots=2, threads=1, batch_invariant=True, lora=lora
     )
     async with await Engine.start(spec) as engine:
-        return (await engine.generate(Generation(messages=(("user", "hello"),), max_tokens=40))).text
+        return (await engine.generate(Generation(messages=(Message("user", "hello"),), max_tokens=40))).text
 
 
 async def test_an_adapter_counts_by_its_scale(models: Path, tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from orchestrator.engine.client.engine import Engine
-from orchestrator.engine.contract import EngineSpec, Generation
+from orchestrator.engine.contract import EngineSpec, Generation, Message
 from orchestrator.engine.llama import Llama
 from orchestrator.engine.step_cost import cost_cache
 from orchestrator.engine.step_cost.attention import LONG
@@ -166,7 +166,7 @@ def test_other_threads_or_another_layout_end_a_measurement(llama: Llama, spec: E
 async def test_a_new_model_answers_first_and_is_measured_when_there_is_nothing_to_do(spec: EngineSpec) -> None:
     async with await Engine.start(spec) as engine:
         assert not (await engine.stats()).calibrated
-        answer = await engine.generate(Generation(messages=(("user", "hello"),), max_tokens=3))
+        answer = await engine.generate(Generation(messages=(Message("user", "hello"),), max_tokens=3))
         assert answer.usage.output_tokens <= 3
         while not (await engine.stats()).calibrated:  # noqa: ASYNC110 (an engine tells nobody that it has measured)
             await asyncio.sleep(0.2)

@@ -2,22 +2,23 @@
 
 import asyncio
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from orchestrator.engine.client.engine import Completion, Engine
-from orchestrator.engine.contract import EngineSpec, EngineStats, Generation
+from orchestrator.engine.contract import EngineSpec, EngineStats, Generation, Message
 from orchestrator.engine.errors import ModelLoadFailed, PromptTooLong
 
 LOREM = "the quick brown fox jumps over the lazy dog and runs away "
 COPY = 'root ::= "round and round it goes, " root'
 
 
-def ask(text: str, **options: object) -> Generation:
-    return Generation(messages=(("user", text),), **{"max_tokens": 180, **options})
+def ask(text: str, **options: Any) -> Generation:
+    return Generation(messages=(Message("user", text),), **{"max_tokens": 180, **options})
 
 
-def spec_of(models: Path, **options: object) -> EngineSpec:
+def spec_of(models: Path, **options: Any) -> EngineSpec:
     """F32 throughout: without `batch_invariant`, sums in another order then differ far less than the logits of two
     tokens. Flash attention would go over to F16 for 64 tokens in a step."""
     exactly = {"kv_type_k": "f32", "kv_type_v": "f32", "flash_attention": "off"}

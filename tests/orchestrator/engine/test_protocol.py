@@ -2,7 +2,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from orchestrator.engine.contract import EngineSpec, Generation
+from orchestrator.engine.contract import EngineSpec, Generation, Message
 from orchestrator.engine.protocol import (
     VERSION,
     Finished,
@@ -16,7 +16,7 @@ from orchestrator.engine.protocol import (
     encode,
 )
 
-GENERATION = Generation(messages=(("user", "h\u00e9"),), stop=("x",), temperature=0.5, seed=2**64 - 1)
+GENERATION = Generation(messages=(Message("user", "h\u00e9"),), stop=("x",), temperature=0.5, seed=2**64 - 1)
 MESSAGES = [Load(VERSION, EngineSpec(file="a.gguf", context=7)), Submit(3, GENERATION, True)]
 
 

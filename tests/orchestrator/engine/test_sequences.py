@@ -8,7 +8,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from orchestrator.engine.contract import EngineSpec, Generation
+from orchestrator.engine.contract import EngineSpec, Generation, Message
 from orchestrator.engine.llama import Llama
 from orchestrator.engine.worker import sequence as sequence_module
 from orchestrator.engine.worker.sequence import Sequence
@@ -31,7 +31,7 @@ def sequences(llama: Llama) -> Iterator[Sequences]:
 def sequence(number: int, common: int, own: int, slack: float = 0.0) -> Sequence:
     """A prompt with `common` tokens that are everybody's, and `own` that are its alone."""
     prompt = np.concatenate((np.arange(common), 100 + 10 * number + np.arange(own) % 10)).astype(np.int32)
-    request = Generation(messages=(("user", ""),), slack=slack)
+    request = Generation(messages=(Message("user", ""),), slack=slack)
     return Sequence(number, request, prompt, answer=8, stops=(), grammar=None, stream=False)
 
 

@@ -3,22 +3,23 @@
 import asyncio
 import dataclasses
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from benchmarks.models import Shape, write_llama
 from orchestrator.engine.client.engine import Completion, Engine
-from orchestrator.engine.contract import EngineSpec, EngineStats, Generation
+from orchestrator.engine.contract import EngineSpec, EngineStats, Generation, Message
 from orchestrator.engine.errors import ModelLoadFailed
 
 LOREM = "the quick brown fox jumps over the lazy dog and runs away "
 
 
-def ask(text: str, **options: object) -> Generation:
-    return Generation(messages=(("user", text),), **{"max_tokens": 40, **options})
+def ask(text: str, **options: Any) -> Generation:
+    return Generation(messages=(Message("user", text),), **{"max_tokens": 40, **options})
 
 
-def spec_of(models: Path, **options: object) -> EngineSpec:
+def spec_of(models: Path, **options: Any) -> EngineSpec:
     settings = {
         "context": 512,
         "slots": 4,
@@ -94,7 +95,7 @@ async def test_drafts_that_do_not_pay_are_given_up(models: Path) -> None:
 async def test_drafts_beside_a_sequence_that_is_nearly_full_leave_it_room(models: Path, always_draft: bool) -> None:
     spec = spec_of(models, context=256, slots=2, prompt_lookup=(3, 8), always_draft=always_draft)
     async with await Engine.start(spec) as engine:
-        empty = await engine.count((("user", ""),))
+        empty = await engine.count((Message("user", ""),))
         long = "x" * (256 - 12 - empty)
         said, repeats = list[str](), asyncio.Event()
 

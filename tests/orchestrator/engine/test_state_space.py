@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import AsyncIterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -10,7 +11,7 @@ import pytest_asyncio
 
 from benchmarks.models import Shape, write_llama, write_mamba
 from orchestrator.engine.client.engine import Engine
-from orchestrator.engine.contract import EngineSpec, Generation
+from orchestrator.engine.contract import EngineSpec, Generation, Message
 from orchestrator.engine.errors import ModelLoadFailed
 from orchestrator.engine.llama import Llama, Logits
 from registry.errors import RegistryError
@@ -21,8 +22,8 @@ pytestmark = pytest.mark.asyncio(loop_scope="module")
 LOREM = "the quick brown fox jumps over the lazy dog and runs away "
 
 
-def ask(text: str, **options: object) -> Generation:
-    return Generation(messages=(("system", "Be brief."), ("user", text)), **{"max_tokens": 24, **options})
+def ask(text: str, **options: Any) -> Generation:
+    return Generation(messages=(Message("system", "Be brief."), Message("user", text)), **{"max_tokens": 24, **options})
 
 
 @pytest.fixture(scope="module")
@@ -34,7 +35,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return made
 
 
-def spec_of(folder: Path, **options: object) -> EngineSpec:
+def spec_of(folder: Path, **options: Any) -> EngineSpec:
     settings = {"context": 512, "slots": 4, "threads": 1, "hung_seconds": 60, "curves": str(folder / "curves")}
     return EngineSpec(**{"file": str(folder / "mamba.gguf"), **settings, **options})
 

@@ -5,9 +5,9 @@ from pathlib import Path
 import pytest
 
 from orchestrator.engine.client.engine import Completion, Engine, StopGenerating
-from orchestrator.engine.contract import EngineSpec, Generation
+from orchestrator.engine.contract import EngineSpec, Generation, Message
 
-ASKED = Generation(messages=(("system", "Be brief."), ("user", "hello")), max_tokens=1500)
+ASKED = Generation(messages=(Message("system", "Be brief."), Message("user", "hello")), max_tokens=1500)
 
 
 def spec(models: Path) -> EngineSpec:

@@ -1,11 +1,12 @@
 """A stopped engine leaves what it knows of common beginnings, and the next one begins with it."""
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from orchestrator.engine.client.engine import Completion, Engine
-from orchestrator.engine.contract import EngineSpec, EngineStats, Generation
+from orchestrator.engine.contract import EngineSpec, EngineStats, Generation, Message
 
 SYSTEM = "the quick brown fox jumps over the lazy dog and runs away " * 3
 PERSONA = SYSTEM + "\nspeak like a sailor who has seen it all, and say so in every sentence "
@@ -17,7 +18,7 @@ LAYOUTS = [
 ]
 
 
-def spec_of(models: Path, folder: Path, **options: object) -> EngineSpec:
+def spec_of(models: Path, folder: Path, **options: Any) -> EngineSpec:
     settings = {"context": 512, "slots": 4, "threads": 1, "hung_seconds": 60, "batch_invariant": True, **options}
     return EngineSpec(
         **{
@@ -32,7 +33,7 @@ def spec_of(models: Path, folder: Path, **options: object) -> EngineSpec:
 
 
 def ask(system: str, user: str = "hello") -> Generation:
-    return Generation(messages=(("system", system), ("user", user)), max_tokens=24)
+    return Generation(messages=(Message("system", system), Message("user", user)), max_tokens=24)
 
 
 async def life(spec: EngineSpec, *systems: str) -> tuple[list[Completion], EngineStats]:

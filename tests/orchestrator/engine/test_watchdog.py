@@ -9,6 +9,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import psutil
 import pytest
@@ -17,16 +18,16 @@ from hypothesis import strategies as st
 
 from orchestrator.engine.client.engine import Engine
 from orchestrator.engine.client.watchdog import SAMPLES, Activity, Watchdog
-from orchestrator.engine.contract import EngineSpec, Generation
+from orchestrator.engine.contract import EngineSpec, Generation, Message
 from orchestrator.engine.errors import EngineHung, ModelLoadFailed
 
-LONG = Generation(messages=(("user", "go on"),), max_tokens=1900, grammar='root ::= "a" root')
+LONG = Generation(messages=(Message("user", "go on"),), max_tokens=1900, grammar='root ::= "a" root')
 """It ends after some hundred tokens, since it repeats itself."""
-SHORT = Generation(messages=(("user", "x"),), max_tokens=2, grammar='root ::= "ab" root')
+SHORT = Generation(messages=(Message("user", "x"),), max_tokens=2, grammar='root ::= "ab" root')
 FRACTIONS = st.floats(0.001, 0.89)
 
 
-def spec(models: Path, **options: object) -> EngineSpec:
+def spec(models: Path, **options: Any) -> EngineSpec:
     return EngineSpec(**{"file": str(models / "quantised.gguf"), "context": 2048, "slots": 2, "threads": 1, **options})
 
 

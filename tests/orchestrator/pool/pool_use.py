@@ -5,10 +5,10 @@ from collections.abc import Callable
 from pathlib import Path
 
 from orchestrator.engine.client.engine import Completion
-from orchestrator.engine.contract import Generation
+from orchestrator.engine.contract import Generation, Message
 from orchestrator.pool import ModelStatus, Pool, Topology
 
-MESSAGES = (("user", "hello there"),)
+MESSAGES = (Message("user", "hello there"),)
 SHORT = Generation(messages=MESSAGES, max_tokens=4)
 
 

@@ -9,11 +9,12 @@ import psutil
 import pytest
 
 from orchestrator.engine.client.engine import Completion
-from orchestrator.engine.contract import Generation
+from orchestrator.engine.contract import Generation, Message
 from orchestrator.pool import ModelStatus, ModelUnavailable, Pool, UnknownModel
 from registry.models import Registry
+from tests.orchestrator.pool.conftest import LoadedRegistry
 
-MESSAGES = (("user", "hello there"),)
+MESSAGES = (Message("user", "hello there"),)
 SHORT = Generation(messages=MESSAGES, max_tokens=4)
 LONG = Generation(messages=MESSAGES, max_tokens=120, grammar='root ::= "a" root')
 CONTEXT = 128
@@ -64,7 +65,7 @@ async def _begun(pool: Pool, model: str) -> "asyncio.Task[Completion]":
 
 
 async def test_what_runs_ends_as_it_began_and_what_comes_is_served_as_the_registry_now_says(
-    registry_of, tmp_path: Path
+    registry_of: LoadedRegistry, tmp_path: Path
 ) -> None:
     registry = registry_of(a="warm", b="warm")
     async with Pool(registry, tmp_path) as pool:
@@ -81,13 +82,15 @@ async def test_what_runs_ends_as_it_began_and_what_comes_is_served_as_the_regist
         assert not psutil.pid_exists(before["a"])
         assert (await bystander).usage.output_tokens == 120
         assert _pid(pool, "b") == before["b"]
-        too_long = Generation(messages=(("user", "word " * 100),), max_tokens=4)
+        too_long = Generation(messages=(Message("user", "word " * 100),), max_tokens=4)
         with pytest.raises(Exception, match=str(CONTEXT)):
             await pool.generate("a", too_long)
         assert _status(pool, "a").reason is None
 
 
-async def test_an_idle_engine_that_is_loaded_in_another_way_goes_at_once(registry_of, tmp_path: Path) -> None:
+async def test_an_idle_engine_that_is_loaded_in_another_way_goes_at_once(
+    registry_of: LoadedRegistry, tmp_path: Path
+) -> None:
     registry = registry_of(a="warm")
     async with Pool(registry, tmp_path) as pool:
         await pool.generate("a", SHORT)
@@ -97,7 +100,7 @@ async def test_an_idle_engine_that_is_loaded_in_another_way_goes_at_once(registr
         assert (await pool.generate("a", SHORT)).usage.output_tokens > 0
 
 
-async def test_an_engine_whose_file_was_rewritten_goes(registry_of, tmp_path: Path) -> None:
+async def test_an_engine_whose_file_was_rewritten_goes(registry_of: LoadedRegistry, tmp_path: Path) -> None:
     registry = registry_of(a="warm", b="warm")
     async with Pool(registry, tmp_path) as pool:
         await asyncio.gather(pool.generate("a", SHORT), pool.generate("b", SHORT))
@@ -108,7 +111,7 @@ async def test_an_engine_whose_file_was_rewritten_goes(registry_of, tmp_path: Pa
         assert _pid(pool, "b") == pid
 
 
-async def test_words_about_a_model_touch_no_engine(registry_of, tmp_path: Path) -> None:
+async def test_words_about_a_model_touch_no_engine(registry_of: LoadedRegistry, tmp_path: Path) -> None:
     registry = registry_of(a="warm")
     async with Pool(registry, tmp_path) as pool:
         await pool.generate("a", SHORT)
@@ -120,7 +123,7 @@ async def test_words_about_a_model_touch_no_engine(registry_of, tmp_path: Path) 
         assert _pid(pool, "a") == pid
 
 
-async def test_a_removed_model_ends_when_its_leases_do(registry_of, tmp_path: Path) -> None:
+async def test_a_removed_model_ends_when_its_leases_do(registry_of: LoadedRegistry, tmp_path: Path) -> None:
     registry = registry_of(a="warm", b="warm")
     smaller = _without(registry, "a")
     async with Pool(registry, tmp_path) as pool:
@@ -136,7 +139,9 @@ async def test_a_removed_model_ends_when_its_leases_do(registry_of, tmp_path: Pa
         assert (await pool.generate("a", SHORT)).usage.output_tokens > 0
 
 
-async def test_a_model_that_comes_back_before_it_has_gone_is_served(registry_of, tmp_path: Path) -> None:
+async def test_a_model_that_comes_back_before_it_has_gone_is_served(
+    registry_of: LoadedRegistry, tmp_path: Path
+) -> None:
     registry = registry_of(a="warm", b="warm")
     async with Pool(registry, tmp_path) as pool:
         running = await _begun(pool, "a")
@@ -148,7 +153,7 @@ async def test_a_model_that_comes_back_before_it_has_gone_is_served(registry_of,
         assert _pid(pool, "a") != pid
 
 
-async def test_those_who_wait_for_a_model_that_is_removed_are_told(registry_of, tmp_path: Path) -> None:
+async def test_those_who_wait_for_a_model_that_is_removed_are_told(registry_of: LoadedRegistry, tmp_path: Path) -> None:
     registry = registry_of(a="warm", b="warm")
     async with Pool(registry, tmp_path) as pool:
         waiting = asyncio.create_task(pool.generate("a", SHORT))
@@ -160,7 +165,7 @@ async def test_those_who_wait_for_a_model_that_is_removed_are_told(registry_of, 
         assert pool.snapshot().used == 0
 
 
-async def test_added_and_newly_hot_models_are_there(registry_of, tmp_path: Path) -> None:
+async def test_added_and_newly_hot_models_are_there(registry_of: LoadedRegistry, tmp_path: Path) -> None:
     whole = registry_of(a="warm", b="warm", c="warm")
     registry = _without(whole, "c")
     async with Pool(registry, tmp_path) as pool:
@@ -173,7 +178,7 @@ async def test_added_and_newly_hot_models_are_there(registry_of, tmp_path: Path)
         assert [_pid(pool, model) for model in "bc"] == pids
 
 
-async def test_a_hot_model_is_loaded_anew_by_itself(registry_of, tmp_path: Path) -> None:
+async def test_a_hot_model_is_loaded_anew_by_itself(registry_of: LoadedRegistry, tmp_path: Path) -> None:
     registry = registry_of(a="hot")
     async with Pool(registry, tmp_path) as pool:
         await pool.generate("a", SHORT)
@@ -182,7 +187,7 @@ async def test_a_hot_model_is_loaded_anew_by_itself(registry_of, tmp_path: Path)
         await _until(lambda: _status(pool, "a").pid not in (None, pid))
 
 
-async def test_a_model_that_becomes_cold_is_refused(registry_of, tmp_path: Path) -> None:
+async def test_a_model_that_becomes_cold_is_refused(registry_of: LoadedRegistry, tmp_path: Path) -> None:
     registry = registry_of(a="warm")
     async with Pool(registry, tmp_path) as pool:
         running = await _begun(pool, "a")
@@ -194,7 +199,7 @@ async def test_a_model_that_becomes_cold_is_refused(registry_of, tmp_path: Path)
         assert _status(pool, "a").state == "unavailable"
 
 
-async def test_what_models_may_take_together_is_taken_up(registry_of, tmp_path: Path) -> None:
+async def test_what_models_may_take_together_is_taken_up(registry_of: LoadedRegistry, tmp_path: Path) -> None:
     registry = registry_of(a="warm")
     async with Pool(registry, tmp_path) as pool:
         pool.adopt(replace(registry, defaults=replace(registry.defaults, memory=5 << 20)))
@@ -208,7 +213,9 @@ async def test_what_models_may_take_together_is_taken_up(registry_of, tmp_path: 
         assert pool.snapshot().budget == 1 << 30
 
 
-async def test_a_hot_model_that_takes_the_place_of_a_busy_one_waits_for_it(registry_of, tmp_path: Path) -> None:
+async def test_a_hot_model_that_takes_the_place_of_a_busy_one_waits_for_it(
+    registry_of: LoadedRegistry, tmp_path: Path
+) -> None:
     whole = registry_of(a="hot", b="hot")
     assert whole.models["a"].memory is not None
     async with Pool(_without(whole, "b"), tmp_path, budget=int(1.5 * whole.models["a"].memory.total)) as pool:
@@ -218,7 +225,9 @@ async def test_a_hot_model_that_takes_the_place_of_a_busy_one_waits_for_it(regis
         assert (await running).usage.output_tokens == 120
 
 
-async def test_a_hot_model_that_did_not_fit_is_loaded_when_there_may_be_more(registry_of, tmp_path: Path) -> None:
+async def test_a_hot_model_that_did_not_fit_is_loaded_when_there_may_be_more(
+    registry_of: LoadedRegistry, tmp_path: Path
+) -> None:
     registry = registry_of(a="hot", defaults="memory: 1 MiB")
     async with Pool(registry, tmp_path) as pool:
         await _until(lambda: "the budget is 1.0 MiB" in (_status(pool, "a").reason or ""))
@@ -228,7 +237,7 @@ async def test_a_hot_model_that_did_not_fit_is_loaded_when_there_may_be_more(reg
 
 
 async def test_a_pinned_model_that_nobody_has_asked_for_is_not_loaded_for_other_words(
-    registry_of, tmp_path: Path
+    registry_of: LoadedRegistry, tmp_path: Path
 ) -> None:
     registry = registry_of(a="warm")
     async with Pool(registry, tmp_path) as pool:
@@ -238,7 +247,9 @@ async def test_a_pinned_model_that_nobody_has_asked_for_is_not_loaded_for_other_
         assert _status(pool, "a").pinned
 
 
-async def test_what_is_mapped_is_not_counted_twice_when_defaults_change(registry_of, tmp_path: Path) -> None:
+async def test_what_is_mapped_is_not_counted_twice_when_defaults_change(
+    registry_of: LoadedRegistry, tmp_path: Path
+) -> None:
     registry = registry_of(a="warm")
     async with Pool(registry, tmp_path) as pool:
         before = pool.snapshot().budget
@@ -248,7 +259,7 @@ async def test_what_is_mapped_is_not_counted_twice_when_defaults_change(registry
 
 
 async def test_those_who_wait_for_a_model_that_is_corrected_while_it_loads_get_the_correct_one(
-    registry_of, tmp_path: Path
+    registry_of: LoadedRegistry, tmp_path: Path
 ) -> None:
     good = registry_of(a="warm")
     no_model = tmp_path / "b.gguf"
@@ -260,7 +271,9 @@ async def test_those_who_wait_for_a_model_that_is_corrected_while_it_loads_get_t
         assert (await waiting).usage.output_tokens > 0
 
 
-async def test_any_order_of_changes_leaves_what_the_last_registry_says(registry_of, tmp_path: Path) -> None:
+async def test_any_order_of_changes_leaves_what_the_last_registry_says(
+    registry_of: LoadedRegistry, tmp_path: Path
+) -> None:
     whole = registry_of(a="warm", b="hot")
     versions = [
         whole,

@@ -11,7 +11,7 @@ import pytest
 
 from benchmarks.models import Shape, write_adapter, write_llama
 from orchestrator.engine.client.engine import Engine
-from orchestrator.engine.contract import NOT_SET_UP, EngineSpec, Generation
+from orchestrator.engine.contract import NOT_SET_UP, EngineSpec, Generation, Message
 from orchestrator.pool.managed_model import Replica
 from orchestrator.pool.residency import Folders, engine_spec
 from orchestrator.pool.topology import Node, Topology
@@ -19,7 +19,7 @@ from registry.forms import ModelForm
 from registry.load import load_registry
 
 SHAPE = Shape(width=128, heads=4, kv_heads=4, layers=2, feed_forward=128, vocabulary=512, context=1024)
-SHORT = Generation(messages=(("user", "hello"),), max_tokens=4)
+SHORT = Generation(messages=(Message("user", "hello"),), max_tokens=4)
 FLAT = Topology.flat(2, 1 << 40)
 CHANGED = {
     "file": "small.gguf",
@@ -174,7 +174,7 @@ async def test_a_batch_invariant_engine_splits_its_cache_and_looks_prompts_up(
 
 
 async def test_an_adapter_changes_what_is_said(spec_of: Callable[..., EngineSpec]) -> None:
-    said, request = set(), Generation(messages=(("user", "hello"),), max_tokens=40)
+    said, request = set(), Generation(messages=(Message("user", "hello"),), max_tokens=40)
     for scale in (None, 0.5, 2.0):
         options = {} if scale is None else {"lora": f"[{{file: adapter.gguf, scale: {scale}}}]"}
         async with await Engine.start(spec_of(file="small.gguf", **options)) as engine:

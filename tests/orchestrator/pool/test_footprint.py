@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from orchestrator.pool.footprint import KEPT, LARGE_SECONDS, LEAST_BYTES, MOST_TIMES, Footprints, measure
 from registry.memory import MemoryEstimate
 from registry.models import ModelEntry
+from tests.orchestrator.pool.conftest import LoadedRegistry
 
 MIB = 1 << 20
 ESTIMATE = MemoryEstimate(weights=100 * MIB, kv_cache=20 * MIB, compute=10 * MIB)
@@ -122,7 +123,9 @@ def test_a_file_of_an_older_version_still_tells_what_was_measured(entry: ModelEn
     assert Footprints(file, clock).needed(entry) == ESTIMATE.total
 
 
-def test_another_file_or_another_setting_is_another_model(registry_of, model_file: Path, tmp_path: Path) -> None:
+def test_another_file_or_another_setting_is_another_model(
+    registry_of: LoadedRegistry, model_file: Path, tmp_path: Path
+) -> None:
     file = tmp_path / "own.gguf"
     file.write_bytes(model_file.read_bytes())
     footprints = Footprints()

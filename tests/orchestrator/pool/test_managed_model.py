@@ -2,23 +2,25 @@ import asyncio
 
 import pytest
 
+from orchestrator.engine.contract import Message
 from orchestrator.pool.errors import ModelBroken, ModelUnavailable
 from orchestrator.pool.managed_model import FAILURE_WINDOW, MAX_FAILURES, LeaseRequest, ManagedModel, Waiter
 from orchestrator.pool.prefix_hashes import BLOCK, hash_prefixes
 from orchestrator.pool.topology import Node, Topology
+from tests.orchestrator.pool.conftest import LoadedRegistry
 
 ONE = Topology.flat(2, 1 << 34)
 TWO = Topology((Node(0, ((0,),), 1 << 34), Node(1, ((1,),), 1 << 34)))
 
 
-def _failed(registry_of, *times: float) -> ManagedModel:
+def _failed(registry_of: LoadedRegistry, *times: float) -> ManagedModel:
     managed = ManagedModel.of(registry_of(a="warm").models["a"], ONE)
     for time in times:
         managed.failed(time, f"died at {time}")
     return managed
 
 
-def test_fast_failures_make_a_model_broken_for_a_while(registry_of) -> None:
+def test_fast_failures_make_a_model_broken_for_a_while(registry_of: LoadedRegistry) -> None:
     managed = _failed(registry_of, *range(MAX_FAILURES))
     with pytest.raises(ModelBroken, match=rf"failed {MAX_FAILURES} times .* the last time: died at {MAX_FAILURES - 1}"):
         managed.check(10.0)
@@ -29,30 +31,30 @@ def test_fast_failures_make_a_model_broken_for_a_while(registry_of) -> None:
     assert managed.broken_for(FAILURE_WINDOW) == 1.0  # the oldest of the last three was one second in
 
 
-def test_slow_failures_do_not(registry_of) -> None:
+def test_slow_failures_do_not(registry_of: LoadedRegistry) -> None:
     managed = _failed(registry_of, 0.0, FAILURE_WINDOW, 2 * FAILURE_WINDOW)
     managed.check(2 * FAILURE_WINDOW)
     assert managed.status(2 * FAILURE_WINDOW).reason == f"died at {2 * FAILURE_WINDOW}"
 
 
-def _with_option(registry_of, option: str, topology: Topology) -> ManagedModel:
+def _with_option(registry_of: LoadedRegistry, option: str, topology: Topology) -> ManagedModel:
     return ManagedModel.of(registry_of(options=option, a="warm").models["a"], topology)
 
 
-def test_a_model_is_placed_as_the_machine_allows(registry_of) -> None:
+def test_a_model_is_placed_as_the_machine_allows(registry_of: LoadedRegistry) -> None:
     assert [one.node for one in _with_option(registry_of, "instances: 3", TWO).instances] == [0, 1]
     assert [one.node for one in _with_option(registry_of, "instances: 3", ONE).instances] == [None]
     assert [one.node for one in _with_option(registry_of, "numa: 1", TWO).instances] == [1]
 
 
-def test_a_model_bound_to_a_node_that_is_not_there_is_refused(registry_of) -> None:
+def test_a_model_bound_to_a_node_that_is_not_there_is_refused(registry_of: LoadedRegistry) -> None:
     managed = _with_option(registry_of, "numa: 7", TWO)
     with pytest.raises(ModelUnavailable, match="model a is bound to NUMA node 7; accepted on this machine: 0, 1"):
         managed.check(0.0)
     assert managed.status(0.0).state == "unavailable"
 
 
-async def test_what_the_policy_sees_of_those_who_wait(registry_of) -> None:
+async def test_what_the_policy_sees_of_those_who_wait(registry_of: LoadedRegistry) -> None:
     managed = ManagedModel.of(registry_of(a="warm").models["a"], ONE)
     assert managed.view(5).demand is None
     future = asyncio.get_running_loop().create_future
@@ -65,7 +67,7 @@ async def test_what_the_policy_sees_of_those_who_wait(registry_of) -> None:
     assert (managed.status(0.0).state, managed.status(0.0).waiting) == ("waiting", 2)
 
 
-async def test_a_refusal_reaches_all_who_wait_and_still_want_to_know(registry_of) -> None:
+async def test_a_refusal_reaches_all_who_wait_and_still_want_to_know(registry_of: LoadedRegistry) -> None:
     managed = ManagedModel.of(registry_of(a="warm").models["a"], ONE)
     waiters = [Waiter(LeaseRequest(), 0.0, asyncio.get_running_loop().create_future()) for _ in range(3)]
     managed.waiting.update(dict.fromkeys(waiters))
@@ -77,16 +79,16 @@ async def test_a_refusal_reaches_all_who_wait_and_still_want_to_know(registry_of
             await waiter.granted
 
 
-def test_an_instance_forgets_its_prompts_with_its_process(registry_of) -> None:
+def test_an_instance_forgets_its_prompts_with_its_process(registry_of: LoadedRegistry) -> None:
     replica = _with_option(registry_of, "instances: 2", TWO).instances[0]
-    hashes = hash_prefixes([("user", "a" * BLOCK * 2)])
+    hashes = hash_prefixes([Message("user", "a" * BLOCK * 2)])
     replica.grant(hashes)
     assert replica.seen.match(hashes) == 2
     replica.vacate()
     assert replica.seen.match(hashes) == 0
 
 
-def test_a_pinned_engine_that_leaves_makes_room_for_what_comes_after_it(registry_of) -> None:
+def test_a_pinned_engine_that_leaves_makes_room_for_what_comes_after_it(registry_of: LoadedRegistry) -> None:
     managed = ManagedModel.of(registry_of(a="hot").models["a"], ONE)
     managed.instances[0].state = "ready"
     assert managed.view(5).instances[0].pinned

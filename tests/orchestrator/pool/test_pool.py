@@ -9,13 +9,14 @@ import psutil
 import pytest
 
 from orchestrator.engine.client.engine import Completion
-from orchestrator.engine.contract import Generation
+from orchestrator.engine.contract import Generation, Message
 from orchestrator.engine.errors import PromptTooLong
 from orchestrator.pool import ModelPinned, ModelTooLarge, ModelUnavailable, Pool, Rules, UnknownModel
+from tests.orchestrator.pool.conftest import LoadedRegistry
 from tests.orchestrator.pool.pool_use import MESSAGES, SHORT, begin, bytes_of, cancel, status_of, until, writes
 
 
-async def test_a_model_is_loaded_once_for_all_who_ask_together(registry_of, tmp_path: Path) -> None:
+async def test_a_model_is_loaded_once_for_all_who_ask_together(registry_of: LoadedRegistry, tmp_path: Path) -> None:
     async with Pool(registry_of(a="warm"), tmp_path / "logs") as pool:
         assert status_of(pool, "a").state == "unloaded"
         tokens, *completions = await asyncio.gather(
@@ -31,7 +32,7 @@ async def test_a_model_is_loaded_once_for_all_who_ask_together(registry_of, tmp_
     assert (tmp_path / "logs" / "a.log").exists()
 
 
-async def test_hot_models_are_loaded_at_start_and_together(registry_of, tmp_path: Path) -> None:
+async def test_hot_models_are_loaded_at_start_and_together(registry_of: LoadedRegistry, tmp_path: Path) -> None:
     async with Pool(registry_of(a="hot", b="hot", c="warm"), tmp_path) as pool:
         await asyncio.sleep(0)
         assert [status_of(pool, model).state for model in "abc"] == ["loading", "loading", "unloaded"]
@@ -39,7 +40,7 @@ async def test_hot_models_are_loaded_at_start_and_together(registry_of, tmp_path
         assert [status_of(pool, model).state for model in "abc"] == ["ready", "ready", "unloaded"]
 
 
-async def test_the_least_recently_used_idle_model_makes_room(registry_of, tmp_path: Path) -> None:
+async def test_the_least_recently_used_idle_model_makes_room(registry_of: LoadedRegistry, tmp_path: Path) -> None:
     registry = registry_of(a="warm", b="warm", c="warm")
     async with Pool(registry, tmp_path, budget=bytes_of(registry) * 5 // 2) as pool:
         clock = asyncio.get_running_loop().time
@@ -55,7 +56,7 @@ async def test_the_least_recently_used_idle_model_makes_room(registry_of, tmp_pa
         assert pool.snapshot().used <= pool.snapshot().budget
 
 
-async def test_a_hot_model_is_never_evicted(registry_of, tmp_path: Path) -> None:
+async def test_a_hot_model_is_never_evicted(registry_of: LoadedRegistry, tmp_path: Path) -> None:
     registry = registry_of(a="hot", b="warm", c="warm")
     async with Pool(registry, tmp_path, budget=bytes_of(registry) * 5 // 2) as pool:
         for model in "abc":
@@ -63,7 +64,7 @@ async def test_a_hot_model_is_never_evicted(registry_of, tmp_path: Path) -> None
         assert status_of(pool, "a").state == "ready"
 
 
-async def test_a_model_in_use_is_waited_for(registry_of, tmp_path: Path) -> None:
+async def test_a_model_in_use_is_waited_for(registry_of: LoadedRegistry, tmp_path: Path) -> None:
     registry = registry_of(a="warm", b="warm")
     async with Pool(registry, tmp_path, budget=bytes_of(registry) * 3 // 2) as pool:
         first = await begin(pool, "a", writes(40))
@@ -75,7 +76,7 @@ async def test_a_model_in_use_is_waited_for(registry_of, tmp_path: Path) -> None
         assert status_of(pool, "a").state == "unloaded"
 
 
-async def test_a_load_that_nobody_wants_any_more_is_given_up(registry_of, tmp_path: Path) -> None:
+async def test_a_load_that_nobody_wants_any_more_is_given_up(registry_of: LoadedRegistry, tmp_path: Path) -> None:
     registry = registry_of(a="warm", b="warm")
     async with Pool(registry, tmp_path, budget=bytes_of(registry) * 3 // 2) as pool:
         first = await begin(pool, "a", writes(40))
@@ -87,7 +88,7 @@ async def test_a_load_that_nobody_wants_any_more_is_given_up(registry_of, tmp_pa
         assert [status_of(pool, model).state for model in "ab"] == ["ready", "unloaded"]
 
 
-async def test_who_gives_up_a_load_leaves_it_to_the_others(registry_of, tmp_path: Path) -> None:
+async def test_who_gives_up_a_load_leaves_it_to_the_others(registry_of: LoadedRegistry, tmp_path: Path) -> None:
     async with Pool(registry_of(a="warm"), tmp_path) as pool:
         first, second = (asyncio.create_task(pool.generate("a", SHORT)) for _ in range(2))
         await asyncio.sleep(0)
@@ -96,7 +97,7 @@ async def test_who_gives_up_a_load_leaves_it_to_the_others(registry_of, tmp_path
         assert first.cancelled()
 
 
-async def test_what_can_never_fit_is_refused_with_the_arithmetic(registry_of, tmp_path: Path) -> None:
+async def test_what_can_never_fit_is_refused_with_the_arithmetic(registry_of: LoadedRegistry, tmp_path: Path) -> None:
     registry = registry_of(a="hot", b="warm")
     wanted = bytes_of(registry)
     async with Pool(registry, tmp_path, budget=wanted * 3 // 2) as pool:
@@ -109,7 +110,7 @@ async def test_what_can_never_fit_is_refused_with_the_arithmetic(registry_of, tm
         assert (await pool.generate("a", SHORT)).usage.output_tokens > 0
 
 
-async def test_what_the_registry_rules_out_is_refused(registry_of, tmp_path: Path) -> None:
+async def test_what_the_registry_rules_out_is_refused(registry_of: LoadedRegistry, tmp_path: Path) -> None:
     async with Pool(registry_of(a="cold"), tmp_path) as pool:
         with pytest.raises(ModelUnavailable, match="model a is cold"):
             await pool.generate("a", SHORT)
@@ -121,7 +122,7 @@ async def test_what_the_registry_rules_out_is_refused(registry_of, tmp_path: Pat
         assert status_of(pool, "a").state == "unavailable"
 
 
-async def test_a_deadline_counts_from_the_call_loading_included(registry_of, tmp_path: Path) -> None:
+async def test_a_deadline_counts_from_the_call_loading_included(registry_of: LoadedRegistry, tmp_path: Path) -> None:
     async with Pool(registry_of(a="warm"), tmp_path) as pool:
         hurried = Generation(messages=MESSAGES, max_tokens=4, deadline_seconds=0.001)
         completion = await pool.generate("a", hurried)
@@ -131,7 +132,7 @@ async def test_a_deadline_counts_from_the_call_loading_included(registry_of, tmp
         assert (await pool.generate("a", patient)).finish in ("stop", "length")
 
 
-async def test_a_model_that_idles_is_unloaded_but_not_a_hot_one(registry_of, tmp_path: Path) -> None:
+async def test_a_model_that_idles_is_unloaded_but_not_a_hot_one(registry_of: LoadedRegistry, tmp_path: Path) -> None:
     registry = registry_of(defaults="idle_unload_seconds: 0.3", a="hot", b="warm")
     async with Pool(registry, tmp_path) as pool:
         await asyncio.gather(pool.generate("a", SHORT), pool.generate("b", SHORT))
@@ -140,7 +141,7 @@ async def test_a_model_that_idles_is_unloaded_but_not_a_hot_one(registry_of, tmp
         assert (await pool.generate("b", SHORT)).usage.output_tokens > 0
 
 
-async def test_load_pin_and_unload(registry_of, tmp_path: Path) -> None:
+async def test_load_pin_and_unload(registry_of: LoadedRegistry, tmp_path: Path) -> None:
     registry = registry_of(a="warm", b="warm")
     async with Pool(registry, tmp_path, budget=bytes_of(registry) * 3 // 2) as pool:
         await pool.load("a")
@@ -161,7 +162,7 @@ async def test_load_pin_and_unload(registry_of, tmp_path: Path) -> None:
 
 
 async def test_unloading_waits_for_what_is_running_and_what_comes_meanwhile_loads_anew(
-    registry_of, tmp_path: Path
+    registry_of: LoadedRegistry, tmp_path: Path
 ) -> None:
     async with Pool(registry_of(a="warm"), tmp_path) as pool:
         running = await begin(pool, "a", writes(60))
@@ -175,14 +176,16 @@ async def test_unloading_waits_for_what_is_running_and_what_comes_meanwhile_load
         assert status_of(pool, "a").pid != pid
 
 
-async def test_a_hot_model_is_not_unloaded(registry_of, tmp_path: Path) -> None:
+async def test_a_hot_model_is_not_unloaded(registry_of: LoadedRegistry, tmp_path: Path) -> None:
     async with Pool(registry_of(a="hot"), tmp_path) as pool:
         await pool.load("a")
         with pytest.raises(ModelPinned, match="model a is HOT"):
             await pool.unload("a")
 
 
-async def test_an_endless_stream_gives_way_to_who_has_waited_too_long(registry_of, tmp_path: Path) -> None:
+async def test_an_endless_stream_gives_way_to_who_has_waited_too_long(
+    registry_of: LoadedRegistry, tmp_path: Path
+) -> None:
     registry = registry_of(a="warm", b="warm")
     rules = Rules(patience=0.3)
 
@@ -200,7 +203,7 @@ async def test_an_endless_stream_gives_way_to_who_has_waited_too_long(registry_o
             await cancel(task)
 
 
-async def test_what_was_measured_counts_at_the_next_load(registry_of, tmp_path: Path) -> None:
+async def test_what_was_measured_counts_at_the_next_load(registry_of: LoadedRegistry, tmp_path: Path) -> None:
     registry, file = registry_of(a="warm"), tmp_path / "footprints.json"
     async with Pool(registry, tmp_path, footprints=file) as pool:
         await pool.load("a")
@@ -212,9 +215,9 @@ async def test_what_was_measured_counts_at_the_next_load(registry_of, tmp_path: 
         assert taken.rss - taken.shared <= measured < bytes_of(registry)
 
 
-async def test_a_batch_is_one_call_and_one_failure_is_one_result(registry_of, tmp_path: Path) -> None:
+async def test_a_batch_is_one_call_and_one_failure_is_one_result(registry_of: LoadedRegistry, tmp_path: Path) -> None:
     async with Pool(registry_of(a="warm"), tmp_path) as pool:
-        too_long = Generation(messages=(("user", "word " * 300),), max_tokens=4)
+        too_long = Generation(messages=(Message("user", "word " * 300),), max_tokens=4)
         requests = [writes(number) for number in range(1, 9)]
         results = await pool.generate_batch("a", [*requests[:3], too_long, *requests[3:]])
         assert isinstance(results.pop(3), PromptTooLong)
@@ -224,7 +227,7 @@ async def test_a_batch_is_one_call_and_one_failure_is_one_result(registry_of, tm
         assert [type(result) for result in unknown] == [UnknownModel] * 2
 
 
-async def test_estimates_are_not_below_what_a_process_takes(registry_of, tmp_path: Path) -> None:
+async def test_estimates_are_not_below_what_a_process_takes(registry_of: LoadedRegistry, tmp_path: Path) -> None:
     registry = registry_of(a="warm")
     async with Pool(registry, tmp_path) as pool:
         await pool.generate("a", SHORT)
@@ -232,7 +235,7 @@ async def test_estimates_are_not_below_what_a_process_takes(registry_of, tmp_pat
         assert taken.rss - taken.shared <= bytes_of(registry)
 
 
-async def test_any_mix_of_callers_is_served_or_cancelled(registry_of, tmp_path: Path) -> None:
+async def test_any_mix_of_callers_is_served_or_cancelled(registry_of: LoadedRegistry, tmp_path: Path) -> None:
     chance = random.Random(3)  # noqa: S311 (a repeatable test)
     registry = registry_of(a="hot", b="warm", c="warm", d="warm")
 
@@ -257,11 +260,11 @@ async def test_any_mix_of_callers_is_served_or_cancelled(registry_of, tmp_path: 
 
 
 async def test_engines_are_asked_what_they_counted_and_one_that_is_busy_is_not_waited_for(
-    registry_of, tmp_path: Path
+    registry_of: LoadedRegistry, tmp_path: Path
 ) -> None:
     async with Pool(registry_of(a="warm", b="warm"), tmp_path) as pool:
         assert all(status.counters is None for status in (await pool.survey()).models)
-        long = dataclasses.replace(SHORT, messages=(("user", "hello there " * 10),))
+        long = dataclasses.replace(SHORT, messages=(Message("user", "hello there " * 10),))
         for _ in range(2):
             await pool.generate("a", long)
         counted = {status.model: status.counters for status in (await pool.survey()).models}
@@ -281,7 +284,9 @@ async def test_engines_are_asked_what_they_counted_and_one_that_is_busy_is_not_w
             engine.resume()
 
 
-async def test_a_model_that_is_pinned_while_it_is_unloaded_goes_all_the_same(registry_of, tmp_path: Path) -> None:
+async def test_a_model_that_is_pinned_while_it_is_unloaded_goes_all_the_same(
+    registry_of: LoadedRegistry, tmp_path: Path
+) -> None:
     async with Pool(registry_of(a="warm"), tmp_path) as pool:
         running = await begin(pool, "a")
         unloading = asyncio.create_task(pool.unload("a"))

@@ -8,13 +8,14 @@ from pathlib import Path
 import psutil
 
 from orchestrator.pool import Node, Pool, Topology
+from tests.orchestrator.pool.conftest import LoadedRegistry
 from tests.orchestrator.pool.pool_use import SHORT, begin, cancel, flat, status_of, until, writes
 
 CPUS = sorted(os.sched_getaffinity(0))
 TWO_NODES = Topology((Node(0, ((CPUS[0],),), 1 << 40), Node(1, ((CPUS[-1],),), 1 << 40)))
 
 
-async def test_decoding_engines_share_the_cores(registry_of, tmp_path: Path) -> None:
+async def test_decoding_engines_share_the_cores(registry_of: LoadedRegistry, tmp_path: Path) -> None:
     async with Pool(registry_of(threads=None, a="warm", b="warm"), tmp_path, topology=flat(2)) as pool:
         await pool.load("b")
         first = await begin(pool, "a")
@@ -26,14 +27,14 @@ async def test_decoding_engines_share_the_cores(registry_of, tmp_path: Path) -> 
         await cancel(second)
 
 
-async def test_threads_in_the_registry_are_a_ceiling(registry_of, tmp_path: Path) -> None:
+async def test_threads_in_the_registry_are_a_ceiling(registry_of: LoadedRegistry, tmp_path: Path) -> None:
     async with Pool(registry_of(threads=1, a="warm"), tmp_path, topology=flat(2)) as pool:
         task = await begin(pool, "a")
         assert status_of(pool, "a").threads == 1
         await cancel(task)
 
 
-async def test_with_fewer_cores_than_engines_they_take_turns(registry_of, tmp_path: Path) -> None:
+async def test_with_fewer_cores_than_engines_they_take_turns(registry_of: LoadedRegistry, tmp_path: Path) -> None:
     async with Pool(registry_of(threads=None, a="warm", b="warm", c="warm"), tmp_path, topology=flat(2)) as pool:
         await asyncio.gather(*(pool.load(model) for model in "abc"))
         tasks = [asyncio.create_task(pool.generate(model, writes())) for model in "abc"]
@@ -49,7 +50,9 @@ async def test_with_fewer_cores_than_engines_they_take_turns(registry_of, tmp_pa
         assert any(len(running) == 2 for running in ran)
 
 
-async def test_an_engine_without_a_turn_can_be_cancelled_and_used_again(registry_of, tmp_path: Path) -> None:
+async def test_an_engine_without_a_turn_can_be_cancelled_and_used_again(
+    registry_of: LoadedRegistry, tmp_path: Path
+) -> None:
     async with Pool(registry_of(threads=None, a="warm", b="warm"), tmp_path, topology=flat(1)) as pool:
         await pool.load("b")
         first = await begin(pool, "a", dataclasses.replace(writes(), slack=-100.0))
@@ -62,7 +65,9 @@ async def test_an_engine_without_a_turn_can_be_cancelled_and_used_again(registry
         assert (await pool.generate("b", SHORT)).usage.output_tokens > 0
 
 
-async def test_instances_are_bound_to_their_nodes_and_share_the_work(registry_of, tmp_path: Path) -> None:
+async def test_instances_are_bound_to_their_nodes_and_share_the_work(
+    registry_of: LoadedRegistry, tmp_path: Path
+) -> None:
     registry = registry_of(threads=None, options="instances: 2", a="hot")
     async with Pool(registry, tmp_path / "logs", topology=TWO_NODES) as pool:
         await until(lambda: all(one.state == "ready" for one in status_of(pool, "a").instances))
@@ -80,7 +85,7 @@ async def test_instances_are_bound_to_their_nodes_and_share_the_work(registry_of
     assert sorted(path.name for path in (tmp_path / "logs").iterdir()) == ["a#1.log", "a.log"]
 
 
-async def test_another_instance_is_loaded_when_the_queue_says_so(registry_of, tmp_path: Path) -> None:
+async def test_another_instance_is_loaded_when_the_queue_says_so(registry_of: LoadedRegistry, tmp_path: Path) -> None:
     async with Pool(registry_of(options="instances: 2", a="warm"), tmp_path, topology=TWO_NODES) as pool:
         await pool.generate("a", SHORT)
         assert [one.state for one in status_of(pool, "a").instances] == ["ready", "absent"]
@@ -90,7 +95,7 @@ async def test_another_instance_is_loaded_when_the_queue_says_so(registry_of, tm
         await asyncio.gather(*tasks)
 
 
-async def test_unloading_ends_with_the_engines_that_were_there(registry_of, tmp_path: Path) -> None:
+async def test_unloading_ends_with_the_engines_that_were_there(registry_of: LoadedRegistry, tmp_path: Path) -> None:
     async with Pool(registry_of(options="instances: 2", a="warm"), tmp_path, topology=TWO_NODES) as pool:
         await asyncio.gather(*(pool.generate("a", writes(100)) for _ in range(9)))
         await until(lambda: [one.state for one in status_of(pool, "a").instances] == ["ready", "ready"])

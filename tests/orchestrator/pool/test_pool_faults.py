@@ -11,7 +11,7 @@ import pytest
 import structlog.testing
 
 from orchestrator.engine.client.engine import Completion
-from orchestrator.engine.contract import Generation
+from orchestrator.engine.contract import Generation, Message
 from orchestrator.engine.errors import (
     BadGrammar,
     EngineDied,
@@ -21,10 +21,11 @@ from orchestrator.engine.errors import (
     PromptTooLong,
 )
 from orchestrator.pool import ModelBroken, Pool, PoolClosed
+from tests.orchestrator.pool.conftest import LoadedRegistry
 from tests.orchestrator.pool.pool_use import MESSAGES, SHORT, begin, copy_file, status_of, until, writes
 
 
-async def test_a_killed_engine_is_reported_and_replaced(registry_of, tmp_path: Path) -> None:
+async def test_a_killed_engine_is_reported_and_replaced(registry_of: LoadedRegistry, tmp_path: Path) -> None:
     async with Pool(registry_of(a="warm", b="warm"), tmp_path) as pool:
         bystander = await begin(pool, "b", writes(60))
         pending = [await begin(pool, "a") for _ in range(2)]
@@ -38,7 +39,7 @@ async def test_a_killed_engine_is_reported_and_replaced(registry_of, tmp_path: P
         assert (await bystander).usage.output_tokens == 60
 
 
-async def test_an_engine_that_dies_idle_is_replaced(registry_of, tmp_path: Path) -> None:
+async def test_an_engine_that_dies_idle_is_replaced(registry_of: LoadedRegistry, tmp_path: Path) -> None:
     async with Pool(registry_of(a="warm"), tmp_path) as pool:
         await pool.generate("a", SHORT)
         os.kill(status_of(pool, "a").pid, signal.SIGABRT)
@@ -50,7 +51,7 @@ async def test_an_engine_that_dies_idle_is_replaced(registry_of, tmp_path: Path)
         assert (await pool.generate("a", SHORT)).usage.output_tokens > 0
 
 
-async def test_an_engine_that_keeps_dying_is_reported_broken(registry_of, tmp_path: Path) -> None:
+async def test_an_engine_that_keeps_dying_is_reported_broken(registry_of: LoadedRegistry, tmp_path: Path) -> None:
     async with Pool(registry_of(a="warm", b="warm"), tmp_path) as pool:
         for _ in range(3):
             pending = await begin(pool, "a")
@@ -65,7 +66,7 @@ async def test_an_engine_that_keeps_dying_is_reported_broken(registry_of, tmp_pa
         assert (await pool.generate("b", SHORT)).usage.output_tokens > 0
 
 
-async def test_nothing_is_left_of_engines_that_were_killed(registry_of, tmp_path: Path) -> None:
+async def test_nothing_is_left_of_engines_that_were_killed(registry_of: LoadedRegistry, tmp_path: Path) -> None:
     own = psutil.Process()
     async with Pool(registry_of(a="warm"), tmp_path) as pool:
         await pool.generate("a", SHORT)
@@ -79,7 +80,9 @@ async def test_nothing_is_left_of_engines_that_were_killed(registry_of, tmp_path
         assert (own.num_fds(), own.num_threads(), len(own.children())) == before
 
 
-async def test_a_request_that_memory_does_not_suffice_for_fails_alone(registry_of, tmp_path: Path) -> None:
+async def test_a_request_that_memory_does_not_suffice_for_fails_alone(
+    registry_of: LoadedRegistry, tmp_path: Path
+) -> None:
     async with Pool(registry_of(a="warm", b="warm"), tmp_path) as pool:
         await pool.generate("a", SHORT)
         bystander = await begin(pool, "b", writes(60))
@@ -87,12 +90,14 @@ async def test_a_request_that_memory_does_not_suffice_for_fails_alone(registry_o
         most = psutil.Process(pid).memory_info().vms + (1 << 20)
         resource.prlimit(pid, resource.RLIMIT_AS, (most, most))
         with pytest.raises(EngineError, match=r"MemoryError|engine process"):
-            await pool.generate("a", Generation(messages=(("user", "word " * 4_000_000),), max_tokens=4))
+            await pool.generate("a", Generation(messages=(Message("user", "word " * 4_000_000),), max_tokens=4))
         assert (await pool.generate("a", SHORT)).usage.output_tokens > 0
         assert (await bystander).usage.output_tokens == 60
 
 
-async def test_a_file_that_breaks_after_the_registry_was_read(registry_of, model_file: Path, tmp_path: Path) -> None:
+async def test_a_file_that_breaks_after_the_registry_was_read(
+    registry_of: LoadedRegistry, model_file: Path, tmp_path: Path
+) -> None:
     file = tmp_path / "own.gguf"
     copy_file(model_file, file)
     registry = registry_of(file=file, a="hot")
@@ -107,12 +112,12 @@ async def test_a_file_that_breaks_after_the_registry_was_read(registry_of, model
         assert (await pool.generate("a", SHORT)).usage.output_tokens > 0
 
 
-async def test_a_refused_request_leaves_the_engine_as_it_was(registry_of, tmp_path: Path) -> None:
+async def test_a_refused_request_leaves_the_engine_as_it_was(registry_of: LoadedRegistry, tmp_path: Path) -> None:
     async with Pool(registry_of(a="warm"), tmp_path) as pool:
         await pool.generate("a", SHORT)
         pid = status_of(pool, "a").pid
         with pytest.raises(PromptTooLong):
-            await pool.generate("a", Generation(messages=(("user", "word " * 300),), max_tokens=4))
+            await pool.generate("a", Generation(messages=(Message("user", "word " * 300),), max_tokens=4))
         with pytest.raises(BadGrammar):
             await pool.generate("a", Generation(messages=MESSAGES, max_tokens=4, grammar="root ::= ("))
         assert (await pool.generate("a", SHORT)).usage.output_tokens > 0
@@ -120,7 +125,7 @@ async def test_a_refused_request_leaves_the_engine_as_it_was(registry_of, tmp_pa
         assert (status.pid, status.requests, status.active) == (pid, 0, 0)
 
 
-async def test_a_hot_model_that_dies_is_there_again(registry_of, tmp_path: Path) -> None:
+async def test_a_hot_model_that_dies_is_there_again(registry_of: LoadedRegistry, tmp_path: Path) -> None:
     async with Pool(registry_of(a="hot"), tmp_path) as pool:
         await pool.load("a")
         os.kill(status_of(pool, "a").pid, signal.SIGKILL)
@@ -128,7 +133,7 @@ async def test_a_hot_model_that_dies_is_there_again(registry_of, tmp_path: Path)
         await until(lambda: status_of(pool, "a").state == "ready")
 
 
-async def test_leaving_the_pool_stops_what_is_running(registry_of, tmp_path: Path) -> None:
+async def test_leaving_the_pool_stops_what_is_running(registry_of: LoadedRegistry, tmp_path: Path) -> None:
     async with Pool(registry_of(a="warm"), tmp_path) as pool:
         task = await begin(pool, "a")
     with pytest.raises(EngineStopped):
@@ -138,7 +143,9 @@ async def test_leaving_the_pool_stops_what_is_running(registry_of, tmp_path: Pat
 
 
 @pytest.mark.parametrize("delay", [0, 0.05, 0.4])
-async def test_leaving_while_models_are_loading_leaves_no_process(registry_of, tmp_path: Path, delay: float) -> None:
+async def test_leaving_while_models_are_loading_leaves_no_process(
+    registry_of: LoadedRegistry, tmp_path: Path, delay: float
+) -> None:
     async with Pool(registry_of(a="hot", b="warm"), tmp_path) as pool:
         task = asyncio.create_task(pool.generate("b", SHORT))
         await asyncio.sleep(delay)
@@ -146,7 +153,7 @@ async def test_leaving_while_models_are_loading_leaves_no_process(registry_of, t
     assert isinstance(outcome, Completion | PoolClosed | EngineStopped)
 
 
-async def test_a_cancellation_inside_stops_all_processes(registry_of, tmp_path: Path) -> None:
+async def test_a_cancellation_inside_stops_all_processes(registry_of: LoadedRegistry, tmp_path: Path) -> None:
     async def use() -> None:
         async with Pool(registry_of(a="hot"), tmp_path) as pool:
             await pool.generate("a", SHORT)
@@ -161,7 +168,7 @@ async def test_a_cancellation_inside_stops_all_processes(registry_of, tmp_path: 
         await task
 
 
-async def test_an_error_inside_stops_all_processes(registry_of, tmp_path: Path) -> None:
+async def test_an_error_inside_stops_all_processes(registry_of: LoadedRegistry, tmp_path: Path) -> None:
     async def use() -> None:
         async with Pool(registry_of(a="hot"), tmp_path) as pool:
             await pool.generate("a", SHORT)

@@ -7,16 +7,17 @@ from pathlib import Path
 
 import pytest
 
-from orchestrator.engine.contract import Generation
+from orchestrator.engine.contract import Generation, Message
 from orchestrator.engine.errors import EngineDied, ModelLoadFailed
 from orchestrator.pool import Pool, Topology
+from tests.orchestrator.pool.conftest import LoadedRegistry
 from tests.orchestrator.pool.pool_use import SHORT, status_of, until, writes
 
 SYSTEM = "a system prompt that many requests begin with " * 4
 
 
 async def test_an_engine_that_is_loaded_takes_its_share_of_the_cores_from_one_that_decodes(
-    registry_of, tmp_path: Path
+    registry_of: LoadedRegistry, tmp_path: Path
 ) -> None:
     topology = Topology.flat(2, 1 << 40)
     async with Pool(registry_of(threads=None, a="warm", b="warm"), tmp_path, topology=topology) as pool:
@@ -37,14 +38,14 @@ async def test_an_engine_that_is_loaded_takes_its_share_of_the_cores_from_one_th
         await asyncio.wait([streaming])
 
 
-async def test_what_many_prompts_begin_with_is_kept_over_a_restart(registry_of, tmp_path: Path) -> None:
+async def test_what_many_prompts_begin_with_is_kept_over_a_restart(registry_of: LoadedRegistry, tmp_path: Path) -> None:
     registry, asked = registry_of(a="warm"), list[str]()
 
     def system_prompts(model: str) -> tuple[str, ...]:
         asked.append(model)
         return (SYSTEM,)
 
-    request = Generation(messages=(("system", SYSTEM), ("user", "hello")), max_tokens=4)
+    request = Generation(messages=(Message("system", SYSTEM), Message("user", "hello")), max_tokens=4)
     cached = []
     for _ in range(2):
         async with Pool(registry, tmp_path, prefixes=tmp_path / "prefixes", system_prompts=system_prompts) as pool:
@@ -55,7 +56,7 @@ async def test_what_many_prompts_begin_with_is_kept_over_a_restart(registry_of, 
 
 
 async def test_a_file_that_shrinks_while_it_is_mapped_costs_one_engine(
-    registry_of, model_file: Path, tmp_path: Path
+    registry_of: LoadedRegistry, model_file: Path, tmp_path: Path
 ) -> None:
     own = tmp_path / "a.gguf"
     shutil.copyfile(model_file, own)

@@ -14,7 +14,9 @@ from registry.models import ModelEntry, Registry
 from tests.orchestrator.remote.server_answers import KEY, VARIABLE
 from tests.orchestrator.remote.server_play import Remote
 
+EntryOf = Callable[..., ModelEntry]
 Opened = Callable[..., AbstractAsyncContextManager[RemoteModel]]
+RemoteRegistry = Callable[..., Registry]
 SERVER = Path(__file__).parent / "openai_server.py"
 
 
@@ -34,7 +36,7 @@ def remote(server_port: int, monkeypatch: pytest.MonkeyPatch) -> Remote:
 
 
 @pytest.fixture
-def remote_registry(tmp_path: Path) -> Callable[..., Registry]:
+def remote_registry(tmp_path: Path) -> RemoteRegistry:
     """Load a registry with one remote model, `far`, and a worker and a frontdoor that use it."""
 
     def load(url: str, **options: object) -> Registry:
@@ -48,15 +50,13 @@ def remote_registry(tmp_path: Path) -> Callable[..., Registry]:
 
 
 @pytest.fixture
-def entry_of(remote_registry: Callable[..., Registry]) -> Callable[..., ModelEntry]:
+def entry_of(remote_registry: RemoteRegistry) -> EntryOf:
     """Return the registry's entry of a remote model."""
     return lambda url, **options: remote_registry(url, **options).models["far"]
 
 
 @pytest.fixture
-def opened(
-    remote: Remote, entry_of: Callable[..., ModelEntry]
-) -> Callable[..., AbstractAsyncContextManager[RemoteModel]]:
+def opened(remote: Remote, entry_of: EntryOf) -> Opened:
     """Open the remote model, with no pause between tries; it is closed at the end of the block."""
 
     @asynccontextmanager

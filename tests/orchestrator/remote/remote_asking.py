@@ -2,11 +2,11 @@
 
 import pytest
 
-from orchestrator.engine.contract import Generation
+from orchestrator.engine.contract import Generation, Message
 from orchestrator.engine.errors import EngineError
 from orchestrator.remote import RemoteModel
 
-HELLO = Generation(messages=(("system", "Be brief."), ("user", "Hello?")), max_tokens=9)
+HELLO = Generation(messages=(Message("system", "Be brief."), Message("user", "Hello?")), max_tokens=9)
 
 
 async def failing(

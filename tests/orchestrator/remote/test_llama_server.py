@@ -8,13 +8,15 @@ import socket
 import subprocess
 import time
 from collections.abc import AsyncIterator, Iterator
+from typing import Any
 
 import pytest
 
-from orchestrator.engine.contract import Generation
+from orchestrator.engine.contract import Generation, Message
 from orchestrator.engine.errors import BadGrammar
 from orchestrator.remote import RemoteModel, RemotePromptTooLong, RemoteRefused, probe
 from registry.load import PACKAGED
+from tests.orchestrator.remote.conftest import EntryOf
 from tests.orchestrator.remote.server_answers import VARIABLE
 
 BINARY = os.environ.get("LLAMA_SERVER")
@@ -62,15 +64,17 @@ def _healthy(port: int) -> bool:
 
 
 @pytest.fixture
-async def model(server_url: str, entry_of, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[RemoteModel]:
+async def model(server_url: str, entry_of: EntryOf, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[RemoteModel]:
     monkeypatch.setenv(VARIABLE, KEY)
     opened = RemoteModel(entry_of(server_url, slots=2, context=CONTEXT))
     yield opened
     await opened.close()
 
 
-def _asks(text: str = "Say hello.", **options: object) -> Generation:
-    return Generation(messages=(("system", "Do the task."), ("user", text)), **{"max_tokens": 24, **options})
+def _asks(text: str = "Say hello.", **options: Any) -> Generation:
+    return Generation(
+        messages=(Message("system", "Do the task."), Message("user", text)), **{"max_tokens": 24, **options}
+    )
 
 
 async def test_it_streams_counts_and_stops_at_the_limit(model: RemoteModel) -> None:
@@ -129,7 +133,7 @@ async def test_a_deadline_and_a_cancellation_free_the_slots(model: RemoteModel) 
     assert all(answer.finish in ("stop", "length") for answer in answers)
 
 
-async def test_a_wrong_key_is_refused(server_url: str, entry_of, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_wrong_key_is_refused(server_url: str, entry_of: EntryOf, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(VARIABLE, "wrong")
     entry = entry_of(server_url)
     refused = RemoteModel(entry)

@@ -2,15 +2,17 @@ from typing import Any
 
 import pytest
 
-from orchestrator.engine.contract import Generation
+from orchestrator.engine.contract import Generation, Message
 from orchestrator.engine.errors import BadGrammar, EngineError
 from orchestrator.remote import RemoteBusy, RemoteFailed, RemotePromptTooLong, RemoteRefused
 from orchestrator.remote.retry import TRIES
+from tests.orchestrator.remote.conftest import Opened
 from tests.orchestrator.remote.remote_asking import HELLO, failing
 from tests.orchestrator.remote.server_answers import DONE, does, error, event, ok, piece, stream
+from tests.orchestrator.remote.server_play import Remote
 
 
-async def test_an_answer_is_streamed_and_counted_by_the_server(remote, opened) -> None:
+async def test_an_answer_is_streamed_and_counted_by_the_server(remote: Remote, opened: Opened) -> None:
     remote.plays(ok("Hel", "lo", " wörld"))
     pieces: list[str] = []
     async with opened() as model:
@@ -23,7 +25,7 @@ async def test_an_answer_is_streamed_and_counted_by_the_server(remote, opened) -
     assert min(usage.queued_seconds, usage.decode_seconds) >= 0
 
 
-async def test_a_request_says_all_that_the_caller_wants(remote, opened) -> None:
+async def test_a_request_says_all_that_the_caller_wants(remote: Remote, opened: Opened) -> None:
     remote.plays(ok("{}"), ok("x"))
     schema = {"type": "object", "properties": {"a": {"type": "integer"}}}
     asked = Generation(
@@ -56,7 +58,7 @@ async def test_a_request_says_all_that_the_caller_wants(remote, opened) -> None:
 
 
 @pytest.mark.parametrize("ends", ["\n", "\r\n", "\r"])
-async def test_any_way_to_write_and_cut_the_stream_is_read(remote, opened, ends: str) -> None:
+async def test_any_way_to_write_and_cut_the_stream_is_read(remote: Remote, opened: Opened, ends: str) -> None:
     split = event(choices=[{"delta": {"content": "ö→🙂"}}]).replace("data: {", "data: {\ndata:")
     text = f": a comment\n\nevent: message\nid: 7\n{piece(None)}{split}:\n\ndata:\n\n{stream('!')}"
     remote.plays(does(["dribble", text.replace("\n", ends)]))
@@ -64,7 +66,7 @@ async def test_any_way_to_write_and_cut_the_stream_is_read(remote, opened, ends:
         assert (await model.generate(HELLO)).text == "ö→🙂!"
 
 
-async def test_without_counts_tokens_are_estimated_and_marked(remote, opened) -> None:
+async def test_without_counts_tokens_are_estimated_and_marked(remote: Remote, opened: Opened) -> None:
     remote.plays(ok("a", "b", "c", usage=None))
     async with opened() as model:
         usage = (await model.generate(HELLO)).usage
@@ -73,7 +75,7 @@ async def test_without_counts_tokens_are_estimated_and_marked(remote, opened) ->
 
 
 @pytest.mark.parametrize(("told", "meant"), [("stop", "stop"), ("length", "length"), ("abort", "cancelled")])
-async def test_the_reasons_why_an_answer_ends(remote, opened, told: str, meant: str) -> None:
+async def test_the_reasons_why_an_answer_ends(remote: Remote, opened: Opened, told: str, meant: str) -> None:
     remote.plays(ok("a", finish=told))
     async with opened() as model:
         assert (await model.generate(HELLO)).finish == meant
@@ -82,14 +84,14 @@ async def test_the_reasons_why_an_answer_ends(remote, opened, told: str, meant: 
 @pytest.mark.parametrize(
     ("told", "kind"), [("content_filter", RemoteRefused), ("tool_calls", RemoteFailed), ("new", RemoteFailed)]
 )
-async def test_reasons_that_give_no_answer(remote, opened, told: str, kind: type[EngineError]) -> None:
+async def test_reasons_that_give_no_answer(remote: Remote, opened: Opened, told: str, kind: type[EngineError]) -> None:
     remote.plays(ok("a", finish=told))
     async with opened() as model:
         await failing(model, kind=kind)
     assert len(remote.seen()) == 1
 
 
-async def test_what_follows_a_whole_answer_cannot_spoil_it(remote, opened) -> None:
+async def test_what_follows_a_whole_answer_cannot_spoil_it(remote: Remote, opened: Opened) -> None:
     whole = piece("a", "stop")
     remote.plays(
         does(["send", whole], ["reset"]),
@@ -118,14 +120,14 @@ async def test_what_follows_a_whole_answer_cannot_spoil_it(remote, opened) -> No
     ],
     ids=lambda answer: str(answer["steps"][0])[:40],
 )
-async def test_what_may_pass_is_tried_again(remote, opened, passing: dict[str, Any]) -> None:
+async def test_what_may_pass_is_tried_again(remote: Remote, opened: Opened, passing: dict[str, Any]) -> None:
     remote.plays(*[passing] * (TRIES - 1), ok("fine"))
     async with opened() as model:
         assert (await model.generate(HELLO)).text == "fine"
     assert len(remote.seen()) == TRIES
 
 
-async def test_trying_ends_somewhere_and_tells_the_last_failure(remote, opened) -> None:
+async def test_trying_ends_somewhere_and_tells_the_last_failure(remote: Remote, opened: Opened) -> None:
     remote.plays(*[error(500, "first")] * (TRIES - 1), error(502, "the last one"), ok("too late"))
     async with opened() as model:
         assert "HTTP 502: the last one" in str(await failing(model, kind=RemoteFailed))
@@ -134,7 +136,9 @@ async def test_trying_ends_somewhere_and_tells_the_last_failure(remote, opened) 
 
 
 @pytest.mark.parametrize("broken", [[["reset"]], [], [["send", "data: rubbish\n\n"]], [["send", event(error="broke")]]])
-async def test_nothing_is_tried_again_once_text_was_handed_on(remote, opened, broken: list[list[str]]) -> None:
+async def test_nothing_is_tried_again_once_text_was_handed_on(
+    remote: Remote, opened: Opened, broken: list[list[str]]
+) -> None:
     remote.plays(does(["send", piece("some")], *broken), ok("else"))
     pieces: list[str] = []
     async with opened() as model:
@@ -163,7 +167,7 @@ async def test_nothing_is_tried_again_once_text_was_handed_on(remote, opened, br
     ids=lambda value: value if isinstance(value, str) else "",
 )
 async def test_what_would_only_happen_again_is_not_tried_again(
-    remote, opened, answer: dict[str, Any], kind: type[EngineError], told: str
+    remote: Remote, opened: Opened, answer: dict[str, Any], kind: type[EngineError], told: str
 ) -> None:
     remote.plays(answer, ok("x"))
     async with opened() as model:
@@ -171,7 +175,9 @@ async def test_what_would_only_happen_again_is_not_tried_again(
     assert len(remote.seen()) == 1
 
 
-async def test_a_server_that_asks_for_more_patience_than_there_is_is_not_waited_for(remote, opened) -> None:
+async def test_a_server_that_asks_for_more_patience_than_there_is_is_not_waited_for(
+    remote: Remote, opened: Opened
+) -> None:
     remote.plays(error(429, "slow down", headers={"Retry-After": "3600"}), error(429, headers={"Retry-After": "20"}))
     async with opened() as model:
         failed = await failing(model, kind=RemoteBusy)
@@ -200,7 +206,7 @@ LLAMA = "request (9412 tokens) exceeds the available context size (8192 tokens),
     ],
 )
 async def test_a_prompt_that_is_too_long_is_recognised(
-    remote, opened, answer: dict[str, Any], numbers: tuple[int, int]
+    remote: Remote, opened: Opened, answer: dict[str, Any], numbers: tuple[int, int]
 ) -> None:
     remote.plays(answer)
     async with opened() as model:
@@ -210,7 +216,9 @@ async def test_a_prompt_that_is_too_long_is_recognised(
     assert "model far at" in str(failed)
 
 
-async def test_a_schema_that_the_server_cannot_enforce_is_told_from_other_refusals(remote, opened) -> None:
+async def test_a_schema_that_the_server_cannot_enforce_is_told_from_other_refusals(
+    remote: Remote, opened: Opened
+) -> None:
     refusal = error(400, "JSON schema conversion failed:\nUnrecognized schema")
     remote.plays(refusal, refusal)
     async with opened() as model:
@@ -219,7 +227,7 @@ async def test_a_schema_that_the_server_cannot_enforce_is_told_from_other_refusa
 
 
 @pytest.mark.parametrize("schema", [{}, True])
-async def test_any_json_is_left_to_the_prompt(remote, opened, schema: dict[str, object] | bool) -> None:
+async def test_any_json_is_left_to_the_prompt(remote: Remote, opened: Opened, schema: dict[str, object] | bool) -> None:
     remote.plays(ok("[1]"))
     async with opened() as model:
         assert (await model.generate(Generation(messages=HELLO.messages, schema=schema))).text == "[1]"
@@ -232,13 +240,13 @@ async def test_any_json_is_left_to_the_prompt(remote, opened, schema: dict[str, 
         (Generation(messages=HELLO.messages, grammar='root ::= "a"'), BadGrammar),
         (Generation(messages=HELLO.messages, schema=False), BadGrammar),
         (Generation(messages=HELLO.messages, schema={"maximum": float("nan")}), BadGrammar),
-        (Generation(messages=(("user", "\ud800"),)), EngineError),
+        (Generation(messages=(Message("user", "\ud800"),)), EngineError),
         (Generation(messages=()), EngineError),
         (Generation(messages=HELLO.messages, temperature=float("nan")), EngineError),
     ],
 )
 async def test_what_no_server_could_do_is_refused_before_it_is_sent(
-    remote, opened, request_: Generation, kind: type[EngineError]
+    remote: Remote, opened: Opened, request_: Generation, kind: type[EngineError]
 ) -> None:
     async with opened() as model:
         await failing(model, request_, kind)

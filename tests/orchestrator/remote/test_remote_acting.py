@@ -12,7 +12,9 @@ from orchestrator.journal.codec import decode_event, encode_event
 from orchestrator.runs import Job, Orchestrator
 from orchestrator.sandbox import Sandbox, SandboxUnavailable
 from orchestrator.taskir import task_from
+from tests.orchestrator.remote.conftest import RemoteRegistry
 from tests.orchestrator.remote.server_answers import ok
+from tests.orchestrator.remote.server_play import Remote
 
 STEPS = [
     {
@@ -60,7 +62,7 @@ ANSWERS = [
 ]
 
 
-async def test_steps_that_act(remote, remote_registry, tmp_path: Path) -> None:
+async def test_steps_that_act(remote: Remote, remote_registry: RemoteRegistry, tmp_path: Path) -> None:
     try:
         await Sandbox.probe()
     except SandboxUnavailable as error:

@@ -5,15 +5,17 @@ from typing import Any
 import pytest
 
 from orchestrator.engine.client.engine import Completion, StopGenerating
-from orchestrator.engine.contract import Generation
+from orchestrator.engine.contract import Generation, Message
 from orchestrator.engine.errors import EngineStopped
 from orchestrator.remote import RemoteBusy, RemoteFailed, RemoteRefused
 from orchestrator.remote.breaker import THRESHOLD, Breaker
+from tests.orchestrator.remote.conftest import Opened
 from tests.orchestrator.remote.remote_asking import HELLO, failing
 from tests.orchestrator.remote.server_answers import USAGE, does, error, ok, piece, stream
+from tests.orchestrator.remote.server_play import Remote
 
 
-async def test_a_silent_server_is_given_up(remote, opened) -> None:
+async def test_a_silent_server_is_given_up(remote: Remote, opened: Opened) -> None:
     remote.plays(does(["stall"]), does(["send", piece("some")], ["stall"]))
     async with opened(timeout_seconds=0.2) as model:
         for _ in range(2):
@@ -21,7 +23,7 @@ async def test_a_silent_server_is_given_up(remote, opened) -> None:
     assert [request["ended"] for request in remote.wait_seen(_all_ended)] == ["closed by the client"] * 2
 
 
-async def test_a_deadline_ends_the_answer_and_the_connection(remote, opened) -> None:
+async def test_a_deadline_ends_the_answer_and_the_connection(remote: Remote, opened: Opened) -> None:
     remote.plays(does(["send", piece("so") + piece(" far")], ["stall"]))
     async with opened() as model:
         done = await model.generate(Generation(messages=HELLO.messages, deadline_seconds=2))
@@ -30,7 +32,7 @@ async def test_a_deadline_ends_the_answer_and_the_connection(remote, opened) -> 
     assert remote.wait_seen(_all_ended)[0]["ended"] == "closed by the client"
 
 
-async def test_a_deadline_counts_while_waiting_for_a_slot_or_a_new_try(remote, opened) -> None:
+async def test_a_deadline_counts_while_waiting_for_a_slot_or_a_new_try(remote: Remote, opened: Opened) -> None:
     remote.plays(does(["stall"]))
     async with opened(slots=1) as model:
         first = asyncio.create_task(model.generate(HELLO))
@@ -45,7 +47,7 @@ async def test_a_deadline_counts_while_waiting_for_a_slot_or_a_new_try(remote, o
         assert isinstance(await failing(model, Generation(messages=HELLO.messages, deadline_seconds=2)), RemoteFailed)
 
 
-async def test_cancelling_closes_the_connection_and_leaves_the_others_alone(remote, opened) -> None:
+async def test_cancelling_closes_the_connection_and_leaves_the_others_alone(remote: Remote, opened: Opened) -> None:
     remote.plays(does(["send", piece("a")], ["stall"]), does(["send", piece("b")], ["gate"], ["send", stream("c")]))
     async with opened() as model:
         begun = asyncio.Event()
@@ -62,7 +64,7 @@ async def test_cancelling_closes_the_connection_and_leaves_the_others_alone(remo
         assert (model.requests, model.active) == (0, 0)
 
 
-async def test_what_the_callback_raises_is_the_callers(remote, opened) -> None:
+async def test_what_the_callback_raises_is_the_callers(remote: Remote, opened: Opened) -> None:
     remote.plays(*[does(["send", piece("a")], ["stall"])] * 2)
 
     def fail(_: str) -> None:
@@ -80,12 +82,14 @@ async def test_what_the_callback_raises_is_the_callers(remote, opened) -> None:
     assert [request["ended"] for request in remote.wait_seen(_all_ended)] == ["closed by the client"] * 2
 
 
-async def test_no_more_than_the_slots_are_under_way_and_the_most_urgent_goes_first(remote, opened) -> None:
+async def test_no_more_than_the_slots_are_under_way_and_the_most_urgent_goes_first(
+    remote: Remote, opened: Opened
+) -> None:
     held = does(["send", piece("a")], ["stall"])  # to the end: two that got free at once would race to the server
     remote.plays(held, does(["gate"], ["send", stream("x")]), *[ok("x")] * 3)
     async with opened(slots=2) as model:
         slacks = {"first": 0.0, "second": 0.0, "patient": 90.0, "urgent": -5.0, "early": 10.0}
-        asked = [Generation(messages=(("user", name),), slack=slack) for name, slack in slacks.items()]
+        asked = [Generation(messages=(Message("user", name),), slack=slack) for name, slack in slacks.items()]
         tasks = []
         for request in asked:
             tasks.append(asyncio.create_task(model.generate(request)))
@@ -103,7 +107,7 @@ async def test_no_more_than_the_slots_are_under_way_and_the_most_urgent_goes_fir
     assert order[2:] == ["urgent", "early", "patient"]
 
 
-async def test_a_connection_is_used_again(remote, opened) -> None:
+async def test_a_connection_is_used_again(remote: Remote, opened: Opened) -> None:
     remote.plays(ok("a"), ok("b"), error(400), ok("c"))
     async with opened() as model:
         await model.generate(HELLO)
@@ -113,7 +117,7 @@ async def test_a_connection_is_used_again(remote, opened) -> None:
     assert len({request["connection"] for request in remote.seen()}) == 1
 
 
-async def test_a_server_that_keeps_failing_is_left_alone(remote, opened) -> None:
+async def test_a_server_that_keeps_failing_is_left_alone(remote: Remote, opened: Opened) -> None:
     remote.plays(*[error(500, "down")] * (THRESHOLD + 1))
     async with opened(breaker=Breaker(pause=3600.0)) as model:
         for _ in range(2):
@@ -126,7 +130,7 @@ async def test_a_server_that_keeps_failing_is_left_alone(remote, opened) -> None
         assert len(remote.seen()) == THRESHOLD
 
 
-async def test_a_server_that_was_left_alone_is_probed_by_one_request(remote, opened) -> None:
+async def test_a_server_that_was_left_alone_is_probed_by_one_request(remote: Remote, opened: Opened) -> None:
     remote.plays(does(["gate"], ["send", stream("up")]), ok("again"))
     async with opened(breaker=Breaker(state="open")) as model:
         probe = asyncio.create_task(model.generate(HELLO))
@@ -137,7 +141,7 @@ async def test_a_server_that_was_left_alone_is_probed_by_one_request(remote, ope
         assert (await model.generate(HELLO)).text == "again"
 
 
-async def test_a_probe_that_is_given_up_leaves_room_for_the_next(remote, opened) -> None:
+async def test_a_probe_that_is_given_up_leaves_room_for_the_next(remote: Remote, opened: Opened) -> None:
     remote.plays(*[does(["stall"])] * 2, ok("up"))
     async with opened(breaker=Breaker(state="open")) as model:
         done = await model.generate(Generation(messages=HELLO.messages, deadline_seconds=0.1))
@@ -149,7 +153,7 @@ async def test_a_probe_that_is_given_up_leaves_room_for_the_next(remote, opened)
         assert (await model.generate(HELLO)).text == "up"
 
 
-async def test_refusals_do_not_count_as_failures_of_the_server(remote, opened) -> None:
+async def test_refusals_do_not_count_as_failures_of_the_server(remote: Remote, opened: Opened) -> None:
     remote.plays(*[error(400)] * (THRESHOLD + 1), ok("fine"))
     async with opened() as model:
         for _ in range(THRESHOLD + 1):
@@ -157,14 +161,14 @@ async def test_refusals_do_not_count_as_failures_of_the_server(remote, opened) -
         assert (await model.generate(HELLO)).text == "fine"
 
 
-async def test_nobody_there_is_told_as_it_is(opened) -> None:
+async def test_nobody_there_is_told_as_it_is(opened: Opened) -> None:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         async with opened(url=f"http://127.0.0.1:{taken.getsockname()[1]}/v1") as model:
             assert "cannot be reached" in str(await failing(model, kind=RemoteFailed))
 
 
-async def test_closing_ends_what_is_under_way_and_what_comes_later(remote, opened) -> None:
+async def test_closing_ends_what_is_under_way_and_what_comes_later(remote: Remote, opened: Opened) -> None:
     remote.plays(does(["send", piece("a")], ["stall"]))
     async with opened(slots=1) as model:
         begun = asyncio.Event()
@@ -180,7 +184,7 @@ async def test_closing_ends_what_is_under_way_and_what_comes_later(remote, opene
     assert remote.wait_seen(_all_ended)[0]["ended"] == "closed by the client"
 
 
-async def test_many_at_once_are_all_answered_or_cancelled(remote, opened) -> None:
+async def test_many_at_once_are_all_answered_or_cancelled(remote: Remote, opened: Opened) -> None:
     remote.plays(*[ok(*("x" * 20), usage=USAGE)] * 200)
     async with opened(slots=8) as model:
         tasks = [asyncio.create_task(model.generate(HELLO)) for _ in range(200)]

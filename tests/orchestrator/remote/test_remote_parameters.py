@@ -6,12 +6,14 @@ from typing import Any
 
 import pytest
 
-from orchestrator.engine.contract import Generation
+from orchestrator.engine.contract import Generation, Message
 from orchestrator.remote import RemoteRefused
 from orchestrator.remote.breaker import CLOSED
+from tests.orchestrator.remote.conftest import Opened
 from tests.orchestrator.remote.server_answers import error, ok
+from tests.orchestrator.remote.server_play import Remote
 
-HELLO = Generation(messages=(("user", "Hello?"),), max_tokens=9, temperature=0.5, top_p=0.9)
+HELLO = Generation(messages=(Message("user", "Hello?"),), max_tokens=9, temperature=0.5, top_p=0.9)
 
 
 def unsupported(name: str, what: str = "parameter", **fields: Any) -> dict[str, Any]:
@@ -20,7 +22,7 @@ def unsupported(name: str, what: str = "parameter", **fields: Any) -> dict[str, 
     return error(400, message, type="invalid_request_error", param=name, code=f"unsupported_{what}", **fields)
 
 
-async def test_a_server_that_takes_max_tokens_is_never_sent_another_name(remote, opened) -> None:
+async def test_a_server_that_takes_max_tokens_is_never_sent_another_name(remote: Remote, opened: Opened) -> None:
     remote.refuses(max_completion_tokens=error(400, "Unrecognized request argument: max_completion_tokens"))
     remote.plays(ok("a"), ok("b"))
     async with opened() as model:
@@ -28,7 +30,9 @@ async def test_a_server_that_takes_max_tokens_is_never_sent_another_name(remote,
     assert [request["body"]["max_tokens"] for request in remote.seen()] == [9, 9]
 
 
-async def test_a_server_that_wants_max_completion_tokens_is_asked_again_and_that_is_remembered(remote, opened) -> None:
+async def test_a_server_that_wants_max_completion_tokens_is_asked_again_and_that_is_remembered(
+    remote: Remote, opened: Opened
+) -> None:
     remote.refuses(max_tokens=unsupported("max_tokens"))
     remote.plays(ok("a"), ok("b"))
     async with opened() as model:
@@ -41,7 +45,7 @@ async def test_a_server_that_wants_max_completion_tokens_is_asked_again_and_that
     assert later == [renamed, renamed]
 
 
-async def test_a_model_that_chooses_by_itself_how_it_draws_is_let_do_so(remote, opened) -> None:
+async def test_a_model_that_chooses_by_itself_how_it_draws_is_let_do_so(remote: Remote, opened: Opened) -> None:
     remote.refuses(
         max_tokens=unsupported("max_tokens"),
         temperature=unsupported("temperature", "value"),
@@ -55,7 +59,7 @@ async def test_a_model_that_chooses_by_itself_how_it_draws_is_let_do_so(remote, 
     assert last.keys() == {"model", "messages", "stream", "stream_options", "max_completion_tokens"}
 
 
-async def test_requests_that_wait_for_a_slot_learn_from_the_one_before(remote, opened) -> None:
+async def test_requests_that_wait_for_a_slot_learn_from_the_one_before(remote: Remote, opened: Opened) -> None:
     remote.refuses(max_tokens=unsupported("max_tokens"))
     remote.plays(*[ok("a")] * 3)
     async with opened(slots=1) as model:
@@ -73,7 +77,7 @@ async def test_requests_that_wait_for_a_slot_learn_from_the_one_before(remote, o
         error(400, "no", param={"max_tokens": 9}, code="unsupported_parameter"),
     ],
 )
-async def test_other_refusals_are_told_at_once(remote, opened, answer: dict[str, Any]) -> None:
+async def test_other_refusals_are_told_at_once(remote: Remote, opened: Opened, answer: dict[str, Any]) -> None:
     remote.plays(answer)
     async with opened() as model:
         with pytest.raises(RemoteRefused, match="HTTP 400"):
@@ -81,7 +85,7 @@ async def test_other_refusals_are_told_at_once(remote, opened, answer: dict[str,
     assert len(remote.seen()) == 1
 
 
-async def test_a_server_that_takes_neither_name_is_told_of(remote, opened) -> None:
+async def test_a_server_that_takes_neither_name_is_told_of(remote: Remote, opened: Opened) -> None:
     remote.refuses(max_tokens=unsupported("max_tokens"), max_completion_tokens=unsupported("max_completion_tokens"))
     async with opened() as model:
         with pytest.raises(RemoteRefused, match="'max_completion_tokens' is not supported"):

@@ -4,7 +4,7 @@ from pathlib import Path
 import pytest
 
 from orchestrator.cli.doctor import Check, examine
-from orchestrator.engine.contract import Generation
+from orchestrator.engine.contract import Generation, Message
 from orchestrator.engine.errors import EngineStopped
 from orchestrator.events import FailureKind, Rung
 from orchestrator.failures import FailedAttempt, GiveUp, Ladder, Retry, decide
@@ -12,17 +12,20 @@ from orchestrator.pool import ModelRemote, ModelStatus, ModelUnavailable, Pool, 
 from orchestrator.remote import RemoteBusy, RemoteFailed, RemoteRefused, probe
 from orchestrator.remote.breaker import THRESHOLD
 from orchestrator.steps.errors import failure_from
+from tests.orchestrator.remote.conftest import EntryOf, RemoteRegistry
 from tests.orchestrator.remote.server_answers import DONE, VARIABLE, does, error, ok, piece
 from tests.orchestrator.remote.server_play import Remote
 
-HELLO = Generation(messages=(("user", "Hello?"),))
+HELLO = Generation(messages=(Message("user", "Hello?"),))
 
 
 def _status(pool: Pool) -> ModelStatus:
     return next(status for status in pool.snapshot().models if status.model == "far")
 
 
-async def test_a_remote_model_is_asked_like_any_other(remote, remote_registry, tmp_path: Path) -> None:
+async def test_a_remote_model_is_asked_like_any_other(
+    remote: Remote, remote_registry: RemoteRegistry, tmp_path: Path
+) -> None:
     remote.plays(ok("Hel", "lo"), does(["send", piece("a")], ["stall"]))
     pieces: list[str] = []
     async with Pool(remote_registry(remote.url, slots=1), tmp_path / "logs") as pool:
@@ -42,7 +45,9 @@ async def test_a_remote_model_is_asked_like_any_other(remote, remote_registry, t
     assert remote.wait_seen(lambda seen: bool(seen[-1]["ended"]))[-1]["ended"] == "closed by the client"
 
 
-async def test_what_only_a_model_here_can_do_is_refused(remote, remote_registry, tmp_path: Path) -> None:
+async def test_what_only_a_model_here_can_do_is_refused(
+    remote: Remote, remote_registry: RemoteRegistry, tmp_path: Path
+) -> None:
     async with Pool(remote_registry(remote.url), tmp_path / "logs") as pool:
         for asked in (pool.count("far", HELLO.messages), pool.load("far"), pool.unload("far")):
             with pytest.raises(ModelRemote, match="model far is run by another server"):
@@ -54,7 +59,7 @@ async def test_what_only_a_model_here_can_do_is_refused(remote, remote_registry,
 
 
 async def test_without_its_key_a_model_is_unavailable(
-    remote, remote_registry, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    remote: Remote, remote_registry: RemoteRegistry, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv(VARIABLE)
     async with Pool(remote_registry(remote.url), tmp_path / "logs") as pool:
@@ -65,7 +70,7 @@ async def test_without_its_key_a_model_is_unavailable(
 
 
 async def test_a_key_that_is_gone_since_is_told_as_that(
-    remote, remote_registry, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    remote: Remote, remote_registry: RemoteRegistry, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with Pool(remote_registry(remote.url), tmp_path / "logs") as pool:
         monkeypatch.setenv(VARIABLE, "two\nlines")
@@ -75,7 +80,7 @@ async def test_a_key_that_is_gone_since_is_told_as_that(
 
 
 async def test_a_proxy_that_cannot_be_used_is_told(
-    remote_registry, entry_of, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    remote_registry: RemoteRegistry, entry_of: EntryOf, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv(VARIABLE, "key")
     monkeypatch.setenv("ALL_PROXY", "nonsense://proxy.example:1080")
@@ -86,7 +91,9 @@ async def test_a_proxy_that_cannot_be_used_is_told(
             await pool.generate("far", HELLO)
 
 
-async def test_a_server_that_keeps_failing_shows_as_broken(remote, remote_registry, tmp_path: Path) -> None:
+async def test_a_server_that_keeps_failing_shows_as_broken(
+    remote: Remote, remote_registry: RemoteRegistry, tmp_path: Path
+) -> None:
     remote.plays(*[error(400)], *[does(["send", piece("a", "unheard_of")])] * THRESHOLD)
     async with Pool(remote_registry(remote.url), tmp_path / "logs") as pool:
         with pytest.raises(RemoteRefused):
@@ -100,7 +107,7 @@ async def test_a_server_that_keeps_failing_shows_as_broken(remote, remote_regist
 
 
 async def test_a_changed_registry_lets_requests_end_and_asks_the_new_server(
-    remote, remote_registry, tmp_path: Path
+    remote: Remote, remote_registry: RemoteRegistry, tmp_path: Path
 ) -> None:
     remote.plays(does(["send", piece("a")], ["gate"], ["send", piece("b", "stop") + DONE]))
     other = Remote(remote.port)
@@ -132,7 +139,7 @@ def test_what_a_step_does_about_a_failure(failed: RemoteFailed, kind: FailureKin
 
 
 def test_a_probe_tells_whether_the_server_is_there_and_takes_the_key(
-    remote, entry_of, monkeypatch: pytest.MonkeyPatch
+    remote: Remote, entry_of: EntryOf, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert probe(entry_of(remote.url).remote) is None
     monkeypatch.setenv(VARIABLE, "wrong")
@@ -140,7 +147,7 @@ def test_a_probe_tells_whether_the_server_is_there_and_takes_the_key(
     assert "cannot be reached" in (probe(entry_of("http://127.0.0.1:1/v1").remote) or "")
 
 
-def test_the_doctor_looks_at_remote_models(remote, remote_registry, tmp_path: Path) -> None:
+def test_the_doctor_looks_at_remote_models(remote: Remote, remote_registry: RemoteRegistry, tmp_path: Path) -> None:
     def check(url: str) -> Check:
         path = remote_registry(url).path
         return next(check for check in examine(path, tmp_path / "home", frozenset()) if check.name == "model far")

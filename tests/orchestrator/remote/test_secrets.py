@@ -7,15 +7,17 @@ from pathlib import Path
 
 import pytest
 
-from orchestrator.engine.contract import Generation
+from orchestrator.engine.contract import Generation, Message
 from orchestrator.engine.errors import EngineError
 from orchestrator.pool import Pool
 from orchestrator.remote import RemoteModel
 from orchestrator.runs import Job, Orchestrator
 from orchestrator.taskir import task_from
+from tests.orchestrator.remote.conftest import EntryOf, RemoteRegistry
 from tests.orchestrator.remote.server_answers import KEY, does, error, event, ok, piece
+from tests.orchestrator.remote.server_play import Remote
 
-HELLO = Generation(messages=(("user", "Hello?"),))
+HELLO = Generation(messages=(Message("user", "Hello?"),))
 ECHO = f"Incorrect API key provided: {KEY}. You sent Bearer {KEY}"
 TELLING = [
     error(401, ECHO),
@@ -46,7 +48,9 @@ def logged(caplog: pytest.LogCaptureFixture, capsys: pytest.CaptureFixture[str])
 
 
 @pytest.mark.parametrize("answer", TELLING, ids=range(len(TELLING)))
-async def test_no_error_tells_the_key_whatever_the_server_says(remote, entry_of, logged, answer) -> None:
+async def test_no_error_tells_the_key_whatever_the_server_says(
+    remote: Remote, entry_of: EntryOf, logged, answer
+) -> None:
     remote.plays(answer)
     model = RemoteModel(entry_of(remote.url), chance=lambda: 0.0)
     with pytest.raises(EngineError) as caught:
@@ -59,7 +63,9 @@ async def test_no_error_tells_the_key_whatever_the_server_says(remote, entry_of,
     assert KEY not in "".join(traceback.format_exception(caught.value))
 
 
-async def test_nothing_that_can_be_shown_holds_the_key(remote, remote_registry, logged, tmp_path: Path) -> None:
+async def test_nothing_that_can_be_shown_holds_the_key(
+    remote: Remote, remote_registry: RemoteRegistry, logged, tmp_path: Path
+) -> None:
     remote.plays(ok("fine"))
     registry = remote_registry(remote.url)
     async with Pool(registry, tmp_path / "logs") as pool:
@@ -69,7 +75,9 @@ async def test_nothing_that_can_be_shown_holds_the_key(remote, remote_registry, 
     assert KEY not in repr(vars(pool))
 
 
-async def test_a_run_leaves_no_key_behind(remote, remote_registry, logged, tmp_path: Path) -> None:
+async def test_a_run_leaves_no_key_behind(
+    remote: Remote, remote_registry: RemoteRegistry, logged, tmp_path: Path
+) -> None:
     steps = [
         {"id": f"S{n}", "actor": "worker", "action": "Say it.", "inputs": [], "outputs": [f"said{n}"]} for n in (1, 2)
     ]

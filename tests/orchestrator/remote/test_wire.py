@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from orchestrator.engine.contract import Generation
+from orchestrator.engine.contract import Generation, Message
 from orchestrator.engine.errors import BadRequest
 from orchestrator.remote.wire import NotUnderstood, one_line, question, read_chunk, read_problem
 
@@ -68,7 +68,7 @@ def test_pieces_without_text_or_choices_are_empty() -> None:
 
 @given(st.text(max_size=30), st.integers(0, (1 << 64) - 1), st.integers(1, 1 << 30))
 def test_any_good_request_becomes_json_that_every_server_takes(text: str, seed: int, max_tokens: int) -> None:
-    request = Generation(messages=(("user", text),), seed=seed, max_tokens=max_tokens)
+    request = Generation(messages=(Message("user", text),), seed=seed, max_tokens=max_tokens)
     body = json.loads(question("m", request, 4096).body)
     assert body["messages"] == [{"role": "user", "content": text}]
     assert 0 <= body["seed"] < 1 << 31
@@ -77,7 +77,7 @@ def test_any_good_request_becomes_json_that_every_server_takes(text: str, seed: 
 
 def test_text_that_is_no_unicode_is_refused() -> None:
     with pytest.raises(BadRequest, match="no Unicode"):
-        question("m", Generation(messages=(("user", "\udc80"),)), 4096)
+        question("m", Generation(messages=(Message("user", "\udc80"),)), 4096)
 
 
 @given(st.text())

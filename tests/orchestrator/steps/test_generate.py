@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from orchestrator.engine.client.engine import Completion
-from orchestrator.engine.contract import Finish, Generation
+from orchestrator.engine.contract import Finish, Generation, Message
 from orchestrator.engine.errors import (
     BadGrammar,
     BadPrompt,
@@ -77,7 +77,7 @@ async def test_prompt_is_laid_out_and_the_answer_becomes_the_artifact() -> None:
     assert told == ["Fine."]
     assert script.asked == [
         Generation(
-            messages=(("system", "Do the task.\nBe terse."), ("user", "[a]\ntext\n\nTask: Sum up a.")),
+            messages=(Message("system", "Do the task.\nBe terse."), Message("user", "[a]\ntext\n\nTask: Sum up a.")),
             max_tokens=64,
             temperature=0.5,
             top_p=0.9,
