@@ -10,9 +10,9 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from orchestrator.errors import OrchestratorError, Problem
-from orchestrator.events import Failure, PlanOrigin, ReplanOutcome, Usage
+from orchestrator.events import Failure, PlanOrigin, Priority, ReplanOutcome, Usage
 from orchestrator.steps.attempt import Models, OnText
-from orchestrator.taskir import Step
+from orchestrator.taskir import REQUEST_LABEL, Context, Plan, Step, TaskInput, TaskIR
 from registry.models import Registry
 
 
@@ -39,6 +39,8 @@ class PlanContext:
     models: Models
     replans: int
     """How often the plan may still go on after what is asked for now."""
+    priority: Priority = "interactive"
+    """The class of the run, or of whoever asks for the plan."""
     known: Sequence[PlannedPart] = ()
     """The parts that were accepted before a restart, or before the step that the rest hangs on."""
 
@@ -103,3 +105,22 @@ class Planner(Protocol):
 
         Of the known parts, those behind that step belong to the rest already. Raises InputError.
         """
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedTask:
+    """The plan of a request as a task of its own, which can be looked at and submitted."""
+
+    task: TaskIR
+    goes_on_after: str | None = None
+    """The last step, where the plan goes on after it; what follows it is not in the task."""
+
+
+def planned_task(request: str, steps: Sequence[Step], goes_on_after: str | None) -> PlannedTask:
+    """Return the plan of a request as a task. A task cannot grow, so one that lacks the rest says so in its notes."""
+    given = (TaskInput(type="text", label=REQUEST_LABEL, value=request),)
+    task = TaskIR(objective=request, inputs=given, plan=Plan(steps=tuple(steps)))
+    if goes_on_after is None:
+        return PlannedTask(task)
+    notes = f"The plan of the request goes on after {goes_on_after}, when its output is known; that part is not here."
+    return PlannedTask(task.model_copy(update={"context": Context(notes=notes)}), goes_on_after)

@@ -11,10 +11,11 @@ import structlog
 from benchmarks.context.gatherer import decide
 from benchmarks.context.task import write_documents
 from orchestrator.engine.client.engine import Completion, Engine
-from orchestrator.engine.contract import EngineSpec, Generation, Message
+from orchestrator.engine.contract import EngineSpec, Generation, Message, Priority
 from orchestrator.events import NoteChange, NoteChanged
-from orchestrator.steps.attempt import Attempt, OnText, ResolvedRole
+from orchestrator.steps.attempt import Attempt, OnText
 from orchestrator.steps.context.condensing import SUMMARY
+from orchestrator.steps.role import ResolvedRole
 from orchestrator.steps.tools.attempt import ToolRunner
 from orchestrator.steps.tools.contract import ToolContext
 from orchestrator.steps.tools.notes import Notes, RunNotes
@@ -57,7 +58,7 @@ class Gatherer:
         self._names = names
         self.cost = Cost()
 
-    async def count(self, model: str, messages: Sequence[Message]) -> int:
+    async def count(self, model: str, messages: Sequence[Message], priority: Priority = "interactive") -> int:
         """Return the tokens of a prompt."""
         return await self._engine.count(messages)
 

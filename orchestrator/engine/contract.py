@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 Finish = Literal["stop", "length", "deadline", "repetition", "cancelled"]
 KvType = Literal["f32", "f16", "bf16", "q8_0", "q5_1", "q5_0", "q4_1", "q4_0"]
 FlashAttention = Literal["auto", "on", "off"]
+Priority = Literal["interactive", "batch"]
 Vectors = NDArray[np.float32]
 
 MAX_SLOTS = 128
@@ -171,6 +172,8 @@ class Generation:
     grammar: str | None = None
     deadline_seconds: float | None = None
     slack: float = 0.0
+    priority: Priority = "interactive"
+    """Models are loaded, where they have to make room for each other, for interactive requests first."""
     fit: int | None = None
     """Where the prompt leaves no room for `max_tokens`, the answer gets what is left of the context, unless that is
     fewer than `fit` tokens; then, and always without `fit`, the prompt is too long."""

@@ -1,6 +1,5 @@
 """Ask a model for the steps of a plan: handed on while they are written, and repaired once."""
 
-from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Literal
 
@@ -13,38 +12,31 @@ from orchestrator.frontdoor.compact import Part, PlanStream, plan_schema
 from orchestrator.frontdoor.errors import PlanFlaw
 from orchestrator.planning import Accept
 from orchestrator.pool.errors import PoolError
-from orchestrator.steps.attempt import added
+from orchestrator.steps.attempt import Models, added
 from orchestrator.steps.errors import failure_from
 from orchestrator.steps.foreach import compact_json
 from orchestrator.steps.prompt import plan_messages
-
-Generate = Callable[[str, Generation, OnText | None], Awaitable[Completion]]
-"""The pool's `generate`."""
+from orchestrator.steps.role import ResolvedRole
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlanRequest:
-    """What to plan, and by whom.
-
-    `files` are the names that the request may refer to, `roles` those that steps may have; `fallback_role` does the
-    whole request if no plan can be had. `model` is the frontdoor's, `system` its prompt, `context` what one sequence of
-    it may have in tokens, None where only the engine knows; `max_tokens` None lets the plan take what is left of that,
-    which has to be `fit` tokens at least.
-    `replans` is how often the plan may still go on after what is asked for now.
-    """
+    """What to plan, and which role plans it."""
 
     text: str
+    """The request of the user."""
     files: tuple[str, ...] = ()
+    """The names that the request may refer to."""
     roles: tuple[str, ...]
+    """The roles that steps may have."""
     fallback_role: str
-    model: str
-    system: str
-    context: int | None = None
-    max_tokens: int | None = None
+    """The role that does the whole request where no plan can be had."""
+    role: ResolvedRole
+    """The role that writes the plan. Without a `max_tokens` the plan may take what its prompt leaves of the context."""
     fit: int | None = None
-    temperature: float = 0.0
-    top_p: float = 1.0
+    """How many tokens of the context the prompt has to leave for the plan, as in `Generation`."""
     replans: int = 0
+    """How often the plan may still go on after what is asked for now."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,14 +56,14 @@ class Asking:
     """One plan, or the rest of one, on its way. `text` is what the model is asked, and `asked` how often it was."""
 
     def __init__(
-        self, request: PlanRequest, text: str, builder: PlanBuilder, generate: Generate, accept: Accept, on_text: OnText
+        self, request: PlanRequest, text: str, builder: PlanBuilder, models: Models, accept: Accept, on_text: OnText
     ) -> None:
         self.usage = Usage()
         self.asked = 0
         self.builder = builder
         self._request = request
         self._text = text
-        self._generate = generate
+        self._models = models
         self._accept = accept
         self._on_text = on_text
 
@@ -127,20 +119,16 @@ class Asking:
                 raise StopGenerating
 
         self.asked += 1
-        completion = await self._generate(self._request.model, self._generation(complaint), take)
+        completion = await self._models.generate(self._request.role.model, self._generation(complaint), take)
         self.usage = added(self.usage, completion.usage)
         return reader.finish(completion)
 
     def _generation(self, complaint: str) -> Generation:
         asked, fresh = self._request, self.builder.fresh
         text = f"{self._text}{self._complaint(complaint)}" if complaint else self._text
-        prompt = plan_messages(asked.system, asked.files, text)
-        return Generation(
-            messages=prompt,
-            max_tokens=asked.max_tokens,
+        return asked.role.request(
+            plan_messages(asked.role.system, asked.files, text),
             fit=asked.fit,
-            temperature=asked.temperature,
-            top_p=asked.top_p,
             schema=plan_schema(asked.roles, fresh, least=self._least(bool(complaint)), replan=asked.replans > 0),
         )
 

@@ -46,7 +46,7 @@ async def extend_plan(
         text, clipped = await _question(request, finding, builder, models)
     except (EngineError, PoolError) as error:
         return Extended("stopped", failure_from(error).message)
-    asking = Asking(replace(request, fit=ROOM_TOKENS), text, builder, models.generate, accept, on_text)
+    asking = Asking(replace(request, fit=ROOM_TOKENS), text, builder, models, accept, on_text)
     answer = await asking.settle()
     reason = "; ".join(part for part in (clipped, answer.reason) if part)
     return Extended(answer.origin or "stopped", reason, asking.usage, asking.asked, builder.goes_on_after)
@@ -71,9 +71,9 @@ async def _told(request: PlanRequest, finding: Finding, builder: PlanBuilder, mo
     lengths = (TOLD_LENGTHS[0], *(shorter for shorter in TOLD_LENGTHS[1:] if shorter < len(output)))
     for length in lengths:
         text = after_parts(request.text, done, f"P{builder.done}", clip(output, length))
-        if request.context is None or length == lengths[-1]:
+        if request.role.context is None or length == lengths[-1]:
             break
-        if await _count(request, text, models) + ROOM_TOKENS <= request.context:
+        if await _count(request, text, models) + ROOM_TOKENS <= request.role.context:
             break
     return text, _clipped(finding.after, output, length)
 
@@ -83,8 +83,8 @@ def _clipped(step: str, output: str, length: int) -> str:
 
 
 async def _count(request: PlanRequest, text: str, models: Models) -> int:
-    prompt = plan_messages(request.system, request.files, text)
-    return await models.count(request.model, prompt)
+    role = request.role
+    return await models.count(role.model, plan_messages(role.system, request.files, text), role.priority)
 
 
 def clip(output: str, length: int) -> str:

@@ -3,14 +3,15 @@
 from collections.abc import Sequence
 
 from orchestrator.engine.client.engine import OnText
-from orchestrator.frontdoor.asking import Asking, Generate, PlanRequest
+from orchestrator.frontdoor.asking import Asking, PlanRequest
 from orchestrator.frontdoor.builder import PlanBuilder
 from orchestrator.planning import Accept, PlanError, Planned, PlannedPart
+from orchestrator.steps.attempt import Models
 
 
 async def make_plan(
     request: PlanRequest,
-    generate: Generate,
+    models: Models,
     accept: Accept,
     on_text: OnText = lambda piece: None,
     known: Sequence[PlannedPart] = (),
@@ -23,7 +24,7 @@ async def make_plan(
     accepted. Raises `PlanError` when the model cannot be asked at all.
     """
     builder = PlanBuilder(request.files, request.roles, known)
-    asking = Asking(request, request.text, builder, generate, accept, on_text)
+    asking = Asking(request, request.text, builder, models, accept, on_text)
     answer = await asking.settle()
     if answer.failure is not None:
         raise PlanError(answer.failure)

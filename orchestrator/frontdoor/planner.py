@@ -1,5 +1,6 @@
 """Plan with the registry's role `frontdoor`: the implementation of the Planner port that asks a model."""
 
+from dataclasses import replace
 from typing import Final
 
 from orchestrator.engine.client.engine import OnText
@@ -9,6 +10,7 @@ from orchestrator.frontdoor.extend import Finding, extend_plan
 from orchestrator.frontdoor.plan import make_plan
 from orchestrator.planning import Accept, Extended, PlanContext, Planned, PlannedBy
 from orchestrator.routing import NO_MODEL
+from orchestrator.steps.role import resolve_role
 from registry.models import Registry
 
 FRONTDOOR: Final = "frontdoor"
@@ -34,7 +36,7 @@ class FrontdoorPlanner:
 
     async def plan(self, context: PlanContext, accept: Accept, on_text: OnText) -> Planned:
         """Plan the request as `make_plan` does. Raises InputError, PlanError."""
-        return await make_plan(self._request(context), context.models.generate, accept, on_text, context.known)
+        return await make_plan(self._request(context), context.models, accept, on_text, context.known)
 
     async def extend(self, context: PlanContext, after: str, output: str, accept: Accept, on_text: OnText) -> Extended:
         """Go on with the plan as `extend_plan` does. Raises InputError."""
@@ -46,17 +48,13 @@ class FrontdoorPlanner:
         registry = context.registry
         if (problem := self.why_not(registry)) is not None:
             raise InputError(problem)
-        role, roles = registry.roles[FRONTDOOR], registry.step_roles
+        roles = registry.step_roles
         workers = [name for name in roles if registry.roles[name].tier == "C"]
         return PlanRequest(
             text=context.request,
             files=context.files,
             roles=roles,
             fallback_role=(workers or roles)[0],
-            model=role.model,
-            system=role.system,
-            context=registry.models[role.model].countable_context,
-            temperature=role.temperature,
-            top_p=role.top_p,
+            role=replace(resolve_role(registry, FRONTDOOR, priority=context.priority), max_tokens=None),
             replans=context.replans,
         )

@@ -9,7 +9,7 @@ from types import TracebackType
 from typing import Final, Self
 
 from orchestrator.engine.client.engine import Completion, Engine, OnText
-from orchestrator.engine.contract import Embeddings, Generation, Message
+from orchestrator.engine.contract import Embeddings, Generation, Message, Priority
 from orchestrator.engine.errors import EngineDied, EngineError
 from orchestrator.events import Usage
 from orchestrator.pool.admission import Budget
@@ -100,23 +100,21 @@ class Pool:
         finally:
             await self._tasks.__aexit__(None, None, None)
 
-    async def count(self, model: str, messages: Sequence[Message], *, interactive: bool = True) -> int:
+    async def count(self, model: str, messages: Sequence[Message], priority: Priority = "interactive") -> int:
         """Return the tokens of a prompt of `messages`, (role, content) each. Loads the model if need be.
 
         Raises what `generate` raises, and ModelRemote: only its server can count what a remote model is asked.
         """
         managed = self._model(model)
-        wanted = LeaseRequest(interactive=interactive, due=asyncio.get_running_loop().time())
+        wanted = LeaseRequest(interactive=priority == "interactive", due=asyncio.get_running_loop().time())
         async with self._lease(managed, wanted) as (_, engine):
             return await engine.count(messages)
 
-    async def generate(
-        self, model: str, request: Generation, on_text: OnText | None = None, *, interactive: bool = True
-    ) -> Completion:
+    async def generate(self, model: str, request: Generation, on_text: OnText | None = None) -> Completion:
         """Generate text with a model, loading it if need be; its deadline and slack count from here.
 
-        What is not `interactive` is served after what is when models have to make room for each other. Time spent on
-        loading is in `usage.queued_seconds`. Raises PoolError (see `orchestrator.pool.errors`) and EngineError:
+        Requests of a batch are served after interactive ones when models have to make room for each other. Time spent
+        on loading is in `usage.queued_seconds`. Raises PoolError (see `orchestrator.pool.errors`) and EngineError:
         ModelLoadFailed, BadRequest and its like, EngineDied; a remote model's are in `orchestrator.remote.errors`.
         """
         clock = asyncio.get_running_loop().time
@@ -125,7 +123,9 @@ class Pool:
             return await remote.generate(request, on_text)
         managed = self._model(model)
         hashes = hash_prefixes(request.messages) if len(managed.instances) > 1 else ()
-        wanted = LeaseRequest(interactive=interactive, due=asked + request.slack, prefix_hashes=hashes)
+        wanted = LeaseRequest(
+            interactive=request.priority == "interactive", due=asked + request.slack, prefix_hashes=hashes
+        )
         async with contextlib.AsyncExitStack() as stack:
             try:
                 async with asyncio.timeout(request.deadline_seconds):
@@ -139,19 +139,19 @@ class Pool:
         queued = dataclasses.replace(usage, queued_seconds=usage.queued_seconds + waited)
         return dataclasses.replace(completion, usage=queued)
 
-    async def embed(self, model: str, texts: Sequence[str], *, interactive: bool = True) -> Embeddings:
+    async def embed(self, model: str, texts: Sequence[str]) -> Embeddings:
         """Make a vector of each text with the model of the registry's role `embedder`, loading it if need be.
 
         Raises what `generate` raises; BadRequest for a model that writes, TextTooLong, and ModelRemote.
         """
         managed = self._model(model)
-        wanted = LeaseRequest(interactive=interactive, due=asyncio.get_running_loop().time())
+        wanted = LeaseRequest(due=asyncio.get_running_loop().time())
         async with self._lease(managed, wanted) as (replica, engine):
             async with self._decoding.of(replica, managed.entry.threads, wanted.due):
                 return await engine.embed(texts)
 
     async def generate_batch(
-        self, model: str, requests: Sequence[Generation], *, interactive: bool = True
+        self, model: str, requests: Sequence[Generation]
     ) -> list[Completion | EngineError | PoolError]:
         """Generate for all requests at once, and return what each came to, in their order.
 
@@ -160,7 +160,7 @@ class Pool:
 
         async def one(request: Generation) -> Completion | EngineError | PoolError:
             try:
-                return await self.generate(model, request, interactive=interactive)
+                return await self.generate(model, request)
             except (EngineError, PoolError) as error:
                 return error
 

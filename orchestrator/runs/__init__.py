@@ -1,8 +1,8 @@
 """The composition root and the main loop: accept jobs, run them, and tell what happens to them."""
 
+from orchestrator.planning import PlannedTask
 from orchestrator.runs.job import Job, capabilities, known_rates, list_files
 from orchestrator.runs.orchestrator import Orchestrator, Ports
-from orchestrator.runs.planning import PlannedTask
 from orchestrator.runs.updates import EventUpdate, Progress, Update
 
 __all__ = [

@@ -8,6 +8,7 @@ from orchestrator.events import (
     Event,
     NoteChange,
     NoteChanged,
+    Priority,
     RunAccepted,
     ToolCalled,
 )
@@ -15,11 +16,12 @@ from orchestrator.gates import Run
 from orchestrator.journal.home import Home
 from orchestrator.routing import Decision
 from orchestrator.runs.clock import Clock
-from orchestrator.steps.attempt import Attempt, ResolvedRole, StepRunner, resolve_role
+from orchestrator.steps.attempt import Attempt, StepRunner
 from orchestrator.steps.generate import GenerateRunner
 from orchestrator.steps.repl.asking import Batch, NoSuchRole, SubcallModels
 from orchestrator.steps.repl.attempt import ReplRunner
 from orchestrator.steps.repl.session import Open
+from orchestrator.steps.role import ResolvedRole, resolve_role
 from orchestrator.steps.tools.attempt import ToolRunner
 from orchestrator.steps.tools.contract import ToolContext
 from orchestrator.steps.tools.notes import Notes, RunNotes
@@ -62,7 +64,7 @@ class AttemptContextFactory:
 
     def _repl(self, attempt: Attempt, number: int, chosen: Decision, needs: ToolDependencies, emit: Emit) -> ReplRunner:
         def resolve(role: str | None, persona: str | None) -> ResolvedRole:
-            return subcall_role(needs.registry, role or chosen.role, persona)
+            return subcall_role(needs.registry, role or chosen.role, persona, self._accepted.priority)
 
         return ReplRunner(
             sessions=needs.sessions,
@@ -106,14 +108,14 @@ class AttemptContextFactory:
         return told
 
 
-def subcall_role(registry: Registry, role: str, persona: str | None) -> ResolvedRole:
-    """Return whom a step's code asks: a role that steps may have. Raises `NoSuchRole`."""
+def subcall_role(registry: Registry, role: str, persona: str | None, priority: Priority) -> ResolvedRole:
+    """Return the role that a step's code asks, which has to be one that steps may have. Raises `NoSuchRole`."""
     known = registry.step_roles
     if role not in known:
         raise NoSuchRole(f"there is no role {role!r}; accepted: {_listed(known)}")
     if persona is not None and persona not in registry.personas:
         raise NoSuchRole(f"there is no persona {persona!r}; accepted: {_listed(tuple(registry.personas))}")
-    return resolve_role(registry, role, persona)
+    return resolve_role(registry, role, persona, priority=priority)
 
 
 def _listed(names: Sequence[str]) -> str:

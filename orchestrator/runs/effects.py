@@ -30,25 +30,26 @@ from orchestrator.events import (
     Usage,
 )
 from orchestrator.failures import told_to
-from orchestrator.gates import NotRun, Run, asked_gates, no_sandbox
+from orchestrator.gates import NotRun, Run, asked_gates, no_sandbox, scope_of, unseen_tests
 from orchestrator.journal import Journal, JournalError, publish, retry_when_disk_full
 from orchestrator.planning import PlanContext, PlanError, PlannedPart, Planner
 from orchestrator.routing import Decision, DecisionContext, Router
 from orchestrator.runs.acting import AttemptContextFactory, ToolDependencies
-from orchestrator.runs.checks import checks_of
 from orchestrator.runs.clock import Clock
+from orchestrator.runs.job import JUDGE
 from orchestrator.runs.prompts import prompt_digests
 from orchestrator.runs.updates import Broadcast, Progress
 from orchestrator.sandbox import Job, Outcome
 from orchestrator.scheduler import ExpandStep, ExtendPlan, GatherStep, RunState, StartAttempt
-from orchestrator.steps.attempt import Attempt, Checks, Models, resolve_role
+from orchestrator.steps.attempt import Attempt, Checks, Models
 from orchestrator.steps.errors import AttemptError
 from orchestrator.steps.foreach import gather
 from orchestrator.steps.inputs import RunInputs
 from orchestrator.steps.prompt import Input
 from orchestrator.steps.repl.asking import Batch
 from orchestrator.steps.repl.session import Open
-from orchestrator.taskir import REQUEST_LABEL, TaskInput
+from orchestrator.steps.role import ResolvedRole, resolve_role
+from orchestrator.taskir import REQUEST_LABEL, Step, TaskInput
 from registry.models import Registry
 
 PROGRESS_SECONDS = 0.1
@@ -301,6 +302,7 @@ class RunEffects:
             registry=self._services.registry,
             models=self._services.models,
             replans=replans,
+            priority=self._accepted.priority,
             known=tuple(self._planned),
         )
 
@@ -320,7 +322,7 @@ class RunEffects:
         inputs, checks = await self._has_read(command, gates)
         return Attempt(
             step=step,
-            role=resolve_role(registry, chosen.role, chosen.persona, chosen.model),
+            role=resolve_role(registry, chosen.role, chosen.persona, chosen.model, self._accepted.priority),
             inputs=inputs,
             failures=told_to(chosen.role, command.failures),
             gates=gates,
@@ -336,10 +338,22 @@ class RunEffects:
 
     def _read(self, command: StartAttempt, gates: tuple[str, ...]) -> tuple[tuple[Input, ...], Checks]:
         """Return what a step reads, and what its gates may use. Blocks on the disk. Raises `AttemptError`."""
-        step, services = command.step, self._services
-        inputs = self._inputs.read(step, self._sources(step.id), command.item)
-        run = self._run_where_possible if self._task is None else services.run_job
-        return inputs, checks_of(step, gates, self._task, self._inputs, services.registry, run)
+        inputs = self._inputs.read(command.step, self._sources(command.step.id), command.item)
+        return inputs, self._checks(command.step, gates)
+
+    def _checks(self, step: Step, gates: tuple[str, ...]) -> Checks:
+        """Return what these gates may use. Blocks on the disk. Raises `AttemptError`."""
+        if not gates:
+            return Checks()
+        if self._task is None:
+            return Checks(run=self._run_where_possible)
+        tests = self._inputs.given(unseen_tests(scope_of(step, self._task))) if "unit" in gates else ()
+        return Checks(tests=tests, commands=self._task.commands, judge=self._judge(), run=self._services.run_job)
+
+    def _judge(self) -> ResolvedRole | None:
+        """Return the role that judges in this installation, if there is one."""
+        registry, priority = self._services.registry, self._accepted.priority
+        return resolve_role(registry, JUDGE, priority=priority) if JUDGE in registry.usable_roles else None
 
     def _sources(self, step: str) -> Mapping[str, Source]:
         parent = self._state.steps[step].parent

@@ -17,7 +17,6 @@ from orchestrator.frontdoor import FrontdoorPlanner
 from orchestrator.gates import BUILT
 from orchestrator.journal import JournalReader, Measured
 from orchestrator.planning import Planner
-from orchestrator.runs.checks import JUDGE, judge_role
 from orchestrator.steps.files import UnreadableFile, read_text
 from orchestrator.steps.tools.toolbox import TOOLS
 from orchestrator.taskir import Capabilities, InvalidTask, TaskIR, check_task
@@ -32,6 +31,8 @@ MAX_REQUEST_BYTES = 1_000_000
 RATED_GENERATIONS = 32
 """How many of the last generations of a role tell what is typical of it."""
 FRONTDOOR_PLANNER = FrontdoorPlanner()
+JUDGE = "judge"
+"""The gate that asks a model, and the role that it asks."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -189,7 +190,7 @@ def capabilities(registry: Registry, no_sandbox: str = "") -> Capabilities:
     return Capabilities(
         roles=frozenset(registry.step_roles),
         personas=frozenset(registry.personas),
-        gates=frozenset(BUILT) - (frozenset() if judge_role(registry) else {JUDGE}),
+        gates=frozenset(BUILT) - (frozenset() if JUDGE in registry.usable_roles else {JUDGE}),
         kinds=frozenset({"generate", "tool", "repl"} - refused),
         input_types=frozenset({"path", "text"}),
         models=registry.usable_models,

@@ -6,7 +6,7 @@ import secrets
 import time
 from collections.abc import AsyncGenerator, Callable, Collection, Coroutine, Mapping, Sequence
 from contextlib import AsyncExitStack, aclosing
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from types import TracebackType
@@ -14,8 +14,7 @@ from typing import Any, Final, Self
 
 import structlog
 
-from orchestrator.engine.client.engine import Completion, Engine
-from orchestrator.engine.contract import Generation, Message
+from orchestrator.engine.client.engine import Engine
 from orchestrator.errors import InputError, Problem
 from orchestrator.events import (
     CancelRequested,
@@ -32,20 +31,18 @@ from orchestrator.history.cache import ViewCache
 from orchestrator.history.prior import prior_artifacts
 from orchestrator.history.replay import accepted_in, fresh_state
 from orchestrator.journal import Journal, JournalError
-from orchestrator.planning import PlanContext, PlannedPart, Planner
+from orchestrator.planning import PlanContext, PlannedPart, PlannedTask, Planner, planned_task
 from orchestrator.pool import Pool, PoolSnapshot, StartEngine
 from orchestrator.routing import CheckedRouter, Decision, DecisionContext, Router, RuleRouter
 from orchestrator.runs.clock import Clock, SystemClock
 from orchestrator.runs.effects import RunEffects, Services
 from orchestrator.runs.job import FRONTDOOR_PLANNER, Job, check_job, known_rates, rungs
 from orchestrator.runs.loop import RunLoop
-from orchestrator.runs.planning import PlannedTask, planned_task
 from orchestrator.runs.prompts import keep_prompts
 from orchestrator.runs.reload import follow
 from orchestrator.runs.sandboxes import Interpreters, SandboxOnDemand, runs_code, why_no_sandbox
 from orchestrator.runs.updates import Broadcast, EventUpdate, Update
 from orchestrator.scheduler import Command
-from orchestrator.steps.attempt import OnText
 from orchestrator.steps.prompt import system_messages
 from registry.models import Registry
 from registry.watch import Reload, Reloader, WatchStatus
@@ -72,21 +69,6 @@ class Ports:
 
 
 PORTS: Final = Ports()
-
-
-class PatientModels:
-    """The pool's models for runs that nobody waits for: asked after those of the others."""
-
-    def __init__(self, pool: Pool) -> None:
-        self._pool = pool
-
-    async def count(self, model: str, messages: Sequence[Message]) -> int:
-        """Return the tokens of a prompt."""
-        return await self._pool.count(model, messages, interactive=False)
-
-    async def generate(self, model: str, request: Generation, on_text: OnText | None = None) -> Completion:
-        """Generate text."""
-        return await self._pool.generate(model, request, on_text, interactive=False)
 
 
 class Orchestrator:
@@ -156,8 +138,6 @@ class Orchestrator:
                 run_tool=tools.run,
                 why_no_sandbox=partial(why_no_sandbox, self._sandbox),
             )
-            many = partial(pool.generate_batch, interactive=False)
-            self._patient = replace(self._services, models=PatientModels(pool), batch=many)
             self._drive_on(follow(self._reloader, self._take_up))
             self._stack = stack.pop_all()
         return self
@@ -346,7 +326,12 @@ class Orchestrator:
         files = await asyncio.to_thread(check_job, job, registry, planner=self._ports.planner)
         request, made, replans = job.request or "", list[PlannedPart](), registry.defaults.max_replans
         asked = PlanContext(
-            request=request, files=files, registry=registry, models=self._services.models, replans=replans
+            request=request,
+            files=files,
+            registry=registry,
+            models=self._services.models,
+            replans=replans,
+            priority=job.urgency,
         )
         planned = await self._ports.planner.plan(asked, made.append, lambda piece: None)
         goes_on_after = planned.goes_on_after if replans else None
@@ -357,8 +342,7 @@ class Orchestrator:
         accepted = accepted_in(events)
         self._waiting.pop(accepted.run, None)
         state, broadcast = fresh_state(accepted), self._broadcasts.get(accepted.run) or Broadcast()
-        services = self._patient if accepted.priority == "batch" else self._services
-        effects = RunEffects(accepted, state, services, broadcast)
+        effects = RunEffects(accepted, state, self._services, broadcast)
         state.handle(*events)
         for event in events:
             effects.note(event)
@@ -387,7 +371,7 @@ class Orchestrator:
     def _adopt(self, registry: Registry, rewritten: Collection[Path]) -> None:
         """Go by another version of the registry. Runs in progress may name what is no longer in it."""
         self._registry = registry
-        self._services.registry = self._patient.registry = registry.beside(self._services.registry)
+        self._services.registry = registry.beside(self._services.registry)
         self._pool.adopt(registry, rewritten)
 
     async def _drive(

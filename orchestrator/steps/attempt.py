@@ -7,76 +7,18 @@ from dataclasses import dataclass, field, fields
 from typing import Protocol
 
 from orchestrator.engine.client.engine import Completion
-from orchestrator.engine.contract import Generation, Message
+from orchestrator.engine.contract import Generation, Message, Priority
 from orchestrator.events import Failure, GateResult, Usage
 from orchestrator.gates import Run, no_sandbox
 from orchestrator.steps.prompt import Input
+from orchestrator.steps.role import ResolvedRole
 from orchestrator.taskir import Commands, Step
-from registry.models import Registry
 
 MIN_ANSWER_TOKENS = 16
 """A prompt that leaves less of the context than this (or than the answer's limit) is too long."""
 
 OnText = Callable[[str], None]
 OnGenerated = Callable[[Usage], None]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ResolvedRole:
-    """Who is asked, with all that the registry says of how. It is made once, by `resolve_role`."""
-
-    model: str
-    system: str
-    """The text of the role's system prompt."""
-    persona: str = ""
-    """The text that the persona adds to it; empty for none."""
-    context: int | None = None
-    """How many tokens one sequence of the model may have; None to leave that to whoever runs it."""
-    max_tokens: int
-    """The most tokens of an answer that has no limit of its own."""
-    temperature: float = 0.0
-    top_p: float = 1.0
-
-    def request(
-        self,
-        messages: tuple[Message, ...],
-        *,
-        max_tokens: int | None = None,
-        schema: dict[str, object] | bool | None = None,
-        seed: int | None = None,
-        deadline_seconds: float | None = None,
-        slack: float = 0.0,
-        fit: int | None = None,
-    ) -> Generation:
-        """Return what to ask the model. What is not given is the role's; the rest is as in `Generation`."""
-        return Generation(
-            messages=messages,
-            max_tokens=max_tokens or self.max_tokens,
-            temperature=self.temperature,
-            top_p=self.top_p,
-            seed=seed,
-            schema=schema,
-            deadline_seconds=deadline_seconds,
-            slack=slack,
-            fit=fit,
-        )
-
-
-def resolve_role(registry: Registry, role: str, persona: str | None = None, model: str | None = None) -> ResolvedRole:
-    """Return who does the work of a role with a persona, by the role's own model unless another one is given.
-
-    All names are known to be in the registry.
-    """
-    entry, chosen = registry.roles[role], model or registry.roles[role].model
-    return ResolvedRole(
-        model=chosen,
-        system=entry.system,
-        persona=registry.personas[persona].text if persona is not None else "",
-        context=registry.models[chosen].countable_context,
-        max_tokens=entry.max_tokens,
-        temperature=entry.temperature,
-        top_p=entry.top_p,
-    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -110,16 +52,16 @@ class Attempt:
     slack: float = 0.0
 
     @property
-    def max_tokens(self) -> int:
-        """The most tokens of an answer: the step's limit, else the role's."""
+    def max_tokens(self) -> int | None:
+        """The most tokens of an answer: the step's limit, else the role's, of which None sets none."""
         return self.step.max_tokens or self.role.max_tokens
 
 
 class Models(Protocol):
     """Models that can be asked, each by its id: the pool, as steps and planners see it."""
 
-    async def count(self, model: str, messages: Sequence[Message]) -> int:
-        """Return the tokens of a prompt. Raises EngineError, PoolError."""
+    async def count(self, model: str, messages: Sequence[Message], priority: Priority = ...) -> int:
+        """Return the tokens of a prompt, for a request of this class. Raises EngineError, PoolError."""
 
     async def generate(self, model: str, request: Generation, on_text: OnText | None = None) -> Completion:
         """Generate text. `on_text` gets it piece by piece. Raises EngineError, PoolError, or what `on_text` raises."""

@@ -8,9 +8,10 @@ from orchestrator.engine.errors import EngineError
 from orchestrator.events import GateResult
 from orchestrator.gates import Artifact, GateContext, Judge, NoVerdict, Opinion, Scope, file_name, no_judge, run_gates
 from orchestrator.pool.errors import PoolError
-from orchestrator.steps.attempt import MIN_ANSWER_TOKENS, Attempt, Models, ResolvedRole
+from orchestrator.steps.attempt import MIN_ANSWER_TOKENS, Attempt, Models
 from orchestrator.steps.errors import AttemptError, attempt_timeout, failure_from
 from orchestrator.steps.prompt import Input, step_messages
+from orchestrator.steps.role import ResolvedRole
 from orchestrator.taskir.fields import ARTIFACT
 
 _FILE = re.compile(ARTIFACT)

@@ -5,17 +5,29 @@ from dataclasses import dataclass, fields
 from typing import Any
 
 from orchestrator.engine.client.engine import Completion
-from orchestrator.engine.contract import Generation
-from orchestrator.steps.attempt import Attempt, OnText, ResolvedRole
+from orchestrator.engine.contract import Generation, Message, Priority
+from orchestrator.steps.attempt import Attempt, OnText
+from orchestrator.steps.role import ResolvedRole
 from orchestrator.taskir import Step
+
+
+async def count_characters(model: str, messages: Sequence[Message]) -> int:
+    """Count a token for each character."""
+    return sum(len(text) for _, text in messages)
 
 
 @dataclass
 class ModelCalls:
     """Counts and generates as two functions do."""
 
-    count: Callable[[str, Sequence[tuple[str, str]]], Awaitable[int]]
-    generate: Callable[[str, Generation, OnText | None], Awaitable[Completion]]
+    counter: Callable[[str, Sequence[Message]], Awaitable[int]]
+    generator: Callable[[str, Generation, OnText | None], Awaitable[Completion]]
+
+    async def count(self, model: str, messages: Sequence[Message], priority: Priority = "interactive") -> int:
+        return await self.counter(model, messages)
+
+    async def generate(self, model: str, request: Generation, on_text: OnText | None = None) -> Completion:
+        return await self.generator(model, request, on_text)
 
 
 def attempt_of(step: Step, **fields_of_both: Any) -> Attempt:

@@ -46,7 +46,8 @@ class ContextEditor:
         """Return the tokens of the conversation, estimated for a model that runs elsewhere."""
         if self._attempt.role.context is None:
             return -(-sum(len(text.encode()) for _, text in window.messages) // BYTES_A_TOKEN)
-        return await self._models.count(self._attempt.role.model, window.messages)
+        role = self._attempt.role
+        return await self._models.count(role.model, window.messages, role.priority)
 
     async def settle(self, window: Window) -> Settled:
         """Make room where that pays or has to be, and tell the budget behind the last turn.

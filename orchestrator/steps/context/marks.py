@@ -20,9 +20,12 @@ class Marks:
     answer: int
 
     @classmethod
-    def of(cls, context: int, answer: int) -> "Marks":
-        """Return the marks of a model whose sequences have `context` tokens. An answer gets at most half of them."""
-        answer = min(answer, context // 2)
+    def of(cls, context: int, limit: int | None) -> "Marks":
+        """Return the marks of a model whose sequences have `context` tokens.
+
+        An answer gets at most half of them, and no more than its `limit` where it has one.
+        """
+        answer = context // 2 if limit is None else min(limit, context // 2)
         room = context - answer
         return cls(int(room * SOFT), int(room * HARD), room, answer)
 

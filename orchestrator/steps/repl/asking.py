@@ -9,11 +9,12 @@ from orchestrator.engine.client.engine import Completion
 from orchestrator.engine.contract import Generation
 from orchestrator.engine.errors import EngineError
 from orchestrator.pool.errors import PoolError
-from orchestrator.steps.attempt import ResolvedRole, added
+from orchestrator.steps.attempt import added
 from orchestrator.steps.context.editing import BYTES_A_TOKEN
 from orchestrator.steps.prompt import Input, step_messages
 from orchestrator.steps.repl.budget import Spending
 from orchestrator.steps.repl.protocol import Answer, LlmCall
+from orchestrator.steps.role import ResolvedRole
 
 
 class NoSuchRole(Exception):
@@ -76,7 +77,8 @@ def _request(call: LlmCall, called: ResolvedRole, most: int, slack: float) -> Ge
     inputs = [Input(name, text) for name, text in call.inputs.items()]
     prompt = step_messages(called.system, called.persona, inputs, call.prompt)
     wanted = called.max_tokens if call.max_tokens is None else call.max_tokens
-    return called.request(prompt, max_tokens=min(wanted, most), schema=call.schema, slack=slack)
+    limit = most if wanted is None else min(wanted, most)
+    return called.request(prompt, max_tokens=limit, schema=call.schema, slack=slack)
 
 
 def _answer(completion: Completion | EngineError | PoolError) -> Answer:

@@ -38,8 +38,8 @@ from orchestrator.events import (
 )
 from orchestrator.history.report import Report, build_report
 from orchestrator.history.view import RunView
+from orchestrator.planning import planned_task
 from orchestrator.runs import Progress
-from orchestrator.runs.planning import planned_task
 from orchestrator.taskir import Step, dump_task
 
 ANSWER = "Zilthir 214,\tHaklon 305; \x1b[2Jhighest Haklon."

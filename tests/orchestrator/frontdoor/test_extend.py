@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from orchestrator.engine.client.engine import Completion, OnText, StopGenerating
-from orchestrator.engine.contract import Finish, Generation
+from orchestrator.engine.contract import Finish, Generation, Message, Priority
 from orchestrator.engine.errors import EngineDied, ModelLoadFailed, PromptTooLong
 from orchestrator.events import Usage
 from orchestrator.frontdoor import Finding, PlanRequest, extend_plan
@@ -18,7 +18,9 @@ from orchestrator.frontdoor.builder import PlanBuilder
 from orchestrator.frontdoor.compact import Part
 from orchestrator.frontdoor.extend import ROOM_TOKENS, TOLD_LENGTHS, clip
 from orchestrator.planning import Extended, PlannedPart
+from orchestrator.steps.role import ResolvedRole
 from orchestrator.taskir import Step
+from tests.orchestrator.model_calls import ModelCalls
 
 TEXT = "Summarize the files that index.txt names"
 FILES = ("a.txt", "b.txt", "index.txt")
@@ -74,7 +76,7 @@ class Script:
             raise end
         return Completion(text, end, Usage(prompt_tokens=10, output_tokens=len(text)))
 
-    async def count(self, model: str, messages: Sequence[tuple[str, str]]) -> int:
+    async def count(self, model: str, messages: Sequence[Message], priority: Priority = "interactive") -> int:
         if self.counts:
             raise self.counts.pop(0)
         return sum(len(text) for _, text in messages)
@@ -85,12 +87,10 @@ class Script:
             files=FILES,
             roles=("worker",),
             fallback_role="worker",
-            model="large",
-            system="Plan.",
-            context=self.context,
+            role=ResolvedRole(model="large", system="Plan.", context=self.context),
             replans=self.replans,
         )
-        models = self
+        models = ModelCalls(self.count, self.generate)
         return await extend_plan(request, Finding("S1", output, steps or known(LIST)), models, self.made.append)
 
     @property

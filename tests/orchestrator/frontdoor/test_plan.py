@@ -13,7 +13,9 @@ from orchestrator.events import FailureKind, Usage
 from orchestrator.frontdoor import PlanRequest, make_plan
 from orchestrator.planning import PlanError, Planned, PlannedPart
 from orchestrator.steps.foreach import compact_json
+from orchestrator.steps.role import ResolvedRole
 from orchestrator.taskir import Step
+from tests.orchestrator.model_calls import ModelCalls, count_characters
 
 A = {"role": "worker", "action": "Summarize a.txt.", "inputs": ["a.txt"]}
 B = {"role": "worker", "action": "Summarize b.txt.", "inputs": ["b.txt"]}
@@ -25,8 +27,7 @@ REQUEST = PlanRequest(
     files=("a.txt", "b.txt"),
     roles=("worker", "coder"),
     fallback_role="worker",
-    model="large",
-    system="Plan the request as steps.",
+    role=ResolvedRole(model="large", system="Plan the request as steps."),
 )
 
 
@@ -61,7 +62,8 @@ class Script:
         return Completion(text, end, Usage(prompt_tokens=10, output_tokens=len(text)))
 
     async def plan(self) -> Planned:
-        return await make_plan(self.request, self.generate, self.made.append, known=self.known)
+        models = ModelCalls(count_characters, self.generate)
+        return await make_plan(self.request, models, self.made.append, known=self.known)
 
     async def run(self) -> tuple[str, str, Usage]:
         planned = await self.plan()

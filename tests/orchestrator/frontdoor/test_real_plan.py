@@ -7,8 +7,10 @@ from orchestrator.engine.contract import Generation
 from orchestrator.frontdoor import Finding, PlanRequest, extend_plan, make_plan
 from orchestrator.planning import Planned, PlannedPart
 from orchestrator.pool import Pool
+from orchestrator.steps.role import ResolvedRole
 from orchestrator.taskir import REQUEST_LABEL, Step
 from registry.load import find_registry, load_registry
+from tests.orchestrator.model_calls import ModelCalls
 
 
 def asking(text: str, files: tuple[str, ...], replans: int = 0) -> PlanRequest:
@@ -17,9 +19,7 @@ def asking(text: str, files: tuple[str, ...], replans: int = 0) -> PlanRequest:
         files=files,
         roles=("worker", "coder", "judge"),
         fallback_role="worker",
-        model="tiny-large",
-        system="Plan the request as steps.",
-        context=2048,
+        role=ResolvedRole(model="tiny-large", system="Plan the request as steps.", context=2048),
         replans=replans,
     )
 
@@ -38,7 +38,7 @@ async def planned(folder: Path, text: str, files: tuple[str, ...]) -> tuple[Plan
 
             return await pool.generate(model, request, take)
 
-        plan = await make_plan(asking(text, files), generate, accepted.append)
+        plan = await make_plan(asking(text, files), ModelCalls(pool.count, generate), accepted.append)
         return plan, [step for made in accepted for step in made.steps], handed_on
 
 

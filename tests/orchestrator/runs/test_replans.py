@@ -10,7 +10,7 @@ from types import MappingProxyType
 import pytest
 
 from orchestrator.engine.client.engine import Completion, OnText, StopGenerating
-from orchestrator.engine.contract import Generation
+from orchestrator.engine.contract import Generation, Priority
 from orchestrator.engine.errors import EngineError
 from orchestrator.events import (
     AttemptStarted,
@@ -97,7 +97,7 @@ class Script:
     async def batch(self, model: str, requests: Sequence[Generation]) -> list[Completion | EngineError | PoolError]:
         return [await self.generate(model, request, None) for request in requests]
 
-    async def count(self, model: str, messages: Sequence[tuple[str, str]]) -> int:
+    async def count(self, model: str, messages: Sequence[tuple[str, str]], priority: Priority = "interactive") -> int:
         return sum(len(text) for _, text in messages) // 4
 
 

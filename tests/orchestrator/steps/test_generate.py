@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from orchestrator.engine.client.engine import Completion
-from orchestrator.engine.contract import Finish, Generation, Message
+from orchestrator.engine.contract import Finish, Generation, Message, Priority
 from orchestrator.engine.errors import (
     BadGrammar,
     BadPrompt,
@@ -39,7 +39,7 @@ class Script:
     counted: int = 0
     asked: list[Generation] = field(default_factory=list)
 
-    async def count(self, model: str, messages: Sequence[tuple[str, str]]) -> int:
+    async def count(self, model: str, messages: Sequence[tuple[str, str]], priority: Priority = "interactive") -> int:
         self.counted += 1
         return self.prompt_tokens
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 import pytest
 
 from orchestrator.engine.client.engine import Completion
-from orchestrator.engine.contract import Generation, Message
+from orchestrator.engine.contract import Generation, Message, Priority
 from orchestrator.engine.errors import PromptTooLong
 from orchestrator.events import FailureKind, Usage
 from orchestrator.steps.attempt import OnText
@@ -28,7 +28,7 @@ class Counted:
         self.answers = list(answers)
         self.asked: list[Generation] = []
 
-    async def count(self, model: str, messages: Sequence[tuple[str, str]]) -> int:
+    async def count(self, model: str, messages: Sequence[tuple[str, str]], priority: Priority = "interactive") -> int:
         return sum(len(text) for _, text in messages)
 
     async def generate(self, model: str, request: Generation, on_text: OnText | None) -> Completion:

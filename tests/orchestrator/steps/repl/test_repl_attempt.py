@@ -10,17 +10,18 @@ from typing import Any
 import pytest
 
 from orchestrator.engine.client.engine import Completion
-from orchestrator.engine.contract import Finish, Generation
+from orchestrator.engine.contract import Finish, Generation, Priority
 from orchestrator.events import Failure, FailureKind, Usage
 from orchestrator.pool import Pool
 from orchestrator.pool.topology import Topology
 from orchestrator.sandbox import Sandbox
-from orchestrator.steps.attempt import Attempt, Models, OnText, Produced, ResolvedRole
+from orchestrator.steps.attempt import Attempt, Models, OnText, Produced
 from orchestrator.steps.errors import AttemptError
 from orchestrator.steps.prompt import Input
 from orchestrator.steps.repl.asking import SubcallModels
 from orchestrator.steps.repl.attempt import ReplRunner
 from orchestrator.steps.repl.budget import Budget
+from orchestrator.steps.role import ResolvedRole
 from orchestrator.taskir import Step
 from registry.load import find_registry, load_registry
 from tests.orchestrator.model_calls import attempt_of
@@ -34,7 +35,7 @@ class Coder:
         self.answers, self.finish = list(answers), finish
         self.asked: list[Generation] = []
 
-    async def count(self, model: str, messages: Sequence[tuple[str, str]]) -> int:
+    async def count(self, model: str, messages: Sequence[tuple[str, str]], priority: Priority = "interactive") -> int:
         return sum(len(text) for _, text in messages)
 
     async def generate(self, model: str, request: Generation, on_text: OnText | None) -> Completion:

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from orchestrator.engine.client.engine import Completion
-from orchestrator.engine.contract import Generation
+from orchestrator.engine.contract import Generation, Priority
 from orchestrator.events import Failure, FailureKind, Usage
 from orchestrator.pool import Pool
 from orchestrator.pool.topology import Topology
@@ -30,7 +30,7 @@ class Actor:
         self.answers = [answer if isinstance(answer, str) else json.dumps(answer) for answer in answers]
         self.asked: list[Generation] = []
 
-    async def count(self, model: str, messages: Sequence[tuple[str, str]]) -> int:
+    async def count(self, model: str, messages: Sequence[tuple[str, str]], priority: Priority = "interactive") -> int:
         return sum(len(text) for _, text in messages)
 
     async def generate(self, model: str, request: Generation, on_text: OnText | None) -> Completion:

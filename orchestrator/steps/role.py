@@ -1,0 +1,82 @@
+"""Resolve a role of the registry to all that a request to its model needs. Steps, plans and chats share it."""
+
+from dataclasses import dataclass
+
+from orchestrator.engine.contract import Generation, Message, Priority
+from registry.models import Registry
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ResolvedRole:
+    """A role, or a model that is asked without one, with everything that the registry says of how to ask it.
+
+    It is made once for an attempt, a plan or a chat. An engine knows no registry: it gets the `Generation` that
+    `request` makes.
+    """
+
+    name: str = ""
+    """The role's name in the registry; empty for a model that is asked without a role."""
+    model: str
+    """The id of the model in the registry."""
+    system: str = ""
+    """The text of the role's system prompt."""
+    persona: str = ""
+    """The text that the persona adds to the system prompt; empty for none."""
+    context: int | None = None
+    """How many tokens one sequence of the model may have; None where only the model's server knows that."""
+    max_tokens: int | None = None
+    """The most tokens of an answer that has no limit of its own; None for as many as the context has room for."""
+    temperature: float = 0.0
+    top_p: float = 1.0
+    priority: Priority = "interactive"
+    """The class of whoever asks: models are loaded for interactive requests before those of a batch."""
+
+    def request(
+        self,
+        messages: tuple[Message, ...],
+        *,
+        max_tokens: int | None = None,
+        schema: dict[str, object] | bool | None = None,
+        seed: int | None = None,
+        deadline_seconds: float | None = None,
+        slack: float = 0.0,
+        fit: int | None = None,
+    ) -> Generation:
+        """Return the request to the model. What is not given is the role's; the rest is as in `Generation`."""
+        return Generation(
+            messages=messages,
+            max_tokens=max_tokens or self.max_tokens,
+            temperature=self.temperature,
+            top_p=self.top_p,
+            seed=seed,
+            schema=schema,
+            deadline_seconds=deadline_seconds,
+            slack=slack,
+            fit=fit,
+            priority=self.priority,
+        )
+
+
+def resolve_role(
+    registry: Registry,
+    role: str,
+    persona: str | None = None,
+    model: str | None = None,
+    priority: Priority = "interactive",
+) -> ResolvedRole:
+    """Return the role with a persona, on the role's own model unless another one is given.
+
+    Role, persona and model are names that are known to be in the registry.
+    """
+    entry, chosen = registry.roles[role], model or registry.roles[role].model
+    return ResolvedRole(
+        name=role,
+        model=chosen,
+        system=entry.system,
+        persona=registry.personas[persona].text if persona is not None else "",
+        context=registry.models[chosen].countable_context,
+        max_tokens=entry.max_tokens,
+        temperature=entry.temperature,
+        top_p=entry.top_p,
+        priority=priority,
+    )
