@@ -11,7 +11,7 @@ from registry import memory
 from registry.backends import why_no_key
 from registry.checks import check_registry, context_of
 from registry.errors import GgufError, RegistryError, RegistryProblem
-from registry.forms import DefaultsForm, ModelForm, RegistryForm, RoleForm, read_form
+from registry.forms import DefaultsForm, ModelForm, PersonasForm, RegistryForm, RoleForm, read_form
 from registry.gguf import GgufHeader, pieces, read_adapter, read_header
 from registry.models import (
     Defaults,
@@ -24,7 +24,6 @@ from registry.models import (
     RoleEntry,
     Speculation,
 )
-from registry.personas import load_personas
 from registry.strict_yaml import Document, parse_file
 
 ENVIRONMENT: Final = "ORCHESTRATOR_REGISTRY"
@@ -47,41 +46,55 @@ def find_registry(flag: Path | None = None, environment: Mapping[str, str] = os.
 
 
 def load_registry(path: Path) -> Registry:
-    """Load the registry in `path`; file names in it are relative to it. Raises RegistryError with all problems.
+    """Load the registry in `path`; file names in it are relative to it.
 
-    A model file that is missing or broken is no such problem: see `Registry.why_not`.
+    Raises RegistryError with every problem that was found. A model file that is missing or broken is not one of them:
+    the model is then in the registry with the reason, see `Registry.why_not`.
     """
     return registry_from(parse_file(path.absolute()))
 
 
 def registry_from(document: Document) -> Registry:
-    """Return the registry that a parsed file describes, as `load_registry` does."""
-    form = read_form(RegistryForm, document)
-    offer = read_offer(document, form, load_personas(personas_file(document.path, form)))
-    if problems := offer.problems():
+    """Return the registry that a parsed file describes. Raises RegistryError as `load_registry` does."""
+    unchecked = read_unchecked(document)
+    if problems := unchecked.problems():
         raise RegistryError(*problems)
-    return offer.registry()
+    return unchecked.registry()
+
+
+def load_personas(path: Path) -> dict[str, Persona]:
+    """Return the personas in the file `path` by name. Raises RegistryError."""
+    form = read_form(PersonasForm, parse_file(path))
+    return {name: Persona(name, entry.text, entry.description) for name, entry in form.personas.items()}
 
 
 @dataclass(frozen=True, slots=True)
-class Offer:
-    """What a registry file and the files that it names say, before its entries are checked against each other.
-
-    `headers` has None for a model whose file gave none, and `reasons` says why.
-    """
+class UncheckedRegistry:
+    """What a registry file and the files that it names say, before its entries are checked against each other."""
 
     document: Document
     form: RegistryForm
     headers: Mapping[str, GgufHeader | None]
+    """The header of each model's file, by the model's name; None where there is no file, or it could not be read."""
     reasons: Mapping[str, str]
+    """Why a model's file could not be read, by the model's name."""
     personas: Mapping[str, Persona]
+    personas_problems: tuple[RegistryProblem, ...]
+    """What is wrong with the file of personas. If there is anything, `personas` is empty."""
 
     def problems(self) -> tuple[RegistryProblem, ...]:
-        """Return what keeps it from being a registry."""
-        return tuple(check_registry(self.form, self.document, self.headers, self.personas))
+        """Return everything that keeps this from being a valid registry."""
+        return self.personas_problems or tuple(check_registry(self.form, self.document, self.headers, self.personas))
+
+    @property
+    def files(self) -> frozenset[Path]:
+        """The files that this was read from: the registry, its personas, and the files of its models."""
+        path = self.document.path
+        models = (file for model in self.form.models.values() for file in _model_files(path, model))
+        return frozenset({path, _personas_file(path, self.form), *models})
 
     def registry(self) -> Registry:
-        """Return it as a registry. Names that have problems lead nowhere in it."""
+        """Return the registry. There must be no `problems`."""
         defaults = self.form.defaults
         return Registry(
             path=self.document.path,
@@ -118,8 +131,13 @@ class Offer:
         return replace(entry, speculation=Speculation(asked.draft, file, asked.k), memory=both or entry.memory)
 
 
-def read_offer(document: Document, form: RegistryForm, personas: Mapping[str, Persona]) -> Offer:
-    """Read the headers of the models that `form` names. Raises nothing: what cannot be read is in `reasons`."""
+def read_unchecked(document: Document) -> UncheckedRegistry:
+    """Read the files that a parsed registry file names.
+
+    Raises RegistryError if the registry file itself does not have the right form. What is wrong with the other files is
+    in the answer.
+    """
+    form = read_form(RegistryForm, document)
     headers: dict[str, GgufHeader | None] = {}
     reasons: dict[str, str] = {}
     for name, model in form.models.items():
@@ -128,15 +146,20 @@ def read_offer(document: Document, form: RegistryForm, personas: Mapping[str, Pe
         except GgufError as error:
             headers[name] = None
             reasons[name] = str(error)
-    return Offer(document, form, headers, reasons, personas)
+    personas: dict[str, Persona] = {}
+    problems: tuple[RegistryProblem, ...] = ()
+    try:
+        personas = load_personas(_personas_file(document.path, form))
+    except RegistryError as error:
+        problems = error.problems
+    return UncheckedRegistry(document, form, headers, reasons, personas, problems)
 
 
-def personas_file(registry: Path, form: RegistryForm) -> Path:
-    """Return the file of personas that goes with a registry."""
+def _personas_file(registry: Path, form: RegistryForm) -> Path:
     return PACKAGED_PERSONAS if form.personas is None else _resolve(registry, form.personas)
 
 
-def model_files(registry: Path, form: ModelForm) -> tuple[Path, ...]:
+def _model_files(registry: Path, form: ModelForm) -> tuple[Path, ...]:
     """Return the files that a model is read from: all pieces of a split one, and its adapters."""
     if form.file is None:
         return ()

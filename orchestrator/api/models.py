@@ -57,7 +57,7 @@ class EntryLine(BaseModel):
 
 
 class RegistryBody(BaseModel):
-    """The registry in force. `problems` are of its files: what is wrong in them is not taken up."""
+    """The registry that is in use. While its files have `problems`, what they say now is not adopted."""
 
     path: str
     models: list[EntryLine]

@@ -1,4 +1,4 @@
-"""Take up what changes in the registry's files while they are in use."""
+"""Follow the registry's files while they are in use: adopt a valid new version, and log why another one is not."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -9,22 +9,22 @@ import structlog
 from registry.watch import Reload, Reloader
 
 SECONDS: Final = 1.0
-"""Between two looks at the files; a change is taken up by the second look that finds it."""
+"""Time between two looks at the files. A change is adopted by the second look that finds it."""
 
 log = structlog.get_logger(__name__)
 
 
-async def follow(reloader: Reloader, take_up: Callable[[Reload], Awaitable[None]]) -> None:
-    """Await `take_up` with whatever changes in the registry's files, problems with them included. Never ends."""
+async def follow(reloader: Reloader, adopt: Callable[[Reload], Awaitable[None]]) -> None:
+    """Await `adopt` for each change in the registry's files, also for one that brought problems. Never ends."""
     while True:
         await asyncio.sleep(SECONDS)
         reload = await asyncio.to_thread(reloader.poll)
         if reload is not None:
-            _tell(reload)
-            await take_up(reload)
+            _log(reload)
+            await adopt(reload)
 
 
-def _tell(reload: Reload) -> None:
+def _log(reload: Reload) -> None:
     changed = reload.difference
     if changed:
         log.info(
@@ -36,6 +36,6 @@ def _tell(reload: Reload) -> None:
             loaded_anew=sorted(changed.retired),
         )
     for problem in reload.problems:
-        log.warning("something is kept out of the registry", problem=str(problem))
+        log.warning("the registry's files have a problem; the registry stays as it was", problem=str(problem))
     if not changed and not reload.problems:
         log.info("the registry is in order again")

@@ -3,10 +3,9 @@ from pathlib import Path
 import pytest
 
 from registry.errors import RegistryError
-from registry.load import PACKAGED, PACKAGED_PERSONAS, find_registry, load_registry
+from registry.load import PACKAGED, PACKAGED_PERSONAS, find_registry, load_personas, load_registry
 from registry.memory import estimate
 from registry.models import Speculation
-from registry.personas import load_personas
 from tests.registry.conftest import WriteGguf
 
 GOOD = """\

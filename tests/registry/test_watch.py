@@ -6,7 +6,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from registry.load import load_registry
-from registry.watch import Reload, Reloader, Seen, Signature, ripe, signature
+from registry.watch import Reload, Reloader, Signature, Signatures, settled_changes, signature
 from tests.registry.conftest import WriteGguf
 
 TEXT = """\
@@ -51,13 +51,13 @@ def _write(path: Path, content: str | bytes) -> None:
     os.replace(new, path)
 
 
-def test_a_change_is_taken_up_once_it_has_settled(reloader: Reloader, folder: Path) -> None:
+def test_a_change_is_adopted_once_it_has_settled(reloader: Reloader, folder: Path) -> None:
     _write(folder / "registry.yaml", TEXT.replace("Work.", "Do the work."))
     reload = _soon(reloader)
     assert reload.registry.roles["worker"].system == "Do the work."
     assert (reload.difference.roles.changed, reload.difference.retired) == (("worker",), frozenset())
     assert reload.problems == ()
-    assert (reloader.status.taken_up, reloader.status.problems) == (1, ())
+    assert (reloader.status.adopted, reloader.status.problems) == (1, ())
     assert [reloader.poll() for _ in range(4)] == [None] * 4
 
 
@@ -76,22 +76,82 @@ def test_a_change_before_the_first_look_is_not_missed(folder: Path) -> None:
     assert _soon(reloader).registry.roles["worker"].system == "Do the work."
 
 
-def test_an_error_is_told_once_and_the_registry_stays(reloader: Reloader, folder: Path) -> None:
+def test_an_edit_with_a_mistake_changes_nothing_and_is_reported_once(reloader: Reloader, folder: Path) -> None:
+    before = load_registry(folder / "registry.yaml")
     _write(folder / "registry.yaml", TEXT.replace("tier: C", "teir: C").replace("b.gguf}", "b.gguf, slots: 3}"))
     reload = _soon(reloader)
-    assert reload.registry.models["b"].slots == 3
-    assert reload.registry.roles["worker"].tier == "C"
-    assert [str(entry) for entry in reload.kept_out] == ["roles.worker"]
+    assert (reload.registry, bool(reload.difference)) == (before, False)
     assert "roles.worker.teir: unknown key; accepted: tier?" in "\n".join(map(str, reload.problems))
     assert reloader.status.problems == reload.problems
     assert [reloader.poll() for _ in range(4)] == [None] * 4
-    _write(folder / "registry.yaml", "models: [")
-    broken = _soon(reloader)
-    assert (broken.registry, bool(broken.difference)) == (reload.registry, False)
-    assert reloader.status.taken_up == 1
     _write(folder / "registry.yaml", TEXT)
+    solved = _soon(reloader)
+    assert (solved.problems, bool(solved.difference)) == ((), False)
+    assert (reloader.status.problems, reloader.status.adopted) == ((), 0)
+    _write(folder / "registry.yaml", TEXT.replace("b.gguf}", "b.gguf, slots: 3}"))
+    assert _soon(reloader).registry.models["b"].slots == 3
+
+
+FAR = "{backend: openai, base_url: 'https://host/v1', model: m, api_key_env: sk-never-tell}"
+
+
+@pytest.mark.parametrize(
+    ("file", "content", "problem"),
+    [
+        ("registry.yaml", "models: [", "registry.yaml:1: "),
+        ("registry.yaml", "", "models: is required"),
+        ("registry.yaml", TEXT + "extra: 1\n", "extra: unknown key"),
+        ("registry.yaml", TEXT.replace("{model: a", "{model: c"), "there is no model 'c'; accepted: a, b"),
+        ("registry.yaml", TEXT.replace("a.gguf", "gone.gguf"), "models.a.file: "),
+        ("registry.yaml", TEXT.replace("  b: {file: b.gguf}", f"  b: {FAR}"), "models.b.api_key_env: is no name of an"),
+        ("registry.yaml", None, "registry.yaml: cannot be read: No such file"),
+        ("personas.yaml", "personas: {p: {text: x}, p: {text: y}}", "personas.p: the key is given twice"),
+        ("personas.yaml", None, "personas.yaml: cannot be read: No such file"),
+        ("a.gguf", "GGUF but not really", "models.a.file: "),
+    ],
+)
+def test_whatever_is_wrong_the_registry_stays_until_it_is_right_again(
+    reloader: Reloader, folder: Path, file: str, content: str | None, problem: str
+) -> None:
+    before, right = load_registry(folder / "registry.yaml"), (folder / file).read_bytes()
+    if content is None:
+        (folder / file).unlink()
+    else:
+        _write(folder / file, content)
+    reload = _soon(reloader)
+    assert reload.registry == before
+    assert any(problem in str(found) for found in reload.problems), reload.problems
+    assert "sk-never" not in str(reload.problems)
+    _write(folder / file, right)
     assert _soon(reloader).problems == ()
-    assert reloader.status.problems == ()
+
+
+def test_personas_that_the_registry_names_may_come_later(reloader: Reloader, folder: Path) -> None:
+    _write(folder / "registry.yaml", TEXT.replace("personas.yaml", "later.yaml"))
+    assert "later.yaml: cannot be read" in str(_soon(reloader).problems[0])
+    (folder / "later.yaml").write_text("personas: {later: {text: Later.}}")
+    assert list(_soon(reloader).registry.personas) == ["later"]
+
+
+def test_a_model_that_could_not_be_used_before_is_no_problem(folder: Path) -> None:
+    content = (folder / "b.gguf").read_bytes()
+    (folder / "b.gguf").unlink()
+    reloader = Reloader(load_registry(folder / "registry.yaml"))
+    _write(folder / "registry.yaml", TEXT.replace("Work.", "Do the work."))
+    reload = _soon(reloader)
+    assert (reload.problems, reload.registry.roles["worker"].system) == ((), "Do the work.")
+    (folder / "b.gguf").write_bytes(content)
+    assert _soon(reloader).registry.models["b"].why_not is None
+
+
+def test_a_remote_model_comes_with_its_key(reloader: Reloader, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("SITE_KEY", raising=False)
+    text = TEXT.replace("roles:\n", f"  site: {FAR.replace('sk-never-tell', 'SITE_KEY')}\nroles:\n")
+    _write(folder / "registry.yaml", text)
+    assert "models.site.api_key_env: the environment variable SITE_KEY" in str(_soon(reloader).problems[0])
+    monkeypatch.setenv("SITE_KEY", "secret")
+    _write(folder / "registry.yaml", text + "# touched\n")
+    assert _soon(reloader).registry.models["site"].why_not is None
 
 
 def test_a_persona_and_the_file_it_is_in_are_followed(reloader: Reloader, folder: Path) -> None:
@@ -112,8 +172,9 @@ def test_a_model_comes_when_the_copying_of_its_file_has_ended(reloader: Reloader
     _write(folder / "registry.yaml", TEXT.replace("roles:\n", new))
     (folder / "c.gguf").write_bytes(content[:2000])
     waiting = _soon(reloader)
-    assert [str(entry) for entry in waiting.kept_out] == ["models.c", "roles.other"]
+    assert "models.c.file: " in str(waiting.problems[0])
     assert "c.gguf: is truncated" in str(waiting.problems[0])
+    assert not waiting.difference
     for length in (3000, 4000):
         (folder / "c.gguf").write_bytes(content[:length])
         assert reloader.poll() is None
@@ -130,7 +191,7 @@ def test_a_model_whose_file_was_rewritten_is_loaded_anew(reloader: Reloader, fol
     assert [reloader.poll() for _ in range(3)] == [None] * 3
     (folder / "a.gguf").unlink()
     gone = _soon(reloader)
-    assert (gone.difference.retired, [str(entry) for entry in gone.kept_out]) == (frozenset(), ["models.a"])
+    assert (gone.difference.retired, gone.registry.models["a"].why_not) == (frozenset(), None)
     _write(folder / "a.gguf", content)
     back = _soon(reloader)
     assert (back.difference.retired, back.problems) == ({"a"}, ())
@@ -139,7 +200,7 @@ def test_a_model_whose_file_was_rewritten_is_loaded_anew(reloader: Reloader, fol
 def test_a_file_that_was_broken_is_noticed_when_it_is_whole_again(reloader: Reloader, folder: Path) -> None:
     content = (folder / "a.gguf").read_bytes()
     _write(folder / "a.gguf", content[:-100])
-    assert _soon(reloader).difference.retired == frozenset()
+    assert not _soon(reloader).difference
     _write(folder / "a.gguf", content)
     assert _soon(reloader).difference.retired == {"a"}
 
@@ -181,9 +242,10 @@ def test_whatever_is_written_the_registry_in_force_can_be_used(
     reload = reloader.poll()
     now = before if reload is None else reload.registry
     assert now.roles
-    assert all(role.model in now.models for role in now.roles.values())
-    assert {role.persona for role in now.roles.values()} <= {None, *now.personas}
-    assert reload is None or reload.problems or reload.difference
+    if reload is None or reload.problems:
+        assert now == before
+    else:
+        assert now == load_registry(folder / "registry.yaml")
 
 
 SIGNATURES = st.one_of(st.none(), st.builds(Signature, *(st.integers(0, 1) for _ in range(5))))
@@ -191,11 +253,11 @@ LOOKS = st.dictionaries(st.sampled_from([Path("a"), Path("b")]), SIGNATURES)
 
 
 @given(acted=LOOKS, before=LOOKS, now=LOOKS)
-def test_what_is_acted_on_is_new_and_still(acted: Seen, before: Seen, now: Seen) -> None:
-    found = ripe(acted, before, now)
+def test_what_is_acted_on_is_new_and_still(acted: Signatures, before: Signatures, now: Signatures) -> None:
+    found = settled_changes(acted, before, now)
     for file in now:
         still = file in before and before[file] == now[file]
         new = file not in acted or acted[file] != now[file]
         assert (file in found) == (still and new)
     assert all(found[file] == now[file] for file in found)
-    assert ripe({**acted, **found}, now, now).keys().isdisjoint(found)
+    assert settled_changes({**acted, **found}, now, now).keys().isdisjoint(found)
