@@ -22,7 +22,7 @@ from benchmarks.gates.rows import Result, Rows, Stamp, digest
 from benchmarks.gates.tasks import PATIENCE, make_tasks
 from benchmarks.gates.world import FIRST, MODELS, WEIGHTS, WORLDS, World
 from benchmarks.goals import Goal, above, at_least, holds
-from orchestrator.gates import Workbench, jobs_at_once
+from orchestrator.gates import JobRunner, max_concurrent_jobs
 from orchestrator.pool.machine import read_topology
 from orchestrator.sandbox import Sandbox
 
@@ -118,7 +118,7 @@ async def _guardrail(plan: Plan, rounds: int) -> list[guardrail.Guardrail]:
         return sandbox
 
     code = next(task for task in plan.tasks if task.family == "code")
-    run = Workbench(here, jobs_at_once(cores)).run
+    run = JobRunner(here, max_concurrent_jobs(cores)).run
     decoders = await asyncio.to_thread(guardrail.decoders, plan.folder)
     return [await guardrail.measure(decoder, code, run, cores, rounds) for decoder in decoders]
 

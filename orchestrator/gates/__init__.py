@@ -3,7 +3,7 @@
     contract     Gate: `check(artifacts, context) -> GateResult`; what it is given
     pipeline     which gates look, in which order, and what their results amount to
     suites       which tests go with a step
-    jobs         tools as jobs of the sandbox; workbench: as many at a time as there are cores to spare
+    jobs         runs tools and code as jobs of the sandbox, a few at once
     evidence     what tools found, shortened to what the next attempt can learn from
 
 One file a gate. Another one is added as a file of its own and a line in `pipeline`.
@@ -26,6 +26,7 @@ from orchestrator.gates.contract import (
     no_judge,
     no_sandbox,
 )
+from orchestrator.gates.jobs import JobRunner, max_concurrent_jobs
 from orchestrator.gates.json_schema import BadSchema, OutputSchema, SchemaMismatch
 from orchestrator.gates.pipeline import (
     BUILT,
@@ -39,7 +40,6 @@ from orchestrator.gates.pipeline import (
     usual_gates,
 )
 from orchestrator.gates.suites import unseen_tests
-from orchestrator.gates.workbench import Workbench, jobs_at_once
 
 __all__ = [
     "BUILT",
@@ -48,6 +48,7 @@ __all__ = [
     "Checked",
     "Gate",
     "GateContext",
+    "JobRunner",
     "Judge",
     "NoVerdict",
     "NotRun",
@@ -58,13 +59,12 @@ __all__ = [
     "Run",
     "SchemaMismatch",
     "Scope",
-    "Workbench",
     "as_looked_at",
     "asked_gates",
     "file_name",
     "gates_of",
     "is_json",
-    "jobs_at_once",
+    "max_concurrent_jobs",
     "no_judge",
     "no_sandbox",
     "planned_gates",

@@ -1,13 +1,14 @@
 """Run tools on artifacts in the sandbox, and tell a tool's verdict from a tool that came to none."""
 
-from collections.abc import Collection, Iterable, Mapping
+import asyncio
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
 from dataclasses import replace
 from math import ceil
 
 from orchestrator.events import FailureKind
 from orchestrator.gates.contract import Artifact, NoVerdict, Run
 from orchestrator.gates.evidence import tail_of
-from orchestrator.sandbox.contract import MIB, Job, Limits, Outcome
+from orchestrator.sandbox import MIB, Job, Limits, Outcome, Sandbox, SandboxError
 
 TOOL_LIMITS = Limits(wall=600.0, cpu=60, memory=512 * MIB, processes=4, output=4 * MIB, idle=True)
 """What a checker may use that only reads the artifacts. It has much to say of a long artifact that is all wrong.
@@ -31,6 +32,37 @@ def timed_limits(threshold: float) -> Limits:
     wall = ceil(threshold) + 1
     cpu = wall * CODE_LIMITS.processes
     return replace(CODE_LIMITS, wall=max(CODE_LIMITS.wall, wall), cpu=max(CODE_LIMITS.cpu, cpu), idle=False)
+
+
+def max_concurrent_jobs(cores: int) -> int:
+    """Return how many jobs of gates may run at once beside engines that decode on all `cores` physical cores.
+
+    Users wait for the engines, so gates get what time the engines leave: with a quarter as many jobs as cores, decoding
+    keeps nine tenths of its speed (`make bench-gates` measures it).
+    """
+    return max(1, cores // 4)
+
+
+class JobRunner:
+    """Runs jobs in the sandbox, at most `limit` of them at once.
+
+    Gates and the tools of steps each have a runner of their own: a tool's job counts against its step's deadline, so it
+    must not wait for jobs of gates.
+    """
+
+    def __init__(self, sandbox: Callable[[], Awaitable[Sandbox]], limit: int) -> None:
+        """`sandbox` is called for each job, and raises `SandboxUnavailable` where there is no sandbox."""
+        self._sandbox = sandbox
+        self._slots = asyncio.Semaphore(limit)
+
+    async def run(self, job: Job) -> Outcome:
+        """Return how the job ended. Raises `NoVerdict` for a job that could not be run."""
+        try:
+            sandbox = await self._sandbox()
+            async with self._slots:
+                return await sandbox.run(job)
+        except SandboxError as error:
+            raise NoVerdict(str(error), final=True) from error
 
 
 def files_of(artifacts: Iterable[Artifact]) -> dict[str, bytes]:

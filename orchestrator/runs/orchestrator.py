@@ -26,7 +26,7 @@ from orchestrator.events import (
     RunBegun,
     StepsPlanned,
 )
-from orchestrator.gates import Workbench, jobs_at_once
+from orchestrator.gates import JobRunner, max_concurrent_jobs
 from orchestrator.history.cache import ViewCache
 from orchestrator.history.prior import prior_artifacts
 from orchestrator.history.replay import accepted_in, fresh_state
@@ -123,7 +123,7 @@ class Orchestrator:
             stack.callback(self._interrupt)
             self._sandbox = SandboxOnDemand()
             cores = pool.snapshot().cores
-            gates, tools = Workbench(self._sandbox, jobs_at_once(cores)), Workbench(self._sandbox, cores)
+            gates, tools = JobRunner(self._sandbox, max_concurrent_jobs(cores)), JobRunner(self._sandbox, cores)
             self._services = Services(
                 self._registry,
                 pool,

@@ -2,7 +2,7 @@ import asyncio
 
 import pytest
 
-from orchestrator.gates import Run, Workbench
+from orchestrator.gates import JobRunner, Run
 from orchestrator.sandbox import Sandbox, SandboxUnavailable
 
 
@@ -22,4 +22,4 @@ def run(sandbox: Sandbox) -> Run:
     async def here() -> Sandbox:
         return sandbox
 
-    return Workbench(here, at_once=2).run
+    return JobRunner(here, limit=2).run

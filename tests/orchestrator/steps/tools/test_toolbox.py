@@ -3,7 +3,7 @@ from pathlib import Path
 import pytest
 
 from orchestrator.events import FailureKind
-from orchestrator.gates import Run, Workbench
+from orchestrator.gates import JobRunner, Run
 from orchestrator.sandbox import Sandbox
 from orchestrator.steps.tools.contract import ToolError
 from tests.orchestrator.steps.tools.tool_world import World
@@ -28,7 +28,7 @@ def run(sandbox: Sandbox) -> Run:
     async def here() -> Sandbox:
         return sandbox
 
-    return Workbench(here, at_once=2).run
+    return JobRunner(here, limit=2).run
 
 
 async def test_what_can_be_read_is_the_folder_the_inputs_and_what_was_written(folder: Path) -> None:
