@@ -4,7 +4,7 @@
     pipeline     which gates look, in which order, and what their results amount to
     suites       which tests go with a step
     jobs         runs tools and code as jobs of the sandbox, a few at once
-    evidence     what tools found, shortened to what the next attempt can learn from
+    findings     what tools found, shortened to what the next attempt can learn from
 
 One file a gate. Another one is added as a file of its own and a line in `pipeline`.
 """

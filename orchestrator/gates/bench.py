@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from orchestrator.events import FailureKind, GateResult
 from orchestrator.gates.contract import Artifact, Gate, GateContext, Scope
-from orchestrator.gates.evidence import tail_of
+from orchestrator.gates.findings import output_tail
 from orchestrator.gates.jobs import files_of, run_code, timed_limits
 
 RUNS = 3
@@ -29,7 +29,9 @@ class Bench(Gate):
         for _ in range(RUNS):
             outcome = await run_code(context.run, bench.run, files, " ".join(bench.run), limits=limits)
             if outcome.exit_code != 0:
-                return self.failed(f"{' '.join(bench.run)} failed\n{tail_of(outcome.stderr or outcome.stdout)}".strip())
+                return self.failed(
+                    f"{' '.join(bench.run)} failed\n{output_tail(outcome.stderr or outcome.stdout)}".strip()
+                )
             quickest = min(quickest, outcome.seconds)
             if quickest <= bench.max_seconds:
                 return self.passed(f"took {quickest:.3g} s of {bench.max_seconds:g} s")

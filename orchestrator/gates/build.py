@@ -6,7 +6,7 @@ from pathlib import Path
 
 from orchestrator.events import FailureKind, GateResult
 from orchestrator.gates.contract import Artifact, Gate, GateContext, NoVerdict, Scope
-from orchestrator.gates.evidence import Finding, evidence_of, tail_of
+from orchestrator.gates.findings import Finding, format_findings, output_tail
 from orchestrator.gates.jobs import files_of, paths, run_code, run_tool
 
 PROGRAM = (Path(__file__).parent / "inside" / "compile_all.py").read_text(encoding="utf-8")
@@ -29,7 +29,7 @@ class Build(Gate):
         files = files_of(context.chosen(artifacts, "python"))
         argv = ("python", "-I", "-c", PROGRAM, *paths(files))
         findings = _findings((await run_tool(context.run, argv, files, (0,))).stdout)
-        return self.failed(evidence_of(findings, files)) if findings else self.passed()
+        return self.failed(format_findings(findings, files)) if findings else self.passed()
 
     async def _by_command(
         self, command: tuple[str, ...], artifacts: Sequence[Artifact], context: GateContext
@@ -39,7 +39,7 @@ class Build(Gate):
         if outcome.exit_code == 0:
             return self.passed()
         how = f"signal {outcome.signal}" if outcome.exit_code is None else f"exit code {outcome.exit_code}"
-        return self.failed(f"{' '.join(command)}: {how}\n{tail_of(outcome.stderr or outcome.stdout)}".strip())
+        return self.failed(f"{' '.join(command)}: {how}\n{output_tail(outcome.stderr or outcome.stdout)}".strip())
 
 
 def _findings(report: bytes) -> list[Finding]:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from orchestrator.events import FailureKind, GateResult
 from orchestrator.gates import ruff
 from orchestrator.gates.contract import Artifact, Gate, GateContext, Repaired, Scope
-from orchestrator.gates.evidence import evidence_of
+from orchestrator.gates.findings import format_findings
 from orchestrator.gates.jobs import files_of
 
 SYNTAX = ("E9",)
@@ -38,7 +38,7 @@ class Format(Gate):
         fenced = {name: fenced_code(files.get(name, b""), line) for name, line in first.items()}
         if fenced and all(fenced.values()) and not await ruff.check(fenced, SYNTAX, (), context.run):
             return self.failed(f"{', '.join(fenced)}: there is text around the code; write the code alone")
-        return self.failed(evidence_of(findings, files), FailureKind.CODE)
+        return self.failed(format_findings(findings, files), FailureKind.CODE)
 
 
 def fenced_code(data: bytes, line: int) -> bytes:

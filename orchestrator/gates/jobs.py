@@ -7,7 +7,7 @@ from math import ceil
 
 from orchestrator.events import FailureKind
 from orchestrator.gates.contract import Artifact, NoVerdict, Run
-from orchestrator.gates.evidence import tail_of
+from orchestrator.gates.findings import output_tail
 from orchestrator.sandbox import MIB, Job, Limits, Outcome, Sandbox, SandboxError
 
 TOOL_LIMITS = Limits(wall=600.0, cpu=60, memory=512 * MIB, processes=4, output=4 * MIB, idle=True)
@@ -130,6 +130,6 @@ def _allowed(outcome: Outcome, limits: Limits) -> str:
 
 def _ended(outcome: Outcome) -> str:
     how = f"signal {outcome.signal}" if outcome.exit_code is None else f"exit code {outcome.exit_code}"
-    said = tail_of(outcome.stderr or outcome.stdout, 300)
+    said = output_tail(outcome.stderr or outcome.stdout, 300)
     cut = ", with more output than it may write" if outcome.cut else ""
     return f"{how}{cut}: {said}" if said else f"{how}{cut}"

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from orchestrator.events import FailureKind, GateResult
 from orchestrator.gates import ruff
 from orchestrator.gates.contract import Artifact, Gate, GateContext, Scope
-from orchestrator.gates.evidence import evidence_of
+from orchestrator.gates.findings import format_findings
 from orchestrator.gates.jobs import files_of
 
 RULES = ("E9", "F", "B", "PLE")
@@ -23,4 +23,4 @@ class Lint(Gate):
     async def check(self, artifacts: Sequence[Artifact], context: GateContext) -> GateResult:
         files = files_of(context.chosen(artifacts, "python"))
         findings = await ruff.check(files, RULES, (), context.run)
-        return self.failed(evidence_of(findings, files)) if findings else self.passed()
+        return self.failed(format_findings(findings, files)) if findings else self.passed()

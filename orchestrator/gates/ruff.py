@@ -7,7 +7,7 @@ import json
 from collections.abc import Mapping, Sequence
 
 from orchestrator.gates.contract import NoVerdict, Run
-from orchestrator.gates.evidence import Finding
+from orchestrator.gates.findings import Finding
 from orchestrator.gates.jobs import paths, run_tool
 
 LINE_LENGTH = 120

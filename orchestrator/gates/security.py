@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from orchestrator.events import FailureKind, GateResult
 from orchestrator.gates import ruff
 from orchestrator.gates.contract import Artifact, Gate, GateContext, Scope
-from orchestrator.gates.evidence import Finding, evidence_of
+from orchestrator.gates.findings import Finding, format_findings
 from orchestrator.gates.jobs import files_of
 
 RULES = ("S",)
@@ -38,7 +38,7 @@ class Security(Gate):
         findings = [finding for artifact in artifacts for finding in secrets_in(artifact)]
         if code := files_of(context.chosen(artifacts, "python")):
             findings += await ruff.check(code, RULES, IGNORED, context.run)
-        return self.failed(evidence_of(findings, files_of(artifacts))) if findings else self.passed()
+        return self.failed(format_findings(findings, files_of(artifacts))) if findings else self.passed()
 
 
 def secrets_in(artifact: Artifact) -> list[Finding]:

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from orchestrator.events import FailureKind, GateResult
 from orchestrator.gates.contract import Artifact, Gate, GateContext, NoVerdict, Scope
-from orchestrator.gates.evidence import Finding, evidence_of
+from orchestrator.gates.findings import Finding, format_findings
 from orchestrator.gates.jobs import files_of, paths, run_tool
 
 ANY_SHELL = "SC2148"
@@ -31,7 +31,7 @@ class Shellcheck(Gate):
         heeded = {name: without_directives(data) for name, data in files.items()}
         outcome = await run_tool(context.run, ("shellcheck", *options, "--", *paths(files)), heeded, (0, FOUND))
         findings = _findings(outcome.stdout)
-        return self.failed(evidence_of(findings, files)) if findings else self.passed()
+        return self.failed(format_findings(findings, files)) if findings else self.passed()
 
 
 def without_directives(script: bytes) -> bytes:

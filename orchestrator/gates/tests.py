@@ -9,7 +9,7 @@ from typing import Any
 
 from orchestrator.events import FailureKind, GateResult
 from orchestrator.gates.contract import Artifact, Gate, GateContext, NoVerdict, Scope, file_name
-from orchestrator.gates.evidence import Finding, evidence_of, tail_of
+from orchestrator.gates.findings import Finding, format_findings, output_tail
 from orchestrator.gates.jobs import files_of, paths, run_code
 from orchestrator.gates.suites import integration_tests, unit_tests
 from orchestrator.sandbox.contract import Outcome
@@ -50,7 +50,7 @@ class Tests(Gate):
         )
         tested = tested_in(outcome)
         if tested.failed:
-            return self.failed(f"{evidence_of(tested.failed, files)}\n{_counted(tested)}")
+            return self.failed(f"{format_findings(tested.failed, files)}\n{_counted(tested)}")
         if not tested.passed:
             return self.failed(f"{', '.join(named)}: no test has run")
         return self.passed(_counted(tested))
@@ -89,7 +89,7 @@ def tested_in(outcome: Outcome) -> Tested:
     """
     if REPORT not in outcome.files:
         how = f"exit code {outcome.exit_code}" if outcome.signal is None else f"signal {outcome.signal}"
-        said = tail_of(outcome.stderr or outcome.stdout)
+        said = output_tail(outcome.stderr or outcome.stdout)
         return Tested(0, (Finding("the tests", 0, "", f"the process ended before they were done: {how} {said}"),))
     try:
         report: Mapping[str, Any] = json.loads(outcome.files[REPORT])
@@ -97,7 +97,7 @@ def tested_in(outcome: Outcome) -> Tested:
             raise NoVerdict(f"{report['missing']} is not installed", final=True)
         failed = tuple(Finding(str(test), 0, "", str(said)) for test, said in report["failed"])
         if (left := int(report["left"])) and not failed:
-            said = tail_of(outcome.stderr or outcome.stdout)
+            said = output_tail(outcome.stderr or outcome.stdout)
             failed = (Finding("the tests", 0, "", f"they were broken off, {left} were left to run: {said}"),)
         return Tested(int(report["passed"]), failed, int(report["skipped"]))
     except (ValueError, KeyError, TypeError) as error:

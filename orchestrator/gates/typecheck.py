@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from orchestrator.events import FailureKind, GateResult
 from orchestrator.gates.contract import Artifact, Gate, GateContext, NoVerdict, Scope
-from orchestrator.gates.evidence import Finding, evidence_of
+from orchestrator.gates.findings import Finding, format_findings
 from orchestrator.gates.jobs import files_of, paths, run_tool
 
 CACHE = ".types"
@@ -55,7 +55,7 @@ class Typecheck(Gate):
         findings = _findings(outcome.stdout)
         if outcome.exit_code and not findings:
             raise NoVerdict(f"mypy did not work: exit code {outcome.exit_code} without an error", final=True)
-        return self.failed(evidence_of(findings, {**read, **code})) if outcome.exit_code else self.passed()
+        return self.failed(format_findings(findings, {**read, **code})) if outcome.exit_code else self.passed()
 
 
 def without_directives(source: bytes) -> bytes:

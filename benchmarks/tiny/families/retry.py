@@ -17,7 +17,7 @@ from benchmarks.tiny.words import Lexicon, Split
 from orchestrator.events import Failure, FailureKind
 from orchestrator.failures import feedback
 from orchestrator.gates import OutputSchema, SchemaMismatch
-from orchestrator.gates.evidence import Finding, evidence_of
+from orchestrator.gates.findings import Finding, format_findings
 from orchestrator.steps.prompt import after_failure
 
 MODULES = tuple("os re sys json math random".split())
@@ -38,7 +38,7 @@ class Flawed:
 def _code(gate: str, file: str, text: str, *found: tuple[int, str, str]) -> Flawed:
     """Return a flawed artifact with what was found in it: (line, code, message)."""
     findings = [Finding(file, line, code, message) for line, code, message in found]
-    return Flawed(gate, FailureKind.CODE, file, text, evidence_of(findings, {file: text.encode()}))
+    return Flawed(gate, FailureKind.CODE, file, text, format_findings(findings, {file: text.encode()}))
 
 
 def _parameters(source: str) -> list[str]:
@@ -107,7 +107,7 @@ def failed_test(words: Lexicon, source: str) -> Flawed:
         text, wrong, line = _misspelt(words, source)
         said = f"{line} NameError: name '{wrong}' is not defined"
     counted = rng.choice(("1 failed", f"1 failed, {rng.randint(1, 5)} passed"))
-    told = evidence_of([Finding(f"test_{stem}.py::test_{function}", 0, "", said)], {})
+    told = format_findings([Finding(f"test_{stem}.py::test_{function}", 0, "", said)], {})
     return Flawed("unit", FailureKind.CODE, f"{stem}.py", text, f"{told}\n{counted}")
 
 

@@ -20,20 +20,20 @@ class Finding:
     message: str
 
 
-def evidence_of(findings: Sequence[Finding], files: Mapping[str, bytes]) -> str:
+def format_findings(findings: Sequence[Finding], files: Mapping[str, bytes]) -> str:
     """Return the first findings with the text of their lines, and how many there are besides."""
-    told: list[str] = []
+    lines: list[str] = []
     length = 0
     for number, finding in enumerate(findings):
-        text = _told(finding, files.get(finding.file, b""))
+        text = _format_finding(finding, files.get(finding.file, b""))
         length += len(text) + 1
-        if told and length > MAX_EVIDENCE:
-            return "\n".join([*told, f"and {len(findings) - number} more"])
-        told.append(text)
-    return "\n".join(told)
+        if lines and length > MAX_EVIDENCE:
+            return "\n".join([*lines, f"and {len(findings) - number} more"])
+        lines.append(text)
+    return "\n".join(lines)
 
 
-def tail_of(output: bytes, limit: int = MAX_EVIDENCE) -> str:
+def output_tail(output: bytes, limit: int = MAX_EVIDENCE) -> str:
     """Return the last lines of a program's output, where programs say what stopped them."""
     text = output.decode("utf-8", "replace").strip()
     if len(text) <= limit:
@@ -48,7 +48,7 @@ def clip(text: str, limit: int) -> str:
     return line if len(line) <= limit else f"{line[: limit - 1]}…"
 
 
-def _told(finding: Finding, data: bytes) -> str:
+def _format_finding(finding: Finding, data: bytes) -> str:
     where = f"{finding.file}:{finding.line}" if finding.line else finding.file
     code = f"{finding.code} " if finding.code else ""
     head = f"{where}: {code}{clip(finding.message, MAX_MESSAGE)}"
