@@ -97,14 +97,14 @@ Run = Callable[[Job], Awaitable[Outcome]]
 
 
 @dataclass(frozen=True, slots=True)
-class Opinion:
+class JudgeAnswer:
     """What the judge role has answered, and the tokens that it read and wrote."""
 
     text: str
     tokens: int = 0
 
 
-Judge = Callable[[Sequence[tuple[str, str]], str, Mapping[str, Any]], Awaitable[Opinion]]
+Judge = Callable[[Sequence[tuple[str, str]], str, Mapping[str, Any]], Awaitable[JudgeAnswer]]
 """Lets the judge role answer: (name, text) of what it reads, what to do, schema. Raises `NoVerdict`."""
 
 
@@ -113,7 +113,7 @@ async def no_sandbox(job: Job) -> Outcome:
     raise NoVerdict("there is no sandbox to run tools in", final=True)
 
 
-async def no_judge(inputs: Sequence[tuple[str, str]], action: str, schema: Mapping[str, Any]) -> Opinion:
+async def no_judge(inputs: Sequence[tuple[str, str]], action: str, schema: Mapping[str, Any]) -> JudgeAnswer:
     """Refuse to judge."""
     raise NoVerdict("the registry has no role judge with a model that is there", final=True)
 

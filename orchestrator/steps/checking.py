@@ -6,7 +6,17 @@ from typing import Any
 
 from orchestrator.engine.errors import EngineError
 from orchestrator.events import GateResult
-from orchestrator.gates import Artifact, GateContext, Judge, NoVerdict, Opinion, Scope, file_name, no_judge, run_gates
+from orchestrator.gates import (
+    Artifact,
+    GateContext,
+    Judge,
+    JudgeAnswer,
+    NoVerdict,
+    Scope,
+    file_name,
+    no_judge,
+    run_gates,
+)
 from orchestrator.pool.errors import PoolError
 from orchestrator.steps.attempt import MIN_ANSWER_TOKENS, Attempt, Models
 from orchestrator.steps.errors import AttemptError, attempt_timeout, failure_from
@@ -23,7 +33,7 @@ def judge_of(role: ResolvedRole | None, models: Models, slack: float) -> Judge:
     if role is None:
         return no_judge
 
-    async def judge(inputs: Sequence[tuple[str, str]], action: str, schema: Mapping[str, Any]) -> Opinion:
+    async def judge(inputs: Sequence[tuple[str, str]], action: str, schema: Mapping[str, Any]) -> JudgeAnswer:
         prompt = step_messages(role.system, "", [Input(name, text) for name, text in inputs], action)
         try:
             request = role.request(prompt, fit=MIN_ANSWER_TOKENS, schema=dict(schema), slack=slack)
@@ -33,7 +43,7 @@ def judge_of(role: ResolvedRole | None, models: Models, slack: float) -> Judge:
             raise NoVerdict(
                 f"the judge could not be asked: {failure.message}", failure.kind, final=failure.final
             ) from error
-        return Opinion(completion.text, completion.usage.prompt_tokens + completion.usage.output_tokens)
+        return JudgeAnswer(completion.text, completion.usage.prompt_tokens + completion.usage.output_tokens)
 
     return judge
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from orchestrator.events import FailureKind
-from orchestrator.gates import Artifact, Checked, GateContext, Opinion, Scope, run_gates
+from orchestrator.gates import Artifact, Checked, GateContext, JudgeAnswer, Scope, run_gates
 from tests.orchestrator.gates.gate_world import step
 
 PASSED = '{"critique": "price 214, told 214: right", "score": 9, "verdict": "pass"}'
@@ -21,10 +21,10 @@ class Script:
         self.answers = list(answers)
         self.asked: list[tuple[Sequence[tuple[str, str]], str]] = []
 
-    async def judge(self, inputs: Sequence[tuple[str, str]], action: str, schema: Mapping[str, Any]) -> Opinion:
+    async def judge(self, inputs: Sequence[tuple[str, str]], action: str, schema: Mapping[str, Any]) -> JudgeAnswer:
         self.asked.append((inputs, action))
         assert schema["required"] == ["critique", "score", "verdict"]
-        return Opinion(self.answers.pop(0), 100)
+        return JudgeAnswer(self.answers.pop(0), 100)
 
 
 async def judged(script: Script, *made: str, reads: Mapping[str, bytes] | None = None) -> Checked:
