@@ -88,12 +88,12 @@ class NoVerdict(Exception):
         self.final = final
 
 
-class NotRun(Exception):
+class GateSkipped(Exception):
     """A gate that nobody insists on cannot look here. The artifacts pass without it, and its result says why."""
 
 
 Run = Callable[[Job], Awaitable[Outcome]]
-"""Runs a job in the sandbox. Raises `NoVerdict` where there is none, or `NotRun` for gates that nobody insists on."""
+"""Runs a job in the sandbox. Raises `NoVerdict` where there is none, or `GateSkipped` for gates that nobody insists on."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,8 +17,8 @@ from orchestrator.gates.contract import (
     Artifact,
     Gate,
     GateContext,
+    GateSkipped,
     Language,
-    NotRun,
     NoVerdict,
     Repaired,
     Scope,
@@ -153,7 +153,7 @@ async def _look(gate: Gate, artifacts: tuple[Artifact, ...], context: GateContex
     except NoVerdict as error:
         found = gate.failed(str(error), error.kind)
         return _Look(replace(found, seconds=perf_counter() - started), final=error.final)
-    except NotRun as error:
+    except GateSkipped as error:
         return _Look(GateResult(gate.name, "not run", str(error)))
     seconds = perf_counter() - started
     if isinstance(found, Repaired):

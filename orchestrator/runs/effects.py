@@ -30,7 +30,7 @@ from orchestrator.events import (
     Usage,
 )
 from orchestrator.failures import told_to
-from orchestrator.gates import NotRun, Run, asked_gates, no_sandbox, scope_of, unseen_tests
+from orchestrator.gates import GateSkipped, Run, asked_gates, no_sandbox, scope_of, unseen_tests
 from orchestrator.journal import Journal, JournalError, publish, retry_when_disk_full
 from orchestrator.planning import PlanContext, PlanError, PlannedPart, Planner
 from orchestrator.routing import Decision, DecisionContext, Router
@@ -203,7 +203,7 @@ class RunEffects:
     async def _run_where_possible(self, job: Job) -> Outcome:
         """Run the job of a gate that code has added to a plan. That does not keep the plan from a bare machine."""
         if reason := await self._services.why_no_sandbox():
-            raise NotRun(reason)
+            raise GateSkipped(reason)
         return await self._services.run_job(job)
 
     @contextmanager

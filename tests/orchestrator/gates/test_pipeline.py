@@ -13,7 +13,7 @@ from orchestrator.gates import (
     Artifact,
     Gate,
     GateContext,
-    NotRun,
+    GateSkipped,
     NoVerdict,
     Repaired,
     Scope,
@@ -148,7 +148,7 @@ async def test_without_a_sandbox_and_a_judge_no_gate_passes(gate: str) -> None:
 @pytest.mark.parametrize(("text", "schema"), [(b"[1]", "passed"), (b"[1", "failed")])
 async def test_gates_that_nobody_insists_on_are_not_run_where_they_cannot_look(text: bytes, schema: str) -> None:
     async def refuse(job: Job) -> Outcome:
-        raise NotRun("there is no bubblewrap")
+        raise GateSkipped("there is no bubblewrap")
 
     context = GateContext(Scope(step("a.py", "a.json")), run=refuse)
     checked = await run_gates(["schema", "format", "lint"], [Artifact("a.py", b"x"), Artifact("a.json", text)], context)
