@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from orchestrator.events import FailureKind, GateResult
-from orchestrator.gates.contract import Artifact, Gate, GateContext, NoVerdict, Scope
+from orchestrator.gates.contract import Artifact, Gate, GateContext, GateError, Scope
 from orchestrator.gates.findings import Finding, format_findings, output_tail
 from orchestrator.gates.jobs import files_of, paths, run_code, run_tool
 
@@ -46,4 +46,4 @@ def _findings(report: bytes) -> list[Finding]:
     try:
         return [Finding(path.removeprefix("./"), line, "", message) for path, line, message in json.loads(report)]
     except (ValueError, TypeError, AttributeError) as error:
-        raise NoVerdict(f"the compiler gave a report that cannot be read: {error}", final=True) from error
+        raise GateError(f"the compiler gave a report that cannot be read: {error}", final=True) from error

@@ -75,7 +75,7 @@ class Scope:
         return tuple(name for name in self.step.outputs if language(self.step, name) in wanted)
 
 
-class NoVerdict(Exception):
+class GateError(Exception):
     """A gate came to no verdict, and so the artifacts do not pass.
 
     INFRASTRUCTURE: a tool, the sandbox or the judge is missing or broken. TIMEOUT, RESOURCE: a limit ended the tool. A
@@ -93,7 +93,7 @@ class GateSkipped(Exception):
 
 
 Run = Callable[[Job], Awaitable[Outcome]]
-"""Runs a job in the sandbox. Raises `NoVerdict` where there is none, or `GateSkipped` for gates that nobody insists on."""
+"""Runs a job in the sandbox. Raises `GateError` where there is none, or `GateSkipped` for gates that nobody insists on."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,17 +105,17 @@ class JudgeAnswer:
 
 
 Judge = Callable[[Sequence[tuple[str, str]], str, Mapping[str, Any]], Awaitable[JudgeAnswer]]
-"""Lets the judge role answer: (name, text) of what it reads, what to do, schema. Raises `NoVerdict`."""
+"""Lets the judge role answer: (name, text) of what it reads, what to do, schema. Raises `GateError`."""
 
 
 async def no_sandbox(job: Job) -> Outcome:
     """Refuse to run anything."""
-    raise NoVerdict("there is no sandbox to run tools in", final=True)
+    raise GateError("there is no sandbox to run tools in", final=True)
 
 
 async def no_judge(inputs: Sequence[tuple[str, str]], action: str, schema: Mapping[str, Any]) -> JudgeAnswer:
     """Refuse to judge."""
-    raise NoVerdict("the registry has no role judge with a model that is there", final=True)
+    raise GateError("the registry has no role judge with a model that is there", final=True)
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,7 +168,7 @@ class Gate(ABC):
     async def check(self, artifacts: Sequence[Artifact], context: GateContext) -> GateResult | Repaired:
         """Look at the artifacts. Is only called where the gate is not idle.
 
-        Raises `NoVerdict`, and nothing for what the artifacts hold.
+        Raises `GateError`, and nothing for what the artifacts hold.
         """
 
     def passed(self, note: str = "") -> GateResult:

@@ -6,7 +6,7 @@ from dataclasses import replace
 from math import ceil
 
 from orchestrator.events import FailureKind
-from orchestrator.gates.contract import Artifact, NoVerdict, Run
+from orchestrator.gates.contract import Artifact, GateError, Run
 from orchestrator.gates.findings import output_tail
 from orchestrator.sandbox import MIB, Job, Limits, Outcome, Sandbox, SandboxError
 
@@ -56,13 +56,13 @@ class JobRunner:
         self._slots = asyncio.Semaphore(limit)
 
     async def run(self, job: Job) -> Outcome:
-        """Return how the job ended. Raises `NoVerdict` for a job that could not be run."""
+        """Return how the job ended. Raises `GateError` for a job that could not be run."""
         try:
             sandbox = await self._sandbox()
             async with self._slots:
                 return await sandbox.run(job)
         except SandboxError as error:
-            raise NoVerdict(str(error), final=True) from error
+            raise GateError(str(error), final=True) from error
 
 
 def files_of(artifacts: Iterable[Artifact]) -> dict[str, bytes]:
@@ -80,13 +80,13 @@ async def run_tool(
 ) -> Outcome:
     """Return how a checker ended that has looked at all `files`.
 
-    Raises `NoVerdict` where a limit ended it, or its exit code is not one of those that `accepted` verdicts have.
+    Raises `GateError` where a limit ended it, or its exit code is not one of those that `accepted` verdicts have.
     """
     outcome = await run(Job(argv=argv, files=files, limits=TOOL_LIMITS, keep=keep))
     name = argv[argv.index("-m") + 1] if "-m" in argv[:-1] else argv[0]
     refuse_stopped(name, outcome, TOOL_LIMITS)
     if outcome.exit_code not in accepted or outcome.cut:
-        raise NoVerdict(f"{name} did not work: {_ended(outcome)}", final=True)
+        raise GateError(f"{name} did not work: {_ended(outcome)}", final=True)
     return outcome
 
 
@@ -98,18 +98,18 @@ async def run_code(
     keep: tuple[str, ...] = (),
     limits: Limits = CODE_LIMITS,
 ) -> Outcome:
-    """Return how a program called `name` ended that runs the artifacts. Raises `NoVerdict` where a limit ended it."""
+    """Return how a program called `name` ended that runs the artifacts. Raises `GateError` where a limit ended it."""
     outcome = await run(Job(argv=argv, files=files, limits=limits, keep=keep))
     refuse_stopped(name, outcome, limits)
     return outcome
 
 
 def refuse_stopped(name: str, outcome: Outcome, limits: Limits) -> None:
-    """Raise `NoVerdict` if a limit ended a program: TIMEOUT for the limits of time, RESOURCE for all others."""
+    """Raise `GateError` if a limit ended a program: TIMEOUT for the limits of time, RESOURCE for all others."""
     if outcome.limit is None:
         return
     kind = FailureKind.TIMEOUT if outcome.limit in _TIMES else FailureKind.RESOURCE
-    raise NoVerdict(f"{name} was stopped: it used {_allowed(outcome, limits)}", kind)
+    raise GateError(f"{name} was stopped: it used {_allowed(outcome, limits)}", kind)
 
 
 def _allowed(outcome: Outcome, limits: Limits) -> str:

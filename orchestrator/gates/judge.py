@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 from orchestrator.events import FailureKind, GateResult
-from orchestrator.gates.contract import Artifact, Gate, GateContext, NoVerdict, Scope
+from orchestrator.gates.contract import Artifact, Gate, GateContext, GateError, Scope
 from orchestrator.gates.json_schema import OutputSchema, SchemaMismatch
 
 ACTION = "Judge the answer."
@@ -57,6 +57,6 @@ def _verdict(answer: str) -> dict[str, Any]:
     try:
         verdict = _FORM.read(answer)
     except SchemaMismatch as error:
-        raise NoVerdict(f"the judge gave no verdict: {error.evidence}") from error
+        raise GateError(f"the judge gave no verdict: {error.evidence}") from error
     assert isinstance(verdict, dict), json.dumps(SCHEMA)
     return verdict

@@ -17,9 +17,9 @@ from orchestrator.gates.contract import (
     Artifact,
     Gate,
     GateContext,
+    GateError,
     GateSkipped,
     Language,
-    NoVerdict,
     Repaired,
     Scope,
     as_looked_at,
@@ -150,7 +150,7 @@ async def _look(gate: Gate, artifacts: tuple[Artifact, ...], context: GateContex
     started = perf_counter()
     try:
         found = await gate.check(artifacts, context)
-    except NoVerdict as error:
+    except GateError as error:
         found = gate.failed(str(error), error.kind)
         return _Look(replace(found, seconds=perf_counter() - started), final=error.final)
     except GateSkipped as error:

@@ -6,7 +6,7 @@ Nothing that a model wrote configures it: no file of settings is read, and `# no
 import json
 from collections.abc import Mapping, Sequence
 
-from orchestrator.gates.contract import NoVerdict, Run
+from orchestrator.gates.contract import GateError, Run
 from orchestrator.gates.findings import Finding
 from orchestrator.gates.jobs import paths, run_tool
 
@@ -18,24 +18,24 @@ _OURS = ("--isolated", "--no-cache", "--target-version", "py311")
 
 
 async def check(files: Mapping[str, bytes], select: Sequence[str], ignore: Sequence[str], run: Run) -> list[Finding]:
-    """Return what the selected rules find in the files, syntax errors included. Raises `NoVerdict`."""
+    """Return what the selected rules find in the files, syntax errors included. Raises `GateError`."""
     rules = ("--select", ",".join(select), *(("--ignore", ",".join(ignore)) if ignore else ()))
     argv = ("ruff", "check", *_OURS, "--ignore-noqa", "--output-format", "json", *rules, "--", *paths(files))
     outcome = await run_tool(run, argv, files, (0, FOUND))
     try:
         return _without_echoes([_finding(row, files) for row in json.loads(outcome.stdout)])
     except (ValueError, KeyError, TypeError) as error:
-        raise NoVerdict(f"ruff gave a report that cannot be read: {error}", final=True) from error
+        raise GateError(f"ruff gave a report that cannot be read: {error}", final=True) from error
 
 
 async def reformat(files: Mapping[str, bytes], run: Run) -> dict[str, bytes] | None:
-    """Return the files as the formatter writes them, or None if one of them is no Python. Raises `NoVerdict`."""
+    """Return the files as the formatter writes them, or None if one of them is no Python. Raises `GateError`."""
     argv = ("ruff", "format", *_OURS, "--line-length", str(LINE_LENGTH), "--", *paths(files))
     outcome = await run_tool(run, argv, files, (0, UNREADABLE), keep=tuple(files))
     if outcome.exit_code == UNREADABLE:
         return None
     if missing := files.keys() - outcome.files.keys():
-        raise NoVerdict(f"ruff format lost {', '.join(sorted(missing))}", final=True)
+        raise GateError(f"ruff format lost {', '.join(sorted(missing))}", final=True)
     return {name: outcome.files[name] for name in files}
 
 

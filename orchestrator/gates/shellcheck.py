@@ -5,7 +5,7 @@ import re
 from collections.abc import Mapping, Sequence
 
 from orchestrator.events import FailureKind, GateResult
-from orchestrator.gates.contract import Artifact, Gate, GateContext, NoVerdict, Scope
+from orchestrator.gates.contract import Artifact, Gate, GateContext, GateError, Scope
 from orchestrator.gates.findings import Finding, format_findings
 from orchestrator.gates.jobs import files_of, paths, run_tool
 
@@ -47,4 +47,4 @@ def _findings(report: bytes) -> list[Finding]:
             for row in rows
         ]
     except (ValueError, KeyError, TypeError) as error:
-        raise NoVerdict(f"shellcheck gave a report that cannot be read: {error}", final=True) from error
+        raise GateError(f"shellcheck gave a report that cannot be read: {error}", final=True) from error

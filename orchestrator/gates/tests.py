@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from orchestrator.events import FailureKind, GateResult
-from orchestrator.gates.contract import Artifact, Gate, GateContext, NoVerdict, Scope, file_name
+from orchestrator.gates.contract import Artifact, Gate, GateContext, GateError, Scope, file_name
 from orchestrator.gates.findings import Finding, format_findings, output_tail
 from orchestrator.gates.jobs import files_of, paths, run_code
 from orchestrator.gates.suites import integration_tests, unit_tests
@@ -85,7 +85,7 @@ class Integration(Tests):
 def tested_in(outcome: Outcome) -> Tested:
     """Return what came of the tests. Code that ended the process before its tests were done has failed them.
 
-    Raises `NoVerdict` where there is no pytest.
+    Raises `GateError` where there is no pytest.
     """
     if REPORT not in outcome.files:
         how = f"exit code {outcome.exit_code}" if outcome.signal is None else f"signal {outcome.signal}"
@@ -94,7 +94,7 @@ def tested_in(outcome: Outcome) -> Tested:
     try:
         report: Mapping[str, Any] = json.loads(outcome.files[REPORT])
         if "missing" in report:
-            raise NoVerdict(f"{report['missing']} is not installed", final=True)
+            raise GateError(f"{report['missing']} is not installed", final=True)
         failed = tuple(Finding(str(test), 0, "", str(said)) for test, said in report["failed"])
         if (left := int(report["left"])) and not failed:
             said = output_tail(outcome.stderr or outcome.stdout)

@@ -5,7 +5,7 @@ import re
 from collections.abc import Mapping, Sequence
 
 from orchestrator.events import FailureKind, GateResult
-from orchestrator.gates.contract import Artifact, Gate, GateContext, NoVerdict, Scope
+from orchestrator.gates.contract import Artifact, Gate, GateContext, GateError, Scope
 from orchestrator.gates.findings import Finding, format_findings
 from orchestrator.gates.jobs import files_of, paths, run_tool
 
@@ -54,7 +54,7 @@ class Typecheck(Gate):
             self._cache = self._cache or outcome.files
         findings = _findings(outcome.stdout)
         if outcome.exit_code and not findings:
-            raise NoVerdict(f"mypy did not work: exit code {outcome.exit_code} without an error", final=True)
+            raise GateError(f"mypy did not work: exit code {outcome.exit_code} without an error", final=True)
         return self.failed(format_findings(findings, {**read, **code})) if outcome.exit_code else self.passed()
 
 
@@ -72,4 +72,4 @@ def _findings(report: bytes) -> list[Finding]:
             if row["severity"] == "error"
         ]
     except (ValueError, KeyError, TypeError) as error:
-        raise NoVerdict(f"mypy gave a report that cannot be read: {error}", final=True) from error
+        raise GateError(f"mypy gave a report that cannot be read: {error}", final=True) from error

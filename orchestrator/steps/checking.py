@@ -9,9 +9,9 @@ from orchestrator.events import GateResult
 from orchestrator.gates import (
     Artifact,
     GateContext,
+    GateError,
     Judge,
     JudgeAnswer,
-    NoVerdict,
     Scope,
     file_name,
     no_judge,
@@ -40,7 +40,7 @@ def judge_of(role: ResolvedRole | None, models: Models, slack: float) -> Judge:
             completion = await models.generate(role.model, request, None)
         except (EngineError, PoolError) as error:
             failure = failure_from(error)
-            raise NoVerdict(
+            raise GateError(
                 f"the judge could not be asked: {failure.message}", failure.kind, final=failure.final
             ) from error
         return JudgeAnswer(completion.text, completion.usage.prompt_tokens + completion.usage.output_tokens)

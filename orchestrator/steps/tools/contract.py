@@ -46,7 +46,7 @@ class ToolContext:
 class Tool:
     """One tool. `parameters` is the JSON Schema of its arguments; `call` gets them once they match.
 
-    `sandboxed` tools run jobs. `call` raises `ToolError`, `NoSuchText` and `NoVerdict`.
+    `sandboxed` tools run jobs. `call` raises `ToolError`, `NoSuchText` and `GateError`.
     """
 
     name: str

@@ -8,7 +8,7 @@ from types import MappingProxyType
 from typing import Any
 
 from orchestrator.events import Failure, FailureKind
-from orchestrator.gates import NoVerdict
+from orchestrator.gates import GateError
 from orchestrator.gates.tests import PYTEST, REPORT, SETTINGS, SETTINGS_TEXT, tested_in
 from orchestrator.sandbox import MIB, Job, Limits, Outcome
 from orchestrator.steps.tools.contract import Tool, ToolContext, ToolError, ToolResult
@@ -89,7 +89,7 @@ def _failed_tests(outcome: Outcome) -> Failure | None:
     """Return why tests failed that ended with 0. Raises `ToolError` where there is no pytest."""
     try:
         tested = tested_in(outcome)
-    except NoVerdict as error:
+    except GateError as error:
         raise ToolError(str(error)) from error
     if tested.passed and not tested.failed:
         return None

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from orchestrator.events import CallOutcome, FailureKind
-from orchestrator.gates import NoVerdict, OutputSchema, SchemaMismatch
+from orchestrator.gates import GateError, OutputSchema, SchemaMismatch
 from orchestrator.steps.tools.contract import Tool, ToolContext, ToolError, ToolResult
 from orchestrator.steps.tools.files import LIST_FILES, READ_FILE, WRITE_ARTIFACT
 from orchestrator.steps.tools.finding import GREP, SEARCH
@@ -102,7 +102,7 @@ class Toolbox:
         except NoSuchText as error:
             message = str(error)
             raise ToolError(message) from error
-        except NoVerdict as error:
+        except GateError as error:
             message = str(error)
             raise ToolError(message, FailureKind.INFRASTRUCTURE) from error
         except ToolError as error:

@@ -13,8 +13,8 @@ from orchestrator.gates import (
     Artifact,
     Gate,
     GateContext,
+    GateError,
     GateSkipped,
-    NoVerdict,
     Repaired,
     Scope,
     as_looked_at,
@@ -61,7 +61,7 @@ class Told(Gate):
             case "mend":
                 return Repaired(self.passed("mended"), (Artifact("a.py", b"new"),))
             case "break":
-                raise NoVerdict(f"{self.name} is not there", final=True)
+                raise GateError(f"{self.name} is not there", final=True)
         return self.passed()
 
 
