@@ -30,7 +30,7 @@ from orchestrator.gates.jobs import JobRunner, max_concurrent_jobs
 from orchestrator.gates.json_schema import BadSchema, OutputSchema, SchemaMismatch
 from orchestrator.gates.pipeline import (
     BUILT,
-    Checked,
+    PipelineResult,
     Plan,
     asked_gates,
     gates_of,
@@ -45,7 +45,6 @@ __all__ = [
     "BUILT",
     "Artifact",
     "BadSchema",
-    "Checked",
     "Gate",
     "GateContext",
     "GateError",
@@ -54,6 +53,7 @@ __all__ = [
     "Judge",
     "JudgeAnswer",
     "OutputSchema",
+    "PipelineResult",
     "Plan",
     "Repaired",
     "Run",

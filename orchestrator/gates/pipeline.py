@@ -51,8 +51,8 @@ USUAL: Mapping[Language, tuple[str, ...]] = {
 
 
 @dataclass(frozen=True, slots=True)
-class Checked:
-    """What became of an attempt's artifacts: as they are now, what each gate said, and the failure, if it is one."""
+class PipelineResult:
+    """What the pipeline returns for an attempt's artifacts."""
 
     artifacts: tuple[Artifact, ...]
     results: tuple[GateResult, ...]
@@ -109,7 +109,7 @@ def scope_of(step: Step, task: TaskIR | None) -> Scope:
 
 async def run_gates(
     asked: Collection[str], artifacts: Sequence[Artifact], context: GateContext, built: Mapping[str, Gate] = BUILT
-) -> Checked:
+) -> PipelineResult:
     """Return what the gates make of the artifacts, with one result for each that was asked for."""
     now, looks = tuple(artifacts), dict[str, _Look]()
     plans = planned_gates(asked, context.scope, built)
@@ -119,7 +119,7 @@ async def run_gates(
         if _first_failed(looks):
             break
     failed = _first_failed(looks)
-    return Checked(now, tuple(_results(plans, looks, failed)), _failure(failed) if failed else None)
+    return PipelineResult(now, tuple(_results(plans, looks, failed)), _failure(failed) if failed else None)
 
 
 def _groups(gates: Sequence[Gate]) -> Iterator[list[Gate]]:

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
-from orchestrator.gates import Artifact, Checked, GateContext, Run, Scope, run_gates
+from orchestrator.gates import Artifact, GateContext, PipelineResult, Run, Scope, run_gates
 from orchestrator.taskir import Commands, Step
 
 
@@ -20,7 +20,7 @@ async def check(
     reads: Mapping[str, str] | None = None,
     tests: Mapping[str, str] | None = None,
     commands: Commands | None = None,
-) -> Checked:
+) -> PipelineResult:
     """Send what a step `made` through the gates, in the sandbox that `run` runs jobs in."""
     reads, tests = reads or {}, tests or {}
     scope = Scope(step(*made, inputs=tuple(reads)), tuple(tests), commands or Commands())

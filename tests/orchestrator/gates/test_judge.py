@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from orchestrator.events import FailureKind
-from orchestrator.gates import Artifact, Checked, GateContext, JudgeAnswer, Scope, run_gates
+from orchestrator.gates import Artifact, GateContext, JudgeAnswer, PipelineResult, Scope, run_gates
 from tests.orchestrator.gates.gate_world import step
 
 PASSED = '{"critique": "price 214, told 214: right", "score": 9, "verdict": "pass"}'
@@ -27,7 +27,7 @@ class Script:
         return JudgeAnswer(self.answers.pop(0), 100)
 
 
-async def judged(script: Script, *made: str, reads: Mapping[str, bytes] | None = None) -> Checked:
+async def judged(script: Script, *made: str, reads: Mapping[str, bytes] | None = None) -> PipelineResult:
     artifacts = [Artifact(f"o{number}", text.encode()) for number, text in enumerate(made)]
     scope = Scope(step(*(artifact.name for artifact in artifacts)))
     return await run_gates(["judge"], artifacts, GateContext(scope, reads=reads or {}, judge=script.judge))
