@@ -16,8 +16,8 @@ from orchestrator.cli.doctor import Check, examine
 from orchestrator.cli.errors import ExitCode
 from orchestrator.cli.settings import JsonFlag, settings
 from orchestrator.cli.terminal import glyphs, make_console, one_line, print_json, size, write
-from orchestrator.gates import BUILT
-from registry.models import ModelEntry, Registry, RoleEntry
+from orchestrator.gates import BUILTIN_GATES
+from registry import ModelEntry, Registry, RoleEntry
 
 CHECK_STYLES = {"ok": "green", "note": "yellow", "broken": "bold red"}
 CHECK_MARKS = {"ok": "done", "note": "waiting", "broken": "failed"}
@@ -39,7 +39,7 @@ def doctor(context: typer.Context, as_json: JsonFlag = False) -> None:
     Exits with 1 if something that a run needs is missing or broken.
     """
     chosen = settings(context)
-    checks = examine(chosen.registry_path, chosen.home, frozenset(BUILT))
+    checks = examine(chosen.registry_path, chosen.home, frozenset(BUILTIN_GATES))
     broken = [check for check in checks if check.state == "broken"]
     if as_json:
         told = [{"name": c.name, "state": c.state, "found": c.found, "mend": c.mend} for c in checks]

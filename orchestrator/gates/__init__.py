@@ -29,7 +29,7 @@ from orchestrator.gates.contract import (
 from orchestrator.gates.jobs import JobRunner, max_concurrent_jobs
 from orchestrator.gates.json_schema import BadSchema, OutputSchema, SchemaMismatch
 from orchestrator.gates.pipeline import (
-    BUILT,
+    BUILTIN_GATES,
     PipelineResult,
     Plan,
     asked_gates,
@@ -42,7 +42,7 @@ from orchestrator.gates.pipeline import (
 from orchestrator.gates.suites import unseen_tests
 
 __all__ = [
-    "BUILT",
+    "BUILTIN_GATES",
     "Artifact",
     "BadSchema",
     "Gate",

@@ -37,7 +37,7 @@ from orchestrator.taskir import GATES, Step, TaskIR
 
 _ALL = (Schema, Shellcheck, Format, Lint, Build, Typecheck, Security, Unit, Integration, Bench, JudgeGate)
 
-BUILT: Mapping[str, Gate] = {gate.name: gate() for gate in _ALL}
+BUILTIN_GATES: Mapping[str, Gate] = {gate.name: gate() for gate in _ALL}
 """The gates that this version has."""
 
 
@@ -89,7 +89,7 @@ def usual_gates(step: Step) -> tuple[str, ...]:
     return tuple(gate for gate in GATES if any(gate in USUAL[one] for one in written))
 
 
-def planned_gates(asked: Collection[str], scope: Scope, built: Mapping[str, Gate] = BUILT) -> tuple[Plan, ...]:
+def planned_gates(asked: Collection[str], scope: Scope, built: Mapping[str, Gate] = BUILTIN_GATES) -> tuple[Plan, ...]:
     """Return what the gates that are asked for will do, in their order. The plan alone tells."""
     names = [*(gate for gate in GATES if gate in asked), *sorted(set(asked) - set(GATES))]
     unknown = "this version has no such gate"
@@ -108,7 +108,10 @@ def scope_of(step: Step, task: TaskIR | None) -> Scope:
 
 
 async def run_gates(
-    asked: Collection[str], artifacts: Sequence[Artifact], context: GateContext, built: Mapping[str, Gate] = BUILT
+    asked: Collection[str],
+    artifacts: Sequence[Artifact],
+    context: GateContext,
+    built: Mapping[str, Gate] = BUILTIN_GATES,
 ) -> PipelineResult:
     """Return what the gates make of the artifacts, with one result for each that was asked for."""
     now, looks = tuple(artifacts), dict[str, _Look]()

@@ -14,7 +14,7 @@ from orchestrator.analysis import analyze_task
 from orchestrator.errors import InputError, Problem
 from orchestrator.events import Mode, Priority, RoleRates, RunAccepted, Rung, RunLimits
 from orchestrator.frontdoor import FrontdoorPlanner
-from orchestrator.gates import BUILT
+from orchestrator.gates import BUILTIN_GATES
 from orchestrator.journal import JournalReader, Measured
 from orchestrator.planning import Planner
 from orchestrator.steps.files import UnreadableFile, read_text
@@ -190,7 +190,7 @@ def capabilities(registry: Registry, no_sandbox: str = "") -> Capabilities:
     return Capabilities(
         roles=frozenset(registry.step_roles),
         personas=frozenset(registry.personas),
-        gates=frozenset(BUILT) - (frozenset() if JUDGE in registry.usable_roles else {JUDGE}),
+        gates=frozenset(BUILTIN_GATES) - (frozenset() if JUDGE in registry.usable_roles else {JUDGE}),
         kinds=frozenset({"generate", "tool", "repl"} - refused),
         input_types=frozenset({"path", "text"}),
         models=registry.usable_models,

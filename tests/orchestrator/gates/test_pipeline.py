@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from orchestrator.events import FailureKind, GateResult
 from orchestrator.gates import (
-    BUILT,
+    BUILTIN_GATES,
     Artifact,
     Gate,
     GateContext,
@@ -37,7 +37,7 @@ class Told(Gate):
 
     def __init__(self, name: str, answer: str = "pass", after: asyncio.Event | None = None) -> None:
         self.name = name  # type: ignore[misc]
-        self.in_turn = BUILT[name].in_turn  # type: ignore[misc]
+        self.in_turn = BUILTIN_GATES[name].in_turn  # type: ignore[misc]
         self.answer, self.after = answer, after
         self.saw: list[bytes] = []
         self.ended = asyncio.Event()
@@ -70,8 +70,8 @@ def built(*gates: Told) -> dict[str, Gate]:
 
 
 def test_every_gate_of_the_language_is_built_and_in_its_order() -> None:
-    assert tuple(BUILT) == GATES
-    assert [gate.name for gate in BUILT.values() if gate.in_turn] == ["unit", "integration", "bench", "judge"]
+    assert tuple(BUILTIN_GATES) == GATES
+    assert [gate.name for gate in BUILTIN_GATES.values() if gate.in_turn] == ["unit", "integration", "bench", "judge"]
 
 
 async def test_no_gate_asked_for_is_no_result() -> None:
@@ -202,7 +202,9 @@ def test_one_result_a_gate_and_the_first_failure_counts(answers: dict[str, str])
         if checked.failure and failing:
             assert f"gate {failing[0]} failed" in checked.failure.message
             behind = GATES[GATES.index(failing[0]) + 1 :]
-            alone = [result for result in checked.results if result.gate in behind and BUILT[result.gate].in_turn]
+            alone = [
+                result for result in checked.results if result.gate in behind and BUILTIN_GATES[result.gate].in_turn
+            ]
             assert all(result.status == "not run" for result in alone)
 
     asyncio.run(go())
