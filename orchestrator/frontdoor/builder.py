@@ -10,7 +10,7 @@ from orchestrator.analysis import StepGraph, analyze
 from orchestrator.frontdoor.compact import Part
 from orchestrator.frontdoor.errors import PlanFlaw
 from orchestrator.frontdoor.naming import FileNames, default_output, referred_part, with_folders
-from orchestrator.gates import usual_gates
+from orchestrator.gates import default_gates
 from orchestrator.planning import PlannedPart
 from orchestrator.taskir import REQUEST_LABEL, InvalidTask, Step, nearest
 
@@ -110,7 +110,7 @@ class PlanBuilder:
         except ValidationError as error:
             first = error.errors(include_url=False, include_context=False)[0]
             raise self._flaw(f"{'/'.join(map(str, first['loc']))}: {first['msg']}") from error
-        gates = usual_gates(step)
+        gates = default_gates(step)
         return step.model_copy(update={"gates": gates}) if gates else step
 
     def _take(self, steps: Sequence[Step]) -> None:

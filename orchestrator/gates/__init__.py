@@ -33,11 +33,11 @@ from orchestrator.gates.pipeline import (
     PipelineResult,
     Plan,
     asked_gates,
+    default_gates,
     gates_of,
     planned_gates,
     run_gates,
     scope_of,
-    usual_gates,
 )
 from orchestrator.gates.suites import unseen_tests
 
@@ -61,6 +61,7 @@ __all__ = [
     "Scope",
     "as_looked_at",
     "asked_gates",
+    "default_gates",
     "file_name",
     "gates_of",
     "is_json",
@@ -71,5 +72,4 @@ __all__ = [
     "run_gates",
     "scope_of",
     "unseen_tests",
-    "usual_gates",
 ]

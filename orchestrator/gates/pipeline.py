@@ -41,7 +41,7 @@ BUILTIN_GATES: Mapping[str, Gate] = {gate.name: gate() for gate in _ALL}
 """The gates that this version has."""
 
 
-USUAL: Mapping[Language, tuple[str, ...]] = {
+DEFAULT_GATES: Mapping[Language, tuple[str, ...]] = {
     "python": ("format", "lint", "build"),
     "shell": ("shellcheck",),
     "json": ("schema",),
@@ -83,10 +83,10 @@ def asked_gates(step: Step, task_gates: Sequence[str]) -> tuple[str, ...]:
     return tuple(step.gates if step.gates is not None else task_gates)
 
 
-def usual_gates(step: Step) -> tuple[str, ...]:
+def default_gates(step: Step) -> tuple[str, ...]:
     """Return the gates for a step whose author cannot say any: those that read what it writes, and ask for no more."""
     written = {language(step, name) for name in as_looked_at(step).outputs}
-    return tuple(gate for gate in GATES if any(gate in USUAL[one] for one in written))
+    return tuple(gate for gate in GATES if any(gate in DEFAULT_GATES[one] for one in written))
 
 
 def planned_gates(asked: Collection[str], scope: Scope, built: Mapping[str, Gate] = BUILTIN_GATES) -> tuple[Plan, ...]:

@@ -18,9 +18,9 @@ from orchestrator.gates import (
     Repaired,
     Scope,
     as_looked_at,
+    default_gates,
     planned_gates,
     run_gates,
-    usual_gates,
 )
 from orchestrator.sandbox import Job, Outcome
 from orchestrator.taskir import GATES
@@ -164,7 +164,7 @@ async def test_gates_that_nobody_insists_on_are_not_run_where_they_cannot_look(t
 
 def test_gates_look_at_what_is_written_for_one_item_of_a_list() -> None:
     planned = step("told.json", "all.py", foreach="names.json")
-    assert usual_gates(planned) == ("format", "lint", "build")
+    assert default_gates(planned) == ("format", "lint", "build")
     child = planned.model_copy(update={"id": "S1[7]", "outputs": ("told.json[7]", "all.py[7]")})
     assert as_looked_at(child) is child
     assert Scope(as_looked_at(planned)).outputs("python", "json") == ("all.py[0]",)
