@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import Any
 
-from orchestrator.gates import Plan, gates_of
+from orchestrator.gates import Plan, gates_for_step
 from orchestrator.taskir import TaskIR
 
 
@@ -18,11 +18,11 @@ def gate_lines(task: TaskIR) -> list[tuple[list[str], str]]:
     """Return the steps of a task that have the same gates, with these; without those that have none."""
     groups: dict[str, list[str]] = {}
     for step in task.plan.steps:
-        if plans := gates_of(step, task):
+        if plans := gates_for_step(step, task):
             groups.setdefault(told(plans), []).append(step.id)
     return [(steps, gates) for gates, steps in groups.items()]
 
 
 def gates_json(task: TaskIR) -> dict[str, Any]:
     """Return for each step its gates: null for one that will look, else why not."""
-    return {step.id: {plan.gate: plan.idle or None for plan in gates_of(step, task)} for step in task.plan.steps}
+    return {step.id: {plan.gate: plan.idle or None for plan in gates_for_step(step, task)} for step in task.plan.steps}

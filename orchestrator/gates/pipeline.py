@@ -76,7 +76,7 @@ class _Look:
     final: bool = False
 
 
-def asked_gates(step: Step, task_gates: Sequence[str]) -> tuple[str, ...]:
+def requested_gates(step: Step, task_gates: Sequence[str]) -> tuple[str, ...]:
     """Return the gates that look at a step's outputs: its own if it names any, else the task's; none if it says so."""
     if not step.run_gates:
         return ()
@@ -96,9 +96,9 @@ def planned_gates(asked: Collection[str], scope: Scope, built: Mapping[str, Gate
     return tuple(Plan(name, built[name].idle(scope) if name in built else unknown) for name in names)
 
 
-def gates_of(step: Step, task: TaskIR | None) -> tuple[Plan, ...]:
+def gates_for_step(step: Step, task: TaskIR | None) -> tuple[Plan, ...]:
     """Return what the gates that are asked for will do with a step's outputs. A plain request has no task."""
-    return planned_gates(asked_gates(step, task.gates if task else ()), scope_of(step, task))
+    return planned_gates(requested_gates(step, task.gates if task else ()), scope_of(step, task))
 
 
 def scope_of(step: Step, task: TaskIR | None) -> Scope:

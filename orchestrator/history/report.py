@@ -19,7 +19,7 @@ from orchestrator.critical_path import (
     slack,
 )
 from orchestrator.events import Mode, PlanOrigin, RunStatus, Usage
-from orchestrator.gates import Plan, gates_of
+from orchestrator.gates import Plan, gates_for_step
 from orchestrator.history.view import AttemptRow, RatingRow, ReplanRow, RunView
 from orchestrator.journal import JournalReader
 from orchestrator.scheduler import RunState, StepView
@@ -299,7 +299,7 @@ def _gates(step: StepView, view: RunView) -> tuple[Plan, ...]:
     results = attempts[-1].gates if attempts else ()
     failed = any(result.status == "failed" for result in results)
     why_not = {result.gate: result.evidence for result in results if result.status == "not run" and not failed}
-    plans = gates_of(step.step, view.accepted.task)
+    plans = gates_for_step(step.step, view.accepted.task)
     return tuple(replace(plan, idle=plan.idle or why_not.get(plan.gate, "")) for plan in plans)
 
 

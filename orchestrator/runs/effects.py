@@ -30,7 +30,7 @@ from orchestrator.events import (
     Usage,
 )
 from orchestrator.failures import told_to
-from orchestrator.gates import GateSkipped, Run, asked_gates, no_sandbox, scope_of, unseen_tests
+from orchestrator.gates import GateSkipped, Run, no_sandbox, requested_gates, scope_of, unseen_tests
 from orchestrator.journal import Journal, JournalError, publish, retry_when_disk_full
 from orchestrator.planning import PlanContext, PlanError, PlannedPart, Planner
 from orchestrator.routing import Decision, DecisionContext, Router
@@ -188,7 +188,7 @@ class RunEffects:
     async def attempt(self, command: StartAttempt, chosen: Decision, emit: Callable[[Event], None]) -> Event:
         """Carry out one attempt: read what it needs, generate, check, store."""
         step, number, now = command.step.id, command.number, self._services.clock.now
-        gates = asked_gates(command.step, self._task.gates if self._task else ())
+        gates = requested_gates(command.step, self._task.gates if self._task else ())
         try:
             with self._telling(command, emit, at_once=bool(gates)) as generated:
                 work = await self._prepared(command, chosen, gates)

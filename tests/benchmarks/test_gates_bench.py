@@ -14,7 +14,7 @@ from benchmarks.gates.stories import code_retry_then_escalation, format_retry, f
 from benchmarks.gates.tasks import SHARES, a_right_answer, make_tasks
 from benchmarks.gates.world import FIRST, WORLDS
 from orchestrator.events import GateResult, Usage
-from orchestrator.gates import gates_of
+from orchestrator.gates import gates_for_step
 from orchestrator.gates.tests import PYTEST, REPORT, SETTINGS, SETTINGS_TEXT
 from orchestrator.history.view import AttemptRow
 
@@ -44,10 +44,10 @@ def test_tasks_are_the_same_each_time_and_as_many_as_asked_for() -> None:
 def test_every_task_is_a_document_and_its_gates_look() -> None:
     for task in make_tasks(40):
         document = task.task(gates=True, deadline=5)
-        plans = gates_of(document.plan.steps[0], document)
+        plans = gates_for_step(document.plan.steps[0], document)
         assert plans
         assert not any(plan.idle for plan in plans)
-        assert gates_of(task.task(gates=False, deadline=5).plan.steps[0], document) == ()
+        assert gates_for_step(task.task(gates=False, deadline=5).plan.steps[0], document) == ()
 
 
 def test_an_answer_is_right_when_it_says_the_same_as_the_reference() -> None:
