@@ -3,11 +3,11 @@
 from collections.abc import Sequence
 from typing import Any
 
-from orchestrator.gates import Plan, gates_for_step
+from orchestrator.gates import PlannedGate, gates_for_step
 from orchestrator.taskir import TaskIR
 
 
-def told(plans: Sequence[Plan]) -> str:
+def told(plans: Sequence[PlannedGate]) -> str:
     """Return the gates of one step in one line."""
     looking = ", ".join(plan.gate for plan in plans if not plan.idle) or "none"
     idle = "; ".join(f"not {plan.gate}: {plan.idle}" for plan in plans if plan.idle)

@@ -31,7 +31,7 @@ from orchestrator.gates.json_schema import BadSchema, OutputSchema, SchemaMismat
 from orchestrator.gates.pipeline import (
     BUILTIN_GATES,
     PipelineResult,
-    Plan,
+    PlannedGate,
     default_gates,
     gates_for_step,
     planned_gates,
@@ -54,7 +54,7 @@ __all__ = [
     "JudgeAnswer",
     "OutputSchema",
     "PipelineResult",
-    "Plan",
+    "PlannedGate",
     "Repaired",
     "Run",
     "SchemaMismatch",

@@ -60,11 +60,13 @@ class PipelineResult:
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
-    """What a gate that a step asks for will do: look, or not, and why not."""
+class PlannedGate:
+    """A gate that a step requests, and whether it will check anything."""
 
     gate: str
+    """The gate's name."""
     idle: str
+    """Why the gate will not run on this step's outputs; empty if it will."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,14 +91,16 @@ def default_gates(step: Step) -> tuple[str, ...]:
     return tuple(gate for gate in GATES if any(gate in DEFAULT_GATES[one] for one in written))
 
 
-def planned_gates(asked: Collection[str], scope: Scope, built: Mapping[str, Gate] = BUILTIN_GATES) -> tuple[Plan, ...]:
+def planned_gates(
+    asked: Collection[str], scope: Scope, built: Mapping[str, Gate] = BUILTIN_GATES
+) -> tuple[PlannedGate, ...]:
     """Return what the gates that are asked for will do, in their order. The plan alone tells."""
     names = [*(gate for gate in GATES if gate in asked), *sorted(set(asked) - set(GATES))]
     unknown = "this version has no such gate"
-    return tuple(Plan(name, built[name].idle(scope) if name in built else unknown) for name in names)
+    return tuple(PlannedGate(name, built[name].idle(scope) if name in built else unknown) for name in names)
 
 
-def gates_for_step(step: Step, task: TaskIR | None) -> tuple[Plan, ...]:
+def gates_for_step(step: Step, task: TaskIR | None) -> tuple[PlannedGate, ...]:
     """Return what the gates that are asked for will do with a step's outputs. A plain request has no task."""
     return planned_gates(requested_gates(step, task.gates if task else ()), scope_of(step, task))
 
@@ -168,7 +172,7 @@ def _first_failed(looks: Mapping[str, _Look]) -> _Look | None:
     return next((look for look in looks.values() if look.result.status == "failed"), None)
 
 
-def _results(plans: Sequence[Plan], looks: Mapping[str, _Look], failed: _Look | None) -> Iterator[GateResult]:
+def _results(plans: Sequence[PlannedGate], looks: Mapping[str, _Look], failed: _Look | None) -> Iterator[GateResult]:
     for plan in plans:
         if plan.gate in looks:
             yield looks[plan.gate].result

@@ -19,7 +19,7 @@ from orchestrator.critical_path import (
     slack,
 )
 from orchestrator.events import Mode, PlanOrigin, RunStatus, Usage
-from orchestrator.gates import Plan, gates_for_step
+from orchestrator.gates import PlannedGate, gates_for_step
 from orchestrator.history.view import AttemptRow, RatingRow, ReplanRow, RunView
 from orchestrator.journal import JournalReader
 from orchestrator.scheduler import RunState, StepView
@@ -49,7 +49,7 @@ class StepRow:
     cause: str | None
     parent: str | None
     children: tuple[str, ...]
-    gates: tuple[Plan, ...] = ()
+    gates: tuple[PlannedGate, ...] = ()
     ratings: tuple[RatingRow, ...] = ()
 
     @property
@@ -292,7 +292,7 @@ def _row(
     )
 
 
-def _gates(step: StepView, view: RunView) -> tuple[Plan, ...]:
+def _gates(step: StepView, view: RunView) -> tuple[PlannedGate, ...]:
     """Return what the gates of a step do. That there is no sandbox for some is not in the plan; the last attempt says
     so, unless it is a failure before them that it tells of."""
     attempts = [attempt for name in (*(step.children or ()), step.id) for attempt in view.attempts.get(name, ())]
