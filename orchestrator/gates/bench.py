@@ -17,12 +17,12 @@ class Bench(Gate):
     fails_as = FailureKind.LOGIC
     in_turn = True
 
-    def idle(self, scope: Scope) -> str:
+    def skip_reason(self, scope: Scope) -> str:
         return "" if scope.commands.bench else "the task has no commands.bench"
 
     async def check(self, artifacts: Sequence[Artifact], context: GateContext) -> GateResult:
         bench = context.scope.commands.bench
-        assert bench is not None, "the gate is idle without a command"
+        assert bench is not None, "the pipeline skips this gate without a command"
         files = {**context.reads, **files_of(artifacts)}
         limits = timed_limits(bench.max_seconds)
         quickest = float("inf")

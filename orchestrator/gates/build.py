@@ -18,7 +18,7 @@ class Build(Gate):
     name = "build"
     fails_as = FailureKind.CODE
 
-    def idle(self, scope: Scope) -> str:
+    def skip_reason(self, scope: Scope) -> str:
         if scope.commands.build or scope.outputs("python"):
             return ""
         return "no output is Python, and the task has no commands.build"

@@ -161,7 +161,7 @@ class Gate(ABC):
     in_turn: ClassVar[bool] = False
 
     @abstractmethod
-    def idle(self, scope: Scope) -> str:
+    def skip_reason(self, scope: Scope) -> str:
         """Say why there is nothing here for the gate to look at; nothing if there is."""
 
     @abstractmethod

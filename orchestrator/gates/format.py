@@ -19,7 +19,7 @@ class Format(Gate):
     name = "format"
     fails_as = FailureKind.FORMAT
 
-    def idle(self, scope: Scope) -> str:
+    def skip_reason(self, scope: Scope) -> str:
         return "" if scope.outputs("python") else "no output is Python"
 
     async def check(self, artifacts: Sequence[Artifact], context: GateContext) -> GateResult | Repaired:

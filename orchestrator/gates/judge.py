@@ -31,7 +31,7 @@ class JudgeGate(Gate):
     fails_as = FailureKind.LOGIC
     in_turn = True
 
-    def idle(self, scope: Scope) -> str:
+    def skip_reason(self, scope: Scope) -> str:
         return "" if scope.step.outputs else "the step writes nothing"
 
     async def check(self, artifacts: Sequence[Artifact], context: GateContext) -> GateResult:

@@ -17,7 +17,7 @@ class Lint(Gate):
     name = "lint"
     fails_as = FailureKind.CODE
 
-    def idle(self, scope: Scope) -> str:
+    def skip_reason(self, scope: Scope) -> str:
         return "" if scope.outputs("python") else "no output is Python"
 
     async def check(self, artifacts: Sequence[Artifact], context: GateContext) -> GateResult:

@@ -97,7 +97,7 @@ def planned_gates(
     """Return what the gates that are asked for will do, in their order. The plan alone tells."""
     names = [*(gate for gate in GATES if gate in asked), *sorted(set(asked) - set(GATES))]
     unknown = "this version has no such gate"
-    return tuple(PlannedGate(name, built[name].idle(scope) if name in built else unknown) for name in names)
+    return tuple(PlannedGate(name, built[name].skip_reason(scope) if name in built else unknown) for name in names)
 
 
 def gates_for_step(step: Step, task: TaskIR | None) -> tuple[PlannedGate, ...]:

@@ -14,7 +14,7 @@ class Schema(Gate):
     name = "schema"
     fails_as = FailureKind.SCHEMA
 
-    def idle(self, scope: Scope) -> str:
+    def skip_reason(self, scope: Scope) -> str:
         return "" if scope.outputs("json") else "neither an output_schema nor an output that ends in .json"
 
     async def check(self, artifacts: Sequence[Artifact], context: GateContext) -> GateResult:

@@ -22,7 +22,7 @@ class Shellcheck(Gate):
     name = "shellcheck"
     fails_as = FailureKind.CODE
 
-    def idle(self, scope: Scope) -> str:
+    def skip_reason(self, scope: Scope) -> str:
         return "" if scope.outputs("shell") else "no output is a shell script"
 
     async def check(self, artifacts: Sequence[Artifact], context: GateContext) -> GateResult:

@@ -62,7 +62,7 @@ class Unit(Tests):
     name = "unit"
     fails_as = FailureKind.CODE
 
-    def idle(self, scope: Scope) -> str:
+    def skip_reason(self, scope: Scope) -> str:
         return "" if unit_tests(scope) else "there is no test_NAME.py for an output NAME.py"
 
     def tests(self, scope: Scope) -> tuple[str, ...]:
@@ -75,7 +75,7 @@ class Integration(Tests):
     name = "integration"
     fails_as = FailureKind.LOGIC
 
-    def idle(self, scope: Scope) -> str:
+    def skip_reason(self, scope: Scope) -> str:
         return "" if integration_tests(scope) else "the step reads no tests but those of its own outputs"
 
     def tests(self, scope: Scope) -> tuple[str, ...]:

@@ -40,7 +40,7 @@ class Typecheck(Gate):
     def __init__(self) -> None:
         self._cache: Mapping[str, bytes] = {}
 
-    def idle(self, scope: Scope) -> str:
+    def skip_reason(self, scope: Scope) -> str:
         return "" if scope.outputs("python") else "no output is Python"
 
     async def check(self, artifacts: Sequence[Artifact], context: GateContext) -> GateResult:

@@ -43,7 +43,7 @@ class Told(Gate):
         self.ended = asyncio.Event()
         self.cancelled = False
 
-    def idle(self, scope: Scope) -> str:
+    def skip_reason(self, scope: Scope) -> str:
         return "nothing to do" if self.answer == "idle" else ""
 
     async def check(self, artifacts: Sequence[Artifact], context: GateContext) -> GateResult | Repaired:
