@@ -15,7 +15,7 @@ class Bench(Gate):
 
     name = "bench"
     fails_as = FailureKind.LOGIC
-    in_turn = True
+    sequential = True
 
     def skip_reason(self, scope: Scope) -> str:
         return "" if scope.commands.bench else "the task has no commands.bench"

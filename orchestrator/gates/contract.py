@@ -152,13 +152,13 @@ class Repaired:
 class Gate(ABC):
     """Looks at all that one attempt made. The pipeline measures its time and stops it when it no longer matters.
 
-    `fails_as` is what its failures count as, unless one says otherwise. A gate `in_turn` starts when all before it have
+    `fails_as` is what its failures count as, unless one says otherwise. A gate `sequential` starts when all before it have
     passed; the others look side by side.
     """
 
     name: ClassVar[str]
     fails_as: ClassVar[FailureKind]
-    in_turn: ClassVar[bool] = False
+    sequential: ClassVar[bool] = False
 
     @abstractmethod
     def skip_reason(self, scope: Scope) -> str:

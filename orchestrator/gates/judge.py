@@ -29,7 +29,7 @@ class JudgeGate(Gate):
 
     name = "judge"
     fails_as = FailureKind.LOGIC
-    in_turn = True
+    sequential = True
 
     def skip_reason(self, scope: Scope) -> str:
         return "" if scope.step.outputs else "the step writes nothing"

@@ -131,9 +131,9 @@ async def run_gates(
 
 def _groups(gates: Sequence[Gate]) -> Iterator[list[Gate]]:
     """Yield the gates in their order: first those that look side by side, then one at a time."""
-    if together := [gate for gate in gates if not gate.in_turn]:
+    if together := [gate for gate in gates if not gate.sequential]:
         yield together
-    yield from ([gate] for gate in gates if gate.in_turn)
+    yield from ([gate] for gate in gates if gate.sequential)
 
 
 async def _side_by_side(

@@ -35,7 +35,7 @@ class Tested:
 class Tests(Gate):
     """Fails for tests that fail, that cannot be collected, or of which there are none."""
 
-    in_turn = True
+    sequential = True
 
     @abstractmethod
     def tests(self, scope: Scope) -> tuple[str, ...]:

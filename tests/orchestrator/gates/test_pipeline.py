@@ -37,7 +37,7 @@ class Told(Gate):
 
     def __init__(self, name: str, answer: str = "pass", after: asyncio.Event | None = None) -> None:
         self.name = name  # type: ignore[misc]
-        self.in_turn = BUILTIN_GATES[name].in_turn  # type: ignore[misc]
+        self.sequential = BUILTIN_GATES[name].sequential  # type: ignore[misc]
         self.answer, self.after = answer, after
         self.saw: list[bytes] = []
         self.ended = asyncio.Event()
@@ -71,7 +71,12 @@ def built(*gates: Told) -> dict[str, Gate]:
 
 def test_every_gate_of_the_language_is_built_and_in_its_order() -> None:
     assert tuple(BUILTIN_GATES) == GATES
-    assert [gate.name for gate in BUILTIN_GATES.values() if gate.in_turn] == ["unit", "integration", "bench", "judge"]
+    assert [gate.name for gate in BUILTIN_GATES.values() if gate.sequential] == [
+        "unit",
+        "integration",
+        "bench",
+        "judge",
+    ]
 
 
 async def test_no_gate_asked_for_is_no_result() -> None:
@@ -203,7 +208,7 @@ def test_one_result_a_gate_and_the_first_failure_counts(answers: dict[str, str])
             assert f"gate {failing[0]} failed" in checked.failure.message
             behind = GATES[GATES.index(failing[0]) + 1 :]
             alone = [
-                result for result in checked.results if result.gate in behind and BUILTIN_GATES[result.gate].in_turn
+                result for result in checked.results if result.gate in behind and BUILTIN_GATES[result.gate].sequential
             ]
             assert all(result.status == "not run" for result in alone)
 
