@@ -15,7 +15,7 @@ from benchmarks.gates.tasks import BenchTask, a_right_answer
 from benchmarks.gates.world import WEIGHTS
 from orchestrator.engine.client.engine import Engine
 from orchestrator.engine.contract import EngineSpec, Generation, Message
-from orchestrator.gates import Artifact, GateContext, Run, Scope, run_gates
+from orchestrator.gates import Artifact, GateContext, RunJob, Scope, run_gates
 
 ANSWERS_ALONE = 8
 ENDLESS = {"type": "array", "items": {"type": "integer"}, "minItems": 250}
@@ -81,7 +81,7 @@ class _Decoding:
         return usage.output_tokens, usage.decode_seconds
 
 
-async def measure(decoder: Decoder, task: BenchTask, run: Run, threads: int, rounds: int) -> Guardrail:
+async def measure(decoder: Decoder, task: BenchTask, run: RunJob, threads: int, rounds: int) -> Guardrail:
     """Decode in rounds, every other one while the task's gates check a right answer."""
     spec = EngineSpec(file=str(decoder.file), context=2048, slots=4, threads=threads, batch_invariant=True)
     rows = list[tuple[float, float, float, float]]()
@@ -98,7 +98,7 @@ async def measure(decoder: Decoder, task: BenchTask, run: Run, threads: int, rou
     return Guardrail(decoder.name, threads, rounds, *(median(column) for column in zip(*rows, strict=True)))
 
 
-async def _check(task: BenchTask, run: Run) -> float:
+async def _check(task: BenchTask, run: RunJob) -> float:
     """Let all gates check a right answer, and return how many seconds that took."""
     document = task.task(gates=True)
     (step,) = document.plan.steps

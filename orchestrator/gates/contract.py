@@ -92,8 +92,10 @@ class GateSkipped(Exception):
     """A gate that nobody insists on cannot look here. The artifacts pass without it, and its result says why."""
 
 
-Run = Callable[[Job], Awaitable[Outcome]]
-"""Runs a job in the sandbox. Raises `GateError` where there is none, or `GateSkipped` for gates that nobody insists on."""
+RunJob = Callable[[Job], Awaitable[Outcome]]
+"""Runs a job in the sandbox.
+
+Raises `GateError` where there is no sandbox, or `GateSkipped` if the gate was only added by default."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,7 +130,7 @@ class GateContext:
     scope: Scope
     reads: Mapping[str, bytes] = field(default_factory=dict)
     tests: Mapping[str, bytes] = field(default_factory=dict)
-    run: Run = no_sandbox
+    run: RunJob = no_sandbox
     judge: Judge = no_judge
 
     @property

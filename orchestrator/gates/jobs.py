@@ -6,7 +6,7 @@ from dataclasses import replace
 from math import ceil
 
 from orchestrator.events import FailureKind
-from orchestrator.gates.contract import Artifact, GateError, Run
+from orchestrator.gates.contract import Artifact, GateError, RunJob
 from orchestrator.gates.findings import output_tail
 from orchestrator.sandbox import MIB, Job, Limits, Outcome, Sandbox, SandboxError
 
@@ -76,7 +76,11 @@ def paths(files: Iterable[str]) -> tuple[str, ...]:
 
 
 async def run_tool(
-    run: Run, argv: tuple[str, ...], files: Mapping[str, bytes], accepted: Collection[int], keep: tuple[str, ...] = ()
+    run: RunJob,
+    argv: tuple[str, ...],
+    files: Mapping[str, bytes],
+    accepted: Collection[int],
+    keep: tuple[str, ...] = (),
 ) -> Outcome:
     """Return how a checker ended that has looked at all `files`.
 
@@ -91,7 +95,7 @@ async def run_tool(
 
 
 async def run_code(
-    run: Run,
+    run: RunJob,
     argv: tuple[str, ...],
     files: Mapping[str, bytes],
     name: str,

@@ -6,7 +6,7 @@ Nothing that a model wrote configures it: no file of settings is read, and `# no
 import json
 from collections.abc import Mapping, Sequence
 
-from orchestrator.gates.contract import GateError, Run
+from orchestrator.gates.contract import GateError, RunJob
 from orchestrator.gates.findings import Finding
 from orchestrator.gates.jobs import paths, run_tool
 
@@ -17,7 +17,7 @@ SYNTAX, SYNTAX_CODE = "invalid-syntax", "SyntaxError:"
 _OURS = ("--isolated", "--no-cache", "--target-version", "py311")
 
 
-async def check(files: Mapping[str, bytes], select: Sequence[str], ignore: Sequence[str], run: Run) -> list[Finding]:
+async def check(files: Mapping[str, bytes], select: Sequence[str], ignore: Sequence[str], run: RunJob) -> list[Finding]:
     """Return what the selected rules find in the files, syntax errors included. Raises `GateError`."""
     rules = ("--select", ",".join(select), *(("--ignore", ",".join(ignore)) if ignore else ()))
     argv = ("ruff", "check", *_OURS, "--ignore-noqa", "--output-format", "json", *rules, "--", *paths(files))
@@ -28,7 +28,7 @@ async def check(files: Mapping[str, bytes], select: Sequence[str], ignore: Seque
         raise GateError(f"ruff gave a report that cannot be read: {error}", final=True) from error
 
 
-async def reformat(files: Mapping[str, bytes], run: Run) -> dict[str, bytes] | None:
+async def reformat(files: Mapping[str, bytes], run: RunJob) -> dict[str, bytes] | None:
     """Return the files as the formatter writes them, or None if one of them is no Python. Raises `GateError`."""
     argv = ("ruff", "format", *_OURS, "--line-length", str(LINE_LENGTH), "--", *paths(files))
     outcome = await run_tool(run, argv, files, (0, UNREADABLE), keep=tuple(files))

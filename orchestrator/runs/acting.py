@@ -12,7 +12,7 @@ from orchestrator.events import (
     RunAccepted,
     ToolCalled,
 )
-from orchestrator.gates import Run
+from orchestrator.gates import RunJob
 from orchestrator.journal.home import Home
 from orchestrator.routing import Decision
 from orchestrator.runs.clock import Clock
@@ -39,7 +39,7 @@ class ToolDependencies:
     registry: Registry
     home: Home
     clock: Clock
-    run_tool: Run
+    run_tool: RunJob
     sessions: Open
     batch: Batch
 

@@ -30,7 +30,7 @@ from orchestrator.events import (
     Usage,
 )
 from orchestrator.failures import told_to
-from orchestrator.gates import GateSkipped, Run, no_sandbox, requested_gates, scope_of, unseen_tests
+from orchestrator.gates import GateSkipped, RunJob, no_sandbox, requested_gates, scope_of, unseen_tests
 from orchestrator.journal import Journal, JournalError, publish, retry_when_disk_full
 from orchestrator.planning import PlanContext, PlanError, PlannedPart, Planner
 from orchestrator.routing import Decision, DecisionContext, Router
@@ -83,8 +83,8 @@ class Services:
     router: Router
     planner: Planner
     resident: Callable[[], frozenset[str]] = frozenset
-    run_job: Run = no_sandbox
-    run_tool: Run = no_sandbox
+    run_job: RunJob = no_sandbox
+    run_tool: RunJob = no_sandbox
     why_no_sandbox: Callable[[], Awaitable[str]] = no_reason
 
     @property

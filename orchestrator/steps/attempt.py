@@ -9,7 +9,7 @@ from typing import Protocol
 from orchestrator.engine.client.engine import Completion
 from orchestrator.engine.contract import Generation, Message, Priority
 from orchestrator.events import Failure, GateResult, Usage
-from orchestrator.gates import Run, no_sandbox
+from orchestrator.gates import RunJob, no_sandbox
 from orchestrator.steps.prompt import Input
 from orchestrator.steps.role import ResolvedRole
 from orchestrator.taskir import Commands, Step
@@ -31,7 +31,7 @@ class Checks:
     tests: tuple[Input, ...] = ()
     commands: Commands = field(default_factory=Commands)
     judge: ResolvedRole | None = None
-    run: Run = no_sandbox
+    run: RunJob = no_sandbox
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

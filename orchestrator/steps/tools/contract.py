@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from orchestrator.events import Failure, FailureKind
-from orchestrator.gates import Run, no_sandbox
+from orchestrator.gates import RunJob, no_sandbox
 from orchestrator.steps.tools.notes import Notes
 from orchestrator.steps.tools.workspace import Workspace
 
@@ -39,7 +39,7 @@ class ToolContext:
 
     workspace: Workspace
     notes: Notes
-    run: Run = no_sandbox
+    run: RunJob = no_sandbox
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,7 +2,7 @@ import asyncio
 
 import pytest
 
-from orchestrator.gates import JobRunner, Run
+from orchestrator.gates import JobRunner, RunJob
 from orchestrator.sandbox import Sandbox, SandboxUnavailable
 
 
@@ -16,7 +16,7 @@ def sandbox() -> Sandbox:
 
 
 @pytest.fixture
-def run(sandbox: Sandbox) -> Run:
+def run(sandbox: Sandbox) -> RunJob:
     """Runs jobs in the sandbox, as gates do."""
 
     async def here() -> Sandbox:

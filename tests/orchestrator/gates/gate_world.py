@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
-from orchestrator.gates import Artifact, GateContext, PipelineResult, Run, Scope, run_gates
+from orchestrator.gates import Artifact, GateContext, PipelineResult, RunJob, Scope, run_gates
 from orchestrator.taskir import Commands, Step
 
 
@@ -14,7 +14,7 @@ def step(*outputs: str, inputs: tuple[str, ...] = (), **more: Any) -> Step:
 
 async def check(
     gates: tuple[str, ...],
-    run: Run,
+    run: RunJob,
     made: Mapping[str, str],
     *,
     reads: Mapping[str, str] | None = None,

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 import pytest
 
 from orchestrator.events import FailureKind
-from orchestrator.gates import Run
+from orchestrator.gates import RunJob
 from orchestrator.sandbox import Job, Outcome, Sandbox
 from orchestrator.taskir import Bench, Commands
 from tests.orchestrator.gates.gate_world import check
@@ -51,7 +51,7 @@ GIVES_UP = "import pytest\n\n\ndef add(a, b):\n    pytest.exit('enough', 0)\n"
     ],
 )
 async def test_what_is_wrong_is_found_and_told(
-    run: Run, gate: str, name: str, text: str, kind: FailureKind, evidence: str
+    run: RunJob, gate: str, name: str, text: str, kind: FailureKind, evidence: str
 ) -> None:
     tests = {"test_add.py": TEST} if gate == "unit" else {}
     checked = await check((gate,), run, {name: text}, tests=tests)
@@ -61,7 +61,7 @@ async def test_what_is_wrong_is_found_and_told(
     assert checked.results[0].kind is kind
 
 
-async def test_files_that_are_only_read_are_not_type_checked(run: Run) -> None:
+async def test_files_that_are_only_read_are_not_type_checked(run: RunJob) -> None:
     reads = {"lib.py": "def size() -> int:\n    return 'many'\n"}
     good, bad = "import lib\n\nx: int = lib.size()\n", "import lib\n\nx: str = lib.size()\n"
     assert (await check(("typecheck",), run, {"a.py": good}, reads=reads)).failure is None
@@ -71,7 +71,7 @@ async def test_files_that_are_only_read_are_not_type_checked(run: Run) -> None:
     assert "lib.py" not in failure.evidence
 
 
-async def test_good_code_passes_all_gates_and_is_formatted_on_the_way(run: Run) -> None:
+async def test_good_code_passes_all_gates_and_is_formatted_on_the_way(run: RunJob) -> None:
     gates = ("format", "lint", "build", "typecheck", "security", "unit")
     checked = await check(gates, run, {"add.py": ADD.replace(" + ", "+")}, tests={"test_add.py": TEST})
     assert checked.failure is None
@@ -90,27 +90,27 @@ async def test_good_code_passes_all_gates_and_is_formatted_on_the_way(run: Run) 
         ("unit", {"test_own.py": "def test_one():\n    assert True\n"}),
     ],
 )
-async def test_nothing_is_found_where_nothing_is_wrong(run: Run, gate: str, made: Mapping[str, str]) -> None:
+async def test_nothing_is_found_where_nothing_is_wrong(run: RunJob, gate: str, made: Mapping[str, str]) -> None:
     checked = await check((gate,), run, made)
     assert [(result.status, result.evidence) for result in checked.results] == [
         ("passed", "1 passed" if gate == "unit" else "")
     ]
 
 
-async def test_a_line_break_at_the_end_is_added_without_a_note(run: Run) -> None:
+async def test_a_line_break_at_the_end_is_added_without_a_note(run: RunJob) -> None:
     checked = await check(("format",), run, {"add.py": ADD.rstrip()})
     assert checked.results[0].evidence == ""
     assert checked.artifacts[0].data.decode() == ADD
 
 
-async def test_one_job_looks_at_all_artifacts_and_names_each(run: Run) -> None:
+async def test_one_job_looks_at_all_artifacts_and_names_each(run: RunJob) -> None:
     checked = await check(("lint",), run, {"a.py": "x = u\n", "b.py": "ok = 1\n", "c.py": "y = v\n"})
     assert checked.failure is not None
     first, second = "a.py:1: F821 Undefined name `u`\n    x = u", "c.py:1: F821 Undefined name `v`\n    y = v"
     assert checked.failure.evidence == f"{first}\n{second}"
 
 
-async def test_integration_tests_see_what_the_step_reads_and_writes(run: Run) -> None:
+async def test_integration_tests_see_what_the_step_reads_and_writes(run: RunJob) -> None:
     reads = {"add.py": ADD, "test_all.py": "from main import two\n\n\ndef test_two():\n    assert two() == 2\n"}
     main = "from add import add\n\ndef two():\n    return add(1, 1)\n"
     good = await check(("unit", "integration"), run, {"main.py": main}, reads=reads)
@@ -120,14 +120,14 @@ async def test_integration_tests_see_what_the_step_reads_and_writes(run: Run) ->
     assert bad.failure.kind is LOGIC
 
 
-async def test_a_fence_in_another_file_makes_a_syntax_error_no_text_around_the_code(run: Run) -> None:
+async def test_a_fence_in_another_file_makes_a_syntax_error_no_text_around_the_code(run: RunJob) -> None:
     checked = await check(("format",), run, {"a.py": DOCUMENTED, "b.py": "x = )\n"})
     assert checked.failure is not None
     assert checked.failure.kind is CODE
     assert checked.failure.evidence.startswith("b.py:1: SyntaxError:")
 
 
-async def test_files_of_one_name_are_tests_of_their_own_and_import_what_lies_beside_them(run: Run) -> None:
+async def test_files_of_one_name_are_tests_of_their_own_and_import_what_lies_beside_them(run: RunJob) -> None:
     made = {"add/add.py": ADD, "b/sub.py": ADD.replace("add", "sub").replace("+", "-")}
     uses = {"add/test_all.py": TEST, "b/test_all.py": TEST.replace("add", "sub").replace("== 3", "== -1")}
     checked = await check(("integration",), run, made, reads=uses)
@@ -142,13 +142,13 @@ async def test_files_of_one_name_are_tests_of_their_own_and_import_what_lies_bes
         ("def test_no():\n    assert False\n", "failed", "1 failed, 1 passed"),
     ],
 )
-async def test_tests_that_are_skipped_are_told(run: Run, text: str, status: str, evidence: str) -> None:
+async def test_tests_that_are_skipped_are_told(run: RunJob, text: str, status: str, evidence: str) -> None:
     checked = await check(("unit",), run, {"add.py": ADD, "test_more.py": text}, tests={"test_add.py": TEST})
     assert checked.results[0].status == status
     assert checked.results[0].evidence.endswith(evidence)
 
 
-async def test_nothing_that_a_model_writes_configures_the_tests(run: Run) -> None:
+async def test_nothing_that_a_model_writes_configures_the_tests(run: RunJob) -> None:
     made = {
         "add.py": ADD.replace("+", "-"),
         "conftest.py": "def pytest_collection_modifyitems(items):\n    items.clear()\n",
@@ -160,7 +160,7 @@ async def test_nothing_that_a_model_writes_configures_the_tests(run: Run) -> Non
     assert "assert -1 == 3" in checked.failure.evidence
 
 
-async def test_tests_that_never_end_are_a_timeout_and_not_a_fault_of_the_sandbox(run: Run) -> None:
+async def test_tests_that_never_end_are_a_timeout_and_not_a_fault_of_the_sandbox(run: RunJob) -> None:
     limit = "from resource import *\nsetrlimit(RLIMIT_CPU, (1, getrlimit(RLIMIT_CPU)[1]))"
     loop = f"{limit}\ndef add(a, b):\n    while True:\n        pass\n"
     checked = await check(("unit",), run, {"add.py": loop}, tests={"test_add.py": TEST})
@@ -169,7 +169,7 @@ async def test_tests_that_never_end_are_a_timeout_and_not_a_fault_of_the_sandbox
     assert "processor time" in checked.failure.evidence
 
 
-async def test_code_that_takes_too_much_memory_is_stopped(sandbox: Sandbox, run: Run) -> None:
+async def test_code_that_takes_too_much_memory_is_stopped(sandbox: Sandbox, run: RunJob) -> None:
     hungry = "def add(a, b):\n    return len(b'x' * (1 << 30))\n"
     checked = await check(("unit",), run, {"add.py": hungry}, tests={"test_add.py": TEST})
     assert checked.failure is not None
@@ -178,7 +178,7 @@ async def test_code_that_takes_too_much_memory_is_stopped(sandbox: Sandbox, run:
     assert "emory" in checked.failure.evidence
 
 
-async def test_a_task_brings_its_own_build_command(run: Run) -> None:
+async def test_a_task_brings_its_own_build_command(run: RunJob) -> None:
     commands = Commands(build=("sh", "-c", "cat a.txt >&2; exit 3"))
     checked = await check(("build",), run, {"a.txt": "not built"}, commands=commands)
     assert checked.failure is not None
@@ -186,7 +186,7 @@ async def test_a_task_brings_its_own_build_command(run: Run) -> None:
     assert (await check(("build",), run, {"a.txt": ""}, commands=Commands(build=("true",)))).failure is None
 
 
-async def test_a_bench_has_a_threshold(run: Run) -> None:
+async def test_a_bench_has_a_threshold(run: RunJob) -> None:
     quick = Commands(bench=Bench(run=("true",), max_seconds=3600))
     slow = Commands(bench=Bench(run=("true",), max_seconds=1e-9))
     passed, failed = [await check(("bench",), run, {"a": ""}, commands=commands) for commands in (quick, slow)]
@@ -209,7 +209,7 @@ async def test_limits_end_no_bench_that_its_threshold_accepts(threshold: float, 
     assert [(job.limits.wall, job.limits.cpu, job.limits.idle) for job in jobs] == [(wall, cpu, False)]
 
 
-async def test_a_missing_tool_is_no_pass_and_not_the_models_fault(run: Run) -> None:
+async def test_a_missing_tool_is_no_pass_and_not_the_models_fault(run: RunJob) -> None:
     checked = await check(("build",), run, {"a": ""}, commands=Commands(build=("no-such-program",)))
     assert checked.failure is not None
     assert (checked.failure.kind, checked.failure.evidence, checked.failure.final) == (

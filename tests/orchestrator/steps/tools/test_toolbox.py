@@ -3,7 +3,7 @@ from pathlib import Path
 import pytest
 
 from orchestrator.events import FailureKind
-from orchestrator.gates import JobRunner, Run
+from orchestrator.gates import JobRunner, RunJob
 from orchestrator.sandbox import Sandbox
 from orchestrator.steps.tools.contract import ToolError
 from tests.orchestrator.steps.tools.tool_world import World
@@ -24,7 +24,7 @@ def folder(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def run(sandbox: Sandbox) -> Run:
+def run(sandbox: Sandbox) -> RunJob:
     async def here() -> Sandbox:
         return sandbox
 
@@ -122,7 +122,7 @@ async def test_without_a_sandbox_nothing_is_run(folder: Path) -> None:
 
 
 async def test_grep_finds_lines_and_is_stopped_where_a_pattern_explodes(
-    folder: Path, run: Run, monkeypatch: pytest.MonkeyPatch
+    folder: Path, run: RunJob, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     world = World(folder, {"trap": "a" * 40 + "b"}, run=run)
     assert await world.call("grep", pattern="^name: (K|M)", files="*.txt") == [
@@ -136,7 +136,7 @@ async def test_grep_finds_lines_and_is_stopped_where_a_pattern_explodes(
         await world.call("grep", pattern="(a+)+$", files="trap")
 
 
-async def test_shell_sees_what_it_was_given_and_nothing_else(folder: Path, run: Run) -> None:
+async def test_shell_sees_what_it_was_given_and_nothing_else(folder: Path, run: RunJob) -> None:
     world = World(folder, {"in.txt": "b\na\n", "two words": "x"}, ("made",), run=run)
     told = await world.toolbox.call("shell", {"command": "sort in.txt; ls; id -u", "files": ["in.txt"]})
     assert told.failure is None
@@ -161,7 +161,9 @@ async def test_shell_sees_what_it_was_given_and_nothing_else(folder: Path, run: 
         ("pytest.ini", "[pytest]\naddopts = --collect-only\n"),
     ],
 )
-async def test_what_a_model_wrote_decides_nothing_about_the_tests(folder: Path, run: Run, name: str, text: str) -> None:
+async def test_what_a_model_wrote_decides_nothing_about_the_tests(
+    folder: Path, run: RunJob, name: str, text: str
+) -> None:
     world = World(folder, {"test_work.py": TEST.format(5)}, ("work.py", name), run=run)
     await world.call("write_artifact", name="work.py", text=CODE)
     await world.call("write_artifact", name=name, text=text)
@@ -171,7 +173,7 @@ async def test_what_a_model_wrote_decides_nothing_about_the_tests(folder: Path, 
 
 
 @pytest.mark.parametrize(("expected", "passes"), [(4, True), (5, False)])
-async def test_tests_are_run(folder: Path, run: Run, expected: int, passes: bool) -> None:
+async def test_tests_are_run(folder: Path, run: RunJob, expected: int, passes: bool) -> None:
     world = World(folder, {"test_work.py": TEST.format(expected)}, ("work.py",), run=run)
     await world.call("write_artifact", name="work.py", text=CODE)
     told = await world.toolbox.call("run_tests", {"seconds": 300})

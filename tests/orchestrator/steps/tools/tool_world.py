@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from orchestrator.events import NoteChange, NoteChanged
-from orchestrator.gates import Run, no_sandbox
+from orchestrator.gates import RunJob, no_sandbox
 from orchestrator.steps.tools.contract import ToolContext
 from orchestrator.steps.tools.notes import Notes, RunNotes
 from orchestrator.steps.tools.toolbox import TOOLS, Call, Toolbox
@@ -21,7 +21,7 @@ class World:
         inputs: Mapping[str, str] | None = None,
         outputs: tuple[str, ...] = (),
         granted: tuple[str, ...] = tuple(TOOLS),
-        run: Run = no_sandbox,
+        run: RunJob = no_sandbox,
     ) -> None:
         files = [path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file()]
         self.notes = RunNotes()
