@@ -17,7 +17,7 @@ from orchestrator.cli.errors import ExitCode
 from orchestrator.cli.settings import JsonFlag, settings
 from orchestrator.cli.terminal import glyphs, make_console, one_line, print_json, size, write
 from orchestrator.gates import BUILTIN_GATES
-from registry import ModelEntry, Registry, RoleEntry
+from registry.models import ModelEntry, Registry, RoleEntry
 
 CHECK_STYLES = {"ok": "green", "note": "yellow", "broken": "bold red"}
 CHECK_MARKS = {"ok": "done", "note": "waiting", "broken": "failed"}

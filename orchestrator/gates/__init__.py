@@ -1,12 +1,13 @@
-"""What looks at what a step made before anyone relies on it.
+"""Gates: checks on the outputs of a step, before any other step reads them.
 
-    contract     Gate: `check(artifacts, context) -> GateResult`; what it is given
-    pipeline     which gates look, in which order, and what their results amount to
-    suites       which tests go with a step
+    contract     Gate: `check(artifacts, context) -> GateResult`, and what a gate is given
+    pipeline     which gates run on a step, in which order, and which failure follows
     jobs         runs tools and code as jobs of the sandbox, a few at once
     findings     what tools found, shortened to what the next attempt can learn from
+    json_schema  checks JSON text against a JSON Schema; also used for answers of models
+    ruff         ruff's command line and reports, for the gates format, lint and security
 
-One file a gate. Another one is added as a file of its own and a line in `pipeline`.
+Each gate has a file of its name; unit and integration share `tests`. A new gate is a new file and a line in `pipeline`.
 """
 
 from orchestrator.gates.contract import (
@@ -20,7 +21,7 @@ from orchestrator.gates.contract import (
     Repaired,
     RunJob,
     Scope,
-    as_looked_at,
+    as_first_child,
     file_name,
     is_json,
     no_judge,
@@ -39,7 +40,7 @@ from orchestrator.gates.pipeline import (
     run_gates,
     scope_of,
 )
-from orchestrator.gates.suites import unseen_tests
+from orchestrator.gates.tests import unseen_tests
 
 __all__ = [
     "BUILTIN_GATES",
@@ -59,7 +60,7 @@ __all__ = [
     "RunJob",
     "SchemaMismatch",
     "Scope",
-    "as_looked_at",
+    "as_first_child",
     "default_gates",
     "file_name",
     "gates_for_step",

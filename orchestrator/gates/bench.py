@@ -1,17 +1,18 @@
-"""Time the task's bench command on what a step made, against its threshold."""
+"""The gate bench: time the task's bench command on what a step made, against its threshold."""
 
 from collections.abc import Sequence
 
 from orchestrator.events import FailureKind, GateResult
 from orchestrator.gates.contract import Artifact, Gate, GateContext, Scope
 from orchestrator.gates.findings import output_tail
-from orchestrator.gates.jobs import files_of, run_code, timed_limits
+from orchestrator.gates.jobs import bench_limits, files_of, run_code
 
 RUNS = 3
+"""How often the command is run at most; its quickest run counts."""
 
 
 class Bench(Gate):
-    """Fails for a command that does not end with 0, or whose quickest run took too long."""
+    """Fails if a run of the command ends with another exit code than 0, or if its quickest run took too long."""
 
     name = "bench"
     fails_as = FailureKind.LOGIC
@@ -24,7 +25,7 @@ class Bench(Gate):
         bench = context.scope.commands.bench
         assert bench is not None, "the pipeline skips this gate without a command"
         files = {**context.reads, **files_of(artifacts)}
-        limits = timed_limits(bench.max_seconds)
+        limits = bench_limits(bench.max_seconds)
         quickest = float("inf")
         for _ in range(RUNS):
             outcome = await run_code(context.run, bench.run, files, " ".join(bench.run), limits=limits)

@@ -1,4 +1,4 @@
-"""Build what a step made: by the task's command if it has one, else by compiling its Python."""
+"""The gate build: run the task's build command on what a step made, or compile its Python if the task has none."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -7,13 +7,13 @@ from pathlib import Path
 from orchestrator.events import FailureKind, GateResult
 from orchestrator.gates.contract import Artifact, Gate, GateContext, GateError, Scope
 from orchestrator.gates.findings import Finding, format_findings, output_tail
-from orchestrator.gates.jobs import files_of, paths, run_code, run_tool
+from orchestrator.gates.jobs import files_of, path_arguments, run_code, run_tool
 
 PROGRAM = (Path(__file__).parent / "inside" / "compile_all.py").read_text(encoding="utf-8")
 
 
 class Build(Gate):
-    """Fails for a command that does not end with 0, and for Python that does not compile."""
+    """Fails if the command ends with another exit code than 0, or if Python does not compile."""
 
     name = "build"
     fails_as = FailureKind.CODE
@@ -26,8 +26,8 @@ class Build(Gate):
     async def check(self, artifacts: Sequence[Artifact], context: GateContext) -> GateResult:
         if context.scope.commands.build:
             return await self._by_command(context.scope.commands.build, artifacts, context)
-        files = files_of(context.chosen(artifacts, "python"))
-        argv = ("python", "-I", "-c", PROGRAM, *paths(files))
+        files = files_of(context.select(artifacts, "python"))
+        argv = ("python", "-I", "-c", PROGRAM, *path_arguments(files))
         findings = _findings((await run_tool(context.run, argv, files, (0,))).stdout)
         return self.failed(format_findings(findings, files)) if findings else self.passed()
 

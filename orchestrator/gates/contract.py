@@ -1,4 +1,4 @@
-"""Define what a gate is: what it is given, and what it answers."""
+"""Define what a gate is, what it is given, and what it returns."""
 
 import re
 from abc import ABC, abstractmethod
@@ -7,35 +7,36 @@ from dataclasses import dataclass, field
 from typing import Any, ClassVar, Literal
 
 from orchestrator.events import FailureKind, GateResult
-from orchestrator.sandbox.contract import Job, Outcome
+from orchestrator.sandbox import Job, Outcome
 from orchestrator.taskir import Commands, Step
 
 Language = Literal["python", "shell", "json", "text"]
 
-_ITEM = re.compile(r"\[\d+\]\Z")
+_CHILD_INDEX = re.compile(r"\[\d+\]\Z")
 _SUFFIXES: Mapping[str, Language] = {".py": "python", ".sh": "shell", ".bash": "shell", ".json": "json"}
 
 
 @dataclass(frozen=True, slots=True)
 class Artifact:
-    """What a step made, under the name that the plan gave it."""
+    """An output of a step."""
 
     name: str
+    """The name that the plan gives it. A child of a `foreach` step adds `[i]` to it."""
     data: bytes
 
     @property
     def file(self) -> str:
-        """Its name as a file of the sandbox."""
+        """Return the name of the file that holds the artifact in the sandbox."""
         return file_name(self.name)
 
 
 def file_name(name: str) -> str:
     """Return an artifact's name without the `[i]` that a child of a `foreach` step adds to it."""
-    return _ITEM.sub("", name)
+    return _CHILD_INDEX.sub("", name)
 
 
 def language(step: Step, name: str) -> Language:
-    """Return what an output of a step is written in; its name tells, or that the step has an output schema.
+    """Return the language of a step's output: by its name, or JSON if the step has an output schema.
 
     A child of a `foreach` step writes `list.json[0]`, which is text: only the list that its parent joins is JSON. What
     it writes as `all.py[0]` is Python.
@@ -52,125 +53,130 @@ def is_json(step: Step, name: str) -> bool:
     return step.output_schema is not None or name.endswith(".json")
 
 
-def as_looked_at(step: Step) -> Step:
-    """Return a step as gates see it: of a `foreach` step the first child, which writes `name[0]` and not `name`."""
-    if step.foreach is None or _ITEM.search(step.id):
+def as_first_child(step: Step) -> Step:
+    """Return the first child of a `foreach` step, and any other step unchanged.
+
+    Gates check the outputs of the children, which are called `name[0]` and so on, and not those of the parent.
+    """
+    if step.foreach is None or _CHILD_INDEX.search(step.id):
         return step
     return step.model_copy(update={"outputs": tuple(f"{name}[0]" for name in step.outputs)})
 
 
 @dataclass(frozen=True, slots=True)
 class Scope:
-    """What is known of a step before it runs. It alone says which gates look at the outputs.
-
-    `given` are the labels of the task's inputs, some of which may be tests.
-    """
+    """What is known of a step before it runs. It alone decides which of the requested gates will run."""
 
     step: Step
-    given: tuple[str, ...] = ()
+    task_inputs: tuple[str, ...] = ()
+    """The labels of the task's inputs, some of which may be tests."""
     commands: Commands = field(default_factory=Commands)
+    """The commands that the task has for the gates build and bench."""
 
-    def outputs(self, *wanted: Language) -> tuple[str, ...]:
+    def outputs(self, *languages: Language) -> tuple[str, ...]:
         """Return the names of the outputs that are written in one of these languages."""
-        return tuple(name for name in self.step.outputs if language(self.step, name) in wanted)
+        return tuple(name for name in self.step.outputs if language(self.step, name) in languages)
 
 
 class GateError(Exception):
-    """A gate came to no verdict, and so the artifacts do not pass.
-
-    INFRASTRUCTURE: a tool, the sandbox or the judge is missing or broken. TIMEOUT, RESOURCE: a limit ended the tool. A
-    `final` one would be met again however often the step is tried.
-    """
+    """A gate could not reach a verdict, so the artifacts do not pass."""
 
     def __init__(self, reason: str, kind: FailureKind = FailureKind.INFRASTRUCTURE, *, final: bool = False) -> None:
+        """`kind` is INFRASTRUCTURE if a tool, the sandbox or the judge is missing or broken, and TIMEOUT or RESOURCE
+        if a limit ended the tool. `final` says that every other attempt at the step would meet the same error.
+        """
         super().__init__(reason)
         self.kind = kind
         self.final = final
 
 
 class GateSkipped(Exception):
-    """A gate that nobody insists on cannot look here. The artifacts pass without it, and its result says why."""
+    """A gate that nobody asked for cannot run here. The artifacts pass without it, and its result gives the reason."""
 
 
 RunJob = Callable[[Job], Awaitable[Outcome]]
 """Runs a job in the sandbox.
 
-Raises `GateError` where there is no sandbox, or `GateSkipped` if the gate was only added by default."""
+Raises `GateError` where the job cannot be run, or `GateSkipped` if the gate was only added by default.
+"""
 
 
 @dataclass(frozen=True, slots=True)
 class JudgeAnswer:
-    """What the judge role has answered, and the tokens that it read and wrote."""
+    """The answer of the judge role."""
 
     text: str
     tokens: int = 0
+    """The tokens of prompt and answer together."""
 
 
 Judge = Callable[[Sequence[tuple[str, str]], str, Mapping[str, Any]], Awaitable[JudgeAnswer]]
-"""Lets the judge role answer: (name, text) of what it reads, what to do, schema. Raises `GateError`."""
+"""Asks the judge role. Arguments: (name, text) of each input, the instruction, and the JSON Schema of the answer.
+
+Raises `GateError` if there is no answer.
+"""
 
 
 async def no_sandbox(job: Job) -> Outcome:
-    """Refuse to run anything."""
+    """Default for `GateContext.run`, where there is no sandbox: raise `GateError`."""
     raise GateError("there is no sandbox to run tools in", final=True)
 
 
 async def no_judge(inputs: Sequence[tuple[str, str]], action: str, schema: Mapping[str, Any]) -> JudgeAnswer:
-    """Refuse to judge."""
+    """Default for `GateContext.judge`, where there is no judge: raise `GateError`."""
     raise GateError("the registry has no role judge with a model that is there", final=True)
 
 
 @dataclass(frozen=True, slots=True)
 class GateContext:
-    """What a gate may use beside the artifacts.
-
-    `reads` are the texts that the step reads and `tests` those tests of the task that go with it, both by name.
-    """
+    """What a gate may use beside the artifacts."""
 
     scope: Scope
     reads: Mapping[str, bytes] = field(default_factory=dict)
+    """The texts that the step has read, by name."""
     tests: Mapping[str, bytes] = field(default_factory=dict)
+    """The tests among the task's inputs that belong to what the step writes, by name."""
     run: RunJob = no_sandbox
     judge: Judge = no_judge
 
     @property
     def step(self) -> Step:
-        """The step whose outputs are looked at."""
+        """Return the step whose outputs are checked."""
         return self.scope.step
 
-    def chosen(self, artifacts: Sequence[Artifact], *wanted: Language) -> list[Artifact]:
+    def select(self, artifacts: Sequence[Artifact], *languages: Language) -> list[Artifact]:
         """Return the artifacts that are written in one of these languages."""
-        return [artifact for artifact in artifacts if language(self.step, artifact.name) in wanted]
+        return [artifact for artifact in artifacts if language(self.step, artifact.name) in languages]
 
 
 @dataclass(frozen=True, slots=True)
 class Repaired:
-    """A gate mended what it would have complained about, where that is safe: the artifacts as they are now."""
+    """The result of a gate that has safely changed the artifacts instead of failing them, as the formatter does."""
 
     result: GateResult
     artifacts: tuple[Artifact, ...]
+    """All artifacts of the attempt, as they are after the change."""
 
 
 class Gate(ABC):
-    """Looks at all that one attempt made. The pipeline measures its time and stops it when it no longer matters.
-
-    `fails_as` is what its failures count as, unless one says otherwise. A gate `sequential` starts when all before it have
-    passed; the others look side by side.
-    """
+    """A check on everything that one attempt wrote. The pipeline measures its time, and may cancel it."""
 
     name: ClassVar[str]
+    """The name by which a task or step requests the gate."""
     fails_as: ClassVar[FailureKind]
+    """The kind of its failures, unless a result names another."""
     sequential: ClassVar[bool] = False
+    """Whether the gate starts only after all gates before it have passed. All others run concurrently."""
 
     @abstractmethod
     def skip_reason(self, scope: Scope) -> str:
-        """Say why there is nothing here for the gate to look at; nothing if there is."""
+        """Return why the gate has nothing to check in this step, or an empty string if it has."""
 
     @abstractmethod
     async def check(self, artifacts: Sequence[Artifact], context: GateContext) -> GateResult | Repaired:
-        """Look at the artifacts. Is only called where the gate is not idle.
+        """Check the artifacts. The pipeline calls it only if `skip_reason` is empty.
 
-        Raises `GateError`, and nothing for what the artifacts hold.
+        Raises `GateError` if it can reach no verdict. Whatever the artifacts contain raises nothing.
         """
 
     def passed(self, note: str = "") -> GateResult:
@@ -178,5 +184,5 @@ class Gate(ABC):
         return GateResult(self.name, "passed", note)
 
     def failed(self, evidence: str, kind: FailureKind | None = None) -> GateResult:
-        """Return the result of a gate that found the `evidence`."""
+        """Return the result of a gate that found something wrong; the next attempt gets to read the `evidence`."""
         return GateResult(self.name, "failed", evidence, kind=kind or self.fails_as)

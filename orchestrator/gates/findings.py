@@ -1,27 +1,36 @@
-"""Tell what tools found, shortened to what the next attempt can learn from: the first problems, each with its line."""
+"""Format what tools found for the next attempt's prompt: the first problems, each with the line of text it is in."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 MAX_EVIDENCE = 600
-"""Characters of one gate's evidence: it goes into the next prompt."""
+"""How many characters of evidence one gate may add to the next prompt."""
 
 MAX_MESSAGE = 200
+"""How many characters of a tool's message are kept."""
+
 MAX_LINE = 120
+"""How many characters of a line of the artifact are quoted."""
 
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One problem in a file. Lines count from 1; 0 stands for the file as a whole."""
+    """One problem that a tool has found."""
 
     file: str
+    """The name of the file, or of a test."""
     line: int
+    """The line, from 1; 0 stands for the file as a whole."""
     code: str
+    """The code of the rule, such as F821; empty where the tool has none."""
     message: str
 
 
 def format_findings(findings: Sequence[Finding], files: Mapping[str, bytes]) -> str:
-    """Return the first findings with the text of their lines, and how many there are besides."""
+    """Return the first findings, each with its line out of `files` (contents by name), and how many more there are.
+
+    The text has about `MAX_EVIDENCE` characters at most, and at least the first finding is in it.
+    """
     lines: list[str] = []
     length = 0
     for number, finding in enumerate(findings):
@@ -34,7 +43,7 @@ def format_findings(findings: Sequence[Finding], files: Mapping[str, bytes]) -> 
 
 
 def output_tail(output: bytes, limit: int = MAX_EVIDENCE) -> str:
-    """Return the last lines of a program's output, where programs say what stopped them."""
+    """Return the last lines of a program's output, up to `limit` characters: errors are usually written last."""
     text = output.decode("utf-8", "replace").strip()
     if len(text) <= limit:
         return text
@@ -43,7 +52,7 @@ def output_tail(output: bytes, limit: int = MAX_EVIDENCE) -> str:
 
 
 def clip(text: str, limit: int) -> str:
-    """Return the text on one line, cut where it is too long."""
+    """Return the text on one line, with `…` in place of what is beyond `limit` characters."""
     line = " ".join(text.split())
     return line if len(line) <= limit else f"{line[: limit - 1]}…"
 

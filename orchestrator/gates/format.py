@@ -1,4 +1,4 @@
-"""Have Python formatted. What the formatter changes is applied and noted: it keeps the syntax tree."""
+"""The gate format: format Python with ruff. Its changes are applied, not failed, since they keep the syntax tree."""
 
 import re
 from collections.abc import Sequence
@@ -14,7 +14,7 @@ _FENCED = re.compile(rb"^[ \t]*```[^\n`]*\n(.*?)(?:^[ \t]*```|\Z)", re.DOTALL | 
 
 
 class Format(Gate):
-    """Fails for what is no Python: FORMAT if that is prose around a fenced block of code, else CODE, a syntax error."""
+    """Fails if an artifact is not valid Python: as FORMAT if there is prose around fenced code, else as CODE."""
 
     name = "format"
     fails_as = FailureKind.FORMAT
@@ -23,16 +23,16 @@ class Format(Gate):
         return "" if scope.outputs("python") else "no output is Python"
 
     async def check(self, artifacts: Sequence[Artifact], context: GateContext) -> GateResult | Repaired:
-        files = files_of(context.chosen(artifacts, "python"))
+        files = files_of(context.select(artifacts, "python"))
         formatted = await ruff.reformat(files, context.run)
         if formatted is None:
-            return await self._no_python(files, context)
-        # Answers come without a line break at their end: to add it is not worth a note.
+            return await self._explain_invalid(files, context)
+        # Models' answers end without a line break; adding one is not worth a note in the result.
         changed = [name for name in files if formatted[name].rstrip(b"\n") != files[name].rstrip(b"\n")]
-        now = tuple(Artifact(one.name, formatted.get(one.file, one.data)) for one in artifacts)
-        return Repaired(self.passed(f"formatted {', '.join(changed)}" if changed else ""), now)
+        current = tuple(Artifact(one.name, formatted.get(one.file, one.data)) for one in artifacts)
+        return Repaired(self.passed(f"formatted {', '.join(changed)}" if changed else ""), current)
 
-    async def _no_python(self, files: dict[str, bytes], context: GateContext) -> GateResult:
+    async def _explain_invalid(self, files: dict[str, bytes], context: GateContext) -> GateResult:
         findings = await ruff.check(files, SYNTAX, (), context.run)
         first = {finding.file: finding.line for finding in reversed(findings)}
         fenced = {name: fenced_code(files.get(name, b""), line) for name, line in first.items()}
@@ -42,9 +42,10 @@ class Format(Gate):
 
 
 def fenced_code(data: bytes, line: int) -> bytes:
-    """Return the code in the fenced blocks of what is no Python from this line on; none if that is not for a fence.
+    """Return the code inside the fenced blocks (```) of an answer, or nothing if its text is not to blame.
 
-    No line behind a fence is the first to be wrong, unless the fence stands in a string.
+    `line` is where the first syntax error is. If it comes before the first fence begins, then the answer is code that
+    is wrong by itself, and the fence belongs to a string in it.
     """
     blocks = list(_FENCED.finditer(data))
     if not blocks or data.count(b"\n", 0, blocks[0].start()) + 1 < line:

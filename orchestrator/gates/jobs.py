@@ -1,4 +1,4 @@
-"""Run tools on artifacts in the sandbox, and tell a tool's verdict from a tool that came to none."""
+"""Run tools and artifacts as jobs of the sandbox, and tell a tool's verdict from a tool that did not work."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
@@ -11,23 +11,23 @@ from orchestrator.gates.findings import output_tail
 from orchestrator.sandbox import MIB, Job, Limits, Outcome, Sandbox, SandboxError
 
 TOOL_LIMITS = Limits(wall=600.0, cpu=60, memory=512 * MIB, processes=4, output=4 * MIB, idle=True)
-"""What a checker may use that only reads the artifacts. It has much to say of a long artifact that is all wrong.
+"""Limits of a tool that only reads the artifacts. The output is large, as a long artifact may have many findings.
 
-Gates are idle jobs: beside an engine that decodes on all cores of a machine of two, checks of niceness 10 or 19 left
-it a fifth or a quarter of its speed, and idle ones 0.96. They then take 9 to 18 s instead of 0.6 s, so they have time.
+Gates are idle jobs: beside an engine that decodes on both cores of a machine, checks of niceness 10 or 19 left the
+engine a fifth or a quarter of its speed, and idle ones 0.96. They then take 9 to 18 s instead of 0.6 s, hence `wall`.
 """
 
 CODE_LIMITS = Limits(wall=300.0, cpu=20, memory=512 * MIB, processes=8, idle=True)
-"""What tests and commands may use, which run the artifacts."""
+"""Limits of tests and commands, which run the artifacts."""
 
 _TIMES = ("wall", "cpu")
 
 
-def timed_limits(threshold: float) -> Limits:
-    """Return what a program may use that is timed against a threshold in seconds. They end nothing that it accepts.
+def bench_limits(threshold: float) -> Limits:
+    """Return the limits of a program that is timed. They never end one that stays within `threshold` seconds.
 
-    Such a job is not idle: it would be as slow as the engines beside it are busy. Its threads use processor time side
-    by side, and count together.
+    Such a job is not idle, since its time would then depend on how busy the engines beside it are. The limit of CPU
+    time is for all of its threads together.
     """
     wall = ceil(threshold) + 1
     cpu = wall * CODE_LIMITS.processes
@@ -66,12 +66,12 @@ class JobRunner:
 
 
 def files_of(artifacts: Iterable[Artifact]) -> dict[str, bytes]:
-    """Return the artifacts as files of a job."""
+    """Return the artifacts as the files of a job: contents by name."""
     return {artifact.file: artifact.data for artifact in artifacts}
 
 
-def paths(files: Iterable[str]) -> tuple[str, ...]:
-    """Return names of files as a command line can hold them: none looks like an option or like a file of options."""
+def path_arguments(files: Iterable[str]) -> tuple[str, ...]:
+    """Return the names of files as arguments of a command, with `./` before them so that none looks like an option."""
     return tuple(f"./{name}" for name in files)
 
 
@@ -82,9 +82,10 @@ async def run_tool(
     accepted: Collection[int],
     keep: tuple[str, ...] = (),
 ) -> Outcome:
-    """Return how a checker ended that has looked at all `files`.
+    """Run a tool that reads all `files`, and return how it ended.
 
-    Raises `GateError` where a limit ended it, or its exit code is not one of those that `accepted` verdicts have.
+    `accepted` are the exit codes with which the tool reports a verdict, and `keep` names files to read back. Raises
+    `GateError` if a limit ended the tool, its output was cut, or it ended with another exit code.
     """
     outcome = await run(Job(argv=argv, files=files, limits=TOOL_LIMITS, keep=keep))
     name = argv[argv.index("-m") + 1] if "-m" in argv[:-1] else argv[0]
@@ -102,14 +103,17 @@ async def run_code(
     keep: tuple[str, ...] = (),
     limits: Limits = CODE_LIMITS,
 ) -> Outcome:
-    """Return how a program called `name` ended that runs the artifacts. Raises `GateError` where a limit ended it."""
+    """Run a program that runs the artifacts, and return how it ended. Raises `GateError` if a limit ended it.
+
+    `name` is what messages call the program, and `keep` names files to read back.
+    """
     outcome = await run(Job(argv=argv, files=files, limits=limits, keep=keep))
     refuse_stopped(name, outcome, limits)
     return outcome
 
 
 def refuse_stopped(name: str, outcome: Outcome, limits: Limits) -> None:
-    """Raise `GateError` if a limit ended a program: TIMEOUT for the limits of time, RESOURCE for all others."""
+    """Raise `GateError` if a limit ended the program: TIMEOUT for the limits of time, RESOURCE for all others."""
     if outcome.limit is None:
         return
     kind = FailureKind.TIMEOUT if outcome.limit in _TIMES else FailureKind.RESOURCE

@@ -1,7 +1,7 @@
 """Check JSON text against a JSON Schema. The one file through which jsonschema enters.
 
-Its keywords that match patterns are replaced by ours, which take linear time. Where it would go back to its own, a
-schema with patterns is refused.
+Its keywords that match patterns are replaced by ours, which match in linear time. A schema with patterns is refused if
+jsonschema would use its own keywords for a part of it.
 """
 
 import json
@@ -22,13 +22,17 @@ from orchestrator.taskir.patterns import BadPattern, check_pattern, matches, pat
 from orchestrator.taskir.problems import pointer
 
 MESSAGE_LENGTH = 300
+"""How many characters of a message of jsonschema are kept."""
+
 ERRORS_WEIGHED = 100
+"""Out of how many errors the one that explains most is chosen."""
+
 OTHER_KEYWORDS = frozenset({"$schema", "$dynamicAnchor", "$recursiveAnchor"})
-"""By these jsonschema comes to a schema that it reads with its own keywords."""
+"""Keywords through which jsonschema applies a schema with its own keywords instead of ours."""
 
 
 class SchemaMismatch(Exception):
-    """Text that is no JSON, or JSON that the schema refuses. `evidence` says where and why in one line."""
+    """A text is not JSON, or its JSON does not match the schema. `evidence` says in one line where and why."""
 
     def __init__(self, evidence: str) -> None:
         super().__init__(evidence)
@@ -36,14 +40,14 @@ class SchemaMismatch(Exception):
 
 
 class BadSchema(Exception):
-    """A schema that is none, or that cannot be applied. No answer could ever match it."""
+    """A schema is not a JSON Schema, or cannot be applied, so that no answer could ever match it."""
 
 
 class OutputSchema:
-    """A JSON Schema ready for use; without one, any JSON matches. References are never fetched."""
+    """A JSON Schema that values are checked against. References to other documents are never fetched."""
 
     def __init__(self, schema: Mapping[str, object] | None) -> None:
-        """Raises `BadSchema`."""
+        """Raises `BadSchema`. If `schema` is None, any JSON matches."""
         self.schema: dict[str, object] = dict(schema or {})
         try:
             self._validator = _validator(json.dumps(self.schema))
@@ -57,7 +61,7 @@ class OutputSchema:
             raise BadSchema(f"not a JSON Schema: at /$schema: {_clip(repr(self.schema.get('$schema')))}") from error
 
     def read(self, text: str) -> object:
-        """Return what the text says. Raises `SchemaMismatch` and `BadSchema` as `check` does."""
+        """Return the value of a JSON text. Raises `SchemaMismatch` and `BadSchema` as `check` does."""
         value, problems = read_json(text)
         if problems:
             raise SchemaMismatch(str(problems[0]))
@@ -65,10 +69,10 @@ class OutputSchema:
         return value
 
     def check(self, value: Any) -> None:
-        """Raises `SchemaMismatch` if the value does not match, `BadSchema` when the schema turns out unusable."""
+        """Raise `SchemaMismatch` if the value does not match, or `BadSchema` if the schema turns out to be unusable."""
         try:
             worst = best_match(islice(self._validator.iter_errors(value), ERRORS_WEIGHED))
-        except (Unresolvable, ValueError) as error:  # ValueError: the parts of a URL make none together
+        except (Unresolvable, ValueError) as error:  # ValueError: a reference that is not a valid URL
             raise BadSchema(f"the schema refers to something that is not in it: {_clip(str(error))}") from error
         except RecursionError as error:
             raise BadSchema("the schema refers to itself without end") from error
@@ -78,7 +82,7 @@ class OutputSchema:
 
 @lru_cache(maxsize=256)
 def _validator(schema: str) -> Validator:
-    """Return the validator of a schema. To check a schema takes longer than most answers, and attempts share theirs."""
+    """Return the validator of a schema. They are cached: checking a schema takes longer than checking most answers."""
     known = json.loads(schema)
     kind = validator_for(known, default=Draft202012Validator)
     kind.check_schema(known)
@@ -88,7 +92,7 @@ def _validator(schema: str) -> Validator:
 
 
 def _check_patterns(schema: object) -> None:
-    """Raises `BadPattern`, and `BadSchema` for a schema with patterns of which our keywords would not see all."""
+    """Raise `BadPattern`, or `BadSchema` for a schema with a pattern that jsonschema would match by itself."""
     patterns = tuple(patterns_in(schema))
     for _, pattern in patterns:
         check_pattern(pattern)
@@ -111,11 +115,11 @@ def _entries(schema: object) -> Iterator[tuple[str, Any]]:
 
 @lru_cache
 def _with_our_patterns(kind: type[Validator]) -> type[Validator]:
-    """Return a kind of validator that matches patterns by `matches`."""
+    """Return a class of validators that matches patterns with `matches`."""
     theirs = kind.VALIDATORS["additionalProperties"]
 
     def additional(validator: Any, wanted: Any, value: Any, schema: Mapping[str, Any]) -> Any:
-        """Tell what patterns name among the other properties, so that no pattern is left to match."""
+        """Check `additionalProperties` with the properties that patterns name added to `properties`."""
         patterns = schema.get("patternProperties", {}) if validator.is_type(value, "object") else {}
         named = [name for pattern in patterns for name in value if matches(pattern, name)]
         rest = {keyword: own for keyword, own in schema.items() if keyword != "patternProperties"}
@@ -140,7 +144,7 @@ def _pattern_properties(validator: Any, patterns: Mapping[str, Any], value: Any,
 
 
 def _clip(message: str) -> str:
-    """Shorten a message that quotes the whole answer: it goes into the next prompt."""
+    """Return the message, without its middle if it is long: it goes into a prompt and may quote a whole answer."""
     if len(message) <= MESSAGE_LENGTH:
         return message
     return f"{message[: MESSAGE_LENGTH // 2]} … {message[-MESSAGE_LENGTH // 2 :]}"

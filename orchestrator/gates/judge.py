@@ -1,4 +1,4 @@
-"""Let the judge role look at what a step made: a generative reward model that gives verdict, score and critique."""
+"""The gate judge: the judge role, a generative reward model, gives each output a critique, a score and a verdict."""
 
 import json
 from collections.abc import Sequence
@@ -20,12 +20,12 @@ SCHEMA: dict[str, Any] = {
     "required": ["critique", "score", "verdict"],
     "additionalProperties": False,
 }
-"""What the judge is asked for: it says what it finds before it concludes."""
+"""The JSON Schema of the judge's answer. The critique comes first, so that the verdict follows from it."""
 _FORM = OutputSchema(SCHEMA)
 
 
 class JudgeGate(Gate):
-    """Fails for the first output that the judge does not let pass, with its critique. The lowest score counts."""
+    """Fails if the judge fails an output, with its critique as evidence. The score of the result is the lowest one."""
 
     name = "judge"
     fails_as = FailureKind.LOGIC
@@ -48,7 +48,7 @@ class JudgeGate(Gate):
 
 
 def _read_by_judge(artifact: Artifact, context: GateContext) -> Sequence[tuple[str, str]]:
-    """Return what the judge reads: what the step read, its task, and the answer. So siblings share their beginning."""
+    """Return the judge's inputs: what the step read first, so that the prompts of sibling steps share a prefix."""
     read = [(name, data.decode("utf-8", "replace")) for name, data in context.reads.items()]
     return [*read, ("task", context.step.action), ("answer", artifact.data.decode("utf-8", "replace"))]
 

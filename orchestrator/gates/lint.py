@@ -1,4 +1,4 @@
-"""Look for mistakes in Python, such as names that are not defined. Matters of taste are left to the formatter."""
+"""The gate lint: look for mistakes in Python with ruff, such as undefined names. Style is left to the gate format."""
 
 from collections.abc import Sequence
 
@@ -12,7 +12,7 @@ RULES = ("E9", "F", "B", "PLE")
 
 
 class Lint(Gate):
-    """Fails for what pyflakes, bugbear and the error rules of pylint find."""
+    """Fails if the rules of pyflakes or bugbear, or the error rules of pylint, find something."""
 
     name = "lint"
     fails_as = FailureKind.CODE
@@ -21,6 +21,6 @@ class Lint(Gate):
         return "" if scope.outputs("python") else "no output is Python"
 
     async def check(self, artifacts: Sequence[Artifact], context: GateContext) -> GateResult:
-        files = files_of(context.chosen(artifacts, "python"))
+        files = files_of(context.select(artifacts, "python"))
         findings = await ruff.check(files, RULES, (), context.run)
         return self.failed(format_findings(findings, files)) if findings else self.passed()

@@ -1,7 +1,7 @@
-"""Send what an attempt made through the gates that its step asks for, in the fixed order of `GATES`.
+"""Run the gates that a step requests on what an attempt made, in the fixed order of `GATES`.
 
-Cheap gates look side by side, those that run the artifacts or ask a model one after the other. The first failure in the
-order counts: what stands behind a gate that has failed is cancelled, what stands before it is heard.
+Cheap gates run concurrently; those that run the artifacts or ask a model run one after the other. The first failure in
+that order counts: the gates after one that has failed are cancelled, and those before it run to their end.
 """
 
 import asyncio
@@ -22,7 +22,7 @@ from orchestrator.gates.contract import (
     Language,
     Repaired,
     Scope,
-    as_looked_at,
+    as_first_child,
     language,
 )
 from orchestrator.gates.format import Format
@@ -38,8 +38,7 @@ from orchestrator.taskir import GATES, Step, TaskIR
 _ALL = (Schema, Shellcheck, Format, Lint, Build, Typecheck, Security, Unit, Integration, Bench, JudgeGate)
 
 BUILTIN_GATES: Mapping[str, Gate] = {gate.name: gate() for gate in _ALL}
-"""The gates that this version has."""
-
+"""All gates, by name and in their order."""
 
 DEFAULT_GATES: Mapping[Language, tuple[str, ...]] = {
     "python": ("format", "lint", "build"),
@@ -47,16 +46,22 @@ DEFAULT_GATES: Mapping[Language, tuple[str, ...]] = {
     "json": ("schema",),
     "text": (),
 }
-"""Gates that need nothing but an artifact, and refuse nothing that works: security refuses much that is wanted."""
+"""The default gates by language: those that need nothing but the artifact, and fail nothing that works.
+
+The gate security is not among them, because it fails much that is wanted.
+"""
 
 
 @dataclass(frozen=True, slots=True)
 class PipelineResult:
-    """What the pipeline returns for an attempt's artifacts."""
+    """What the gates returned for an attempt's artifacts."""
 
     artifacts: tuple[Artifact, ...]
+    """The artifacts, as gates may have repaired them."""
     results: tuple[GateResult, ...]
+    """One result for each requested gate, in the order of the gates."""
     failure: Failure | None = None
+    """The failure of the attempt, or None if no gate has failed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,121 +75,128 @@ class PlannedGate:
 
 
 @dataclass(frozen=True, slots=True)
-class _Look:
-    """What one gate came to. `artifacts` are given where it has mended some."""
+class _Verdict:
+    """What one gate returned or raised."""
 
     result: GateResult
     artifacts: tuple[Artifact, ...] | None = None
+    """All artifacts, if the gate has repaired some."""
     final: bool = False
+    """Whether every other attempt would fail in the same way."""
 
 
 def requested_gates(step: Step, task_gates: Sequence[str]) -> tuple[str, ...]:
-    """Return the gates that look at a step's outputs: its own if it names any, else the task's; none if it says so."""
+    """Return the gates of a step: its own if it names any, else the task's; none if its `run_gates` is false."""
     if not step.run_gates:
         return ()
     return tuple(step.gates if step.gates is not None else task_gates)
 
 
 def default_gates(step: Step) -> tuple[str, ...]:
-    """Return the gates for a step whose author cannot say any: those that read what it writes, and ask for no more."""
-    written = {language(step, name) for name in as_looked_at(step).outputs}
+    """Return the gates of a step in a plan that cannot name gates: those for the languages of its outputs."""
+    written = {language(step, name) for name in as_first_child(step).outputs}
     return tuple(gate for gate in GATES if any(gate in DEFAULT_GATES[one] for one in written))
 
 
 def planned_gates(
-    asked: Collection[str], scope: Scope, built: Mapping[str, Gate] = BUILTIN_GATES
+    requested: Collection[str], scope: Scope, built: Mapping[str, Gate] = BUILTIN_GATES
 ) -> tuple[PlannedGate, ...]:
-    """Return what the gates that are asked for will do, in their order. The plan alone tells."""
-    names = [*(gate for gate in GATES if gate in asked), *sorted(set(asked) - set(GATES))]
+    """Return the requested gates in their order, unknown ones last, each with the reason if it will not run."""
+    names = [*(gate for gate in GATES if gate in requested), *sorted(set(requested) - set(GATES))]
     unknown = "this version has no such gate"
     return tuple(PlannedGate(name, built[name].skip_reason(scope) if name in built else unknown) for name in names)
 
 
 def gates_for_step(step: Step, task: TaskIR | None) -> tuple[PlannedGate, ...]:
-    """Return what the gates that are asked for will do with a step's outputs. A plain request has no task."""
+    """Return the gates that a step requests, each with the reason if it will not run.
+
+    `task` is None for a run that began with a request in words.
+    """
     return planned_gates(requested_gates(step, task.gates if task else ()), scope_of(step, task))
 
 
 def scope_of(step: Step, task: TaskIR | None) -> Scope:
-    """Return what is known of a step of a task before it runs."""
-    looked_at = as_looked_at(step)
-    return Scope(looked_at) if task is None else Scope(looked_at, task.labels, task.commands)
+    """Return the scope of the gates of a step. `task` is None for a run that began with a request in words."""
+    checked = as_first_child(step)
+    return Scope(checked) if task is None else Scope(checked, task.labels, task.commands)
 
 
 async def run_gates(
-    asked: Collection[str],
+    requested: Collection[str],
     artifacts: Sequence[Artifact],
     context: GateContext,
     built: Mapping[str, Gate] = BUILTIN_GATES,
 ) -> PipelineResult:
-    """Return what the gates make of the artifacts, with one result for each that was asked for."""
-    now, looks = tuple(artifacts), dict[str, _Look]()
-    plans = planned_gates(asked, context.scope, built)
+    """Run the requested gates on the artifacts. An artifact or a missing tool raises nothing: it makes a gate fail."""
+    current, verdicts = tuple(artifacts), dict[str, _Verdict]()
+    plans = planned_gates(requested, context.scope, built)
     for group in _groups([built[plan.gate] for plan in plans if not plan.idle]):
-        looks |= await _side_by_side(group, now, context)
-        now = next((look.artifacts for look in looks.values() if look.artifacts is not None), now)
-        if _first_failed(looks):
+        verdicts |= await _run_concurrently(group, current, context)
+        current = next((one.artifacts for one in verdicts.values() if one.artifacts is not None), current)
+        if _first_failed(verdicts):
             break
-    failed = _first_failed(looks)
-    return PipelineResult(now, tuple(_results(plans, looks, failed)), _failure(failed) if failed else None)
+    failed = _first_failed(verdicts)
+    return PipelineResult(current, tuple(_results(plans, verdicts, failed)), _failure(failed) if failed else None)
 
 
 def _groups(gates: Sequence[Gate]) -> Iterator[list[Gate]]:
-    """Yield the gates in their order: first those that look side by side, then one at a time."""
+    """Yield what runs at the same time: first all gates that are not sequential, then each sequential one alone."""
     if together := [gate for gate in gates if not gate.sequential]:
         yield together
     yield from ([gate] for gate in gates if gate.sequential)
 
 
-async def _side_by_side(
+async def _run_concurrently(
     gates: Sequence[Gate], artifacts: tuple[Artifact, ...], context: GateContext
-) -> dict[str, _Look]:
-    """Return the looks of those gates that came to one, in their order."""
+) -> dict[str, _Verdict]:
+    """Return the verdicts by gate, in their order, without those of gates that were cancelled."""
     async with asyncio.TaskGroup() as group:
-        tasks = [group.create_task(_look(gate, artifacts, context)) for gate in gates]
+        tasks = [group.create_task(_run_gate(gate, artifacts, context)) for gate in gates]
         for number, task in enumerate(tasks, start=1):
             task.add_done_callback(partial(_cancel_if_failed, tasks[number:]))
     return {gate.name: task.result() for gate, task in zip(gates, tasks, strict=True) if not task.cancelled()}
 
 
-def _cancel_if_failed(behind: Sequence[asyncio.Task[_Look]], task: asyncio.Task[_Look]) -> None:
+def _cancel_if_failed(later: Sequence[asyncio.Task[_Verdict]], task: asyncio.Task[_Verdict]) -> None:
     if not task.cancelled() and task.exception() is None and task.result().result.status == "failed":
-        for later in behind:
-            later.cancel()
+        for other in later:
+            other.cancel()
 
 
-async def _look(gate: Gate, artifacts: tuple[Artifact, ...], context: GateContext) -> _Look:
+async def _run_gate(gate: Gate, artifacts: tuple[Artifact, ...], context: GateContext) -> _Verdict:
     started = perf_counter()
     try:
         found = await gate.check(artifacts, context)
     except GateError as error:
         found = gate.failed(str(error), error.kind)
-        return _Look(replace(found, seconds=perf_counter() - started), final=error.final)
+        return _Verdict(replace(found, seconds=perf_counter() - started), final=error.final)
     except GateSkipped as error:
-        return _Look(GateResult(gate.name, "not run", str(error)))
+        return _Verdict(GateResult(gate.name, "not run", str(error)))
     seconds = perf_counter() - started
     if isinstance(found, Repaired):
-        return _Look(replace(found.result, seconds=seconds), found.artifacts)
-    return _Look(replace(found, seconds=seconds))
+        return _Verdict(replace(found.result, seconds=seconds), found.artifacts)
+    return _Verdict(replace(found, seconds=seconds))
 
 
-def _first_failed(looks: Mapping[str, _Look]) -> _Look | None:
-    return next((look for look in looks.values() if look.result.status == "failed"), None)
+def _first_failed(verdicts: Mapping[str, _Verdict]) -> _Verdict | None:
+    return next((verdict for verdict in verdicts.values() if verdict.result.status == "failed"), None)
 
 
-def _results(plans: Sequence[PlannedGate], looks: Mapping[str, _Look], failed: _Look | None) -> Iterator[GateResult]:
+def _results(
+    plans: Sequence[PlannedGate], verdicts: Mapping[str, _Verdict], failed: _Verdict | None
+) -> Iterator[GateResult]:
     for plan in plans:
-        if plan.gate in looks:
-            yield looks[plan.gate].result
+        if plan.gate in verdicts:
+            yield verdicts[plan.gate].result
         elif plan.idle:
             yield GateResult(plan.gate, "not run", plan.idle)
         else:
-            assert failed is not None, "a gate is only left out where another has failed"
+            assert failed is not None, "a gate has no verdict only if another gate failed before it"
             yield GateResult(plan.gate, "not run", f"gate {failed.result.gate} failed before it")
 
 
-def _failure(failed: _Look) -> Failure:
-    """Return the failure that a gate's result amounts to. What is not the model's fault is no evidence for it."""
+def _failure(failed: _Verdict) -> Failure:
+    """Return the failure of an attempt that a gate has failed. The model reads no evidence of what is not its fault."""
     result = failed.result
     kind = result.kind or FailureKind.LOGIC
     first = result.evidence.partition("\n")[0]

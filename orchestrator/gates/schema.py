@@ -1,4 +1,4 @@
-"""Check outputs that have to be JSON: by the step's output schema, or because their names say so."""
+"""The gate schema: check outputs that have to be JSON because of an output schema or their names."""
 
 from collections.abc import Sequence
 
@@ -9,7 +9,7 @@ from orchestrator.taskir import Step
 
 
 class Schema(Gate):
-    """Fails for what is no JSON, or does not match the schema."""
+    """Fails if an output is not JSON, or does not match the step's output schema."""
 
     name = "schema"
     fails_as = FailureKind.SCHEMA
@@ -18,13 +18,13 @@ class Schema(Gate):
         return "" if scope.outputs("json") else "neither an output_schema nor an output that ends in .json"
 
     async def check(self, artifacts: Sequence[Artifact], context: GateContext) -> GateResult:
-        evidence = [_mismatch(artifact, context.step) for artifact in context.chosen(artifacts, "json")]
-        told = "\n".join(filter(None, evidence))
-        return self.failed(told) if told else self.passed()
+        evidence = [_mismatch(artifact, context.step) for artifact in context.select(artifacts, "json")]
+        mismatches = "\n".join(filter(None, evidence))
+        return self.failed(mismatches) if mismatches else self.passed()
 
 
 def _mismatch(artifact: Artifact, step: Step) -> str:
-    """Return what is wrong with an artifact, or nothing."""
+    """Return what is wrong with an artifact, or an empty string."""
     try:
         OutputSchema(step.output_schema).read(artifact.data.decode())
     except UnicodeDecodeError as error:

@@ -1,4 +1,4 @@
-"""Look for dangerous calls in Python, and for secrets in any text."""
+"""The gate security: look for dangerous calls in Python, and for secrets in any text."""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -11,7 +11,7 @@ from orchestrator.gates.jobs import files_of
 
 RULES = ("S",)
 IGNORED = ("S101", "S311")
-"""`assert` is what tests are made of, and not every random number is a secret."""
+"""Rules against `assert`, which tests consist of, and against random numbers that are not meant for cryptography."""
 
 SECRETS: Mapping[str, re.Pattern[bytes]] = {
     "a private key": re.compile(rb"-----BEGIN (?:[A-Z]{1,20} ){0,3}PRIVATE KEY-----"),
@@ -22,11 +22,11 @@ SECRETS: Mapping[str, re.Pattern[bytes]] = {
     "an API key": re.compile(rb"\bsk-[0-9A-Za-z_-]{20,255}\b"),
     "a JSON web token": re.compile(rb"\beyJ[0-9A-Za-z_-]{10,2000}\.eyJ[0-9A-Za-z_-]{10,2000}\.[0-9A-Za-z_-]{10,2000}"),
 }
-"""Secrets that can be told by their form. The patterns are bounded, so that no text makes them slow."""
+"""Secrets that have a recognisable form. The patterns are bounded, so that no text makes them slow."""
 
 
 class Security(Gate):
-    """Fails for what bandit's rules find in Python, and for secrets wherever they are."""
+    """Fails if bandit's rules find something in Python, or if any artifact contains a secret."""
 
     name = "security"
     fails_as = FailureKind.CODE
@@ -36,13 +36,13 @@ class Security(Gate):
 
     async def check(self, artifacts: Sequence[Artifact], context: GateContext) -> GateResult:
         findings = [finding for artifact in artifacts for finding in secrets_in(artifact)]
-        if code := files_of(context.chosen(artifacts, "python")):
+        if code := files_of(context.select(artifacts, "python")):
             findings += await ruff.check(code, RULES, IGNORED, context.run)
         return self.failed(format_findings(findings, files_of(artifacts))) if findings else self.passed()
 
 
 def secrets_in(artifact: Artifact) -> list[Finding]:
-    """Return where the artifact holds what looks like a secret, without repeating it."""
+    """Return a finding for each kind of secret that the artifact seems to contain, without quoting the secret."""
     return [
         Finding(artifact.file, 0, "", f"line {_line(artifact.data, found.start())} holds {what}; leave it out")
         for what, pattern in SECRETS.items()

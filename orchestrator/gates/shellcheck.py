@@ -1,4 +1,4 @@
-"""Check shell scripts with shellcheck. The one file that knows its command line and reports."""
+"""The gate shellcheck: check shell scripts with shellcheck. Only this file knows its command line and reports."""
 
 import json
 import re
@@ -7,17 +7,17 @@ from collections.abc import Mapping, Sequence
 from orchestrator.events import FailureKind, GateResult
 from orchestrator.gates.contract import Artifact, Gate, GateContext, GateError, Scope
 from orchestrator.gates.findings import Finding, format_findings
-from orchestrator.gates.jobs import files_of, paths, run_tool
+from orchestrator.gates.jobs import files_of, path_arguments, run_tool
 
 ANY_SHELL = "SC2148"
-"""The complaint that a script does not say which shell it is for: a step's output need not be a file to run."""
+"""The rule that a script has to say which shell it is for. It is off, as an output need not be an executable file."""
 
 FOUND = 1
 _DIRECTIVE = re.compile(rb"#(?=[ \t]*shellcheck\b)")
 
 
 class Shellcheck(Gate):
-    """Fails for errors and warnings, not for hints on style."""
+    """Fails for errors and warnings, but not for hints on style."""
 
     name = "shellcheck"
     fails_as = FailureKind.CODE
@@ -26,16 +26,18 @@ class Shellcheck(Gate):
         return "" if scope.outputs("shell") else "no output is a shell script"
 
     async def check(self, artifacts: Sequence[Artifact], context: GateContext) -> GateResult:
-        files = files_of(context.chosen(artifacts, "shell"))
+        files = files_of(context.select(artifacts, "shell"))
         options = ("--norc", "--format=json1", "--severity=warning", f"--exclude={ANY_SHELL}")
-        heeded = {name: without_directives(data) for name, data in files.items()}
-        outcome = await run_tool(context.run, ("shellcheck", *options, "--", *paths(files)), heeded, (0, FOUND))
+        stripped = {name: without_directives(data) for name, data in files.items()}
+        outcome = await run_tool(
+            context.run, ("shellcheck", *options, "--", *path_arguments(files)), stripped, (0, FOUND)
+        )
         findings = _findings(outcome.stdout)
         return self.failed(format_findings(findings, files)) if findings else self.passed()
 
 
 def without_directives(script: bytes) -> bytes:
-    """Return the script with each `# shellcheck disable=…` made an ordinary comment: it is not for it to say."""
+    """Return the script with each `# shellcheck disable=…` turned into a plain comment."""
     return _DIRECTIVE.sub(b"# -", script)
 
 

@@ -1,4 +1,4 @@
-"""Check the types of Python with mypy. The one file that knows its command line and reports."""
+"""The gate typecheck: check the types of Python with mypy. Only this file knows its command line and reports."""
 
 import json
 import re
@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from orchestrator.events import FailureKind, GateResult
 from orchestrator.gates.contract import Artifact, Gate, GateContext, GateError, Scope
 from orchestrator.gates.findings import Finding, format_findings
-from orchestrator.gates.jobs import files_of, paths, run_tool
+from orchestrator.gates.jobs import files_of, path_arguments, run_tool
 
 CACHE = ".types"
 OPTIONS = (
@@ -27,11 +27,10 @@ _DIRECTIVE = re.compile(rb"#(?=[ \t]*(?:mypy[ \t]*:|type[ \t]*:[ \t]*ignore))")
 
 
 class Typecheck(Gate):
-    """Fails for what contradicts itself. Code without annotations is looked at too, and need not have any. What is
-    wrong with files that the step has only read is not its fault.
+    """Fails if mypy finds contradictory types in the outputs. Code without annotations is checked too, and passes.
 
-    Most of the time goes into the types of the standard library. What mypy has worked out of them in the first check is
-    kept in memory for all later ones, which then take a fifth of the time.
+    Errors in files that the step has only read do not count. Most of mypy's time goes into the types of the standard
+    library, so its cache of them is kept in memory after the first check; later ones take a fifth of the time.
     """
 
     name = "typecheck"
@@ -44,10 +43,10 @@ class Typecheck(Gate):
         return "" if scope.outputs("python") else "no output is Python"
 
     async def check(self, artifacts: Sequence[Artifact], context: GateContext) -> GateResult:
-        code = files_of(context.chosen(artifacts, "python"))
+        code = files_of(context.select(artifacts, "python"))
         read = {name: data for name, data in context.reads.items() if name.endswith(".py") and name not in code}
         files = {name: without_directives(data) for name, data in {**read, **code}.items()} | dict(self._cache)
-        argv = ("python", "-I", "-m", "mypy", *OPTIONS, "--", *paths(code))
+        argv = ("python", "-I", "-m", "mypy", *OPTIONS, "--", *path_arguments(code))
         keep = () if self._cache else (f"{CACHE}/*/*",)
         outcome = await run_tool(context.run, argv, files, (0, FOUND, UNREADABLE), keep)
         if outcome.exit_code != UNREADABLE:
@@ -59,7 +58,7 @@ class Typecheck(Gate):
 
 
 def without_directives(source: bytes) -> bytes:
-    """Return the source with comments that would turn the checker off made ordinary ones."""
+    """Return the source with comments that would turn the checker off turned into plain comments."""
     return _DIRECTIVE.sub(b"# -", source)
 
 

@@ -1,1 +1,1 @@
-"""Programs that run inside the sandbox. They import nothing of ours and reach it as text; never import them."""
+"""Programs that run inside the sandbox. They are sent there as text, so they import nothing of ours."""

@@ -1,7 +1,6 @@
-"""Run pytest with the arguments of the command line, and write what came of the tests into `.tests.json`.
+"""Run pytest with the arguments of the command line, and write the results into `.tests.json`.
 
-The report is only there when pytest has come to its end: a test, or the code under test, that ends the process early
-leaves none.
+The report is written when pytest has ended: if a test or the code under test ends the process, there is none.
 """
 
 import json
@@ -18,8 +17,8 @@ def write(report: dict[str, object]) -> None:
         json.dump(report, file)
 
 
-def said(longrepr: object) -> str:
-    """Return the line that failed and what pytest found there, of a traceback in the short form."""
+def short_message(longrepr: object) -> str:
+    """Return the line that failed and pytest's explanation of it, from a short traceback."""
     lines = str(longrepr).splitlines()
     errors = [number for number, line in enumerate(lines) if line.startswith("E ")]
     if not errors:
@@ -28,16 +27,16 @@ def said(longrepr: object) -> str:
 
 
 class Report:
-    """Counts the tests, those that are `left` too, and keeps what the failed ones say."""
+    """A pytest plugin that counts tests by result (`left` are those yet to run), and keeps messages of failed ones."""
 
     def __init__(self) -> None:
         self.passed = self.skipped = self.left = 0
         self.failed: list[tuple[str, str]] = []
 
     def pytest_collectstart(self, collector: Any) -> None:
-        """Let files of one name in two folders be two modules, which import what lies beside them by its plain name.
+        """Make files of the same name in two folders two modules, each of which can import the files beside it by name.
 
-        Pytest's own way to have that (importlib) takes a folder for the module of the same name that lies in it.
+        Pytest's own option for that (importlib) confuses a folder with a module of the same name inside it.
         """
         if isinstance(collector, pytest.Module):
             name, file = collector.path.stem, str(collector.path)
@@ -45,19 +44,19 @@ class Report:
                 del sys.modules[name]
 
     def pytest_collectreport(self, report: Any) -> None:
-        """Take in a file that was collected, or that skips itself."""
+        """Record a file that could not be collected, or that skips itself."""
         self.skipped += report.skipped
         if report.failed:
-            self.failed.append((report.nodeid, said(report.longrepr)))
+            self.failed.append((report.nodeid, short_message(report.longrepr)))
 
     def pytest_collection_finish(self, session: Any) -> None:
-        """Note how many tests are to run."""
+        """Record how many tests will run."""
         self.left = len(session.items)
 
     def pytest_runtest_logreport(self, report: Any) -> None:
-        """Take in one phase of a test."""
+        """Record one phase of a test: its setup, call or teardown."""
         if report.failed:
-            self.failed.append((report.nodeid, said(report.longrepr)))
+            self.failed.append((report.nodeid, short_message(report.longrepr)))
         elif report.when == "call" and report.passed:
             self.passed += 1
         elif report.skipped and not hasattr(report, "wasxfail"):
@@ -69,7 +68,7 @@ if find_spec("pytest") is None:
     write({"missing": "pytest"})
     sys.exit(1)
 
-import pytest  # noqa: E402 - only where it is
+import pytest  # noqa: E402 - it may not be installed
 
 seen = Report()
 pytest.main(["--tb=short", *sys.argv[1:]], plugins=[seen])

@@ -9,7 +9,7 @@ from typing import Any
 
 from orchestrator.events import Failure, FailureKind
 from orchestrator.gates import GateError
-from orchestrator.gates.tests import PYTEST, REPORT, SETTINGS, SETTINGS_TEXT, tested_in
+from orchestrator.gates.tests import PYTEST, REPORT, SETTINGS, SETTINGS_TEXT, read_report
 from orchestrator.sandbox import MIB, Job, Limits, Outcome
 from orchestrator.steps.tools.contract import Tool, ToolContext, ToolError, ToolResult
 from orchestrator.taskir.fields import ARTIFACT
@@ -88,12 +88,12 @@ def _failure(outcome: Outcome) -> Failure | None:
 def _failed_tests(outcome: Outcome) -> Failure | None:
     """Return why tests failed that ended with 0. Raises `ToolError` where there is no pytest."""
     try:
-        tested = tested_in(outcome)
+        report = read_report(outcome)
     except GateError as error:
         raise ToolError(str(error)) from error
-    if tested.passed and not tested.failed:
+    if report.passed and not report.failed:
         return None
-    said = tested.failed[0].message if tested.failed else "no test has run"
+    said = report.failed[0].message if report.failed else "no test has run"
     return Failure(FailureKind.CODE, said, said)
 
 

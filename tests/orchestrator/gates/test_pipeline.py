@@ -17,7 +17,7 @@ from orchestrator.gates import (
     GateSkipped,
     Repaired,
     Scope,
-    as_looked_at,
+    as_first_child,
     default_gates,
     planned_gates,
     run_gates,
@@ -171,8 +171,8 @@ def test_gates_look_at_what_is_written_for_one_item_of_a_list() -> None:
     planned = step("told.json", "all.py", foreach="names.json")
     assert default_gates(planned) == ("format", "lint", "build")
     child = planned.model_copy(update={"id": "S1[7]", "outputs": ("told.json[7]", "all.py[7]")})
-    assert as_looked_at(child) is child
-    assert Scope(as_looked_at(planned)).outputs("python", "json") == ("all.py[0]",)
+    assert as_first_child(child) is child
+    assert Scope(as_first_child(planned)).outputs("python", "json") == ("all.py[0]",)
 
 
 async def test_cancelling_stops_every_gate() -> None:

@@ -1,7 +1,7 @@
 import pytest
 
 from orchestrator.gates import Scope, unseen_tests
-from orchestrator.gates.suites import integration_tests, module_of, unit_tests
+from orchestrator.gates.tests import integration_tests, module_under_test, unit_tests
 from tests.orchestrator.gates.gate_world import step
 
 
@@ -18,7 +18,7 @@ from tests.orchestrator.gates.gate_world import step
     ],
 )
 def test_a_test_is_known_by_its_name(name: str, module: str | None) -> None:
-    assert module_of(name) == module
+    assert module_under_test(name) == module
 
 
 def test_unit_tests_are_those_of_what_is_written() -> None:
