@@ -16,8 +16,7 @@ from benchmarks.tiny.families import FAMILIES
 from benchmarks.tiny.words import seeded
 from orchestrator.engine.contract import Message
 from orchestrator.engine.llama import Vocabulary
-from orchestrator.engine.worker.chat import ChatTemplate
-from orchestrator.engine.worker.prompt import prompt_tokens
+from orchestrator.engine.worker.chat import ChatTemplate, prompt_tokens
 
 FAMILY = "plan"
 _LONG_ANSWER = 160

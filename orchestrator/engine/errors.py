@@ -2,14 +2,14 @@
 
 EngineError
 ├── ModelLoadFailed     the model cannot be loaded; `kind` says why
-├── BadRequest          parameters that make no sense: NaN, out of range, too large
+├── BadRequest          the request cannot be carried out: parameters out of range, NaN, too large
 │   ├── BadPrompt       messages that the model's chat template refuses
 │   ├── BadGrammar      a JSON Schema or a grammar that cannot be enforced; `keyword` names the culprit
 │   ├── PromptTooLong   prompt and answer do not fit the context
 │   └── TextTooLong     a text to be embedded has more tokens than the model takes, or none
 ├── BrokenModel         the weights give NaN
 └── EngineDied          the process ended; every generation in it is lost
-    ├── EngineHung      it owed an answer, did no work and was killed
+    ├── EngineHung      it had work, made no progress and was killed
     └── EngineStopped   it ended because it was asked to
 """
 
@@ -24,7 +24,7 @@ LoadFailure = Literal[
 
 
 class EngineError(OrchestratorError):
-    """The root of what an engine raises."""
+    """The base class of all errors that an engine raises."""
 
 
 class ModelLoadFailed(EngineError):
@@ -41,11 +41,11 @@ class ModelLoadFailed(EngineError):
 
 
 class BadRequest(EngineError):
-    """A request that cannot be carried out by any engine of this kind. Trying again is useless."""
+    """No engine of this model can carry the request out; the same request fails again."""
 
 
 class BadPrompt(BadRequest):
-    """The model's chat template refuses these messages, or fails on them."""
+    """The model's chat template refuses these messages or raises an error for them."""
 
 
 class BadGrammar(BadRequest):
@@ -57,7 +57,8 @@ class BadGrammar(BadRequest):
 
 
 class PromptTooLong(BadRequest):
-    """`tokens` of prompt and `max_tokens` of answer were asked for; both together may have `limit` tokens."""
+    """The prompt has `tokens` tokens and the answer may have `max_tokens`: together more than `limit`, the most that
+    one sequence of the model may have."""
 
     def __init__(self, tokens: int, limit: int, max_tokens: int = 0) -> None:
         super().__init__(
@@ -70,7 +71,8 @@ class PromptTooLong(BadRequest):
 
 
 class TextTooLong(BadRequest):
-    """The text with this `index` has `tokens` tokens; one text may have from 1 to `limit`."""
+    """A text to be embedded, the one with this `index` in the request, has `tokens` tokens: none, or more than
+    `limit`."""
 
     def __init__(self, index: int, tokens: int, limit: int) -> None:
         super().__init__(f"text {index} has {tokens} tokens; one text of this model may have 1 to {limit} tokens")
@@ -98,19 +100,24 @@ class EngineDied(EngineError):
 
 
 class EngineHung(EngineDied):
-    """The engine did no work for too long although it owed an answer, and was killed."""
+    """The engine made no progress for too long although it had work, and was killed."""
 
 
 class EngineStopped(EngineDied):
-    """The engine was stopped while this was in progress, or before it was asked."""
+    """The engine was stopped while the request was in progress, or before the request was made."""
 
 
-_COUNTED: dict[str, Callable[..., EngineError]] = {kind.__name__: kind for kind in (PromptTooLong, TextTooLong)}
-_TOLD: dict[str, type[EngineError]] = {kind.__name__: kind for kind in (BadRequest, BadPrompt, BadGrammar, BrokenModel)}
+_WITH_NUMBERS: dict[str, Callable[..., EngineError]] = {kind.__name__: kind for kind in (PromptTooLong, TextTooLong)}
+_WITH_MESSAGE: dict[str, type[EngineError]] = {
+    kind.__name__: kind for kind in (BadRequest, BadPrompt, BadGrammar, BrokenModel)
+}
 
 
-def told(error: EngineError) -> tuple[str, str, tuple[int, ...]]:
-    """Return how an engine's process tells of an error: its class by name, its message, its numbers in order."""
+def format_error(error: EngineError) -> tuple[str, str, tuple[int, ...]]:
+    """Return the fields of `protocol.Failed` for an error: the name of its class, its message and its numbers.
+
+    The numbers are the arguments of the class, for classes whose message is made of numbers; otherwise there are none.
+    """
     match error:
         case PromptTooLong():
             numbers: tuple[int, ...] = error.tokens, error.limit, error.max_tokens
@@ -121,8 +128,8 @@ def told(error: EngineError) -> tuple[str, str, tuple[int, ...]]:
     return type(error).__name__, str(error), numbers
 
 
-def reported(kind: str, message: str, numbers: tuple[int, ...]) -> EngineError:
-    """Return the error that was `told`."""
-    if kind in _COUNTED:
-        return _COUNTED[kind](*numbers)
-    return _TOLD.get(kind, EngineError)(message)
+def parse_error(kind: str, message: str, numbers: tuple[int, ...]) -> EngineError:
+    """Return the error of which `format_error` has made these fields; an EngineError where the class is unknown."""
+    if kind in _WITH_NUMBERS:
+        return _WITH_NUMBERS[kind](*numbers)
+    return _WITH_MESSAGE.get(kind, EngineError)(message)

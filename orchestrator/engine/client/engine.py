@@ -346,7 +346,7 @@ class Engine(asyncio.Protocol):
     def _fail(self, reply: Failed) -> None:
         waiting = self._waiting.get(reply.seq)
         if waiting is not None and not waiting.future.done():
-            waiting.future.set_exception(errors.reported(reply.kind, reply.message, reply.numbers))
+            waiting.future.set_exception(errors.parse_error(reply.kind, reply.message, reply.numbers))
 
     # How it ends: by exit, by end of file, because it hangs, by our wish. The first cause is the one that is told.
 

@@ -10,8 +10,15 @@ import numpy as np
 from orchestrator.engine.contract import EngineSpec, ModelInfo, Vectors
 from orchestrator.engine.errors import TextTooLong
 from orchestrator.engine.llama.batch import Batch, Tokens, as_tokens
-from orchestrator.engine.llama.description import describe
-from orchestrator.engine.llama.loading import CannotLoad, Log, apply_adapters, load_adapters, load_model, new_context
+from orchestrator.engine.llama.loading import (
+    CannotLoad,
+    Log,
+    apply_adapters,
+    describe,
+    load_adapters,
+    load_model,
+    new_context,
+)
 from orchestrator.engine.llama.model import DEFAULT_CONTEXT, DecodeFailed, default_threads
 from orchestrator.engine.llama.vocabulary import Vocabulary, meta
 

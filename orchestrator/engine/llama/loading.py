@@ -1,4 +1,4 @@
-"""Load a model's weights, or say exactly why not."""
+"""Load a model's weights and describe what was loaded, or raise CannotLoad with the exact reason."""
 
 import ctypes
 import os
@@ -9,9 +9,9 @@ from typing import Any, ClassVar
 
 import llama_cpp.llama_cpp as lib
 
-from orchestrator.engine.contract import EngineSpec
+from orchestrator.engine.contract import EngineSpec, ModelInfo
 from orchestrator.engine.errors import LoadFailure
-from orchestrator.engine.llama.vocabulary import meta
+from orchestrator.engine.llama.vocabulary import Vocabulary, meta
 
 _LEVEL_WARN, _LEVEL_ERROR, _LEVEL_CONTINUE = 3, 4, 5
 _MOST_ERRORS = 8
@@ -126,6 +126,28 @@ def apply_adapters(context: Any, handles: list[Any], spec: EngineSpec, log: Log)
     log.errors.clear()
     if lib.llama_set_adapters_lora(context, adapters, count, scales):
         raise CannotLoad("settings", log.first_error("llama.cpp does not take the adapters"))
+
+
+def describe(model: Any, vocab: Vocabulary, **context_fields: Any) -> ModelInfo:
+    """Return what was loaded into this process.
+
+    `context_fields` are the fields of ModelInfo that depend on the context, which the model's file does not hold.
+    """
+    text = ctypes.create_string_buffer(256)
+    lib.llama_model_desc(model, text, 256)
+    return ModelInfo(
+        pid=os.getpid(),
+        description=text.value.decode("utf-8", "replace"),
+        architecture=meta(model, "general.architecture"),
+        parameters=lib.llama_model_n_params(model),
+        bytes=lib.llama_model_size(model),
+        vocabulary=vocab.size,
+        training_context=lib.llama_model_n_ctx_train(model),
+        bos=vocab.text(vocab.bos),
+        eos=vocab.text(vocab.eos),
+        llama_cpp=lib.llama_version().decode("utf-8", "replace"),
+        **context_fields,
+    )
 
 
 def _expert_override(spec: EngineSpec, log: Log) -> Any:

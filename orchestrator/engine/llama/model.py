@@ -13,9 +13,16 @@ import psutil
 
 from orchestrator.engine.contract import MAX_CELLS, EngineSpec, FlashAttention, ModelInfo
 from orchestrator.engine.llama.batch import Batch
-from orchestrator.engine.llama.description import describe
 from orchestrator.engine.llama.grammar import Grammars, Logits
-from orchestrator.engine.llama.loading import CannotLoad, Log, apply_adapters, load_adapters, load_model, new_context
+from orchestrator.engine.llama.loading import (
+    CannotLoad,
+    Log,
+    apply_adapters,
+    describe,
+    load_adapters,
+    load_model,
+    new_context,
+)
 from orchestrator.engine.llama.vocabulary import Vocabulary
 from orchestrator.engine.step_cost.attention import TOGETHER, may_keep_scores
 from orchestrator.engine.worker.batching import padding_streams

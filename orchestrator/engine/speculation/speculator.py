@@ -153,7 +153,7 @@ class Drafts:
         if self.draft is None or proposal.state.source != "draft" or not proposal.most:
             return 0.0
         sequence = proposal.sequence
-        return self.draft.reading_seconds(sequence) / (sequence.answer - len(sequence.output))
+        return self.draft.reading_seconds(sequence) / (sequence.max_tokens - len(sequence.output))
 
     def _lengths(self, asked: list[Drafting], curve: Curve, room: int) -> list[int]:
         """Return how many tokens each sequence drafts; equally many with a split cache."""
@@ -206,7 +206,7 @@ class Drafts:
             longest = self.spec.prompt_lookup[0] if self.spec.prompt_lookup else 0
             lookup = Lookup(sequence.prompt, longest) if longest else None
             state = self._states[sequence.number] = _State(lookup, sequence_acceptance(self._model))
-        left = sequence.answer - len(sequence.output) - 1
+        left = sequence.max_tokens - len(sequence.output) - 1
         tokens, most = _NOTHING, 0
         if state.lookup is not None and self.spec.prompt_lookup:
             for token in sequence.output[state.seen :]:

@@ -12,11 +12,13 @@ from datetime import datetime
 from functools import lru_cache
 
 import jinja2
+import numpy as np
 from jinja2.ext import loopcontrols
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 
 from orchestrator.engine.contract import Message
 from orchestrator.engine.errors import BadPrompt
+from orchestrator.engine.llama import Tokens, Vocabulary, as_tokens
 
 PLAIN = (
     "{% for message in messages %}### {{ message.role | capitalize }}:\n{{ message.content }}\n\n{% endfor %}"
@@ -87,6 +89,34 @@ class ChatTemplate:
             )
         except Exception as error:  # boundary: a template is foreign code, whatever it raises means a bad prompt
             raise BadPrompt(f"the model's chat template refuses the messages: {_one_line(error)}") from error
+
+
+def prompt_tokens(vocab: Vocabulary, segments: Sequence[Segment]) -> Tokens:
+    """Return the tokens of a prompt, with BOS in front where the model wants it and the template has none.
+
+    Segments are tokenized one by one: a token never spans the border of template and content.
+    """
+    parts: list[Tokens] = []
+    for segment in segments:
+        part = _continued(vocab, segment) if parts else vocab.tokens_of(segment.text, segment.special)
+        if len(part):
+            parts.append(part)
+    if vocab.adds_bos and not (parts and parts[0][0] == vocab.bos):
+        parts.insert(0, as_tokens((vocab.bos,)))
+    return np.concatenate(parts) if parts else as_tokens(())
+
+
+def _continued(vocab: Vocabulary, segment: Segment) -> Tokens:
+    """Tokenize text that does not begin the prompt.
+
+    SentencePiece vocabularies put a space before whatever they are given. A line break in front takes it, and goes.
+    """
+    if not vocab.adds_space:
+        return vocab.tokens_of(segment.text, segment.special)
+    line_break = vocab.tokens_of("\n", special=False)
+    tokens = vocab.tokens_of("\n" + segment.text, segment.special)
+    alone = np.array_equal(tokens[: len(line_break)], line_break)
+    return tokens[len(line_break) :] if alone else vocab.tokens_of(segment.text, segment.special)
 
 
 def _one_line(error: Exception) -> str:

@@ -11,8 +11,7 @@ from orchestrator.engine.contract import NOT_SET_UP, EngineStats, Vectors
 from orchestrator.engine.errors import BrokenModel, EngineError, TextTooLong
 from orchestrator.engine.llama import Embedder, Tokens
 from orchestrator.engine.worker.contention import CpuUse
-from orchestrator.engine.worker.link import Link
-from orchestrator.engine.worker.outbox import Outbox
+from orchestrator.engine.worker.link import Link, Outbox
 from orchestrator.engine.worker.threads import ThreadTuner
 
 

@@ -1,17 +1,20 @@
-"""Speak with the parent from inside the engine's process: blocking, on one socket."""
+"""Exchange messages with the parent from inside the engine's process, on one blocking socket."""
 
 import math
 import select
 import socket
 import time
 
+from orchestrator.engine.errors import EngineError, format_error
 from orchestrator.engine.protocol import (
     Command,
+    Failed,
     Frames,
     Heartbeat,
     Reply,
     SetThreads,
     Stop,
+    Texts,
     decode_command,
     encode,
 )
@@ -19,12 +22,17 @@ from orchestrator.engine.protocol import (
 _RECEIVE = 1 << 18
 _HEARTBEAT_SECONDS = 1.0
 _HEARTBEAT_MILLISECONDS = 1000
+_TEXT_SECONDS = 0.02
+"""Pieces of text are sent at most once in this time: sending and receiving a message takes both processes longer than
+making the text of a token."""
 
 
 class Link:
-    """The process's end of the socket. `closed` is set when the parent is gone, `resting` while it gives no threads.
+    """The engine's end of the socket.
 
-    `awake_since` is when `receive` was called last, or when it last stopped waiting in there.
+    `closed` becomes true when the parent has closed its end. `resting` is true while the parent lets the engine use no
+    threads. `awake_since` is when the last call of `receive` began, or when it last stopped waiting, as a time of
+    time.monotonic.
     """
 
     def __init__(self, connection: socket.socket) -> None:
@@ -36,12 +44,10 @@ class Link:
         self._last_sent = self.awake_since = time.monotonic()
 
     def receive(self, wait: float | None) -> list[Command]:
-        """Return the commands that have arrived; wait for one for so many seconds, None for as long as it takes.
+        """Return the commands that have arrived. If there are none, wait up to `wait` seconds for one; None: for ever.
 
-        Raises ProtocolError.
-
-        With no threads to compute with (SetThreads 0) the engine is `resting`: it waits for commands even if it has
-        work, and returns without any once a second, after it has said that it lives.
+        While the engine is `resting` (after SetThreads 0) it waits for commands even if it has work: at most one
+        second, after which it sends a heartbeat and returns no commands. Raises ProtocolError.
         """
         commands: list[Command] = []
         self.awake_since = time.monotonic()
@@ -56,20 +62,20 @@ class Link:
         return commands
 
     def _patience(self, wait: float | None) -> int | None:
-        """Return for how many milliseconds to wait for a command; None for as long as it takes."""
+        """Return how many milliseconds to wait for a command; None for ever."""
         if self.resting:
             return _HEARTBEAT_MILLISECONDS
         return None if wait is None else math.ceil(wait * 1000)
 
     def _readable(self, patience: int | None) -> bool:
-        """Return whether there is something to read, within so many milliseconds."""
+        """Wait up to `patience` milliseconds for something to read, and return whether there is anything."""
         events = self._poll.poll(patience)
         if patience != 0:
             self.awake_since = time.monotonic()
         return bool(events)
 
     def _read(self) -> list[Command]:
-        """Read what is there: some commands, a part of one, or the end."""
+        """Read what has arrived and return the commands that are complete by now. Sets `closed` at the end of file."""
         try:
             data = self._socket.recv(_RECEIVE)
         except OSError:
@@ -79,7 +85,7 @@ class Link:
         return list(map(decode_command, self._frames.feed(data)))
 
     def send(self, replies: list[Reply]) -> None:
-        """Send replies, in one piece."""
+        """Send replies in one write."""
         try:
             self._socket.sendall(b"".join(map(encode, replies)))
         except OSError:
@@ -87,6 +93,38 @@ class Link:
         self._last_sent = time.monotonic()
 
     def heartbeat(self, next_seconds: float) -> None:
-        """Say that we live, if that is due: nothing was sent for a while, or nothing will be."""
+        """Send a heartbeat if nothing was sent for a second, or nothing will be for the `next_seconds` seconds."""
         if next_seconds > _HEARTBEAT_SECONDS or time.monotonic() - self._last_sent > _HEARTBEAT_SECONDS:
             self.send([Heartbeat(next_seconds)])
+
+
+class Outbox:
+    """The replies and the pieces of text of a step, which are sent in one write at its end."""
+
+    def __init__(self, link: Link) -> None:
+        self._link = link
+        self._texts: dict[int, str] = {}
+        self._texts_due = 0.0
+        self._replies: list[Reply] = []
+
+    def add(self, reply: Reply) -> None:
+        """Send a reply with the next `flush`."""
+        self._replies.append(reply)
+
+    def add_text(self, number: int, text: str) -> None:
+        """Send a piece of a sequence's text: at the latest with the next reply, and before it."""
+        self._texts[number] = self._texts.get(number, "") + text
+
+    def refuse(self, number: int, error: EngineError) -> None:
+        """Answer a request with the error that it failed with."""
+        self.add(Failed(number, *format_error(error)))
+
+    def flush(self) -> None:
+        """Send what was added. Pieces of text without any reply wait until the last ones are 20 milliseconds old."""
+        if self._texts and (self._replies or time.monotonic() >= self._texts_due):
+            self._replies.insert(0, Texts(list(self._texts.items())))
+            self._texts.clear()
+            self._texts_due = time.monotonic() + _TEXT_SECONDS
+        if self._replies:
+            self._link.send(self._replies)
+            self._replies = []

@@ -1,4 +1,4 @@
-"""Run the engine: take commands; choose this step's tokens; decode; sample; emit."""
+"""Run an engine that generates text, step by step: take commands; schedule; decode; sample; emit."""
 
 import sys
 import time
@@ -6,7 +6,7 @@ import traceback
 from collections import Counter
 
 from orchestrator.engine import protocol
-from orchestrator.engine.contract import NOT_SET_UP, EngineSpec, EngineStats, Finish, Message
+from orchestrator.engine.contract import NOT_SET_UP, EngineSpec, EngineStats, Finish, Generation, Message
 from orchestrator.engine.errors import BadGrammar, BrokenModel, EngineError, PromptTooLong
 from orchestrator.engine.kv.layout import Layout, Reading, may_change
 from orchestrator.engine.llama import CannotLoad, Llama, Logits, Tokens, as_tokens
@@ -17,26 +17,25 @@ from orchestrator.engine.step_cost.idle import IdleMeasurements, StepTimes
 from orchestrator.engine.step_cost.learned import LEARNED_EVERY, Curves
 from orchestrator.engine.step_cost.model import attended, turn
 from orchestrator.engine.worker.batching import Prefill, chunks_of, group_equal_chunks
-from orchestrator.engine.worker.chat import ChatTemplate
+from orchestrator.engine.worker.chat import ChatTemplate, prompt_tokens
 from orchestrator.engine.worker.contention import CpuUse
-from orchestrator.engine.worker.link import Link
-from orchestrator.engine.worker.outbox import Outbox
+from orchestrator.engine.worker.link import Link, Outbox
 from orchestrator.engine.worker.priority import ALIKE
-from orchestrator.engine.worker.prompt import prompt_tokens
-from orchestrator.engine.worker.sequence import DeadEnd, NotFinite, Sequence
+from orchestrator.engine.worker.sequence import LogitsAreNaN, NoTokenAllowed, Sequence
 from orchestrator.engine.worker.sequences import Sequences
 from orchestrator.engine.worker.threads import ThreadTuner
 from orchestrator.engine.worker.warm import WarmPrefixes
 
-_Share = tuple[Sequence, Tokens]
-"""A sequence and tokens that a step computes: part of its prompt, or the drafts behind its last token."""
+_Scheduled = tuple[Sequence, Tokens]
+"""A sequence and the tokens that a step computes for it: a chunk of its prefill, or draft tokens, which follow its last
+token."""
 _NONE = as_tokens(())
 _READ_A_SECOND = 1e6
-"""Characters of a prompt that become tokens in a second, at least. Nothing else happens meanwhile."""
+"""How many characters of a prompt are tokenized in a second, at least. No step is computed meanwhile."""
 
 
 class Loop:
-    """The state of a running engine."""
+    """A running engine: its model, its sequences, and what it has learned of how long steps take."""
 
     def __init__(self, llama: Llama, spec: EngineSpec, link: Link, drafts: Drafts | None) -> None:
         self._llama = llama
@@ -53,33 +52,33 @@ class Loop:
         self._outbox = Outbox(link)
         self._template = ChatTemplate(llama.chat_template(), llama.info.bos, llama.info.eos)
         self._counts: Counter[str] = Counter()
-        self._sequences = Sequences(llama, self._counts, self._let_go)
+        self._sequences = Sequences(llama, self._counts, self._forget_drafts)
         self._warm = WarmPrefixes(llama, spec, self._template)
         self._warm.restore(self._sequences.slots)
         self._llama_seconds = self._own_seconds = 0.0
 
     def run(self) -> None:
-        """Work until the parent says stop or goes away."""
+        """Serve the parent until it sends Stop or closes its end of the socket."""
         while not self._link.closed:
             if not (self._sequences.all or self._link.resting):
-                self._lay_out_anew()
+                self._change_layout()
             commands = self._receive()
-            started, inside = self._link.awake_since, self._llama_seconds
-            self._take(commands)
-            for sequence in self._sequences.late(started):
-                self._end(sequence, "deadline")
+            started, llama_seconds = self._link.awake_since, self._llama_seconds
+            self._handle(commands)
+            for sequence in self._sequences.overdue(started):
+                self._finish_early(sequence, "deadline")
             if not (self._link.resting or self._link.closed):
                 self._step()
             self._outbox.flush()
-            self._own_seconds += time.monotonic() - started - (self._llama_seconds - inside)
+            self._own_seconds += time.monotonic() - started - (self._llama_seconds - llama_seconds)
 
     def _step(self) -> None:
         self._sequences.admit()
-        shares = self._choose()
-        if self._sequences.queue and not (shares or self._sequences.decoding or self._sequences.prefilling):
-            raise RuntimeError("the queue does not move although nothing runs")
-        for together in shares:
-            self._compute(together)
+        calls = self._schedule()
+        if self._sequences.queue and not (calls or self._sequences.decoding or self._sequences.prefilling):
+            raise RuntimeError("requests are queued, but none can be admitted although nothing runs")
+        for scheduled in calls:
+            self._compute(scheduled)
 
     def _begin_learning(self) -> None:
         """Take the model's curve as it was measured before, or else as it is assumed, and learn on from there."""
@@ -100,7 +99,7 @@ class Loop:
     # Take commands
 
     def _receive(self) -> list[protocol.Command]:
-        """Return what the parent says. While there is nothing else to do, measure a step now and then until it does."""
+        """Return the commands that have arrived. While idle, wait for one, and measure the model meanwhile."""
         if self._sequences.all:
             return self._link.receive(0.0)
         while True:
@@ -111,36 +110,36 @@ class Loop:
             self._measure()
 
     def _measure(self) -> None:
-        """Measure the model for one step, which changes the cache only while the kind of attention is tried out."""
+        """Measure the model for one step. The cache is emptied only while the kind of attention is tried out."""
         trial = self._idle.trial
         if trial.wait(time.monotonic()) is not None and not trial.begun:
-            self._sequences = Sequences(self._llama, self._counts, self._let_go)
+            self._sequences = Sequences(self._llama, self._counts, self._forget_drafts)
         self._idle.step()
         if trial.begun and trial.ended:
             self._end_trial()
 
     def _end_trial(self) -> None:
-        """Go on with the kind of attention that is in force now. What the cache held is gone."""
+        """Go on with the kind of attention that is set now, and an empty cache."""
         self._idle.trial.interrupt()
         if self._llama.flash_attention != self._learned_attention:
             self._begin_learning()
-        self._sequences = Sequences(self._llama, self._counts, self._let_go)
+        self._sequences = Sequences(self._llama, self._counts, self._forget_drafts)
         self._warm.restore(self._sequences.slots)
 
-    def _make_way(self) -> None:
-        """End what is measured in idle moments, since there is work to do."""
+    def _stop_measuring(self) -> None:
+        """Stop the measurements of idle moments, since there is work to do."""
         self._idle.interrupt()
         if self._idle.trial.begun:
             self._end_trial()
 
-    def _take(self, commands: list[protocol.Command]) -> None:
+    def _handle(self, commands: list[protocol.Command]) -> None:
         for command in commands:
             match command:
                 case protocol.Submit(number) | protocol.Count(number):
-                    self._guarded(number, command)
+                    self._handle_request(number, command)
                 case protocol.Cancel(number):
                     if number in self._sequences.all:
-                        self._end(self._sequences.all[number], "cancelled")
+                        self._finish_early(self._sequences.all[number], "cancelled")
                 case protocol.SetThreads(threads):
                     self._set_threads(threads)
                 case protocol.GetStats(number):
@@ -151,8 +150,8 @@ class Loop:
                 case protocol.Load():
                     raise protocol.ProtocolError("a second Load")
 
-    def _guarded(self, number: int, command: protocol.Submit | protocol.Count) -> None:
-        """Take a request; whatever is wrong with it concerns nobody else."""
+    def _handle_request(self, number: int, command: protocol.Submit | protocol.Count) -> None:
+        """Take in a request. Whatever is wrong with it fails this request and no other."""
         try:
             if isinstance(command, protocol.Submit):
                 self._submit(command)
@@ -167,24 +166,18 @@ class Loop:
     def _submit(self, command: protocol.Submit) -> None:
         request = command.generation
         prompt = self._prompt(request.messages)
-        limit = self._llama.context_limit
-        left = limit - len(prompt)
-        answer = request.max_tokens or max(1, left)
-        if request.fit is not None and left >= min(request.fit, request.max_tokens or request.fit):
-            answer = min(answer, left)
-        if answer > left or (request.max_tokens is None and left < (request.fit or 1)):
-            raise PromptTooLong(len(prompt), limit, answer)
+        max_tokens = clamp_max_tokens(request, len(prompt), self._llama.context_limit)
         grammar = None if request.grammar is None else self._llama.grammars.start(request.grammar)
         sequence = Sequence(
             command.seq,
             request,
             prompt,
-            answer=answer,
+            max_tokens=max_tokens,
             stops=self._template.stops,
             grammar=grammar,
             stream=command.stream,
         )
-        self._make_way()
+        self._stop_measuring()
         self._sequences.add(sequence)
         self._counts["prompt_tokens"] += len(prompt)
 
@@ -197,23 +190,24 @@ class Loop:
             raise PromptTooLong(0, self._llama.context_limit)
         return tokens
 
-    # Choose
+    # Schedule
 
-    def _choose(self) -> list[list[_Share]]:
-        """Return what this step computes, a list for each call of llama_decode.
+    def _schedule(self) -> list[list[_Scheduled]]:
+        """Return what this step computes: a list of sequences and their tokens for each call of llama_decode.
 
-        Streams of their own are computed together only where they have equally many tokens: all that decode in one
-        call, prompts side by side with parts of one length in another.
+        With a pool of cells everything goes into one call. With a stream for each sequence llama.cpp computes streams
+        together only where they have equally many tokens: all that decode go into one call, and prompts into others,
+        in groups of chunks of one length.
         """
         batch = self._llama.batch
-        decode = self._sequences.make_room(self._decoders())
+        decode = self._sequences.make_room(self._choose_decoding())
         prefilling = self._sequences.prefilling
         drafts = self._propose(decode, bool(prefilling))
-        shares = list(zip(decode, drafts, strict=True))
-        shares.sort(key=_seq)
+        decodes = list(zip(decode, drafts, strict=True))
+        decodes.sort(key=_seq)
         if not prefilling:
-            return [shares] if shares else []
-        needs = [Prefill(s.computed, self._sequences.stretch(s)) for s in prefilling]
+            return [decodes] if decodes else []
+        needs = [Prefill(s.computed, self._sequences.next_chunk_limit(s)) for s in prefilling]
         ahead = sum(s.priority <= decode[0].priority + ALIKE for s in prefilling) if decode else 0
         decoding = len(decode) + sum(map(len, drafts))
         chunks = []
@@ -222,23 +216,23 @@ class Loop:
             chunks.append((sequence, sequence.prefill_tokens[sequence.computed : sequence.computed + count]))
         if self._llama.split:
             chunks.sort(key=_seq)
-            parts = [(sequence.seq, len(tokens)) for sequence, tokens in chunks]
-            alike = group_equal_chunks(parts, self._llama.micro_batch)
-            return [*([shares] if shares else []), *([chunks[index] for index in group] for group in alike)]
-        return [[*shares, *chunks]] if shares or chunks else []
+            lengths = [(sequence.seq, len(tokens)) for sequence, tokens in chunks]
+            groups = group_equal_chunks(lengths, self._llama.micro_batch)
+            return [*([decodes] if decodes else []), *([chunks[index] for index in group] for group in groups)]
+        return [[*decodes, *chunks]] if decodes or chunks else []
 
-    def _decoders(self) -> list[Sequence]:
-        """Return the running sequences that decode in this step: as many as make most tokens a second, in turns."""
+    def _choose_decoding(self) -> list[Sequence]:
+        """Return the sequences that decode in this step: as many as give most tokens a second, and they take turns."""
         running = self._sequences.decoding[: min(self._llama.micro_batch, self._llama.max_outputs)]
         if len(running) == 1:
-            running[0].waited = 0
+            running[0].steps_left_out = 0
             return running
         width = self._curves.next_width([sequence.length for sequence in running])
-        chosen = [running[index] for index in turn(width, [sequence.waited for sequence in running])]
+        chosen = [running[index] for index in turn(width, [sequence.steps_left_out for sequence in running])]
         for sequence in running:
-            sequence.waited += 1
+            sequence.steps_left_out += 1
         for sequence in chosen:
-            sequence.waited = 0
+            sequence.steps_left_out = 0
         return chosen
 
     def _propose(self, decode: list[Sequence], crowded: bool) -> list[Tokens]:
@@ -256,16 +250,16 @@ class Loop:
 
     # Decode, sample, emit
 
-    def _compute(self, shares: list[_Share]) -> None:
-        """Do one call of llama_decode, and what follows from it."""
+    def _compute(self, scheduled: list[_Scheduled]) -> None:
+        """Call llama_decode once, sample, and learn from how long it took."""
         started = time.monotonic()
         batch, curve = self._llama.batch, self._curves.now
         batch.clear()
-        asked: list[_Share] = []
+        asked: list[_Scheduled] = []
         depths: list[int] = []
         cells = 0
-        for share in shares:
-            sequence, tokens = share
+        for entry in scheduled:
+            sequence, tokens = entry
             if sequence.decodes:
                 depth = sequence.length
                 batch.add_one(sequence.seq, depth - 1, sequence.output[-1])
@@ -274,11 +268,11 @@ class Loop:
                     batch.add(sequence.seq, depth, tokens, len(tokens))
                     cells += attended(depth, len(tokens))
                 depths.append(depth)
-                asked.append(share)
+                asked.append(entry)
             elif self._add_chunk(sequence, tokens):
                 asked.append((sequence, _NONE))
-        size, running, prompts = batch.size, len(depths), len(shares) - len(depths)
-        self._link.heartbeat(0.0 if curve.is_short(size, cells) else curve.seconds(size, len(shares), cells))
+        size, running, prompts = batch.size, len(depths), len(scheduled) - len(depths)
+        self._link.heartbeat(0.0 if curve.is_short(size, cells) else curve.seconds(size, len(scheduled), cells))
         width = curve.filled(running, cells) if size == running else 0
         seconds, logits = self._decode(width)
         disturbed = self._cpu.disturbed(self._llama.threads)
@@ -291,12 +285,12 @@ class Loop:
         drafted, accepted = self._sample(asked, logits)
         self._counts["decode_steps"] += running > 0
         if self._tuner.granted > 1:
-            self._tune(size, len(shares), cells, seconds, disturbed=disturbed)
+            self._tune(size, len(scheduled), cells, seconds, disturbed=disturbed)
         if drafted and not (prompts or disturbed) and self._drafts is not None:
             self._drafts.record(curve, depths, drafted, accepted, time.monotonic() - started + self._drafts.seconds)
 
     def _tune(self, tokens: int, sequences: int, cells: int, seconds: float, *, disturbed: bool) -> None:
-        """Go over to fewer threads where other processes hold some of the cores, and back when they are free."""
+        """Change to fewer threads while other processes use some of the cores, and back when the cores are free."""
         tuner = self._tuner
         expected = self._curves.of(tuner.granted).seconds(tokens, sequences, cells)
         tuner.observe(seconds, expected, time.monotonic(), disturbed=disturbed)
@@ -322,38 +316,38 @@ class Loop:
         self._counts["steps"] += 1
         return seconds, logits
 
-    def _sample(self, asked: list[_Share], logits: Logits) -> tuple[int, int]:
-        """Let sequences with their drafts go on, and return how many tokens were drafted and accepted."""
+    def _sample(self, asked: list[_Scheduled], logits: Logits) -> tuple[int, int]:
+        """Give the sequences their next tokens, and return how many draft tokens were verified and accepted."""
         best = logits.argmax(axis=1).tolist() if len(logits) else []
         row = drafted = accepted = 0
         for sequence, drafts in asked:
             meant = self._drafts.drafted(sequence) if len(drafts) and self._drafts is not None else 0
             end = row + len(drafts) + 1
-            accepted += min(meant, self._go_on(sequence, drafts, meant, logits[row:end], best[row:end]))
+            accepted += min(meant, self._accept_tokens(sequence, drafts, meant, logits[row:end], best[row:end]))
             drafted += meant
             row = end
         self._counts["drafted"] += drafted
         self._counts["accepted"] += accepted
         return drafted, accepted
 
-    def _go_on(self, sequence: Sequence, drafts: Tokens, meant: int, logits: Logits, best: list[int]) -> int:
-        """Add the tokens that a step has brought to a sequence, and return how many drafts are among them.
+    def _accept_tokens(self, sequence: Sequence, drafts: Tokens, meant: int, logits: Logits, best: list[int]) -> int:
+        """Add the tokens that a step has brought to a sequence, and return how many draft tokens are among them.
 
-        The first `meant` of the drafts are no fillers.
+        The first `meant` of the drafts were proposed; the others only pad the batch.
         """
         before, piece = len(sequence.output), self._llama.vocab.piece
         try:
             for token in (
-                verified(drafts, lambda row: sequence.choose(logits[row], best[row], piece))
+                verified(drafts, lambda row: sequence.sample(logits[row], best[row], piece))
                 if len(drafts)
-                else (sequence.choose(logits[0], best[0], piece),)
+                else (sequence.sample(logits[0], best[0], piece),)
             ):
-                self._advance(sequence, token)
+                self._append(sequence, token)
                 if sequence.finish is not None:
                     break
-        except DeadEnd:
+        except NoTokenAllowed:
             self._fail(sequence, BadGrammar("no token of the model's vocabulary continues the grammar"))
-        except NotFinite:
+        except LogitsAreNaN:
             self._fail(sequence, BrokenModel("the model's logits are NaN: its weights or its KV types are unfit"))
         accepted = max(0, len(sequence.output) - before - 1)
         if self._drafts is not None and before and sequence.number in self._sequences.all:
@@ -362,23 +356,23 @@ class Loop:
                 self._llama.truncate(sequence.seq, sequence.length - 1)
         return accepted
 
-    def _advance(self, sequence: Sequence, token: int) -> None:
+    def _append(self, sequence: Sequence, token: int) -> None:
         end = token in self._llama.vocab.end
-        text = sequence.take(token, b"" if end else self._llama.vocab.piece(token), end)
+        text = sequence.append(token, b"" if end else self._llama.vocab.piece(token), end)
         self._counts["output_tokens"] += not end
-        self._say(sequence, text)
+        self._emit(sequence, text)
         if sequence.finish is not None:
             self._finish(sequence)
         elif len(sequence.output) == 1:
             self._sequences.begin_decoding(sequence)
 
-    def _end(self, sequence: Sequence, finish: Finish) -> None:
-        self._say(sequence, sequence.end(finish))
+    def _finish_early(self, sequence: Sequence, finish: Finish) -> None:
+        self._emit(sequence, sequence.finish_early(finish))
         self._finish(sequence)
 
-    def _say(self, sequence: Sequence, text: str) -> None:
+    def _emit(self, sequence: Sequence, text: str) -> None:
         if text and sequence.stream:
-            self._outbox.say(sequence.number, text)
+            self._outbox.add_text(sequence.number, text)
 
     def _finish(self, sequence: Sequence) -> None:
         self._outbox.add(sequence.report())
@@ -394,20 +388,23 @@ class Loop:
         self._counts["failed"] += 1
 
     def _remove(self, sequence: Sequence) -> None:
-        """Forget a sequence, wherever it is, and free what it holds."""
+        """Remove a sequence, whatever its state, and free what it holds."""
         self._sequences.remove(sequence)
         self._counts["grammar_rejections"] += sequence.rejections
         sequence.close()
         if not self._sequences.all:
             self._idle.worked()
 
-    def _let_go(self, sequence: Sequence) -> None:
+    def _forget_drafts(self, sequence: Sequence) -> None:
         if self._drafts is not None:
             self._drafts.forget(sequence)
 
-    def _lay_out_anew(self) -> None:
-        """Change where the cells lie, if that is due. What finished prompts left is forgotten, which is part of the
-        price; known beginnings are taken from disk again."""
+    def _change_layout(self) -> None:
+        """Change the cache between streams and a pool, if that is worth its price.
+
+        The prefixes of finished prompts are lost, which is part of the price; those of system prompts are restored
+        from disk.
+        """
         layout, llama = self._layout, self._llama
         if layout is None or not layout.regret:
             return
@@ -419,17 +416,17 @@ class Loop:
         try:
             llama.lay_out(self._spec, split=layout.split)
         except CannotLoad as error:
-            print(f"the cache stays as it was: {error}", file=sys.stderr, flush=True)
+            print(f"the layout of the KV cache stays as it was: {error}", file=sys.stderr, flush=True)
             self._layout = None
             llama.lay_out(self._spec, split=not layout.split)
         self._counts["layout_changes"] += 1
         self._curves = self._layouts.setdefault(llama.split, self._curves.relaid(llama.threads, fills=llama.split))
         self._curves.use(llama.threads)
-        self._sequences = Sequences(llama, self._counts, self._let_go)
+        self._sequences = Sequences(llama, self._counts, self._forget_drafts)
         self._warm.restore(self._sequences.slots)
 
     def _set_threads(self, threads: int) -> None:
-        """Compute with this many threads, or with fewer where other processes hold some of the cores."""
+        """Compute with up to this many threads: fewer while other processes use some of the cores."""
         self._tuner.grant(threads)
         self._use_threads(self._tuner.threads)
 
@@ -460,5 +457,21 @@ class Loop:
         )
 
 
-def _seq(share: _Share) -> int:
+def clamp_max_tokens(request: Generation, prompt_tokens: int, limit: int) -> int:
+    """Return how many tokens the answer to a request may have, whose prompt has `prompt_tokens` tokens.
+
+    `limit` is the most tokens of a sequence, prompt and answer together. Without `max_tokens` the answer may take what
+    is left of it. Raises PromptTooLong where fewer tokens are left than the request accepts, see `Generation.fit`.
+    """
+    left = limit - prompt_tokens
+    wanted = request.max_tokens or max(1, left)
+    least = wanted if request.max_tokens else 1
+    if request.fit is not None:
+        least = min(request.fit, request.max_tokens or request.fit)
+    if left < least:
+        raise PromptTooLong(prompt_tokens, limit, wanted)
+    return min(wanted, left)
+
+
+def _seq(share: _Scheduled) -> int:
     return share[0].seq

@@ -17,24 +17,24 @@ _LOOP_TOKENS = 256
 _LOOP_PERIOD = 32
 
 
-class DeadEnd(Exception):
-    """No token can continue the grammar."""
+class NoTokenAllowed(Exception):
+    """The grammar of a sequence allows none of the model's tokens next."""
 
 
-class NotFinite(Exception):
-    """The logits are NaN."""
+class LogitsAreNaN(Exception):
+    """The model's logits for a sequence are NaN."""
 
 
 class Sequence:
-    """One generation. Times are of time.monotonic.
+    """One generation. Times are of time.monotonic, in seconds.
 
-    `prefill_tokens` have to be in the KV cache before it decodes: the prompt, and after it was `preempted` also the
-    output so far, but for the last token. `computed` is how many of them are there. The sampler's state survives a
-    preemption.
+    `prefill_tokens` have to be in the KV cache before it decodes: the prompt, and after the sequence was `preempted`
+    also the output so far, but for the last token. `computed` is how many of them are there, and `cached` how many a
+    shared prefix saved when it first entered the cache. `seq` is its number in the cache, -1 outside. `steps_left_out`
+    counts the steps in which it was ready to decode and others were chosen. The sampler's state survives a preemption.
     """
 
     __slots__ = (
-        "answer",
         "arrived",
         "cached",
         "computed",
@@ -43,6 +43,7 @@ class Sequence:
         "finish",
         "first",
         "grammar",
+        "max_tokens",
         "number",
         "output",
         "pending",
@@ -54,9 +55,9 @@ class Sequence:
         "rejections",
         "sampler",
         "seq",
+        "steps_left_out",
         "stream",
         "text",
-        "waited",
     )
 
     def __init__(
@@ -65,7 +66,7 @@ class Sequence:
         request: Generation,
         prompt: Tokens,
         *,
-        answer: int,
+        max_tokens: int,
         stops: tuple[str, ...],
         grammar: Grammar | None,
         stream: bool,
@@ -73,7 +74,7 @@ class Sequence:
         now = time.monotonic()
         self.number = number
         self.prompt = self.prefill_tokens = prompt
-        self.answer = answer
+        self.max_tokens = max_tokens
         self.stream = stream
         self.grammar = grammar
         self.sampler = Sampler(request.temperature, request.top_p, request.seed or 0)
@@ -86,7 +87,7 @@ class Sequence:
         self.computed = 0
         self.output: list[int] = []
         self.rejections = 0
-        self.waited = 0
+        self.steps_left_out = 0
         self.preempted = False
         self.pending = b""
         self.finish: Finish | None = None
@@ -95,14 +96,14 @@ class Sequence:
         self.preempted_at: float | None = None
 
     def enter(self, seq: int, cached: int) -> None:
-        """Leave the queue for a place in the KV cache, which holds `cached` of its prefill tokens already."""
+        """Note that it has left the queue for the KV cache, where `cached` of its prefill tokens are already."""
         self.seq, self.computed = seq, cached
         if self.entered is None:
             self.cached, self.entered = cached, time.monotonic()
         self._count_wait(time.monotonic())
 
     def preempt(self) -> None:
-        """Lose the place in the KV cache. It needs another one, and all but its last token computed there."""
+        """Note that it has lost its cells of the KV cache: all its tokens but the last have to be computed again."""
         self.seq, self.computed, self.preempted = -1, 0, True
         self.preempted_at = time.monotonic()
         self.prefill_tokens = np.concatenate((self.prompt, as_tokens(self.output[:-1])))
@@ -114,18 +115,22 @@ class Sequence:
 
     @property
     def decodes(self) -> bool:
-        """Whether its next token follows from its last one, and nothing has to be computed before."""
+        """Whether it decodes: its prefill is computed, and its next token follows from its last one."""
         return bool(self.output) and self.computed == len(self.prefill_tokens)
 
     @property
-    def left(self) -> int:
+    def remaining(self) -> int:
         """How many tokens it may still put into the KV cache after its prefill."""
-        return self.answer - (len(self.prefill_tokens) - len(self.prompt))
+        return self.max_tokens - (len(self.prefill_tokens) - len(self.prompt))
 
-    def choose(self, logits: Logits, greedy: int, piece: Callable[[int], bytes]) -> int:
-        """Return the next token, `greedy` being the most likely one. Raises DeadEnd, NotFinite."""
+    def sample(self, logits: Logits, greedy: int, piece: Callable[[int], bytes]) -> int:
+        """Return the next token, which its grammar allows. Changes only the sampler's state.
+
+        `logits` has a number for each token of the vocabulary, `greedy` is the token with the largest, and `piece`
+        returns the bytes of a token. Raises NoTokenAllowed, LogitsAreNaN.
+        """
         if math.isnan(logits.item(greedy)):
-            raise NotFinite
+            raise LogitsAreNaN
         token = greedy if self.sampler.greedy else self.sampler.pick(logits)
         if self.grammar is None or (self.grammar.allows(token) and self._is_text(piece(token))):
             return token
@@ -133,18 +138,21 @@ class Sequence:
         masked = self.grammar.mask(logits)
         while True:
             if masked.max() == -np.inf:
-                raise DeadEnd
+                raise NoTokenAllowed
             token = self.sampler.pick(masked)
             if self._is_text(piece(token)):
                 return token
             masked[token] = -np.inf
 
     def _is_text(self, data: bytes) -> bool:
-        """Return whether these bytes continue the text as UTF-8; llama.cpp's grammars do not look."""
+        """Return whether these bytes continue the text as UTF-8, which llama.cpp's grammars do not check."""
         return utf8_rest(self.pending, data) is not None
 
-    def take(self, token: int, data: bytes, end: bool) -> str:
-        """Add a token, which may finish the sequence, and return the text that is certain by now."""
+    def append(self, token: int, data: bytes, end: bool) -> str:
+        """Add a token with its bytes, and return the text that is certain by now. `end` means an end token.
+
+        Sets `finish` where the token ends the sequence.
+        """
         if self.first is None:
             self.first = time.monotonic()
         if end:
@@ -154,7 +162,7 @@ class Sequence:
         text = self.text.push(data)
         if self.text.stopped:
             self.finish = "stop"
-        elif len(self.output) >= self.answer:
+        elif len(self.output) >= self.max_tokens:
             self.finish = "length"
             text += self.text.finish()
         if self.grammar is not None and self.finish is None:
@@ -165,13 +173,13 @@ class Sequence:
                 text += self.text.finish()
         return text
 
-    def end(self, finish: Finish) -> str:
-        """Finish from outside, and return the text that was held back."""
+    def finish_early(self, finish: Finish) -> str:
+        """Finish before the text has ended by itself, and return the text that was held back."""
         self.finish = finish
         return self.text.finish()
 
     def report(self) -> Finished:
-        """Return the result, after the end."""
+        """Return the result, once the sequence has finished."""
         now = time.monotonic()
         self._count_wait(now)
         entered = now if self.entered is None else self.entered
@@ -189,10 +197,7 @@ class Sequence:
         )
 
     def _count_wait(self, now: float) -> None:
-        """Count the time since it was preempted, if it was, as time in the queue: it is no part of prefill or decoding.
-
-        What happened before is dated later by as much.
-        """
+        """Count the time since a preemption, if there was one, as time in the queue, by dating earlier events later."""
         if self.preempted_at is None:
             return
         waited, self.preempted_at = now - self.preempted_at, None
@@ -200,14 +205,14 @@ class Sequence:
         self.first = None if self.first is None else self.first + waited
 
     def close(self) -> None:
-        """Free what llama.cpp holds for it besides the KV cache."""
+        """Free its grammar, which is memory of llama.cpp."""
         if self.grammar is not None:
             self.grammar.close()
             self.grammar = None
 
 
 def loops(output: list[int]) -> bool:
-    """Return whether the last tokens do nothing but repeat a short cycle: a model that has lost its way."""
+    """Return whether the last 256 tokens only repeat a cycle of at most 32 tokens."""
     if len(output) < _LOOP_TOKENS:
         return False
     tail = np.asarray(output[-_LOOP_TOKENS:])

@@ -16,19 +16,19 @@ from orchestrator.engine.worker.priority import CacheHolder, select_preemption_v
 from orchestrator.engine.worker.sequence import Sequence
 
 _SCAN = 64
-"""How many queued sequences are looked at in a step, when some of them wait for a prefix."""
+"""At most this many queued sequences are considered in a step."""
 _WORTH_WAITING = 16
-"""Wait for a prefix that another sequence is computing if it saves at least this many tokens."""
+"""A sequence waits for a prefix that another one is computing if that saves at least this many tokens."""
 
 
 class Sequences:
     """All sequences of one context, by number and in their groups.
 
-    `counts` gets reused_tokens, preempted and recomputed_tokens. `let_go` is told of a sequence that is about to lose
-    its place in the cache.
+    `counts` is given the counts of EngineStats that change here: `reused_tokens`, `prefill_tokens`, `preempted` and
+    `recomputed_tokens`. `on_cells_lost` is called with a sequence that is about to lose its cells.
     """
 
-    def __init__(self, llama: Llama, counts: Counter[str], let_go: Callable[[Sequence], None]) -> None:
+    def __init__(self, llama: Llama, counts: Counter[str], on_cells_lost: Callable[[Sequence], None]) -> None:
         self.slots: Slots = (
             StreamSlots(llama, llama.info.slots)
             if llama.split
@@ -41,7 +41,7 @@ class Sequences:
         self._forks: dict[int, int] = {}
         self._can_share = llama.can_fork
         self._counts = counts
-        self._let_go = let_go
+        self._on_cells_lost = on_cells_lost
 
     def add(self, sequence: Sequence) -> None:
         """Queue a new sequence."""
@@ -51,22 +51,25 @@ class Sequences:
             self.slots.try_again()
 
     def remove(self, sequence: Sequence) -> None:
-        """Forget a sequence, wherever it is, and free what it holds."""
+        """Remove a sequence, whatever its state, and free its cells."""
         del self.all[sequence.number]
         self._take_out(sequence)
-        self._let_go(sequence)
+        self._on_cells_lost(sequence)
         if sequence.seq >= 0:
             self.slots.leave(sequence.seq, sequence.computed)
         else:
             self.slots.try_again()
 
-    def late(self, now: float) -> list[Sequence]:
-        """Return those whose deadline is over."""
+    def overdue(self, now: float) -> list[Sequence]:
+        """Return the sequences whose deadline has passed at the time `now`."""
         return [one for one in self.all.values() if one.deadline is not None and one.deadline <= now]
 
     def admit(self) -> None:
-        """Give slots to the queue, in order of priority. Who waits for a prefix lets others pass; who waits for
-        room does not, so that a large one is not starved by small ones."""
+        """Let queued sequences into the cache, in order of priority.
+
+        One that waits for a prefix which another one computes is passed over. One that waits for free cells is not, so
+        that a long prompt is not starved by short ones.
+        """
         entered = []
         self._forks.clear()
         for sequence in self.queue[:_SCAN]:
@@ -74,7 +77,7 @@ class Sequences:
                 break
             if self._waits(sequence):
                 continue
-            place = self.slots.enter(sequence.prefill_tokens, sequence.left)
+            place = self.slots.enter(sequence.prefill_tokens, sequence.remaining)
             if place is None:
                 break
             sequence.enter(*place)
@@ -85,8 +88,8 @@ class Sequences:
         for sequence in entered:
             self.queue.remove(sequence)
 
-    def stretch(self, sequence: Sequence) -> int:
-        """Return how many tokens of a prefill to compute next: up to where another sequence will fork, or all."""
+    def next_chunk_limit(self, sequence: Sequence) -> int:
+        """Return how many tokens of a prefill may be computed next: up to where another sequence will fork, or all."""
         return self._forks.get(sequence.number, len(sequence.prefill_tokens)) - sequence.computed
 
     def computed(self, sequence: Sequence, chunk: Tokens) -> None:
@@ -98,7 +101,7 @@ class Sequences:
             self.begin_decoding(sequence)
 
     def begin_decoding(self, sequence: Sequence) -> None:
-        """Take a sequence from those in prefill to those that decode."""
+        """Move a sequence from those in prefill to those that decode."""
         self.prefilling.remove(sequence)
         bisect.insort(self.decoding, sequence, key=_priority)
 
@@ -119,7 +122,7 @@ class Sequences:
 
     def _preempt(self, sequence: Sequence) -> None:
         self._take_out(sequence)
-        self._let_go(sequence)
+        self._on_cells_lost(sequence)
         self.slots.preempt(sequence.seq)
         sequence.preempt()
         bisect.insort(self.queue, sequence, key=_priority)
@@ -131,11 +134,11 @@ class Sequences:
                 group.remove(sequence)
 
     def _waits(self, sequence: Sequence) -> bool:
-        """Return whether a sequence in prefill will soon hold many more of this one's tokens than the cache does now.
+        """Return whether a queued sequence waits, since one in prefill will soon hold many more of its tokens than now.
 
-        That one stops where the other forks from it, so that what differs is computed together, and they decode
-        together from the first token on. It takes over the priority of a sequence that waits for it, or others
-        would come between.
+        The prefill of that one pauses where the queued one will fork from it, so that the rests of both are computed
+        together, and they decode together from the first token on. It takes
+        over the priority of a sequence that waits for it, or others would come between.
         """
         if not self._can_share or not self.prefilling:
             return False

@@ -15,8 +15,7 @@ from orchestrator.engine.kv.prefix_tree import common_prefix
 from orchestrator.engine.kv.slots import Slots
 from orchestrator.engine.llama import Llama, Tokens
 from orchestrator.engine.step_cost import cost_cache
-from orchestrator.engine.worker.chat import ChatTemplate
-from orchestrator.engine.worker.prompt import prompt_tokens
+from orchestrator.engine.worker.chat import ChatTemplate, prompt_tokens
 
 WORTH_KEEPING = 32
 """Fewer tokens than this are computed sooner than they are looked for."""

@@ -26,7 +26,7 @@ def drafts(models: Path) -> Drafts:
 
 def sequence_with(prompt: list[int]) -> Sequence:
     request = Generation(messages=(Message("user", "copy it"),))
-    return Sequence(1, request, as_tokens(prompt), answer=400, stops=(), grammar=None, stream=False)
+    return Sequence(1, request, as_tokens(prompt), max_tokens=400, stops=(), grammar=None, stream=False)
 
 
 def decoded(drafts: Drafts, sequence: Sequence, text: list[int]) -> list[int]:

@@ -32,11 +32,11 @@ def sequence(number: int, common: int, own: int, slack: float = 0.0) -> Sequence
     """A prompt with `common` tokens that are everybody's, and `own` that are its alone."""
     prompt = np.concatenate((np.arange(common), 100 + 10 * number + np.arange(own) % 10)).astype(np.int32)
     request = Generation(messages=(Message("user", ""),), slack=slack)
-    return Sequence(number, request, prompt, answer=8, stops=(), grammar=None, stream=False)
+    return Sequence(number, request, prompt, max_tokens=8, stops=(), grammar=None, stream=False)
 
 
 def compute(sequences: Sequences, one: Sequence) -> None:
-    sequences.computed(one, one.prefill_tokens[one.computed : one.computed + sequences.stretch(one)])
+    sequences.computed(one, one.prefill_tokens[one.computed : one.computed + sequences.next_chunk_limit(one)])
 
 
 def numbers(group: list[Sequence]) -> list[int]:
@@ -48,11 +48,11 @@ def test_the_first_stops_where_the_others_fork_and_what_differs_is_computed_toge
         sequences.add(sequence(number, SHARED, own=6))
     sequences.admit()
     assert numbers(sequences.prefilling) == [1]
-    assert sequences.stretch(sequences.prefilling[0]) == SHARED
+    assert sequences.next_chunk_limit(sequences.prefilling[0]) == SHARED
     compute(sequences, sequences.prefilling[0])
     sequences.admit()
     assert sorted(numbers(sequences.prefilling)) == [1, 2, 3]
-    assert [sequences.stretch(one) for one in sequences.prefilling] == [6, 6, 6]
+    assert [sequences.next_chunk_limit(one) for one in sequences.prefilling] == [6, 6, 6]
 
 
 def test_it_stops_first_where_the_first_fork_is(sequences: Sequences) -> None:
@@ -60,11 +60,11 @@ def test_it_stops_first_where_the_first_fork_is(sequences: Sequences) -> None:
         sequences.add(sequence(number, common, own=30))
     sequences.admit()
     (first,) = sequences.prefilling
-    assert sequences.stretch(first) == SHARED // 2
+    assert sequences.next_chunk_limit(first) == SHARED // 2
     compute(sequences, first)
     sequences.admit()
     assert sorted(numbers(sequences.prefilling)) == [1, 3]
-    assert sequences.stretch(first) == SHARED - SHARED // 2
+    assert sequences.next_chunk_limit(first) == SHARED - SHARED // 2
 
 
 def test_a_sequence_takes_over_the_priority_of_one_that_waits_for_its_prefix(sequences: Sequences) -> None:
@@ -85,7 +85,7 @@ def test_who_shares_too_little_stops_nobody(sequences: Sequences, common: int) -
         sequences.add(sequence(number, common, own=40 - common))
     sequences.admit()
     assert sorted(numbers(sequences.prefilling)) == [1, 2]
-    assert [sequences.stretch(one) for one in sequences.prefilling] == [40, 40]
+    assert [sequences.next_chunk_limit(one) for one in sequences.prefilling] == [40, 40]
 
 
 def test_who_gives_up_waiting_stops_nobody(sequences: Sequences) -> None:
@@ -94,7 +94,7 @@ def test_who_gives_up_waiting_stops_nobody(sequences: Sequences) -> None:
     sequences.admit()
     sequences.remove(sequences.all[2])
     sequences.admit()
-    assert [sequences.stretch(one) for one in sequences.prefilling] == [SHARED + 6]
+    assert [sequences.next_chunk_limit(one) for one in sequences.prefilling] == [SHARED + 6]
 
 
 @pytest.mark.parametrize("gone", [True, False])
@@ -131,14 +131,14 @@ def test_the_wait_after_a_preemption_counts_as_time_in_the_queue(
     one.enter(0, 0)
     after(3.0)
     if decoding:
-        one.take(5, b"a", end=False)
+        one.append(5, b"a", end=False)
         after(4.0)
     one.preempt()
     after(1000.0)
     one.enter(1, 0)
     after(5.0)
     if not decoding:
-        one.take(5, b"a", end=False)
+        one.append(5, b"a", end=False)
         after(4.0)
     one.preempt()
     after(500.0)
