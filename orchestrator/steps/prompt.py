@@ -22,9 +22,9 @@ class Input:
 
 def step_messages(system: str, persona: str, inputs: Sequence[Input], action: str) -> tuple[Message, Message]:
     """Return the system and the user message of a step. `persona` is its overlay text, or empty for none."""
-    head = f"{system}\n{persona}" if persona else system
+    instructions = f"{system}\n{persona}" if persona else system
     blocks = [f"[{item.name}]\n{item.text.strip()}\n\n" for item in inputs]
-    return Message("system", head), Message("user", "".join(blocks) + f"Task: {action}")
+    return Message("system", instructions), Message("user", "".join(blocks) + f"Task: {action}")
 
 
 def plan_messages(system: str, files: Iterable[str], request: str) -> tuple[Message, Message]:

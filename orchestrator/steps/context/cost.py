@@ -63,7 +63,7 @@ def sweeping(window: Window, tokens: int) -> Way:
 def condensing(window: Window, tokens: int) -> Way:
     """Return what condensing takes and brings."""
     summary = len(window.summary) + len(window.reminder) if window.condensations else SUMMARY
-    left = sum(len(message.content) for message in window.head) + summary
+    left = sum(len(message.content) for message in window.opening) + summary
     computed = _tokens(window, tokens, len(ASKING) + 2 * summary)
     return Way(computed, tokens - _tokens(window, tokens, left))
 

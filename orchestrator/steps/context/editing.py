@@ -67,7 +67,7 @@ class ContextEditor:
             raise PromptTooLong(tokens, self.marks.context, self.marks.answer)
         asks = self._asks(window, tokens, self.marks)
         shown = told(window, tokens, self.marks, prunes=asks)
-        # A head that is long by itself leaves nothing to prune: what a call brings is shown, or told of, then.
+        # An opening that is long by itself leaves nothing to prune: what a call brings is shown, or told of, then.
         pressure = self.marks.pressure(tokens) if window.turns else "free"
         return Settled(shown.as_judged() if asks and pressure == "soft" else shown, pressure, usage)
 

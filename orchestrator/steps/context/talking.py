@@ -27,7 +27,7 @@ class Conversation:
         self,
         attempt: Attempt,
         models: Models,
-        head: tuple[Message, ...],
+        opening: tuple[Message, ...],
         context: int | None,
         *,
         prunes: bool = False,
@@ -40,7 +40,7 @@ class Conversation:
         marks = None if context is None else Marks.of(context, limit)
         self._limit = limit if marks is None else marks.answer
         self._editor = ContextEditor(attempt, models, marks, prunes=prunes)
-        self.window = Window(head)
+        self.window = Window(opening)
         self.pressure: Pressure = "free"
         self.usage = Usage()
 

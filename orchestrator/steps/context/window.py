@@ -1,8 +1,8 @@
-"""Hold the conversation of a long step: a head that never changes, a summary of what was condensed, the turns since.
+"""Hold the conversation of a long step: an opening that never changes, a summary of what was condensed, later turns.
 
 Between two sweeps or condensations the messages only grow, so the engine finds all but the last turn in its KV cache.
 Pruning a document only marks it. Sweeping takes the turns of all marked ones out, and leaves what is before the first
-of them as it was; condensing leaves the head. Pure.
+of them as it was; condensing leaves the opening. Pure.
 """
 
 from collections.abc import Collection
@@ -56,7 +56,7 @@ class Window:
     condensation, of which there were `condensations`; `listed` are the documents that were kept then.
     """
 
-    head: tuple[Message, ...]
+    opening: tuple[Message, ...]
     turns: tuple[Turn, ...] = ()
     summary: str = ""
     condensations: int = 0
@@ -67,8 +67,8 @@ class Window:
 
     @property
     def messages(self) -> tuple[Message, ...]:
-        """Return the messages to send: the head, what the summary says, and each turn as two messages."""
-        shown = list(self.head)
+        """Return the messages to send: the opening, what the summary says, and each turn as two messages."""
+        shown = list(self.opening)
         if self.condensations:
             shown += [Message("assistant", self.summary), Message("user", self.reminder)]
         for turn in self.turns:

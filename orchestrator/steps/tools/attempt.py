@@ -39,8 +39,8 @@ class ToolRunner:
         on_text: OnText | None = None,
     ) -> Produced:
         """Return what the attempt made, as `StepRunner.run` says. `timeout_seconds` covers all but the gates."""
-        head = _head(attempt, self.toolbox)
-        talk = Conversation(attempt, models, head, self.context, prunes=True, on_text=on_text)
+        opening = _opening(attempt, self.toolbox)
+        talk = Conversation(attempt, models, opening, self.context, prunes=True, on_text=on_text)
         async with attempt_timeout(attempt.step.timeout_seconds) as scope:
             with telling(scope, on_generated, lambda: talk.usage):
                 value: Any
@@ -74,6 +74,6 @@ def _texts(attempt: Attempt) -> dict[str, str]:
     return texts
 
 
-def _head(attempt: Attempt, toolbox: Toolbox) -> tuple[Message, ...]:
+def _opening(attempt: Attempt, toolbox: Toolbox) -> tuple[Message, ...]:
     action = instructions(with_evidence(attempt.step.action, attempt.failures), toolbox.tools)
     return step_messages(attempt.role.system, attempt.role.persona, attempt.inputs, action)

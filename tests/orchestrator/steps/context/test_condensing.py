@@ -17,7 +17,7 @@ from orchestrator.steps.errors import AttemptError
 from orchestrator.taskir import Step
 from tests.orchestrator.model_calls import attempt_of
 
-HEAD = (Message("system", "s" * 10), Message("user", "u" * 10))
+OPENING = (Message("system", "s" * 10), Message("user", "u" * 10))
 FOUND = {"plan_state": "half done", "findings": ["Koldin weighs 12 t"], "open_points": ["speed"]}
 
 
@@ -44,7 +44,7 @@ class Counted:
         step = Step(id="S1", actor="worker", action="Find all weights.", outputs=("o",))
         known = context if countable else None
         attempt = attempt_of(step, system="", context=known, max_tokens=max_tokens)
-        return Conversation(attempt, self, HEAD, context, prunes=prunes)
+        return Conversation(attempt, self, OPENING, context, prunes=prunes)
 
 
 async def test_the_budget_is_told_and_pruning_asked_for_by_id() -> None:

@@ -7,13 +7,13 @@ from orchestrator.steps.context.cost import Way, asking_pays, condensing, sweepi
 from orchestrator.steps.context.marks import Marks
 from orchestrator.steps.context.window import Document, Turn, Window
 
-HEAD = (Message("system", "Do it."), Message("user", "Task: gather."))
+OPENING = (Message("system", "Do it."), Message("user", "Task: gather."))
 LENGTHS = st.lists(st.integers(0, 500), min_size=1, max_size=6)
 
 
 def gathered(*lengths: int) -> Window:
     """Return a window with documents of these lengths, and with one more turn."""
-    window = Window(HEAD)
+    window = Window(OPENING)
     for length in lengths:
         window = window.add(Turn("read", document=Document(window.next_id, "a.txt", "t" * length)))
     return window.add(Turn("prune", "Pruned."))

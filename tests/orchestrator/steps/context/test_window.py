@@ -4,11 +4,11 @@ from hypothesis import strategies as st
 from orchestrator.engine.contract import Message
 from orchestrator.steps.context.window import Document, Turn, Window
 
-HEAD = (Message("system", "Do it."), Message("user", "Task: gather."))
+OPENING = (Message("system", "Do it."), Message("user", "Task: gather."))
 
 
 def gathered(*names: str) -> Window:
-    window = Window(HEAD)
+    window = Window(OPENING)
     for name in names:
         document = Document(window.next_id, name, f"text of {name}")
         window = window.add(Turn(f"read {name}", document=document))
@@ -23,7 +23,7 @@ def test_the_conversation_alternates_and_begins_with_the_head() -> None:
 
 @given(st.lists(st.text(max_size=20), max_size=5), st.text(max_size=20))
 def test_a_new_turn_leaves_all_that_was_sent_as_it_was(told: list[str], new: str) -> None:
-    window = Window(HEAD)
+    window = Window(OPENING)
     for text in told:
         window = window.add(Turn("x", text))
     longer = window.add(Turn("y", new))
@@ -41,7 +41,7 @@ def test_sweeping_leaves_what_is_before_the_first_pruned_document(data: st.DataO
     assert {one.id for one in pruned.shown} | ids == {one.id for one in window.gathered}
     swept = pruned.sweep()
     first = min(int(name[1:]) for name in ids) - 1
-    same = len(HEAD) + 2 * first
+    same = len(OPENING) + 2 * first
     assert swept.messages[:same] == window.messages[:same]
     assert swept.shown == pruned.shown
     text = "\n".join(text for _, text in swept.messages)
@@ -67,7 +67,7 @@ def test_what_is_behind_a_condensation_leaves_its_messages_as_they_were(names: l
 
 def test_condensing_keeps_the_head_and_names_what_was_kept() -> None:
     window = gathered("a", "b", "c").prune(["D2"]).condense('{"findings":[]}')
-    assert window.messages[:2] == Window(HEAD).messages
+    assert window.messages[:2] == Window(OPENING).messages
     assert window.messages[2] == ("assistant", '{"findings":[]}')
     assert "D1 a, D3 c" in window.messages[3][1]
     assert "condensed once" in window.messages[3][1]
