@@ -97,8 +97,8 @@ def _first_difference(one: str, other: str) -> int | None:
     return next((at for at, (left, right) in enumerate(zip_longest(one, other)) if left != right), None)
 
 
-def _spec(file: Path, curves: str) -> EngineSpec:
-    return EngineSpec(file=str(file), context=1024, slots=_SLOTS, threads=1, curves=curves, hung_seconds=120.0)
+def _spec(file: Path, step_costs: str) -> EngineSpec:
+    return EngineSpec(file=str(file), context=1024, slots=_SLOTS, threads=1, step_costs=step_costs, hung_seconds=120.0)
 
 
 def _rows(model: str, found: Mapping[str, Divergence]) -> list[dict[str, Any]]:
@@ -111,9 +111,9 @@ def _rows(model: str, found: Mapping[str, Divergence]) -> list[dict[str, Any]]:
 def main(files: Sequence[str]) -> None:
     """Compare all modes on these models, print what came out, and write it down."""
     rows: list[dict[str, Any]] = []
-    with TemporaryDirectory() as curves:
+    with TemporaryDirectory() as step_costs:
         for file in map(Path, files) if files else sorted(_TINY.glob("*.gguf")):
-            rows += _rows(file.name, asyncio.run(compare(_spec(file, curves), prompts())))
+            rows += _rows(file.name, asyncio.run(compare(_spec(file, step_costs), prompts())))
     for row in rows:
         typical = "" if row["typical"] is None else f"; first difference typically at character {row['typical']:g}"
         print(f"{row['model']}: {row['mode']}: {row['differing']} of {row['texts']} texts differ{typical}")

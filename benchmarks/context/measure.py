@@ -81,7 +81,7 @@ async def compare(model: Path, folder: Path, seed: int) -> dict[str, Any]:
     """Return the cost of gathering without editing, with it in each context, and of handing on everything."""
     facts = await asyncio.to_thread(write_documents, folder, seed)
     texts = await asyncio.to_thread(lambda: {path.name: path.read_text() for path in sorted(folder.iterdir())})
-    spec = EngineSpec(file=str(model), context=WHOLE, slots=2, niceness=0, curves=str(model.parent))
+    spec = EngineSpec(file=str(model), context=WHOLE, slots=2, niceness=0, step_costs=str(model.parent))
     costs = {}
     for context in (None, *CONTEXTS):
         async with await Engine.start(spec) as engine:

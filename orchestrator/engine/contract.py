@@ -51,7 +51,7 @@ class EngineSpec:
     for all sequences. `prompt_lookup` is (longest n-gram, most tokens): draft tokens are taken from what a sequence has
     said before. `draft` is the file of a smaller model with the same vocabulary that guesses up to `draft_tokens`
     tokens. Output is the same with and without, as far as `batch_invariant` goes. Drafts are made where they pay;
-    `always_draft`, for measuring, makes as many as there can be. `curves` is a folder that keeps what was measured of
+    `always_draft`, for measuring, makes as many as there can be. `step_costs` is a folder that keeps what was measured of
     models. `prefixes` is one, of at most `prefix_bytes`, where a stopped engine leaves the KV cells of prompts that
     begin with one of the system messages `system_prompts` for the next one. `cpus` are the logical CPUs that the
     process is bound to, none for all. `log_file` None keeps the log in a temporary file. `name` is what errors call the
@@ -93,7 +93,7 @@ class EngineSpec:
     draft: str | None = None
     draft_tokens: int = 8
     always_draft: bool = False
-    curves: str | None = None
+    step_costs: str | None = None
     prefixes: str | None = None
     prefix_bytes: int = 2 << 30
     system_prompts: tuple[str, ...] = ()

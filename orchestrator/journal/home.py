@@ -49,7 +49,7 @@ class Home:
         return self.path / "runs"
 
     @property
-    def curves(self) -> Path:
+    def step_costs(self) -> Path:
         return self.path / "curves"
 
     @property

@@ -38,7 +38,7 @@ class Pool:
 
     `budget` in bytes bounds all loaded models together, by what they are estimated or were measured to take; without
     one it is the registry's, else most of the memory that is free. Engines write their logs into `log_dir`. What they
-    take is remembered in the file `footprints`, how long their steps take in the folder `curves`, and in `prefixes`
+    take is remembered in the file `footprints`, how long their steps take in the folder `step_costs`, and in `prefixes`
     what they have computed of prompts that begin with the system messages which `system_prompts` gives for a model;
     without these, for the life of the pool or the engine. `topology` and `rules` are the machine's and the registry's
     unless given. `start_engine` loads a model: as a process of its own, unless another way is given.
@@ -51,7 +51,7 @@ class Pool:
         *,
         budget: int | None = None,
         footprints: Path | None = None,
-        curves: Path | None = None,
+        step_costs: Path | None = None,
         prefixes: Path | None = None,
         system_prompts: Callable[[str], tuple[str, ...]] = lambda model: (),
         topology: Topology | None = None,
@@ -74,7 +74,7 @@ class Pool:
             self._topology,
             *self._limits(),
             Footprints(footprints),
-            Folders(log_dir, curves, prefixes),
+            Folders(log_dir, step_costs, prefixes),
             system_prompts,
             self._decoding,
             self._tasks,

@@ -33,7 +33,7 @@ class Folders:
     """Where engines write: their logs, how long their steps take, and the KV cells of prompts that many begin with."""
 
     logs: Path
-    curves: Path | None = None
+    step_costs: Path | None = None
     prefixes: Path | None = None
 
 
@@ -337,7 +337,7 @@ def engine_spec(
         prompt_lookup=(lookup.ngram, lookup.k) if lookup is not None else None,
         draft=str(draft.file) if draft is not None else None,
         draft_tokens=draft.k if draft is not None else 8,
-        curves=str(folders.curves) if folders.curves is not None else None,
+        step_costs=str(folders.step_costs) if folders.step_costs is not None else None,
         prefixes=str(folders.prefixes) if folders.prefixes is not None else None,
         system_prompts=system_prompts,
         experts=entry.experts,

@@ -112,7 +112,7 @@ class Orchestrator:
                     self._registry,
                     home.logs,
                     footprints=home.footprints,
-                    curves=home.curves,
+                    step_costs=home.step_costs,
                     prefixes=home.prefixes,
                     system_prompts=lambda model: system_messages(self._registry, model),
                     start_engine=self._ports.start_engine,

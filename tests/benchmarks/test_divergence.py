@@ -27,7 +27,7 @@ def test_the_prompts_differ_and_some_begin_alike() -> None:
 @pytest.mark.timeout(600)
 async def test_batch_invariant_text_never_diverges_in_a_batch_or_with_drafts(tmp_path: Path) -> None:
     file = write_llama(tmp_path / "model.gguf", Shape(weights="q8_0"))
-    spec = EngineSpec(file=str(file), context=1024, slots=4, threads=1, curves=str(tmp_path), hung_seconds=120)
+    spec = EngineSpec(file=str(file), context=1024, slots=4, threads=1, step_costs=str(tmp_path), hung_seconds=120)
     found = await compare(spec, prompts()[::3])
     assert found.keys() == MODES.keys()
     assert all(result.differing == 0 for mode, result in found.items() if mode.startswith("batch_invariant"))

@@ -38,7 +38,7 @@ class Ours:
             prompt_lookup=lookup,
             draft=None if draft is None else str(draft),
             draft_tokens=draft_tokens,
-            curves=str(setup.folder / "curves"),
+            step_costs=str(setup.folder / "curves"),
             hung_seconds=120.0,
         )
         return cls(name, await Engine.start(spec))

@@ -10,7 +10,7 @@ have come: an engine changes from one to the other when that would have paid by 
 from dataclasses import dataclass
 
 from orchestrator.engine.contract import EngineSpec, FlashAttention
-from orchestrator.engine.step_cost.model import Curve
+from orchestrator.engine.step_cost.model import StepCostModel
 
 _PASSES = 2
 """A step for several sequences takes about as long as if it read the pool so often, ..."""
@@ -52,7 +52,7 @@ class Layout:
         self.regret = 0.0
         self._dearer = 1.0
 
-    def record(self, reading: Reading, seconds: float, streams: Curve, count: int = 1) -> None:
+    def record(self, reading: Reading, seconds: float, streams: StepCostModel, count: int = 1) -> None:
         """Account for `count` steps like this one, which took `seconds`. `streams` is what steps cost with streams."""
         if not streams.per_cell:
             return
@@ -74,7 +74,7 @@ class Layout:
         self.split = not self.split
         self.regret = 0.0
 
-    def _learn(self, reading: Reading, seconds: float, streams: Curve) -> None:
+    def _learn(self, reading: Reading, seconds: float, streams: StepCostModel) -> None:
         """Learn how many times as dear as assumed it is to read a pool, from what a step took longer than without."""
         longer = seconds - streams.seconds(reading.width, reading.width)
         seen = longer / (streams.per_cell * reading.in_pool)

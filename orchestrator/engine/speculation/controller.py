@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
-from orchestrator.engine.step_cost.model import FILLERS, Curve
+from orchestrator.engine.step_cost.model import FILLERS, StepCostModel
 
 BATCH_INVARIANT_QUERIES = 63
 """The most query tokens of a step whose results do not depend on what else is in it."""
@@ -31,9 +31,9 @@ a second. Unless drafts promise so much more than none, that takes what they bri
 all that a promise of 0.07 to 0.1 was worth."""
 
 UNSURE = 0.05
-"""What drafts promise a single sequence is known no better: acceptance from some dozens of tokens, and steps by a curve
-that is a few per cent off. Where a promise of 0.02 was enough, a draft model made free text no faster (0.95, in five
-noisy rounds)."""
+"""What drafts promise a single sequence is known no better: acceptance from some dozens of tokens, and steps by a cost
+model that is a few per cent off. Where a promise of 0.02 was enough, a draft model made free text no faster (0.95, in
+five noisy rounds)."""
 
 _LEAST_VALUE = 0.02
 """A draft token less likely to be accepted than this is never worth its time, if it takes any."""
@@ -114,15 +114,17 @@ class Drafting:
         return self.cost + self.toll * self.acceptance ** (order - 1)
 
 
-def draft_lengths(curve: Curve, sequences: Sequence[Drafting], *, room: int, batch_invariant: bool) -> list[int]:
+def draft_lengths(
+    costs: StepCostModel, sequences: Sequence[Drafting], *, room: int, batch_invariant: bool
+) -> list[int]:
     """Return how many draft tokens each sequence verifies in this step besides its own token.
 
     Maximises expected tokens per second. The j-th draft token of a sequence adds acceptance^j tokens (Leviathan et
     al. 2023, equation 1), and costs the step's growth, its attention and its drafting. The most valuable come first,
     of equals those of the sequence with the least slack; of all the numbers of tokens to take, the best is taken, for
-    the curve may have a step that only pays when it is used to the full. Nothing is drafted unless it promises more
-    than is unsure, or than uneven ends take. `room` is how many tokens the batch takes besides one for each sequence;
-    `batch_invariant` bounds the step.
+    the cost model may have a step that only pays when it is used to the full. Nothing is drafted unless it promises
+    more than is unsure, or than uneven ends take. `room` is how many tokens the batch takes besides one for each
+    sequence; `batch_invariant` bounds the step.
     """
     lengths = [0] * len(sequences)
     width = len(sequences)
@@ -130,14 +132,14 @@ def draft_lengths(curve: Curve, sequences: Sequence[Drafting], *, room: int, bat
     if room <= 0 or not any(sequence.most for sequence in sequences):
         return lengths
     cells = sum(sequence.depth for sequence in sequences)
-    plain = width / curve.seconds(width, width, cells)
+    plain = width / costs.seconds(width, width, cells)
     best, taken = plain * _enough(width), 0
     tokens, added = float(width), 0.0
-    offers = _offers(curve, sequences, plain)[:room]
+    offers = _offers(costs, sequences, plain)[:room]
     for count, offer in enumerate(offers, 1):
         tokens += offer.value
         added += offer.seconds
-        rate = tokens / (curve.seconds(width + count, width, cells) + added)
+        rate = tokens / (costs.seconds(width + count, width, cells) + added)
         if rate > best:
             best, taken = rate, count
     for offer in offers[:taken]:
@@ -145,7 +147,9 @@ def draft_lengths(curve: Curve, sequences: Sequence[Drafting], *, room: int, bat
     return lengths
 
 
-def common_draft_length(curve: Curve, sequences: Sequence[Drafting], *, room: int, batch_invariant: bool) -> int:
+def common_draft_length(
+    costs: StepCostModel, sequences: Sequence[Drafting], *, room: int, batch_invariant: bool
+) -> int:
     """Return how many draft tokens every sequence verifies, where all must have equally many tokens (a split cache).
 
     Maximises expected tokens per second. A sequence with fewer proposals gets tokens that nobody expects to be right,
@@ -154,14 +158,14 @@ def common_draft_length(curve: Curve, sequences: Sequence[Drafting], *, room: in
     width = len(sequences)
     room = min(room, BATCH_INVARIANT_QUERIES - width) if batch_invariant else room
     cells = sum(sequence.depth for sequence in sequences)
-    best, chosen = width / curve.seconds(width, width, cells) * _enough(width), 0
+    best, chosen = width / costs.seconds(width, width, cells) * _enough(width), 0
     tokens, added = float(width), 0.0
     most = max((sequence.most for sequence in sequences), default=0)
     for length in range(1, min(most + FILLERS if most else 0, room // max(width, 1)) + 1):
         offering = [sequence for sequence in sequences if sequence.most >= length]
         tokens += sum(sequence.acceptance**length for sequence in offering)
         added += sum(sequence.seconds(length) for sequence in offering)
-        seconds = curve.seconds(width * (length + 1), width, cells * (length + 1)) + added
+        seconds = costs.seconds(width * (length + 1), width, cells * (length + 1)) + added
         if tokens / seconds > best:
             best, chosen = tokens / seconds, length
     return chosen
@@ -184,12 +188,12 @@ class _Offer(NamedTuple):
     seconds: float
 
 
-def _offers(curve: Curve, sequences: Sequence[Drafting], rate: float) -> list[_Offer]:
+def _offers(costs: StepCostModel, sequences: Sequence[Drafting], rate: float) -> list[_Offer]:
     """Return the draft tokens that might be worth it when time is worth `rate` tokens a second, the best first."""
     offers = []
-    growth = curve.least_growth
+    growth = costs.least_growth
     for index, sequence in enumerate(sequences):
-        attention = curve.per_cell * sequence.depth
+        attention = costs.per_cell * sequence.depth
         value, net = 1.0, math.inf
         for order in range(sequence.most):
             value *= sequence.acceptance
@@ -201,10 +205,10 @@ def _offers(curve: Curve, sequences: Sequence[Drafting], rate: float) -> list[_O
     return sorted(offers)
 
 
-def plain_seconds(curve: Curve, depths: Sequence[int], tokens: int) -> float:
+def plain_seconds(costs: StepCostModel, depths: Sequence[int], tokens: int) -> float:
     """Return how long sequences of these depths, at least one, would take for `tokens` tokens without drafts."""
     width = len(depths)
-    return tokens * curve.seconds(width, width, sum(depths)) / width
+    return tokens * costs.seconds(width, width, sum(depths)) / width
 
 
 @dataclass(slots=True)

@@ -24,7 +24,7 @@ from orchestrator.engine.speculation.controller import (
 from orchestrator.engine.speculation.draft_model import DraftModel
 from orchestrator.engine.speculation.prompt_lookup import Lookup
 from orchestrator.engine.step_cost.learned import SETTLED
-from orchestrator.engine.step_cost.model import Curve
+from orchestrator.engine.step_cost.model import StepCostModel
 from orchestrator.engine.worker.sequence import Sequence
 
 _NOTHING = as_tokens(())
@@ -92,15 +92,15 @@ class Drafts:
         """How long the draft model has computed so far."""
         return self.draft.seconds if self.draft is not None else 0.0
 
-    def propose(self, sequences: list[Sequence], curve: Curve, room: int) -> list[Tokens]:
+    def propose(self, sequences: list[Sequence], costs: StepCostModel, room: int) -> list[Tokens]:
         """Return the draft tokens that each decoding sequence verifies in this step, at most `room` in all."""
         started = time.monotonic()
         try:
-            return self._propose(sequences, curve, room)
+            return self._propose(sequences, costs, room)
         finally:
             self.seconds = time.monotonic() - started
 
-    def _propose(self, sequences: list[Sequence], curve: Curve, room: int) -> list[Tokens]:
+    def _propose(self, sequences: list[Sequence], costs: StepCostModel, room: int) -> list[Tokens]:
         if not self.ledger.on and not self.spec.always_draft:
             self.ledger.rest()
             return [_NOTHING] * len(sequences)
@@ -119,7 +119,7 @@ class Drafts:
             )
             for p in proposals
         ]
-        lengths = self._lengths(asked, curve, room)
+        lengths = self._lengths(asked, costs, room)
         if not any(lengths):
             lengths = self._tried(asked, room)
         else:
@@ -155,7 +155,7 @@ class Drafts:
         sequence = proposal.sequence
         return self.draft.reading_seconds(sequence) / (sequence.max_tokens - len(sequence.output))
 
-    def _lengths(self, asked: list[Drafting], curve: Curve, room: int) -> list[int]:
+    def _lengths(self, asked: list[Drafting], costs: StepCostModel, room: int) -> list[int]:
         """Return how many tokens each sequence drafts; equally many with a split cache."""
         batch_invariant, split = self.spec.batch_invariant, self.llama.split
         if split:  # who has fewer proposals verifies as many tokens, which have to fit behind what it holds
@@ -166,8 +166,8 @@ class Drafts:
             lengths = [max(0, min(each, drafting.most)) for drafting in asked]
             return [max(lengths)] * len(asked) if split else lengths
         if split:
-            return [common_draft_length(curve, asked, room=room, batch_invariant=batch_invariant)] * len(asked)
-        return draft_lengths(curve, asked, room=room, batch_invariant=batch_invariant)
+            return [common_draft_length(costs, asked, room=room, batch_invariant=batch_invariant)] * len(asked)
+        return draft_lengths(costs, asked, room=room, batch_invariant=batch_invariant)
 
     def drafted(self, sequence: Sequence) -> int:
         """Return how many tokens were drafted for a sequence in this step; fillers behind them are none."""
@@ -188,10 +188,10 @@ class Drafts:
         state.acceptance[state.source].observe(drafted, min(accepted, drafted))
         state.found = None
 
-    def record(self, curve: Curve, depths: list[int], drafted: int, accepted: int, seconds: float) -> None:
+    def record(self, costs: StepCostModel, depths: list[int], drafted: int, accepted: int, seconds: float) -> None:
         """Account for a step that did nothing but decode sequences of these depths, with drafts."""
         self._since_plain += 1
-        plain = plain_seconds(curve, depths, len(depths) + accepted)
+        plain = plain_seconds(costs, depths, len(depths) + accepted)
         self.ledger.record(drafted, accepted, plain, seconds)
 
     def forget(self, sequence: Sequence) -> None:

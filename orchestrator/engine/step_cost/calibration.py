@@ -1,8 +1,8 @@
 """Measure how long this model's steps take on this machine, step by step in moments when there is nothing else to do.
 
-A model that was just loaded answers at once: until its steps are measured, a curve that is assumed has to do
-(`assumed_curve`), which the steps that are done correct. What was measured is kept in a folder, so that each model is
-measured once on a machine. A step that was measured while other processes had the cores is not kept.
+A model that was just loaded answers at once: until its steps are measured, a cost model that is assumed has to do
+(`assumed_step_costs`), which the steps that are done correct. What was measured is kept in a folder, so that each model
+is measured once on a machine. A step that was measured while other processes had the cores is not kept.
 """
 
 import sys
@@ -20,7 +20,7 @@ from orchestrator.engine.contract import EngineSpec
 from orchestrator.engine.llama import CannotLoad, Llama
 from orchestrator.engine.step_cost import cost_cache
 from orchestrator.engine.step_cost.attention import ANSWER, LONG, TOGETHER, worth_keeping
-from orchestrator.engine.step_cost.model import SIZES, Curve, Points
+from orchestrator.engine.step_cost.model import SIZES, Points, StepCostModel
 from orchestrator.engine.worker.contention import CpuUse
 
 ROUNDS = 3
@@ -49,48 +49,50 @@ Pauses = Generator[float, None, None]
 """Does one step each time that it is resumed, and yields after how many seconds the next one may follow."""
 
 
-def known_curve(llama: Llama, spec: EngineSpec, threads: int | None = None) -> Curve | None:
-    """Return the curve that was measured for this model, its settings and a number of threads (None: those it has).
+def stored_step_costs(llama: Llama, spec: EngineSpec, threads: int | None = None) -> StepCostModel | None:
+    """Return the cost model that was measured for this model, its settings and a number of threads (None: those it
+    has).
 
-    None if there is none in the folder of curves, or one that cannot be right.
+    None if there is none in the folder of cost models, or one that cannot be right.
     """
-    key = _curve_key(llama, spec, llama.threads if threads is None else threads)
-    curve = None if key is None or spec.curves is None else cost_cache.load(Path(spec.curves), key)
-    if curve is None or (why := curve.implausible(most=_widest(llama))) is None:
-        return None if curve is None else replace(curve, fills=llama.split)
+    key = _step_cost_key(llama, spec, llama.threads if threads is None else threads)
+    costs = None if key is None or spec.step_costs is None else cost_cache.load(Path(spec.step_costs), key)
+    if costs is None or (why := costs.implausible(most=_widest(llama))) is None:
+        return None if costs is None else replace(costs, fills=llama.split)
     print(f"the measured times of steps are not used: {why}", file=sys.stderr, flush=True)
     return None
 
 
-def assumed_curve(llama: Llama) -> Curve:
+def assumed_step_costs(llama: Llama) -> StepCostModel:
     """Return what is assumed of a model that was not measured, from the time of a single step."""
     seconds = llama.warm_seconds
     if seconds < STEP_SECONDS:
         stopwatch = _Stopwatch(llama)
         seconds = min(stopwatch.time_step([(0, 1)]) for _ in range(2))
-    return Curve.assumed(seconds, most=_widest(llama), fills=llama.split)
+    return StepCostModel.assumed(seconds, most=_widest(llama), fills=llama.split)
 
 
-def measure_curve(llama: Llama) -> Curve:
-    """Return the curve of a model that has nothing else to do, measured at once, whatever else the machine does."""
-    calibration = Calibration(llama, EngineSpec(file=""), lambda threads, curve: None, patient=False)
+def measure_step_costs(llama: Llama) -> StepCostModel:
+    """Return the cost model of a model that has nothing else to do, measured at once, whatever else the machine
+    does."""
+    calibration = Calibration(llama, EngineSpec(file=""), lambda threads, costs: None, patient=False)
     while calibration.wait(0.0) is not None:
         calibration.step()
-    assert calibration.curve is not None, "a calibration that has ended has a curve"
-    return calibration.curve
+    assert calibration.costs is not None, "a calibration that has ended has a cost model"
+    return calibration.costs
 
 
 class Calibration:
-    """Measures the curve of one model for the threads that it has, a step at a time.
+    """Measures the cost model of one model for the threads that it has, a step at a time.
 
     It leaves what the sequences hold as it is: a step adds tokens behind them and takes them back. `measured` is told
-    of the curve when it is complete, after it was put into the folder of curves.
+    of the cost model when it is complete, after it was put into the folder of cost models.
     """
 
     def __init__(
-        self, llama: Llama, spec: EngineSpec, measured: Callable[[int, Curve], None], *, patient: bool = True
+        self, llama: Llama, spec: EngineSpec, measured: Callable[[int, StepCostModel], None], *, patient: bool = True
     ) -> None:
-        self.curve: Curve | None = None
+        self.costs: StepCostModel | None = None
         self._llama = llama
         self._spec = spec
         self._measured = measured
@@ -104,7 +106,7 @@ class Calibration:
 
     def wait(self, now: float) -> float | None:
         """Return for how many seconds to wait before the next step; None if nothing is left to measure now."""
-        if self.curve is not None or (self._llama.threads, self._llama.split) != (self._threads, self._split):
+        if self.costs is not None or (self._llama.threads, self._llama.split) != (self._threads, self._split):
             return None
         return max(0.0, self._due - now)
 
@@ -113,9 +115,9 @@ class Calibration:
         try:
             pause = next(self._steps)
         except StopIteration:
-            assert self.curve is not None, "the generator sets the curve before it ends"
-            _keep_curve(self._llama, self._spec, self._threads, self.curve)
-            self._measured(self._threads, self.curve)
+            assert self.costs is not None, "the generator sets the cost model before it ends"
+            _store_step_costs(self._llama, self._spec, self._threads, self.costs)
+            self._measured(self._threads, self.costs)
         else:
             self._due = time.monotonic() + pause if pause else 0.0
 
@@ -139,7 +141,7 @@ class Calibration:
         first = median(self._times["many", 1])
         points = {kind: _points(kind, sizes, first, self._times) for kind, sizes in (("many", many), ("one", one))}
         prefill, per_cell = yield from self._depth(points["one"])
-        self.curve = Curve(points["many"], points["one"], prefill, per_cell, fills=self._split)
+        self.costs = StepCostModel(points["many"], points["one"], prefill, per_cell, fills=self._split)
 
     def _timed(self, kind: str, size: int, shares: list[tuple[int, int]], rounds: int) -> Pauses:
         """Measure a size until it has been measured in so many rounds, if there is time for it and room in the cache.
@@ -220,7 +222,7 @@ class AttentionTrial:
 
     def __init__(self, llama: Llama, spec: EngineSpec) -> None:
         self.begun = False
-        self.ended = spec.curves is None or not llama.may_keep_scores
+        self.ended = spec.step_costs is None or not llama.may_keep_scores
         self._llama = llama
         self._spec = spec
         self._key = None if self.ended else attention_key(spec, llama.info.llama_cpp, llama.threads)
@@ -287,9 +289,9 @@ class AttentionTrial:
             yield FIRST_PAUSE * 2**self._interruptions
         chosen: cost_cache.Attention = "off" if worth_keeping(min(self._times["off"]), min(self._times["on"])) else "on"
         self._attend(chosen)
-        if self._key is not None and self._spec.curves is not None:
+        if self._key is not None and self._spec.step_costs is not None:
             with suppress(OSError):  # a full disk costs a measurement next time
-                cost_cache.store_attention(Path(self._spec.curves), self._key, chosen)
+                cost_cache.store_attention(Path(self._spec.step_costs), self._key, chosen)
 
     def _attend(self, attention: cost_cache.Attention) -> None:
         if attention != self._llama.flash_attention:
@@ -313,7 +315,7 @@ class AttentionTrial:
 
     def _is_known(self) -> bool:
         """Return whether it was measured before."""
-        folder = self._spec.curves
+        folder = self._spec.step_costs
         return folder is not None and self._key is not None and bool(cost_cache.load_attention(Path(folder), self._key))
 
     def _is_quick(self) -> bool:
@@ -326,27 +328,27 @@ def settle_attention(llama: Llama, spec: EngineSpec) -> None:
 
     Raises CannotLoad.
     """
-    if spec.curves is None or not llama.may_keep_scores:
+    if spec.step_costs is None or not llama.may_keep_scores:
         return
     key = attention_key(spec, llama.info.llama_cpp, llama.threads)
-    attention = None if key is None else cost_cache.load_attention(Path(spec.curves), key)
+    attention = None if key is None else cost_cache.load_attention(Path(spec.step_costs), key)
     if attention not in (None, llama.flash_attention):
         llama.attend(spec, attention)
 
 
-def attention_key(spec: EngineSpec, llama_cpp: str, threads: int) -> cost_cache.CurveKey | None:
+def attention_key(spec: EngineSpec, llama_cpp: str, threads: int) -> cost_cache.CacheKey | None:
     """Return what the measured kind of attention depends on, or None where the model file is gone."""
     return _key(spec, llama_cpp, threads, "attention", spec.splits_cache)
 
 
-def _curve_key(llama: Llama, spec: EngineSpec, threads: int) -> cost_cache.CurveKey | None:
+def _step_cost_key(llama: Llama, spec: EngineSpec, threads: int) -> cost_cache.CacheKey | None:
     settings = (llama.flash_attention, spec.experts, spec.batch_invariant, llama.split, spec.slots, len(spec.lora))
     return _key(spec, llama.info.llama_cpp, threads, *settings)
 
 
-def _key(spec: EngineSpec, llama_cpp: str, threads: int, *settings: object) -> cost_cache.CurveKey | None:
+def _key(spec: EngineSpec, llama_cpp: str, threads: int, *settings: object) -> cost_cache.CacheKey | None:
     try:
-        return cost_cache.curve_key(
+        return cost_cache.cache_key(
             Path(spec.file),
             llama_cpp=llama_cpp,
             threads=threads,
@@ -357,13 +359,13 @@ def _key(spec: EngineSpec, llama_cpp: str, threads: int, *settings: object) -> c
         return None
 
 
-def _keep_curve(llama: Llama, spec: EngineSpec, threads: int, curve: Curve) -> None:
-    """Put a curve into the folder, unless it cannot be right; then it is measured again at the next start."""
-    key = None if spec.curves is None else _curve_key(llama, spec, threads)
-    if spec.curves is None or key is None or curve.implausible(most=_widest(llama)) is not None:
+def _store_step_costs(llama: Llama, spec: EngineSpec, threads: int, costs: StepCostModel) -> None:
+    """Put a cost model into the folder, unless it cannot be right; then it is measured again at the next start."""
+    key = None if spec.step_costs is None else _step_cost_key(llama, spec, threads)
+    if spec.step_costs is None or key is None or costs.implausible(most=_widest(llama)) is not None:
         return
     with suppress(OSError):  # a full disk costs a measurement next time
-        cost_cache.store(Path(spec.curves), key, curve)
+        cost_cache.store(Path(spec.step_costs), key, costs)
 
 
 class _Stopwatch:

@@ -1,5 +1,5 @@
 """Keep what was measured of models in a folder, under what it depends on, so that each is measured once on a machine:
-its curves, and the kind of attention that takes less time.
+its cost models, and the kind of attention that takes less time.
 
 A cache: whatever cannot be read is as good as absent.
 """
@@ -14,7 +14,7 @@ from uuid import uuid4
 
 import msgspec
 
-from orchestrator.engine.step_cost.model import Curve, Points
+from orchestrator.engine.step_cost.model import Points, StepCostModel
 
 SCHEMA = 4
 _HEADER = 1 << 20
@@ -27,7 +27,7 @@ Attention = Literal["on", "off"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class CurveKey:
+class CacheKey:
     """What a measurement depends on. The file is known by size, time of change and the SHA-256 of its first MiB;
     `settings` names whatever else changes the speed (KV types, flash attention, experts, batch_invariant)."""
 
@@ -47,7 +47,7 @@ class CurveKey:
 
 class _Stored(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     schema: int
-    key: CurveKey
+    key: CacheKey
     many: Points
     one: Points
     prefill: float
@@ -56,19 +56,19 @@ class _Stored(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 class _StoredAttention(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     schema: int
-    key: CurveKey
+    key: CacheKey
     attention: Attention
 
 
 _Form = TypeVar("_Form", _Stored, _StoredAttention)
 
 
-def curve_key(file: Path, *, llama_cpp: str, threads: int, cpu: str, settings: str) -> CurveKey:
+def cache_key(file: Path, *, llama_cpp: str, threads: int, cpu: str, settings: str) -> CacheKey:
     """Return the key for a model file. Raises OSError where it cannot be read."""
     with file.open("rb") as source:
         header = source.read(_HEADER)
     status = file.stat()
-    return CurveKey(
+    return CacheKey(
         file_bytes=status.st_size,
         file_mtime_ns=status.st_mtime_ns,
         file_sha256=hashlib.sha256(header).hexdigest(),
@@ -93,32 +93,32 @@ def cpu_model(cpuinfo: Path = Path("/proc/cpuinfo")) -> str:
     return f"{name} ({kind})" if kind else name
 
 
-def load(folder: Path, key: CurveKey) -> Curve | None:
-    """Return the curve stored for this very key, or None: there is none, it is damaged, or of another schema."""
+def load(folder: Path, key: CacheKey) -> StepCostModel | None:
+    """Return the cost model stored for this very key, or None: there is none, it is damaged, or of another schema."""
     try:
         stored = _read(folder, key, _Stored)
-        return None if stored is None else Curve(stored.many, stored.one, stored.prefill, stored.per_cell)
+        return None if stored is None else StepCostModel(stored.many, stored.one, stored.prefill, stored.per_cell)
     except ValueError:
         return None
 
 
-def store(folder: Path, key: CurveKey, curve: Curve) -> None:
-    """Put a curve in the place of what was stored for this key, whole or not at all. Raises OSError."""
-    _write(folder, _Stored(SCHEMA, key, curve.many, curve.one, curve.prefill, curve.per_cell))
+def store(folder: Path, key: CacheKey, costs: StepCostModel) -> None:
+    """Put a cost model in the place of what was stored for this key, whole or not at all. Raises OSError."""
+    _write(folder, _Stored(SCHEMA, key, costs.many, costs.one, costs.prefill, costs.per_cell))
 
 
-def load_attention(folder: Path, key: CurveKey) -> Attention | None:
+def load_attention(folder: Path, key: CacheKey) -> Attention | None:
     """Return the attention stored for this very key, or None, as `load` does."""
     stored = _read(folder, key, _StoredAttention)
     return None if stored is None else stored.attention
 
 
-def store_attention(folder: Path, key: CurveKey, attention: Attention) -> None:
+def store_attention(folder: Path, key: CacheKey, attention: Attention) -> None:
     """Put a choice in the place of what was stored for this key, as `store` does. Raises OSError."""
     _write(folder, _StoredAttention(SCHEMA, key, attention))
 
 
-def _read(folder: Path, key: CurveKey, form: type[_Form]) -> _Form | None:
+def _read(folder: Path, key: CacheKey, form: type[_Form]) -> _Form | None:
     try:
         stored = msgspec.json.decode((folder / key.name).read_bytes(), type=form)
     except (OSError, ValueError, msgspec.DecodeError):

@@ -11,8 +11,8 @@ from typing import Final
 from orchestrator.engine.contract import EngineSpec
 from orchestrator.engine.llama import Llama
 from orchestrator.engine.step_cost.calibration import AttentionTrial, Calibration
-from orchestrator.engine.step_cost.learned import Curves
-from orchestrator.engine.step_cost.model import Curve
+from orchestrator.engine.step_cost.learned import LearnedStepCosts
+from orchestrator.engine.step_cost.model import StepCostModel
 
 QUIET_SECONDS: Final = 1.0
 """How long an engine has had nothing to do before it begins to measure, in seconds: more work often follows at once."""
@@ -24,17 +24,17 @@ _LONGEST_REST: Final = 3600.0
 class StepTimes:
     """Measures the steps of one model whenever their measured times are not known, or turned out wrong."""
 
-    def __init__(self, llama: Llama, spec: EngineSpec, curves: Callable[[], Curves]) -> None:
+    def __init__(self, llama: Llama, spec: EngineSpec, step_costs: Callable[[], LearnedStepCosts]) -> None:
         self._llama = llama
         self._spec = spec
-        self._curves = curves
+        self._step_costs = step_costs
         self._running: Calibration | None = None
         self._rest = 0.0
         self._due = 0.0
 
     def wait(self, now: float) -> float | None:
         """Return for how many seconds to wait before the next step is measured; None if none has to be."""
-        if self._curves().measured:
+        if self._step_costs().measured:
             return None
         if self._running is None or self._running.wait(now) is None:
             self._running = Calibration(self._llama, self._spec, self._measured)
@@ -51,8 +51,8 @@ class StepTimes:
         if self._running is not None:
             self._running.interrupt()
 
-    def _measured(self, threads: int, curve: Curve) -> None:
-        self._curves().adopt(threads, curve)
+    def _measured(self, threads: int, costs: StepCostModel) -> None:
+        self._step_costs().adopt(threads, costs)
         self._running = None
         self._rest = min(max(1.0, 2 * self._rest), _LONGEST_REST)
         self._due = time.monotonic() + self._rest

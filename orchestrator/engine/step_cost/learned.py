@@ -1,12 +1,12 @@
 """Keep what a model's steps cost with each number of threads, learn it from the steps that are done, and notice when
 what was believed is wrong.
 
-There are two ways to learn. While the curve is about right, a small part of each observed error corrects it
-(`Curve.observed`). When steps take far longer or far less than the curve says, again and again, the curve is in doubt:
-it is scaled to what was just seen, or replaced by what is assumed of any model where its shape is impossible, and for a
-while some steps are decoded at other widths only to find out how long these take. What was measured in one bad moment
-therefore decides for some dozens of steps at most. Steps during which other processes held the cores teach nothing,
-unless that never ends.
+There are two ways to learn. While the cost model is about right, a small part of each observed error corrects it
+(`StepCostModel.observed`). When steps take far longer or far less than the cost model says, again and again, the cost
+model is in doubt: it is scaled to what was just seen, or replaced by what is assumed of any model where its shape is
+impossible, and for a while some steps are decoded at other widths only to find out how long these take. What was
+measured in one bad moment therefore decides for some dozens of steps at most. Steps during which other processes held
+the cores teach nothing, unless that never ends.
 """
 
 from collections import defaultdict
@@ -14,11 +14,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from statistics import median
 
-from orchestrator.engine.step_cost.model import Curve, Points, favoured_width
+from orchestrator.engine.step_cost.model import Points, StepCostModel, favoured_width
 
 LEARNED_EVERY = 17
-"""A curve learns from the first of so many steps: to learn from all takes longer than what there is to learn. A prime,
-so that it sees all kinds of steps where they alternate."""
+"""A cost model learns from the first of so many steps: to learn from all takes longer than what there is to learn. A
+prime, so that it sees all kinds of steps where they alternate."""
 
 DRAFTED_LEARNED_EVERY = 5
 """Steps with drafts are counted by themselves. They are rarer and longer than others, and where a few per cent too much
@@ -37,10 +37,10 @@ SETTLED = 2
 the others say what they save. llama.cpp lays the first one out anew, which takes longer."""
 
 FAR_OFF = 1.6
-"""A step that takes so many times as long as expected, or so small a part of it, does not fit the curve."""
+"""A step that takes so many times as long as expected, or so small a part of it, does not fit the cost model."""
 
 _MISFITS = 5
-"""After so many steps of one size in a row that do not fit, the curve is in doubt, ..."""
+"""After so many steps of one size in a row that do not fit, the cost model is in doubt, ..."""
 
 _APART = 16
 """... or after two of them with so many steps between them: those did not come from the same bad moment."""
@@ -49,64 +49,65 @@ _TOLERATED = 64
 """After so many steps in a row with other processes on the cores, what is seen counts: the machine is always so."""
 
 _WIDEST_EVERY = 64
-"""All that run decode together in two of so many steps, where the curve says that fewer are better: only this tells
-when that is no longer so. The first of the two is laid out anew by llama.cpp; the second tells the time."""
+"""All that run decode together in two of so many steps, where the cost model says that fewer are better: only this
+tells when that is no longer so. The first of the two is laid out anew by llama.cpp; the second tells the time."""
 
 _TRIED_EVERY = 8
-"""While the curve is in doubt, two of so many steps have a width of which nothing was seen yet."""
+"""While the cost model is in doubt, two of so many steps have a width of which nothing was seen yet."""
 
 _EVIDENCE = 3
-"""How many times are kept of a kind of step while the curve is in doubt; their median counts."""
+"""How many times are kept of a kind of step while the cost model is in doubt; their median counts."""
 
 _TRUSTED = 2
-"""So often a width has to be seen before the curve is trusted there."""
+"""So often a width has to be seen before the cost model is trusted there."""
 
 _CONFIRMED = 3
-"""The shape of a curve is confirmed by so many widths whose times are the same multiple of it, ..."""
+"""The shape of a cost model is confirmed by so many widths whose times are the same multiple of it, ..."""
 
 _ALIKE = 1.25
 """... which means that the largest multiple is at most so many times the smallest one."""
 
 
-class Curves:
-    """The curves of one model. `now` is that of the threads in use.
+class LearnedStepCosts:
+    """The cost models of one model. `now` is that of the threads in use.
 
-    `known` returns the curve that was measured earlier for a number of threads, or None. `widest` is the largest number
-    of sequences in a step. With `trusted` False, `curve` is only assumed, and is checked from the first step on.
+    `known` returns the cost model that was measured earlier for a number of threads, or None. `widest` is the largest
+    number of sequences in a step. With `trusted` False, `costs` are only assumed, and is checked from the first step
+    on.
     """
 
     def __init__(
         self,
         threads: int,
-        curve: Curve,
+        costs: StepCostModel,
         *,
         widest: int = 1,
         trusted: bool = True,
-        known: Callable[[int], Curve | None] = lambda threads: None,
+        known: Callable[[int], StepCostModel | None] = lambda threads: None,
     ) -> None:
         self._threads = threads
         self._widest = widest
         self._load = known
-        self._learners = {threads: _Learner(curve, widest, measured=curve if trusted else None)}
+        self._learners = {threads: _Learner(costs, widest, measured=costs if trusted else None)}
         self._learner = self._learners[threads]
 
     @property
-    def now(self) -> Curve:
+    def now(self) -> StepCostModel:
         """What steps cost with the threads in use."""
-        return self._learner.curve
+        return self._learner.costs
 
     @property
     def measured(self) -> bool:
-        """Whether the curve in use comes from a measurement that nothing has contradicted since."""
+        """Whether the cost model in use comes from a measurement that nothing has contradicted since."""
         return self._learner.measured is not None
 
-    def of(self, threads: int) -> Curve:
+    def of(self, threads: int) -> StepCostModel:
         """Return what steps cost with so many threads, as far as it is known; else what they cost now."""
-        return self._learners.get(threads, self._learner).curve
+        return self._learners.get(threads, self._learner).costs
 
-    def relaid(self, threads: int, *, fills: bool) -> "Curves":
+    def relaid(self, threads: int, *, fills: bool) -> "LearnedStepCosts":
         """Return those to begin with when the cells of the cache lie otherwise, which `fills` steps or not."""
-        return Curves(threads, replace(self.now, fills=fills), widest=self._widest)
+        return LearnedStepCosts(threads, replace(self.now, fills=fills), widest=self._widest)
 
     def use(self, threads: int) -> None:
         """Go over to so many threads. Until steps were done with them, they are expected to take as long."""
@@ -117,7 +118,7 @@ class Curves:
             self._learners[threads] = _Learner(begun, self._widest, measured=measured)
         self._learner = self._learners[threads]
 
-    def adopt(self, threads: int, measured: Curve) -> None:
+    def adopt(self, threads: int, measured: StepCostModel) -> None:
         """Take over what was measured with so many threads just now, in place of what was believed."""
         learner = _Learner(measured, self._widest, measured=measured)
         self._learners[threads] = learner
@@ -134,7 +135,8 @@ class Curves:
     def observe(
         self, tokens: int, sequences: int, seconds: float, cells: int, width: int = 0, *, disturbed: bool = False
     ) -> None:
-        """Take note of a step, as `Curve.observed` has it. One that was filled to a `width` tells what that takes.
+        """Take note of a step, as `StepCostModel.observed` has it. One that was filled to a `width` tells what that
+        takes.
 
         A step is `disturbed` if other processes had the cores for a part of it.
         """
@@ -146,10 +148,10 @@ class Curves:
 class _Learner:
     """What is known with one number of threads. `measured` is what was measured, None where it was only assumed."""
 
-    def __init__(self, curve: Curve, widest: int, *, measured: Curve | None) -> None:
+    def __init__(self, costs: StepCostModel, widest: int, *, measured: StepCostModel | None) -> None:
         self._widest = widest
-        self.curve = self._shape = self._possible(curve)
-        self.measured = measured if self.curve is curve else None
+        self.costs = self._shape = self._possible(costs)
+        self.measured = measured if self.costs is costs else None
         self._doubted = self.measured is None
         self._collected = 0
         self._counts = {False: 0, True: 0}
@@ -160,7 +162,7 @@ class _Learner:
         self._disturbed_in_a_row = 0
         self._steps = 0
         self._tried = 0
-        self._favoured = (curve, 0), 0
+        self._favoured = (costs, 0), 0
 
     # Widths
 
@@ -179,19 +181,19 @@ class _Learner:
         return self.favoured_width(depths)
 
     def favoured_width(self, depths: Sequence[int]) -> int:
-        """Return how many running sequences to decode in one step, as `curve.favoured_width` has it.
+        """Return how many running sequences to decode in one step, as `model.favoured_width` has it.
 
         That takes as long as much else in a step, and hardly changes while nothing is learned and as many run: until
         then it is what it was.
         """
-        asked = self.curve, len(depths)
+        asked = self.costs, len(depths)
         if asked != self._favoured[0]:
-            self._favoured = asked, favoured_width(self.curve, depths)
+            self._favoured = asked, favoured_width(self.costs, depths)
         return self._favoured[1]
 
     def _untried(self, running: int) -> int:
         """Return the width of which least was seen, the widest of several; 0 where enough was seen of all."""
-        widths = {*(size for size in self.curve.many.sizes if size <= running), running}
+        widths = {*(size for size in self.costs.many.sizes if size <= running), running}
         least = min(widths, key=lambda width: (len(self._seen[False, width]), -width))
         return least if len(self._seen[False, least]) < _TRUSTED else 0
 
@@ -210,7 +212,7 @@ class _Learner:
             self._collect(tokens, drafted, seconds, cells)
             return
         kind = drafted, tokens
-        if 1 / FAR_OFF < seconds / self.curve.seconds(tokens, sequences, cells) < FAR_OFF:
+        if 1 / FAR_OFF < seconds / self.costs.seconds(tokens, sequences, cells) < FAR_OFF:
             self._misfits.pop(kind, None)
         else:
             misfits = self._misfits.setdefault(kind, [])
@@ -219,9 +221,9 @@ class _Learner:
             if len(misfits) >= _MISFITS or misfits[-1][0] - misfits[0][0] >= _APART:
                 self._doubt(kind)
                 return
-        self.curve = self.curve.observed(tokens, sequences, seconds, cells)
+        self.costs = self.costs.observed(tokens, sequences, seconds, cells)
         if not drafted and self._in_a_row > SETTLED and self.measured is not None:
-            self.curve = self.curve.faded(self.measured, FADES)
+            self.costs = self.costs.faded(self.measured, FADES)
 
     def _learns(self, *, drafted: bool) -> bool:
         """Count a step, and return whether to learn from it."""
@@ -240,16 +242,16 @@ class _Learner:
             or (count - FIRST) % every == 0
         )
 
-    def _possible(self, curve: Curve) -> Curve:
-        """Return the curve, or where it is impossible one that is assumed and takes as long for a single token."""
-        if curve.implausible(most=self._widest) is None:
-            return curve
-        return Curve.assumed(curve.one.seconds[0], most=self._widest, fills=curve.fills)
+    def _possible(self, costs: StepCostModel) -> StepCostModel:
+        """Return the cost model, or where it is impossible one that is assumed and takes as long for a single token."""
+        if costs.implausible(most=self._widest) is None:
+            return costs
+        return StepCostModel.assumed(costs.one.seconds[0], most=self._widest, fills=costs.fills)
 
     def _doubt(self, kind: tuple[bool, int]) -> None:
-        """Begin anew with the shape of the curve, if that is possible, and with what was just seen."""
+        """Begin anew with the shape of the cost model, if that is possible, and with what was just seen."""
         self.measured, self._doubted, self._collected = None, True, 0
-        self._shape = self._possible(self.curve)
+        self._shape = self._possible(self.costs)
         self._seen.clear()
         for _, seconds in self._misfits[kind]:
             self._keep(kind, seconds)
@@ -259,8 +261,8 @@ class _Learner:
         self._rebuild()
 
     def _collect(self, tokens: int, drafted: bool, seconds: float, cells: int) -> None:
-        """Make the curve of what was seen, until enough was."""
-        attention = min(self.curve.per_cell * cells, seconds / 2)
+        """Make the cost model of what was seen, until enough was."""
+        attention = min(self.costs.per_cell * cells, seconds / 2)
         self._keep((drafted, tokens), seconds - attention)
         self._rebuild()
         self._collected += 1
@@ -270,7 +272,7 @@ class _Learner:
 
     def _all_tried(self) -> bool:
         """Return whether enough was seen of all widths."""
-        return all(len(self._seen[False, size]) >= _TRUSTED for size in self.curve.many.sizes)
+        return all(len(self._seen[False, size]) >= _TRUSTED for size in self.costs.many.sizes)
 
     def _confirmed(self) -> bool:
         """Return whether what was seen of several widths has the shape that was believed."""
@@ -287,7 +289,8 @@ class _Learner:
         del times[: -2 * _EVIDENCE]
 
     def _rebuild(self) -> None:
-        """Make the curve anew: the times that were seen, and between and beyond them the shape that was believed."""
+        """Make the cost model anew: the times that were seen, and between and beyond them the shape that was
+        believed."""
         shape = self._shape
         seen = {key: median(times[-_EVIDENCE:]) for key, times in self._seen.items() if times}
         plain = {tokens: seconds for (drafted, tokens), seconds in seen.items() if not drafted}
@@ -296,7 +299,7 @@ class _Learner:
         first = plain.get(1, scale * shape.one.seconds[0])
         many = _fitted(shape.many, first, plain)
         one = _fitted(shape.one, first, drafts)
-        self.curve = Curve(many, one, shape.prefill * scale, shape.per_cell * scale, shape.fills)
+        self.costs = StepCostModel(many, one, shape.prefill * scale, shape.per_cell * scale, shape.fills)
 
 
 def _scale(shape: Points, seen: dict[int, float]) -> float:

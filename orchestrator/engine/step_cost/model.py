@@ -76,7 +76,7 @@ class Points:
 
 
 @dataclass(frozen=True)
-class Curve:
+class StepCostModel:
     """What a step costs.
 
     `many` are steps with one token for each of n sequences, `one` steps with n tokens of one sequence, both in a
@@ -98,7 +98,7 @@ class Curve:
             raise ValueError(f"prefill is {self.prefill} and per_cell {self.per_cell}; accepted: positive numbers")
 
     @classmethod
-    def assumed(cls, seconds: float, *, most: int = SIZES[-1], fills: bool = False) -> "Curve":
+    def assumed(cls, seconds: float, *, most: int = SIZES[-1], fills: bool = False) -> "StepCostModel":
         """Return what is assumed of a model of which nothing is known but that a step of one token takes `seconds`.
 
         `most` is the widest step that the engine can compute, in sequences.
@@ -111,8 +111,8 @@ class Curve:
     def implausible(self, *, most: int) -> str | None:
         """Return why this cannot be what a machine does, or None if it can.
 
-        `most` is the widest step that the engine can compute, in sequences: a curve that knows single steps only, on an
-        engine that can compute several sequences, was measured when there was no time for more.
+        `most` is the widest step that the engine can compute, in sequences: a cost model that knows single steps only,
+        on an engine that can compute several sequences, was measured when there was no time for more.
         """
         first = self.one.seconds[0]
         if most > 1 and len(self.many.sizes) == 1:
@@ -161,8 +161,8 @@ class Curve:
                 best, least = width, seconds
         return best
 
-    def observed(self, tokens: int, sequences: int, seconds: float, cells: int = 0) -> "Curve":
-        """Return the curve after a step of this kind took `seconds`.
+    def observed(self, tokens: int, sequences: int, seconds: float, cells: int = 0) -> "StepCostModel":
+        """Return the cost model after a step of this kind took `seconds`.
 
         A part of the error goes to the points next to the step's size, to `prefill` for tokens beyond the last one, and
         to `per_cell`, each by its share of the time (normalised least mean squares on relative values). So steps at
@@ -192,10 +192,10 @@ class Curve:
         beside = 1.0 if apart else common
         other = Points(other.sizes, (first, *(value * beside for value in other.seconds[1:])))
         many, one = (learned, other) if apart else (other, learned)
-        return Curve(many, one, self.prefill * (1 + prefill), per_cell * (1 + deep), self.fills)
+        return StepCostModel(many, one, self.prefill * (1 + prefill), per_cell * (1 + deep), self.fills)
 
-    def faded(self, measured: "Curve", part: float) -> "Curve":
-        """Return the curve with the shape of `one` a `part` of the way back to what was `measured`."""
+    def faded(self, measured: "StepCostModel", part: float) -> "StepCostModel":
+        """Return the cost model with the shape of `one` a `part` of the way back to what was `measured`."""
         scale = self.one.seconds[0] / measured.one.seconds[0]
         pairs = zip(self.one.seconds, measured.one.seconds, strict=True)
         times = tuple(seconds + part * (scale * before - seconds) for seconds, before in pairs)
@@ -203,7 +203,8 @@ class Curve:
 
     @cached_property
     def least_growth(self) -> float:
-        """The least that a token more can cost, wherever the step is on the curve; below 0 where the curve falls."""
+        """The least that a token more can cost, wherever the step is on the cost model; below 0 where the cost model
+        falls."""
         sizes, times = self.one.sizes, self.one.seconds
         slopes = [(times[at + 1] - times[at]) / (sizes[at + 1] - sizes[at]) for at in range(len(sizes) - 1)]
         return min([self.prefill, *slopes])
@@ -239,7 +240,7 @@ def attended(position: int, count: int) -> int:
     return count * position + count * (count + 1) // 2
 
 
-def favoured_width(curve: Curve, depths: Sequence[int]) -> int:
+def favoured_width(costs: StepCostModel, depths: Sequence[int]) -> int:
     """Return how many running sequences to decode in one step, so that most tokens are made per second.
 
     `depths` are the cells each holds, the most urgent first. It is not always all: two in a step can take longer than
@@ -249,7 +250,7 @@ def favoured_width(curve: Curve, depths: Sequence[int]) -> int:
     cells = 0
     for width, depth in enumerate(depths, 1):
         cells += depth
-        rates.append(width / curve.seconds(width, width, cells))
+        rates.append(width / costs.seconds(width, width, cells))
     if not rates:
         return 0
     enough = max(max(rates) * (1 - WORTH_WAITING), rates[0] * (1 - NOISE))

@@ -12,9 +12,9 @@ from orchestrator.engine.kv.layout import Layout, Reading, may_change
 from orchestrator.engine.llama import CannotLoad, Llama, Logits, Tokens, as_tokens
 from orchestrator.engine.speculation.speculator import Drafts
 from orchestrator.engine.speculation.verify import verified
-from orchestrator.engine.step_cost.calibration import AttentionTrial, assumed_curve, known_curve
+from orchestrator.engine.step_cost.calibration import AttentionTrial, assumed_step_costs, stored_step_costs
 from orchestrator.engine.step_cost.idle import IdleMeasurements, StepTimes
-from orchestrator.engine.step_cost.learned import LEARNED_EVERY, Curves
+from orchestrator.engine.step_cost.learned import LEARNED_EVERY, LearnedStepCosts
 from orchestrator.engine.step_cost.model import attended, turn
 from orchestrator.engine.worker.batching import Prefill, chunks_of, group_equal_chunks
 from orchestrator.engine.worker.chat import ChatTemplate, prompt_tokens
@@ -44,7 +44,7 @@ class Loop:
         self._tuner = ThreadTuner(llama.threads)
         self._cpu = CpuUse()
         self._begin_learning()
-        times = [StepTimes(llama, spec, lambda: self._curves)]
+        times = [StepTimes(llama, spec, lambda: self._step_costs)]
         if drafts is not None and drafts.draft is not None:
             times.append(drafts.draft.step_times())
         self._idle = IdleMeasurements(AttentionTrial(llama, spec), times)
@@ -81,18 +81,18 @@ class Loop:
             self._compute(scheduled)
 
     def _begin_learning(self) -> None:
-        """Take the model's curve as it was measured before, or else as it is assumed, and learn on from there."""
+        """Take the model's cost model as it was measured before, or else as it is assumed, and learn on from there."""
         llama, spec = self._llama, self._spec
         self._learned_attention = llama.flash_attention
-        measured = known_curve(llama, spec)
-        self._curves = Curves(
+        measured = stored_step_costs(llama, spec)
+        self._step_costs = LearnedStepCosts(
             llama.threads,
-            measured or assumed_curve(llama),
+            measured or assumed_step_costs(llama),
             widest=min(llama.sequences, llama.micro_batch, llama.max_outputs),
             trusted=measured is not None,
-            known=lambda threads: known_curve(llama, spec, threads),
+            known=lambda threads: stored_step_costs(llama, spec, threads),
         )
-        self._layouts = {llama.split: self._curves}
+        self._layouts = {llama.split: self._step_costs}
         changeable = llama.can_keep and may_change(spec, llama.flash_attention)
         self._layout = Layout(split=llama.split) if changeable else None
 
@@ -227,7 +227,7 @@ class Loop:
         if len(running) == 1:
             running[0].steps_left_out = 0
             return running
-        width = self._curves.next_width([sequence.length for sequence in running])
+        width = self._step_costs.next_width([sequence.length for sequence in running])
         chosen = [running[index] for index in turn(width, [sequence.steps_left_out for sequence in running])]
         for sequence in running:
             sequence.steps_left_out += 1
@@ -241,9 +241,9 @@ class Loop:
             return [_NONE] * len(decode)
         slots = self._sequences.slots
         room = slots.room(min(self._llama.max_outputs, self._llama.batch.capacity)) - len(decode)
-        self._link.heartbeat(self._curves.now.seconds(len(decode), len(decode)))
+        self._link.heartbeat(self._step_costs.now.seconds(len(decode), len(decode)))
         before = self._drafts.llama_seconds
-        drafts = self._drafts.propose(decode, self._curves.now, room)
+        drafts = self._drafts.propose(decode, self._step_costs.now, room)
         self._llama_seconds += self._drafts.llama_seconds - before
         slots.make_room(len(decode) + sum(map(len, drafts)))
         return drafts
@@ -253,7 +253,7 @@ class Loop:
     def _compute(self, scheduled: list[_Scheduled]) -> None:
         """Call llama_decode once, sample, and learn from how long it took."""
         started = time.monotonic()
-        batch, curve = self._llama.batch, self._curves.now
+        batch, costs = self._llama.batch, self._step_costs.now
         batch.clear()
         asked: list[_Scheduled] = []
         depths: list[int] = []
@@ -272,13 +272,13 @@ class Loop:
             elif self._add_chunk(sequence, tokens):
                 asked.append((sequence, _NONE))
         size, running, prompts = batch.size, len(depths), len(scheduled) - len(depths)
-        self._link.heartbeat(0.0 if curve.is_short(size, cells) else curve.seconds(size, len(scheduled), cells))
-        width = curve.filled(running, cells) if size == running else 0
+        self._link.heartbeat(0.0 if costs.is_short(size, cells) else costs.seconds(size, len(scheduled), cells))
+        width = costs.filled(running, cells) if size == running else 0
         seconds, logits = self._decode(width)
         disturbed = self._cpu.disturbed(self._llama.threads)
         if not prompts:
             filled = width if batch.size == width else 0
-            self._curves.observe(size, running, seconds, cells, filled, disturbed=disturbed)
+            self._step_costs.observe(size, running, seconds, cells, filled, disturbed=disturbed)
             if self._layout is not None and not disturbed and self._counts["steps"] % LEARNED_EVERY == 0:
                 reading = Reading(running, cells, self._sequences.slots.pooled_cells)
                 self._layout.record(reading, seconds, self._layouts[True].now, LEARNED_EVERY)
@@ -287,12 +287,12 @@ class Loop:
         if self._tuner.granted > 1:
             self._tune(size, len(scheduled), cells, seconds, disturbed=disturbed)
         if drafted and not (prompts or disturbed) and self._drafts is not None:
-            self._drafts.record(curve, depths, drafted, accepted, time.monotonic() - started + self._drafts.seconds)
+            self._drafts.record(costs, depths, drafted, accepted, time.monotonic() - started + self._drafts.seconds)
 
     def _tune(self, tokens: int, sequences: int, cells: int, seconds: float, *, disturbed: bool) -> None:
         """Change to fewer threads while other processes use some of the cores, and back when the cores are free."""
         tuner = self._tuner
-        expected = self._curves.of(tuner.granted).seconds(tokens, sequences, cells)
+        expected = self._step_costs.of(tuner.granted).seconds(tokens, sequences, cells)
         tuner.observe(seconds, expected, time.monotonic(), disturbed=disturbed)
         if tuner.threads != self._llama.threads:
             self._use_threads(tuner.threads)
@@ -409,7 +409,7 @@ class Loop:
         if layout is None or not layout.regret:
             return
         lost = min(self._sequences.slots.tree.cells, llama.context_limit)
-        if not layout.due(llama.open_seconds + lost * self._curves.now.prefill):
+        if not layout.due(llama.open_seconds + lost * self._step_costs.now.prefill):
             return
         self._link.heartbeat(2 * llama.open_seconds)
         layout.change()
@@ -420,8 +420,10 @@ class Loop:
             self._layout = None
             llama.lay_out(self._spec, split=not layout.split)
         self._counts["layout_changes"] += 1
-        self._curves = self._layouts.setdefault(llama.split, self._curves.relaid(llama.threads, fills=llama.split))
-        self._curves.use(llama.threads)
+        self._step_costs = self._layouts.setdefault(
+            llama.split, self._step_costs.relaid(llama.threads, fills=llama.split)
+        )
+        self._step_costs.use(llama.threads)
         self._sequences = Sequences(llama, self._counts, self._forget_drafts)
         self._warm.restore(self._sequences.slots)
 
@@ -432,7 +434,7 @@ class Loop:
 
     def _use_threads(self, threads: int) -> None:
         self._llama.set_threads(threads)
-        self._curves.use(threads)
+        self._step_costs.use(threads)
         if self._drafts is not None and self._drafts.draft is not None:
             self._drafts.draft.set_threads(threads)
 

@@ -127,7 +127,7 @@ def _key(llama: Llama, spec: EngineSpec) -> str:
         layout,
         adapters,
     )
-    key = cost_cache.curve_key(
+    key = cost_cache.cache_key(
         Path(spec.file),
         llama_cpp=llama.info.llama_cpp,
         threads=0,

@@ -14,12 +14,12 @@ from orchestrator.engine.client.engine import Completion, Engine
 from orchestrator.engine.contract import EngineSpec, EngineStats, Generation, Message
 from orchestrator.engine.kv.layout import Layout, Reading, may_change
 from orchestrator.engine.llama import CannotLoad, Llama, model
-from orchestrator.engine.step_cost.model import Curve, Points
+from orchestrator.engine.step_cost.model import Points, StepCostModel
 from orchestrator.engine.worker import loop
 from tests.orchestrator.engine.driven_loop import Parent, driven_loop
 
 BASE, CELL = 0.01, 1e-6
-STREAMS = Curve(Points((1, 64), (BASE, BASE)), Points((1,), (BASE,)), prefill=0.001, per_cell=CELL)
+STREAMS = StepCostModel(Points((1, 64), (BASE, BASE)), Points((1,), (BASE,)), prefill=0.001, per_cell=CELL)
 SIBLINGS = Reading(width=16, attended=16 * 1060, held=1024 + 16 * 36)
 STRANGERS = Reading(width=16, attended=16 * 1060, held=16 * 1060)
 PRICE = 0.5
@@ -117,7 +117,7 @@ SLOTS = 8
 
 def spec_of(models: Path, **options: Any) -> EngineSpec:
     settings = {"context": 1536, "slots": SLOTS, "threads": 1, "hung_seconds": 60, "flash_attention": "on", **options}
-    return EngineSpec(file=str(models / "quantised.gguf"), curves=str(models / "curves"), **settings)
+    return EngineSpec(file=str(models / "quantised.gguf"), step_costs=str(models / "curves"), **settings)
 
 
 def siblings(number: int) -> list[Generation]:
@@ -170,7 +170,8 @@ async def test_the_engine_follows_its_load_and_loses_nothing(models: Path) -> No
 def test_where_there_is_no_memory_for_another_layout_the_old_one_stays(
     models: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    """By the curve cells are dear to read: a pool is due when siblings have come, and streams again after strangers."""
+    """By the cost model cells are dear to read: a pool is due when siblings have come, and streams again after
+    strangers."""
     spec = spec_of(models)
     llama = Llama(spec)
     failures = iter([CannotLoad("memory", "no room for a pool")])
@@ -184,7 +185,7 @@ def test_where_there_is_no_memory_for_another_layout_the_old_one_stays(
         return make(*given)
 
     monkeypatch.setattr(model, "new_context", fail_once)
-    monkeypatch.setattr(loop, "known_curve", lambda *_: replace(STREAMS, per_cell=1e-3))
+    monkeypatch.setattr(loop, "stored_step_costs", lambda *_: replace(STREAMS, per_cell=1e-3))
     with driven_loop(llama, spec) as parent:
         for requests in (siblings(1), siblings(2), strangers(3), strangers(4)):
             ask_all(parent, requests)

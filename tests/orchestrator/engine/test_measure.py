@@ -16,19 +16,19 @@ from orchestrator.engine.step_cost.calibration import (
     MOST_INTERRUPTIONS,
     AttentionTrial,
     Calibration,
-    assumed_curve,
+    assumed_step_costs,
     attention_key,
-    known_curve,
-    measure_curve,
+    measure_step_costs,
     settle_attention,
+    stored_step_costs,
 )
-from orchestrator.engine.step_cost.model import Curve
+from orchestrator.engine.step_cost.model import StepCostModel
 
 
 @pytest.fixture
 def spec(models: Path, tmp_path: Path) -> EngineSpec:
     file = shutil.copy(models / "quantised.gguf", tmp_path / "own.gguf")
-    return EngineSpec(file=str(file), context=512, slots=5, threads=1, curves=str(tmp_path / "curves"))
+    return EngineSpec(file=str(file), context=512, slots=5, threads=1, step_costs=str(tmp_path / "curves"))
 
 
 @pytest.fixture
@@ -36,23 +36,23 @@ def llama(spec: EngineSpec) -> Llama:
     return Llama(spec)
 
 
-def calibrated(llama: Llama, spec: EngineSpec) -> Curve:
+def calibrated(llama: Llama, spec: EngineSpec) -> StepCostModel:
     """Measure the model to the end, whatever else the machine does."""
-    found: list[Curve] = []
-    calibration = Calibration(llama, spec, lambda threads, curve: found.append(curve), patient=False)
+    found: list[StepCostModel] = []
+    calibration = Calibration(llama, spec, lambda threads, costs: found.append(costs), patient=False)
     while calibration.wait(0.0) is not None:
         calibration.step()
     return found[0]
 
 
 def test_steps_are_measured_as_far_as_slots_and_context_go_and_nothing_stays(llama: Llama) -> None:
-    curve = measure_curve(llama)
-    assert curve.many.sizes == (1, 2, 3, 4, 5)
-    assert curve.one.sizes[0] == 1
-    assert curve.fills
-    assert curve.one.sizes[-1] <= llama.max_outputs
-    assert min(*curve.many.seconds, *curve.one.seconds, curve.prefill) > 0
-    assert curve.per_cell >= 0
+    costs = measure_step_costs(llama)
+    assert costs.many.sizes == (1, 2, 3, 4, 5)
+    assert costs.one.sizes[0] == 1
+    assert costs.fills
+    assert costs.one.sizes[-1] <= llama.max_outputs
+    assert min(*costs.many.seconds, *costs.one.seconds, costs.prefill) > 0
+    assert costs.per_cell >= 0
     assert [llama.held(seq) for seq in range(llama.sequences)] == [0] * llama.sequences
 
 
@@ -62,8 +62,8 @@ def test_what_sequences_hold_stays_while_steps_are_measured(llama: Llama) -> Non
         llama.batch.add(seq, 0, range(5, 25 + seq), 0)
         llama.decode()
     before = next_token(llama, 2)
-    curve = measure_curve(llama)
-    assert curve.many.sizes == (1, 2, 3, 4, 5)
+    costs = measure_step_costs(llama)
+    assert costs.many.sizes == (1, 2, 3, 4, 5)
     assert [llama.held(seq) for seq in range(llama.sequences)] == [20, 0, 22, 0, 0]
     assert next_token(llama, 2) == before
 
@@ -82,40 +82,40 @@ def test_full_sequences_are_not_measured_but_others_are(llama: Llama) -> None:
     llama.batch.clear()
     llama.batch.add(3, 0, range(512), 0)
     llama.decode()
-    curve = measure_curve(llama)
-    assert curve.many.sizes == (1, 2, 3), "the fourth sequence has no room for a token"
+    costs = measure_step_costs(llama)
+    assert costs.many.sizes == (1, 2, 3), "the fourth sequence has no room for a token"
     assert llama.held(3) == 512
 
 
-def test_a_curve_that_was_measured_is_taken_for_the_same_file_threads_and_settings(
+def test_a_cost_model_that_was_measured_is_taken_for_the_same_file_threads_and_settings(
     llama: Llama, spec: EngineSpec
 ) -> None:
-    assert known_curve(llama, spec) is None
-    curve = calibrated(llama, spec)
-    assert known_curve(llama, spec) == curve
-    assert known_curve(llama, spec, threads=2) is None
-    assert known_curve(llama, dataclasses.replace(spec, slots=4)) is None
+    assert stored_step_costs(llama, spec) is None
+    costs = calibrated(llama, spec)
+    assert stored_step_costs(llama, spec) == costs
+    assert stored_step_costs(llama, spec, threads=2) is None
+    assert stored_step_costs(llama, dataclasses.replace(spec, slots=4)) is None
     llama.set_threads(2)
-    assert known_curve(llama, spec) is None
-    assert known_curve(llama, spec, threads=1) == curve
+    assert stored_step_costs(llama, spec) is None
+    assert stored_step_costs(llama, spec, threads=1) == costs
 
 
 def test_without_a_file_or_a_folder_to_know_it_by_nothing_is_kept(llama: Llama, spec: EngineSpec) -> None:
     (Path(spec.file).parent / "taken").write_text("no folder")
-    nowhere = dataclasses.replace(spec, curves=str(Path(spec.file).parent / "taken"))
+    nowhere = dataclasses.replace(spec, step_costs=str(Path(spec.file).parent / "taken"))
     assert calibrated(llama, nowhere).many.sizes == (1, 2, 3, 4, 5)
-    assert known_curve(llama, nowhere) is None
+    assert stored_step_costs(llama, nowhere) is None
     Path(spec.file).unlink()
     assert calibrated(llama, spec).many.sizes == (1, 2, 3, 4, 5)
     assert not list(Path(spec.file).parent.glob("curves/*"))
 
 
-def test_a_curve_that_cannot_be_right_is_not_taken(
+def test_a_cost_model_that_cannot_be_right_is_not_taken(
     llama: Llama, spec: EngineSpec, capfd: pytest.CaptureFixture[str]
 ) -> None:
     calibrated(llama, spec)
-    (file,) = Path(spec.curves or "").glob("*.json")
-    key = cost_cache.curve_key(
+    (file,) = Path(spec.step_costs or "").glob("*.json")
+    key = cost_cache.cache_key(
         Path(spec.file),
         llama_cpp=llama.info.llama_cpp,
         threads=1,
@@ -123,22 +123,22 @@ def test_a_curve_that_cannot_be_right_is_not_taken(
         settings=f"f16/f16/{llama.flash_attention}/None/False/True/5/0",
     )
     assert key.name == file.name
-    single = Curve.assumed(3.05, most=1)
+    single = StepCostModel.assumed(3.05, most=1)
     cost_cache.store(file.parent, key, dataclasses.replace(single, one=single.many))
-    assert known_curve(llama, spec) is None
+    assert stored_step_costs(llama, spec) is None
     assert "only steps of one token were measured" in capfd.readouterr().err
 
 
 def test_a_model_that_was_not_measured_is_assumed_to_gain_by_wide_steps(llama: Llama) -> None:
-    curve = assumed_curve(llama)
-    assert curve.implausible(most=5) is None
-    assert curve.many.sizes == (1, 2, 3, 4, 5)
+    costs = assumed_step_costs(llama)
+    assert costs.implausible(most=5) is None
+    assert costs.many.sizes == (1, 2, 3, 4, 5)
     assert [llama.held(seq) for seq in range(llama.sequences)] == [0] * llama.sequences
 
 
 def test_measuring_makes_way_at_any_step_and_goes_on_later(llama: Llama, spec: EngineSpec) -> None:
-    found: list[Curve] = []
-    calibration = Calibration(llama, spec, lambda threads, curve: found.append(curve), patient=False)
+    found: list[StepCostModel] = []
+    calibration = Calibration(llama, spec, lambda threads, costs: found.append(costs), patient=False)
     steps = 0
     while calibration.wait(0.0) is not None:
         calibration.step()
@@ -154,7 +154,7 @@ def test_measuring_makes_way_at_any_step_and_goes_on_later(llama: Llama, spec: E
 
 
 def test_other_threads_or_another_layout_end_a_measurement(llama: Llama, spec: EngineSpec) -> None:
-    calibration = Calibration(llama, spec, lambda threads, curve: None)
+    calibration = Calibration(llama, spec, lambda threads, costs: None)
     assert calibration.wait(0.0) == 0.0
     llama.set_threads(2)
     assert calibration.wait(0.0) is None
@@ -197,7 +197,7 @@ def test_the_faster_attention_is_found_once_and_taken_after_every_start(long: En
     key = attention_key(long, llama.info.llama_cpp, 1)
     assert key is not None
     for attention, micro_batch in (("off", 128), ("on", 512)):
-        cost_cache.store_attention(Path(long.curves or ""), key, attention)  # type: ignore[arg-type]
+        cost_cache.store_attention(Path(long.step_costs or ""), key, attention)  # type: ignore[arg-type]
         again = Llama(long)
         settle_attention(again, long)
         assert AttentionTrial(again, long).ended
@@ -215,7 +215,7 @@ def test_a_trial_of_attention_ends_with_a_choice_that_is_kept(
     assert trial.ended
     key = attention_key(long, llama.info.llama_cpp, 1)
     assert key is not None
-    assert cost_cache.load_attention(Path(long.curves or ""), key) == llama.flash_attention
+    assert cost_cache.load_attention(Path(long.step_costs or ""), key) == llama.flash_attention
     assert [llama.held(seq) for seq in range(llama.sequences)] == [0, 0]
 
 
@@ -230,7 +230,7 @@ def test_a_trial_of_attention_makes_way_and_leaves_an_empty_cache(long: EngineSp
         assert not trial.begun
         assert llama.flash_attention == "off"
         assert [llama.held(seq) for seq in range(llama.sequences)] == [0, 0]
-        measure_curve(llama)
+        measure_step_costs(llama)
 
 
 def test_a_trial_of_attention_goes_on_where_it_was_interrupted_but_not_for_ever(
@@ -248,18 +248,18 @@ def test_a_trial_of_attention_goes_on_where_it_was_interrupted_but_not_for_ever(
             trial.interrupt()
     assert trial.ended
     assert AttentionTrial(llama, long).ended, "what was found is kept"
-    Path(long.curves or "").joinpath(next(Path(long.curves or "").glob("*.json")).name).unlink()
+    Path(long.step_costs or "").joinpath(next(Path(long.step_costs or "").glob("*.json")).name).unlink()
     trial, interruptions = AttentionTrial(Llama(long), long), 0
     while trial.wait(1e12) is not None:
         trial.step()
         trial.interrupt()
         interruptions += 1
     assert interruptions == MOST_INTERRUPTIONS
-    assert not list(Path(long.curves or "").glob("*.json"))
+    assert not list(Path(long.step_costs or "").glob("*.json"))
 
 
 @pytest.mark.parametrize(
-    "change", [{"flash_attention": "off"}, {"flash_attention": "on"}, {"curves": None}, {"context": LONG - 1}]
+    "change", [{"flash_attention": "off"}, {"flash_attention": "on"}, {"step_costs": None}, {"context": LONG - 1}]
 )
 def test_attention_is_not_tried_where_it_is_settled_or_cannot_be_kept(
     long: EngineSpec, change: dict[str, object]

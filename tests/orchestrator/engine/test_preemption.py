@@ -23,7 +23,7 @@ def spec_of(models: Path, **options: Any) -> EngineSpec:
     tokens. Flash attention would go over to F16 for 64 tokens in a step."""
     exactly = {"kv_type_k": "f32", "kv_type_v": "f32", "flash_attention": "off"}
     settings = {"context": 256, "cells": 256, "slots": 6, "threads": 1, "hung_seconds": 60, **exactly, **options}
-    settings["curves"] = str(models / "curves")
+    settings["step_costs"] = str(models / "curves")
     return EngineSpec(file=str(models / "float.gguf"), **settings)
 
 

@@ -36,7 +36,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def spec_of(folder: Path, **options: Any) -> EngineSpec:
-    settings = {"context": 512, "slots": 4, "threads": 1, "hung_seconds": 60, "curves": str(folder / "curves")}
+    settings = {"context": 512, "slots": 4, "threads": 1, "hung_seconds": 60, "step_costs": str(folder / "curves")}
     return EngineSpec(**{"file": str(folder / "mamba.gguf"), **settings, **options})
 
 

@@ -23,7 +23,7 @@ def spec_of(models: Path, folder: Path, **options: Any) -> EngineSpec:
     return EngineSpec(
         **{
             "file": str(models / "quantised.gguf"),
-            "curves": str(models / "curves"),
+            "step_costs": str(models / "curves"),
             "prefixes": str(folder / "prefixes"),
             "system_prompts": (SYSTEM, PERSONA, ELSE, "short"),
             "log_file": str(folder / "engine.log"),

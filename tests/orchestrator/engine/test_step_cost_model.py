@@ -7,9 +7,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from orchestrator.engine.step_cost.cost_cache import (
-    CurveKey,
+    CacheKey,
+    cache_key,
     cpu_model,
-    curve_key,
     load,
     load_attention,
     store,
@@ -20,8 +20,8 @@ from orchestrator.engine.step_cost.model import (
     NOISE,
     SIZES,
     WORTH_WAITING,
-    Curve,
     Points,
+    StepCostModel,
     attended,
     favoured_width,
     turn,
@@ -32,43 +32,43 @@ POWERS = (1, 2, 4, 8, 16, 32, 64)
 
 
 @st.composite
-def curves(draw: st.DrawFn) -> Curve:
-    """Curves with any noise at all."""
+def cost_models(draw: st.DrawFn) -> StepCostModel:
+    """Cost models with any noise at all."""
     count = draw(st.integers(1, len(SIZES)))
     first = draw(times)
     many = Points(SIZES[:count], (first, *draw(st.lists(times, min_size=count - 1, max_size=count - 1))))
     others = len(SIZES) - 1
     one = Points(SIZES, (first, *draw(st.lists(times, min_size=others, max_size=others))))
-    return Curve(many, one, draw(times), draw(st.floats(0, 1e-3)), draw(st.booleans()))
+    return StepCostModel(many, one, draw(times), draw(st.floats(0, 1e-3)), draw(st.booleans()))
 
 
-def curve(*many: float, prefill: float = 1.0, per_cell: float = 0.0, fills: bool = False) -> Curve:
+def cost_model(*many: float, prefill: float = 1.0, per_cell: float = 0.0, fills: bool = False) -> StepCostModel:
     points = Points(POWERS[: len(many)], many)
-    return Curve(points, points, prefill, per_cell, fills)
+    return StepCostModel(points, points, prefill, per_cell, fills)
 
 
 def test_measured_points_are_returned_and_joined_by_lines() -> None:
     many, one = Points((1, 2, 4), (1.0, 3.0, 4.0)), Points((1, 2, 8), (1.0, 2.0, 5.0))
-    measured = Curve(many, one, prefill=0.25, per_cell=0.001)
+    measured = StepCostModel(many, one, prefill=0.25, per_cell=0.001)
     assert [measured.seconds(n, n) for n in (1, 2, 3, 4, 6)] == [1.0, 3.0, 3.5, 4.0, 4.5]
     assert [measured.seconds(n, 1) for n in (1, 2, 4, 8, 12)] == [1.0, 2.0, 3.0, 5.0, 6.0]
     assert measured.seconds(8, 2) == 5.0 + (3.0 - 2.0)
     assert measured.seconds(2, 2, cells=500) == 3.5
 
 
-@given(curves(), st.integers(1, 200), st.integers(0, 100), st.integers(0, 10_000))
-def test_every_step_takes_time(curve: Curve, sequences: int, more: int, cells: int) -> None:
-    assert 0 < curve.seconds(sequences + more, sequences) <= curve.seconds(sequences + more, sequences, cells)
+@given(cost_models(), st.integers(1, 200), st.integers(0, 100), st.integers(0, 10_000))
+def test_every_step_takes_time(costs: StepCostModel, sequences: int, more: int, cells: int) -> None:
+    assert 0 < costs.seconds(sequences + more, sequences) <= costs.seconds(sequences + more, sequences, cells)
 
 
-@given(curves(), st.integers(1, 80), st.integers(0, 10_000))
-def test_a_step_is_filled_where_a_wider_one_takes_less(curve: Curve, sequences: int, cells: int) -> None:
-    width = curve.filled(sequences, cells)
-    bare = replace(curve, fills=False)
-    most = min(sequences + FILLERS, curve.many.sizes[-1]) if curve.fills else sequences
+@given(cost_models(), st.integers(1, 80), st.integers(0, 10_000))
+def test_a_step_is_filled_where_a_wider_one_takes_less(costs: StepCostModel, sequences: int, cells: int) -> None:
+    width = costs.filled(sequences, cells)
+    bare = replace(costs, fills=False)
+    most = min(sequences + FILLERS, costs.many.sizes[-1]) if costs.fills else sequences
     choices = {wide: bare.seconds(wide, wide, 0) for wide in range(sequences, max(most, sequences) + 1)}
-    costs = {wide: time + curve.per_cell * cells * wide / sequences for wide, time in choices.items()}
-    assert costs[width] == pytest.approx(curve.seconds(sequences, sequences, cells))
+    costs = {wide: time + costs.per_cell * cells * wide / sequences for wide, time in choices.items()}
+    assert costs[width] == pytest.approx(costs.seconds(sequences, sequences, cells))
     if width > sequences:
         assert costs[width] < costs[sequences] * (1 - NOISE) * (1 + 1e-9)
         assert costs[width] == min(costs.values())
@@ -78,7 +78,7 @@ def test_a_step_is_filled_where_a_wider_one_takes_less(curve: Curve, sequences: 
 
 def test_tiles_are_filled_unless_the_cells_are_many() -> None:
     points = Points((1, 2, 3, 4), (10.0, 15.0, 20.0, 16.0))
-    tiles = Curve(points, points, 5.0, 0.01, fills=True)
+    tiles = StepCostModel(points, points, 5.0, 0.01, fills=True)
     assert [tiles.filled(width) for width in (1, 2, 3, 4, 5)] == [1, 2, 4, 4, 5]
     assert tiles.seconds(3, 3) == 16.0
     assert tiles.filled(3, cells=3 * 300) == 4
@@ -86,27 +86,29 @@ def test_tiles_are_filled_unless_the_cells_are_many() -> None:
     assert replace(tiles, fills=False).filled(3) == 3
 
 
-@given(curves(), st.integers(1, 8), st.integers(0, 100))
-def test_no_token_costs_less_than_the_least_growth(curve: Curve, sequences: int, more: int) -> None:
-    here = curve.seconds(sequences + more + 1, sequences)
-    further = curve.seconds(sequences + more + 2, sequences)
-    assert further - here >= curve.least_growth - 1e-9 * further
+@given(cost_models(), st.integers(1, 8), st.integers(0, 100))
+def test_no_token_costs_less_than_the_least_growth(costs: StepCostModel, sequences: int, more: int) -> None:
+    here = costs.seconds(sequences + more + 1, sequences)
+    further = costs.seconds(sequences + more + 2, sequences)
+    assert further - here >= costs.least_growth - 1e-9 * further
 
 
 @settings(deadline=None)
 @given(
-    curves(),
+    cost_models(),
     st.lists(st.tuples(st.integers(1, 600), st.integers(1, 64), times, st.integers(0, 10**6)), min_size=1, max_size=30),
 )
-def test_any_observation_leaves_a_sound_curve(curve: Curve, steps: list[tuple[int, int, float, int]]) -> None:
+def test_any_observation_leaves_a_sound_cost_model(
+    costs: StepCostModel, steps: list[tuple[int, int, float, int]]
+) -> None:
     for tokens, sequences, seconds, cells in steps:
-        curve = curve.observed(max(tokens, sequences), sequences, seconds, cells)
-    assert 0 < min(curve.seconds(1, 1), curve.seconds(700, 64)) < float("inf")
+        costs = costs.observed(max(tokens, sequences), sequences, seconds, cells)
+    assert 0 < min(costs.seconds(1, 1), costs.seconds(700, 64)) < float("inf")
 
 
-def test_observations_draw_the_curve_to_what_the_machine_does() -> None:
-    true = curve(1.0, 1.5, 2.0, 3.0, 5.0, 9.0, 17.0, prefill=0.3, per_cell=0.0002)
-    learned = curve(2.0, 2.0, 5.0, 5.0, 9.0, 11.0, 14.0, prefill=0.1, per_cell=0.001)
+def test_observations_draw_the_cost_model_to_what_the_machine_does() -> None:
+    true = cost_model(1.0, 1.5, 2.0, 3.0, 5.0, 9.0, 17.0, prefill=0.3, per_cell=0.0002)
+    learned = cost_model(2.0, 2.0, 5.0, 5.0, 9.0, 11.0, 14.0, prefill=0.1, per_cell=0.001)
     steps = [(n, s, n * depth) for n in (1, 2, 3, 5, 8, 20, 64, 128) for s in {1, n} for depth in (0, 400, 4000)]
     for _ in range(300):
         for tokens, sequences, cells in steps:
@@ -119,16 +121,16 @@ def test_observations_draw_the_curve_to_what_the_machine_does() -> None:
 
 
 def test_what_is_seen_with_drafts_counts_for_all_steps_and_without_only_for_those_without() -> None:
-    learned = curve(1.0, 1.5, 2.0).observed(4, 1, 3.0)
+    learned = cost_model(1.0, 1.5, 2.0).observed(4, 1, 3.0)
     assert learned.seconds(4, 1) == pytest.approx(2.1)
     assert 2.05 < learned.seconds(4, 4) < 2.1
-    learned = curve(1.0, 1.5, 2.0).observed(4, 4, 3.0)
+    learned = cost_model(1.0, 1.5, 2.0).observed(4, 4, 3.0)
     assert learned.seconds(4, 4) == pytest.approx(2.1)
     assert learned.seconds(4, 1) == 2.0
 
 
 def test_kinds_that_are_slower_in_different_ways_are_told_apart() -> None:
-    learned = curve(1.0, 1.5, 2.0)
+    learned = cost_model(1.0, 1.5, 2.0)
     for _ in range(300):
         learned = learned.observed(4, 1, 5.0).observed(4, 4, 3.0).observed(1, 1, 1.5)
     assert learned.seconds(4, 1) == pytest.approx(5.0, rel=0.05)
@@ -136,14 +138,14 @@ def test_kinds_that_are_slower_in_different_ways_are_told_apart() -> None:
 
 
 def test_a_slower_machine_makes_drafts_look_no_better_although_only_drafts_are_made() -> None:
-    learned = curve(1.0, 1.5, 2.0)
+    learned = cost_model(1.0, 1.5, 2.0)
     for _ in range(200):
         learned = learned.observed(4, 1, 4.0)
     assert learned.seconds(4, 1) / learned.seconds(1, 1) == pytest.approx(2.0, rel=0.2)
 
 
-def test_one_stalled_step_does_not_spoil_the_curve() -> None:
-    before = curve(1.0, 1.5, 2.0)
+def test_one_stalled_step_does_not_spoil_the_cost_model() -> None:
+    before = cost_model(1.0, 1.5, 2.0)
     after = before.observed(1, 1, 1000.0)
     assert after == before.observed(1, 1, 2.0), "it counts as one that took twice as long"
     for size in (1, 2, 4):
@@ -153,7 +155,7 @@ def test_one_stalled_step_does_not_spoil_the_curve() -> None:
 
 
 def test_a_slower_machine_does_not_look_like_a_worse_width() -> None:
-    learned = curve(1.0, 1.6, 2.6, 4.4, 8.0)
+    learned = cost_model(1.0, 1.6, 2.6, 4.4, 8.0)
     for _ in range(200):
         learned = learned.observed(16, 16, 12.0)
     assert learned.seconds(16, 16) == pytest.approx(12.0, rel=0.02)
@@ -161,14 +163,14 @@ def test_a_slower_machine_does_not_look_like_a_worse_width() -> None:
 
 
 def test_depth_is_learned_although_none_was_measured() -> None:
-    learned = curve(1.0, 2.0)
+    learned = cost_model(1.0, 2.0)
     for _ in range(2000):
         learned = learned.observed(1, 1, 1.0, 0).observed(1, 1, 3.0, 8000)
     assert learned.seconds(1, 1, 4000) == pytest.approx(2.0, rel=0.05)
 
 
-def test_a_learned_curve_keeps_the_single_token_the_same_in_both_sets() -> None:
-    learned = curve(1.0, 2.0).observed(1, 1, 2.0)
+def test_a_learned_cost_model_keeps_the_single_token_the_same_in_both_sets() -> None:
+    learned = cost_model(1.0, 2.0).observed(1, 1, 2.0)
     assert learned.many.seconds[0] == learned.one.seconds[0] == learned.seconds(1, 1) == pytest.approx(1.1)
 
 
@@ -186,12 +188,12 @@ def test_every_token_attends_to_itself_and_all_before_it(position: int, count: i
     assert attended(position, count) == sum(p + 1 for p in range(position, position + count))
 
 
-@given(curves(), st.lists(st.integers(0, 5000), max_size=40))
+@given(cost_models(), st.lists(st.integers(0, 5000), max_size=40))
 def test_the_favoured_width_is_the_widest_that_is_not_slower_than_one_by_one_nor_much_slower_than_the_best(
-    curve: Curve, depths: list[int]
+    costs: StepCostModel, depths: list[int]
 ) -> None:
-    width = favoured_width(curve, depths)
-    rates = [w / curve.seconds(w, w, sum(depths[:w])) for w in range(1, len(depths) + 1)]
+    width = favoured_width(costs, depths)
+    rates = [w / costs.seconds(w, w, sum(depths[:w])) for w in range(1, len(depths) + 1)]
     if not depths:
         assert width == 0
         return
@@ -200,8 +202,8 @@ def test_the_favoured_width_is_the_widest_that_is_not_slower_than_one_by_one_nor
     assert all(rate < enough for rate in rates[width:])
 
 
-def test_a_step_is_short_for_sure_only_if_even_a_bad_curve_says_so() -> None:
-    fast, slow = curve(0.001, 0.003, per_cell=1e-6), curve(0.1, 0.3, per_cell=1e-6)
+def test_a_step_is_short_for_sure_only_if_even_a_bad_cost_model_says_so() -> None:
+    fast, slow = cost_model(0.001, 0.003, per_cell=1e-6), cost_model(0.1, 0.3, per_cell=1e-6)
     assert fast.is_short(64, 1000)
     assert not fast.is_short(64, 10**6)
     assert not slow.is_short(3, 0)
@@ -209,20 +211,20 @@ def test_a_step_is_short_for_sure_only_if_even_a_bad_curve_says_so() -> None:
 
 
 def test_two_that_are_slower_together_go_one_after_the_other() -> None:
-    dip = curve(4.0, 12.3, 12.5, 17.0, 27.0)
+    dip = cost_model(4.0, 12.3, 12.5, 17.0, 27.0)
     assert [favoured_width(dip, [0] * running) for running in (1, 2, 3, 4, 8, 16)] == [1, 1, 1, 4, 8, 16]
-    assert favoured_width(curve(4.0, 8.1), [0, 0]) == 2, "a difference within the noise is none"
-    assert favoured_width(curve(4.0, 8.2), [0, 0]) == 1
+    assert favoured_width(cost_model(4.0, 8.1), [0, 0]) == 2, "a difference within the noise is none"
+    assert favoured_width(cost_model(4.0, 8.2), [0, 0]) == 1
 
 
 def test_nobody_is_left_out_for_a_little_more_speed() -> None:
-    dip = curve(4.0, 5.0, 6.0, 13.0)
+    dip = cost_model(4.0, 5.0, 6.0, 13.0)
     assert [favoured_width(dip, [0] * running) for running in (4, 8)] == [4, 8]
-    assert favoured_width(curve(4.0, 5.0, 6.0, 20.0), [0] * 8) == 4
+    assert favoured_width(cost_model(4.0, 5.0, 6.0, 20.0), [0] * 8) == 4
 
 
 def test_a_deep_sequence_may_be_left_out() -> None:
-    shallow = curve(1.0, 1.2, per_cell=1e-3)
+    shallow = cost_model(1.0, 1.2, per_cell=1e-3)
     assert favoured_width(shallow, [0, 0]) == 2
     assert favoured_width(shallow, [0, 5000]) == 1
 
@@ -238,28 +240,28 @@ def test_turns_starve_nobody_and_always_serve_the_most_urgent(width: int, runnin
         assert max(waited) <= max(running - width, 0)
 
 
-KEY = CurveKey(file_bytes=7, file_mtime_ns=1, file_sha256="ab", llama_cpp="b1", threads=2, cpu="one", settings="kv f16")
-CURVE = Curve(Points((1, 2), (1.0, 3.0)), Points((1, 4), (1.0, 2.5)), 0.25, 0.001)
+KEY = CacheKey(file_bytes=7, file_mtime_ns=1, file_sha256="ab", llama_cpp="b1", threads=2, cpu="one", settings="kv f16")
+COSTS = StepCostModel(Points((1, 2), (1.0, 3.0)), Points((1, 4), (1.0, 2.5)), 0.25, 0.001)
 
 
-def test_a_stored_curve_comes_back_for_its_own_key_only(tmp_path: Path) -> None:
+def test_a_stored_cost_model_comes_back_for_its_own_key_only(tmp_path: Path) -> None:
     folder = tmp_path / "curves"
     assert load(folder, KEY) is None
-    store(folder, KEY, curve(1.0))
-    store(folder, KEY, CURVE)
-    assert load(folder, KEY) == CURVE
+    store(folder, KEY, cost_model(1.0))
+    store(folder, KEY, COSTS)
+    assert load(folder, KEY) == COSTS
     others = [replace(KEY, **{name: value}) for name, value in (("threads", 1), ("cpu", "two"), ("settings", "kv f32"))]
     assert all(load(folder, other) is None for other in others)
     assert [path.name for path in folder.iterdir()] == [KEY.name], "nothing unfinished is left"
 
 
-def test_a_stored_attention_comes_back_and_is_no_curve(tmp_path: Path) -> None:
+def test_a_stored_attention_comes_back_and_is_no_cost_model(tmp_path: Path) -> None:
     assert load_attention(tmp_path, KEY) is None
     store_attention(tmp_path, KEY, "on")
     assert load_attention(tmp_path, KEY) == "on"
     assert load_attention(tmp_path, replace(KEY, threads=1)) is None
     assert load(tmp_path, KEY) is None
-    store(tmp_path, KEY, CURVE)
+    store(tmp_path, KEY, COSTS)
     assert load_attention(tmp_path, KEY) is None
 
 
@@ -279,13 +281,13 @@ def test_a_stored_attention_comes_back_and_is_no_curve(tmp_path: Path) -> None:
     ],
 )
 def test_a_damaged_file_counts_as_none(tmp_path: Path, old: bytes, new: bytes) -> None:
-    store(tmp_path, KEY, CURVE)
+    store(tmp_path, KEY, COSTS)
     path = tmp_path / KEY.name
     assert old in path.read_bytes()
     path.write_bytes(path.read_bytes().replace(old, new))
     assert load(tmp_path, KEY) is None
-    store(tmp_path, KEY, CURVE)
-    assert load(tmp_path, KEY) == CURVE
+    store(tmp_path, KEY, COSTS)
+    assert load(tmp_path, KEY) == COSTS
 
 
 @pytest.mark.parametrize("data", [b"", b"{", b"[]", b"null", b"\x00" * 100, b"[" * 100_000])
@@ -297,7 +299,7 @@ def test_any_rubbish_counts_as_none(tmp_path: Path, data: bytes) -> None:
 def test_where_nothing_can_be_stored_that_is_said_and_nothing_is_left(tmp_path: Path) -> None:
     (tmp_path / KEY.name).mkdir()
     with pytest.raises(OSError, match=KEY.name):
-        store(tmp_path, KEY, CURVE)
+        store(tmp_path, KEY, COSTS)
     assert [path.name for path in tmp_path.iterdir()] == [KEY.name]
     assert load(tmp_path, KEY) is None
 
@@ -306,8 +308,8 @@ def test_the_key_changes_with_the_file(tmp_path: Path) -> None:
     model = tmp_path / "model.gguf"
     model.write_bytes(b"GGUF one")
 
-    def key() -> CurveKey:
-        return curve_key(model, llama_cpp="b1", threads=2, cpu="one", settings="")
+    def key() -> CacheKey:
+        return cache_key(model, llama_cpp="b1", threads=2, cpu="one", settings="")
 
     first = key()
     assert key() == first

@@ -21,19 +21,19 @@ from orchestrator.engine.speculation.controller import (
     plain_seconds,
     sequence_acceptance,
 )
-from orchestrator.engine.step_cost.model import FILLERS, Curve, Points
+from orchestrator.engine.step_cost.model import FILLERS, Points, StepCostModel
 
 POWERS = (1, 2, 4, 8, 16, 32, 64)
 
 
-def curve(*one: float, per_cell: float = 0.0) -> Curve:
+def cost_model(*one: float, per_cell: float = 0.0) -> StepCostModel:
     points = Points(POWERS[: len(one)], one)
-    return Curve(points, points, prefill=1.0, per_cell=per_cell)
+    return StepCostModel(points, points, prefill=1.0, per_cell=per_cell)
 
 
-COMPUTE_BOUND = curve(1.0, 1.4, 2.26, 4.37, 5.91, 10.0, 20.0)
+COMPUTE_BOUND = cost_model(1.0, 1.4, 2.26, 4.37, 5.91, 10.0, 20.0)
 """Two cores."""
-BANDWIDTH_BOUND = curve(1.0, 1.01, 1.03, 1.08, 1.2, 1.6, 2.4)
+BANDWIDTH_BOUND = cost_model(1.0, 1.01, 1.03, 1.08, 1.2, 1.6, 2.4)
 """Many cores."""
 
 one_sequence = st.builds(
@@ -46,12 +46,12 @@ with_toll = st.builds(lambda sequence, toll: replace(sequence, toll=toll), one_s
 
 
 @st.composite
-def curves(draw: st.DrawFn) -> Curve:
+def cost_models(draw: st.DrawFn) -> StepCostModel:
     times = st.floats(0.1, 10.0)
     first = draw(times)
     rest = st.lists(times, min_size=4, max_size=4)
     sizes = POWERS[:5]
-    return Curve(Points(sizes, (first, *draw(rest))), Points(sizes, (first, *draw(rest))), 0.1, 0.0)
+    return StepCostModel(Points(sizes, (first, *draw(rest))), Points(sizes, (first, *draw(rest))), 0.1, 0.0)
 
 
 def enough(sequences: list[Drafting]) -> float:
@@ -62,27 +62,27 @@ def drafting_seconds(sequence: Drafting, length: int) -> float:
     return sum(sequence.seconds(order) for order in range(1, length + 1))
 
 
-def tokens_per_second(curve: Curve, sequences: list[Drafting], lengths: list[int]) -> float:
+def tokens_per_second(costs: StepCostModel, sequences: list[Drafting], lengths: list[int]) -> float:
     """Equation 1 of Leviathan et al. 2023 over the time of the step."""
     width = len(sequences)
     tokens = sum(sum(s.acceptance**j for j in range(length + 1)) for s, length in zip(sequences, lengths, strict=True))
     drafting = sum(drafting_seconds(s, length) for s, length in zip(sequences, lengths, strict=True))
     cells = sum(s.depth * (length + 1) for s, length in zip(sequences, lengths, strict=True))
-    return tokens / (curve.seconds(width + sum(lengths), width, cells) + drafting)
+    return tokens / (costs.seconds(width + sum(lengths), width, cells) + drafting)
 
 
 @settings(deadline=None)
-@given(curves(), st.lists(one_sequence, min_size=1, max_size=3), st.integers(0, 12))
-def test_no_other_lengths_promise_more(curve: Curve, sequences: list[Drafting], room: int) -> None:
-    lengths = draft_lengths(curve, sequences, room=room, batch_invariant=False)
+@given(cost_models(), st.lists(one_sequence, min_size=1, max_size=3), st.integers(0, 12))
+def test_no_other_lengths_promise_more(costs: StepCostModel, sequences: list[Drafting], room: int) -> None:
+    lengths = draft_lengths(costs, sequences, room=room, batch_invariant=False)
     fitting = [c for c in product(*(range(s.most + 1) for s in sequences)) if sum(c) <= room]
-    best = max(tokens_per_second(curve, sequences, list(choice)) for choice in fitting)
-    blur = 0.01 * sum(lengths) / curve.seconds(1, 1)
-    assert tokens_per_second(curve, sequences, lengths) >= best / enough(sequences) - blur - best * 0.02
+    best = max(tokens_per_second(costs, sequences, list(choice)) for choice in fitting)
+    blur = 0.01 * sum(lengths) / costs.seconds(1, 1)
+    assert tokens_per_second(costs, sequences, lengths) >= best / enough(sequences) - blur - best * 0.02
 
 
 @given(
-    curves(),
+    cost_models(),
     st.lists(
         st.builds(
             Drafting,
@@ -100,17 +100,17 @@ def test_no_other_lengths_promise_more(curve: Curve, sequences: list[Drafting], 
     st.sampled_from([0.0, 1e-6, 1e-3]),
 )
 def test_every_ceiling_holds_and_drafting_promises_more_than_none(
-    curve: Curve, sequences: list[Drafting], room: int, batch_invariant: bool, per_cell: float
+    costs: StepCostModel, sequences: list[Drafting], room: int, batch_invariant: bool, per_cell: float
 ) -> None:
-    curve = replace(curve, per_cell=per_cell)
-    lengths = draft_lengths(curve, sequences, room=room, batch_invariant=batch_invariant)
+    costs = replace(costs, per_cell=per_cell)
+    lengths = draft_lengths(costs, sequences, room=room, batch_invariant=batch_invariant)
     assert len(lengths) == len(sequences)
     assert all(0 <= length <= s.most for length, s in zip(lengths, sequences, strict=True))
     assert sum(lengths) <= max(room, 0)
     if any(lengths):
         assert not batch_invariant or sum(lengths) + len(sequences) < 64
-        plain = tokens_per_second(curve, sequences, [0] * len(sequences))
-        assert tokens_per_second(curve, sequences, lengths) > plain * enough(sequences) * (1 - 1e-9)
+        plain = tokens_per_second(costs, sequences, [0] * len(sequences))
+        assert tokens_per_second(costs, sequences, lengths) > plain * enough(sequences) * (1 - 1e-9)
 
 
 def lone(acceptance: float, most: int = 24, cost: float = 0.0) -> list[Drafting]:
@@ -118,8 +118,8 @@ def lone(acceptance: float, most: int = 24, cost: float = 0.0) -> list[Drafting]
 
 
 def test_the_machine_the_acceptance_and_the_cost_decide() -> None:
-    def length(curve: Curve, acceptance: float, cost: float = 0.0) -> int:
-        return draft_lengths(curve, lone(acceptance, cost=cost), room=500, batch_invariant=False)[0]
+    def length(costs: StepCostModel, acceptance: float, cost: float = 0.0) -> int:
+        return draft_lengths(costs, lone(acceptance, cost=cost), room=500, batch_invariant=False)[0]
 
     assert length(COMPUTE_BOUND, 0.2) == 0
     assert 0 < length(COMPUTE_BOUND, 0.6) < length(COMPUTE_BOUND, 0.9) < length(COMPUTE_BOUND, 1.0) == 24
@@ -149,23 +149,23 @@ def test_many_sequences_leave_less_to_gain() -> None:
 
 
 def test_ends_that_become_uneven_have_to_be_worth_it() -> None:
-    slightly = curve(1.0, 1.0, 1.46, 3.0)
+    slightly = cost_model(1.0, 1.0, 1.46, 3.0)
     assert draft_lengths(slightly, lone(0.5, most=1), room=9, batch_invariant=False) == [1]
     assert draft_lengths(slightly, lone(0.5, most=1) * 2, room=9, batch_invariant=False) == [0, 0]
     assert common_draft_length(slightly, lone(0.5, most=1) * 2, room=9, batch_invariant=False) == 0
     assert common_draft_length(slightly, lone(0.7, most=1) * 2, room=9, batch_invariant=False) == 1
 
 
-def test_a_step_in_the_curve_is_taken_when_it_is_used_to_the_full() -> None:
-    stairs = curve(1.0, 2.2, 2.3)
+def test_a_step_in_the_cost_model_is_taken_when_it_is_used_to_the_full() -> None:
+    stairs = cost_model(1.0, 2.2, 2.3)
     assert draft_lengths(stairs, lone(0.9, most=1), room=9, batch_invariant=False) == [0]
     assert draft_lengths(stairs, lone(0.9, most=3), room=9, batch_invariant=False) == [3]
 
 
-@given(curves(), st.lists(with_toll, min_size=1, max_size=5), st.integers(0, 60))
-def test_no_other_common_length_promises_more(curve: Curve, sequences: list[Drafting], room: int) -> None:
+@given(cost_models(), st.lists(with_toll, min_size=1, max_size=5), st.integers(0, 60))
+def test_no_other_common_length_promises_more(costs: StepCostModel, sequences: list[Drafting], room: int) -> None:
     width = len(sequences)
-    length = common_draft_length(curve, sequences, room=room, batch_invariant=False)
+    length = common_draft_length(costs, sequences, room=room, batch_invariant=False)
     most = max(s.most for s in sequences)
     assert 0 <= length * width <= max(room, 0)
     assert length <= most + FILLERS * (most > 0)
@@ -173,7 +173,7 @@ def test_no_other_common_length_promises_more(curve: Curve, sequences: list[Draf
     def rate(length: int) -> float:
         tokens = sum(s.acceptance**j for s in sequences for j in range(min(length, s.most) + 1))
         drafting = sum(drafting_seconds(s, min(length, s.most)) for s in sequences)
-        return tokens / (curve.seconds(width * (length + 1), width, 0) + drafting)
+        return tokens / (costs.seconds(width * (length + 1), width, 0) + drafting)
 
     others = [rate(other) for other in range(most + 1) if other * width <= room]
     assert rate(length) >= max(others) / enough(sequences) * (1 - 1e-9)
@@ -181,7 +181,7 @@ def test_no_other_common_length_promises_more(curve: Curve, sequences: list[Draf
 
 def test_a_tile_is_filled_with_tokens_that_nobody_expects_to_be_right() -> None:
     points = Points((1, 2, 3, 4), (10.0, 15.0, 20.0, 16.0))
-    tiles = Curve(points, points, 5.0, 0.0)
+    tiles = StepCostModel(points, points, 5.0, 0.0)
     assert common_draft_length(tiles, lone(0.9, most=2), room=9, batch_invariant=False) == 3
     assert common_draft_length(tiles, lone(0.9, most=2), room=2, batch_invariant=False) == 2
     assert common_draft_length(tiles, lone(0.9, most=0), room=9, batch_invariant=False) == 0
@@ -196,7 +196,7 @@ def test_of_equals_the_most_critical_drafts_first() -> None:
 
 
 def test_deep_sequences_draft_less() -> None:
-    deep = curve(1.0, 1.01, 1.03, 1.08, 1.2, 1.6, 2.4, per_cell=1e-4)
+    deep = cost_model(1.0, 1.01, 1.03, 1.08, 1.2, 1.6, 2.4, per_cell=1e-4)
     sequences = [Drafting(0.8, 8, 0.0, depth=4000), Drafting(0.8, 8, 0.0, depth=10)]
     lengths = draft_lengths(deep, sequences, room=500, batch_invariant=False)
     assert lengths[0] < lengths[1]
@@ -266,7 +266,7 @@ def test_acceptance_stays_a_probability(steps: list[tuple[int, int]], prior: flo
 
 
 def test_plain_time_is_that_of_steps_of_the_same_width() -> None:
-    slow = curve(1.0, 1.5, per_cell=0.01)
+    slow = cost_model(1.0, 1.5, per_cell=0.01)
     assert plain_seconds(slow, [0], 3) == 3.0
     assert plain_seconds(slow, [10, 40], 6) == 3 * (1.5 + 0.5)
 

@@ -8,11 +8,11 @@ from orchestrator.engine.contract import EngineSpec, Generation, Message
 from orchestrator.engine.llama import Llama, as_tokens
 from orchestrator.engine.speculation.draft_model import DraftModel
 from orchestrator.engine.speculation.speculator import Drafts
-from orchestrator.engine.step_cost.model import Curve, Points
+from orchestrator.engine.step_cost.model import Points, StepCostModel
 from orchestrator.engine.worker.sequence import Sequence
 
 POINTS = Points((1, 2, 3, 4), (1.0, 1.8, 2.6, 3.4))
-DEAR = Curve(POINTS, POINTS, 0.8, 0.0)
+DEAR = StepCostModel(POINTS, POINTS, 0.8, 0.0)
 """Drafts have to be nearly all right to pay."""
 TEXT = list(range(40, 100))
 
@@ -52,7 +52,7 @@ def test_what_was_found_and_was_wrong_is_not_drafted(drafts: Drafts) -> None:
 
 
 def test_some_steps_without_drafts_tell_what_drafts_save(drafts: Drafts) -> None:
-    cheap = Curve(Points((1, 2, 9), (1.0, 1.01, 1.1)), Points((1, 2, 9), (1.0, 1.01, 1.1)), 0.01, 0.0)
+    cheap = StepCostModel(Points((1, 2, 9), (1.0, 1.01, 1.1)), Points((1, 2, 9), (1.0, 1.01, 1.1)), 0.01, 0.0)
     sequence = sequence_with(TEXT * 3)
     sequence.output.extend(TEXT)
     lengths = []
@@ -67,7 +67,7 @@ def test_some_steps_without_drafts_tell_what_drafts_save(drafts: Drafts) -> None
 
 
 def test_drafts_that_look_too_dear_are_tried_now_and_then_if_they_would_be_right(drafts: Drafts) -> None:
-    dearest = Curve(Points((1, 2), (1.0, 1.5)), Points((1, 2), (1.0, 1000.0)), 999.0, 0.0)
+    dearest = StepCostModel(Points((1, 2), (1.0, 1.5)), Points((1, 2), (1.0, 1000.0)), 999.0, 0.0)
     sequence = sequence_with(TEXT * 3)
     sequence.output.extend(TEXT)
     lengths = []
@@ -86,7 +86,7 @@ def test_drafts_that_would_be_wrong_are_not_tried(models: Path) -> None:
     file = str(models / "quantised.gguf")
     spec = EngineSpec(file=file, context=2048, slots=1, threads=1, prompt_lookup=(3, 8), flash_attention="on")
     drafts = Drafts(Llama(spec), spec, None)
-    dearest = Curve(Points((1, 2), (1.0, 1.5)), Points((1, 2), (1.0, 1000.0)), 999.0, 0.0)
+    dearest = StepCostModel(Points((1, 2), (1.0, 1.5)), Points((1, 2), (1.0, 1000.0)), 999.0, 0.0)
     text = range(40, 400)
     sequence = sequence_with([token for start in text for token in (start, start + 1, 7)])
     for token in text:
