@@ -11,7 +11,7 @@ import numpy as np
 
 from benchmarks.engine.chain import Next, walk
 from benchmarks.engine.system import Tokens
-from orchestrator.engine.speculation.prompt_lookup import Lookup
+from orchestrator.engine.speculation.prompt_lookup import PromptLookup
 
 Propose = Callable[[Tokens, int], Tokens]
 """Takes what was said so far, after the prompt, and the most tokens to draft."""
@@ -31,7 +31,7 @@ class StepTimes:
 
 def by_lookup(prompt: Tokens, longest: int) -> Propose:
     """Return the proposals of prompt lookup for one sequence; what was said may only grow."""
-    lookup = Lookup(np.array(prompt, np.int32), longest)
+    lookup = PromptLookup(np.array(prompt, np.int32), longest)
     seen = 0
 
     def propose(said: Tokens, most: int) -> Tokens:

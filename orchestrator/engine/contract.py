@@ -51,8 +51,8 @@ class EngineSpec:
     for all sequences. `prompt_lookup` is (longest n-gram, most tokens): draft tokens are taken from what a sequence has
     said before. `draft` is the file of a smaller model with the same vocabulary that guesses up to `draft_tokens`
     tokens. Output is the same with and without, as far as `batch_invariant` goes. Drafts are made where they pay;
-    `always_draft`, for measuring, makes as many as there can be. `step_costs` is a folder that keeps what was measured of
-    models. `prefixes` is one, of at most `prefix_bytes`, where a stopped engine leaves the KV cells of prompts that
+    `always_draft`, for measuring, makes as many as there can be. `step_costs` is a folder that keeps what was measured
+    of models. `prefixes` is one, of at most `prefix_bytes`, where a stopped engine leaves the KV cells of prompts that
     begin with one of the system messages `system_prompts` for the next one. `cpus` are the logical CPUs that the
     process is bound to, none for all. `log_file` None keeps the log in a temporary file. `name` is what errors call the
     model, None for the name of its file. `hung_seconds` is how long the engine may neither use CPU time nor send

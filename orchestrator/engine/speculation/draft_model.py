@@ -70,7 +70,7 @@ class DraftModel:
         width = min(width, self._llama.sequences)
         return self._step_costs.now.seconds(width, width) / width
 
-    def reading_seconds(self, sequence: Sequence) -> float:
+    def catch_up_seconds(self, sequence: Sequence) -> float:
         """Return how long it takes to read what it has not seen of a text; nothing where it follows."""
         length, guessed = self._held.get(sequence.seq, (0, []))
         start = length + len(guessed)

@@ -7,11 +7,11 @@ from orchestrator.engine.kv.prefix_tree import Tokens
 WINDOW = 8192
 """How many n-grams of each length are remembered: about 1.5 MB a length."""
 
-SHORTEST = 2
+MIN_N_GRAM = 2
 """A single token says too little about the next."""
 
 
-class Lookup:
+class PromptLookup:
     """The n-grams of one sequence, prompt and output.
 
     `longest` is the longest n-gram that is compared. The oldest of more than `window` n-grams of a length are
@@ -21,7 +21,7 @@ class Lookup:
     def __init__(self, prompt: Tokens, longest: int, window: int = WINDOW) -> None:
         self._window = window
         self._tokens: list[int] = prompt.tolist()
-        lengths = range(longest, min(SHORTEST, longest) - 1, -1)
+        lengths = range(longest, min(MIN_N_GRAM, longest) - 1, -1)
         self._followed = {length: self._n_grams(length) for length in lengths}
 
     def _n_grams(self, length: int) -> dict[tuple[int, ...], int]:

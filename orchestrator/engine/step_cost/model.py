@@ -15,7 +15,7 @@ SIZES = (1, 2, 3, 4, 7, 8, 11, 12, 15, 16, 31, 32, 63, 64)
 """The steps to measure, in tokens, as far as slots, context and time allow. Matrix products go by tiles of 4 or more
 rows, and what is left of a tile goes row by row: a step with one token less than a tile may take a third longer."""
 
-FILLERS = 3
+MAX_PADDING = 3
 """A step is filled with at most so many tokens that nobody asked for."""
 
 NOISE = 0.02
@@ -146,7 +146,7 @@ class StepCostModel:
         return _SURELY * tokens * self.one.seconds[0] + self.per_cell * cells < 1.0
 
     def filled(self, sequences: int, cells: int = 0) -> int:
-        """Return how many sequences to compute, a token each, where so many decode: as many, or up to `FILLERS` more.
+        """Return how many sequences to compute, a token each, where so many decode: up to `MAX_PADDING` more.
 
         Those are taken to be as deep as the others, which attend to `cells`.
         """
@@ -155,7 +155,7 @@ class StepCostModel:
             return best
         deep = self.per_cell * cells / sequences
         least = (self._of_many(sequences) + deep * sequences) * (1 - NOISE)
-        for width in range(sequences + 1, min(sequences + FILLERS, most) + 1):
+        for width in range(sequences + 1, min(sequences + MAX_PADDING, most) + 1):
             seconds = self._of_many(width) + deep * width
             if seconds < least:
                 best, least = width, seconds

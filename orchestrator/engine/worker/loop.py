@@ -10,7 +10,7 @@ from orchestrator.engine.contract import NOT_SET_UP, EngineSpec, EngineStats, Fi
 from orchestrator.engine.errors import BadGrammar, BrokenModel, EngineError, PromptTooLong
 from orchestrator.engine.kv.layout import Layout, Reading, may_change
 from orchestrator.engine.llama import CannotLoad, Llama, Logits, Tokens, as_tokens
-from orchestrator.engine.speculation.speculator import Drafts
+from orchestrator.engine.speculation.speculator import Speculator
 from orchestrator.engine.speculation.verify import verified
 from orchestrator.engine.step_cost.calibration import AttentionTrial, assumed_step_costs, stored_step_costs
 from orchestrator.engine.step_cost.idle import IdleMeasurements, StepTimes
@@ -37,16 +37,16 @@ _READ_A_SECOND = 1e6
 class Loop:
     """A running engine: its model, its sequences, and what it has learned of how long steps take."""
 
-    def __init__(self, llama: Llama, spec: EngineSpec, link: Link, drafts: Drafts | None) -> None:
+    def __init__(self, llama: Llama, spec: EngineSpec, link: Link, speculator: Speculator | None) -> None:
         self._llama = llama
         self._spec = spec
-        self._drafts = drafts
+        self._speculator = speculator
         self._tuner = ThreadTuner(llama.threads)
         self._cpu = CpuUse()
         self._begin_learning()
         times = [StepTimes(llama, spec, lambda: self._step_costs)]
-        if drafts is not None and drafts.draft is not None:
-            times.append(drafts.draft.step_times())
+        if speculator is not None and speculator.draft_model is not None:
+            times.append(speculator.draft_model.step_times())
         self._idle = IdleMeasurements(AttentionTrial(llama, spec), times)
         self._link = link
         self._outbox = Outbox(link)
@@ -237,14 +237,14 @@ class Loop:
 
     def _propose(self, decode: list[Sequence], crowded: bool) -> list[Tokens]:
         """Return the draft tokens of each; none while prompts wait, which need the time more."""
-        if self._drafts is None or crowded or not decode:
+        if self._speculator is None or crowded or not decode:
             return [_NONE] * len(decode)
         slots = self._sequences.slots
         room = slots.room(min(self._llama.max_outputs, self._llama.batch.capacity)) - len(decode)
         self._link.heartbeat(self._step_costs.now.seconds(len(decode), len(decode)))
-        before = self._drafts.llama_seconds
-        drafts = self._drafts.propose(decode, self._step_costs.now, room)
-        self._llama_seconds += self._drafts.llama_seconds - before
+        before = self._speculator.draft_model_seconds
+        drafts = self._speculator.propose(decode, self._step_costs.now, room)
+        self._llama_seconds += self._speculator.draft_model_seconds - before
         slots.make_room(len(decode) + sum(map(len, drafts)))
         return drafts
 
@@ -286,8 +286,9 @@ class Loop:
         self._counts["decode_steps"] += running > 0
         if self._tuner.granted > 1:
             self._tune(size, len(scheduled), cells, seconds, disturbed=disturbed)
-        if drafted and not (prompts or disturbed) and self._drafts is not None:
-            self._drafts.record(costs, depths, drafted, accepted, time.monotonic() - started + self._drafts.seconds)
+        if drafted and not (prompts or disturbed) and self._speculator is not None:
+            seconds = time.monotonic() - started + self._speculator.seconds
+            self._speculator.record(costs, depths, drafted, accepted, seconds)
 
     def _tune(self, tokens: int, sequences: int, cells: int, seconds: float, *, disturbed: bool) -> None:
         """Change to fewer threads while other processes use some of the cores, and back when the cores are free."""
@@ -321,7 +322,7 @@ class Loop:
         best = logits.argmax(axis=1).tolist() if len(logits) else []
         row = drafted = accepted = 0
         for sequence, drafts in asked:
-            meant = self._drafts.drafted(sequence) if len(drafts) and self._drafts is not None else 0
+            meant = self._speculator.drafted(sequence) if len(drafts) and self._speculator is not None else 0
             end = row + len(drafts) + 1
             accepted += min(meant, self._accept_tokens(sequence, drafts, meant, logits[row:end], best[row:end]))
             drafted += meant
@@ -350,8 +351,8 @@ class Loop:
         except LogitsAreNaN:
             self._fail(sequence, BrokenModel("the model's logits are NaN: its weights or its KV types are unfit"))
         accepted = max(0, len(sequence.output) - before - 1)
-        if self._drafts is not None and before and sequence.number in self._sequences.all:
-            self._drafts.observe(sequence, meant, accepted)
+        if self._speculator is not None and before and sequence.number in self._sequences.all:
+            self._speculator.observe(sequence, meant, accepted)
             if accepted < len(drafts):
                 self._llama.truncate(sequence.seq, sequence.length - 1)
         return accepted
@@ -396,8 +397,8 @@ class Loop:
             self._idle.worked()
 
     def _forget_drafts(self, sequence: Sequence) -> None:
-        if self._drafts is not None:
-            self._drafts.forget(sequence)
+        if self._speculator is not None:
+            self._speculator.forget(sequence)
 
     def _change_layout(self) -> None:
         """Change the cache between streams and a pool, if that is worth its price.
@@ -435,16 +436,16 @@ class Loop:
     def _use_threads(self, threads: int) -> None:
         self._llama.set_threads(threads)
         self._step_costs.use(threads)
-        if self._drafts is not None and self._drafts.draft is not None:
-            self._drafts.draft.set_threads(threads)
+        if self._speculator is not None and self._speculator.draft_model is not None:
+            self._speculator.draft_model.set_threads(threads)
 
     def _snapshot(self) -> EngineStats:
         return EngineStats(
             **self._counts,
             restored_prefixes=self._warm.restored,
             restored_tokens=self._warm.restored_tokens,
-            saved_seconds=self._drafts.ledger.saved if self._drafts else 0.0,
-            speculation=self._drafts.told if self._drafts else NOT_SET_UP,
+            saved_seconds=self._speculator.controller.saved_seconds if self._speculator else 0.0,
+            speculation=self._speculator.status if self._speculator else NOT_SET_UP,
             llama_seconds=self._llama_seconds,
             own_seconds=self._own_seconds,
             running=len(self._sequences.decoding),

@@ -15,7 +15,7 @@ import time
 from orchestrator.engine.contract import EngineSpec, ModelInfo
 from orchestrator.engine.llama import CannotLoad, Embedder, Llama
 from orchestrator.engine.protocol import VERSION, Heartbeat, Load, LoadFailed, Ready
-from orchestrator.engine.speculation.speculator import drafts_for
+from orchestrator.engine.speculation.speculator import make_speculator
 from orchestrator.engine.step_cost.calibration import settle_attention
 from orchestrator.engine.worker.embedding import EmbeddingLoop
 from orchestrator.engine.worker.link import Link
@@ -58,7 +58,7 @@ def _set_up(spec: EngineSpec, link: Link) -> tuple[Loop | EmbeddingLoop, ModelIn
         return EmbeddingLoop(embedder, link), embedder.info
     llama = Llama(spec, _progress(link))
     settle_attention(llama, spec)
-    return Loop(llama, spec, link, drafts_for(llama, spec, link.heartbeat)), llama.info
+    return Loop(llama, spec, link, make_speculator(llama, spec, link.heartbeat)), llama.info
 
 
 def _bind(cpus: tuple[int, ...]) -> None:

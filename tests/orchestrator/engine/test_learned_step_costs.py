@@ -61,13 +61,13 @@ def test_steps_with_drafts_are_counted_by_themselves() -> None:
     for _ in range(FIRST):
         learned.observe(1, 1, 1.0, 0)
         learned.observe(2, 1, 1.5, 0)
-    learned = 0
+    changes = 0
     for _ in range(10 * DRAFTED_LEARNED_EVERY):
         before = learned.now
         learned.observe(2, 1, 1.6, 0)
-        learned += learned.now is not before
+        changes += learned.now is not before
         learned.observe(1, 1, 1.0, 0)
-    assert learned == 10
+    assert changes == 10
 
 
 def test_the_second_of_a_few_steps_without_drafts_tells_what_drafts_save() -> None:
@@ -238,7 +238,7 @@ def test_steps_beside_other_work_teach_nothing_unless_that_never_ends() -> None:
 
 
 @pytest.mark.parametrize(
-    ("cost model", "why"),
+    ("costs", "why"),
     [
         (only_one(COSTS), "only steps of one token"),
         (falling(COSTS), "of the time of a smaller one"),

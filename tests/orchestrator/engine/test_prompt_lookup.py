@@ -3,7 +3,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from orchestrator.engine.speculation.prompt_lookup import Lookup
+from orchestrator.engine.speculation.prompt_lookup import PromptLookup
 
 text = st.lists(st.integers(0, 3), max_size=60)
 
@@ -29,7 +29,7 @@ def expected(held: list[int], longest: int, k: int) -> list[int]:
 def test_proposals_follow_the_longest_and_then_the_latest_match(
     prompt: list[int], output: list[int], longest: int, k: int
 ) -> None:
-    lookup = Lookup(tokens(prompt), longest)
+    lookup = PromptLookup(tokens(prompt), longest)
     held = list(prompt)
     assert lookup.propose(k).tolist() == expected(held, longest, k)
     for token in output:
@@ -39,28 +39,28 @@ def test_proposals_follow_the_longest_and_then_the_latest_match(
 
 
 def test_proposals_are_tokens() -> None:
-    proposed = Lookup(tokens([5, 6, 7, 8, 5, 6]), 3).propose(2)
+    proposed = PromptLookup(tokens([5, 6, 7, 8, 5, 6]), 3).propose(2)
     assert proposed.dtype == np.int32
     assert proposed.tolist() == [7, 8]
-    assert Lookup(tokens([]), 3).propose(4).dtype == np.int32
+    assert PromptLookup(tokens([]), 3).propose(4).dtype == np.int32
 
 
 def test_a_repetition_is_proposed_for_as_long_as_is_asked() -> None:
-    assert Lookup(tokens([9, 1, 2, 1, 2]), 2).propose(5).tolist() == [1, 2, 1, 2, 1]
+    assert PromptLookup(tokens([9, 1, 2, 1, 2]), 2).propose(5).tolist() == [1, 2, 1, 2, 1]
 
 
 @pytest.mark.parametrize("at_once", [True, False])
 @pytest.mark.parametrize(("end", "proposed"), [([450, 451], [452]), ([900, 901], [])])
 def test_only_so_many_n_grams_are_remembered(at_once: bool, end: list[int], proposed: list[int]) -> None:
     text = [900, 901, 902, *range(500), *end]
-    lookup = Lookup(tokens(text if at_once else []), 3, window=100)
+    lookup = PromptLookup(tokens(text if at_once else []), 3, window=100)
     for token in [] if at_once else text:
         lookup.append(token)
     assert lookup.propose(1).tolist() == proposed, "what is too old is forgotten"
 
 
 def test_an_n_gram_that_keeps_coming_is_not_forgotten() -> None:
-    lookup = Lookup(tokens([1, 2, 3]), 2, window=10)
+    lookup = PromptLookup(tokens([1, 2, 3]), 2, window=10)
     for token in range(100, 200):
         for following in (token, 1, 2):
             lookup.append(following)

@@ -8,20 +8,20 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from orchestrator.engine.speculation.controller import (
-    START,
-    UNEVEN,
-    UNSURE,
+    MIN_GAIN_OF_ONE,
+    MIN_GAIN_OF_SEVERAL,
+    PRIOR_ACCEPTANCE,
     Acceptance,
-    Drafting,
-    Ledger,
+    DraftCandidate,
     Source,
+    SpeculationController,
     common_draft_length,
     draft_lengths,
     model_acceptance,
     plain_seconds,
     sequence_acceptance,
 )
-from orchestrator.engine.step_cost.model import FILLERS, Points, StepCostModel
+from orchestrator.engine.step_cost.model import MAX_PADDING, Points, StepCostModel
 
 POWERS = (1, 2, 4, 8, 16, 32, 64)
 
@@ -37,12 +37,14 @@ BANDWIDTH_BOUND = cost_model(1.0, 1.01, 1.03, 1.08, 1.2, 1.6, 2.4)
 """Many cores."""
 
 one_sequence = st.builds(
-    Drafting,
+    DraftCandidate,
     acceptance=st.floats(0, 1),
-    most=st.integers(0, 4),
-    slack=st.sampled_from([-1.0, 0.0, 5.0, inf]),
+    max_tokens=st.integers(0, 4),
+    priority=st.sampled_from([-1.0, 0.0, 5.0, inf]),
 )
-with_toll = st.builds(lambda sequence, toll: replace(sequence, toll=toll), one_sequence, st.floats(0, 0.5))
+with_catch_up = st.builds(
+    lambda sequence, catch_up_cost: replace(sequence, catch_up_cost=catch_up_cost), one_sequence, st.floats(0, 0.5)
+)
 
 
 @st.composite
@@ -54,15 +56,15 @@ def cost_models(draw: st.DrawFn) -> StepCostModel:
     return StepCostModel(Points(sizes, (first, *draw(rest))), Points(sizes, (first, *draw(rest))), 0.1, 0.0)
 
 
-def enough(sequences: list[Drafting]) -> float:
-    return 1 + (UNSURE if len(sequences) == 1 else UNEVEN)
+def enough(sequences: list[DraftCandidate]) -> float:
+    return 1 + (MIN_GAIN_OF_ONE if len(sequences) == 1 else MIN_GAIN_OF_SEVERAL)
 
 
-def drafting_seconds(sequence: Drafting, length: int) -> float:
+def drafting_seconds(sequence: DraftCandidate, length: int) -> float:
     return sum(sequence.seconds(order) for order in range(1, length + 1))
 
 
-def tokens_per_second(costs: StepCostModel, sequences: list[Drafting], lengths: list[int]) -> float:
+def tokens_per_second(costs: StepCostModel, sequences: list[DraftCandidate], lengths: list[int]) -> float:
     """Equation 1 of Leviathan et al. 2023 over the time of the step."""
     width = len(sequences)
     tokens = sum(sum(s.acceptance**j for j in range(length + 1)) for s, length in zip(sequences, lengths, strict=True))
@@ -73,9 +75,11 @@ def tokens_per_second(costs: StepCostModel, sequences: list[Drafting], lengths: 
 
 @settings(deadline=None)
 @given(cost_models(), st.lists(one_sequence, min_size=1, max_size=3), st.integers(0, 12))
-def test_no_other_lengths_promise_more(costs: StepCostModel, sequences: list[Drafting], room: int) -> None:
-    lengths = draft_lengths(costs, sequences, room=room, batch_invariant=False)
-    fitting = [c for c in product(*(range(s.most + 1) for s in sequences)) if sum(c) <= room]
+def test_no_other_lengths_promise_more(
+    costs: StepCostModel, sequences: list[DraftCandidate], token_budget: int
+) -> None:
+    lengths = draft_lengths(costs, sequences, token_budget=token_budget, batch_invariant=False)
+    fitting = [c for c in product(*(range(s.max_tokens + 1) for s in sequences)) if sum(c) <= token_budget]
     best = max(tokens_per_second(costs, sequences, list(choice)) for choice in fitting)
     blur = 0.01 * sum(lengths) / costs.seconds(1, 1)
     assert tokens_per_second(costs, sequences, lengths) >= best / enough(sequences) - blur - best * 0.02
@@ -85,13 +89,13 @@ def test_no_other_lengths_promise_more(costs: StepCostModel, sequences: list[Dra
     cost_models(),
     st.lists(
         st.builds(
-            Drafting,
+            DraftCandidate,
             acceptance=st.floats(0, 1),
-            most=st.integers(0, 64),
-            slack=st.floats(-10, 10),
+            max_tokens=st.integers(0, 64),
+            priority=st.floats(-10, 10),
             depth=st.integers(0, 4000),
             cost=st.floats(0, 2),
-            toll=st.floats(0, 1),
+            catch_up_cost=st.floats(0, 1),
         ),
         max_size=70,
     ),
@@ -100,26 +104,26 @@ def test_no_other_lengths_promise_more(costs: StepCostModel, sequences: list[Dra
     st.sampled_from([0.0, 1e-6, 1e-3]),
 )
 def test_every_ceiling_holds_and_drafting_promises_more_than_none(
-    costs: StepCostModel, sequences: list[Drafting], room: int, batch_invariant: bool, per_cell: float
+    costs: StepCostModel, sequences: list[DraftCandidate], token_budget: int, batch_invariant: bool, per_cell: float
 ) -> None:
     costs = replace(costs, per_cell=per_cell)
-    lengths = draft_lengths(costs, sequences, room=room, batch_invariant=batch_invariant)
+    lengths = draft_lengths(costs, sequences, token_budget=token_budget, batch_invariant=batch_invariant)
     assert len(lengths) == len(sequences)
-    assert all(0 <= length <= s.most for length, s in zip(lengths, sequences, strict=True))
-    assert sum(lengths) <= max(room, 0)
+    assert all(0 <= length <= s.max_tokens for length, s in zip(lengths, sequences, strict=True))
+    assert sum(lengths) <= max(token_budget, 0)
     if any(lengths):
         assert not batch_invariant or sum(lengths) + len(sequences) < 64
         plain = tokens_per_second(costs, sequences, [0] * len(sequences))
         assert tokens_per_second(costs, sequences, lengths) > plain * enough(sequences) * (1 - 1e-9)
 
 
-def lone(acceptance: float, most: int = 24, cost: float = 0.0) -> list[Drafting]:
-    return [Drafting(acceptance, most, 0.0, cost=cost)]
+def lone(acceptance: float, max_tokens: int = 24, cost: float = 0.0) -> list[DraftCandidate]:
+    return [DraftCandidate(acceptance, max_tokens, 0.0, cost=cost)]
 
 
 def test_the_machine_the_acceptance_and_the_cost_decide() -> None:
     def length(costs: StepCostModel, acceptance: float, cost: float = 0.0) -> int:
-        return draft_lengths(costs, lone(acceptance, cost=cost), room=500, batch_invariant=False)[0]
+        return draft_lengths(costs, lone(acceptance, cost=cost), token_budget=500, batch_invariant=False)[0]
 
     assert length(COMPUTE_BOUND, 0.2) == 0
     assert 0 < length(COMPUTE_BOUND, 0.6) < length(COMPUTE_BOUND, 0.9) < length(COMPUTE_BOUND, 1.0) == 24
@@ -131,9 +135,9 @@ def test_the_machine_the_acceptance_and_the_cost_decide() -> None:
 
 def test_what_has_to_be_read_first_has_to_be_brought_in_by_what_is_left_of_the_answer() -> None:
     def lengths(left: int) -> tuple[list[int], int]:
-        sequences = [replace(sequence, toll=5.0 / left) for sequence in lone(0.8, cost=0.05)]
-        common = common_draft_length(BANDWIDTH_BOUND, sequences, room=500, batch_invariant=False)
-        return draft_lengths(BANDWIDTH_BOUND, sequences, room=500, batch_invariant=False), common
+        sequences = [replace(sequence, catch_up_cost=5.0 / left) for sequence in lone(0.8, cost=0.05)]
+        common = common_draft_length(BANDWIDTH_BOUND, sequences, token_budget=500, batch_invariant=False)
+        return draft_lengths(BANDWIDTH_BOUND, sequences, token_budget=500, batch_invariant=False), common
 
     assert lengths(4) == ([0], 0)
     (long,), common = lengths(1000)
@@ -142,7 +146,7 @@ def test_what_has_to_be_read_first_has_to_be_brought_in_by_what_is_left_of_the_a
 
 def test_many_sequences_leave_less_to_gain() -> None:
     def drafts(width: int) -> int:
-        return sum(draft_lengths(COMPUTE_BOUND, lone(0.7) * width, room=500, batch_invariant=False))
+        return sum(draft_lengths(COMPUTE_BOUND, lone(0.7) * width, token_budget=500, batch_invariant=False))
 
     assert drafts(1) > 0
     assert drafts(32) == 0
@@ -150,55 +154,57 @@ def test_many_sequences_leave_less_to_gain() -> None:
 
 def test_ends_that_become_uneven_have_to_be_worth_it() -> None:
     slightly = cost_model(1.0, 1.0, 1.46, 3.0)
-    assert draft_lengths(slightly, lone(0.5, most=1), room=9, batch_invariant=False) == [1]
-    assert draft_lengths(slightly, lone(0.5, most=1) * 2, room=9, batch_invariant=False) == [0, 0]
-    assert common_draft_length(slightly, lone(0.5, most=1) * 2, room=9, batch_invariant=False) == 0
-    assert common_draft_length(slightly, lone(0.7, most=1) * 2, room=9, batch_invariant=False) == 1
+    assert draft_lengths(slightly, lone(0.5, max_tokens=1), token_budget=9, batch_invariant=False) == [1]
+    assert draft_lengths(slightly, lone(0.5, max_tokens=1) * 2, token_budget=9, batch_invariant=False) == [0, 0]
+    assert common_draft_length(slightly, lone(0.5, max_tokens=1) * 2, token_budget=9, batch_invariant=False) == 0
+    assert common_draft_length(slightly, lone(0.7, max_tokens=1) * 2, token_budget=9, batch_invariant=False) == 1
 
 
 def test_a_step_in_the_cost_model_is_taken_when_it_is_used_to_the_full() -> None:
     stairs = cost_model(1.0, 2.2, 2.3)
-    assert draft_lengths(stairs, lone(0.9, most=1), room=9, batch_invariant=False) == [0]
-    assert draft_lengths(stairs, lone(0.9, most=3), room=9, batch_invariant=False) == [3]
+    assert draft_lengths(stairs, lone(0.9, max_tokens=1), token_budget=9, batch_invariant=False) == [0]
+    assert draft_lengths(stairs, lone(0.9, max_tokens=3), token_budget=9, batch_invariant=False) == [3]
 
 
-@given(cost_models(), st.lists(with_toll, min_size=1, max_size=5), st.integers(0, 60))
-def test_no_other_common_length_promises_more(costs: StepCostModel, sequences: list[Drafting], room: int) -> None:
+@given(cost_models(), st.lists(with_catch_up, min_size=1, max_size=5), st.integers(0, 60))
+def test_no_other_common_length_promises_more(
+    costs: StepCostModel, sequences: list[DraftCandidate], token_budget: int
+) -> None:
     width = len(sequences)
-    length = common_draft_length(costs, sequences, room=room, batch_invariant=False)
-    most = max(s.most for s in sequences)
-    assert 0 <= length * width <= max(room, 0)
-    assert length <= most + FILLERS * (most > 0)
+    length = common_draft_length(costs, sequences, token_budget=token_budget, batch_invariant=False)
+    max_tokens = max(s.max_tokens for s in sequences)
+    assert 0 <= length * width <= max(token_budget, 0)
+    assert length <= max_tokens + MAX_PADDING * (max_tokens > 0)
 
     def rate(length: int) -> float:
-        tokens = sum(s.acceptance**j for s in sequences for j in range(min(length, s.most) + 1))
-        drafting = sum(drafting_seconds(s, min(length, s.most)) for s in sequences)
+        tokens = sum(s.acceptance**j for s in sequences for j in range(min(length, s.max_tokens) + 1))
+        drafting = sum(drafting_seconds(s, min(length, s.max_tokens)) for s in sequences)
         return tokens / (costs.seconds(width * (length + 1), width, 0) + drafting)
 
-    others = [rate(other) for other in range(most + 1) if other * width <= room]
+    others = [rate(other) for other in range(max_tokens + 1) if other * width <= token_budget]
     assert rate(length) >= max(others) / enough(sequences) * (1 - 1e-9)
 
 
 def test_a_tile_is_filled_with_tokens_that_nobody_expects_to_be_right() -> None:
     points = Points((1, 2, 3, 4), (10.0, 15.0, 20.0, 16.0))
     tiles = StepCostModel(points, points, 5.0, 0.0)
-    assert common_draft_length(tiles, lone(0.9, most=2), room=9, batch_invariant=False) == 3
-    assert common_draft_length(tiles, lone(0.9, most=2), room=2, batch_invariant=False) == 2
-    assert common_draft_length(tiles, lone(0.9, most=0), room=9, batch_invariant=False) == 0
+    assert common_draft_length(tiles, lone(0.9, max_tokens=2), token_budget=9, batch_invariant=False) == 3
+    assert common_draft_length(tiles, lone(0.9, max_tokens=2), token_budget=2, batch_invariant=False) == 2
+    assert common_draft_length(tiles, lone(0.9, max_tokens=0), token_budget=9, batch_invariant=False) == 0
 
 
 def test_of_equals_the_most_critical_drafts_first() -> None:
-    sequences = [Drafting(0.801, 8, 60.0), Drafting(0.8, 8, 0.0), Drafting(0.802, 8, inf)]
-    assert draft_lengths(BANDWIDTH_BOUND, sequences, room=1, batch_invariant=False) == [0, 1, 0]
-    assert draft_lengths(BANDWIDTH_BOUND, sequences, room=2, batch_invariant=False) == [1, 1, 0]
-    sequences[2] = Drafting(0.95, 8, inf)
-    assert draft_lengths(BANDWIDTH_BOUND, sequences, room=1, batch_invariant=False) == [0, 0, 1]
+    sequences = [DraftCandidate(0.801, 8, 60.0), DraftCandidate(0.8, 8, 0.0), DraftCandidate(0.802, 8, inf)]
+    assert draft_lengths(BANDWIDTH_BOUND, sequences, token_budget=1, batch_invariant=False) == [0, 1, 0]
+    assert draft_lengths(BANDWIDTH_BOUND, sequences, token_budget=2, batch_invariant=False) == [1, 1, 0]
+    sequences[2] = DraftCandidate(0.95, 8, inf)
+    assert draft_lengths(BANDWIDTH_BOUND, sequences, token_budget=1, batch_invariant=False) == [0, 0, 1]
 
 
 def test_deep_sequences_draft_less() -> None:
     deep = cost_model(1.0, 1.01, 1.03, 1.08, 1.2, 1.6, 2.4, per_cell=1e-4)
-    sequences = [Drafting(0.8, 8, 0.0, depth=4000), Drafting(0.8, 8, 0.0, depth=10)]
-    lengths = draft_lengths(deep, sequences, room=500, batch_invariant=False)
+    sequences = [DraftCandidate(0.8, 8, 0.0, depth=4000), DraftCandidate(0.8, 8, 0.0, depth=10)]
+    lengths = draft_lengths(deep, sequences, token_budget=500, batch_invariant=False)
     assert lengths[0] < lengths[1]
 
 
@@ -248,9 +254,9 @@ def test_what_was_refused_is_tried_again_after_a_while() -> None:
     sequence = sequence_acceptance(model)["lookup"]
     for _ in range(200):
         sequence.observe(4, 0)
-    assert draft_lengths(COMPUTE_BOUND, lone(sequence.rate), room=50, batch_invariant=False) == [0]
+    assert draft_lengths(COMPUTE_BOUND, lone(sequence.rate), token_budget=50, batch_invariant=False) == [0]
     steps = 0
-    while draft_lengths(COMPUTE_BOUND, lone(sequence.rate), room=50, batch_invariant=False) == [0]:
+    while draft_lengths(COMPUTE_BOUND, lone(sequence.rate), token_budget=50, batch_invariant=False) == [0]:
         sequence.observe(0, 0)
         steps += 1
         assert steps < 5000
@@ -271,66 +277,66 @@ def test_plain_time_is_that_of_steps_of_the_same_width() -> None:
     assert plain_seconds(slow, [10, 40], 6) == 3 * (1.5 + 0.5)
 
 
-def run(ledger: Ledger, steps: int, gain: float) -> None:
+def run(controller: SpeculationController, steps: int, gain: float) -> None:
     for _ in range(steps):
-        ledger.record(4, 1, 1.0, 1.0 - gain)
+        controller.record(4, 1, 1.0, 1.0 - gain)
 
 
-def rest_until_on(ledger: Ledger) -> int:
+def skip_until_enabled(controller: SpeculationController) -> int:
     steps = 0
-    while not ledger.on:
-        ledger.rest()
+    while not controller.enabled:
+        controller.skip_step()
         steps += 1
     return steps
 
 
 def test_a_ledger_adds_up() -> None:
-    ledger = Ledger()
-    ledger.record(4, 3, 4.0, 2.5)
-    ledger.record(2, 0, 1.0, 1.25)
-    assert (ledger.total.drafted, ledger.total.accepted, ledger.saved) == (6, 3, 1.25)
+    controller = SpeculationController()
+    controller.record(4, 3, 4.0, 2.5)
+    controller.record(2, 0, 1.0, 1.25)
+    assert (controller.total.drafted, controller.total.accepted, controller.saved_seconds) == (6, 3, 1.25)
 
 
 def test_what_does_not_pay_is_switched_off_with_the_reason_and_tried_again_more_rarely() -> None:
-    ledger = Ledger()
-    run(ledger, Ledger.WINDOW, -0.25)
-    assert ledger.reason == (
+    controller = SpeculationController()
+    run(controller, SpeculationController.WINDOW, -0.25)
+    assert controller.reason == (
         "off for 64 steps: in the last 32 steps that drafted, 32 of 128 draft tokens were accepted, "
         "and decoding took 25.0% more time than without"
     )
     pauses = []
     for _ in range(10):
-        pauses.append(rest_until_on(ledger))
-        assert ledger.reason == "on trial for 32 steps"
-        run(ledger, Ledger.WINDOW, -0.25)
+        pauses.append(skip_until_enabled(controller))
+        assert controller.reason == "on trial for 32 steps"
+        run(controller, SpeculationController.WINDOW, -0.25)
     assert pauses == [64, 128, 256, *[512] * 7]
 
 
 def test_a_trial_must_gain_and_then_the_pause_is_short_again() -> None:
-    ledger = Ledger()
-    run(ledger, Ledger.WINDOW, -0.25)
-    rest_until_on(ledger)
-    run(ledger, Ledger.WINDOW, 0.0)
-    assert not ledger.on, "a draw is not enough to come back"
-    rest_until_on(ledger)
-    run(ledger, Ledger.WINDOW, 0.2)
-    assert ledger.on
-    assert ledger.reason.startswith("on: in the last 32 steps")
-    assert "20.0% less time" in ledger.reason
-    run(ledger, Ledger.WINDOW, 0.0)
-    assert ledger.on, "a draw is enough to stay"
-    run(ledger, Ledger.WINDOW, -0.25)
-    assert rest_until_on(ledger) == Ledger.PAUSE
+    controller = SpeculationController()
+    run(controller, SpeculationController.WINDOW, -0.25)
+    skip_until_enabled(controller)
+    run(controller, SpeculationController.WINDOW, 0.0)
+    assert not controller.enabled, "a draw is not enough to come back"
+    skip_until_enabled(controller)
+    run(controller, SpeculationController.WINDOW, 0.2)
+    assert controller.enabled
+    assert controller.reason.startswith("on: in the last 32 steps")
+    assert "20.0% less time" in controller.reason
+    run(controller, SpeculationController.WINDOW, 0.0)
+    assert controller.enabled, "a draw is enough to stay"
+    run(controller, SpeculationController.WINDOW, -0.25)
+    assert skip_until_enabled(controller) == SpeculationController.PAUSE
 
 
 def test_steps_of_luck_and_steps_of_none_are_told_from_a_loss() -> None:
-    unlucky, losing = Ledger(), Ledger()
-    for step in range(Ledger.WINDOW):
+    unlucky, losing = SpeculationController(), SpeculationController()
+    for step in range(SpeculationController.WINDOW):
         unlucky.record(3, 0, 1.0, 1.5) if step % 2 else unlucky.record(3, 3, 4.0, 3.6)
         losing.record(3, 0, 1.0, 1.5)
-    assert unlucky.saved < 0
-    assert unlucky.on
-    assert not losing.on
+    assert unlucky.saved_seconds < 0
+    assert unlucky.enabled
+    assert not losing.enabled
 
 
 def test_an_unlucky_start_does_not_end_the_drafts_of_a_model() -> None:
@@ -338,22 +344,22 @@ def test_an_unlucky_start_does_not_end_the_drafts_of_a_model() -> None:
     sequence = sequence_acceptance(model)["draft"]
     for _ in range(8):
         sequence.observe(3, 1)
-    assert 8 / 16 < sequence_acceptance(model)["draft"].rate < START["draft"]
+    assert 8 / 16 < sequence_acceptance(model)["draft"].rate < PRIOR_ACCEPTANCE["draft"]
     for _ in range(500):
         sequence.observe(3, 1)
     assert sequence_acceptance(model)["draft"].rate == pytest.approx(0.5, abs=0.03)
 
 
-def carry_on(ledger: Ledger, steps: int, gain: float) -> tuple[float, int]:
+def carry_on(controller: SpeculationController, steps: int, gain: float) -> tuple[float, int]:
     """Decode on, with drafts while they are on. Return the time lost in steps without drafts, and how many drafted."""
     lost, drafted = 0.0, 0
     for _ in range(steps):
-        if ledger.on:
-            ledger.record(4, 1, 0.1, 0.1 * (1 - gain))
+        if controller.enabled:
+            controller.record(4, 1, 0.1, 0.1 * (1 - gain))
             lost -= gain
             drafted += 1
         else:
-            ledger.rest()
+            controller.skip_step()
     return lost, drafted
 
 
@@ -362,49 +368,53 @@ pasts = st.lists(st.tuples(times, times, st.integers(1, 100)), max_size=30)
 """Stretches of steps: the time without drafts that was assumed, the time that they took, and how many there were."""
 
 
-def after(past: list[tuple[float, float, int]]) -> Ledger:
-    ledger = Ledger()
+def after(past: list[tuple[float, float, int]]) -> SpeculationController:
+    controller = SpeculationController()
     for plain, seconds, count in past:
         for _ in range(count):
-            if ledger.on:
-                ledger.record(4, 1, plain, seconds)
+            if controller.enabled:
+                controller.record(4, 1, plain, seconds)
             else:
-                ledger.rest()
-    return ledger
+                controller.skip_step()
+    return controller
 
 
 @given(pasts, st.floats(0.05, 0.9))
 def test_after_any_past_drafts_that_pay_are_on_within_a_pause_and_two_windows(
     past: list[tuple[float, float, int]], gain: float
 ) -> None:
-    ledger = after(past)
-    assert math.isfinite(ledger.saved)
-    carry_on(ledger, Ledger.LONGEST_PAUSE + 2 * Ledger.WINDOW + Ledger.PAUSE, gain)
-    assert carry_on(ledger, 200, gain)[1] == 200
+    controller = after(past)
+    assert math.isfinite(controller.saved_seconds)
+    carry_on(
+        controller,
+        SpeculationController.LONGEST_PAUSE + 2 * SpeculationController.WINDOW + SpeculationController.PAUSE,
+        gain,
+    )
+    assert carry_on(controller, 200, gain)[1] == 200
 
 
 @given(pasts, st.floats(0.05, 2.0))
 def test_after_any_past_trials_of_drafts_that_do_not_pay_cost_a_fiftieth_at_most(
     past: list[tuple[float, float, int]], loss: float
 ) -> None:
-    ledger = after(past)
-    carry_on(ledger, 1200, -loss)
-    assert carry_on(ledger, 10_000, -loss)[0] <= 0.021 * 10_000
+    controller = after(past)
+    carry_on(controller, 1200, -loss)
+    assert carry_on(controller, 10_000, -loss)[0] <= 0.021 * 10_000
 
 
 def test_a_trial_that_loses_much_ends_early() -> None:
-    ledger = Ledger()
-    run(ledger, Ledger.WINDOW, -1.0)
-    rest_until_on(ledger)
-    run(ledger, 7, -1.0)
-    assert ledger.on
-    run(ledger, 1, -1.0)
-    assert not ledger.on
-    assert "in the last 8 steps that drafted" in ledger.reason
+    controller = SpeculationController()
+    run(controller, SpeculationController.WINDOW, -1.0)
+    skip_until_enabled(controller)
+    run(controller, 7, -1.0)
+    assert controller.enabled
+    run(controller, 1, -1.0)
+    assert not controller.enabled
+    assert "in the last 8 steps that drafted" in controller.reason
 
 
 def test_what_never_pays_costs_little_in_the_long_run() -> None:
-    assert carry_on(Ledger(), 10_000, -0.3)[0] < 0.02 * 10_000
+    assert carry_on(SpeculationController(), 10_000, -0.3)[0] < 0.02 * 10_000
 
 
 @settings(max_examples=25)
@@ -420,8 +430,8 @@ def test_after_any_past_good_drafts_are_made_again(past: list[tuple[int, int, in
             sequence.observe(drafted, min(drafted, accepted))
 
     def step() -> int:
-        asked = [Drafting(sequence.rate, 4, 0.0, cost=0.1 if source == "draft" else 0.0)]
-        (length,) = draft_lengths(COMPUTE_BOUND, asked, room=50, batch_invariant=False)
+        candidates = [DraftCandidate(sequence.rate, 4, 0.0, cost=0.1 if source == "draft" else 0.0)]
+        (length,) = draft_lengths(COMPUTE_BOUND, candidates, token_budget=50, batch_invariant=False)
         sequence.observe(length, length)
         return length
 

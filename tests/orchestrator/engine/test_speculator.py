@@ -7,7 +7,7 @@ import pytest
 from orchestrator.engine.contract import EngineSpec, Generation, Message
 from orchestrator.engine.llama import Llama, as_tokens
 from orchestrator.engine.speculation.draft_model import DraftModel
-from orchestrator.engine.speculation.speculator import Drafts
+from orchestrator.engine.speculation.speculator import Speculator
 from orchestrator.engine.step_cost.model import Points, StepCostModel
 from orchestrator.engine.worker.sequence import Sequence
 
@@ -18,10 +18,10 @@ TEXT = list(range(40, 100))
 
 
 @pytest.fixture
-def drafts(models: Path) -> Drafts:
+def speculator(models: Path) -> Speculator:
     file = str(models / "quantised.gguf")
     spec = EngineSpec(file=file, context=512, slots=1, threads=1, prompt_lookup=(3, 8), flash_attention="on")
-    return Drafts(Llama(spec), spec, None)
+    return Speculator(Llama(spec), spec, None)
 
 
 def sequence_with(prompt: list[int]) -> Sequence:
@@ -29,53 +29,53 @@ def sequence_with(prompt: list[int]) -> Sequence:
     return Sequence(1, request, as_tokens(prompt), max_tokens=400, stops=(), grammar=None, stream=False)
 
 
-def decoded(drafts: Drafts, sequence: Sequence, text: list[int]) -> list[int]:
+def decoded(speculator: Speculator, sequence: Sequence, text: list[int]) -> list[int]:
     """Let it say a text, a token a step, for as long as nothing is drafted; return what is drafted then."""
     for token in text:
-        (drafted,) = drafts.propose([sequence], DEAR, 8)
+        (drafted,) = speculator.propose([sequence], DEAR, 8)
         if len(drafted):
             return [int(guess) for guess in drafted]
         sequence.output.append(token)
-        drafts.observe(sequence, 0, 0)
+        speculator.observe(sequence, 0, 0)
     return []
 
 
-def test_copying_is_noticed_where_only_good_drafts_pay(drafts: Drafts) -> None:
-    drafted = decoded(drafts, sequence_with(TEXT), TEXT)
+def test_copying_is_noticed_where_only_good_drafts_pay(speculator: Speculator) -> None:
+    drafted = decoded(speculator, sequence_with(TEXT), TEXT)
     assert len(drafted) > 0
     assert set(drafted) < set(TEXT)
 
 
-def test_what_was_found_and_was_wrong_is_not_drafted(drafts: Drafts) -> None:
+def test_what_was_found_and_was_wrong_is_not_drafted(speculator: Speculator) -> None:
     misleading = [token for start in TEXT for token in (start, start + 1, 7)]
-    assert decoded(drafts, sequence_with(misleading), TEXT) == []
+    assert decoded(speculator, sequence_with(misleading), TEXT) == []
 
 
-def test_some_steps_without_drafts_tell_what_drafts_save(drafts: Drafts) -> None:
+def test_some_steps_without_drafts_tell_what_drafts_save(speculator: Speculator) -> None:
     cheap = StepCostModel(Points((1, 2, 9), (1.0, 1.01, 1.1)), Points((1, 2, 9), (1.0, 1.01, 1.1)), 0.01, 0.0)
     sequence = sequence_with(TEXT * 3)
     sequence.output.extend(TEXT)
     lengths = []
     for token in TEXT * 2:
-        (drafted,) = drafts.propose([sequence], cheap, 8)
+        (drafted,) = speculator.propose([sequence], cheap, 8)
         lengths.append(len(drafted))
         sequence.output.append(token)
         if len(drafted):
-            drafts.observe(sequence, len(drafted), len(drafted))
-            drafts.record(cheap, [sequence.length], len(drafted), len(drafted), 1.1)
+            speculator.observe(sequence, len(drafted), len(drafted))
+            speculator.record(cheap, [sequence.length], len(drafted), len(drafted), 1.1)
     assert [index for index, length in enumerate(lengths) if not length] == [32, 33, 66, 67, 100, 101]
 
 
-def test_drafts_that_look_too_dear_are_tried_now_and_then_if_they_would_be_right(drafts: Drafts) -> None:
+def test_drafts_that_look_too_dear_are_tried_now_and_then_if_they_would_be_right(speculator: Speculator) -> None:
     dearest = StepCostModel(Points((1, 2), (1.0, 1.5)), Points((1, 2), (1.0, 1000.0)), 999.0, 0.0)
     sequence = sequence_with(TEXT * 3)
     sequence.output.extend(TEXT)
     lengths = []
     for token in TEXT * 5:
-        (drafted,) = drafts.propose([sequence], dearest, 8)
+        (drafted,) = speculator.propose([sequence], dearest, 8)
         lengths.append(len(drafted))
         sequence.output.append(token)
-        drafts.observe(sequence, len(drafted), len(drafted))
+        speculator.observe(sequence, len(drafted), len(drafted))
     tried = [index for index, length in enumerate(lengths) if length]
     assert len(tried) == 2 * (len(lengths) // 128)
     assert {lengths[index] for index in tried} == {3}
@@ -85,15 +85,15 @@ def test_drafts_that_look_too_dear_are_tried_now_and_then_if_they_would_be_right
 def test_drafts_that_would_be_wrong_are_not_tried(models: Path) -> None:
     file = str(models / "quantised.gguf")
     spec = EngineSpec(file=file, context=2048, slots=1, threads=1, prompt_lookup=(3, 8), flash_attention="on")
-    drafts = Drafts(Llama(spec), spec, None)
+    speculator = Speculator(Llama(spec), spec, None)
     dearest = StepCostModel(Points((1, 2), (1.0, 1.5)), Points((1, 2), (1.0, 1000.0)), 999.0, 0.0)
     text = range(40, 400)
     sequence = sequence_with([token for start in text for token in (start, start + 1, 7)])
     for token in text:
-        (drafted,) = drafts.propose([sequence], dearest, 8)
+        (drafted,) = speculator.propose([sequence], dearest, 8)
         assert not len(drafted)
         sequence.output.append(token)
-        drafts.observe(sequence, 0, 0)
+        speculator.observe(sequence, 0, 0)
 
 
 def test_a_text_is_read_once_by_the_draft_model(models: Path) -> None:
@@ -103,12 +103,12 @@ def test_a_text_is_read_once_by_the_draft_model(models: Path) -> None:
     sequence = sequence_with(TEXT * 3)
     sequence.enter(0, 0)
     sequence.output.append(TEXT[0])
-    assert 0.0 < draft.reading_seconds(sequence_with(TEXT[:9])) < draft.reading_seconds(sequence)
+    assert 0.0 < draft.catch_up_seconds(sequence_with(TEXT[:9])) < draft.catch_up_seconds(sequence)
     (guessed,) = draft.propose([sequence], [4])
-    assert draft.reading_seconds(sequence) == 0.0
+    assert draft.catch_up_seconds(sequence) == 0.0
     sequence.output.extend(map(int, guessed))
-    assert draft.reading_seconds(sequence) == 0.0, "it guessed that itself"
+    assert draft.catch_up_seconds(sequence) == 0.0, "it guessed that itself"
     sequence.output.extend(TEXT)
     other = sequence_with(TEXT * 3)  # in another place, where nothing was read
     other.enter(1, 0)
-    assert 0.0 < draft.reading_seconds(sequence) < draft.reading_seconds(other)
+    assert 0.0 < draft.catch_up_seconds(sequence) < draft.catch_up_seconds(other)

@@ -16,7 +16,7 @@ from orchestrator.engine.step_cost.cost_cache import (
     store_attention,
 )
 from orchestrator.engine.step_cost.model import (
-    FILLERS,
+    MAX_PADDING,
     NOISE,
     SIZES,
     WORTH_WAITING,
@@ -65,15 +65,15 @@ def test_every_step_takes_time(costs: StepCostModel, sequences: int, more: int, 
 def test_a_step_is_filled_where_a_wider_one_takes_less(costs: StepCostModel, sequences: int, cells: int) -> None:
     width = costs.filled(sequences, cells)
     bare = replace(costs, fills=False)
-    most = min(sequences + FILLERS, costs.many.sizes[-1]) if costs.fills else sequences
+    most = min(sequences + MAX_PADDING, costs.many.sizes[-1]) if costs.fills else sequences
     choices = {wide: bare.seconds(wide, wide, 0) for wide in range(sequences, max(most, sequences) + 1)}
-    costs = {wide: time + costs.per_cell * cells * wide / sequences for wide, time in choices.items()}
-    assert costs[width] == pytest.approx(costs.seconds(sequences, sequences, cells))
+    seconds = {wide: time + costs.per_cell * cells * wide / sequences for wide, time in choices.items()}
+    assert seconds[width] == pytest.approx(costs.seconds(sequences, sequences, cells))
     if width > sequences:
-        assert costs[width] < costs[sequences] * (1 - NOISE) * (1 + 1e-9)
-        assert costs[width] == min(costs.values())
+        assert seconds[width] < seconds[sequences] * (1 - NOISE) * (1 + 1e-9)
+        assert seconds[width] == min(seconds.values())
     else:
-        assert min(costs.values()) >= costs[sequences] * (1 - NOISE) * (1 - 1e-9)
+        assert min(seconds.values()) >= seconds[sequences] * (1 - NOISE) * (1 - 1e-9)
 
 
 def test_tiles_are_filled_unless_the_cells_are_many() -> None:
@@ -250,7 +250,7 @@ def test_a_stored_cost_model_comes_back_for_its_own_key_only(tmp_path: Path) -> 
     store(folder, KEY, cost_model(1.0))
     store(folder, KEY, COSTS)
     assert load(folder, KEY) == COSTS
-    others = [replace(KEY, **{name: value}) for name, value in (("threads", 1), ("cpu", "two"), ("settings", "kv f32"))]
+    others = [replace(KEY, threads=1), replace(KEY, cpu="two"), replace(KEY, settings="kv f32")]
     assert all(load(folder, other) is None for other in others)
     assert [path.name for path in folder.iterdir()] == [KEY.name], "nothing unfinished is left"
 
