@@ -12,9 +12,11 @@ from orchestrator.cli.logs import log_to
 from orchestrator.cli.settings import Settings
 from orchestrator.errors import InputError, Problem
 from orchestrator.events import RatingGiven
-from orchestrator.journal import Home
+from orchestrator.journal import Home, JournalReader
 from orchestrator.pool import memory_budget
 from orchestrator.runs import Job, Orchestrator, PlannedTask, Update
+from orchestrator.runs.job import CheckedJob, check_job
+from orchestrator.runs.sandboxes import SandboxOnDemand
 from orchestrator.service.backup import restore_backup
 from orchestrator.service.configuration import load_configuration
 from orchestrator.service.ratings import rate_alone
@@ -36,8 +38,12 @@ class Backend(Protocol):
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None: ...
 
-    async def prepare(self) -> None:
-        """Make ready for jobs, which may take minutes: models are loaded. The calls about jobs need it."""
+    async def prepare(self, job: Job | None = None) -> None:
+        """Make ready for jobs, which may take minutes: models are loaded. The calls about jobs need it.
+
+        A `job` that is going to be submitted is given where it is known. One that cannot be run may be refused already
+        here, before models are loaded.
+        """
 
     async def submit(self, job: Job) -> str:
         """Accept a job, begin with it and return its run."""
@@ -77,6 +83,7 @@ class EmbeddedBackend:
         self._chosen = chosen
         self._stack = AsyncExitStack()
         self._orchestrator: Orchestrator | None = None
+        self._checked: tuple[Job, CheckedJob] | None = None
 
     async def __aenter__(self) -> Self:
         return self
@@ -87,16 +94,23 @@ class EmbeddedBackend:
         self._orchestrator = None
         await self._stack.__aexit__(kind, error, trace)
 
-    async def prepare(self) -> None:
-        """Open an orchestrator, which loads models. Raises RegistryError, JournalError."""
+    async def prepare(self, job: Job | None = None) -> None:
+        """Check the job, if one is given, and open an orchestrator, which loads models.
+
+        Raises RegistryError, JournalError, and InputError for a job that cannot be run.
+        """
         registry = self._chosen.registry()
+        if job is not None:
+            with JournalReader.open_to_read(self._chosen.home) as journal:
+                self._checked = job, await check_job(job, registry, journal, SandboxOnDemand())
         log_to(Home(self._chosen.home).logs / "orchestrator.log")
         opened = Orchestrator.open(self._chosen.home, registry)
         self._orchestrator = await self._stack.enter_async_context(opened)
 
     async def submit(self, job: Job) -> str:
-        """Accept a job, begin with it and return its run."""
-        return await self._prepared.submit(job)
+        """Accept a job, begin with it and return its run. It is checked unless `prepare` has done so."""
+        checked = self._checked[1] if self._checked is not None and self._checked[0] is job else None
+        return await self._prepared.submit(job, checked)
 
     async def resume(self, run: str) -> str:
         """Go on with a run that was interrupted, and return it."""

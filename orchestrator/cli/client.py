@@ -105,8 +105,8 @@ class DaemonBackend:
     ) -> None:
         await self._client.aclose()
 
-    async def prepare(self) -> None:
-        """The daemon is ready: it loads models by itself."""
+    async def prepare(self, job: Job | None = None) -> None:
+        """Do nothing: a daemon loads models by itself, and checks a job when it is submitted."""
 
     async def submit(self, job: Job) -> str:
         """Submit a job and return its run. Raises InputError where the daemon goes by another registry."""

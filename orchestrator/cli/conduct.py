@@ -28,10 +28,13 @@ class Conductor:
         self.cancelled = False
         self._loaded = False
 
-    async def conduct(self, *begins: Begin) -> None:
-        """Begin each run when the one before it has ended. Raises `Cancelled` if stopped before there was a run."""
+    async def conduct(self, *begins: Begin, job: Job | None = None) -> None:
+        """Begin each run when the one before it has ended. The first one is of this `job`, where there is one.
+
+        Raises `Cancelled` if stopped before there was a run.
+        """
         with Interrupts(self._view.end) as interrupts:
-            await self._accompanied(self._carry_out(begins, interrupts), interrupts)
+            await self._accompanied(self._carry_out(begins, job, interrupts), interrupts)
 
     async def plan(self, job: Job) -> PlannedTask:
         """Let the frontdoor plan a job, and run nothing. Raises `Cancelled` if stopped."""
@@ -56,9 +59,9 @@ class Conductor:
             await opened.prepare()
             return await opened.plan(job)
 
-    async def _carry_out(self, begins: tuple[Begin, ...], interrupts: Interrupts) -> None:
+    async def _carry_out(self, begins: tuple[Begin, ...], job: Job | None, interrupts: Interrupts) -> None:
         async with backend(self._chosen) as opened:
-            await opened.prepare()
+            await opened.prepare(job)
             self._loaded = True
             for begin in begins:
                 run = await begin(opened)

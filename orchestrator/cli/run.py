@@ -23,11 +23,9 @@ from orchestrator.cli.terminal import make_console, one_line, print_json, write
 from orchestrator.errors import OrchestratorError
 from orchestrator.events import Mode
 from orchestrator.history.cache import ViewCache
-from orchestrator.history.prior import prior_artifacts
 from orchestrator.history.report import Report
 from orchestrator.journal import JournalReader
 from orchestrator.runs import Job
-from orchestrator.runs.job import check_job
 from orchestrator.taskir import TaskIR
 
 OutOption = Annotated[
@@ -56,10 +54,6 @@ def run(
     """
     chosen = settings(context)
     job = make_job(read_source(task), check_folder(folder), mode)
-    with JournalReader.open_to_read(chosen.home) as journal:
-        prior = prior_artifacts(journal, job.prior)
-    # Here too, since it is told at once, and the orchestrator loads models first.
-    check_job(job, chosen.registry(), prior)
     if dry_run:
         foretell(chosen, job, full=full, as_json=as_json)
         return
@@ -69,7 +63,7 @@ def run(
     if compare_serial:
         twin = Job(request=job.request, task=job.task, directory=job.directory, mode="serial")
         begins.append(lambda backend: backend.submit(twin))
-    conduct(chosen, begins, out, full=full, as_json=as_json)
+    conduct(chosen, begins, out, job=job, full=full, as_json=as_json)
 
 
 def resume(
@@ -98,14 +92,16 @@ def make_job(source: str | TaskIR, folder: Path | None, mode: Mode) -> Job:
     return Job(request=None, task=source, directory=folder, mode=mode)
 
 
-def conduct(chosen: Settings, begins: list[Begin], out: Path | None, *, full: bool, as_json: bool) -> None:
-    """Carry out the runs, report on the first one, and exit with what became of it."""
+def conduct(
+    chosen: Settings, begins: list[Begin], out: Path | None, *, job: Job | None = None, full: bool, as_json: bool
+) -> None:
+    """Carry out the runs, report on the first one (of this `job`), and exit with what became of it."""
     view = choose_view(make_console(sys.stdout), make_console(sys.stderr), as_json=as_json)
     conductor = Conductor(chosen, view)
     trouble = ""
     view.begin()
     try:
-        asyncio.run(conductor.conduct(*begins))
+        asyncio.run(conductor.conduct(*begins, job=job))
     except* OrchestratorError as group:
         if not conductor.runs:
             raise

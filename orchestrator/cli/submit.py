@@ -17,7 +17,7 @@ from orchestrator.cli.source import check_folder, read_source
 from orchestrator.cli.terminal import one_line, print_json, printable, write
 from orchestrator.errors import InputError, Problem
 from orchestrator.events import Priority, RunLimits
-from orchestrator.history.prior import prior_artifacts
+from orchestrator.history.prior import PRIOR_RUNS
 from orchestrator.history.report import load_report
 from orchestrator.journal import JournalReader
 from orchestrator.runs import Job
@@ -64,9 +64,10 @@ def submit(
     with Daemon(chosen.home) as daemon:
         if chosen.registry_flag is not None:
             daemon.check_registry(chosen.registry_flag)
-        if job.follows:
-            _check_earlier(chosen, job.follows)
-        line = daemon.ask("POST", "/v1/runs", json=job_json(job), headers=headers)
+        try:
+            line = daemon.ask("POST", "/v1/runs", json=job_json(job), headers=headers)
+        except InputError as error:
+            raise InputError(*(_by_option(problem, job.follows) for problem in error.problems)) from error
     if wait:
         _follow(chosen, line["run_id"], full=full, as_json=as_json)
     _tell(line, as_json=as_json)
@@ -129,13 +130,10 @@ def delete(context: typer.Context, run: RunArgument, as_json: JsonFlag = False) 
         print_json({"run_id": name, "deleted": True})
 
 
-def _check_earlier(chosen: Settings, runs: Sequence[str]) -> None:
-    """Raises `InputError` for runs that cannot be built on, by the name that the command line has for them."""
-    try:
-        with JournalReader.open_to_read(chosen.home) as journal:
-            prior_artifacts(journal, runs)
-    except InputError as error:
-        raise InputError(*(replace(problem, where="--after") for problem in error.problems)) from error
+def _by_option(problem: Problem, follows: Sequence[str]) -> Problem:
+    """Return a problem of the daemon's, under the name of the option `--after` where that is what it is about."""
+    named = any(f"run {run!r}" in problem.what or f"run {run} " in problem.what for run in follows)
+    return replace(problem, where="--after") if named and problem.where == PRIOR_RUNS else problem
 
 
 def _follow(chosen: Settings, run: str, *, full: bool, as_json: bool) -> None:

@@ -2,13 +2,14 @@
 
 import asyncio
 import sys
+from dataclasses import replace
 from typing import Annotated
 
 import typer
 from rich.console import Console
 from rich.text import Text
 
-from orchestrator.analysis import StepGraph, analyze_task
+from orchestrator.analysis import StepGraph
 from orchestrator.cli.conduct import Conductor
 from orchestrator.cli.forecast_view import Forecast, print_forecast
 from orchestrator.cli.gate_plan import gate_lines, gates_json
@@ -18,11 +19,11 @@ from orchestrator.cli.settings import DirOption, JsonFlag, Settings, settings
 from orchestrator.cli.source import check_folder, read_source, read_task
 from orchestrator.cli.terminal import glyphs, make_console, print_json, write
 from orchestrator.errors import InputError, Problem
-from orchestrator.history.prior import prior_artifacts
 from orchestrator.journal import JournalReader
-from orchestrator.runs import Job, PlannedTask, capabilities, known_rates, list_files
-from orchestrator.runs.sandboxes import SandboxOnDemand, runs_code, why_no_sandbox
-from orchestrator.taskir import TaskIR, check_task, dump_task, json_schema
+from orchestrator.runs import Job, PlannedTask, known_rates
+from orchestrator.runs.job import check_job
+from orchestrator.runs.sandboxes import SandboxOnDemand
+from orchestrator.taskir import TaskIR, dump_task, json_schema
 
 TaskArgument = Annotated[str, typer.Argument(metavar="FILE", help="A TaskIR document, or - for stdin.")]
 
@@ -93,17 +94,10 @@ def dry_run(chosen: Settings, job: Job, *, full: bool, as_json: bool) -> None:
 
 def check(task: TaskIR, chosen: Settings, job: Job) -> StepGraph:
     """Return the graph of a task. Raises `InputError` for what is wrong with it, or cannot be done here."""
-    no_sandbox = asyncio.run(why_no_sandbox(SandboxOnDemand())) if runs_code(task) else ""
-    problems = list(check_task(task, capabilities(chosen.registry(), no_sandbox)))
-    try:
-        with JournalReader.open_to_read(chosen.home) as journal:
-            prior = prior_artifacts(journal, job.prior)
-        files = (*prior, *(list_files(job.directory) if job.directory else ()))
-        graph = analyze_task(task, files=files, mode=job.mode)
-    except InputError as error:
-        raise InputError(*problems, *error.problems) from error
-    if problems:
-        raise InputError(*problems)
+    with JournalReader.open_to_read(chosen.home) as journal:
+        checking = check_job(replace(job, task=task), chosen.registry(), journal, SandboxOnDemand())
+        graph = asyncio.run(checking).graph
+    assert graph is not None, "a task has a graph"
     return graph
 
 

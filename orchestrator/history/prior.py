@@ -6,7 +6,8 @@ from orchestrator.errors import InputError, Problem
 from orchestrator.history.view import RunView
 from orchestrator.journal import JournalReader, UnknownRun
 
-WHERE = "context.prior_task_ids"
+PRIOR_RUNS = "context.prior_task_ids"
+"""Where in a document earlier runs are named, as problems with them say."""
 
 
 def prior_artifacts(journal: JournalReader, runs: Iterable[str]) -> dict[str, str]:
@@ -28,11 +29,11 @@ def _view(journal: JournalReader, name: str) -> RunView:
         events = [event for _, event in journal.events(_run_named(journal, name))]
     except UnknownRun as error:
         raise InputError(
-            Problem(WHERE, f"there is no run {name!r}", "the id of an earlier run, or its task_id")
+            Problem(PRIOR_RUNS, f"there is no run {name!r}", "the id of an earlier run, or its task_id")
         ) from error
     view = RunView.of(events)
     if not view.ended:
-        raise InputError(Problem(WHERE, f"run {name} has not ended: {view.status}", "a run that has ended"))
+        raise InputError(Problem(PRIOR_RUNS, f"run {name} has not ended: {view.status}", "a run that has ended"))
     return view
 
 

@@ -1,22 +1,26 @@
 """What a user asks for, and whether this installation can do it."""
 
+import asyncio
 import math
 import os
 import re
 import stat
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path
 from statistics import median
 
-from orchestrator.analysis import analyze_task
+from orchestrator.analysis import StepGraph, analyze_task
 from orchestrator.errors import InputError, Problem
 from orchestrator.events import Mode, Priority, RoleRates, RunAccepted, Rung, RunLimits
 from orchestrator.frontdoor import FrontdoorPlanner
 from orchestrator.gates import BUILTIN_GATES
+from orchestrator.history.prior import prior_artifacts
 from orchestrator.journal import JournalReader, Measured
 from orchestrator.planning import Planner
+from orchestrator.runs.sandboxes import runs_code, why_no_sandbox
+from orchestrator.sandbox import Sandbox
 from orchestrator.steps.files import UnreadableFile, read_text
 from orchestrator.steps.tools.toolbox import TOOLS
 from orchestrator.taskir import Capabilities, InvalidTask, TaskIR, check_task
@@ -88,26 +92,60 @@ def job_of(accepted: RunAccepted) -> Job:
     )
 
 
-def check_job(
+@dataclass(frozen=True, slots=True)
+class CheckedJob:
+    """What was found out about a job that can be run."""
+
+    files: tuple[str, ...]
+    """The names that its steps may read: artifacts of earlier runs, then files of its folder."""
+    prior: Mapping[str, str]
+    """The digests of the artifacts of earlier runs, by name."""
+    graph: StepGraph | None = None
+    """Which step of its plan waits for which; None for a request, which is still to be planned."""
+
+
+async def check_job(
     job: Job,
     registry: Registry,
-    prior: Collection[str] = (),
+    journal: JournalReader,
+    sandbox: Callable[[], Awaitable[Sandbox]],
+    planner: Planner = FRONTDOOR_PLANNER,
+) -> CheckedJob:
+    """Check whether a job can be run here. Whoever is going to run it does so, once; others do it only to tell.
+
+    Raises InputError for a job that cannot be run here, JournalError, and what else is wrong with the journal.
+    """
+    prior = job.found
+    if prior is None:
+        prior = await asyncio.to_thread(prior_artifacts, journal, job.prior)
+    no_sandbox = await why_no_sandbox(sandbox) if runs_code(job.task) else ""
+    return await asyncio.to_thread(check_job_given, job, registry, prior, no_sandbox, planner)
+
+
+def check_job_given(
+    job: Job,
+    registry: Registry,
+    prior: Mapping[str, str],
     no_sandbox: str = "",
     planner: Planner = FRONTDOOR_PLANNER,
-) -> tuple[str, ...]:
-    """Return what the steps may read: the names of `prior` artifacts, and files. `no_sandbox` is as in `capabilities`.
+) -> CheckedJob:
+    """Check a job, given the artifacts of earlier runs (`prior`, name to digest) and why there is no sandbox, if so.
 
-    Raises InputError for a job that cannot be run here.
+    Blocks on the disk. Raises InputError.
     """
     files = (*prior, *(list_files(job.directory) if job.directory else ()))
-    if job.task is not None:
-        problems = check_task(job.task, capabilities(registry, no_sandbox))
-        if problems := problems or _unreadable(job.task, job.directory, prior):
-            raise InvalidTask(*problems)
-        analyze_task(job.task, files=files, mode=job.mode)
-    else:
+    if job.task is None:
         _check_request(job.request or "", planner.why_not(registry))
-    return files
+        return CheckedJob(files, prior)
+    problems = check_task(job.task, capabilities(registry, no_sandbox))
+    problems = problems or _unreadable(job.task, job.directory, prior)
+    try:
+        graph = analyze_task(job.task, files=files, mode=job.mode)
+    except InvalidTask as error:
+        raise InvalidTask(*problems, *error.problems) from error
+    if problems:
+        raise InvalidTask(*problems)
+    return CheckedJob(files, prior, graph)
 
 
 def _unreadable(task: TaskIR, directory: Path | None, prior: Collection[str]) -> tuple[Problem, ...]:

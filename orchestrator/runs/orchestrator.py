@@ -28,7 +28,6 @@ from orchestrator.events import (
 )
 from orchestrator.gates import JobRunner, max_concurrent_jobs
 from orchestrator.history.cache import ViewCache
-from orchestrator.history.prior import prior_artifacts
 from orchestrator.history.replay import accepted_in, fresh_state
 from orchestrator.journal import Journal, JournalError
 from orchestrator.planning import PlanContext, PlannedPart, PlannedTask, Planner, planned_task
@@ -36,11 +35,11 @@ from orchestrator.pool import Pool, PoolSnapshot, StartEngine
 from orchestrator.routing import CheckedRouter, Decision, DecisionContext, Router, RuleRouter
 from orchestrator.runs.clock import Clock, SystemClock
 from orchestrator.runs.effects import RunEffects, Services
-from orchestrator.runs.job import FRONTDOOR_PLANNER, Job, check_job, known_rates, rungs
+from orchestrator.runs.job import FRONTDOOR_PLANNER, CheckedJob, Job, check_job, check_job_given, known_rates, rungs
 from orchestrator.runs.loop import RunLoop
 from orchestrator.runs.prompts import keep_prompts
 from orchestrator.runs.reload import follow
-from orchestrator.runs.sandboxes import Interpreters, SandboxOnDemand, runs_code, why_no_sandbox
+from orchestrator.runs.sandboxes import Interpreters, SandboxOnDemand, why_no_sandbox
 from orchestrator.runs.updates import Broadcast, EventUpdate, Update
 from orchestrator.scheduler import Command
 from orchestrator.steps.prompt import system_messages
@@ -193,9 +192,12 @@ class Orchestrator:
         """Describe the models, with what their engines have counted."""
         return await self._pool.survey()
 
-    async def submit(self, job: Job) -> str:
-        """Accept a job, begin with it and return the id of its run, once it is durable. Raises InputError."""
-        events = await self._accept(job)
+    async def submit(self, job: Job, checked: CheckedJob | None = None) -> str:
+        """Accept a job, begin with it and return the id of its run, once it is durable.
+
+        Raises InputError for a job that cannot be run here, unless it was `checked` before.
+        """
+        events = await self._accept(job, checked)
         self._begin(events)
         return accepted_in(events).run
 
@@ -216,13 +218,10 @@ class Orchestrator:
             self._rates = await asyncio.to_thread(known_rates, self._services.journal)
         return self._rates
 
-    async def _accept(self, job: Job) -> list[Event]:
+    async def _accept(self, job: Job, checked: CheckedJob | None = None) -> list[Event]:
         registry, journal = self._registry, self._services.journal
-        prior = job.found
-        if prior is None:
-            prior = await asyncio.to_thread(prior_artifacts, journal, job.prior)
-        no_sandbox = await why_no_sandbox(self._sandbox) if runs_code(job.task) else ""
-        files = await asyncio.to_thread(check_job, job, registry, prior, no_sandbox, self._ports.planner)
+        if checked is None:
+            checked = await check_job(job, registry, journal, self._sandbox, self._ports.planner)
         now = self._clock.now()
         accepted = RunAccepted(
             at=now,
@@ -231,11 +230,11 @@ class Orchestrator:
             request=job.request,
             task=job.task,
             directory=None if job.directory is None else str(job.directory.absolute()),
-            files=files,
+            files=checked.files,
             rungs=rungs(registry),
             rates=await self._typical(),
             max_replans=registry.defaults.max_replans if job.task is None else 0,
-            prior=prior,
+            prior=checked.prior,
             follows=job.follows,
             priority=job.urgency,
             limits=job.limits,
@@ -247,7 +246,7 @@ class Orchestrator:
                 StepsPlanned(at=accepted.at, steps=job.task.plan.steps),
                 PlanFinished(at=accepted.at, origin="taskir"),
             ]
-        with journal.objects.holding(prior.values()):  # the runs that made them may be deleted at any time
+        with journal.objects.holding(checked.prior.values()):  # the runs that made them may be deleted at any time
             await journal.append(accepted.run, events)
         return events
 
@@ -323,11 +322,11 @@ class Orchestrator:
         Raises InputError, and PlanError when the frontdoor's model cannot be asked.
         """
         registry = self._registry
-        files = await asyncio.to_thread(check_job, job, registry, planner=self._ports.planner)
+        checked = await asyncio.to_thread(check_job_given, job, registry, {}, planner=self._ports.planner)
         request, made, replans = job.request or "", list[PlannedPart](), registry.defaults.max_replans
         asked = PlanContext(
             request=request,
-            files=files,
+            files=checked.files,
             registry=registry,
             models=self._services.models,
             replans=replans,

@@ -61,7 +61,7 @@ def test_bad_input_is_told_with_code_2(command: Cli, arguments: list[str], told:
     ],
 )
 def test_what_is_wrong_with_a_task_is_told_by_pointer(
-    command: Cli, tmp_path: Path, task: object, where: str, told: str
+    command: Cli, home: Path, tmp_path: Path, task: object, where: str, told: str
 ) -> None:
     file = _write(tmp_path, task)
     for name in ("validate", "run"):
@@ -69,6 +69,7 @@ def test_what_is_wrong_with_a_task_is_told_by_pointer(
         assert result.code == 2
         problems = result.json["problems"]
         assert any(where in problem["where"] and told in problem["what"] for problem in problems), problems
+    assert not home.exists(), "a task that cannot be run loads no model, and leaves nothing behind"
 
 
 def test_a_valid_task_is_told_from_a_file_and_from_stdin(command: Cli, cli: Cli, tmp_path: Path) -> None:

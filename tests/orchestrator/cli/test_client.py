@@ -96,14 +96,6 @@ def test_a_registry_that_the_daemon_does_not_go_by_is_refused_before_anything_is
     assert command("--registry", daemon.registry, "submit", "Do it.").out == "R\n"
 
 
-def test_a_run_that_cannot_be_built_on_is_named_by_its_option(command: Cli, daemon: Played) -> None:
-    for run, told in (("nobody", "there is no run 'nobody'"), ("R", "run R has not ended")):
-        refused = command("submit", "Do it.", "--after", run)
-        assert refused.code == 2
-        assert refused.err.startswith(f"error: --after: {told}")
-    assert daemon.got == []
-
-
 @pytest.mark.parametrize(
     "words",
     [

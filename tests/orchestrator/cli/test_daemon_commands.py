@@ -81,6 +81,17 @@ def test_run_uses_the_daemon_where_there_is_one(served: Served) -> None:
     assert bad.code == 2, "a.txt is not there without --dir"
 
 
+def test_a_job_that_the_daemon_refuses_is_told_as_the_daemon_has_it(served: Served, tmp_path: Path) -> None:
+    refused = served.cli("submit", served.task, "--after", "nobody")
+    assert refused.code == 2
+    assert refused.err.startswith("error: --after: there is no run 'nobody'; accepted: the id of an earlier run")
+    (tmp_path / "task.json").write_text(json.dumps(TASK | {"plan": {"steps": [STEP | {"actor": "wizard"}]}}))
+    for name in ("run", "submit"):
+        (problem,) = served.cli(name, tmp_path / "task.json", "--dir", RECORDS, "--json").json["problems"]
+        assert problem["where"] == "/plan/steps/0/actor"
+        assert problem["what"] == 'unknown role "wizard"'
+
+
 def test_separators_of_lines_that_json_allows_break_no_stream(served: Served, tmp_path: Path) -> None:
     task, objective = tmp_path / "task.json", "one\u2028two\u2029three\x85four"
     task.write_text(json.dumps({**TASK, "objective": objective}))

@@ -9,7 +9,7 @@ from tempfile import TemporaryDirectory
 import pytest
 
 from orchestrator.errors import InputError
-from orchestrator.runs.job import Job, check_job, list_files
+from orchestrator.runs.job import Job, check_job_given, list_files
 from orchestrator.taskir import InvalidTask, task_from
 from registry.load import find_registry, load_registry
 from tests.orchestrator.run_jobs import step
@@ -85,7 +85,7 @@ def test_paths_that_cannot_be_read_are_told_when_a_job_comes(tmp_path: Path) -> 
         inputs = [{"type": "path", "value": name} for name in names]
         task = task_from({"objective": "x", "inputs": inputs, "plan": {"steps": steps}})
         try:
-            check_job(Job(None, task, directory, "as-planned"), registry, ["from an earlier run"])
+            check_job_given(Job(None, task, directory, "as-planned"), registry, {"from an earlier run": "digest"})
         except InvalidTask as error:
             return tuple(problem.where for problem in error.problems)
         return ()
