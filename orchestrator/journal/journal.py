@@ -41,12 +41,14 @@ class JournalReader:
     def close(self) -> None:
         self._store.close()
 
-    def events(self, run: str, after: int = 0) -> list[tuple[int, Event]]:
-        """Return a run's events with their numbers, which rise, from the first one after number `after`.
+    def events(self, run: str, after: int = 0, *, skip: int = 0, limit: int | None = None) -> list[tuple[int, Event]]:
+        """Return a run's events with their numbers in the journal, which rise, from the first one after number `after`.
+
+        Of these the first `skip` are left out, and at most `limit` of the rest are returned.
 
         Raises `UnknownRun`, and `JournalCorrupt` for an event that this version cannot read.
         """
-        rows = self._store.events(run, after)
+        rows = self._store.events(run, after, skip, limit)
         if not rows:
             self.run(run)
         return [(number, self._decoded(run, number, body)) for number, body in rows]

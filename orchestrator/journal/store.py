@@ -161,12 +161,20 @@ class Store:
         with reported(self.path), self._transaction():
             return [self._append_group(rows) for rows in groups]
 
-    def events(self, run: str, after: int = 0) -> list[tuple[int, str]]:
-        """Return the numbers and bodies of a run's events after number `after`, in order. Raises `JournalCorrupt`."""
+    def events(self, run: str, after: int = 0, skip: int = 0, limit: int | None = None) -> list[tuple[int, str]]:
+        """Return the numbers and bodies of a run's events after number `after`, in order. Raises `JournalCorrupt`.
+
+        Of these the first `skip` are left out, and at most `limit` of the rest are returned.
+        """
         rows = self._rows(
-            "SELECT number, CAST(body AS BLOB), checksum FROM events WHERE run = ? AND number > ? ORDER BY number",
+            """
+            SELECT number, CAST(body AS BLOB), checksum FROM events WHERE run = ? AND number > ?
+            ORDER BY number LIMIT ? OFFSET ?
+            """,
             run,
             after,
+            -1 if limit is None else limit,
+            skip,
         )
         return [self._whole(run, *row) for row in rows]
 

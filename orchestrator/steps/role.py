@@ -36,19 +36,27 @@ class ResolvedRole:
         messages: tuple[Message, ...],
         *,
         max_tokens: int | None = None,
+        temperature: float | None = None,
+        top_p: float | None = None,
+        stop: tuple[str, ...] = (),
         schema: dict[str, object] | bool | None = None,
         seed: int | None = None,
         deadline_seconds: float | None = None,
         slack: float = 0.0,
         fit: int | None = None,
     ) -> Generation:
-        """Return the request to the model. What is not given is the role's; the rest is as in `Generation`."""
+        """Return the request to the model.
+
+        `max_tokens`, `temperature` and `top_p` are the role's where they are not given. The others are as in
+        `Generation`.
+        """
         return Generation(
             messages=messages,
             max_tokens=max_tokens or self.max_tokens,
-            temperature=self.temperature,
-            top_p=self.top_p,
+            temperature=self.temperature if temperature is None else temperature,
+            top_p=self.top_p if top_p is None else top_p,
             seed=seed,
+            stop=stop,
             schema=schema,
             deadline_seconds=deadline_seconds,
             slack=slack,
@@ -80,3 +88,8 @@ def resolve_role(
         top_p=entry.top_p,
         priority=priority,
     )
+
+
+def resolve_model(registry: Registry, model: str) -> ResolvedRole:
+    """Return a model of the registry that is asked without a role: no system prompt, temperature 0."""
+    return ResolvedRole(model=model, context=registry.models[model].countable_context)
