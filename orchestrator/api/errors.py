@@ -77,7 +77,11 @@ _STATUS: Final[tuple[tuple[type[OrchestratorError], HTTPStatus], ...]] = (
 
 
 class NotFound(OrchestratorError):
-    """There is no such thing under this address, or of this name."""
+    """There is nothing at the address, or under the name, that a request gives."""
+
+
+class UnknownName(NotFound):
+    """No model can be used under the name that a request gives as `model`."""
 
 
 def error_detail(error: OrchestratorError) -> ErrorDetail:
@@ -107,8 +111,8 @@ def refusal(status: int, message: str, code: str, headers: Mapping[str, str] | N
     return JSONResponse(body.model_dump(), status, dict(headers or {}))
 
 
-def tell_errors(app: FastAPI) -> None:
-    """Let every error of the application have the one shape."""
+def add_error_handlers(app: FastAPI) -> None:
+    """Have the application answer every error with an `ErrorBody`."""
     app.add_exception_handler(OrchestratorError, _ours)
     app.add_exception_handler(RequestValidationError, _invalid)
     app.add_exception_handler(HTTPException, _http)

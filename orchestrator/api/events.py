@@ -1,122 +1,77 @@
-"""Tell what happens to a run as server-sent events, from any event on.
+"""Stream what happens to a run as server-sent events: `GET /v1/runs/{run}/events`.
 
-An event's id is its number in the run, from 1; its name is `event`, its data the event as the journal has it. In
-between come `progress` without id: how far an attempt is. A comment is sent while nothing happens.
+Each event of the run is sent under the name `event`; its id is its number in the run, from 1, and its data the event as
+the journal encodes it. A client that comes back with `Last-Event-ID` (or `after`) gets the events after that one. In
+between come `progress` events, without an id: how much of an attempt has been written.
 """
 
 import asyncio
-import json
-from collections.abc import AsyncGenerator, AsyncIterator, Callable
+from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from dataclasses import asdict
-from typing import Annotated, Any, Final
+from typing import Annotated, Final
 
 from fastapi import APIRouter, Header, Query
-from fastapi.responses import StreamingResponse
-from starlette.types import Receive, Scope, Send
 
-from orchestrator.api.access import TheService
+from orchestrator.api.dependencies import ServiceDep
 from orchestrator.api.errors import DOCUMENTED
+from orchestrator.api.sse import DOCUMENTED_STREAM, Events, EventStream, format_event
+from orchestrator.journal import JournalReader, UnknownRun
 from orchestrator.journal.codec import encode_event
 from orchestrator.runs.updates import EventUpdate, Update
 
-SILENCE_SECONDS: Final = 15.0
-STREAM: Final = "text/event-stream"
-HEADERS: Final = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
+PAGE_EVENTS: Final = 500
+"""How many events of an ended run are read from the journal at a time."""
 
 router = APIRouter(prefix="/v1/runs", tags=["runs"], responses=dict(DOCUMENTED))
 
 
 @router.get(
     "/{run}/events",
-    response_class=StreamingResponse,
-    responses={200: {"content": {STREAM: {"schema": {"type": "string"}}}, "description": "Server-sent events."}},
+    response_class=EventStream,
+    responses={200: {**DOCUMENTED_STREAM, "description": "Server-sent events."}},
 )
 async def events(
     run: str,
-    service: TheService,
-    after: Annotated[int, Query(ge=0, le=1 << 53, description="Begin behind this event.")] = 0,
+    service: ServiceDep,
+    after: Annotated[int, Query(ge=0, le=1 << 53, description="Begin after the event with this number.")] = 0,
     last_event_id: Annotated[str | None, Header(description="As `after`, which it overrides.")] = None,
-    follow: Annotated[bool, Query(description="false: end when all that has happened was told.")] = True,
-) -> StreamingResponse:
-    """Stream what has happened to a run, and what happens, until it has ended."""
+    follow: Annotated[bool, Query(description="false: end after what has happened so far.")] = True,
+) -> EventStream:
+    """Stream what has happened to a run, and then what happens until it has ended."""
     row = await service.row(run)
-    place = _number(last_event_id, after)
-    if not follow and row.finished is None:
-        return EventStream(_past(service, run, place))
-    return EventStream(_lines(service.watch(run, place)))
+    number = _event_number(last_event_id, after)
+    if row.finished is not None or not follow:
+        return EventStream(journaled_events(service.orchestrator.journal, run, number))
+    return EventStream(_formatted(service.watch(run, number)))
 
 
-class EventStream(StreamingResponse):
-    """Sends server-sent events as they come. `on_end` is called at the end, also where nothing could be sent."""
-
-    def __init__(self, lines: AsyncIterator[str], on_end: Callable[[], None] = lambda: None) -> None:
-        super().__init__(lines, media_type=STREAM, headers=HEADERS)
-        self._on_end = on_end
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Send everything, or as much as the client wants."""
-        try:
-            await super().__call__(scope, receive, send)
-        finally:
-            self._on_end()
-
-
-def message(data: Any, name: str | None = None, number: int | None = None) -> str:
-    """Return one server-sent event. `data` is JSON already, or made into it."""
-    text = data if isinstance(data, str) else json.dumps(data, ensure_ascii=False)
-    head = "" if name is None else f"event: {name}\n"
-    place = "" if number is None else f"id: {number}\n"
-    return f"{place}{head}data: {text}\n\n"
-
-
-async def with_comments(source: AsyncGenerator[str, None], seconds: float = SILENCE_SECONDS) -> AsyncIterator[str]:
-    """Yield what `source` does, and a comment after each `seconds` of silence, so that nobody thinks we are gone."""
-    # No task group: it cannot be left by the end of a generator. The one task is awaited here, whatever happens.
-    following = asyncio.create_task(_next(source))
-    try:
-        while True:
-            done, _ = await asyncio.wait([following], timeout=seconds)
-            if not done:
-                yield ": still here\n\n"
-            elif (line := following.result()) is None:
-                return
+async def _formatted(updates: AsyncGenerator[Update, None]) -> Events:
+    async with aclosing(updates):
+        async for update in updates:
+            if isinstance(update, EventUpdate):
+                yield format_event(update.body, "event", update.number)
             else:
-                following = asyncio.create_task(_next(source))
-                yield line
-    finally:
-        following.cancel()
-        await asyncio.gather(following, return_exceptions=True)
-        await source.aclose()
+                yield format_event(asdict(update), "progress")
 
 
-async def _next(source: AsyncGenerator[str, None]) -> str | None:
-    return await anext(source, None)
+async def journaled_events(journal: JournalReader, run: str, after: int) -> Events:
+    """Yield the events that the journal has of a run, without those up to number `after`, page by page."""
+    number, last = after, 0  # in the run, and in the journal
+    while True:
+        try:
+            page = await asyncio.to_thread(journal.events, run, last, skip=0 if last else after, limit=PAGE_EVENTS)
+        except UnknownRun:  # it was deleted in the meantime
+            return
+        for _, event in page:
+            number += 1
+            yield format_event(encode_event(event), "event", number)
+        if len(page) < PAGE_EVENTS:
+            return
+        last = page[-1][0]
 
 
-def _lines(updates: AsyncGenerator[Update, None]) -> AsyncIterator[str]:
-    async def told() -> AsyncGenerator[str, None]:
-        async with aclosing(updates):
-            async for update in updates:
-                yield _told(update)
-
-    return with_comments(told())
-
-
-def _told(update: Update) -> str:
-    if isinstance(update, EventUpdate):
-        return message(update.body, "event", update.number)
-    return message(asdict(update), "progress")
-
-
-async def _past(service: TheService, run: str, after: int) -> AsyncIterator[str]:
-    found = await asyncio.to_thread(service.orchestrator.journal.events, run)
-    for number, (_, event) in enumerate(found, start=1):
-        if number > after:
-            yield message(encode_event(event), "event", number)
-
-
-def _number(text: str | None, otherwise: int) -> int:
-    """Return the number of an event that a client names, as far as it is one."""
+def _event_number(text: str | None, otherwise: int) -> int:
+    """Return the event number that a `Last-Event-ID` header names, and `otherwise` where it names none."""
     is_number = text is not None and text.isascii() and text.isdigit() and len(text) < 16
     return int(text or 0) if is_number else otherwise

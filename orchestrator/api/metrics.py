@@ -1,26 +1,43 @@
-"""Tell Prometheus what was counted, and how things stand. The one file through which its client enters."""
+"""Serve counters and gauges to Prometheus. The one file through which its client library enters."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Final
 
+from fastapi import APIRouter, Response
 from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4
 from prometheus_client.registry import Collector
 
+from orchestrator.api.dependencies import ServiceDep
+from orchestrator.api.errors import DOCUMENTED
 from orchestrator.pool import ModelStatus, PoolSnapshot
 from orchestrator.service.service import Service
 
-PREFIX = "orchestrator"
+PREFIX: Final = "orchestrator"
+
+router = APIRouter(tags=["upkeep"], responses=dict(DOCUMENTED))
 
 
-class _Figures(Collector):
-    """Reads the figures of a service when it is asked for them."""
+@router.get(
+    "/metrics",
+    response_class=Response,
+    responses={200: {"content": {"text/plain": {"schema": {"type": "string"}}}, "description": "All metrics."}},
+)
+async def metrics(service: ServiceDep) -> Response:
+    """Return counters and gauges in Prometheus' text format."""
+    return Response(await exposition(service), headers={"Content-Type": CONTENT_TYPE_PLAIN_0_0_4})
+
+
+class _ServiceCollector(Collector):
+    """Reads the figures of a service when Prometheus' client collects them."""
 
     def __init__(self, service: Service, pool: PoolSnapshot | None) -> None:
         self._service = service
         self._pool = pool
 
     def collect(self) -> Iterator[Metric]:
-        """Yield every family."""
+        """Yield every metric family."""
         service = self._service
         yield _gauge("ready", "1 if the daemon takes runs", float(service.why_not_ready is None))
         yield _gauge("runs_waiting", "runs that wait for a place", service.waiting)
@@ -28,24 +45,24 @@ class _Figures(Collector):
         totals = service.totals
         yield _counter("runs_accepted", "runs accepted", (), [((), totals.accepted)])
         yield _counter("runs_refused", "runs refused since too many wait", (), [((), totals.refused)])
-        yield _counter("runs_finished", "runs that ended", ("status",), _keyed(totals.runs))
-        seconds = _keyed(totals.run_seconds)
+        yield _counter("runs_finished", "runs that ended", ("status",), _with_label(totals.runs))
+        seconds = _with_label(totals.run_seconds)
         yield _counter("run_seconds", "from acceptance to the end of a run, in all", ("status",), seconds)
         yield _counter("attempts", "attempts that ended", ("model", "outcome"), totals.attempts.items())
         yield _counter("tokens", "tokens of finished generations", ("model", "kind"), totals.tokens.items())
         if self._pool is not None:
-            yield from _of_pool(self._pool)
+            yield from _pool_metrics(self._pool)
 
 
 async def exposition(service: Service) -> bytes:
-    """Return all metrics as text. To be called from the event loop of the service, which owns the figures."""
+    """Return all metrics in the text format. Call it in the event loop of the service, which owns the figures."""
     pool = await service.orchestrator.survey() if service.why_not_ready is None else None
     registry = CollectorRegistry()
-    registry.register(_Figures(service, pool))
+    registry.register(_ServiceCollector(service, pool))
     return generate_latest(registry)
 
 
-def _of_pool(snapshot: PoolSnapshot) -> Iterator[Metric]:
+def _pool_metrics(snapshot: PoolSnapshot) -> Iterator[Metric]:
     yield _gauge("pool_budget_bytes", "memory that models may take", snapshot.budget)
     yield _gauge("pool_used_bytes", "memory that models have taken", snapshot.used)
     families: dict[str, tuple[str, Callable[[ModelStatus], float]]] = {
@@ -84,5 +101,5 @@ def _counter(name: str, text: str, labels: Iterable[str], values: Iterable[tuple
     return family
 
 
-def _keyed(values: Mapping[str, float]) -> list[tuple[tuple[str, ...], float]]:
+def _with_label(values: Mapping[str, float]) -> list[tuple[tuple[str, ...], float]]:
     return [((key,), value) for key, value in values.items()]

@@ -5,7 +5,7 @@ from enum import StrEnum
 from fastapi import APIRouter
 from pydantic import BaseModel
 
-from orchestrator.api.access import TheService
+from orchestrator.api.dependencies import ServiceDep
 from orchestrator.api.errors import DOCUMENTED
 from orchestrator.pool import ModelStatus, PoolSnapshot, UnknownModel
 from registry.models import ModelEntry, RoleEntry
@@ -73,13 +73,13 @@ class PersonaList(BaseModel):
 
 
 @router.get("/pool")
-async def pool(service: TheService) -> PoolSnapshot:
+async def pool(service: ServiceDep) -> PoolSnapshot:
     """Show every model: what it holds, and what its engines have counted."""
     return await service.orchestrator.survey()
 
 
 @router.post("/pool/{model}/{verb}")
-async def change(model: str, verb: Verb, service: TheService) -> ModelStatus:
+async def change(model: str, verb: Verb, service: ServiceDep) -> ModelStatus:
     """Load, unload, pin or unpin a model, and show it once that is done."""
     pool = service.orchestrator.pool
     match verb:
@@ -96,7 +96,7 @@ async def change(model: str, verb: Verb, service: TheService) -> ModelStatus:
 
 
 @router.get("/registry")
-async def registry(service: TheService) -> RegistryBody:
+async def registry(service: ServiceDep) -> RegistryBody:
     """Show models, roles and personas as the registry has them."""
     found, watched = service.orchestrator.registry, service.orchestrator.registry_status
     return RegistryBody(
@@ -109,7 +109,7 @@ async def registry(service: TheService) -> RegistryBody:
 
 
 @router.get("/personas")
-async def personas(service: TheService) -> PersonaList:
+async def personas(service: ServiceDep) -> PersonaList:
     """List the personas."""
     return PersonaList(personas=_personas(service))
 
@@ -140,6 +140,6 @@ def _role(role: RoleEntry, why_not: str | None) -> RoleLine:
     )
 
 
-def _personas(service: TheService) -> list[PersonaLine]:
+def _personas(service: ServiceDep) -> list[PersonaLine]:
     known = service.orchestrator.registry.personas.values()
     return [PersonaLine(name=one.name, text=one.text, description=one.description) for one in known]

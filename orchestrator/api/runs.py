@@ -10,12 +10,10 @@ from typing import IO, Annotated, Any, Final
 
 from fastapi import APIRouter, Header, Query, Request, Response
 from fastapi.responses import StreamingResponse
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, Field
 
-from orchestrator.api.access import IsLocal, TheService
-from orchestrator.api.bodies import Body
+from orchestrator.api.dependencies import IsLocal, LimiterDep, RequestBody, ServiceDep, StrictBody
 from orchestrator.api.errors import DOCUMENTED, NotFound
-from orchestrator.api.openai.asking import workplace
 from orchestrator.errors import InputError, Problem
 from orchestrator.events import Mode, Priority, RunLimits, RunStatus
 from orchestrator.history.report import Report
@@ -33,11 +31,7 @@ BINARY: Final = {"schema": {"type": "string", "format": "binary"}}
 router = APIRouter(prefix="/v1", tags=["runs"], responses=dict(DOCUMENTED))
 
 
-class _Request(BaseModel):
-    model_config = ConfigDict(extra="forbid")
-
-
-class LimitsBody(_Request):
+class LimitsBody(StrictBody):
     """What a run may take before it is cancelled. The daemon's own limits hold too."""
 
     tokens: int | None = Field(default=None, ge=1, le=1 << 53, description="of prompts and answers together")
@@ -45,14 +39,14 @@ class LimitsBody(_Request):
     bytes: int | None = Field(default=None, ge=1, le=1 << 53, description="of its artifacts")
 
 
-class PlanBody(Body, _Request):
+class PlanBody(RequestBody, StrictBody):
     """A request in words, and the folder that its steps may read."""
 
     request: str = Field(min_length=1, description="what to do, in words")
     directory: str | None = Field(default=None, description="an absolute path on the daemon's machine")
 
 
-class RunBody(Body, _Request):
+class RunBody(RequestBody, StrictBody):
     """A job: `request` or `task`, exactly one of them."""
 
     request: str | None = Field(default=None, description="what to do, in words")
@@ -64,13 +58,13 @@ class RunBody(Body, _Request):
     prior_task_ids: list[str] = Field(default_factory=list, max_length=100, description="runs to build on")
 
 
-class CancelBody(Body, _Request):
+class CancelBody(RequestBody, StrictBody):
     """Which step to cancel, with all that depends on it; the whole run if none is named."""
 
     step: str | None = None
 
 
-class RatingBody(Body, _Request):
+class RatingBody(RequestBody, StrictBody):
     """How good a run was that has ended, or a step of it."""
 
     score: float = Field(ge=0, le=1, allow_inf_nan=False, description="from 0 (bad) to 1 (good)")
@@ -148,7 +142,7 @@ Key = Annotated[
 
 
 @router.post("/runs", status_code=201, responses={200: {"model": RunLine, "description": "The run with this key."}})
-async def submit(body: RunBody, response: Response, service: TheService, local: IsLocal, key: Key = None) -> RunLine:
+async def submit(body: RunBody, response: Response, service: ServiceDep, local: IsLocal, key: Key = None) -> RunLine:
     """Submit a job. It is durable when this answers."""
     submitted = await service.submit(job_from(body, service, local, key))
     response.status_code = HTTPStatus.CREATED if submitted.new else HTTPStatus.OK
@@ -157,7 +151,7 @@ async def submit(body: RunBody, response: Response, service: TheService, local: 
 
 @router.get("/runs")
 async def runs(
-    service: TheService,
+    service: ServiceDep,
     limit: Annotated[int, Query(ge=1, le=1000)] = 50,
     status: Annotated[RunStatus | None, Query(description="Only those of this status.")] = None,
     before: Annotated[
@@ -173,14 +167,14 @@ async def runs(
 
 
 @router.get("/runs/{run}")
-async def show(run: str, service: TheService) -> dict[str, Any]:
+async def show(run: str, service: ServiceDep) -> dict[str, Any]:
     """Tell all of a run: steps, attempts, figures, artifacts."""
     report = await _report(service, run)
     return await asyncio.to_thread(report.to_json) | {"position": service.position(run)}
 
 
 @router.get("/runs/{run}/result")
-async def result(run: str, service: TheService) -> ResultBody:
+async def result(run: str, service: ServiceDep) -> ResultBody:
     """Tell what came of a run: its answer and its artifacts by name and digest."""
     report = await _report(service, run)
     return ResultBody(
@@ -193,14 +187,14 @@ async def result(run: str, service: TheService) -> ResultBody:
 
 
 @router.post("/runs/{run}/cancel", status_code=202)
-async def cancel(run: str, service: TheService, body: CancelBody | None = None) -> RunLine:
+async def cancel(run: str, service: ServiceDep, body: CancelBody | None = None) -> RunLine:
     """Ask for a run, or a step of it, to be cancelled. Harmless when it has ended."""
     await service.cancel(run, body.step if body is not None else None)
     return await _line(service, run)
 
 
 @router.post("/runs/{run}/retry", status_code=201)
-async def retry(run: str, service: TheService, local: IsLocal) -> RunLine:
+async def retry(run: str, service: ServiceDep, local: IsLocal) -> RunLine:
     """Submit the job of a run that has ended once more, as a new run."""
     job = await service.ended_job(run)
     if job.directory is not None:  # whoever repeats a run asks for its folder
@@ -209,20 +203,20 @@ async def retry(run: str, service: TheService, local: IsLocal) -> RunLine:
 
 
 @router.post("/runs/{run}/ratings", status_code=201)
-async def rate(run: str, body: RatingBody, service: TheService) -> RatingLine:
+async def rate(run: str, body: RatingBody, service: ServiceDep) -> RatingLine:
     """Say how good a run was that has ended, or a step of it. It may be rated more than once."""
     made = await service.rate(run, body.score, body.by, body.step, body.note)
     return RatingLine(run_id=run, step=made.step, score=made.score, by=made.by, note=made.note, at=made.at)
 
 
 @router.delete("/runs/{run}", status_code=204)
-async def delete(run: str, service: TheService) -> None:
+async def delete(run: str, service: ServiceDep) -> None:
     """Forget a run that has ended."""
     await service.delete(run)
 
 
 @router.get("/runs/{run}/artifacts")
-async def artifacts(run: str, service: TheService) -> ArtifactList:
+async def artifacts(run: str, service: ServiceDep) -> ArtifactList:
     """List the artifacts of a run."""
     report = await _report(service, run)
     found = await asyncio.to_thread(_artifact_lines, service, report)
@@ -234,7 +228,7 @@ async def artifacts(run: str, service: TheService) -> ArtifactList:
     response_class=Response,
     responses={200: {"content": {"application/octet-stream": BINARY}, "description": "The artifact, byte for byte."}},
 )
-async def artifact(run: str, name: str, service: TheService) -> Response:
+async def artifact(run: str, name: str, service: ServiceDep) -> Response:
     """Return one artifact."""
     digest = (await _report(service, run)).artifacts.get(name)
     if digest is None:
@@ -249,7 +243,7 @@ async def artifact(run: str, name: str, service: TheService) -> Response:
     response_class=StreamingResponse,
     responses={200: {"content": {"application/gzip": BINARY}, "description": "A tar.gz of report, events, artifacts."}},
 )
-async def export(run: str, service: TheService) -> StreamingResponse:
+async def export(run: str, service: ServiceDep) -> StreamingResponse:
     """Return a run as one file."""
     file = await asyncio.to_thread(_archive, service, run)
     headers = {"Content-Disposition": f'attachment; filename="{run}.tar.gz"'}
@@ -257,10 +251,12 @@ async def export(run: str, service: TheService) -> StreamingResponse:
 
 
 @router.post("/plans")
-async def plan(body: PlanBody, request: Request, service: TheService, local: IsLocal) -> PlannedBody:
+async def plan(
+    body: PlanBody, request: Request, service: ServiceDep, local: IsLocal, limiter: LimiterDep
+) -> PlannedBody:
     """Return the plan of a request as a TaskIR document. Nothing runs."""
     job = Job(body.request, None, _directory(body.directory, service, local), "as-planned")
-    planned: PlannedTask = await workplace(request).attend(request, lambda: service.orchestrator.plan(job))
+    planned: PlannedTask = await limiter.run_while_connected(request, lambda: service.orchestrator.plan(job))
     return PlannedBody(task=dump_task(planned.task), goes_on_after=planned.goes_on_after)
 
 

@@ -22,9 +22,9 @@ from orchestrator.api.app import make_app
 from orchestrator.api.auth import the_token, token_path
 from orchestrator.api.connection import ConnectionConfig
 from orchestrator.api.guard import Guard
+from orchestrator.api.limiter import GenerationLimiter
 from orchestrator.api.listen import TcpAddress, tcp_address, tcp_socket, unix_socket
 from orchestrator.api.logs import log_to
-from orchestrator.api.openai.generating import Workplace
 from orchestrator.api.tls import renew, tls_context
 from orchestrator.errors import InputError
 from orchestrator.journal import Home
@@ -70,8 +70,8 @@ async def serve(home: Path, registry: Registry, configuration: Configuration) ->
             gc.freeze()  # what is there by now stays for months: no collection need look through it again
             log.info("the daemon serves", socket=str(place.socket), tcp=address and address.url, pid=os.getpid())
             await stop.wait()
-            await _drain(service, app.state.workplace)
-            app.state.workplace.stop()
+            await _drain(service, app.state.limiter)
+            app.state.limiter.cancel_all()
             for listener in listeners:
                 listener.should_exit = True
             await asyncio.wait(serving)
@@ -122,14 +122,14 @@ class Signals:
         log_to(Home(self._service.home).logs, settings)
 
 
-async def _drain(service: Service, workplace: Workplace) -> None:
+async def _drain(service: Service, limiter: GenerationLimiter) -> None:
     """Let runs and chats end, for a while."""
     seconds = service.configuration.server.drain_seconds
     log.info("the daemon is to stop", running=len(service.running), waiting=service.waiting, drain_seconds=seconds)
     with suppress(TimeoutError):
         async with asyncio.timeout(seconds), asyncio.TaskGroup() as waiting:
             waiting.create_task(service.drain())
-            waiting.create_task(workplace.drain())
+            waiting.create_task(limiter.drain())
     if service.running:
         log.warning("runs in progress go on at the next start", runs=sorted(service.running))
 

@@ -1,45 +1,49 @@
-"""Answer /v1/chat/completions, whole or streamed."""
+"""Answer /v1/chat/completions, as a whole or as a stream.
+
+The classes of bodies have the fields of OpenAI's API. They are our own and not those of the `openai` package:
+`docs/adr/0015-libraries-of-the-http-api.md` says why.
+"""
 
 import secrets
 import time
-from collections.abc import AsyncGenerator, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any, Final, Literal
 
 from fastapi import APIRouter, Request, Response
 from pydantic import BaseModel, Field
 
-from orchestrator.api.access import TheService
-from orchestrator.api.bodies import Body
+from orchestrator.api.dependencies import LenientBody, LimiterDep, RequestBody, ServiceDep
 from orchestrator.api.errors import DOCUMENTED, error_detail
-from orchestrator.api.events import STREAM, EventStream, message, with_comments
-from orchestrator.api.openai.asking import Question, workplace, works_for
-from orchestrator.api.openai.generating import Generating
-from orchestrator.api.openai.messages import ChatMessage, pairs_of
-from orchestrator.api.openai.sampling import (
+from orchestrator.api.limiter import GenerationHandle
+from orchestrator.api.openai.completion import CompletionRequest, generates_for
+from orchestrator.api.openai.protocol import (
+    ChatMessage,
     FormatBody,
-    Fraction,
-    Lenient,
+    MaxTokens,
     Seed,
     Temperature,
-    Tokens,
+    TopP,
     answer_schema,
+    engine_messages,
     refuse_options,
 )
-from orchestrator.api.openai.tools import MAX_TOOLS, Call, Tool, Toolbox, Withheld
+from orchestrator.api.openai.tools import MAX_TOOLS, ParsedToolCall, Tool, Toolbox, ToolCallBuffer
+from orchestrator.api.sse import DOCUMENTED_STREAM, Events, EventStream, format_event
 from orchestrator.engine.client.engine import Completion
 from orchestrator.errors import OrchestratorError
 from orchestrator.events import Usage
 
-END: Final = "data: [DONE]\n\n"
-MOST_ANSWERS: Final = 8
+DONE: Final = format_event("[DONE]")
+"""What ends a stream whose answers are all complete."""
+MAX_ANSWERS: Final = 8
 
 FinishReason = Literal["stop", "length", "tool_calls"]
 
 router = APIRouter(prefix="/v1", tags=["openai"], responses=dict(DOCUMENTED))
 
 
-class FunctionBody(Lenient):
+class FunctionBody(LenientBody):
     """A function that the model may call."""
 
     name: str = Field(min_length=1, max_length=128)
@@ -47,31 +51,31 @@ class FunctionBody(Lenient):
     parameters: dict[str, Any] = Field(default_factory=dict)
 
 
-class ToolBody(Lenient):
-    """A tool; functions are the only ones."""
+class ToolBody(LenientBody):
+    """A tool that the model may call. Functions are the only kind."""
 
     type: Literal["function"] = "function"
     function: FunctionBody
 
 
-class StreamOptions(Lenient):
-    """What a stream tells besides."""
+class StreamOptions(LenientBody):
+    """What a stream contains beside the answers."""
 
     include_usage: bool | None = None
 
 
-class ChatBody(Body, Lenient):
-    """A request for answers to a chat."""
+class ChatBody(RequestBody, LenientBody):
+    """A request for `n` answers to a chat."""
 
     model: str
     messages: Annotated[list[ChatMessage], Field(min_length=1, max_length=4096)]
     stream: bool | None = None
     stream_options: StreamOptions | None = None
-    max_tokens: Tokens | None = None
-    max_completion_tokens: Tokens | None = None
+    max_tokens: MaxTokens | None = None
+    max_completion_tokens: MaxTokens | None = None
     temperature: Temperature | None = None
-    top_p: Fraction | None = None
-    n: Annotated[int, Field(ge=1, le=MOST_ANSWERS)] | None = None
+    top_p: TopP | None = None
+    n: Annotated[int, Field(ge=1, le=MAX_ANSWERS)] | None = None
     seed: Seed | None = None
     stop: str | Annotated[list[str], Field(max_length=16)] | None = None
     response_format: FormatBody | None = None
@@ -84,14 +88,14 @@ class ChatBody(Body, Lenient):
 
 
 class CalledBody(BaseModel):
-    """Which function is called with what."""
+    """The function that is called, and its arguments as JSON."""
 
     name: str
     arguments: str
 
 
 class CallBody(BaseModel):
-    """The model's wish to have a function called."""
+    """A function call by the model."""
 
     id: str
     type: Literal["function"] = "function"
@@ -99,7 +103,7 @@ class CallBody(BaseModel):
 
 
 class AnswerBody(BaseModel):
-    """What the model says."""
+    """The message of an answer: text, or the call of a function."""
 
     role: Literal["assistant"] = "assistant"
     content: str | None
@@ -117,13 +121,13 @@ class ChoiceBody(BaseModel):
 
 
 class UsageDetails(BaseModel):
-    """Tokens of the prompt that came from a shared prefix."""
+    """How many tokens of the prompt were not computed, because the KV cache had them."""
 
     cached_tokens: int
 
 
 class UsageBody(BaseModel):
-    """Tokens."""
+    """How many tokens prompt and answers have."""
 
     prompt_tokens: int
     completion_tokens: int
@@ -144,17 +148,18 @@ class ChatAnswer(BaseModel):
 
 
 @dataclass(frozen=True, slots=True)
-class _Head:
-    """What every piece of an answer carries."""
+class _Common:
+    """The fields that all chunks of a stream have in common, and that an answer as a whole has too."""
 
     id: str
     created: int
     model: str
     fingerprint: str
+    """The id of the model that answers, which need not be the name that was asked for."""
 
-    def chunk(self, choices: Sequence[dict[str, Any]], usage: UsageBody | None = None) -> str:
-        """Return one server-sent event."""
-        told: dict[str, Any] = {
+    def chunk(self, choices: Sequence[dict[str, Any]], usage: UsageBody | None = None) -> bytes:
+        """Return the server-sent event of a chunk."""
+        chunk: dict[str, Any] = {
             "id": self.id,
             "object": "chat.completion.chunk",
             "created": self.created,
@@ -162,30 +167,25 @@ class _Head:
             "system_fingerprint": self.fingerprint,
             "choices": list(choices),
         }
-        return message(told if usage is None else told | {"usage": usage.model_dump()})
+        return format_event(chunk if usage is None else chunk | {"usage": usage.model_dump()})
 
 
-@router.post(
-    "/chat/completions",
-    response_model=ChatAnswer,
-    responses={200: {"content": {STREAM: {"schema": {"type": "string"}}}}},
-)
-async def complete(body: ChatBody, request: Request, service: TheService) -> ChatAnswer | Response:
+@router.post("/chat/completions", response_model=ChatAnswer, responses={200: DOCUMENTED_STREAM})
+async def complete(body: ChatBody, request: Request, service: ServiceDep, limiter: LimiterDep) -> ChatAnswer | Response:
     """Answer a chat. `model` is a role, a persona, a model of the registry, `auto` or `orchestrate`."""
-    question = question_of(body)
-    works, model = await works_for(question, service)
-    generating = workplace(request).begin(works)
-    head = _Head(f"chatcmpl-{secrets.token_hex(12)}", int(time.time()), body.model, model)
+    completion_request = request_of(body)
+    generates, model = await generates_for(completion_request, service)
+    handle = limiter.start(generates)
+    common = _Common(completion_request.id, int(time.time()), body.model, model)
     if not body.stream:
-        return _answer(head, await generating.completions(request), question.toolbox)
-    await generating.wait_begun(request)
+        return _answer(common, await handle.completions(request), completion_request.toolbox)
+    await handle.wait_started(request)
     with_usage = bool(body.stream_options and body.stream_options.include_usage)
-    chunks = _chunks(head, generating, question, with_usage)
-    return EventStream(with_comments(chunks), generating.stop)
+    return EventStream(_chunks(common, handle, completion_request, with_usage), handle.cancel)
 
 
-def question_of(body: ChatBody) -> Question:
-    """Return what a request asks. Raises InputError."""
+def request_of(body: ChatBody) -> CompletionRequest:
+    """Return what the body asks for. Raises InputError."""
     refuse_options(
         {
             "logprobs": body.logprobs,
@@ -197,9 +197,10 @@ def question_of(body: ChatBody) -> Question:
     tools = [
         Tool(one.function.name, one.function.description or "", one.function.parameters) for one in body.tools or ()
     ]
-    return Question(
-        name=body.model,
-        pairs=pairs_of(body.messages),
+    return CompletionRequest(
+        id=f"chatcmpl-{secrets.token_hex(12)}",
+        model=body.model,
+        messages=engine_messages(body.messages),
         toolbox=Toolbox.of(tools, body.tool_choice),
         schema=answer_schema(body.response_format, "response_format"),
         max_tokens=body.max_completion_tokens or body.max_tokens,
@@ -211,38 +212,38 @@ def question_of(body: ChatBody) -> Question:
     )
 
 
-def finish_reason(completion: Completion, call: Call | None) -> FinishReason:
-    """Return why an answer ended, in OpenAI's words."""
+def finish_reason(completion: Completion, call: ParsedToolCall | None) -> FinishReason:
+    """Return why an answer ended, as OpenAI's API names it."""
     if call is not None:
         return "tool_calls"
     return "length" if completion.finish in ("length", "deadline") else "stop"
 
 
-def _answer(head: _Head, completions: Sequence[Completion], toolbox: Toolbox) -> ChatAnswer:
+def _answer(common: _Common, completions: Sequence[Completion], toolbox: Toolbox) -> ChatAnswer:
     return ChatAnswer(
-        id=head.id,
-        created=head.created,
-        model=head.model,
-        system_fingerprint=head.fingerprint,
+        id=common.id,
+        created=common.created,
+        model=common.model,
+        system_fingerprint=common.fingerprint,
         choices=[_choice(index, completion, toolbox) for index, completion in enumerate(completions)],
         usage=_usage([completion.usage for completion in completions]),
     )
 
 
 def _choice(index: int, completion: Completion, toolbox: Toolbox) -> ChoiceBody:
-    call = toolbox.read(completion.text)
-    said = AnswerBody(
+    call = toolbox.parse(completion.text)
+    message = AnswerBody(
         content=completion.text if call is None else None, tool_calls=None if call is None else [_call(call)]
     )
-    return ChoiceBody(index=index, message=said, finish_reason=finish_reason(completion, call))
+    return ChoiceBody(index=index, message=message, finish_reason=finish_reason(completion, call))
 
 
-def _call(call: Call) -> CallBody:
-    called = CalledBody(name=call.name, arguments=call.arguments)
-    return CallBody(id=f"call_{secrets.token_hex(12)}", function=called)
+def _call(call: ParsedToolCall) -> CallBody:
+    return CallBody(id=f"call_{secrets.token_hex(12)}", function=CalledBody(name=call.name, arguments=call.arguments))
 
 
 def _usage(usages: Sequence[Usage]) -> UsageBody:
+    """Return the tokens of all answers; the prompt, which they share, counts once."""
     prompt = max((usage.prompt_tokens for usage in usages), default=0)
     output = sum(usage.output_tokens for usage in usages)
     cached = max((usage.cached_tokens for usage in usages), default=0)
@@ -254,30 +255,31 @@ def _usage(usages: Sequence[Usage]) -> UsageBody:
     )
 
 
-async def _chunks(head: _Head, generating: Generating, asked: Question, with_usage: bool) -> AsyncGenerator[str, None]:
-    withheld = [Withheld(asked.toolbox) for _ in range(asked.count)]
+async def _chunks(common: _Common, handle: GenerationHandle, request: CompletionRequest, with_usage: bool) -> Events:
+    """Yield the chunks of all answers. An error ends the stream with an event that has the body of an error."""
+    buffers = [ToolCallBuffer(request.toolbox) for _ in range(request.count)]
     usages: list[Usage] = []
-    for index in range(asked.count):
-        yield head.chunk([_delta(index, {"role": "assistant", "content": ""})])
+    for index in range(request.count):
+        yield common.chunk([_delta(index, {"role": "assistant", "content": ""})])
     try:
-        async for index, item in generating.items():
+        async for index, item in handle.items():
             if isinstance(item, Completion):
                 usages.append(item.usage)
-                for choice in _last(index, item, withheld[index]):
-                    yield head.chunk([choice])
-            elif text := withheld[index].take(item):
-                yield head.chunk([_delta(index, {"content": text})])
+                for choice in _last_choices(index, item, buffers[index]):
+                    yield common.chunk([choice])
+            elif text := buffers[index].push(item):
+                yield common.chunk([_delta(index, {"content": text})])
     except OrchestratorError as error:
-        yield message({"error": error_detail(error).model_dump()})
+        yield format_event({"error": error_detail(error).model_dump()})
         return
     if with_usage:
-        yield head.chunk([], _usage(usages))
-    yield END
+        yield common.chunk([], _usage(usages))
+    yield DONE
 
 
-def _last(index: int, completion: Completion, withheld: Withheld) -> Iterator[dict[str, Any]]:
-    """Yield what is left to tell of an answer that has ended."""
-    text, call = withheld.end(completion.text)
+def _last_choices(index: int, completion: Completion, buffer: ToolCallBuffer) -> Iterator[dict[str, Any]]:
+    """Yield what is still to be sent of an answer that is complete: held-back text or the call, then the end."""
+    text, call = buffer.finish(completion.text)
     if text:
         yield _delta(index, {"content": text})
     if call is not None:

@@ -1,6 +1,6 @@
-"""Answer /v1/embeddings: with the built-in lexical embedder (see `orchestrator.lexical`), or the registry's own.
+"""Answer /v1/embeddings, with the built-in lexical embedder (see `orchestrator.lexical`) or the registry's own model.
 
-Neither ever stands in for the other, as their vectors cannot be compared.
+Neither ever takes the place of the other, because their vectors cannot be compared.
 """
 
 import asyncio
@@ -13,36 +13,33 @@ import numpy as np
 from fastapi import APIRouter, Request, Response
 from pydantic import BaseModel, Field
 
-from orchestrator.api.access import TheService
-from orchestrator.api.bodies import Body
-from orchestrator.api.errors import DOCUMENTED
-from orchestrator.api.openai.asking import workplace
-from orchestrator.api.openai.names import UnknownName
-from orchestrator.api.openai.sampling import Lenient
+from orchestrator.api.dependencies import LenientBody, LimiterDep, RequestBody, ServiceDep
+from orchestrator.api.errors import DOCUMENTED, UnknownName
 from orchestrator.errors import InputError, Problem
 from orchestrator.lexical import DIMENSIONS, NAME, Vectors, embed
 from orchestrator.pool import Pool
 from registry.forms import EMBEDDER as ROLE
 from registry.models import Registry
 
-MOST_TEXTS: Final = 2048
-FEWEST, MOST = 64, 2048
-"""The dimensions that a lexical vector can have."""
+MAX_TEXTS: Final = 2048
+MIN_DIMENSIONS: Final = 64
+MAX_DIMENSIONS: Final = 2048
+"""How many dimensions a lexical vector can have, at least and at most."""
 
 router = APIRouter(prefix="/v1", tags=["openai"], responses=dict(DOCUMENTED))
 
 
-class EmbeddingBody(Body, Lenient):
-    """Texts to be embedded."""
+class EmbeddingBody(RequestBody, LenientBody):
+    """A request to embed texts."""
 
     model: str
-    input: str | Annotated[list[str], Field(min_length=1, max_length=MOST_TEXTS)]
+    input: str | Annotated[list[str], Field(min_length=1, max_length=MAX_TEXTS)]
     encoding_format: Literal["float", "base64"] | None = None
     dimensions: Annotated[int, Field(ge=1)] | None = None
 
 
 class EmbeddingLine(BaseModel):
-    """One vector: numbers, or base64 of little-endian 32-bit floats."""
+    """One vector, as numbers or as the base64 encoding of little-endian 32-bit floats."""
 
     object: Literal["embedding"] = "embedding"
     index: int
@@ -50,14 +47,14 @@ class EmbeddingLine(BaseModel):
 
 
 class EmbeddingUsage(BaseModel):
-    """Tokens; for the lexical embedder words, since it has none."""
+    """How many tokens the texts have; of the lexical embedder, which has no tokens, how many words."""
 
     prompt_tokens: int
     total_tokens: int
 
 
 class EmbeddingList(BaseModel):
-    """One vector for each text, in order."""
+    """The vectors of all texts, in the order of the texts."""
 
     object: Literal["list"] = "list"
     data: list[EmbeddingLine]
@@ -66,31 +63,31 @@ class EmbeddingList(BaseModel):
 
 
 @router.post("/embeddings", response_model=EmbeddingList)
-async def create(body: EmbeddingBody, request: Request, service: TheService) -> Response:
-    """Embed texts. `model` is `lexical`, or `embedder`: the registry's role, and where it has none, `lexical` too."""
+async def create(body: EmbeddingBody, request: Request, service: ServiceDep, limiter: LimiterDep) -> Response:
+    """Embed texts. `model` is `lexical`, or `embedder` for the registry's role (`lexical`, if there is none)."""
     model = find_embedder(body.model, service.orchestrator.registry)
     texts = [body.input] if isinstance(body.input, str) else body.input
     for number, text in enumerate(texts):
         if not text:
             raise InputError(Problem(f"input/{number}", "is empty", "text"))
     if model is None:
-        dimensions = _lexical_size(body.dimensions)
-        answer = await workplace(request).compute(lambda: _lexical(texts, dimensions, body))
+        dimensions = _lexical_dimensions(body.dimensions)
+        answer = await limiter.run_in_thread(lambda: _lexical_answer(texts, dimensions, body))
     else:
-        work = partial(_by_model, service.orchestrator.pool, model, texts, body)
-        answer = await workplace(request).attend(request, work)
+        work = partial(_model_answer, service.orchestrator.pool, model, texts, body)
+        answer = await limiter.run_while_connected(request, work)
     return Response(answer, media_type="application/json")
 
 
 def embedder_names(registry: Registry) -> list[str]:
-    """Return the names under which texts can be embedded."""
+    """Return the names of the embedders that can be used."""
     return [NAME, ROLE] if ROLE not in registry.roles or why_not(registry) is None else [NAME]
 
 
 def find_embedder(name: str, registry: Registry) -> str | None:
-    """Return the model that embeds under a name, None for the lexical embedder.
+    """Return the id of the model that an embedder's name stands for, or None for the lexical embedder.
 
-    Raises UnknownName for what is no embedder, and InputError for one that cannot be used.
+    Raises UnknownName for a name that is no embedder's, and InputError for an embedder that cannot be used.
     """
     if name == NAME or (name == ROLE and ROLE not in registry.roles):
         return None
@@ -103,31 +100,31 @@ def find_embedder(name: str, registry: Registry) -> str | None:
 
 
 def why_not(registry: Registry) -> str | None:
-    """Return why the model of the registry's role cannot embed, or None if it can."""
+    """Return why the model of the registry's role `embedder` cannot embed, or None if it can."""
     if registry.models[registry.roles[ROLE].model].remote is not None:
         return "another server runs it, and only models that are loaded here embed"
     return registry.why_not(ROLE)
 
 
-def _lexical_size(asked: int | None) -> int:
-    if asked is not None and not FEWEST <= asked <= MOST:
-        raise InputError(Problem("dimensions", f"is {asked}", f"{FEWEST} to {MOST}"))
-    return asked or DIMENSIONS
+def _lexical_dimensions(wanted: int | None) -> int:
+    if wanted is not None and not MIN_DIMENSIONS <= wanted <= MAX_DIMENSIONS:
+        raise InputError(Problem("dimensions", f"is {wanted}", f"{MIN_DIMENSIONS} to {MAX_DIMENSIONS}"))
+    return wanted or DIMENSIONS
 
 
-def _lexical(texts: list[str], dimensions: int, body: EmbeddingBody) -> bytes:
+def _lexical_answer(texts: list[str], dimensions: int, body: EmbeddingBody) -> bytes:
     words = sum(len(text.split()) for text in texts)
     return _answer(NAME, embed(texts, dimensions), words, body)
 
 
-async def _by_model(pool: Pool, model: str, texts: list[str], body: EmbeddingBody) -> bytes:
-    made = await pool.embed(model, texts)
-    vectors = _shortened(made.vectors, body.dimensions)
-    return await asyncio.to_thread(_answer, model, vectors, made.tokens, body)
+async def _model_answer(pool: Pool, model: str, texts: list[str], body: EmbeddingBody) -> bytes:
+    embeddings = await pool.embed(model, texts)
+    vectors = _shortened(embeddings.vectors, body.dimensions)
+    return await asyncio.to_thread(_answer, model, vectors, embeddings.tokens, body)
 
 
 def _shortened(vectors: Vectors, dimensions: int | None) -> Vectors:
-    """Return the first numbers of each vector, at length 1 again (0, where they are all 0)."""
+    """Return the first `dimensions` numbers of each vector, scaled to length 1 again. A vector of zeros stays one."""
     size = vectors.shape[1]
     if dimensions is None or dimensions == size:
         return vectors
@@ -140,10 +137,10 @@ def _shortened(vectors: Vectors, dimensions: int | None) -> Vectors:
 
 
 def _answer(name: str, vectors: Vectors, tokens: int, body: EmbeddingBody) -> bytes:
-    """Return the body of the answer, an `EmbeddingList`. It may have millions of numbers, so not the loop writes it."""
-    as_text = body.encoding_format == "base64"
+    """Return an `EmbeddingList` as JSON. It may have millions of numbers, so this runs in a thread, not in the loop."""
+    as_base64 = body.encoding_format == "base64"
     lines = [
-        {"object": "embedding", "index": number, "embedding": _told(vector, as_text)}
+        {"object": "embedding", "index": number, "embedding": _encoded(vector, as_base64)}
         for number, vector in enumerate(vectors)
     ]
     usage = {"prompt_tokens": tokens, "total_tokens": tokens}
@@ -151,7 +148,7 @@ def _answer(name: str, vectors: Vectors, tokens: int, body: EmbeddingBody) -> by
     return msgspec.json.encode(answer)
 
 
-def _told(vector: Vectors, as_text: bool) -> list[float] | str:
-    if as_text:
+def _encoded(vector: Vectors, as_base64: bool) -> list[float] | str:
+    if as_base64:
         return base64.b64encode(vector.astype("<f4").tobytes()).decode("ascii")
     return [float(number) for number in vector]

@@ -1,41 +1,35 @@
-"""Answer /v1/responses, whole or streamed. Nothing is kept: each request says all that counts."""
+"""Answer /v1/responses, as a whole or as a stream. Nothing is kept: each request carries the whole conversation."""
 
 import itertools
 import secrets
 import time
-from collections.abc import AsyncGenerator, Iterator
+from collections.abc import Iterator, Sequence
 from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter, Request, Response
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, Field
 
-from orchestrator.api.access import TheService
-from orchestrator.api.bodies import Body
+from orchestrator.api.dependencies import LenientBody, LimiterDep, RequestBody, ServiceDep
 from orchestrator.api.errors import DOCUMENTED, error_detail
-from orchestrator.api.events import STREAM, EventStream, message, with_comments
-from orchestrator.api.openai.asking import Question, workplace, works_for
-from orchestrator.api.openai.generating import Generating
-from orchestrator.api.openai.items import (
-    CallItem,
-    InputItems,
-    MessageItem,
-    OutputItem,
-    call_item,
-    input_pairs,
-    message_item,
-)
-from orchestrator.api.openai.sampling import (
+from orchestrator.api.limiter import GenerationHandle
+from orchestrator.api.openai.completion import CompletionRequest, generates_for
+from orchestrator.api.openai.protocol import (
     FormatBody,
-    Fraction,
-    Lenient,
+    MaxTokens,
     Temperature,
-    Tokens,
+    TextPart,
+    TopP,
     answer_schema,
     refuse_options,
+    text_of,
+    tool_call_text,
+    tool_result_message,
 )
-from orchestrator.api.openai.tools import MAX_TOOLS, Call, Tool, Toolbox, Withheld
+from orchestrator.api.openai.tools import MAX_TOOLS, ParsedToolCall, Tool, Toolbox, ToolCallBuffer
+from orchestrator.api.sse import DOCUMENTED_STREAM, Events, EventStream, format_event
 from orchestrator.engine.client.engine import Completion
-from orchestrator.errors import OrchestratorError
+from orchestrator.engine.contract import Message
+from orchestrator.errors import InputError, OrchestratorError, Problem
 from orchestrator.events import Usage
 
 Status = Literal["in_progress", "completed", "incomplete", "failed"]
@@ -43,7 +37,19 @@ Status = Literal["in_progress", "completed", "incomplete", "failed"]
 router = APIRouter(prefix="/v1", tags=["openai"], responses=dict(DOCUMENTED))
 
 
-class FunctionTool(Lenient):
+class InputItem(LenientBody):
+    """One item of the conversation so far: a message, a function call, or the output of one, as `type` says."""
+
+    type: str = "message"
+    role: Literal["system", "developer", "user", "assistant"] | None = None
+    content: str | list[TextPart] | None = None
+    call_id: str | None = None
+    name: str | None = None
+    arguments: str | None = None
+    output: str | list[TextPart] | None = None
+
+
+class FunctionTool(LenientBody):
     """A function that the model may call."""
 
     type: Literal["function"] = "function"
@@ -52,23 +58,22 @@ class FunctionTool(Lenient):
     parameters: dict[str, Any] | None = None
 
 
-class TextOptions(Lenient):
-    """The form of the text."""
+class TextOptions(LenientBody):
+    """The options for the text of an answer."""
 
-    model_config = ConfigDict(extra="ignore")
     format: FormatBody | None = None
 
 
-class ResponseBody(Body, Lenient):
+class ResponseBody(RequestBody, LenientBody):
     """A request for an answer."""
 
     model: str
-    input: str | InputItems
+    input: str | Annotated[list[InputItem], Field(min_length=1, max_length=4096)]
     instructions: str | None = None
     stream: bool | None = None
-    max_output_tokens: Tokens | None = None
+    max_output_tokens: MaxTokens | None = None
     temperature: Temperature | None = None
-    top_p: Fraction | None = None
+    top_p: TopP | None = None
     text: TextOptions | None = None
     tools: Annotated[list[FunctionTool], Field(max_length=MAX_TOOLS)] | None = None
     tool_choice: str | dict[str, Any] | None = None
@@ -77,20 +82,52 @@ class ResponseBody(Body, Lenient):
     background: bool | None = None
 
 
+class TextBody(BaseModel):
+    """A piece of the text of a message."""
+
+    type: Literal["output_text"] = "output_text"
+    text: str
+    annotations: list[Any] = Field(default_factory=list)
+
+
+class MessageItem(BaseModel):
+    """A message by the model."""
+
+    id: str
+    type: Literal["message"] = "message"
+    status: Literal["in_progress", "completed", "incomplete"]
+    role: Literal["assistant"] = "assistant"
+    content: list[TextBody]
+
+
+class CallItem(BaseModel):
+    """A function call by the model."""
+
+    id: str
+    type: Literal["function_call"] = "function_call"
+    status: Literal["in_progress", "completed"]
+    call_id: str
+    name: str
+    arguments: str
+
+
+OutputItem = MessageItem | CallItem
+
+
 class InputDetails(BaseModel):
-    """Tokens of the prompt that came from a shared prefix."""
+    """How many tokens of the prompt were not computed, because the KV cache had them."""
 
     cached_tokens: int = 0
 
 
 class OutputDetails(BaseModel):
-    """Tokens that were thoughts; none are told apart here."""
+    """How many tokens were thoughts. They are not counted apart here, so this is always 0."""
 
     reasoning_tokens: int = 0
 
 
 class ResponseUsage(BaseModel):
-    """Tokens."""
+    """How many tokens prompt and answer have."""
 
     input_tokens: int
     input_tokens_details: InputDetails
@@ -100,13 +137,13 @@ class ResponseUsage(BaseModel):
 
 
 class Incomplete(BaseModel):
-    """Why an answer is not whole."""
+    """Why an answer ended before it was complete."""
 
     reason: Literal["max_output_tokens"]
 
 
 class ResponseAnswer(BaseModel):
-    """An answer, or as much of it as there is."""
+    """An answer, or what there is of it so far."""
 
     id: str
     object: Literal["response"] = "response"
@@ -127,31 +164,30 @@ class ResponseAnswer(BaseModel):
     tools: list[dict[str, Any]]
 
 
-@router.post(
-    "/responses",
-    response_model=ResponseAnswer,
-    responses={200: {"content": {STREAM: {"schema": {"type": "string"}}}}},
-)
-async def respond(body: ResponseBody, request: Request, service: TheService) -> ResponseAnswer | Response:
+@router.post("/responses", response_model=ResponseAnswer, responses={200: DOCUMENTED_STREAM})
+async def respond(
+    body: ResponseBody, request: Request, service: ServiceDep, limiter: LimiterDep
+) -> ResponseAnswer | Response:
     """Answer. `model` is a role, a persona, a model of the registry, `auto` or `orchestrate`."""
-    question = question_of(body)
-    works, _ = await works_for(question, service)
-    generating = workplace(request).begin(works)
-    begun = _begun(body)
+    completion_request = request_of(body)
+    generates, _ = await generates_for(completion_request, service)
+    handle = limiter.start(generates)
+    created, toolbox = _created(body, completion_request.id), completion_request.toolbox
     if not body.stream:
-        (completion,) = await generating.completions(request)
-        return _ended(begun, _item(completion, question.toolbox.read(completion.text)), completion)
-    await generating.wait_begun(request)
-    return EventStream(with_comments(_events(begun, generating, question.toolbox)), generating.stop)
+        (completion,) = await handle.completions(request)
+        return _ended(created, _item(completion, toolbox.parse(completion.text)), completion)
+    await handle.wait_started(request)
+    return EventStream(_stream_events(created, handle, toolbox), handle.cancel)
 
 
-def question_of(body: ResponseBody) -> Question:
-    """Return what a request asks. Raises InputError."""
+def request_of(body: ResponseBody) -> CompletionRequest:
+    """Return what the body asks for. Raises InputError."""
     refuse_options({"previous_response_id": body.previous_response_id, "background": body.background})
     tools = [Tool(one.name, one.description or "", one.parameters or {}) for one in body.tools or ()]
-    return Question(
-        name=body.model,
-        pairs=input_pairs(body.input, body.instructions),
+    return CompletionRequest(
+        id=f"resp_{secrets.token_hex(12)}",
+        model=body.model,
+        messages=input_messages(body.input, body.instructions),
         toolbox=Toolbox.of(tools, body.tool_choice),
         schema=answer_schema(body.text.format if body.text is not None else None, "text/format"),
         max_tokens=body.max_output_tokens,
@@ -160,9 +196,35 @@ def question_of(body: ResponseBody) -> Question:
     )
 
 
-def _begun(body: ResponseBody) -> ResponseAnswer:
+def input_messages(given: str | Sequence[InputItem], instructions: str | None) -> list[Message]:
+    """Return the input as messages for an engine, after the instructions.
+
+    Raises InputError for items of an unknown type, and for content that is no text.
+    """
+    system = [Message("system", instructions)] if instructions else []
+    if isinstance(given, str):
+        return [*system, Message("user", given)]
+    return system + [_input_message(item, f"input/{index}") for index, item in enumerate(given)]
+
+
+def _input_message(item: InputItem, where: str) -> Message:
+    match item.type:
+        case "message" if item.role is not None:
+            role = "system" if item.role == "developer" else item.role
+            return Message(role, text_of(item.content, f"{where}/content"))
+        case "function_call":
+            return Message("assistant", tool_call_text(item.name or "", item.arguments or "{}"))
+        case "function_call_output":
+            return tool_result_message(item.call_id, text_of(item.output, f"{where}/output"))
+        case _:
+            accepted = "message with a role, function_call, function_call_output"
+            raise InputError(Problem(f"{where}/type", f"{item.type!r} is not supported", accepted))
+
+
+def _created(body: ResponseBody, response_id: str) -> ResponseAnswer:
+    """Return the answer as it is before anything has been generated."""
     return ResponseAnswer(
-        id=f"resp_{secrets.token_hex(12)}",
+        id=response_id,
         created_at=time.time(),
         status="in_progress",
         model=body.model,
@@ -177,21 +239,37 @@ def _begun(body: ResponseBody) -> ResponseAnswer:
     )
 
 
-def _item(completion: Completion, call: Call | None) -> OutputItem:
-    if call is not None:
-        return call_item(call)
-    return message_item(completion.text, whole=completion.finish not in ("length", "deadline"))
-
-
-def _ended(begun: ResponseAnswer, item: OutputItem, completion: Completion) -> ResponseAnswer:
-    cut = item.status == "incomplete"
-    return begun.model_copy(
+def _ended(created: ResponseAnswer, item: OutputItem, completion: Completion) -> ResponseAnswer:
+    """Return the answer as it is at its end."""
+    incomplete = item.status == "incomplete"
+    return created.model_copy(
         update={
-            "status": "incomplete" if cut else "completed",
-            "incomplete_details": Incomplete(reason="max_output_tokens") if cut else None,
+            "status": "incomplete" if incomplete else "completed",
+            "incomplete_details": Incomplete(reason="max_output_tokens") if incomplete else None,
             "output": [item],
             "usage": _usage(completion.usage),
         }
+    )
+
+
+def _item(completion: Completion, call: ParsedToolCall | None) -> OutputItem:
+    if call is not None:
+        return _call_item(call)
+    return _message_item(completion.text, complete=completion.finish not in ("length", "deadline"))
+
+
+def _message_item(text: str, *, complete: bool = True) -> MessageItem:
+    return MessageItem(
+        id=f"msg_{secrets.token_hex(12)}",
+        status="completed" if complete else "incomplete",
+        content=[TextBody(text=text)],
+    )
+
+
+def _call_item(call: ParsedToolCall) -> CallItem:
+    token = secrets.token_hex(12)
+    return CallItem(
+        id=f"fc_{token}", status="completed", call_id=f"call_{token}", name=call.name, arguments=call.arguments
     )
 
 
@@ -205,60 +283,60 @@ def _usage(usage: Usage) -> ResponseUsage:
     )
 
 
-class _Teller:
-    """Numbers the events of one streamed answer, and knows which item they are about."""
+class _EventBuilder:
+    """Builds the events of one streamed answer, numbered from 0. The answer has one item: a message or a call."""
 
-    def __init__(self, begun: ResponseAnswer) -> None:
-        self._begun = begun
+    def __init__(self, created: ResponseAnswer) -> None:
+        self._created = created
         self._numbers = itertools.count()
-        self._item = message_item("")
+        self._message = _message_item("")
         self._text = ""
 
-    def head(self) -> Iterator[str]:
-        """Yield what comes before everything."""
+    def start(self) -> Iterator[bytes]:
+        """Yield the events that come before any output."""
         for kind in ("response.created", "response.in_progress"):
-            yield self._event(kind, response=self._begun.model_dump())
+            yield self._event(kind, response=self._created.model_dump())
 
-    def piece(self, text: str) -> Iterator[str]:
-        """Yield what a piece of text is told by; before the first one, its item begins."""
+    def text(self, piece: str) -> Iterator[bytes]:
+        """Yield the event of a piece of text, after those that add the message where it is the first piece."""
         if not self._text:
-            yield from self._open()
-        self._text += text
-        yield self._event("response.output_text.delta", **self._part(), delta=text, logprobs=[])
+            yield from self._message_added()
+        self._text += piece
+        yield self._event("response.output_text.delta", **self._part(), delta=piece, logprobs=[])
 
-    def end(self, completion: Completion, text: str, call: Call | None) -> Iterator[str]:
-        """Yield the rest: `text` that was withheld, or the call; then the whole."""
+    def end(self, completion: Completion, held_text: str, call: ParsedToolCall | None) -> Iterator[bytes]:
+        """Yield the events at the end of the answer: the text that was held back or the call, then the whole answer."""
         if call is not None:
-            item: OutputItem = call_item(call)
+            item: OutputItem = _call_item(call)
             assert isinstance(item, CallItem)
-            yield from self._called(item)
+            yield from self._call_events(item)
         else:
-            if text or not self._text:
-                yield from self.piece(text)
-            item = _item(completion, None).model_copy(update={"id": self._item.id})
+            if held_text or not self._text:
+                yield from self.text(held_text)
+            item = _item(completion, None).model_copy(update={"id": self._message.id})
             assert isinstance(item, MessageItem)
-            yield from self._close(item)
-        whole = _ended(self._begun, item, completion)
-        yield self._event(f"response.{whole.status}", response=whole.model_dump())
+            yield from self._message_done(item)
+        answer = _ended(self._created, item, completion)
+        yield self._event(f"response.{answer.status}", response=answer.model_dump())
 
-    def failed(self, error: OrchestratorError) -> str:
-        """Return what an error is told by."""
+    def error(self, error: OrchestratorError) -> bytes:
+        """Return the event of an error, which ends the stream."""
         detail = error_detail(error)
         return self._event("error", code=detail.code, message=detail.message, param=detail.param)
 
-    def _open(self) -> Iterator[str]:
-        empty = self._item.model_copy(update={"status": "in_progress", "content": []})
+    def _message_added(self) -> Iterator[bytes]:
+        empty = self._message.model_copy(update={"status": "in_progress", "content": []})
         yield self._event("response.output_item.added", output_index=0, item=empty.model_dump())
         part = {"type": "output_text", "text": "", "annotations": []}
         yield self._event("response.content_part.added", **self._part(), part=part)
 
-    def _close(self, item: MessageItem) -> Iterator[str]:
+    def _message_done(self, item: MessageItem) -> Iterator[bytes]:
         text = item.content[0].text
         yield self._event("response.output_text.done", **self._part(), text=text, logprobs=[])
         yield self._event("response.content_part.done", **self._part(), part=item.content[0].model_dump())
         yield self._event("response.output_item.done", output_index=0, item=item.model_dump())
 
-    def _called(self, item: CallItem) -> Iterator[str]:
+    def _call_events(self, item: CallItem) -> Iterator[bytes]:
         place = {"item_id": item.id, "output_index": 0}
         empty = item.model_copy(update={"arguments": "", "status": "in_progress"})
         yield self._event("response.output_item.added", output_index=0, item=empty.model_dump())
@@ -268,24 +346,24 @@ class _Teller:
         yield self._event("response.output_item.done", output_index=0, item=item.model_dump())
 
     def _part(self) -> dict[str, Any]:
-        return {"item_id": self._item.id, "output_index": 0, "content_index": 0}
+        return {"item_id": self._message.id, "output_index": 0, "content_index": 0}
 
-    def _event(self, kind: str, **told: Any) -> str:
-        return message({"type": kind, "sequence_number": next(self._numbers), **told}, kind)
+    def _event(self, kind: str, **fields: Any) -> bytes:
+        return format_event({"type": kind, "sequence_number": next(self._numbers), **fields}, kind)
 
 
-async def _events(begun: ResponseAnswer, generating: Generating, toolbox: Toolbox) -> AsyncGenerator[str, None]:
-    teller, withheld = _Teller(begun), Withheld(toolbox)
-    for line in teller.head():
-        yield line
+async def _stream_events(created: ResponseAnswer, handle: GenerationHandle, toolbox: Toolbox) -> Events:
+    builder, buffer = _EventBuilder(created), ToolCallBuffer(toolbox)
+    for event in builder.start():
+        yield event
     try:
-        async for _, item in generating.items():
+        async for _, item in handle.items():
             if isinstance(item, Completion):
-                lines = teller.end(item, *withheld.end(item.text))
+                events = builder.end(item, *buffer.finish(item.text))
             else:
-                text = withheld.take(item)
-                lines = teller.piece(text) if text else iter(())
-            for line in lines:
-                yield line
+                text = buffer.push(item)
+                events = builder.text(text) if text else iter(())
+            for event in events:
+                yield event
     except OrchestratorError as error:
-        yield teller.failed(error)
+        yield builder.error(error)

@@ -1,7 +1,8 @@
-"""Offer functions to a model, and read its calls of them.
+"""Offer functions to a model, and parse its calls of them.
 
-A call is JSON, `{"tool": NAME, "arguments": {...}}`. Where one has to be made, the grammar sees to it; where it may be
-made, an answer that is a valid call counts as one, and anything else is text.
+A call is the JSON object `{"tool": NAME, "arguments": {...}}`, or only the arguments where one certain tool has to be
+called. Where the model has to call a tool, a grammar makes sure that it does. Where it may, an answer that is a valid
+call counts as one, and any other answer is text.
 """
 
 import json
@@ -18,31 +19,37 @@ MAX_TOOLS: Final = 128
 
 @dataclass(frozen=True, slots=True)
 class Tool:
-    """A function that the client carries out. `parameters` is a JSON Schema."""
+    """A function that the client offers, and carries out itself."""
 
     name: str
     description: str
     parameters: Mapping[str, Any]
+    """The JSON Schema of the arguments."""
 
 
 @dataclass(frozen=True, slots=True)
-class Call:
-    """A model's wish to have a tool used. `arguments` is JSON."""
+class ParsedToolCall:
+    """A model's call of a tool."""
 
     name: str
     arguments: str
+    """JSON that matches the tool's schema."""
 
 
 @dataclass(frozen=True, slots=True)
 class Toolbox:
-    """The tools of one request. `forced`: one of them has to be called."""
+    """The tools that the model may call in its answer to one request."""
 
     tools: tuple[Tool, ...] = ()
     forced: bool = False
+    """Whether the answer has to be a call of one of them."""
 
     @classmethod
     def of(cls, tools: Sequence[Tool], choice: str | Mapping[str, Any] | None) -> "Toolbox":
-        """Return what may be called. `choice` is none, auto, required, or names one tool. Raises InputError."""
+        """Return the tools that may be called with this `tool_choice`: none, auto, required, or the name of one.
+
+        Raises InputError for another choice, and for a tool whose parameters are no JSON Schema.
+        """
         for tool in tools:
             _check(tool)
         if choice is None or choice == "auto":
@@ -56,12 +63,12 @@ class Toolbox:
         if not found:
             names = ", ".join(tool.name for tool in tools)
             accepted = f"none, auto, required, or a function: {names or 'there is none'}"
-            raise InputError(Problem("tool_choice", f"{choice!r} cannot be had", accepted))
+            raise InputError(Problem("tool_choice", f"{choice!r} is not supported", accepted))
         return cls(found, True)
 
     @property
     def instructions(self) -> str:
-        """What the model is told of the tools."""
+        """The text that describes the tools to the model, and how to call them; empty where there are none."""
         if not self.tools:
             return ""
         listed = [json.dumps(_described(tool), ensure_ascii=False) for tool in self.tools]
@@ -72,27 +79,27 @@ class Toolbox:
 
     @property
     def schema(self) -> dict[str, Any] | None:
-        """The JSON Schema of an answer, where it has to be a call."""
+        """The JSON Schema of the answer where it has to be a call, else None."""
         if not self.forced:
             return None
         if self._only is not None:
             return dict(self._only.parameters)
         return {"anyOf": [_call_schema(tool, f"#/anyOf/{number}") for number, tool in enumerate(self.tools)]}
 
-    def read(self, text: str) -> Call | None:
-        """Return the call that an answer is, or None for text."""
+    def parse(self, text: str) -> ParsedToolCall | None:
+        """Return the call that an answer is, or None for an answer that is text."""
         if not self.tools:
             return None
         if self._only is not None:
             return _valid(self._only, text.strip())
         try:
-            said = json.loads(text)
+            call = json.loads(text)
         except (ValueError, RecursionError):  # a model may write brackets without end
             return None
-        if not isinstance(said, dict) or said.keys() != {"tool", "arguments"}:
+        if not isinstance(call, dict) or call.keys() != {"tool", "arguments"}:
             return None
-        tool = next((tool for tool in self.tools if tool.name == said["tool"]), None)
-        return None if tool is None else _valid(tool, json.dumps(said["arguments"], ensure_ascii=False))
+        tool = next((tool for tool in self.tools if tool.name == call["tool"]), None)
+        return None if tool is None else _valid(tool, json.dumps(call["arguments"], ensure_ascii=False))
 
     @property
     def _only(self) -> Tool | None:
@@ -100,29 +107,32 @@ class Toolbox:
         return self.tools[0] if self.forced and len(self.tools) == 1 else None
 
 
-class Withheld:
-    """Lets the text of a streamed answer through, unless it may be a call, which is only told at its end."""
+class ToolCallBuffer:
+    """Holds back the text of a streamed answer while it may still turn out to be a tool call.
+
+    Text that cannot be a call passes through at once. A call is only known as one when the answer is complete.
+    """
 
     def __init__(self, toolbox: Toolbox) -> None:
         self._toolbox = toolbox
-        self._text = ""
-        self._open = not toolbox.tools
+        self._held = ""
+        self._is_text = not toolbox.tools
 
-    def take(self, piece: str) -> str:
-        """Return what may be told now that `piece` has come."""
-        if self._open:
+    def push(self, piece: str) -> str:
+        """Take the next piece of the answer, and return the text that can be sent now, which may be empty."""
+        if self._is_text:
             return piece
-        self._text += piece
-        begun = self._text.lstrip()
-        self._open = bool(begun) and not begun.startswith("{") and not self._toolbox.forced
-        return self._text if self._open else ""
+        self._held += piece
+        begun = self._held.lstrip()
+        self._is_text = bool(begun) and not begun.startswith("{") and not self._toolbox.forced
+        return self._held if self._is_text else ""
 
-    def end(self, text: str) -> tuple[str, Call | None]:
-        """Return the text that is left to tell, or the call that the whole `text` of the answer is."""
-        if self._open:
+    def finish(self, text: str) -> tuple[str, ParsedToolCall | None]:
+        """Return the text that is still to be sent, and the call that the complete answer `text` is, if it is one."""
+        if self._is_text:
             return "", None
-        call = self._toolbox.read(text)
-        return ("" if call is not None else self._text), call
+        call = self._toolbox.parse(text)
+        return ("" if call is not None else self._held), call
 
 
 def _check(tool: Tool) -> None:
@@ -136,25 +146,25 @@ def _check(tool: Tool) -> None:
 
 
 def _is_deeper(value: object, most: int) -> bool:
-    """Return whether a value is nested more than `most` deep; no further than that is looked."""
+    """Return whether a value is nested more than `most` levels deep. It looks no deeper than that."""
     inner = value.values() if isinstance(value, Mapping) else value if isinstance(value, list) else ()
     return any(most == 0 or _is_deeper(one, most - 1) for one in inner)
 
 
 def _named(choice: str | Mapping[str, Any]) -> object:
-    """Return the name in a choice, in the form of either API."""
+    """Return the name of the tool in the `tool_choice` of a chat or a response, None where it has none."""
     if isinstance(choice, str):
         return None
     function = choice.get("function")
     return function.get("name") if isinstance(function, Mapping) else choice.get("name")
 
 
-def _valid(tool: Tool, arguments: str) -> Call | None:
+def _valid(tool: Tool, arguments: str) -> ParsedToolCall | None:
     try:
         OutputSchema(tool.parameters).read(arguments)
     except (SchemaMismatch, BadSchema):
         return None
-    return Call(tool.name, arguments)
+    return ParsedToolCall(tool.name, arguments)
 
 
 def _described(tool: Tool) -> dict[str, Any]:
@@ -162,18 +172,21 @@ def _described(tool: Tool) -> dict[str, Any]:
 
 
 def _call_schema(tool: Tool, place: str) -> dict[str, Any]:
-    """Return the schema of a call. References inside of the parameters point to where these now are."""
-    arguments = _moved(dict(tool.parameters), f"{place}/properties/arguments")
+    """Return the schema of a call of the tool, at the JSON pointer `place` in the schema of the answer.
+
+    References inside the tool's parameters are rewritten, because the parameters are no longer the whole schema.
+    """
+    arguments = _rebased(dict(tool.parameters), f"{place}/properties/arguments")
     properties = {"tool": {"const": tool.name}, "arguments": arguments}
     return {"type": "object", "properties": properties, "required": [*properties], "additionalProperties": False}
 
 
-def _moved(schema: Any, place: str) -> Any:
+def _rebased(schema: Any, place: str) -> Any:
     if isinstance(schema, list):
-        return [_moved(item, place) for item in schema]
+        return [_rebased(item, place) for item in schema]
     if not isinstance(schema, dict):
         return schema
-    moved = {key: _moved(value, place) for key, value in schema.items()}
-    if isinstance(target := moved.get("$ref"), str) and target.startswith("#"):
-        moved["$ref"] = place + target[1:]
-    return moved
+    rebased = {key: _rebased(value, place) for key, value in schema.items()}
+    if isinstance(target := rebased.get("$ref"), str) and target.startswith("#"):
+        rebased["$ref"] = place + target[1:]
+    return rebased

@@ -13,8 +13,8 @@ from openai import OpenAI
 from starlette.exceptions import HTTPException
 
 from benchmarks.models import Shape, write_bert
+from orchestrator.api.limiter import CLIENT_CLOSED_REQUEST, GenerationLimiter
 from orchestrator.api.openai.embeddings import embedder_names, find_embedder
-from orchestrator.api.openai.generating import CLIENT_CLOSED_REQUEST, Workplace
 from orchestrator.errors import InputError
 from orchestrator.lexical import embed
 from registry.load import load_registry
@@ -127,9 +127,9 @@ async def test_what_nobody_waits_for_any_more_is_given_up() -> None:
 
     request = Request({"type": "http"}, receive)
     async with asyncio.TaskGroup() as tasks:
-        place = Workplace(tasks, lambda: 1)
+        limiter = GenerationLimiter(tasks, lambda: 1)
         with pytest.raises(HTTPException) as caught:
-            await place.attend(request, long)
+            await limiter.run_while_connected(request, long)
         assert caught.value.status_code == CLIENT_CLOSED_REQUEST
         gone.clear()
-        assert await place.attend(request, short) == 7, "there is room again"
+        assert await limiter.run_while_connected(request, short) == 7, "there is room again"

@@ -1,0 +1,80 @@
+"""Endpoints for whoever operates the daemon: health, backups, and removing what is kept no longer."""
+
+import asyncio
+from http import HTTPStatus
+
+from fastapi import APIRouter, Response
+from pydantic import BaseModel, Field
+
+from orchestrator.api.dependencies import ServiceDep, StrictBody
+from orchestrator.api.errors import DOCUMENTED
+from orchestrator.service.backup import Backup, backups
+from orchestrator.service.retention import Retention, Vacuumed
+
+router = APIRouter(tags=["upkeep"], responses=dict(DOCUMENTED))
+
+
+class HealthBody(BaseModel):
+    """`ok`, or the reason why the daemon takes no runs."""
+
+    status: str
+
+
+class BackupList(BaseModel):
+    """All backups, oldest first."""
+
+    backups: list[Backup]
+
+
+class VacuumBody(StrictBody):
+    """Which runs that have ended are kept. A limit that is left out is that of [retention] in the configuration."""
+
+    days: float | None = Field(
+        default=None, ge=0, le=1e6, description="keep a run for so many days after its end; 0: no limit"
+    )
+    runs: int | None = Field(default=None, ge=0, le=1 << 53, description="keep the newest so many; 0: no limit")
+    bytes: int | None = Field(
+        default=None, ge=0, le=1 << 53, description="keep at most so many bytes of artifacts; 0: no limit"
+    )
+    dry_run: bool = Field(default=False, description="remove nothing, and only list what would be removed")
+
+
+@router.get("/health/live")
+async def live() -> HealthBody:
+    """Return `ok`, which shows that the daemon answers."""
+    return HealthBody(status="ok")
+
+
+@router.get("/health/ready", responses={503: {"model": HealthBody, "description": "It takes no runs at the moment."}})
+async def ready(service: ServiceDep, response: Response) -> HealthBody:
+    """Return whether the daemon takes runs."""
+    if (reason := service.why_not_ready) is None:
+        return HealthBody(status="ok")
+    response.status_code = HTTPStatus.SERVICE_UNAVAILABLE
+    return HealthBody(status=reason)
+
+
+@router.get("/v1/backups")
+async def listed(service: ServiceDep) -> BackupList:
+    """List the backups."""
+    return BackupList(backups=await asyncio.to_thread(backups, service.home))
+
+
+@router.post("/v1/backups", status_code=201)
+async def make(service: ServiceDep) -> Backup:
+    """Make a backup. Runs go on meanwhile."""
+    return await service.backup()
+
+
+@router.post("/v1/backups/{name}/restore")
+async def restore(name: str, service: ServiceDep) -> HealthBody:
+    """Replace all runs by those of a backup. The present state is kept beside the backups."""
+    await service.restore(name)
+    return HealthBody(status="ok")
+
+
+@router.post("/v1/vacuum")
+async def vacuum(body: VacuumBody, service: ServiceDep) -> Vacuumed:
+    """Remove runs that are kept no longer, and objects that no run names. Other runs go on meanwhile."""
+    retention = Retention.of(service.configuration.retention, body.days, body.runs, body.bytes)
+    return await service.vacuum(retention, dry_run=body.dry_run)

@@ -1,0 +1,55 @@
+"""What endpoints share: the dependencies that FastAPI hands to them, and the base class of request bodies."""
+
+import json
+from typing import Annotated, Any, cast
+
+from fastapi import Depends, Request
+from pydantic import BaseModel, ConfigDict, model_validator
+
+from orchestrator.api.limiter import GenerationLimiter
+from orchestrator.service.service import Service
+
+
+class RequestBody(BaseModel):
+    """A request body. JSON can spell half of a surrogate pair, which is no text, so such bodies are refused."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _check_unicode(cls, given: Any) -> Any:
+        try:
+            json.dumps(given, ensure_ascii=False, default=str).encode()
+        except UnicodeEncodeError as error:
+            raise ValueError(f"holds text that is no Unicode: {error.reason}; accepted: whole characters") from error
+        except RecursionError as error:
+            raise ValueError("is nested too deep") from error
+        return given
+
+
+class LenientBody(BaseModel):
+    """A request body, or a part of one, whose unknown fields are ignored, as other OpenAI-compatible servers do."""
+
+    model_config = ConfigDict(extra="ignore")
+
+
+class StrictBody(BaseModel):
+    """A request body, or a part of one, whose unknown fields are refused."""
+
+    model_config = ConfigDict(extra="forbid")
+
+
+def _service(request: Request) -> Service:
+    return cast(Service, request.app.state.service)
+
+
+def _limiter(request: Request) -> GenerationLimiter:
+    return cast(GenerationLimiter, request.app.state.limiter)
+
+
+def _is_local(request: Request) -> bool:
+    """Return whether a request came over the Unix socket, and so from the user whom the daemon runs as."""
+    return bool(getattr(request.state, "local", False))
+
+
+ServiceDep = Annotated[Service, Depends(_service)]
+LimiterDep = Annotated[GenerationLimiter, Depends(_limiter)]
+IsLocal = Annotated[bool, Depends(_is_local)]

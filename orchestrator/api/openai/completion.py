@@ -1,0 +1,146 @@
+"""Carry out a request for answers, of either API: by generations on an engine, or by a whole run."""
+
+import asyncio
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from typing import Any
+
+from orchestrator.api.errors import RunFailed
+from orchestrator.api.limiter import Generate
+from orchestrator.api.openai.models import ORCHESTRATE, resolve_name
+from orchestrator.api.openai.protocol import prompt_messages
+from orchestrator.api.openai.tools import Toolbox
+from orchestrator.engine.client.engine import Completion
+from orchestrator.engine.contract import Generation, Message
+from orchestrator.errors import InputError, OrchestratorError, Problem
+from orchestrator.events import Usage
+from orchestrator.history.report import Report
+from orchestrator.runs import Job
+from orchestrator.service.service import Service
+from orchestrator.steps.role import ResolvedRole
+
+NO_TOOLS = Toolbox()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CompletionRequest:
+    """What /v1/chat/completions and /v1/responses ask for. None leaves a value to the role."""
+
+    id: str
+    """The id of the response."""
+    model: str
+    """The name of who is asked, as in `openai.models`."""
+    messages: Sequence[Message]
+    toolbox: Toolbox = NO_TOOLS
+    schema: dict[str, Any] | bool | None = None
+    """The JSON Schema that each answer has to match; None for any text."""
+    max_tokens: int | None = None
+    temperature: float | None = None
+    top_p: float | None = None
+    seed: int | None = None
+    """The seed of the first answer; each further answer has the next number."""
+    stop: tuple[str, ...] = ()
+    count: int = 1
+    """How many answers to the same messages are wanted."""
+
+
+async def generates_for(request: CompletionRequest, service: Service) -> tuple[list[Generate], str]:
+    """Return what generates each answer, and the id of the model that does it (`orchestrate` for a run).
+
+    Raises UnknownName, and InputError for a request that cannot be carried out.
+    """
+    if request.model == ORCHESTRATE:
+        _check_fits_run(request)
+        return [_run(service, run_request(request.messages))] * request.count, ORCHESTRATE
+    objective = next((message.content for message in reversed(request.messages) if message.role == "user"), "")
+    role = await resolve_name(request.model, objective, service.orchestrator, request.id)
+    generation = engine_request(request, role)
+    seeds = [None if request.seed is None else request.seed + index for index in range(request.count)]
+    return [_generation(service, role.model, replace(generation, seed=seed)) for seed in seeds], role.model
+
+
+def engine_request(request: CompletionRequest, role: ResolvedRole) -> Generation:
+    """Return the request to the engine for one answer. What the client leaves out is the role's. Raises InputError."""
+    toolbox = request.toolbox
+    if toolbox.forced and request.schema is not None:
+        raise InputError(
+            Problem("response_format", "cannot be combined with a tool that has to be called", "one of both")
+        )
+    generation = role.request(
+        prompt_messages(request.messages, role, toolbox.instructions),
+        max_tokens=request.max_tokens,
+        temperature=request.temperature,
+        top_p=request.top_p,
+        seed=request.seed,
+        stop=request.stop,
+        schema=toolbox.schema if toolbox.forced else request.schema,
+    )
+    if (problem := generation.problem()) is not None:
+        raise InputError(Problem("request", problem))
+    return generation
+
+
+def run_request(messages: Sequence[Message]) -> str:
+    """Return the request of a run that answers a chat. Raises InputError where no message is of a user.
+
+    It is the only message where there is one, and else all of them, each with the role that wrote it.
+    """
+    written = [message for message in messages if message.content.strip()]
+    if not any(message.role == "user" for message in written):
+        raise InputError(Problem("messages", "none is of a user", "one message of the role user at least"))
+    if len(written) == 1:
+        return written[0].content
+    return "\n".join(f"{message.role}: {message.content}" for message in written)
+
+
+def _generation(service: Service, model: str, generation: Generation) -> Generate:
+    async def generate(on_text: Callable[[str], None]) -> Completion:
+        return await service.orchestrator.pool.generate(model, generation, on_text)
+
+    return generate
+
+
+def _run(service: Service, request: str) -> Generate:
+    """Return what answers with a run: the request is planned, its steps run, and the run's answer is the text.
+
+    When it is cancelled, it cancels the run.
+    """
+
+    async def generate(on_text: Callable[[str], None]) -> Completion:
+        submitting = asyncio.create_task(service.submit(Job(request, None, None, "as-planned")))
+        try:
+            run = (await asyncio.shield(submitting)).run
+            on_text("")  # so that a stream begins when the run is accepted, and not when it has ended
+            async for _ in service.watch(run):
+                pass
+        except asyncio.CancelledError:
+            with suppress(OrchestratorError):  # the run may never have been accepted
+                await service.cancel((await submitting).run)
+            raise
+        report = await asyncio.to_thread(service.orchestrator.views.report, run)
+        if report.answer is None:
+            raise RunFailed(f"run {run} ended {report.status}: {report.error or 'without an answer'}")
+        on_text(report.answer)
+        return Completion(report.answer, "stop", _usage(report))
+
+    return generate
+
+
+def _usage(report: Report) -> Usage:
+    planned = [report.plan_usage, *(row.usage for row in report.replans)]
+    return Usage(
+        prompt_tokens=sum(step.prompt_tokens for step in report.steps) + sum(one.prompt_tokens for one in planned),
+        output_tokens=sum(step.output_tokens for step in report.steps) + sum(one.output_tokens for one in planned),
+    )
+
+
+def _check_fits_run(request: CompletionRequest) -> None:
+    """Raise InputError for what a whole run cannot be asked."""
+    if request.toolbox.tools:
+        raise InputError(Problem("tools", f"{ORCHESTRATE} does not take tools", "a role, a persona or a model"))
+    if request.schema is not None:
+        accepted = "a role, a persona or a model"
+        raise InputError(Problem("response_format", f"{ORCHESTRATE} does not take a schema", accepted))
+    if request.count > 1:
+        raise InputError(Problem("n", f"is {request.count}, and {ORCHESTRATE} gives one answer", "1"))

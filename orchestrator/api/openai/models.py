@@ -1,0 +1,106 @@
+"""Say what the name of a model stands for, and list all names under /v1/models.
+
+`auto` lets the router choose, and `orchestrate` is a whole run. Any other name is that of a role, else that of a
+persona (of the role that plans fall back on), else that of a model of the registry, which is then asked directly.
+"""
+
+from typing import Final, Literal
+
+import structlog
+from fastapi import APIRouter
+from pydantic import BaseModel
+
+from orchestrator.api.dependencies import ServiceDep
+from orchestrator.api.errors import DOCUMENTED, UnknownName
+from orchestrator.api.openai.embeddings import embedder_names
+from orchestrator.runs import Orchestrator
+from orchestrator.steps.role import ResolvedRole, resolve_model, resolve_role
+from registry.models import Registry
+
+AUTO: Final = "auto"
+ORCHESTRATE: Final = "orchestrate"
+
+router = APIRouter(prefix="/v1", tags=["openai"], responses=dict(DOCUMENTED))
+log = structlog.get_logger(__name__)
+
+
+class ModelBody(BaseModel):
+    """One name that can be used as `model`."""
+
+    id: str
+    object: Literal["model"] = "model"
+    created: int = 0
+    owned_by: str = "orchestrator"
+
+
+class ModelList(BaseModel):
+    """All names that can be used as `model`."""
+
+    object: Literal["list"] = "list"
+    data: list[ModelBody]
+
+
+@router.get("/models")
+async def models(service: ServiceDep) -> ModelList:
+    """List every name that can be used as `model`: `auto`, `orchestrate`, roles, personas, models, embedders."""
+    return ModelList(data=[ModelBody(id=name) for name in _all_names(service.orchestrator.registry)])
+
+
+@router.get("/models/{name}")
+async def model(name: str, service: ServiceDep) -> ModelBody:
+    """Return the entry of one name, where it can be used as `model`."""
+    names = _all_names(service.orchestrator.registry)
+    if name not in names:
+        raise UnknownName(f"there is no model {name!r}; accepted: {', '.join(names)}")
+    return ModelBody(id=name)
+
+
+def chat_names(registry: Registry) -> list[str]:
+    """Return every name that can be used as `model` of a chat or a response, the general ones first."""
+    general = [AUTO, ORCHESTRATE] if registry.step_roles else []
+    roles = [name for name in registry.roles if registry.why_not(name) is None]
+    return list(dict.fromkeys([*general, *roles, *registry.personas, *sorted(registry.usable_models)]))
+
+
+async def resolve_name(name: str, objective: str, orchestrator: Orchestrator, response_id: str) -> ResolvedRole:
+    """Return the role or the model that a name other than `orchestrate` stands for. Raises UnknownName.
+
+    `objective` is what the user wants, for the router to go by. What the router chooses for a response is logged under
+    its id. It is not journaled: it belongs to no run, and nothing can be said of it afterwards that could be learned
+    from, because responses are not kept and cannot be rated.
+    """
+    registry = orchestrator.registry
+    if name == AUTO and registry.step_roles:
+        return await _routed(None, objective, orchestrator, response_id)
+    if name in registry.roles and registry.why_not(name) is None:
+        return resolve_role(registry, name, registry.roles[name].persona)
+    if name in registry.personas and registry.step_roles:
+        return await _routed(name, objective, orchestrator, response_id)
+    if name in registry.usable_models:
+        return resolve_model(registry, name)
+    raise UnknownName(f"there is no model {name!r}; accepted: {', '.join(chat_names(registry))}")
+
+
+async def _routed(persona: str | None, objective: str, orchestrator: Orchestrator, response_id: str) -> ResolvedRole:
+    """Let the router choose, starting from the role that plans fall back on. Raises UnknownName."""
+    registry = orchestrator.registry
+    roles = registry.step_roles
+    role = next((role for role in roles if registry.roles[role].tier == "C"), roles[0])
+    decision = await orchestrator.choose(role, objective, persona)
+    if decision.problem is not None:
+        raise UnknownName(str(decision.problem))
+    log.info(
+        "the router chose for a response",
+        response=response_id,
+        role=decision.role,
+        persona=decision.persona,
+        model=decision.model,
+        reason=decision.reason,
+        propensity=decision.propensity,
+        router=decision.router,
+    )
+    return resolve_role(registry, decision.role, decision.persona, decision.model)
+
+
+def _all_names(registry: Registry) -> list[str]:
+    return list(dict.fromkeys([*chat_names(registry), *embedder_names(registry)]))

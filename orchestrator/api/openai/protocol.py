@@ -1,0 +1,176 @@
+"""What requests to /v1/chat/completions and /v1/responses have in common: messages, options, the format of an answer.
+
+Messages become those of an engine: the system message first, then messages of the user and the assistant in turn. An
+option whose value cannot be obeyed is refused where ignoring it would change what the answer means.
+"""
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Annotated, Any, Final, Literal
+
+from pydantic import Field
+
+from orchestrator.api.dependencies import LenientBody
+from orchestrator.engine.contract import Message
+from orchestrator.errors import InputError, Problem
+from orchestrator.gates.json_schema import BadSchema, OutputSchema
+from orchestrator.steps.role import ResolvedRole
+from orchestrator.steps.prompt import step_messages
+
+ANY_OBJECT: Final = {"type": "object"}
+
+TopP = Annotated[float, Field(gt=0, le=1)]
+Temperature = Annotated[float, Field(ge=0, le=2)]
+MaxTokens = Annotated[int, Field(ge=1, le=1 << 22)]
+Seed = Annotated[int, Field(ge=0, lt=1 << 63)]
+
+
+class TextPart(LenientBody):
+    """A part of a message. Only parts with text are accepted."""
+
+    type: str
+    text: str | None = None
+
+
+class FunctionCall(LenientBody):
+    """A function call that the model made earlier. `arguments` is JSON, as the model wrote it."""
+
+    name: str
+    arguments: str = "{}"
+
+
+class ToolCall(LenientBody):
+    """One of the tool calls of an earlier message of the assistant."""
+
+    id: str = ""
+    function: FunctionCall
+
+
+class ChatMessage(LenientBody):
+    """One message of a chat."""
+
+    role: Literal["system", "developer", "user", "assistant", "tool", "function"]
+    content: str | list[TextPart] | None = None
+    tool_calls: list[ToolCall] | None = None
+    tool_call_id: str | None = None
+
+
+class SchemaBody(LenientBody):
+    """A JSON Schema with a name."""
+
+    name: str = ""
+    json_schema: dict[str, Any] | bool | None = Field(default=None, alias="schema")
+
+
+class FormatBody(LenientBody):
+    """The format of an answer. `type` is text, json_object or json_schema.
+
+    /v1/chat/completions has the schema in `json_schema`, and /v1/responses has it in `schema` beside `type`.
+    """
+
+    type: str
+    json_schema: SchemaBody | None = None
+    json_schema_flat: dict[str, Any] | bool | None = Field(default=None, alias="schema")
+
+
+def text_of(content: str | Sequence[TextPart] | None, where: str) -> str:
+    """Return the text of a message. Raises InputError for a part without text; `where` is the path to the content."""
+    if content is None or isinstance(content, str):
+        return content or ""
+    for index, part in enumerate(content):
+        if part.text is None:
+            raise InputError(Problem(f"{where}/{index}", f"is of type {part.type!r}", "text"))
+    return "".join(part.text or "" for part in content)
+
+
+def engine_messages(messages: Sequence[ChatMessage]) -> list[Message]:
+    """Return the messages of a chat with the roles that an engine knows: system, user and assistant.
+
+    Raises InputError for content that is no text.
+    """
+    return [_engine_message(message, f"messages/{index}/content") for index, message in enumerate(messages)]
+
+
+def prompt_messages(messages: Sequence[Message], role: ResolvedRole, instructions: str) -> tuple[Message, ...]:
+    """Return the prompt that asks `role` to go on with `messages`.
+
+    One system message comes first. It has the role's system prompt, the persona, the client's own system messages and
+    `instructions` (how to call tools), in this order. A role gets each message of the user in the layout of a step's
+    action, because that is what it was made for; a model without a role gets it as it is. Raises InputError where no
+    message is left but system messages.
+    """
+    own = [message.content for message in messages if message.role == "system" and message.content]
+    overlay = "\n".join(text for text in (role.persona, *own, instructions) if text)
+    system = step_messages(role.system, overlay, (), "")[0].content.strip()
+    turns = [_laid_out(message, role) for message in messages if message.role != "system"]
+    if not turns:
+        raise InputError(Problem("messages", "none is of a user", "one message of the role user at least"))
+    return (Message("system", system), *turns) if system else tuple(turns)
+
+
+def tool_call_text(name: str, arguments: str) -> str:
+    """Return an earlier tool call as the text that the model had written for it."""
+    return json.dumps({"tool": name, "arguments": _parsed(arguments)}, ensure_ascii=False)
+
+
+def tool_result_message(call_id: str | None, text: str) -> Message:
+    """Return the result of a tool call as the message that tells it to the model."""
+    return Message("user", f"[{call_id or 'tool'}]\n{text}")
+
+
+def answer_schema(form: FormatBody | None, where: str) -> dict[str, Any] | bool | None:
+    """Return the JSON Schema that an answer has to match, or None where it may be any text.
+
+    Raises InputError for a format that is unknown or has no valid schema; `where` is the path to the format.
+    """
+    if form is None or form.type == "text":
+        return None
+    if form.type == "json_object":
+        return dict(ANY_OBJECT)
+    if form.type != "json_schema":
+        raise InputError(Problem(f"{where}/type", f"{form.type!r} is not known", "text, json_object, json_schema"))
+    schema = form.json_schema.json_schema if form.json_schema is not None else form.json_schema_flat
+    if schema is None:
+        raise InputError(Problem(f"{where}/json_schema", "there is no schema", "a JSON Schema"))
+    if isinstance(schema, Mapping):
+        try:
+            OutputSchema(schema)
+        except BadSchema as error:
+            raise InputError(Problem(f"{where}/json_schema/schema", str(error), "a JSON Schema")) from error
+    return schema
+
+
+def refuse_options(options: Mapping[str, object]) -> None:
+    """Raise InputError for an option that is set but not supported: ignoring it would change what the answer means."""
+    for name, value in options.items():
+        if value:
+            raise InputError(Problem(name, f"{value!r} is not supported", "leave it out"))
+
+
+def _engine_message(message: ChatMessage, where: str) -> Message:
+    text = text_of(message.content, where)
+    match message.role:
+        case "system" | "developer":
+            return Message("system", text)
+        case "tool" | "function":
+            return tool_result_message(message.tool_call_id, text)
+        case "assistant":
+            calls = [tool_call_text(call.function.name, call.function.arguments) for call in message.tool_calls or ()]
+            return Message("assistant", "\n".join(filter(None, [text, *calls])))
+        case _:
+            return Message(message.role, text)
+
+
+def _laid_out(message: Message, role: ResolvedRole) -> Message:
+    if not role.name or message.role != "user":
+        return message
+    return message._replace(content=step_messages("", "", (), message.content)[1].content)
+
+
+def _parsed(arguments: str) -> Any:
+    try:
+        parsed = json.loads(arguments)
+        json.dumps(parsed, ensure_ascii=False).encode()  # an escape such as \ud83d alone is no Unicode
+    except (ValueError, RecursionError):  # a model may have written anything
+        return arguments
+    return parsed
