@@ -14,8 +14,8 @@ from orchestrator.api.dependencies import LenientBody
 from orchestrator.engine.contract import Message
 from orchestrator.errors import InputError, Problem
 from orchestrator.gates.json_schema import BadSchema, OutputSchema
-from orchestrator.steps.role import ResolvedRole
 from orchestrator.steps.prompt import step_messages
+from orchestrator.steps.role import ResolvedRole
 
 ANY_OBJECT: Final = {"type": "object"}
 
