@@ -11,6 +11,7 @@ import typer
 
 from orchestrator.cli import pool, system
 from orchestrator.cli.backend import ask_backend
+from orchestrator.cli.get import get
 from orchestrator.cli.settings import JsonFlag, Settings, settings
 from orchestrator.cli.terminal import one_line, print_json, printable, write
 from orchestrator.errors import InputError, Problem
@@ -34,6 +35,7 @@ def models(context: typer.Context, as_json: JsonFlag = False) -> None:
         system.models(context, as_json)
 
 
+app.command("get")(get)
 app.command("load")(pool.load)
 app.command("unload")(pool.unload)
 app.command("pin")(pool.pin)

@@ -1,12 +1,12 @@
-"""The errors of the sandbox.
+"""Why the sandbox does not run a job.
 
     SandboxError
-    ├── SandboxUnavailable   this machine has no working sandbox, so no code is run
-    ├── InvalidJob           the job's names, files or limits are not acceptable anywhere
+    ├── SandboxUnavailable   it cannot be had on this machine, and why; no code is run instead
+    ├── InvalidJob           a job that cannot be run anywhere: its names, its files, its limits
     ├── ProgramMissing       the sandbox has no such program
-    └── ChannelBroken        the program of a session sent something that is not a message
+    └── ChannelBroken        a session's program sent what is no message
 
-Whatever a program does inside the sandbox raises no error: it is in the job's Outcome.
+What a job does within the sandbox is never an error: its Outcome tells it.
 """
 
 from orchestrator.errors import OrchestratorError
@@ -17,15 +17,15 @@ class SandboxError(OrchestratorError):
 
 
 class SandboxUnavailable(SandboxError):
-    """This machine has no working sandbox. `reason` says what is missing, and what would help."""
+    """Model-written code cannot be contained here. `reason` says what is missing, and what would help."""
 
     def __init__(self, reason: str) -> None:
-        super().__init__(f"there is no sandbox: {reason}")
+        super().__init__(f"the sandbox cannot be had: {reason}")
         self.reason = reason
 
 
 class InvalidJob(SandboxError):
-    """The job is not acceptable. The message says what is wrong, and what would be accepted."""
+    """The job cannot be run as it is; the message says what is wrong and what is accepted."""
 
 
 class ProgramMissing(SandboxError):

@@ -82,6 +82,12 @@ class LogSettings(_Section):
     keep: int = Field(default=4, ge=1, le=100, description="log files that are kept")
 
 
+class ModelSettings(_Section):
+    """Where models are."""
+
+    folder: str = Field(default="", description="for downloads; empty: XDG_DATA_HOME/orchestrator/models")
+
+
 class Configuration(_Section):
     """Everything that the configuration file may say."""
 
@@ -90,6 +96,7 @@ class Configuration(_Section):
     folder: FolderSettings = FolderSettings()
     retention: RetentionSettings = RetentionSettings()
     logs: LogSettings = LogSettings()
+    models: ModelSettings = ModelSettings()
 
 
 def configuration_path(environ: Mapping[str, str]) -> Path:
@@ -99,6 +106,15 @@ def configuration_path(environ: Mapping[str, str]) -> Path:
     stated = Path(environ.get("XDG_CONFIG_HOME") or "")
     base = stated if stated.is_absolute() else Path(environ.get("HOME") or Path.home()) / ".config"
     return base / "orchestrator" / FILE_NAME
+
+
+def models_folder(settings: ModelSettings, environ: Mapping[str, str]) -> Path:
+    """Return the folder that models are downloaded into: the one that is configured, else below XDG_DATA_HOME."""
+    if settings.folder:
+        return Path(settings.folder).expanduser().absolute()
+    stated = Path(environ.get("XDG_DATA_HOME") or "")
+    base = stated if stated.is_absolute() else Path(environ.get("HOME") or Path.home()) / ".local" / "share"
+    return base / "orchestrator" / "models"
 
 
 def load_configuration(environ: Mapping[str, str] = os.environ) -> Configuration:

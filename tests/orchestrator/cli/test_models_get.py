@@ -1,0 +1,32 @@
+"""`models get` as a user runs it: against a hub, without a terminal."""
+
+from pathlib import Path
+
+from tests.orchestrator.cli.cli_command import ROOT, Cli, make_cli
+from tests.registry.sources.model_server import Served, serving
+
+TINY = (ROOT / "registry" / "tiny" / "draft.gguf").read_bytes()
+
+
+def test_a_model_is_downloaded_into_the_configured_folder(tmp_path: Path) -> None:
+    with serving(Served(files={"model-Q4_K_M.gguf": TINY})) as hub:
+        variables = {"HF_ENDPOINT": hub.url, "ORCHESTRATOR_MODELS_FOLDER": str(tmp_path / "my models")}
+        result = make_cli(tmp_path)("models", "get", "hf:some/model", **variables)
+    file = tmp_path / "my models" / "some" / "model" / "model-Q4_K_M.gguf"
+    assert result.code == 0
+    assert file.read_bytes() == TINY
+    assert f"models add '{file}' --role worker --write" in result.out
+    assert "model-Q4_K_M.gguf: complete and checked" in result.err
+
+
+def test_what_is_wrong_is_bad_input(tmp_path: Path) -> None:
+    with serving(Served(files={"model-Q4_K_M.gguf": TINY})) as hub:
+        result = make_cli(tmp_path)("models", "get", "hf:some/model:Q2_K", HF_ENDPOINT=hub.url)
+    assert (result.code, result.out) == (2, "")
+    assert "hf:some/model:Q2_K: the repository has no model of quantisation Q2_K; accepted: Q4_K_M" in result.err
+
+
+def test_without_a_source_the_catalogue_is_listed(command: Cli) -> None:
+    assert {"qwen3-4b", "gpt-oss-20b", "smollm2-135m"} <= {
+        one["name"] for one in command("models", "get", "--json").json["models"]
+    }

