@@ -6,7 +6,7 @@ from fnmatch import fnmatchcase
 from typing import Literal
 
 from benchmarks.engine.names import EXAMPLE
-from orchestrator.engine.step_cost.attention import LONG
+from orchestrator.engine.step_cost.attention import LONG_CONTEXT
 
 State = Literal["cold", "warm", "idle", "one", "each"]
 """Cold or warm: whether the prefix of the prompts is new, or held since the load before. Whatever follows on it is
@@ -67,7 +67,7 @@ class Cell:
         """Cells of one group are measured with the same processes. Long ones are not, as who has short requests gives
         a server a short context.
         """
-        return self.model, 0 if self.task else self.width, self.task, self.context >= LONG
+        return self.model, 0 if self.task else self.width, self.task, self.context >= LONG_CONTEXT
 
     @property
     def context(self) -> int:

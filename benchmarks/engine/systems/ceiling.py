@@ -11,7 +11,7 @@ from benchmarks.engine.system import Load, Measured, Setup, Tokens
 from benchmarks.engine.systems.parameters import avoid_broken_amx
 from orchestrator.engine.contract import EngineSpec
 from orchestrator.engine.llama.batch import Batch
-from orchestrator.engine.step_cost.attention import TOGETHER, may_keep_scores
+from orchestrator.engine.step_cost.attention import MICRO_BATCH_WITH_SCORES, may_keep_scores
 from orchestrator.engine.step_cost.calibration import attention_key
 from orchestrator.engine.step_cost.cost_cache import load_attention
 
@@ -132,7 +132,7 @@ def _parameters(model: Any, setup: Setup, split: bool) -> Any:
     parameters.kv_unified = not split
     if split and _keeps_scores(model, setup):
         parameters.flash_attn_type = lib.LLAMA_FLASH_ATTN_TYPE_DISABLED
-        parameters.n_ubatch = min(TOGETHER, parameters.n_batch)
+        parameters.n_ubatch = min(MICRO_BATCH_WITH_SCORES, parameters.n_batch)
     parameters.swa_full = True
     parameters.offload_kqv = False
     parameters.no_perf = True

@@ -26,21 +26,21 @@ says nothing."""
 
 
 @dataclass(frozen=True, slots=True)
-class Reading:
+class AttentionReads:
     """What a step that decodes `width` sequences reads: `attended` cells, summed over the sequences, in streams; in a
     pool the `held` ones, where shared cells count once and those kept for others count too."""
 
     width: int
-    attended: int
-    held: int
+    stream_cells: int
+    pool_cells: int
 
     @property
-    def in_pool(self) -> float:
+    def pool_read_cells(self) -> float:
         """As how many cells of streams those of a pool count before anything is learned."""
-        return self.held * min(self.width, max(_PASSES, self.width / _TILE))
+        return self.pool_cells * min(self.width, max(_PASSES, self.width / _TILE))
 
 
-class Layout:
+class CacheLayout:
     """How the cells lie now, `split` into streams or not, and what that has cost.
 
     `regret` are the seconds that decoding took longer than it would have with the other layout, as well as can be told;
@@ -50,15 +50,15 @@ class Layout:
     def __init__(self, *, split: bool) -> None:
         self.split = split
         self.regret = 0.0
-        self._dearer = 1.0
+        self._pool_cost_ratio = 1.0
 
-    def record(self, reading: Reading, seconds: float, streams: StepCostModel, count: int = 1) -> None:
+    def record(self, reading: AttentionReads, seconds: float, streams: StepCostModel, count: int = 1) -> None:
         """Account for `count` steps like this one, which took `seconds`. `streams` is what steps cost with streams."""
         if not streams.per_cell:
             return
         if not self.split:
             self._learn(reading, seconds, streams)
-        longer = streams.per_cell * (reading.attended - self._dearer * reading.in_pool)
+        longer = streams.per_cell * (reading.stream_cells - self._pool_cost_ratio * reading.pool_read_cells)
         clearly = (longer if self.split else -longer) - _CLEARLY * seconds
         self.regret = max(0.0, self.regret + count * clearly)
 
@@ -74,14 +74,14 @@ class Layout:
         self.split = not self.split
         self.regret = 0.0
 
-    def _learn(self, reading: Reading, seconds: float, streams: StepCostModel) -> None:
+    def _learn(self, reading: AttentionReads, seconds: float, streams: StepCostModel) -> None:
         """Learn how many times as dear as assumed it is to read a pool, from what a step took longer than without."""
         longer = seconds - streams.seconds(reading.width, reading.width)
-        seen = longer / (streams.per_cell * reading.in_pool)
-        self._dearer += _LEARNED * (max(1 / _FAR_OFF, min(seen, _FAR_OFF)) - self._dearer)
+        seen = longer / (streams.per_cell * reading.pool_read_cells)
+        self._pool_cost_ratio += _LEARNED * (max(1 / _FAR_OFF, min(seen, _FAR_OFF)) - self._pool_cost_ratio)
 
 
-def may_change(spec: EngineSpec, attention: FlashAttention) -> bool:
+def layout_may_change(spec: EngineSpec, attention: FlashAttention) -> bool:
     """Return whether an engine with these settings may choose its layout while it runs.
 
     Not where a setting says which it is, nor with scores of attention kept, which take memory by the layout, nor with a

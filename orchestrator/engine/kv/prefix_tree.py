@@ -29,7 +29,7 @@ class _Node:
     children: list["_Node"] = field(default_factory=list)
     ends: set[int] = field(default_factory=set)
 
-    def any_holder(self) -> int:
+    def any_sequence(self) -> int:
         """Return a sequence that holds all of this stretch; every leaf has one."""
         node = self
         while not node.ends:
@@ -108,7 +108,7 @@ class PrefixTree:
         best = (-1, 0)
         for child in node.children:
             length = common_prefix(child.tokens, tokens)
-            holder = child.any_holder() if length else -1
+            holder = child.any_sequence() if length else -1
             if length == len(child.tokens):
                 deeper, more = self._longest(child, tokens[length:])
                 holder, length = (deeper if more else holder), length + more

@@ -24,7 +24,7 @@ from orchestrator.engine.llama.loading import (
     new_context,
 )
 from orchestrator.engine.llama.vocabulary import Vocabulary
-from orchestrator.engine.step_cost.attention import TOGETHER, may_keep_scores
+from orchestrator.engine.step_cost.attention import MICRO_BATCH_WITH_SCORES, may_keep_scores
 from orchestrator.engine.worker.batching import padding_streams
 
 BATCH = 512
@@ -132,7 +132,7 @@ class Llama:
             self.sequences = min(2 * spec.slots, MAX_SEQUENCES - 1) if self.can_share else spec.slots
             params.n_ctx = (spec.cells or self.context_limit * spec.slots) + self._spare
         params.n_batch = min(BATCH, params.n_ctx)
-        together = TOGETHER if self.flash_attention == "off" else BATCH
+        together = MICRO_BATCH_WITH_SCORES if self.flash_attention == "off" else BATCH
         params.n_ubatch = min(BATCH_INVARIANT_QUERIES if spec.batch_invariant else together, params.n_batch)
         params.n_seq_max = self.sequences + self._spare
         self.max_outputs: int = max(params.n_seq_max, min(VERIFIED, params.n_batch))

@@ -4,5 +4,4 @@ speculator     draft tokens for the sequences of a step, from a lookup or a draf
 prompt_lookup  drafts what followed when the last tokens stood in the sequence before
 draft_model    drafts with a smaller model
 controller     how many draft tokens are worth it, and whether drafting pays at all
-verify         which draft tokens stay
 """

@@ -9,10 +9,10 @@ import numpy as np
 
 from orchestrator.engine.contract import EngineSpec
 from orchestrator.engine.llama import CannotLoad, Llama, Logits, Tokens, as_tokens
-from orchestrator.engine.step_cost.calibration import assumed_step_costs, settle_attention, stored_step_costs
-from orchestrator.engine.step_cost.idle import StepTimes
+from orchestrator.engine.step_cost.calibration import apply_stored_attention, assumed_step_costs, stored_step_costs
+from orchestrator.engine.step_cost.idle import StepCalibration
 from orchestrator.engine.step_cost.learned import LearnedStepCosts
-from orchestrator.engine.step_cost.model import attended
+from orchestrator.engine.step_cost.model import attended_cells
 from orchestrator.engine.worker.contention import CpuUse
 from orchestrator.engine.worker.sequence import Sequence
 
@@ -46,7 +46,7 @@ class DraftModel:
         )
         self._llama = Llama(own)
         _check_vocabularies(target, self._llama)
-        settle_attention(self._llama, own)
+        apply_stored_attention(self._llama, own)
         self._spec = own
         measured = stored_step_costs(self._llama, own)
         self._step_costs = LearnedStepCosts(
@@ -61,27 +61,27 @@ class DraftModel:
         self.seconds = 0.0
         self._held: dict[int, tuple[int, list[int]]] = {}
 
-    def step_times(self) -> StepTimes:
+    def step_times(self) -> StepCalibration:
         """Return what measures the model in idle moments."""
-        return StepTimes(self._llama, self._spec, lambda: self._step_costs)
+        return StepCalibration(self._llama, self._spec, lambda: self._step_costs)
 
     def seconds_per_token(self, width: int) -> float:
         """Return what a draft token costs when so many sequences draft together."""
         width = min(width, self._llama.sequences)
-        return self._step_costs.now.seconds(width, width) / width
+        return self._step_costs.current.seconds(width, width) / width
 
     def catch_up_seconds(self, sequence: Sequence) -> float:
         """Return how long it takes to read what it has not seen of a text; nothing where it follows."""
         length, guessed = self._held.get(sequence.seq, (0, []))
         start = length + len(guessed)
         count = sequence.length - 1 - start
-        costs = self._step_costs.now
-        return costs.prefill * count + costs.per_cell * attended(start, count) if count > 1 else 0.0
+        costs = self._step_costs.current
+        return costs.prefill * count + costs.per_cell * attended_cells(start, count) if count > 1 else 0.0
 
     def set_threads(self, threads: int) -> None:
         """Use this many threads from the next step on."""
         self._llama.set_threads(threads)
-        self._step_costs.use(threads)
+        self._step_costs.use_threads(threads)
 
     def propose(self, sequences: list[Sequence], lengths: list[int]) -> list[Tokens]:
         """Return the likeliest next tokens of each sequence, `lengths` of them. All have said something by now."""
@@ -118,7 +118,7 @@ class DraftModel:
             chunk = _part(sequence, start, min(start + batch.capacity, end))
             batch.clear()
             batch.add(sequence.seq, start, chunk, 0)
-            self._beat(self._step_costs.now.seconds(len(chunk), 1, attended(start, len(chunk))))
+            self._beat(self._step_costs.current.seconds(len(chunk), 1, attended_cells(start, len(chunk))))
             self._decode(0)
             start += len(chunk)
 
@@ -127,14 +127,14 @@ class DraftModel:
 
         It is not learned from steps that only read: they have no logits, which are most of the work of a small model.
         """
-        costs = self._step_costs.now
+        costs = self._step_costs.current
         self._beat(costs.seconds(sequences, sequences, cells))
-        width = costs.filled(sequences, cells)
+        width = costs.padded_width(sequences, cells)
         before = self.seconds
         logits = self._decode(width)
-        filled = width if self._llama.batch.size == width else 0
+        padded = width if self._llama.batch.size == width else 0
         disturbed = self._cpu.disturbed(self._llama.threads)
-        self._step_costs.observe(sequences, sequences, self.seconds - before, cells, filled, disturbed=disturbed)
+        self._step_costs.observe(sequences, sequences, self.seconds - before, cells, padded, disturbed=disturbed)
         return logits
 
     def _decode(self, width: int) -> Logits:

@@ -19,7 +19,12 @@ import numpy as np
 from orchestrator.engine.contract import EngineSpec
 from orchestrator.engine.llama import CannotLoad, Llama
 from orchestrator.engine.step_cost import cost_cache
-from orchestrator.engine.step_cost.attention import ANSWER, LONG, TOGETHER, worth_keeping
+from orchestrator.engine.step_cost.attention import (
+    ANSWER_TOKENS,
+    LONG_CONTEXT,
+    MICRO_BATCH_WITH_SCORES,
+    should_keep_scores,
+)
 from orchestrator.engine.step_cost.model import SIZES, Points, StepCostModel
 from orchestrator.engine.worker.contention import CpuUse
 
@@ -58,7 +63,7 @@ def stored_step_costs(llama: Llama, spec: EngineSpec, threads: int | None = None
     key = _step_cost_key(llama, spec, llama.threads if threads is None else threads)
     costs = None if key is None or spec.step_costs is None else cost_cache.load(Path(spec.step_costs), key)
     if costs is None or (why := costs.implausible(most=_widest(llama))) is None:
-        return None if costs is None else replace(costs, fills=llama.split)
+        return None if costs is None else replace(costs, pads=llama.split)
     print(f"the measured times of steps are not used: {why}", file=sys.stderr, flush=True)
     return None
 
@@ -69,7 +74,7 @@ def assumed_step_costs(llama: Llama) -> StepCostModel:
     if seconds < STEP_SECONDS:
         stopwatch = _Stopwatch(llama)
         seconds = min(stopwatch.time_step([(0, 1)]) for _ in range(2))
-    return StepCostModel.assumed(seconds, most=_widest(llama), fills=llama.split)
+    return StepCostModel.assumed(seconds, most=_widest(llama), pads=llama.split)
 
 
 def measure_step_costs(llama: Llama) -> StepCostModel:
@@ -141,7 +146,7 @@ class Calibration:
         first = median(self._times["many", 1])
         points = {kind: _points(kind, sizes, first, self._times) for kind, sizes in (("many", many), ("one", one))}
         prefill, per_cell = yield from self._depth(points["one"])
-        self.costs = StepCostModel(points["many"], points["one"], prefill, per_cell, fills=self._split)
+        self.costs = StepCostModel(points["many"], points["one"], prefill, per_cell, pads=self._split)
 
     def _timed(self, kind: str, size: int, shares: list[tuple[int, int]], rounds: int) -> Pauses:
         """Measure a size until it has been measured in so many rounds, if there is time for it and room in the cache.
@@ -287,7 +292,8 @@ class AttentionTrial:
                 self._attend(self._before)
                 return
             yield FIRST_PAUSE * 2**self._interruptions
-        chosen: cost_cache.Attention = "off" if worth_keeping(min(self._times["off"]), min(self._times["on"])) else "on"
+        kept, flash = min(self._times["off"]), min(self._times["on"])
+        chosen: cost_cache.Attention = "off" if should_keep_scores(kept, flash) else "on"
         self._attend(chosen)
         if self._key is not None and self._spec.step_costs is not None:
             with suppress(OSError):  # a full disk costs a measurement next time
@@ -302,14 +308,14 @@ class AttentionTrial:
     def _answer(self) -> Generator[float, None, tuple[float, bool]]:
         """Return about how long an answer to a long prompt takes, and whether other processes had the cores."""
         llama, stopwatch = self._llama, _Stopwatch(self._llama)
-        most = min(LONG, llama.context_limit - ROUNDS)
+        most = min(LONG_CONTEXT, llama.context_limit - ROUNDS)
         seconds, disturbed = 0.0, False
         while llama.held(0) < most:
-            size = min(TOGETHER, llama.batch.capacity, most - llama.held(0))
+            size = min(MICRO_BATCH_WITH_SCORES, llama.batch.capacity, most - llama.held(0))
             seconds += stopwatch.time_step([(0, size)], outputs=False, keep=True)
             disturbed = disturbed or stopwatch.disturbed
             yield 0.0
-        seconds += ANSWER * median(stopwatch.time_step([(0, 1)], keep=True) for _ in range(ROUNDS))
+        seconds += ANSWER_TOKENS * median(stopwatch.time_step([(0, 1)], keep=True) for _ in range(ROUNDS))
         llama.clear()
         return seconds, disturbed
 
@@ -320,10 +326,10 @@ class AttentionTrial:
 
     def _is_quick(self) -> bool:
         """Return whether there is time to measure attention, by how long the first step took."""
-        return self._llama.warm_seconds / 8 * 2 * ROUNDS * LONG < 8 * ATTENTION_SECONDS
+        return self._llama.warm_seconds / 8 * 2 * ROUNDS * LONG_CONTEXT < 8 * ATTENTION_SECONDS
 
 
-def settle_attention(llama: Llama, spec: EngineSpec) -> None:
+def apply_stored_attention(llama: Llama, spec: EngineSpec) -> None:
     """Let a model that may keep attention's scores do what was found faster here before, if that is known.
 
     Raises CannotLoad.

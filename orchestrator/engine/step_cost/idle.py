@@ -21,7 +21,7 @@ _LONGEST_REST: Final = 3600.0
 """The longest time, in seconds, before a model is measured again whose measured times turned out wrong."""
 
 
-class StepTimes:
+class StepCalibration:
     """Measures the steps of one model whenever their measured times are not known, or turned out wrong."""
 
     def __init__(self, llama: Llama, spec: EngineSpec, step_costs: Callable[[], LearnedStepCosts]) -> None:
@@ -52,7 +52,7 @@ class StepTimes:
             self._running.interrupt()
 
     def _measured(self, threads: int, costs: StepCostModel) -> None:
-        self._step_costs().adopt(threads, costs)
+        self._step_costs().adopt_measured(threads, costs)
         self._running = None
         self._rest = min(max(1.0, 2 * self._rest), _LONGEST_REST)
         self._due = time.monotonic() + self._rest
@@ -61,7 +61,7 @@ class StepTimes:
 class IdleMeasurements:
     """What is measured of one engine's models, in order. `trial` is about the kind of attention."""
 
-    def __init__(self, trial: AttentionTrial, step_times: list[StepTimes]) -> None:
+    def __init__(self, trial: AttentionTrial, step_times: list[StepCalibration]) -> None:
         self.trial = trial
         self._step_times = step_times
         self._due = time.monotonic() + QUIET_SECONDS

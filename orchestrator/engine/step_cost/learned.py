@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from statistics import median
 
-from orchestrator.engine.step_cost.model import Points, StepCostModel, favoured_width
+from orchestrator.engine.step_cost.model import Points, StepCostModel, best_decode_width
 
 LEARNED_EVERY = 17
 """A cost model learns from the first of so many steps: to learn from all takes longer than what there is to learn. A
@@ -24,10 +24,10 @@ DRAFTED_LEARNED_EVERY = 5
 """Steps with drafts are counted by themselves. They are rarer and longer than others, and where a few per cent too much
 are expected of them, drafts that would pay are not made."""
 
-FIRST = 64
+LEARN_ALL_FIRST = 64
 """It learns from all of so many of them at first: what was measured alone may be a tenth off when there is work."""
 
-FADES = 0.01
+FADE_RATE = 0.01
 """With each plain step that is learned from while nothing is drafted, steps with drafts get so much of their measured
 shape back. They may have been seen at a bad time, and then nothing would be drafted, and nothing better learned of
 them, ever again."""
@@ -36,7 +36,7 @@ SETTLED = 2
 """The step of a kind, in a row, from which is learned each time that the kind changes: where most steps have drafts,
 the others say what they save. llama.cpp lays the first one out anew, which takes longer."""
 
-FAR_OFF = 1.6
+MISFIT_RATIO = 1.6
 """A step that takes so many times as long as expected, or so small a part of it, does not fit the cost model."""
 
 _MISFITS = 5
@@ -92,7 +92,7 @@ class LearnedStepCosts:
         self._learner = self._learners[threads]
 
     @property
-    def now(self) -> StepCostModel:
+    def current(self) -> StepCostModel:
         """What steps cost with the threads in use."""
         return self._learner.costs
 
@@ -101,41 +101,41 @@ class LearnedStepCosts:
         """Whether the cost model in use comes from a measurement that nothing has contradicted since."""
         return self._learner.measured is not None
 
-    def of(self, threads: int) -> StepCostModel:
+    def for_threads(self, threads: int) -> StepCostModel:
         """Return what steps cost with so many threads, as far as it is known; else what they cost now."""
         return self._learners.get(threads, self._learner).costs
 
-    def relaid(self, threads: int, *, fills: bool) -> "LearnedStepCosts":
-        """Return those to begin with when the cells of the cache lie otherwise, which `fills` steps or not."""
-        return LearnedStepCosts(threads, replace(self.now, fills=fills), widest=self._widest)
+    def for_new_layout(self, threads: int, *, pads: bool) -> "LearnedStepCosts":
+        """Return those to begin with when the cells of the cache lie otherwise, which `pads` steps or not."""
+        return LearnedStepCosts(threads, replace(self.current, pads=pads), widest=self._widest)
 
-    def use(self, threads: int) -> None:
+    def use_threads(self, threads: int) -> None:
         """Go over to so many threads. Until steps were done with them, they are expected to take as long."""
         self._threads = threads
         if threads not in self._learners:
             measured = self._load(threads)
-            begun = measured or self.now
+            begun = measured or self.current
             self._learners[threads] = _Learner(begun, self._widest, measured=measured)
         self._learner = self._learners[threads]
 
-    def adopt(self, threads: int, measured: StepCostModel) -> None:
+    def adopt_measured(self, threads: int, measured: StepCostModel) -> None:
         """Take over what was measured with so many threads just now, in place of what was believed."""
         learner = _Learner(measured, self._widest, measured=measured)
         self._learners[threads] = learner
         if threads == self._threads:
             self._learner = learner
 
-    def next_width(self, depths: Sequence[int]) -> int:
+    def next_decode_width(self, depths: Sequence[int]) -> int:
         """Return how many of the running sequences to decode in the next step; `depths` are the cells of each.
 
         Mostly that is the favoured width. Now and then it is another one, whose time is not known well.
         """
-        return self._learner.next_width(depths)
+        return self._learner.next_decode_width(depths)
 
     def observe(
         self, tokens: int, sequences: int, seconds: float, cells: int, width: int = 0, *, disturbed: bool = False
     ) -> None:
-        """Take note of a step, as `StepCostModel.observed` has it. One that was filled to a `width` tells what that
+        """Take note of a step, as `StepCostModel.observed` has it. One that was padded to a `width` tells what that
         takes.
 
         A step is `disturbed` if other processes had the cores for a part of it.
@@ -162,11 +162,11 @@ class _Learner:
         self._disturbed_in_a_row = 0
         self._steps = 0
         self._tried = 0
-        self._favoured = (costs, 0), 0
+        self._best_width = (costs, 0), 0
 
     # Widths
 
-    def next_width(self, depths: Sequence[int]) -> int:
+    def next_decode_width(self, depths: Sequence[int]) -> int:
         """Return how many of the running sequences to decode in the next step."""
         running = len(depths)
         self._steps += 1
@@ -178,18 +178,18 @@ class _Learner:
                     return self._tried
         elif self._steps % _WIDEST_EVERY < SETTLED:
             return running
-        return self.favoured_width(depths)
+        return self.best_decode_width(depths)
 
-    def favoured_width(self, depths: Sequence[int]) -> int:
-        """Return how many running sequences to decode in one step, as `model.favoured_width` has it.
+    def best_decode_width(self, depths: Sequence[int]) -> int:
+        """Return how many running sequences to decode in one step, as `model.best_decode_width` has it.
 
         That takes as long as much else in a step, and hardly changes while nothing is learned and as many run: until
         then it is what it was.
         """
         asked = self.costs, len(depths)
-        if asked != self._favoured[0]:
-            self._favoured = asked, favoured_width(self.costs, depths)
-        return self._favoured[1]
+        if asked != self._best_width[0]:
+            self._best_width = asked, best_decode_width(self.costs, depths)
+        return self._best_width[1]
 
     def _untried(self, running: int) -> int:
         """Return the width of which least was seen, the widest of several; 0 where enough was seen of all."""
@@ -212,7 +212,7 @@ class _Learner:
             self._collect(tokens, drafted, seconds, cells)
             return
         kind = drafted, tokens
-        if 1 / FAR_OFF < seconds / self.costs.seconds(tokens, sequences, cells) < FAR_OFF:
+        if 1 / MISFIT_RATIO < seconds / self.costs.seconds(tokens, sequences, cells) < MISFIT_RATIO:
             self._misfits.pop(kind, None)
         else:
             misfits = self._misfits.setdefault(kind, [])
@@ -223,7 +223,7 @@ class _Learner:
                 return
         self.costs = self.costs.observed(tokens, sequences, seconds, cells)
         if not drafted and self._in_a_row > SETTLED and self.measured is not None:
-            self.costs = self.costs.faded(self.measured, FADES)
+            self.costs = self.costs.faded(self.measured, FADE_RATE)
 
     def _learns(self, *, drafted: bool) -> bool:
         """Count a step, and return whether to learn from it."""
@@ -238,15 +238,15 @@ class _Learner:
             or tried
             or self._close_look > 0
             or self._in_a_row == SETTLED
-            or count < FIRST
-            or (count - FIRST) % every == 0
+            or count < LEARN_ALL_FIRST
+            or (count - LEARN_ALL_FIRST) % every == 0
         )
 
     def _possible(self, costs: StepCostModel) -> StepCostModel:
         """Return the cost model, or where it is impossible one that is assumed and takes as long for a single token."""
         if costs.implausible(most=self._widest) is None:
             return costs
-        return StepCostModel.assumed(costs.one.seconds[0], most=self._widest, fills=costs.fills)
+        return StepCostModel.assumed(costs.one.seconds[0], most=self._widest, pads=costs.pads)
 
     def _doubt(self, kind: tuple[bool, int]) -> None:
         """Begin anew with the shape of the cost model, if that is possible, and with what was just seen."""
@@ -266,7 +266,7 @@ class _Learner:
         self._keep((drafted, tokens), seconds - attention)
         self._rebuild()
         self._collected += 1
-        if self._collected >= FIRST or self._confirmed() or self._all_tried():
+        if self._collected >= LEARN_ALL_FIRST or self._confirmed() or self._all_tried():
             self._doubted = False
             self._seen.clear()
 
@@ -299,7 +299,7 @@ class _Learner:
         first = plain.get(1, scale * shape.one.seconds[0])
         many = _fitted(shape.many, first, plain)
         one = _fitted(shape.one, first, drafts)
-        self.costs = StepCostModel(many, one, shape.prefill * scale, shape.per_cell * scale, shape.fills)
+        self.costs = StepCostModel(many, one, shape.prefill * scale, shape.per_cell * scale, shape.pads)
 
 
 def _scale(shape: Points, seen: dict[int, float]) -> float:

@@ -81,7 +81,7 @@ class StepCostModel:
 
     `many` are steps with one token for each of n sequences, `one` steps with n tokens of one sequence, both in a
     nearly empty cache; their first points are the same. `prefill` is what a token more costs in a large batch, and
-    `per_cell` what a query token costs for every cell it attends to. `fills` says whether the engine computes tokens
+    `per_cell` what a query token costs for every cell it attends to. `pads` says whether the engine computes tokens
     that nobody asked for, in sequences beside, where a wider step takes less time.
     """
 
@@ -89,7 +89,7 @@ class StepCostModel:
     one: Points
     prefill: float
     per_cell: float
-    fills: bool = False
+    pads: bool = False
 
     def __post_init__(self) -> None:
         if self.many.seconds[0] != self.one.seconds[0]:
@@ -98,7 +98,7 @@ class StepCostModel:
             raise ValueError(f"prefill is {self.prefill} and per_cell {self.per_cell}; accepted: positive numbers")
 
     @classmethod
-    def assumed(cls, seconds: float, *, most: int = SIZES[-1], fills: bool = False) -> "StepCostModel":
+    def assumed(cls, seconds: float, *, most: int = SIZES[-1], pads: bool = False) -> "StepCostModel":
         """Return what is assumed of a model of which nothing is known but that a step of one token takes `seconds`.
 
         `most` is the widest step that the engine can compute, in sequences.
@@ -106,7 +106,7 @@ class StepCostModel:
         many = tuple(sorted({min(size, most) for size in SIZES}))
         times = [tuple(seconds * (_ASSUMED_FIRST + _ASSUMED_TOKEN * size) for size in sizes) for sizes in (many, SIZES)]
         points = Points(many, (seconds, *times[0][1:])), Points(SIZES, (seconds, *times[1][1:]))
-        return cls(*points, seconds * _ASSUMED_PREFILL, _LEAST_PER_CELL * seconds, fills)
+        return cls(*points, seconds * _ASSUMED_PREFILL, _LEAST_PER_CELL * seconds, pads)
 
     def implausible(self, *, most: int) -> str | None:
         """Return why this cannot be what a machine does, or None if it can.
@@ -133,11 +133,11 @@ class StepCostModel:
         """Return the expected time of a step; `tokens` is at least `sequences`, which is at least 1.
 
         Between points it is linear, beyond the last a token costs `prefill`. With one token for each sequence it is
-        the time of the step that is `filled`. What `many` costs more than `one` is put down to the number of sequences,
+        the time of the padded step. What `many` costs more than `one` is put down to the number of sequences,
         whether they have further tokens or not.
         """
         if tokens == sequences:
-            width = self.filled(sequences, cells)
+            width = self.padded_width(sequences, cells)
             return self._of_many(width) + self.per_cell * cells * width / sequences
         return self._of_one(tokens) + self._spread(sequences) + self.per_cell * cells
 
@@ -145,13 +145,13 @@ class StepCostModel:
         """Return whether a step takes less than a second for sure. To say how long takes many times as long."""
         return _SURELY * tokens * self.one.seconds[0] + self.per_cell * cells < 1.0
 
-    def filled(self, sequences: int, cells: int = 0) -> int:
+    def padded_width(self, sequences: int, cells: int = 0) -> int:
         """Return how many sequences to compute, a token each, where so many decode: up to `MAX_PADDING` more.
 
         Those are taken to be as deep as the others, which attend to `cells`.
         """
         best, most = sequences, self.many.sizes[-1]
-        if not self.fills or sequences >= most:
+        if not self.pads or sequences >= most:
             return best
         deep = self.per_cell * cells / sequences
         least = (self._of_many(sequences) + deep * sequences) * (1 - NOISE)
@@ -192,7 +192,7 @@ class StepCostModel:
         beside = 1.0 if apart else common
         other = Points(other.sizes, (first, *(value * beside for value in other.seconds[1:])))
         many, one = (learned, other) if apart else (other, learned)
-        return StepCostModel(many, one, self.prefill * (1 + prefill), per_cell * (1 + deep), self.fills)
+        return StepCostModel(many, one, self.prefill * (1 + prefill), per_cell * (1 + deep), self.pads)
 
     def faded(self, measured: "StepCostModel", part: float) -> "StepCostModel":
         """Return the cost model with the shape of `one` a `part` of the way back to what was `measured`."""
@@ -235,12 +235,12 @@ class StepCostModel:
         return times[at] + beyond * self.prefill
 
 
-def attended(position: int, count: int) -> int:
+def attended_cells(position: int, count: int) -> int:
     """Return how many cells `count` tokens of one sequence attend to in all, the first of them at `position`."""
     return count * position + count * (count + 1) // 2
 
 
-def favoured_width(costs: StepCostModel, depths: Sequence[int]) -> int:
+def best_decode_width(costs: StepCostModel, depths: Sequence[int]) -> int:
     """Return how many running sequences to decode in one step, so that most tokens are made per second.
 
     `depths` are the cells each holds, the most urgent first. It is not always all: two in a step can take longer than
@@ -257,7 +257,7 @@ def favoured_width(costs: StepCostModel, depths: Sequence[int]) -> int:
     return max(width for width, rate in enumerate(rates, 1) if rate >= enough)
 
 
-def turn(width: int, waited: Sequence[int]) -> list[int]:
+def round_robin(width: int, waited: Sequence[int]) -> list[int]:
     """Return which running sequences decode now, `width` of them, at least 1.
 
     `waited` says for each how many steps it has been left out, the most urgent first. All places but one go to the

@@ -8,19 +8,19 @@ from collections import Counter
 from orchestrator.engine import protocol
 from orchestrator.engine.contract import NOT_SET_UP, EngineSpec, EngineStats, Finish, Generation, Message
 from orchestrator.engine.errors import BadGrammar, BrokenModel, EngineError, PromptTooLong
-from orchestrator.engine.kv.layout import Layout, Reading, may_change
+from orchestrator.engine.kv.layout import AttentionReads, CacheLayout, layout_may_change
 from orchestrator.engine.llama import CannotLoad, Llama, Logits, Tokens, as_tokens
 from orchestrator.engine.speculation.speculator import Speculator
-from orchestrator.engine.speculation.verify import verified
 from orchestrator.engine.step_cost.calibration import AttentionTrial, assumed_step_costs, stored_step_costs
-from orchestrator.engine.step_cost.idle import IdleMeasurements, StepTimes
+from orchestrator.engine.step_cost.idle import IdleMeasurements, StepCalibration
 from orchestrator.engine.step_cost.learned import LEARNED_EVERY, LearnedStepCosts
-from orchestrator.engine.step_cost.model import attended, turn
+from orchestrator.engine.step_cost.model import attended_cells, round_robin
 from orchestrator.engine.worker.batching import Prefill, chunks_of, group_equal_chunks
 from orchestrator.engine.worker.chat import ChatTemplate, prompt_tokens
 from orchestrator.engine.worker.contention import CpuUse
 from orchestrator.engine.worker.link import Link, Outbox
 from orchestrator.engine.worker.priority import ALIKE
+from orchestrator.engine.worker.sampling import verify_drafts
 from orchestrator.engine.worker.sequence import LogitsAreNaN, NoTokenAllowed, Sequence
 from orchestrator.engine.worker.sequences import Sequences
 from orchestrator.engine.worker.threads import ThreadTuner
@@ -44,7 +44,7 @@ class Loop:
         self._tuner = ThreadTuner(llama.threads)
         self._cpu = CpuUse()
         self._begin_learning()
-        times = [StepTimes(llama, spec, lambda: self._step_costs)]
+        times = [StepCalibration(llama, spec, lambda: self._step_costs)]
         if speculator is not None and speculator.draft_model is not None:
             times.append(speculator.draft_model.step_times())
         self._idle = IdleMeasurements(AttentionTrial(llama, spec), times)
@@ -93,8 +93,8 @@ class Loop:
             known=lambda threads: stored_step_costs(llama, spec, threads),
         )
         self._layouts = {llama.split: self._step_costs}
-        changeable = llama.can_keep and may_change(spec, llama.flash_attention)
-        self._layout = Layout(split=llama.split) if changeable else None
+        changeable = llama.can_keep and layout_may_change(spec, llama.flash_attention)
+        self._layout = CacheLayout(split=llama.split) if changeable else None
 
     # Take commands
 
@@ -227,8 +227,8 @@ class Loop:
         if len(running) == 1:
             running[0].steps_left_out = 0
             return running
-        width = self._step_costs.next_width([sequence.length for sequence in running])
-        chosen = [running[index] for index in turn(width, [sequence.steps_left_out for sequence in running])]
+        width = self._step_costs.next_decode_width([sequence.length for sequence in running])
+        chosen = [running[index] for index in round_robin(width, [sequence.steps_left_out for sequence in running])]
         for sequence in running:
             sequence.steps_left_out += 1
         for sequence in chosen:
@@ -240,12 +240,12 @@ class Loop:
         if self._speculator is None or crowded or not decode:
             return [_NONE] * len(decode)
         slots = self._sequences.slots
-        room = slots.room(min(self._llama.max_outputs, self._llama.batch.capacity)) - len(decode)
-        self._link.heartbeat(self._step_costs.now.seconds(len(decode), len(decode)))
+        token_budget = slots.available_cells(min(self._llama.max_outputs, self._llama.batch.capacity)) - len(decode)
+        self._link.heartbeat(self._step_costs.current.seconds(len(decode), len(decode)))
         before = self._speculator.draft_model_seconds
-        drafts = self._speculator.propose(decode, self._step_costs.now, room)
+        drafts = self._speculator.propose(decode, self._step_costs.current, token_budget)
         self._llama_seconds += self._speculator.draft_model_seconds - before
-        slots.make_room(len(decode) + sum(map(len, drafts)))
+        slots.reserve_cells(len(decode) + sum(map(len, drafts)))
         return drafts
 
     # Decode, sample, emit
@@ -253,7 +253,7 @@ class Loop:
     def _compute(self, scheduled: list[_Scheduled]) -> None:
         """Call llama_decode once, sample, and learn from how long it took."""
         started = time.monotonic()
-        batch, costs = self._llama.batch, self._step_costs.now
+        batch, costs = self._llama.batch, self._step_costs.current
         batch.clear()
         asked: list[_Scheduled] = []
         depths: list[int] = []
@@ -266,22 +266,22 @@ class Loop:
                 cells += depth
                 if len(tokens):
                     batch.add(sequence.seq, depth, tokens, len(tokens))
-                    cells += attended(depth, len(tokens))
+                    cells += attended_cells(depth, len(tokens))
                 depths.append(depth)
                 asked.append(entry)
             elif self._add_chunk(sequence, tokens):
                 asked.append((sequence, _NONE))
         size, running, prompts = batch.size, len(depths), len(scheduled) - len(depths)
         self._link.heartbeat(0.0 if costs.is_short(size, cells) else costs.seconds(size, len(scheduled), cells))
-        width = costs.filled(running, cells) if size == running else 0
+        width = costs.padded_width(running, cells) if size == running else 0
         seconds, logits = self._decode(width)
         disturbed = self._cpu.disturbed(self._llama.threads)
         if not prompts:
-            filled = width if batch.size == width else 0
-            self._step_costs.observe(size, running, seconds, cells, filled, disturbed=disturbed)
+            padded = width if batch.size == width else 0
+            self._step_costs.observe(size, running, seconds, cells, padded, disturbed=disturbed)
             if self._layout is not None and not disturbed and self._counts["steps"] % LEARNED_EVERY == 0:
-                reading = Reading(running, cells, self._sequences.slots.pooled_cells)
-                self._layout.record(reading, seconds, self._layouts[True].now, LEARNED_EVERY)
+                reading = AttentionReads(running, cells, self._sequences.slots.pooled_cells)
+                self._layout.record(reading, seconds, self._layouts[True].current, LEARNED_EVERY)
         drafted, accepted = self._sample(asked, logits)
         self._counts["decode_steps"] += running > 0
         if self._tuner.granted > 1:
@@ -293,7 +293,7 @@ class Loop:
     def _tune(self, tokens: int, sequences: int, cells: int, seconds: float, *, disturbed: bool) -> None:
         """Change to fewer threads while other processes use some of the cores, and back when the cores are free."""
         tuner = self._tuner
-        expected = self._step_costs.of(tuner.granted).seconds(tokens, sequences, cells)
+        expected = self._step_costs.for_threads(tuner.granted).seconds(tokens, sequences, cells)
         tuner.observe(seconds, expected, time.monotonic(), disturbed=disturbed)
         if tuner.threads != self._llama.threads:
             self._use_threads(tuner.threads)
@@ -339,7 +339,7 @@ class Loop:
         before, piece = len(sequence.output), self._llama.vocab.piece
         try:
             for token in (
-                verified(drafts, lambda row: sequence.sample(logits[row], best[row], piece))
+                verify_drafts(drafts, lambda row: sequence.sample(logits[row], best[row], piece))
                 if len(drafts)
                 else (sequence.sample(logits[0], best[0], piece),)
             ):
@@ -410,7 +410,7 @@ class Loop:
         if layout is None or not layout.regret:
             return
         lost = min(self._sequences.slots.tree.cells, llama.context_limit)
-        if not layout.due(llama.open_seconds + lost * self._step_costs.now.prefill):
+        if not layout.due(llama.open_seconds + lost * self._step_costs.current.prefill):
             return
         self._link.heartbeat(2 * llama.open_seconds)
         layout.change()
@@ -422,9 +422,9 @@ class Loop:
             llama.lay_out(self._spec, split=not layout.split)
         self._counts["layout_changes"] += 1
         self._step_costs = self._layouts.setdefault(
-            llama.split, self._step_costs.relaid(llama.threads, fills=llama.split)
+            llama.split, self._step_costs.for_new_layout(llama.threads, pads=llama.split)
         )
-        self._step_costs.use(llama.threads)
+        self._step_costs.use_threads(llama.threads)
         self._sequences = Sequences(llama, self._counts, self._forget_drafts)
         self._warm.restore(self._sequences.slots)
 
@@ -435,7 +435,7 @@ class Loop:
 
     def _use_threads(self, threads: int) -> None:
         self._llama.set_threads(threads)
-        self._step_costs.use(threads)
+        self._step_costs.use_threads(threads)
         if self._speculator is not None and self._speculator.draft_model is not None:
             self._speculator.draft_model.set_threads(threads)
 

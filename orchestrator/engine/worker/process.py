@@ -16,7 +16,7 @@ from orchestrator.engine.contract import EngineSpec, ModelInfo
 from orchestrator.engine.llama import CannotLoad, Embedder, Llama
 from orchestrator.engine.protocol import VERSION, Heartbeat, Load, LoadFailed, Ready
 from orchestrator.engine.speculation.speculator import make_speculator
-from orchestrator.engine.step_cost.calibration import settle_attention
+from orchestrator.engine.step_cost.calibration import apply_stored_attention
 from orchestrator.engine.worker.embedding import EmbeddingLoop
 from orchestrator.engine.worker.link import Link
 from orchestrator.engine.worker.loop import Loop
@@ -57,7 +57,7 @@ def _set_up(spec: EngineSpec, link: Link) -> tuple[Loop | EmbeddingLoop, ModelIn
         embedder = Embedder(spec, _progress(link))
         return EmbeddingLoop(embedder, link), embedder.info
     llama = Llama(spec, _progress(link))
-    settle_attention(llama, spec)
+    apply_stored_attention(llama, spec)
     return Loop(llama, spec, link, make_speculator(llama, spec, link.heartbeat)), llama.info
 
 

@@ -1,5 +1,7 @@
 """Choose a token from logits. Each sequence has its own random numbers, so the batch it is in does not matter."""
 
+from collections.abc import Callable, Iterator
+
 import numpy as np
 import numpy.typing as npt
 
@@ -43,3 +45,24 @@ class Sampler:
         ids, weights = distribution(logits, self._temperature, self._top_p)
         at = int(np.searchsorted(np.cumsum(weights), self._random.random(), side="right"))
         return int(ids[min(at, len(ids) - 1)])
+
+
+def verify_drafts(drafts: npt.NDArray[np.int32], pick: Callable[[int], int]) -> Iterator[int]:
+    """Yield the tokens that a step adds: the drafts up to the first that is refused, and one token of the target.
+
+    `pick(row)` chooses from the target's logits after the first `row` drafts, exactly as without drafts. It is called
+    for one row after the other, and only after the token before was taken, so that a grammar may move on in between;
+    whoever has enough stops asking.
+
+    At temperature 0 the result is the target's own. Above, it has the target's distribution. Speculative sampling
+    (Leviathan et al. 2023; Chen et al. 2023) accepts a draft x with probability min(1, p(x) / q(x)), and otherwise
+    draws from max(0, p - q), normalised. These drafts are not random, so q(x) is 1: x is accepted with probability
+    p(x), and otherwise the token comes from p without x. To draw from p and see whether it is x does just that, and
+    takes one random number a token, so that a seed gives the same text with and without drafts.
+    """
+    for row, draft in enumerate(drafts.tolist()):
+        token = pick(row)
+        yield token
+        if token != draft:
+            return
+    yield pick(len(drafts))

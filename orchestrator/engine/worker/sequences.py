@@ -48,7 +48,7 @@ class Sequences:
         self.all[sequence.number] = sequence
         bisect.insort(self.queue, sequence, key=_priority)
         if self.queue[0] is sequence:
-            self.slots.try_again()
+            self.slots.retry_admission()
 
     def remove(self, sequence: Sequence) -> None:
         """Remove a sequence, whatever its state, and free its cells."""
@@ -56,9 +56,9 @@ class Sequences:
         self._take_out(sequence)
         self._on_cells_lost(sequence)
         if sequence.seq >= 0:
-            self.slots.leave(sequence.seq, sequence.computed)
+            self.slots.release(sequence.seq, sequence.computed)
         else:
-            self.slots.try_again()
+            self.slots.retry_admission()
 
     def overdue(self, now: float) -> list[Sequence]:
         """Return the sequences whose deadline has passed at the time `now`."""
@@ -77,7 +77,7 @@ class Sequences:
                 break
             if self._waits(sequence):
                 continue
-            place = self.slots.enter(sequence.prefill_tokens, sequence.remaining)
+            place = self.slots.admit(sequence.prefill_tokens, sequence.remaining)
             if place is None:
                 break
             sequence.enter(*place)
@@ -95,7 +95,7 @@ class Sequences:
     def computed(self, sequence: Sequence, chunk: Tokens) -> None:
         """Note that the next chunk of a sequence's prefill is computed in this step."""
         sequence.computed += len(chunk)
-        self.slots.computed(sequence.seq, chunk)
+        self.slots.mark_computed(sequence.seq, chunk)
         self._counts["recomputed_tokens" if sequence.preempted else "prefill_tokens"] += len(chunk)
         if sequence.decodes:
             self.begin_decoding(sequence)
@@ -111,10 +111,12 @@ class Sequences:
         Prompts of finished sequences are forgotten first. Where that is not enough, sequences are preempted: never the
         one with the highest priority, which fits into the cache alone.
         """
-        while not self.slots.make_room(len(decode)):
+        while not self.slots.reserve_cells(len(decode)):
             live = [*self.decoding, *self.prefilling]
             victim = live[
-                select_preemption_victim([CacheHolder(one.priority, self.slots.frees(one.seq)) for one in live])
+                select_preemption_victim(
+                    [CacheHolder(one.priority, self.slots.cells_freed_by(one.seq)) for one in live]
+                )
             ]
             self._preempt(victim)
             decode = [one for one in decode if one is not victim]
@@ -147,8 +149,8 @@ class Sequences:
             (common_prefix(shareable, other.prefill_tokens), other.computed, at)
             for at, other in enumerate(self.prefilling)
         )
-        there = max(computed, self.slots.shared(sequence.prefill_tokens)[1])
-        if common < max(self.slots.least_shared, there + _WORTH_WAITING):
+        there = max(computed, self.slots.longest_shared_prefix(sequence.prefill_tokens)[1])
+        if common < max(self.slots.min_shared_tokens, there + _WORTH_WAITING):
             return False
         first = self.prefilling[at]
         self._forks[first.number] = min(common, self._forks.get(first.number, common))

@@ -3,24 +3,31 @@ from dataclasses import replace
 import pytest
 
 from orchestrator.engine.contract import EngineSpec
-from orchestrator.engine.step_cost.attention import CLEARLY, FEW, LONG, MOST_SCORES, may_keep_scores, worth_keeping
+from orchestrator.engine.step_cost.attention import (
+    LONG_CONTEXT,
+    MAX_POOLED_SLOTS,
+    MAX_SCORES,
+    MIN_SAVING,
+    may_keep_scores,
+    should_keep_scores,
+)
 from registry import memory
 
-SPEC = EngineSpec(file="m.gguf", slots=FEW + 1)
+SPEC = EngineSpec(file="m.gguf", slots=MAX_POOLED_SLOTS + 1)
 
 
 @pytest.mark.parametrize(
     ("settings", "context", "heads", "split", "kept"),
     [
-        ({}, LONG, 12, True, True),
-        ({}, LONG - 1, 12, True, False),
-        ({}, MOST_SCORES // 32, 32, True, True),
-        ({}, MOST_SCORES // 32 + 1, 32, True, False),
-        ({"batch_invariant": True}, LONG, 12, True, False),
-        ({"kv_type_v": "q8_0"}, LONG, 12, True, False),
-        ({}, LONG, 12, False, False),
-        ({"slots": FEW}, LONG, 12, False, True),
-        ({"slots": FEW, "cells": 2 * MOST_SCORES // 12}, LONG, 12, False, False),
+        ({}, LONG_CONTEXT, 12, True, True),
+        ({}, LONG_CONTEXT - 1, 12, True, False),
+        ({}, MAX_SCORES // 32, 32, True, True),
+        ({}, MAX_SCORES // 32 + 1, 32, True, False),
+        ({"batch_invariant": True}, LONG_CONTEXT, 12, True, False),
+        ({"kv_type_v": "q8_0"}, LONG_CONTEXT, 12, True, False),
+        ({}, LONG_CONTEXT, 12, False, False),
+        ({"slots": MAX_POOLED_SLOTS}, LONG_CONTEXT, 12, False, True),
+        ({"slots": MAX_POOLED_SLOTS, "cells": 2 * MAX_SCORES // 12}, LONG_CONTEXT, 12, False, False),
     ],
 )
 def test_scores_may_be_kept_where_sequences_are_long_and_room_is_there(
@@ -31,12 +38,12 @@ def test_scores_may_be_kept_where_sequences_are_long_and_room_is_there(
 
 
 def test_scores_are_kept_where_they_save_a_clear_part_of_the_time() -> None:
-    assert worth_keeping(0.99 * (1 - CLEARLY), 1.0)
-    assert not worth_keeping(1.01 * (1 - CLEARLY), 1.0)
+    assert should_keep_scores(0.99 * (1 - MIN_SAVING), 1.0)
+    assert not should_keep_scores(1.01 * (1 - MIN_SAVING), 1.0)
 
 
 def test_the_estimate_of_memory_knows_how_many_scores_are_kept_at_most() -> None:
-    assert memory.MOST_SCORES == MOST_SCORES
+    assert memory.MOST_SCORES == MAX_SCORES
 
 
 def test_streams_are_the_default_unless_a_pool_is_asked_for() -> None:

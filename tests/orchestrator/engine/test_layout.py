@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from orchestrator.engine.client.engine import Completion, Engine
 from orchestrator.engine.contract import EngineSpec, EngineStats, Generation, Message
-from orchestrator.engine.kv.layout import Layout, Reading, may_change
+from orchestrator.engine.kv.layout import AttentionReads, CacheLayout, layout_may_change
 from orchestrator.engine.llama import CannotLoad, Llama, model
 from orchestrator.engine.step_cost.model import Points, StepCostModel
 from orchestrator.engine.worker import loop
@@ -20,17 +20,17 @@ from tests.orchestrator.engine.driven_loop import Parent, driven_loop
 
 BASE, CELL = 0.01, 1e-6
 STREAMS = StepCostModel(Points((1, 64), (BASE, BASE)), Points((1,), (BASE,)), prefill=0.001, per_cell=CELL)
-SIBLINGS = Reading(width=16, attended=16 * 1060, held=1024 + 16 * 36)
-STRANGERS = Reading(width=16, attended=16 * 1060, held=16 * 1060)
+SIBLINGS = AttentionReads(width=16, stream_cells=16 * 1060, pool_cells=1024 + 16 * 36)
+STRANGERS = AttentionReads(width=16, stream_cells=16 * 1060, pool_cells=16 * 1060)
 PRICE = 0.5
 
 
-def seconds(reading: Reading, *, split: bool, dearer: float = 1.0) -> float:
+def seconds(reading: AttentionReads, *, split: bool, dearer: float = 1.0) -> float:
     """What a step takes where reading a pool is so many times as dear as is assumed."""
-    return BASE + CELL * (reading.attended if split else dearer * reading.in_pool)
+    return BASE + CELL * (reading.stream_cells if split else dearer * reading.pool_read_cells)
 
 
-def run(layout: Layout, reading: Reading, steps: int, dearer: float = 1.0, price: float = PRICE) -> int:
+def run(layout: CacheLayout, reading: AttentionReads, steps: int, dearer: float = 1.0, price: float = PRICE) -> int:
     """Do steps, idle after each, and return how often the layout changed."""
     changes = 0
     for _ in range(steps):
@@ -42,7 +42,7 @@ def run(layout: Layout, reading: Reading, steps: int, dearer: float = 1.0, price
 
 
 def test_siblings_get_a_pool_when_it_would_have_paid_and_strangers_streams_again() -> None:
-    layout = Layout(split=True)
+    layout = CacheLayout(split=True)
     saved = seconds(SIBLINGS, split=True) - seconds(SIBLINGS, split=False)
     assert run(layout, SIBLINGS, round(0.9 * PRICE / saved)) == 0
     assert run(layout, SIBLINGS, round(PRICE / saved)) == 1
@@ -54,26 +54,26 @@ def test_siblings_get_a_pool_when_it_would_have_paid_and_strangers_streams_again
 
 
 def test_a_pool_that_is_dearer_than_assumed_is_left_and_not_tried_again() -> None:
-    layout = Layout(split=True)
+    layout = CacheLayout(split=True)
     assert run(layout, SIBLINGS, 5000, dearer=7.0) == 2
     assert layout.split
     assert run(layout, SIBLINGS, 20_000, dearer=7.0) == 0
 
 
 @pytest.mark.parametrize("split", [True, False])
-@pytest.mark.parametrize("reading", [Reading(1, 2000, 2000), Reading(4, 4 * 500, 500 * 2 + 40)])
-def test_what_is_as_good_in_both_stays_as_it_is(split: bool, reading: Reading) -> None:
-    assert run(Layout(split=split), reading, 20_000) == 0
+@pytest.mark.parametrize("reading", [AttentionReads(1, 2000, 2000), AttentionReads(4, 4 * 500, 500 * 2 + 40)])
+def test_what_is_as_good_in_both_stays_as_it_is(split: bool, reading: AttentionReads) -> None:
+    assert run(CacheLayout(split=split), reading, 20_000) == 0
 
 
 def test_nothing_is_told_from_a_model_whose_cells_cost_nothing() -> None:
-    layout = Layout(split=True)
+    layout = CacheLayout(split=True)
     layout.record(SIBLINGS, 1.0, replace(STREAMS, per_cell=0.0), count=1000)
     assert layout.regret == 0.0
 
 
 readings = st.builds(
-    lambda width, shared, own: Reading(width, width * (shared + own), shared + width * own),
+    lambda width, shared, own: AttentionReads(width, width * (shared + own), shared + width * own),
     st.integers(1, 64),
     st.integers(0, 4000),
     st.integers(1, 500),
@@ -81,9 +81,9 @@ readings = st.builds(
 
 
 @given(st.lists(st.tuples(readings, st.integers(1, 100)), min_size=1, max_size=6), st.floats(0.01, 1.0))
-def test_waiting_costs_no_more_than_the_change(loads: list[tuple[Reading, int]], price: float) -> None:
+def test_waiting_costs_no_more_than_the_change(loads: list[tuple[AttentionReads, int]], price: float) -> None:
     """Between two changes, what the other layout would have saved since any moment is at most the price."""
-    layout = Layout(split=True)
+    layout = CacheLayout(split=True)
     lost = 0.0
     for reading, steps in loads:
         for _ in range(steps):
@@ -103,9 +103,9 @@ def test_waiting_costs_no_more_than_the_change(loads: list[tuple[Reading, int]],
 )
 def test_a_layout_that_is_settled_does_not_change(settled: dict[str, object]) -> None:
     spec = EngineSpec(file="m.gguf", context=512, slots=4, prompt_lookup=(3, 6))
-    assert may_change(spec, "auto")
-    assert not may_change(spec, "off")
-    assert not may_change(replace(spec, **settled), "auto")  # type: ignore[arg-type]
+    assert layout_may_change(spec, "auto")
+    assert not layout_may_change(spec, "off")
+    assert not layout_may_change(replace(spec, **settled), "auto")  # type: ignore[arg-type]
 
 
 # With a real model. One thread, as test machines are busy.

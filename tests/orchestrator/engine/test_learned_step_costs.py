@@ -7,8 +7,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from orchestrator.engine.step_cost.learned import DRAFTED_LEARNED_EVERY, FIRST, LEARNED_EVERY, LearnedStepCosts
-from orchestrator.engine.step_cost.model import SIZES, Points, StepCostModel, favoured_width
+from orchestrator.engine.step_cost.learned import (
+    DRAFTED_LEARNED_EVERY,
+    LEARN_ALL_FIRST,
+    LEARNED_EVERY,
+    LearnedStepCosts,
+)
+from orchestrator.engine.step_cost.model import SIZES, Points, StepCostModel, best_decode_width
 
 COSTS = StepCostModel(Points((1, 2), (1.0, 1.5)), Points((1, 2), (1.0, 1.2)), prefill=0.2, per_cell=0.001)
 STEPS = 200
@@ -17,82 +22,82 @@ STEPS = 200
 
 def test_other_threads_begin_with_what_is_known_and_learn_for_themselves() -> None:
     learned = LearnedStepCosts(2, COSTS)
-    learned.use(1)
-    assert learned.now == COSTS
+    learned.use_threads(1)
+    assert learned.current == COSTS
     learned.observe(1, 1, 1.2, 10)
-    slower = learned.now
+    slower = learned.current
     assert slower.seconds(1, 1) > COSTS.seconds(1, 1)
-    learned.use(2)
-    assert learned.now == COSTS
-    learned.use(1)
-    assert learned.now == slower
+    learned.use_threads(2)
+    assert learned.current == COSTS
+    learned.use_threads(1)
+    assert learned.current == slower
 
 
 def test_other_threads_begin_with_what_was_measured_with_them_before() -> None:
     one = StepCostModel(Points((1, 2), (2.0, 3.0)), Points((1, 2), (2.0, 2.4)), prefill=0.4, per_cell=0.002)
     learned = LearnedStepCosts(2, COSTS, known={1: one}.get)
-    learned.use(1)
-    assert (learned.now, learned.measured) == (one, True)
-    learned.use(3)
-    assert (learned.now, learned.measured) == (one, False)
-    assert learned.of(2) == COSTS
+    learned.use_threads(1)
+    assert (learned.current, learned.measured) == (one, True)
+    learned.use_threads(3)
+    assert (learned.current, learned.measured) == (one, False)
+    assert learned.for_threads(2) == COSTS
 
 
 def test_a_filled_step_tells_what_its_width_takes() -> None:
     filled, plain = LearnedStepCosts(2, COSTS), LearnedStepCosts(2, COSTS)
     filled.observe(1, 1, 1.6, 10, width=2)
     plain.observe(2, 2, 1.6, 20)
-    assert filled.now == plain.now
+    assert filled.current == plain.current
 
 
 def test_all_first_steps_are_learned_from_and_then_one_of_some() -> None:
     learned = LearnedStepCosts(2, COSTS)
-    seen = [learned.now]
-    steps = FIRST + 2 * LEARNED_EVERY
+    seen = [learned.current]
+    steps = LEARN_ALL_FIRST + 2 * LEARNED_EVERY
     for _ in range(steps):
         learned.observe(1, 1, 1.2, 0)
-        seen.append(learned.now)
+        seen.append(learned.current)
     changed = [index for index in range(steps) if seen[index + 1] is not seen[index]]
-    assert changed == [*range(FIRST), *range(FIRST, steps, LEARNED_EVERY)]
+    assert changed == [*range(LEARN_ALL_FIRST), *range(LEARN_ALL_FIRST, steps, LEARNED_EVERY)]
 
 
 def test_steps_with_drafts_are_counted_by_themselves() -> None:
     learned = LearnedStepCosts(2, COSTS)
-    for _ in range(FIRST):
+    for _ in range(LEARN_ALL_FIRST):
         learned.observe(1, 1, 1.0, 0)
         learned.observe(2, 1, 1.5, 0)
     changes = 0
     for _ in range(10 * DRAFTED_LEARNED_EVERY):
-        before = learned.now
+        before = learned.current
         learned.observe(2, 1, 1.6, 0)
-        changes += learned.now is not before
+        changes += learned.current is not before
         learned.observe(1, 1, 1.0, 0)
     assert changes == 10
 
 
 def test_the_second_of_a_few_steps_without_drafts_tells_what_drafts_save() -> None:
     learned = LearnedStepCosts(2, COSTS)
-    for _ in range(FIRST + 1):
+    for _ in range(LEARN_ALL_FIRST + 1):
         learned.observe(1, 1, 1.0, 0)
         learned.observe(2, 1, 1.5, 0)
     for _ in range(3):
         learned.observe(2, 1, 1.5, 0)
-        before = learned.now
+        before = learned.current
         learned.observe(1, 1, 1.4, 0)
-        assert learned.now is before, "llama.cpp laid out another step than the one before"
+        assert learned.current is before, "llama.cpp laid out another step than the one before"
         learned.observe(1, 1, 1.4, 0)
-        assert learned.now.seconds(1, 1) > before.seconds(1, 1)
+        assert learned.current.seconds(1, 1) > before.seconds(1, 1)
 
 
 def test_steps_with_drafts_that_were_seen_at_a_bad_time_get_their_shape_back() -> None:
     learned = LearnedStepCosts(2, COSTS)
-    for _ in range(FIRST):
+    for _ in range(LEARN_ALL_FIRST):
         learned.observe(2, 1, 1.8, 0)
-    assert learned.now.seconds(2, 1) > 1.6
+    assert learned.current.seconds(2, 1) > 1.6
     for _ in range(400 * LEARNED_EVERY):
         learned.observe(1, 1, 1.3, 0)
-    assert learned.now.seconds(1, 1) == pytest.approx(1.3, rel=0.01)
-    assert learned.now.seconds(2, 1) == pytest.approx(1.3 * 1.2, rel=0.05)
+    assert learned.current.seconds(1, 1) == pytest.approx(1.3, rel=0.01)
+    assert learned.current.seconds(2, 1) == pytest.approx(1.3 * 1.2, rel=0.05)
 
 
 def test_steps_with_drafts_that_are_done_are_known_as_they_are() -> None:
@@ -100,18 +105,22 @@ def test_steps_with_drafts_that_are_done_are_known_as_they_are() -> None:
     for _ in range(400 * LEARNED_EVERY):
         learned.observe(1, 1, 1.0, 0)
         learned.observe(2, 1, 1.7, 0)
-    assert learned.now.seconds(2, 1) == pytest.approx(1.7, rel=0.1)
+    assert learned.current.seconds(2, 1) == pytest.approx(1.7, rel=0.1)
 
 
 def test_the_favoured_width_is_found_anew_when_others_run_or_something_is_learned() -> None:
     dear = StepCostModel(Points((1, 2), (1.0, 2.2)), Points((1, 2), (1.0, 1.2)), prefill=0.2, per_cell=0.0)
     learned = LearnedStepCosts(2, dear, widest=2)
     for depths in ([9], [9, 9], [9], [9, 9]):
-        assert learned.next_width(depths) in (1, len(depths))
-    while learned.now.seconds(2, 2) > 1.5 * learned.now.seconds(1, 1):
+        assert learned.next_decode_width(depths) in (1, len(depths))
+    while learned.current.seconds(2, 2) > 1.5 * learned.current.seconds(1, 1):
         learned.observe(2, 2, 1.4, 0)
         learned.observe(1, 1, 1.0, 0)
-    assert [learned.next_width([9, 9]) for _ in range(100)] == [2] * 100 == [favoured_width(learned.now, [9, 9])] * 100
+    assert (
+        [learned.next_decode_width([9, 9]) for _ in range(100)]
+        == [2] * 100
+        == [best_decode_width(learned.current, [9, 9])] * 100
+    )
 
 
 # What is wrong at first
@@ -164,7 +173,7 @@ POISONS: dict[str, Callable[[StepCostModel], StepCostModel]] = {
 def run_for(learned: LearnedStepCosts, true: StepCostModel, running: int, steps: int, *, depth: int = 50) -> None:
     """Decode for so many steps on a machine on which steps cost what `true` says."""
     for _ in range(steps):
-        width = learned.next_width([depth] * running)
+        width = learned.next_decode_width([depth] * running)
         assert 1 <= width <= running
         cells = depth * width
         learned.observe(width, width, true.seconds(width, width, cells), cells)
@@ -178,10 +187,10 @@ def test_a_wrong_cost_model_comes_right_within_some_steps(
     true = machine(cores, first)
     learned = LearnedStepCosts(2, POISONS[poison](true), widest=16)
     run_for(learned, true, running, STEPS)
-    width = favoured_width(learned.now, [50] * running)
+    width = best_decode_width(learned.current, [50] * running)
     rates = [wide / true.seconds(wide, wide, 50 * wide) for wide in range(1, running + 1)]
     assert rates[width - 1] >= 0.85 * max(rates)
-    assert learned.now.seconds(width, width, 50 * width) == pytest.approx(
+    assert learned.current.seconds(width, width, 50 * width) == pytest.approx(
         true.seconds(width, width, 50 * width), rel=0.3
     )
 
@@ -195,7 +204,7 @@ def test_a_wrong_cost_model_comes_right_for_drafts_that_are_tried(poison: str, c
         tokens = 1 + drafts if step % 2 else 1
         learned.observe(tokens, 1, true.seconds(tokens, 1, 50 * tokens), 50 * tokens)
     for tokens in (1, 1 + drafts):
-        assert learned.now.seconds(tokens, 1) == pytest.approx(true.seconds(tokens, 1), rel=0.3)
+        assert learned.current.seconds(tokens, 1) == pytest.approx(true.seconds(tokens, 1), rel=0.3)
 
 
 def test_a_cost_model_that_is_only_assumed_is_made_right_and_counts_as_unmeasured() -> None:
@@ -203,10 +212,10 @@ def test_a_cost_model_that_is_only_assumed_is_made_right_and_counts_as_unmeasure
     learned = LearnedStepCosts(2, StepCostModel.assumed(0.5, most=16), widest=16, trusted=False)
     assert not learned.measured
     run_for(learned, true, 16, STEPS)
-    assert learned.now.seconds(16, 16) == pytest.approx(true.seconds(16, 16), rel=0.15)
+    assert learned.current.seconds(16, 16) == pytest.approx(true.seconds(16, 16), rel=0.15)
     assert not learned.measured
-    learned.adopt(2, true)
-    assert (learned.now, learned.measured) == (true, True)
+    learned.adopt_measured(2, true)
+    assert (learned.current, learned.measured) == (true, True)
 
 
 def test_a_machine_that_gets_slower_for_good_is_followed_and_its_cost_model_is_measured_again() -> None:
@@ -214,7 +223,7 @@ def test_a_machine_that_gets_slower_for_good_is_followed_and_its_cost_model_is_m
     learned = LearnedStepCosts(2, true, widest=16)
     run_for(learned, scaled(true, 3.0), 16, STEPS)
     assert not learned.measured
-    assert learned.now.seconds(16, 16) == pytest.approx(3 * true.seconds(16, 16), rel=0.1)
+    assert learned.current.seconds(16, 16) == pytest.approx(3 * true.seconds(16, 16), rel=0.1)
 
 
 def test_a_few_stalled_steps_change_little() -> None:
@@ -223,7 +232,7 @@ def test_a_few_stalled_steps_change_little() -> None:
     run_for(learned, true, 16, 10)
     run_for(learned, scaled(true, 50.0), 16, 3)
     assert learned.measured
-    assert learned.now.seconds(16, 16) < 1.5 * true.seconds(16, 16)
+    assert learned.current.seconds(16, 16) < 1.5 * true.seconds(16, 16)
 
 
 def test_steps_beside_other_work_teach_nothing_unless_that_never_ends() -> None:
@@ -231,10 +240,10 @@ def test_steps_beside_other_work_teach_nothing_unless_that_never_ends() -> None:
     learned = LearnedStepCosts(2, true, widest=16)
     for _ in range(50):
         learned.observe(16, 16, 100 * true.seconds(16, 16), 0, disturbed=True)
-    assert learned.now == true
+    assert learned.current == true
     for _ in range(20 * LEARNED_EVERY):
         learned.observe(16, 16, 2.5 * true.seconds(16, 16), 0, disturbed=True)
-    assert learned.now.seconds(16, 16) == pytest.approx(2.5 * true.seconds(16, 16), rel=0.1)
+    assert learned.current.seconds(16, 16) == pytest.approx(2.5 * true.seconds(16, 16), rel=0.1)
 
 
 @pytest.mark.parametrize(
@@ -258,4 +267,4 @@ def test_what_is_assumed_is_possible_and_favours_width(seconds: float, most: int
     assert assumed.implausible(most=most) is None
     assert math.isclose(assumed.seconds(1, 1), seconds)
     running = min(most, 64)
-    assert favoured_width(assumed, [0] * running) == running
+    assert best_decode_width(assumed, [0] * running) == running

@@ -11,15 +11,15 @@ from orchestrator.engine.client.engine import Engine
 from orchestrator.engine.contract import EngineSpec, Generation, Message
 from orchestrator.engine.llama import Llama
 from orchestrator.engine.step_cost import cost_cache
-from orchestrator.engine.step_cost.attention import LONG
+from orchestrator.engine.step_cost.attention import LONG_CONTEXT
 from orchestrator.engine.step_cost.calibration import (
     MOST_INTERRUPTIONS,
     AttentionTrial,
     Calibration,
+    apply_stored_attention,
     assumed_step_costs,
     attention_key,
     measure_step_costs,
-    settle_attention,
     stored_step_costs,
 )
 from orchestrator.engine.step_cost.model import StepCostModel
@@ -49,7 +49,7 @@ def test_steps_are_measured_as_far_as_slots_and_context_go_and_nothing_stays(lla
     costs = measure_step_costs(llama)
     assert costs.many.sizes == (1, 2, 3, 4, 5)
     assert costs.one.sizes[0] == 1
-    assert costs.fills
+    assert costs.pads
     assert costs.one.sizes[-1] <= llama.max_outputs
     assert min(*costs.many.seconds, *costs.one.seconds, costs.prefill) > 0
     assert costs.per_cell >= 0
@@ -179,7 +179,7 @@ async def test_a_new_model_answers_first_and_is_measured_when_there_is_nothing_t
 
 @pytest.fixture
 def long(spec: EngineSpec) -> EngineSpec:
-    return dataclasses.replace(spec, context=LONG, slots=2)
+    return dataclasses.replace(spec, context=LONG_CONTEXT, slots=2)
 
 
 def tried(llama: Llama, spec: EngineSpec) -> AttentionTrial:
@@ -199,7 +199,7 @@ def test_the_faster_attention_is_found_once_and_taken_after_every_start(long: En
     for attention, micro_batch in (("off", 128), ("on", 512)):
         cost_cache.store_attention(Path(long.step_costs or ""), key, attention)  # type: ignore[arg-type]
         again = Llama(long)
-        settle_attention(again, long)
+        apply_stored_attention(again, long)
         assert AttentionTrial(again, long).ended
         assert (again.flash_attention, again.micro_batch) == (attention, micro_batch)
 
@@ -259,7 +259,8 @@ def test_a_trial_of_attention_goes_on_where_it_was_interrupted_but_not_for_ever(
 
 
 @pytest.mark.parametrize(
-    "change", [{"flash_attention": "off"}, {"flash_attention": "on"}, {"step_costs": None}, {"context": LONG - 1}]
+    "change",
+    [{"flash_attention": "off"}, {"flash_attention": "on"}, {"step_costs": None}, {"context": LONG_CONTEXT - 1}],
 )
 def test_attention_is_not_tried_where_it_is_settled_or_cannot_be_kept(
     long: EngineSpec, change: dict[str, object]
@@ -268,7 +269,7 @@ def test_attention_is_not_tried_where_it_is_settled_or_cannot_be_kept(
     llama = Llama(settled)
     assert AttentionTrial(llama, settled).ended
     before = llama.flash_attention
-    settle_attention(llama, settled)
+    apply_stored_attention(llama, settled)
     assert llama.flash_attention == before
 
 

@@ -29,15 +29,15 @@ def head(first: int, length: int) -> Tokens:
 
 
 def enter(slots: PooledSlots, tokens: Tokens) -> tuple[int, int]:
-    place = slots.enter(tokens, 8)
+    place = slots.admit(tokens, 8)
     assert place is not None
     return place
 
 
 def finish(slots: PooledSlots, tokens: Tokens) -> None:
     seq, reused = enter(slots, tokens)
-    slots.computed(seq, tokens[reused:])
-    slots.leave(seq, len(tokens))
+    slots.mark_computed(seq, tokens[reused:])
+    slots.release(seq, len(tokens))
 
 
 @pytest.mark.parametrize(("length", "kept"), [(RETAIN - 100, 1), (RETAIN - 99, 0)])
@@ -53,8 +53,8 @@ def test_what_a_running_one_shares_with_it_stays(slots: PooledSlots) -> None:
     finish(slots, np.concatenate((document, head(100, 10))))
     seq, reused = enter(slots, np.concatenate((document, head(150, 20))))
     assert (reused, slots.retained, slots.tree.cells) == (100, 0, 100)
-    slots.computed(seq, head(150, 20))
-    slots.leave(seq, 120)
+    slots.mark_computed(seq, head(150, 20))
+    slots.release(seq, 120)
     assert (slots.retained, slots.tree.match(document)[1]) == (1, 100)
 
 
@@ -63,7 +63,7 @@ def test_what_a_pool_holds_counts_shared_cells_once(slots: PooledSlots) -> None:
     for number in range(3):
         tokens = np.concatenate((document, head(100 + number, 5)))
         seq, reused = enter(slots, tokens)
-        slots.computed(seq, tokens[reused:])
+        slots.mark_computed(seq, tokens[reused:])
     assert slots.pooled_cells == 60 + 3 * 5
     finish(slots, head(200, 40))
     assert slots.pooled_cells == 60 + 3 * 5 + 40
@@ -72,7 +72,7 @@ def test_what_a_pool_holds_counts_shared_cells_once(slots: PooledSlots) -> None:
 def test_who_does_not_fit_stands_in_nobodys_way_once_it_has_gone(slots: PooledSlots) -> None:
     cells = slots._llama.cells
     enter(slots, head(1, cells // 2))
-    assert slots.enter(head(100, cells // 2 + 1), 8) is None
-    assert slots.enter(head(200, 10), 8) is None, "who waits first is not overtaken"
-    slots.try_again()
+    assert slots.admit(head(100, cells // 2 + 1), 8) is None
+    assert slots.admit(head(200, 10), 8) is None, "who waits first is not overtaken"
+    slots.retry_admission()
     enter(slots, head(200, 10))

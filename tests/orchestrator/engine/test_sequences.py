@@ -80,7 +80,7 @@ def test_a_sequence_takes_over_the_priority_of_one_that_waits_for_its_prefix(seq
 
 @pytest.mark.parametrize("common", [10, 30])
 def test_who_shares_too_little_stops_nobody(sequences: Sequences, common: int) -> None:
-    assert sequences.slots.least_shared > common
+    assert sequences.slots.min_shared_tokens > common
     for number in (1, 2):
         sequences.add(sequence(number, common, own=40 - common))
     sequences.admit()

@@ -22,9 +22,9 @@ from orchestrator.engine.step_cost.model import (
     WORTH_WAITING,
     Points,
     StepCostModel,
-    attended,
-    favoured_width,
-    turn,
+    attended_cells,
+    best_decode_width,
+    round_robin,
 )
 
 times = st.floats(1e-4, 10.0)
@@ -42,9 +42,9 @@ def cost_models(draw: st.DrawFn) -> StepCostModel:
     return StepCostModel(many, one, draw(times), draw(st.floats(0, 1e-3)), draw(st.booleans()))
 
 
-def cost_model(*many: float, prefill: float = 1.0, per_cell: float = 0.0, fills: bool = False) -> StepCostModel:
+def cost_model(*many: float, prefill: float = 1.0, per_cell: float = 0.0, pads: bool = False) -> StepCostModel:
     points = Points(POWERS[: len(many)], many)
-    return StepCostModel(points, points, prefill, per_cell, fills)
+    return StepCostModel(points, points, prefill, per_cell, pads)
 
 
 def test_measured_points_are_returned_and_joined_by_lines() -> None:
@@ -63,9 +63,9 @@ def test_every_step_takes_time(costs: StepCostModel, sequences: int, more: int, 
 
 @given(cost_models(), st.integers(1, 80), st.integers(0, 10_000))
 def test_a_step_is_filled_where_a_wider_one_takes_less(costs: StepCostModel, sequences: int, cells: int) -> None:
-    width = costs.filled(sequences, cells)
-    bare = replace(costs, fills=False)
-    most = min(sequences + MAX_PADDING, costs.many.sizes[-1]) if costs.fills else sequences
+    width = costs.padded_width(sequences, cells)
+    bare = replace(costs, pads=False)
+    most = min(sequences + MAX_PADDING, costs.many.sizes[-1]) if costs.pads else sequences
     choices = {wide: bare.seconds(wide, wide, 0) for wide in range(sequences, max(most, sequences) + 1)}
     seconds = {wide: time + costs.per_cell * cells * wide / sequences for wide, time in choices.items()}
     assert seconds[width] == pytest.approx(costs.seconds(sequences, sequences, cells))
@@ -78,12 +78,12 @@ def test_a_step_is_filled_where_a_wider_one_takes_less(costs: StepCostModel, seq
 
 def test_tiles_are_filled_unless_the_cells_are_many() -> None:
     points = Points((1, 2, 3, 4), (10.0, 15.0, 20.0, 16.0))
-    tiles = StepCostModel(points, points, 5.0, 0.01, fills=True)
-    assert [tiles.filled(width) for width in (1, 2, 3, 4, 5)] == [1, 2, 4, 4, 5]
+    tiles = StepCostModel(points, points, 5.0, 0.01, pads=True)
+    assert [tiles.padded_width(width) for width in (1, 2, 3, 4, 5)] == [1, 2, 4, 4, 5]
     assert tiles.seconds(3, 3) == 16.0
-    assert tiles.filled(3, cells=3 * 300) == 4
-    assert tiles.filled(3, cells=3 * 500) == 3, "a filler would attend to 500 cells, which takes longer"
-    assert replace(tiles, fills=False).filled(3) == 3
+    assert tiles.padded_width(3, cells=3 * 300) == 4
+    assert tiles.padded_width(3, cells=3 * 500) == 3, "a filler would attend to 500 cells, which takes longer"
+    assert replace(tiles, pads=False).padded_width(3) == 3
 
 
 @given(cost_models(), st.integers(1, 8), st.integers(0, 100))
@@ -159,7 +159,7 @@ def test_a_slower_machine_does_not_look_like_a_worse_width() -> None:
     for _ in range(200):
         learned = learned.observed(16, 16, 12.0)
     assert learned.seconds(16, 16) == pytest.approx(12.0, rel=0.02)
-    assert favoured_width(learned, [0] * 16) == 16
+    assert best_decode_width(learned, [0] * 16) == 16
 
 
 def test_depth_is_learned_although_none_was_measured() -> None:
@@ -185,14 +185,14 @@ def test_impossible_points_are_refused(sizes: tuple[int, ...], seconds: tuple[fl
 
 @given(st.integers(0, 50), st.integers(1, 20))
 def test_every_token_attends_to_itself_and_all_before_it(position: int, count: int) -> None:
-    assert attended(position, count) == sum(p + 1 for p in range(position, position + count))
+    assert attended_cells(position, count) == sum(p + 1 for p in range(position, position + count))
 
 
 @given(cost_models(), st.lists(st.integers(0, 5000), max_size=40))
 def test_the_favoured_width_is_the_widest_that_is_not_slower_than_one_by_one_nor_much_slower_than_the_best(
     costs: StepCostModel, depths: list[int]
 ) -> None:
-    width = favoured_width(costs, depths)
+    width = best_decode_width(costs, depths)
     rates = [w / costs.seconds(w, w, sum(depths[:w])) for w in range(1, len(depths) + 1)]
     if not depths:
         assert width == 0
@@ -212,28 +212,28 @@ def test_a_step_is_short_for_sure_only_if_even_a_bad_cost_model_says_so() -> Non
 
 def test_two_that_are_slower_together_go_one_after_the_other() -> None:
     dip = cost_model(4.0, 12.3, 12.5, 17.0, 27.0)
-    assert [favoured_width(dip, [0] * running) for running in (1, 2, 3, 4, 8, 16)] == [1, 1, 1, 4, 8, 16]
-    assert favoured_width(cost_model(4.0, 8.1), [0, 0]) == 2, "a difference within the noise is none"
-    assert favoured_width(cost_model(4.0, 8.2), [0, 0]) == 1
+    assert [best_decode_width(dip, [0] * running) for running in (1, 2, 3, 4, 8, 16)] == [1, 1, 1, 4, 8, 16]
+    assert best_decode_width(cost_model(4.0, 8.1), [0, 0]) == 2, "a difference within the noise is none"
+    assert best_decode_width(cost_model(4.0, 8.2), [0, 0]) == 1
 
 
 def test_nobody_is_left_out_for_a_little_more_speed() -> None:
     dip = cost_model(4.0, 5.0, 6.0, 13.0)
-    assert [favoured_width(dip, [0] * running) for running in (4, 8)] == [4, 8]
-    assert favoured_width(cost_model(4.0, 5.0, 6.0, 20.0), [0] * 8) == 4
+    assert [best_decode_width(dip, [0] * running) for running in (4, 8)] == [4, 8]
+    assert best_decode_width(cost_model(4.0, 5.0, 6.0, 20.0), [0] * 8) == 4
 
 
 def test_a_deep_sequence_may_be_left_out() -> None:
     shallow = cost_model(1.0, 1.2, per_cell=1e-3)
-    assert favoured_width(shallow, [0, 0]) == 2
-    assert favoured_width(shallow, [0, 5000]) == 1
+    assert best_decode_width(shallow, [0, 0]) == 2
+    assert best_decode_width(shallow, [0, 5000]) == 1
 
 
 @given(st.integers(1, 12), st.integers(1, 12), st.integers(1, 40))
 def test_turns_starve_nobody_and_always_serve_the_most_urgent(width: int, running: int, steps: int) -> None:
     waited = [0] * running
     for _ in range(steps):
-        chosen = turn(width, waited)
+        chosen = round_robin(width, waited)
         assert chosen[: width - 1] == list(range(min(width - 1, running)))[: len(chosen)]
         assert len(set(chosen)) == len(chosen) == min(width, running)
         waited = [0 if index in chosen else count + 1 for index, count in enumerate(waited)]

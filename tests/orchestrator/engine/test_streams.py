@@ -7,11 +7,11 @@ import numpy as np
 import pytest
 
 from orchestrator.engine.contract import EngineSpec
-from orchestrator.engine.kv.streams import WORTH_KEEPING, StreamSlots
+from orchestrator.engine.kv.streams import MIN_RETAINED_CELLS, StreamSlots
 from orchestrator.engine.llama import Llama, Tokens
 
-SHARED = WORTH_KEEPING + 8
-OWN = WORTH_KEEPING + 1
+SHARED = MIN_RETAINED_CELLS + 8
+OWN = MIN_RETAINED_CELLS + 1
 
 
 @pytest.fixture(scope="module")
@@ -41,13 +41,13 @@ def head(number: int, common: int = SHARED, own: int = OWN) -> Tokens:
 
 def finish(slots: StreamSlots, *heads: Tokens) -> list[int]:
     """Let prompts in at once, compute them and let them go; return their streams."""
-    entered = [slots.enter(one, 8) for one in heads]
+    entered = [slots.admit(one, 8) for one in heads]
     for one, place in zip(heads, entered, strict=True):
         assert place is not None
-        slots.computed(place[0], one[place[1] :])
+        slots.mark_computed(place[0], one[place[1] :])
     for one, place in zip(heads, entered, strict=True):
         assert place is not None
-        slots.leave(place[0], len(one))
+        slots.release(place[0], len(one))
     return [place[0] for place in entered if place]
 
 
@@ -55,7 +55,7 @@ def test_a_shared_beginning_is_copied_while_streams_are_free(
     slots: StreamSlots, copies: list[tuple[int, int, int]]
 ) -> None:
     (kept,) = finish(slots, head(1))
-    assert slots.enter(head(2), 8) == (1, SHARED)
+    assert slots.admit(head(2), 8) == (1, SHARED)
     assert copies == [(kept, 1, SHARED)]
 
 
@@ -64,7 +64,7 @@ def test_who_goes_on_where_a_prompt_ended_takes_its_stream(
 ) -> None:
     (kept,) = finish(slots, head(1))
     longer = np.concatenate((head(1), np.arange(20))).astype(np.int32)
-    assert slots.enter(longer, 8) == (kept, len(head(1)))
+    assert slots.admit(longer, 8) == (kept, len(head(1)))
     assert copies == []
 
 
@@ -75,16 +75,16 @@ def test_where_one_must_make_way_who_shares_its_beginning_inherits_it(
     family = finish(slots, head(1), head(2))
     copies.clear()
     assert slots.retained == 4
-    place = slots.enter(head(3), 8)
+    place = slots.admit(head(3), 8)
     assert place is not None
     assert place[0] in family, "the strangers' prompts stay"
     assert place[1] == SHARED
     assert copies == [], "what is there already is not copied"
     assert slots.retained == 3
-    assert {slots.shared(head(number, common=0, own=80))[0] for number in (7, 8)} == set(strangers)
+    assert {slots.longest_shared_prefix(head(number, common=0, own=80))[0] for number in (7, 8)} == set(strangers)
 
 
 def test_who_shares_too_little_for_a_copy_begins_anew(slots: StreamSlots, copies: list[tuple[int, int, int]]) -> None:
     finish(slots, head(1))
-    assert slots.enter(head(2)[: WORTH_KEEPING - 1], 8) == (1, 0)
+    assert slots.admit(head(2)[: MIN_RETAINED_CELLS - 1], 8) == (1, 0)
     assert copies == []

@@ -8,8 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from orchestrator.engine.speculation.verify import verified
-from orchestrator.engine.worker.sampling import Logits, Sampler, distribution
+from orchestrator.engine.worker.sampling import Logits, Sampler, distribution, verify_drafts
 
 VOCABULARY = 5
 DRAWS = 6000
@@ -30,7 +29,7 @@ def plain(sampler: Sampler, prompt: list[int], length: int) -> list[int]:
 def step(sampler: Sampler, held: list[int], drafts: list[int]) -> list[int]:
     """Return what one step adds: the target computes all rows, then they are verified."""
     rows = [model(held + drafts[:count]) for count in range(len(drafts) + 1)]
-    return list(verified(np.array(drafts, np.int32), lambda row: sampler.pick(rows[row])))
+    return list(verify_drafts(np.array(drafts, np.int32), lambda row: sampler.pick(rows[row])))
 
 
 def speculative(sampler: Sampler, prompt: list[int], length: int, drafts: Sequence[list[int]]) -> list[int]:
@@ -81,7 +80,7 @@ def test_nothing_is_asked_for_that_is_not_taken() -> None:
         asked.append(row)
         return 7
 
-    tokens = verified(np.array([7, 7, 8, 7], np.int32), pick)
+    tokens = verify_drafts(np.array([7, 7, 8, 7], np.int32), pick)
     assert (next(tokens), asked) == (7, [0])
     assert (next(tokens), asked) == (7, [0, 1])
     assert (list(tokens), asked) == ([7], [0, 1, 2])
