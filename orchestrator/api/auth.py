@@ -1,27 +1,32 @@
-"""Make, keep and compare the token that requests over TCP need."""
+"""The token that requests over TCP carry: make it, keep it in the state folder, compare it."""
 
 import hmac
 import os
 import secrets
 from pathlib import Path
+from typing import Final
 
 from orchestrator.journal import JournalError
 
-FILE_NAME = "api.token"
+FILE_NAME: Final = "api.token"
+MIN_LENGTH: Final = 20
 
 
 def token_path(home: Path) -> Path:
-    """Return the file that holds the token."""
+    """Return the file that holds the token of a state folder."""
     return home / FILE_NAME
 
 
-def the_token(home: Path) -> str:
-    """Return the token of a state folder. One is made, readable by its owner only, where there is none."""
+def load_or_create_token(home: Path) -> str:
+    """Return the token of a state folder. Where there is none, one is made that only the owner can read.
+
+    Raises JournalError for a file that cannot be made, that others may read, or that holds no token.
+    """
     path = token_path(home)
     try:
         descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
     except FileExistsError:
-        return _read(path)
+        return _load(path)
     except OSError as error:
         raise JournalError(path, f"cannot be made: {error.strerror}") from error
     token = secrets.token_urlsafe(32)
@@ -30,16 +35,19 @@ def the_token(home: Path) -> str:
     return token
 
 
-def is_authorized(header: bytes | None, token: str) -> bool:
-    """Say whether an Authorization header carries the token, in a time that does not depend on how much is right."""
-    scheme, _, given = (header or b"").partition(b" ")
-    return hmac.compare_digest(given.strip(), token.encode()) and scheme.lower() == b"bearer"
+def is_authorized(header: str | None, token: str) -> bool:
+    """Return whether an Authorization header carries the token.
+
+    The comparison takes the same time however much of a wrong token is right, so that it cannot be guessed by pieces.
+    """
+    scheme, _, given = (header or "").partition(" ")
+    return hmac.compare_digest(given.strip().encode("latin-1"), token.encode()) and scheme.lower() == "bearer"
 
 
-def _read(path: Path) -> str:
+def _load(path: Path) -> str:
     if path.stat().st_mode & 0o077:
         raise JournalError(path, "others may read it; accepted: mode 0600, or no file, so that a new token is made")
     token = path.read_text(encoding="ascii").strip()
-    if len(token) < 20:
-        raise JournalError(path, "holds no token of 20 characters or more; remove it, and a new one is made")
+    if len(token) < MIN_LENGTH:
+        raise JournalError(path, f"holds no token of {MIN_LENGTH} characters or more; remove it, and a new one is made")
     return token

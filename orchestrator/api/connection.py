@@ -14,7 +14,7 @@ import uvicorn
 from starlette.types import ASGIApp
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
-from orchestrator.api.errors import refusal
+from orchestrator.api.errors import error_response
 
 
 class ConnectionConfig(uvicorn.Config):
@@ -68,7 +68,7 @@ class Connection(H11Protocol):
 
     def send_400_response(self, msg: str) -> None:
         """Answer what is no HTTP, in the shape of all errors."""
-        answer = refusal(HTTPStatus.BAD_REQUEST, msg, "bad_request", {"Connection": "close"})
+        answer = error_response(HTTPStatus.BAD_REQUEST, msg, "bad_request", {"Connection": "close"})
         for event in (
             h11.Response(status_code=HTTPStatus.BAD_REQUEST, headers=answer.raw_headers, reason=b"Bad Request"),
             h11.Data(data=bytes(answer.body)),

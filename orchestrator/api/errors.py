@@ -105,7 +105,7 @@ def status_of(error: OrchestratorError) -> int:
     return next(status for kind, status in _STATUS if isinstance(error, kind))
 
 
-def refusal(status: int, message: str, code: str, headers: Mapping[str, str] | None = None) -> JSONResponse:
+def error_response(status: int, message: str, code: str, headers: Mapping[str, str] | None = None) -> JSONResponse:
     """Return the answer to a request that is refused."""
     body = ErrorBody(error=ErrorDetail(message=message, type=_kind(status), code=code))
     return JSONResponse(body.model_dump(), status, dict(headers or {}))
@@ -143,12 +143,12 @@ async def _http(request: Request, error: Exception) -> JSONResponse:
     phrases = (one.phrase for one in HTTPStatus if one == error.status_code)
     code = next(phrases, "client closed request").lower().replace(" ", "_").replace("-", "_")
     message = f"{request.method} {request.url.path}: {error.detail}"
-    return refusal(error.status_code, message, code, error.headers)
+    return error_response(error.status_code, message, code, error.headers)
 
 
 async def _defect(request: Request, error: Exception) -> JSONResponse:
     log.error("a request broke down", path=request.url.path, exc_info=error)
-    return refusal(HTTPStatus.INTERNAL_SERVER_ERROR, f"internal error: {type(error).__name__}", "internal_error")
+    return error_response(HTTPStatus.INTERNAL_SERVER_ERROR, f"internal error: {type(error).__name__}", "internal_error")
 
 
 def _kind(status: int) -> str:

@@ -1,160 +1,159 @@
-"""Let a request pass only if it is addressed to us, comes from no foreign page, carries the token, and is not too much.
+"""Check every request before the application sees it: host, origin, token, size, time, and how many there are.
 
-This is plain ASGI, so that it stands in front of everything, unknown addresses included.
+This is ASGI middleware, and not dependencies of endpoints, so that it also covers addresses at which there is nothing.
+Which of Starlette's middlewares it uses, and why not the others, is in `docs/adr/0015-libraries-of-the-http-api.md`.
 """
 
 import asyncio
-import re
-from collections.abc import Iterator
-from contextlib import contextmanager
 from http import HTTPStatus
 from typing import Final
 from urllib.parse import urlsplit
 
 from fastapi.responses import Response
+from starlette.datastructures import Headers
 from starlette.exceptions import HTTPException
+from starlette.middleware.cors import CORSMiddleware
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from orchestrator.api.auth import is_authorized
-from orchestrator.api.errors import refusal
+from orchestrator.api.errors import error_response
 from orchestrator.service.configuration import ServerSettings
 from orchestrator.service.service import Service
 
 LOOPBACK: Final = frozenset({"localhost", "127.0.0.1", "::1"})
-OPEN: Final = frozenset({"/health/live", "/health/ready"})
-"""Anyone who reaches the port may ask whether the daemon is well."""
-HEADER_NAME: Final = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
+METHODS: Final = ("GET", "POST", "DELETE")
+OPEN_PATHS: Final = frozenset({"/health/live", "/health/ready"})
+"""Whoever reaches the port may ask for the health of the daemon, without the token."""
 
 
 class Guard:
-    """Stands before the application on one listener. `token` None: the listener is the socket, which is ours alone."""
+    """Lets a request pass to the application of one listener if it is addressed to it and from an accepted page.
+
+    What passes goes through `Cors`, and then through `Admission`. `token` is what requests need over TCP, and None for
+    the Unix socket, which only the user of the daemon can open. `address` is the host that the listener listens on.
+    Settings are read for each request, because they can change while the daemon runs.
+    """
 
     def __init__(self, app: ASGIApp, service: Service, token: str | None, address: str = "localhost") -> None:
-        self._app = app
+        self._app = Cors(Admission(app, service, token), service)
         self._service = service
-        self._token = token
         self._address = address
-        self._requests = 0
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Handle one request."""
+        """Answer one request."""
         if scope["type"] != "http":
-            return await _close(scope, receive, send)
-        settings = self._service.configuration.server
-        origin = dict(scope["headers"]).get(b"origin", b"").decode("latin-1")
-        send = _for_page(send, origin) if origin in settings.origins else send
-        if (refused := self._refusal(scope, settings)) is not None:
-            return await refused(scope, receive, send)
-        scope.setdefault("state", {})["local"] = self._token is None
-        body = Body(receive, settings.max_body, settings.body_seconds)
-        with self._counted():
-            await self._app(scope, body, send)
+            await _close(scope, receive, send)
+            return
+        app = self._refusal(Headers(scope=scope), self._service.configuration.server) or self._app
+        await app(scope, receive, send)
 
-    @contextmanager
-    def _counted(self) -> Iterator[None]:
-        self._requests += 1
-        try:
-            yield
-        finally:
-            self._requests -= 1
-
-    def _refusal(self, scope: Scope, settings: ServerSettings) -> Response | None:
-        """Return the answer to a request that is let no further, or None."""
-        headers = dict(scope["headers"])
+    def _refusal(self, headers: Headers, settings: ServerSettings) -> Response | None:
+        """Return the answer to a request that must not pass, or None."""
         hosts = LOOPBACK | {name.lower() for name in (self._address, *settings.hosts)}
-        host = headers.get(b"host", b"").decode("latin-1")
-        if _name(host) not in hosts:
-            return refusal(421, f"the host {host!r} is not served here; accepted: {_some(hosts)}", "wrong_host")
-        origin = headers.get(b"origin")
-        if origin is not None and origin.decode("latin-1") not in settings.origins:
-            return refusal(403, f"pages of {origin!r} may send no requests; see origins of [server]", "wrong_origin")
-        if origin is not None and scope["method"] == "OPTIONS":  # a browser asks first, without the token
-            asked = headers.get(b"access-control-request-headers", b"").decode("latin-1")
-            return Response(status_code=HTTPStatus.NO_CONTENT, headers=_preflight(asked))
-        if self._token is not None and scope["path"] not in OPEN:
-            if not is_authorized(headers.get(b"authorization"), self._token):
-                wanted = {"WWW-Authenticate": "Bearer"}
-                return refusal(
-                    401, "the token is missing or wrong; accepted: Authorization: Bearer TOKEN", "token", wanted
-                )
-        length = headers.get(b"content-length", b"0")
-        if not length.isdigit() or int(length) > settings.max_body:
-            return refusal(
-                413, f"the body has {length.decode('latin-1')} bytes, {settings.max_body} may be", "too_large"
-            )
-        if self._requests >= settings.max_requests:
-            return refusal(429, f"{self._requests} requests are in progress", "busy", {"Retry-After": "1"})
+        host, origin = headers.get("host", ""), headers.get("origin")
+        if _host_name(host) not in hosts:
+            accepted = ", ".join(sorted(hosts))
+            return error_response(421, f"the host {host!r} is not served here; accepted: {accepted}", "wrong_host")
+        if origin is not None and origin not in settings.origins:
+            message = f"pages of {origin!r} may send no requests; see origins of [server]"
+            return error_response(403, message, "wrong_origin")
         return None
 
 
-def _preflight(asked: str) -> dict[str, str]:
-    """Return what a browser wants to know of a page's request before it sends it.
+class Cors(CORSMiddleware):
+    """Tells browsers that pages of the configured origins may send requests, with any headers, and read the answers.
 
-    Whatever headers it has `asked` for may come with it: clients have many of their own, and none of them means harm.
+    A browser asks for that (the preflight request) without the token, so this comes before `Admission`.
     """
-    names = (name.strip() for name in asked.split(","))
-    return {
-        "Access-Control-Allow-Methods": "GET, POST, DELETE",
-        "Access-Control-Allow-Headers": ", ".join(name for name in names if HEADER_NAME.fullmatch(name)),
-        "Access-Control-Max-Age": "600",
-    }
+
+    def __init__(self, app: ASGIApp, service: Service) -> None:
+        super().__init__(app, allow_methods=METHODS, allow_headers=["*"], allow_private_network=True)
+        self._service = service
+
+    def is_allowed_origin(self, origin: str) -> bool:
+        """Return whether pages of this origin are accepted at the moment."""
+        return origin in self._service.configuration.server.origins
 
 
-def _for_page(send: Send, origin: str) -> Send:
-    """Return what tells the browser, with every answer, that pages of this origin may read it."""
-    ours = [(b"access-control-allow-origin", origin.encode("latin-1")), (b"vary", b"Origin")]
+class Admission:
+    """Lets a request pass if it carries the token, is not too large, and not too many are in progress.
 
-    async def told(message: Message) -> None:
-        if message["type"] == "http.response.start":
-            message = {**message, "headers": [*message.get("headers", ()), *ours]}
-        await send(message)
+    The application learns from `scope["state"]["local"]` whether the request came over the Unix socket.
+    """
 
-    return told
+    def __init__(self, app: ASGIApp, service: Service, token: str | None) -> None:
+        self._app = app
+        self._service = service
+        self._token = token
+        self._in_progress = 0
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer one request."""
+        settings = self._service.configuration.server
+        if (refusal := self._refusal(scope["path"], Headers(scope=scope), settings)) is not None:
+            await refusal(scope, receive, send)
+            return
+        scope.setdefault("state", {})["local"] = self._token is None
+        self._in_progress += 1
+        try:
+            await self._app(scope, BoundedReceive(receive, settings.max_body, settings.body_seconds), send)
+        finally:
+            self._in_progress -= 1
+
+    def _refusal(self, path: str, headers: Headers, settings: ServerSettings) -> Response | None:
+        """Return the answer to a request that must not pass, or None."""
+        if self._token is not None and path not in OPEN_PATHS:
+            if not is_authorized(headers.get("authorization"), self._token):
+                message = "the token is missing or wrong; accepted: Authorization: Bearer TOKEN"
+                return error_response(401, message, "token", {"WWW-Authenticate": "Bearer"})
+        length = headers.get("content-length", "0")
+        if not length.isdecimal() or int(length) > settings.max_body:
+            message = f"the body has {length} bytes; accepted: at most {settings.max_body}"
+            return error_response(413, message, "too_large")
+        if self._in_progress >= settings.max_requests:
+            return error_response(429, f"{self._in_progress} requests are in progress", "busy", {"Retry-After": "1"})
+        return None
 
 
-class Body:
-    """Receives a request, and bounds its body: bytes in all, seconds until all of it is there."""
+class BoundedReceive:
+    """Receives the messages of a request whose body may have `max_bytes`, and has to be there within `seconds`."""
 
-    def __init__(self, receive: Receive, most: int, seconds: float) -> None:
+    def __init__(self, receive: Receive, max_bytes: int, seconds: float) -> None:
         self._receive = receive
-        self._left = most
+        self._bytes_left = max_bytes
         self._seconds = seconds
-        self._whole = False
-        self._due: float | None = None
+        self._deadline: float | None = None
+        self._complete = False
 
     async def __call__(self) -> Message:
-        """Return the next message. Raises HTTPException for a body that is too large or too slow."""
-        if self._whole:
+        """Return the next message. Raises HTTPException for a body that is too large, or not there in time."""
+        if self._complete:
             return await self._receive()
-        if self._due is None:
-            self._due = asyncio.get_running_loop().time() + self._seconds
+        if self._deadline is None:
+            self._deadline = asyncio.get_running_loop().time() + self._seconds
         try:
-            async with asyncio.timeout_at(self._due):
+            async with asyncio.timeout_at(self._deadline):
                 message = await self._receive()
         except TimeoutError as error:
-            what = f"the body was not there after {self._seconds:g} s"
-            raise HTTPException(HTTPStatus.REQUEST_TIMEOUT, what, {"Connection": "close"}) from error
-        self._left -= len(message.get("body", b""))
-        if self._left < 0:
+            detail = f"the body was not complete after {self._seconds:g} s"
+            raise HTTPException(HTTPStatus.REQUEST_TIMEOUT, detail, {"Connection": "close"}) from error
+        self._bytes_left -= len(message.get("body", b""))
+        if self._bytes_left < 0:
             raise HTTPException(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, "the body is too large", {"Connection": "close"})
-        self._whole = not message.get("more_body", False)
+        self._complete = not message.get("more_body", False)
         return message
 
 
-def _name(host: str) -> str:
-    """Return the name in a Host header, without its port."""
+def _host_name(host: str) -> str:
+    """Return the name in a Host header without the port, in lower case; empty where the header is malformed."""
     try:
         return urlsplit(f"//{host}").hostname or ""
     except ValueError:
         return ""
 
 
-def _some(names: frozenset[str]) -> str:
-    return ", ".join(sorted(names))
-
-
 async def _close(scope: Scope, receive: Receive, send: Send) -> None:
-    """Refuse what is no request: there are no WebSockets here."""
+    """Close a WebSocket, and ignore the events of the application's lifespan: only HTTP is served."""
     if scope["type"] == "websocket":
         await receive()
         await send({"type": "websocket.close", "code": 1000})

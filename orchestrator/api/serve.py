@@ -19,7 +19,7 @@ import uvicorn
 from starlette.types import ASGIApp
 
 from orchestrator.api.app import make_app
-from orchestrator.api.auth import the_token, token_path
+from orchestrator.api.auth import load_or_create_token, token_path
 from orchestrator.api.connection import ConnectionConfig
 from orchestrator.api.guard import Guard
 from orchestrator.api.limiter import GenerationLimiter
@@ -155,6 +155,6 @@ def _listener(app: ASGIApp, service: Service, tls: ssl.SSLContext | None = None)
 
 
 def _tcp(app: ASGIApp, service: Service, address: TcpAddress, tls: ssl.SSLContext | None) -> Listener:
-    token = the_token(service.home)
+    token = load_or_create_token(service.home)
     log.info("requests over TCP need the token", file=str(token_path(service.home)))
     return _listener(Guard(app, service, token, address.host), service, tls)

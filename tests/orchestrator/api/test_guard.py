@@ -6,7 +6,7 @@ from pathlib import Path
 import httpx2
 import pytest
 
-from orchestrator.api.auth import is_authorized, the_token
+from orchestrator.api.auth import is_authorized, load_or_create_token
 from orchestrator.api.runs import RunBody, job_from
 from orchestrator.errors import InputError
 from orchestrator.journal import Home, JournalError
@@ -16,7 +16,7 @@ from registry.load import find_registry, load_registry
 from tests.orchestrator.api.daemon_process import Running, executed, finished, summary
 
 
-def test_tcp_needs_the_token(daemon: Running) -> None:
+def test_tcp_needs_load_or_create_token(daemon: Running) -> None:
     right = {"Authorization": f"Bearer {daemon.token}"}
     for headers in ({}, {"Authorization": "Bearer wrong"}, {"Authorization": f"Basic {daemon.token}"}):
         with daemon.tcp(**headers) as client:
@@ -86,20 +86,22 @@ def test_a_body_that_is_too_large_is_refused_whether_or_not_it_says_so(client: h
     assert client.get("/health/live").is_success
 
 
-def test_the_socket_and_the_token_are_their_owners_alone(daemon: Running) -> None:
+def test_the_socket_and_load_or_create_token_are_their_owners_alone(daemon: Running) -> None:
     for path in (Home(daemon.home).socket, daemon.home / "api.token"):
         assert stat.S_IMODE(path.stat().st_mode) == 0o600
 
 
 def test_a_token_is_made_once_and_others_must_not_read_it(tmp_path: Path) -> None:
-    token = the_token(tmp_path)
-    assert the_token(tmp_path) == token
+    token = load_or_create_token(tmp_path)
+    assert load_or_create_token(tmp_path) == token
     (tmp_path / "api.token").chmod(0o644)
     with pytest.raises(JournalError, match="0600"):
-        the_token(tmp_path)
+        load_or_create_token(tmp_path)
 
 
-@pytest.mark.parametrize("header", [None, b"", b"Bearer", b"Bearer tok", b"bearer token2", b"token", b"Basic token"])
-def test_anything_but_the_token_is_no_token(header: bytes | None) -> None:
-    assert is_authorized(b"Bearer token", "token")
+@pytest.mark.parametrize(
+    "header", [None, "", "Bearer", "Bearer tok", "bearer token2", "token", "Basic token", "Bearer tök\xff"]
+)
+def test_anything_but_load_or_create_token_is_no_token(header: str | None) -> None:
+    assert is_authorized("Bearer token", "token")
     assert not is_authorized(header, "token")
