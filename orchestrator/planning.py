@@ -27,6 +27,9 @@ class PlannedPart:
 Accept = Callable[[PlannedPart], None]
 """Takes a part that is complete and checked."""
 
+CheckSteps = Callable[[Sequence[Step]], object]
+"""Raises InvalidTask for steps that do not fit behind those that were accepted or checked before."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlanContext:
@@ -43,6 +46,9 @@ class PlanContext:
     """The class of the run, or of whoever asks for the plan."""
     known: Sequence[PlannedPart] = ()
     """The parts that were accepted before a restart, or before the step that the rest hangs on."""
+    check: CheckSteps | None = None
+    """The run's own check of steps that are to be handed on, which knows those of the known parts. Without it a planner
+    analyses the plan by itself."""
 
 
 @dataclass(frozen=True, slots=True)

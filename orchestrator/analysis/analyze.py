@@ -64,6 +64,24 @@ def analyze(
     )
 
 
+class PlanAnalysis:
+    """The graph of a plan that grows: every step names only earlier ones, and those that come together with it."""
+
+    def __init__(self, labels: Collection[str] = (), files: Collection[str] = (), mode: Mode = "as-planned") -> None:
+        """`labels`, `files` and `mode` are as in `analyze`."""
+        self._labels, self._files, self._mode = labels, files, mode
+        self.graph = analyze((), labels=labels, files=files, mode=mode)
+
+    def add(self, steps: Sequence[Step]) -> StepGraph:
+        """Return the graph with more steps behind the others, and keep it as `graph`.
+
+        Raises InvalidTask for steps that do not fit the plan, and then the graph is as it was.
+        """
+        every = (*self.graph.steps.values(), *steps)
+        self.graph = analyze(every, labels=self._labels, files=self._files, mode=self._mode, earlier=self.graph)
+        return self.graph
+
+
 def analyze_task(task: TaskIR, *, files: Collection[str] = (), mode: Mode = "as-planned") -> StepGraph:
     """Return the graph of a task's plan. Raises InvalidTask as `analyze` does, and for inputs of the same name."""
     labels: dict[str, int] = {}

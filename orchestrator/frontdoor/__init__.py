@@ -1,8 +1,13 @@
-"""The way in for plain language: a request becomes the steps of a TaskIR, handed on while the plan is written."""
+"""Plan requests in plain language: a request becomes the steps of a TaskIR, which are handed on while it is written.
 
-from orchestrator.frontdoor.asking import PlanRequest
-from orchestrator.frontdoor.extend import Finding, extend_plan
-from orchestrator.frontdoor.plan import make_plan
-from orchestrator.frontdoor.planner import FrontdoorPlanner
+planner     FrontdoorPlanner, the implementation of the Planner port; make_plan, extend_plan
+generation  PlanGeneration: asks the model for a plan, or the rest of one, and once more for a repair
+compact     the form in which a model writes a plan: Part, its JSON Schema, PlanStream, PlanFlaw
+builder     PlanBuilder: turns parts into steps, each checked against those before it
+references  what the names in a request or a plan stand for
+"""
+
+from orchestrator.frontdoor.generation import PlanRequest
+from orchestrator.frontdoor.planner import Finding, FrontdoorPlanner, extend_plan, make_plan
 
 __all__ = ["Finding", "FrontdoorPlanner", "PlanRequest", "extend_plan", "make_plan"]

@@ -6,12 +6,11 @@ from itertools import chain
 
 from pydantic import ValidationError
 
-from orchestrator.analysis import StepGraph, analyze
-from orchestrator.frontdoor.compact import Part
-from orchestrator.frontdoor.errors import PlanFlaw
-from orchestrator.frontdoor.naming import FileNames, default_output, referred_part, with_folders
+from orchestrator.analysis import PlanAnalysis
+from orchestrator.frontdoor.compact import Part, PlanFlaw
+from orchestrator.frontdoor.references import FileNames, default_output, referred_part, with_folders
 from orchestrator.gates import default_gates
-from orchestrator.planning import PlannedPart
+from orchestrator.planning import CheckSteps, PlannedPart
 from orchestrator.taskir import REQUEST_LABEL, InvalidTask, Step, nearest
 
 EACH = "{each}"
@@ -24,22 +23,30 @@ MAX_EACH = 1000
 class PlanBuilder:
     """The plan as far as it is accepted. What was accepted never changes; a part names only earlier ones.
 
-    `known` are the parts that were accepted before now. So many of them are `done` that only the rest of the plan is
-    being written: it hangs on what the last of these has found, so every step of it waits for that one.
+    `known` are the parts that were accepted before now. If some are `done`, only the rest of the plan is being written:
+    it depends on what the last done part has found, so each of its steps waits for that part. `check` is as in
+    `PlanContext`.
     """
 
     def __init__(
-        self, files: Sequence[str], roles: Sequence[str], known: Sequence[PlannedPart] = (), done: int = 0
+        self,
+        files: Sequence[str],
+        roles: Sequence[str],
+        known: Sequence[PlannedPart] = (),
+        done: int = 0,
+        check: CheckSteps | None = None,
     ) -> None:
         self.parts: list[tuple[Step, ...]] = []
         self.accepted: list[Part] = [_part(planned) for planned in known]
         self.done = done
         self._files = FileNames(files)
         self._roles = roles
-        self._graph: StepGraph | None = None
         self._taken = with_folders([*files, REQUEST_LABEL])
-        for planned in known:  # one by one: what a step reads does not depend on later parts
-            self._graph = self._analyzed(planned.steps)
+        analysis = PlanAnalysis([REQUEST_LABEL], files)
+        self._check = check or analysis.add
+        for planned in known:
+            if check is None:
+                analysis.add(planned.steps)
             self._keep(planned.steps)
 
     @property
@@ -116,7 +123,7 @@ class PlanBuilder:
     def _take(self, steps: Sequence[Step]) -> None:
         """Make these steps the next part, if they fit what is there."""
         try:
-            self._graph = self._analyzed(steps)
+            self._check(steps)
         except InvalidTask as error:
             raise self._flaw(error.problems[0].what) from error
         self._keep(tuple(steps))
@@ -124,11 +131,6 @@ class PlanBuilder:
     def _keep(self, steps: tuple[Step, ...]) -> None:
         self.parts.append(steps)
         self._taken |= with_folders(name for step in steps for name in step.outputs)
-
-    def _analyzed(self, steps: Sequence[Step]) -> StepGraph:
-        """Return the graph of the accepted steps and these. Raises `InvalidTask`."""
-        every, files = [*self.steps, *steps], self._files.files
-        return analyze(every, labels=[REQUEST_LABEL], files=files, mode="as-planned", earlier=self._graph)
 
     def _check_each(self, part: Part, each: tuple[str, ...]) -> None:
         if EACH in part.action and not each:

@@ -13,13 +13,14 @@ done the frontdoor is asked to go on, and writes only the parts that are left, i
 finished. They are numbered on.
 """
 
+import json
 import re
 from collections.abc import Collection, Sequence
 from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from orchestrator.frontdoor.errors import PlanFlaw
+from orchestrator.errors import OrchestratorError
 from orchestrator.steps.foreach import compact_json
 from orchestrator.taskir.json_text import read_json
 
@@ -31,10 +32,20 @@ MAX_PART_TEXT = 40_000
 
 _HEAD = re.compile(r'\s*(?:```[a-z]*\s*)?\{\s*"plan"\s*:\s*\[')
 _HEAD_LENGTH = 200
+_BETWEEN_PARTS = ", \t\r\n"
+_DECODER = json.JSONDecoder(parse_int=str)
+"""Finds where a part ends. What the part says is read by `read_json`, which is stricter."""
+
+_LONGEST_TOKEN = len("-Infinity") + 1
+"""An error that is further from the end of the text than this is none of a token that is still incomplete."""
 
 _Text = Annotated[str, Field(strict=True, min_length=1, max_length=MAX_ACTION)]
 _Name = Annotated[str, Field(strict=True, min_length=1, max_length=MAX_NAME)]
 _Names = Annotated[tuple[_Name, ...], Field(max_length=MAX_READS)]
+
+
+class PlanFlaw(OrchestratorError):
+    """A plan that cannot be used; says what is wrong with it in words that help the model to write a better one."""
 
 
 class Part(BaseModel):
@@ -93,42 +104,38 @@ def plan_schema(
 
 
 class PlanStream:
-    """Takes a plan in pieces and gives each part the moment its object closes. Raises `PlanFlaw` as soon as it can.
+    """Reads a plan that comes in pieces, and returns each part as soon as its object closes.
 
-    If it is the rest of a plan of which so many parts are `done`, flaws count them in, and it may be empty.
+    If it is the rest of a plan of which so many parts are `done`, flaws count these in, and the rest may be empty.
     """
 
     def __init__(self, done: int = 0) -> None:
         self.length = 0
-        """Characters taken in so far."""
+        """Characters that were read so far."""
         self.closed = False
         """Whether the list of parts has ended."""
         self._begun = False
         self._text = ""
-        self._at = 0
-        self._depth = 0
-        self._quoted = False
         self._done = self._count = done
 
     def feed(self, piece: str) -> list[Part]:
-        """Return the parts that `piece` completes, in order."""
+        """Return the parts that `piece` completes, in order. Raises `PlanFlaw` as soon as the text can be no plan."""
         self.length += len(piece)
         self._text += piece
         if not self._begun and not self._begin():
             return []
         parts: list[Part] = []
-        while not self.closed and (end := self._scan()) is not None:
-            parts.append(self._part(self._text[:end]))
-            self._text, self._at = self._text[end:], 0
+        while (part := self._next_part()) is not None:
+            parts.append(part)
         if len(self._text) > MAX_PART_TEXT and not self.closed:
             raise PlanFlaw(f"P{self._count + 1} does not end")
         return parts
 
     def finish(self) -> None:
-        """Say that nothing more will come. Raises `PlanFlaw` for a plan that breaks off."""
+        """Take note that nothing more will come. Raises `PlanFlaw` for a plan that breaks off, and for an empty one."""
         if not self.closed:
             raise PlanFlaw(f"the plan breaks off in P{self._count + 1}" if self._begun else "there is no plan")
-        if not self._count:  # nor is anything done: there is nothing to do at all
+        if not self._count:  # a rest may be empty, since parts of its plan are done
             raise PlanFlaw("the plan is empty")
 
     def _begin(self) -> bool:
@@ -139,41 +146,40 @@ class PlanStream:
             raise PlanFlaw('the plan does not begin with {"plan":[')
         return self._begun
 
-    def _scan(self) -> int | None:
-        """Go on to the end of the next part and return where it is, or None if it has not come yet."""
-        while self._at < len(self._text):
-            mark = self._text[self._at]
-            if self._quoted and mark == "\\":
-                if self._at + 1 == len(self._text):
-                    return None  # the escaped character is still to come
-                self._at += 1
-            elif mark == '"':
-                self._quoted = not self._quoted
-            elif not self._quoted and self._turn(mark):
-                return self._at + 1
-            if self.closed:
-                return None
-            self._at += 1
-        return None
+    def _next_part(self) -> Part | None:
+        """Return the next part, and forget its text; None where it is not complete yet, or the list has ended."""
+        if self.closed:
+            return None
+        self._text = self._text.lstrip(_BETWEEN_PARTS)
+        self.closed = self._text.startswith("]")
+        if self.closed or not self._text:
+            return None
+        if not self._text.startswith("{"):
+            raise PlanFlaw(f"there is {self._text[0]!r} where P{self._count + 1} should begin")
+        end = self._object_end()
+        if end is None:
+            return None
+        text, self._text = self._text[:end], self._text[end:]
+        return self._part(text)
 
-    def _turn(self, mark: str) -> bool:
-        """Follow a character outside of strings. Return whether it ends a part."""
-        if mark in "{[":
-            self._depth += 1
-        elif mark in "}]" and self._depth:
-            self._depth -= 1
-            return self._depth == 0
-        elif mark == "]":
-            self.closed = True
-        elif not self._depth and not mark.isspace() and mark != ",":
-            raise PlanFlaw(f"there is {mark!r} where P{self._count + 1} should begin")
-        return False
+    def _object_end(self) -> int | None:
+        """Return where the object ends that the text begins with; None where it is not complete yet."""
+        if "}" not in self._text:
+            return None
+        try:
+            return _DECODER.raw_decode(self._text)[1]
+        except json.JSONDecodeError as error:
+            if error.msg.startswith("Unterminated string") or len(self._text) - error.pos < _LONGEST_TOKEN:
+                return None  # more of the text may still make it right
+            raise PlanFlaw(f"P{self._count + 1}: the part is not JSON: {error}") from error
+        except RecursionError as error:
+            raise PlanFlaw(f"P{self._count + 1}: the part is nested too deep") from error
 
     def _part(self, text: str) -> Part:
         self._count += 1
         if self._count - self._done > MAX_PARTS:
             raise PlanFlaw(f"the plan has more than {MAX_PARTS} parts")
-        document, problems = read_json(text.strip().lstrip(",").lstrip())
+        document, problems = read_json(text)
         if problems:
             raise PlanFlaw(f"P{self._count}: {problems[0]}")
         try:
@@ -182,3 +188,8 @@ class PlanStream:
             first = error.errors(include_url=False, include_context=False)[0]
             where = "/".join(map(str, first["loc"]))
             raise PlanFlaw(f"P{self._count}: {where}: {first['msg']}") from error
+
+
+def plan_text(parts: Sequence[Part]) -> str:
+    """Return a plan of these parts as a model writes it."""
+    return compact_json({"plan": [part.as_json() for part in parts]})

@@ -1,19 +1,31 @@
 """Plan with the registry's role `frontdoor`: the implementation of the Planner port that asks a model."""
 
-from dataclasses import replace
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from typing import Final
 
 from orchestrator.engine.client.engine import OnText
+from orchestrator.engine.errors import EngineError
 from orchestrator.errors import InputError, Problem
-from orchestrator.frontdoor.asking import PlanRequest
-from orchestrator.frontdoor.extend import Finding, extend_plan
-from orchestrator.frontdoor.plan import make_plan
-from orchestrator.planning import Accept, Extended, PlanContext, Planned, PlannedBy
+from orchestrator.frontdoor.builder import PlanBuilder
+from orchestrator.frontdoor.compact import plan_text
+from orchestrator.frontdoor.generation import PlanGeneration, PlanRequest
+from orchestrator.planning import Accept, Extended, PlanContext, PlanError, Planned, PlannedBy, PlannedPart
+from orchestrator.pool.errors import PoolError
 from orchestrator.routing import NO_MODEL
+from orchestrator.steps.attempt import Models
+from orchestrator.steps.errors import failure_from
+from orchestrator.steps.prompt import after_parts, plan_messages
 from orchestrator.steps.role import resolve_role
 from registry.models import Registry
 
 FRONTDOOR: Final = "frontdoor"
+
+SHOWN_LENGTHS: Final = (4000, 2000, 1000, 500)
+"""Characters of a step's output that the model is shown for the rest of a plan: the most that the context allows."""
+
+LEAST_PLAN_TOKENS: Final = 64
+"""A prompt for the rest of a plan that leaves less of the context than this is too long: hardly two steps fit in."""
 
 
 class FrontdoorPlanner:
@@ -57,4 +69,101 @@ class FrontdoorPlanner:
             fallback_role=(workers or roles)[0],
             role=replace(resolve_role(registry, FRONTDOOR, priority=context.priority), max_tokens=None),
             replans=context.replans,
+            check=context.check,
         )
+
+
+async def make_plan(
+    request: PlanRequest,
+    models: Models,
+    accept: Accept,
+    on_text: OnText = lambda piece: None,
+    known: Sequence[PlannedPart] = (),
+) -> Planned:
+    """Plan the request, and hand each part to `accept` the moment it is complete and checked.
+
+    What is handed on is frozen, as are the `known` parts, which were handed on before a restart. A flawed plan is
+    stopped at its first flaw; one repair, which is told the flaw, has to begin with the accepted parts and replaces
+    only the rest. If that is flawed too, one more step does the whole request by itself, beside those that were
+    accepted. Raises `PlanError` when the model cannot be asked at all.
+    """
+    builder = PlanBuilder(request.files, request.roles, known, check=request.check)
+    generation = PlanGeneration(request, request.text, builder, models, accept, on_text)
+    outcome = await generation.run()
+    if outcome.failure is not None:
+        raise PlanError(outcome.failure)
+    if outcome.origin is not None:
+        return Planned(outcome.origin, outcome.reason, generation.usage, builder.goes_on_after)
+    accept(builder.fall_back(request.fallback_role, request.text))
+    return Planned("fallback", outcome.reason, generation.usage)
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """What the rest of a plan depends on."""
+
+    after: str
+    """The step that the plan ended with."""
+    output: str
+    """What that step has written."""
+    known: Sequence[PlannedPart]
+    """All parts that were accepted. Those behind the step belong to the rest: they were accepted before a restart."""
+
+
+async def extend_plan(
+    request: PlanRequest, finding: Finding, models: Models, accept: Accept, on_text: OnText = lambda piece: None
+) -> Extended:
+    """Have the rest of a plan written, which may be nothing, and hand each part of it to `accept` as `make_plan` does.
+
+    A flawed rest gets one repair, as a flawed plan does. If that does not help, or the model cannot be asked, the plan
+    ends with what was accepted of it: the outcome is "stopped".
+    """
+    done = next(count for count, planned in enumerate(finding.known, 1) if planned.steps[0].id == finding.after)
+    builder = PlanBuilder(request.files, request.roles, finding.known, done, request.check)
+    try:
+        text, left_out = await _question(request, finding, builder, models)
+    except (EngineError, PoolError) as error:
+        return Extended("stopped", failure_from(error).message)
+    generation = PlanGeneration(replace(request, fit=LEAST_PLAN_TOKENS), text, builder, models, accept, on_text)
+    outcome = await generation.run()
+    reason = "; ".join(part for part in (left_out, outcome.reason) if part)
+    return Extended(outcome.origin or "stopped", reason, generation.usage, generation.asked, builder.goes_on_after)
+
+
+async def _question(request: PlanRequest, finding: Finding, builder: PlanBuilder, models: Models) -> tuple[str, str]:
+    """Return what `_fitting_question` does. It is tried twice, since an engine may die while it counts."""
+    try:
+        return await _fitting_question(request, finding, builder, models)
+    except (EngineError, PoolError) as error:
+        if failure_from(error).final:
+            raise
+    return await _fitting_question(request, finding, builder, models)
+
+
+async def _fitting_question(
+    request: PlanRequest, finding: Finding, builder: PlanBuilder, models: Models
+) -> tuple[str, str]:
+    """Return the question for the rest of a plan, and in words how much of the step's output it leaves out.
+
+    It shows as much of the output as the context allows. Whether the least of `SHOWN_LENGTHS` fits is left to the
+    engine. Raises EngineError, PoolError.
+    """
+    done, output, role = plan_text(builder.accepted[: builder.done]), finding.output.strip(), request.role
+    lengths = (SHOWN_LENGTHS[0], *(shorter for shorter in SHOWN_LENGTHS[1:] if shorter < len(output)))
+    for length in lengths:
+        text = after_parts(request.text, done, f"P{builder.done}", clip(output, length))
+        if role.context is None or length == lengths[-1]:
+            break
+        tokens = await models.count(role.model, plan_messages(role.system, request.files, text), role.priority)
+        if tokens + LEAST_PLAN_TOKENS <= role.context:
+            break
+    shown = f"of {len(output):,} characters of {finding.after}, {length:,} were told" if length < len(output) else ""
+    return text, shown
+
+
+def clip(output: str, length: int) -> str:
+    """Return the output, or the first and the last of its characters, `length` in all, with a mark between them."""
+    if len(output) <= length:
+        return output
+    half = length // 2
+    return f"{output[:half]}\n[… {len(output) - 2 * half:,} characters left out …]\n{output[-half:]}"

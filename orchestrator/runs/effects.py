@@ -304,6 +304,7 @@ class RunEffects:
             replans=replans,
             priority=self._accepted.priority,
             known=tuple(self._planned),
+            check=self._state.check,
         )
 
     def _accept(self, emit: Callable[[Event], None]) -> Callable[[PlannedPart], None]:

@@ -1,9 +1,11 @@
 """Follow how a plan grows (who writes it, after which step it goes on) and how its run ends (what has stopped it)."""
 
+from collections import deque
 from collections.abc import Callable, Collection, Mapping, Sequence
+from itertools import islice
 from typing import Literal
 
-from orchestrator.analysis import StepGraph, analyze
+from orchestrator.analysis import PlanAnalysis, StepGraph
 from orchestrator.events import (
     Event,
     Mode,
@@ -38,10 +40,12 @@ class PlanProgress:
         estimate: Callable[[Step], float],
         most: int,
     ) -> None:
-        self.graph = analyze((), labels=labels, files=files, mode=mode)
+        self._analysis = PlanAnalysis(labels, files, mode)
+        self._checked: deque[StepGraph] = deque()
+        self.graph = self._analysis.graph
         self.stage: Stage = "planning"
         self.after: str | None = None
-        self._mode, self._labels, self._files, self._estimate = mode, labels, files, estimate
+        self._mode, self._estimate = mode, estimate
         self._seconds: dict[str, float] = {}
         self._left = most
 
@@ -68,17 +72,29 @@ class PlanProgress:
         """No more steps will come."""
         self.stage = "closed"
 
-    def extended(self, steps: Sequence[Step]) -> StepGraph:
-        """Return the graph that the plan would have with these steps, and change nothing. Raises InvalidTask."""
-        every = (*self.graph.steps.values(), *steps)
-        return analyze(every, labels=self._labels, files=self._files, mode=self._mode, earlier=self.graph)
+    def check(self, steps: Sequence[Step]) -> None:
+        """Check whether these steps may come next, behind those that were checked before. Raises InvalidTask.
+
+        The plan does not grow by this, but the analysis is kept for when it does.
+        """
+        self._checked.append(self._analysis.add(steps))
 
     def grow(self, event: StepsPlanned) -> Mapping[str, Rank]:
         """Take new steps in, and return the ranks of all. Raises InvalidTask for steps that do not fit the plan."""
         self._require(event, "planning", "extending")
-        self.graph = self.extended(event.steps)
+        self.graph = self._analyzed(event.steps)
         self._seconds.update((step.id, self._estimate(step)) for step in event.steps)
         return rank(self.graph, self._mode, self._seconds)
+
+    def _analyzed(self, steps: Sequence[Step]) -> StepGraph:
+        """Return the graph with these steps: the one that `check` has made, if they are what was checked."""
+        if self._checked:
+            graph = self._checked.popleft()
+            if [*islice(graph.steps.values(), len(self.graph.steps), None)] == [*steps]:
+                return graph
+            self._checked.clear()
+            self._analysis.graph = self.graph
+        return self._analysis.add(steps)
 
     def finish_first(self, event: PlanFinished | PlanFailed) -> None:
         """The plan is whole, or there is none."""

@@ -372,6 +372,13 @@ class RunState:
                 self._move(record, State.CANCELLED)
         self._settle()
 
+    def check(self, steps: Sequence[Step]) -> None:
+        """Check whether these steps may be planned next, and change nothing. Raises InvalidTask.
+
+        The analysis is kept, so that StepsPlanned with these steps need not repeat it.
+        """
+        self._plan.check(steps)
+
     def admits(self, step: str, role: str) -> bool:
         """Whether the limits allow this step, which is asked to start, to be done by `role`."""
         record = self._steps[step]

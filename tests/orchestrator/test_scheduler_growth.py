@@ -43,6 +43,31 @@ def test_steps_that_do_not_fit_change_nothing() -> None:
     assert driver.states() == {"S1": "running", "S2": "waiting"}
 
 
+def test_steps_are_checked_ahead_of_the_events_that_bring_them() -> None:
+    driver = planned(step(1), closed=False)
+    state, second, third = driver.state, step(2, 1), step(3, 2)
+    state.check([second])
+    with pytest.raises(InvalidTask, match="S9"):
+        state.check([step(3, 9)])
+    state.check([third])
+    assert list(state.graph.steps) == ["S1"], "nothing is planned yet"
+    driver.plan(second, closed=False)
+    assert list(state.graph.steps) == ["S1", "S2"]
+    driver.plan(third, closed=False)
+    assert state.graph.before["S3"] == ("S2",)
+
+
+def test_what_was_checked_binds_nobody() -> None:
+    driver = planned(step(1), closed=False)
+    driver.state.check([step(2, 1)])
+    driver.state.check([step(3, 2)])
+    driver.plan(step(2), closed=False)
+    assert driver.state.graph.before["S2"] == ()
+    driver.state.check([step(3, 1)])
+    driver.plan(step(3, 1))
+    assert driver.state.graph.before["S3"] == ("S1",)
+
+
 def test_a_plan_goes_on_when_the_step_is_done_that_it_hangs_on() -> None:
     driver = planned(step(1), step(2), closed=False, max_replans=1)
     driver.close("S1")

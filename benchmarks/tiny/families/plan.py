@@ -11,8 +11,7 @@ from benchmarks.tiny.families import plan_wordings as wordings
 from benchmarks.tiny.families.plan_draft import Draft
 from benchmarks.tiny.words import Lexicon, Split, sentence
 from orchestrator.frontdoor.builder import PlanBuilder
-from orchestrator.frontdoor.compact import PlanStream, plan_schema
-from orchestrator.frontdoor.errors import PlanFlaw
+from orchestrator.frontdoor.compact import PlanFlaw, PlanStream, plan_schema
 from orchestrator.planning import PlannedPart
 from orchestrator.steps.prompt import plan_messages
 from orchestrator.taskir import Step

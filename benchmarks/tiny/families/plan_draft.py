@@ -4,8 +4,7 @@ from pathlib import PurePosixPath
 from typing import Any
 
 from benchmarks.tiny.words import Lexicon, Pool, Split, listing
-from orchestrator.frontdoor.asking import plan_text
-from orchestrator.frontdoor.compact import Part
+from orchestrator.frontdoor.compact import Part, plan_text
 from orchestrator.steps.prompt import after_parts
 
 MAX_FILES = 10

@@ -5,9 +5,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from orchestrator.frontdoor.builder import MAX_EACH, PlanBuilder
-from orchestrator.frontdoor.compact import Part
-from orchestrator.frontdoor.errors import PlanFlaw
-from orchestrator.frontdoor.naming import FileNames, default_output, with_folders
+from orchestrator.frontdoor.compact import Part, PlanFlaw
+from orchestrator.frontdoor.references import FileNames, default_output, with_folders
 from orchestrator.planning import PlannedPart
 from orchestrator.taskir import Step
 

@@ -7,8 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from orchestrator.engine.client.grammar import schema_grammar
-from orchestrator.frontdoor.compact import MAX_PARTS, Part, PlanStream, plan_schema
-from orchestrator.frontdoor.errors import PlanFlaw
+from orchestrator.frontdoor.compact import MAX_PARTS, Part, PlanFlaw, PlanStream, plan_schema
 
 NAMES = st.text(min_size=1, max_size=8)
 PARTS = st.lists(
@@ -79,7 +78,7 @@ def test_fence_around_the_plan_is_no_flaw() -> None:
         ('{"plan":[{"role":"worker","action":"a"},{"role":"wor', "breaks off in P2"),
         ('{"plan":[]}', "is empty"),
         ('{"plan":[17]}', "there is '1' where P1 should begin"),
-        ('{"plan":[["a"]]}', "P1: "),
+        ('{"plan":[["a"]]}', "there is '[' where P1 should begin"),
         ('{"plan":[{"role":"worker"}]}', "P1: action: Field required"),
         ('{"plan":[{"role":"worker","action":""}]}', "P1: action: "),
         ('{"plan":[{"role":"worker","action":"a","inputs":[7]}]}', "P1: inputs/0: "),
@@ -87,7 +86,7 @@ def test_fence_around_the_plan_is_no_flaw() -> None:
         ('{"plan":[{"role":"worker","action":"a","replan":"yes"}]}', "P1: replan: "),
         ('{"plan":[{"role":"worker","action":"a","action":"b"}]}', 'the key "action" is there twice'),
         ('{"plan":[{"role":"worker","action":"\\ud800"}]}', "half a surrogate pair"),
-        ('{"plan":[{"role":"worker" "action"]}', "P1: line 1"),
+        ('{"plan":[{"role":"worker" "action"]}', "P1: the part is not JSON"),
         ('{"plan":[{"role":"worker","action":"' + "x" * 50_000, "P1 does not end"),
         ('{"plan":[' + ",".join(['{"role":"worker","action":"a"}'] * (MAX_PARTS + 1)) + "]}", "more than 64 parts"),
     ],

@@ -16,7 +16,7 @@ from orchestrator.events import Usage
 from orchestrator.frontdoor import Finding, PlanRequest, extend_plan
 from orchestrator.frontdoor.builder import PlanBuilder
 from orchestrator.frontdoor.compact import Part
-from orchestrator.frontdoor.extend import ROOM_TOKENS, TOLD_LENGTHS, clip
+from orchestrator.frontdoor.planner import LEAST_PLAN_TOKENS, SHOWN_LENGTHS, clip
 from orchestrator.planning import Extended, PlannedPart
 from orchestrator.steps.role import ResolvedRole
 from orchestrator.taskir import Step
@@ -196,7 +196,7 @@ async def test_a_long_output_is_told_as_far_as_it_fits_and_the_gap_is_marked() -
     told = asked.messages[1][1]
     assert told.count("x") - TEXT.count("x") >= 2000
     assert "[… 7,000 characters left out …]" in told
-    assert sum(len(text) for _, text in asked.messages) + ROOM_TOKENS <= 3000
+    assert sum(len(text) for _, text in asked.messages) + LEAST_PLAN_TOKENS <= 3000
     assert (made.outcome, made.reason) == ("planned", "of 9,000 characters of S1, 2,000 were told")
 
 
@@ -213,7 +213,7 @@ async def test_what_does_not_fit_at_all_ends_the_plan() -> None:
     assert "one sequence of this model may have 600 tokens" in made.reason
     (asked,) = script.asked
     assert "[… 8,500 characters left out …]" in asked.messages[1][1]
-    assert asked.fit == ROOM_TOKENS
+    assert asked.fit == LEAST_PLAN_TOKENS
 
 
 async def test_a_short_output_is_not_counted_before_the_model_is_asked() -> None:
@@ -227,7 +227,7 @@ async def test_an_engine_that_finds_the_prompt_too_long_ends_the_plan() -> None:
 
 
 @settings(deadline=None)
-@given(output=st.text(max_size=9000), length=st.sampled_from(TOLD_LENGTHS))
+@given(output=st.text(max_size=9000), length=st.sampled_from(SHOWN_LENGTHS))
 def test_a_clipped_output_keeps_its_ends_and_counts_what_is_missing(output: str, length: int) -> None:
     told = clip(output, length)
     if len(output) <= length:

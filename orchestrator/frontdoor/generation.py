@@ -1,4 +1,4 @@
-"""Ask a model for the steps of a plan: handed on while they are written, and repaired once."""
+"""Have a model write a plan, or the rest of one. Parts are accepted while it is written, and it is repaired once."""
 
 from dataclasses import dataclass
 from typing import Literal
@@ -8,13 +8,11 @@ from orchestrator.engine.contract import Generation
 from orchestrator.engine.errors import EngineError, PromptTooLong
 from orchestrator.events import Failure, Usage
 from orchestrator.frontdoor.builder import PlanBuilder
-from orchestrator.frontdoor.compact import Part, PlanStream, plan_schema
-from orchestrator.frontdoor.errors import PlanFlaw
-from orchestrator.planning import Accept
+from orchestrator.frontdoor.compact import Part, PlanFlaw, PlanStream, plan_schema, plan_text
+from orchestrator.planning import Accept, CheckSteps
 from orchestrator.pool.errors import PoolError
 from orchestrator.steps.attempt import Models, added
 from orchestrator.steps.errors import failure_from
-from orchestrator.steps.foreach import compact_json
 from orchestrator.steps.prompt import plan_messages
 from orchestrator.steps.role import ResolvedRole
 
@@ -37,59 +35,67 @@ class PlanRequest:
     """How many tokens of the context the prompt has to leave for the plan, as in `Generation`."""
     replans: int = 0
     """How often the plan may still go on after what is asked for now."""
+    check: CheckSteps | None = None
+    """As in `PlanContext`."""
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
-    """How the steps came about, and why they are not the first that the model wrote.
-
-    It has no `origin` where there is no plan to keep, but for the steps that were accepted; and a `failure` where the
-    model could not even be asked.
-    """
+class PlanOutcome:
+    """How the steps of a plan came about."""
 
     origin: Literal["planned", "repaired"] | None
+    """Whether the first answer or the repaired one is the plan; None where only the parts that were accepted can be
+    kept."""
     reason: str
+    """What was wrong with the answers; empty where nothing was."""
     failure: Failure | None = None
+    """Why the model could not be asked at all, if it could not."""
 
 
-class Asking:
-    """One plan, or the rest of one, on its way. `text` is what the model is asked, and `asked` how often it was."""
+class PlanGeneration:
+    """One plan, or the rest of one, while a model writes it."""
 
     def __init__(
         self, request: PlanRequest, text: str, builder: PlanBuilder, models: Models, accept: Accept, on_text: OnText
     ) -> None:
-        self.usage = Usage()
-        self.asked = 0
+        """`text` is the question to the model, `builder` holds the parts that were accepted before, `accept` gets each
+        new part, and `on_text` what the model writes, piece by piece.
+        """
         self.builder = builder
+        self.usage = Usage()
+        """What all answers together took."""
+        self.asked = 0
+        """How often the model was asked."""
         self._request = request
         self._text = text
         self._models = models
         self._accept = accept
         self._on_text = on_text
 
-    async def settle(self) -> Answer:
-        """Ask, and once more if need be: with the flaw where the model is to blame, for the same where the engine is.
+    async def run(self) -> PlanOutcome:
+        """Ask the model, and a second time if need be: for a repair where its answer is flawed, for the same where the
+        engine or the pool failed.
 
         The second answer has to begin with the accepted parts, and replaces only the rest.
         """
         if self.builder.goes_on_after:
-            return Answer("planned", "")
+            return PlanOutcome("planned", "")
         try:
             flaw = await self._ask()
         except PromptTooLong as error:
-            return Answer(None, str(error))
+            return PlanOutcome(None, str(error))
         except (EngineError, PoolError) as error:
             failure = failure_from(error)
             if failure.final and not self.builder.goes_on_after:
-                return Answer(None, failure.message, failure)
+                return PlanOutcome(None, failure.message, failure)
             return await self._ask_again(failure)
         if flaw is None or self.builder.goes_on_after:
-            return Answer("planned", flaw or "")
+            return PlanOutcome("planned", flaw or "")
         return await self._repair(flaw)
 
-    async def _ask_again(self, failure: Failure) -> Answer:
+    async def _ask_again(self, failure: Failure) -> PlanOutcome:
         if self.builder.goes_on_after:
-            return Answer("planned", failure.message)
+            return PlanOutcome("planned", failure.message)
         unable = None
         try:
             flaw = await self._ask()
@@ -97,61 +103,59 @@ class Asking:
             second = failure_from(error)
             flaw, unable = second.message, None if self.builder.fresh else second
         if flaw is None or self.builder.goes_on_after:
-            return Answer("planned", f"{failure.message}; after that: {flaw}" if flaw else failure.message)
-        return Answer(None, f"{failure.message}; after that: {flaw}", unable)
+            return PlanOutcome("planned", f"{failure.message}; after that: {flaw}" if flaw else failure.message)
+        return PlanOutcome(None, f"{failure.message}; after that: {flaw}", unable)
 
-    async def _repair(self, flaw: str) -> Answer:
+    async def _repair(self, flaw: str) -> PlanOutcome:
         try:
             second = await self._ask(flaw)
         except (EngineError, PoolError) as error:
             second = failure_from(error).message
         if second is None or self.builder.goes_on_after:
-            return Answer("repaired", f"{flaw}; after that: {second}" if second else flaw)
-        return Answer(None, f"{flaw}; the repair failed too: {second}")
+            return PlanOutcome("repaired", f"{flaw}; after that: {second}" if second else flaw)
+        return PlanOutcome(None, f"{flaw}; the repair failed too: {second}")
 
-    async def _ask(self, complaint: str = "") -> str | None:
-        """Ask for a plan, or for a better one. Return what is wrong with it, or None. Raises what engines raise."""
-        reader = _Reader(self.builder, self._accept)
+    async def _ask(self, flaw: str = "") -> str | None:
+        """Have a plan written, or a better one than the one with a `flaw`. Return what is wrong with it, or None.
 
-        def take(piece: str) -> None:
+        Raises EngineError, PoolError.
+        """
+        reader = _AnswerReader(self.builder, self._accept)
+
+        def read(piece: str) -> None:
             self._on_text(piece)
             if reader.feed(piece):
                 raise StopGenerating
 
         self.asked += 1
-        completion = await self._models.generate(self._request.role.model, self._generation(complaint), take)
+        completion = await self._models.generate(self._request.role.model, self._generation(flaw), read)
         self.usage = added(self.usage, completion.usage)
         return reader.finish(completion)
 
-    def _generation(self, complaint: str) -> Generation:
-        asked, fresh = self._request, self.builder.fresh
-        text = f"{self._text}{self._complaint(complaint)}" if complaint else self._text
-        return asked.role.request(
-            plan_messages(asked.role.system, asked.files, text),
-            fit=asked.fit,
-            schema=plan_schema(asked.roles, fresh, least=self._least(bool(complaint)), replan=asked.replans > 0),
+    def _generation(self, flaw: str) -> Generation:
+        request, fresh = self._request, self.builder.fresh
+        text = f"{self._text}{self._feedback(flaw)}" if flaw else self._text
+        return request.role.request(
+            plan_messages(request.role.system, request.files, text),
+            fit=request.fit,
+            schema=plan_schema(request.roles, fresh, least=self._least_parts(bool(flaw)), replan=request.replans > 0),
         )
 
-    def _least(self, flawed: bool) -> int:
-        """Return how many parts the answer must have. A flawed plan lacks one at least; of a rest, none may be left."""
+    def _least_parts(self, flawed: bool) -> int:
+        """Return how many parts the answer must have: a flawed plan lacks one at least, a rest may have none."""
         accepted = len(self.builder.fresh)
         if self.builder.done:
             return accepted
         return accepted + 1 if flawed else max(1, accepted)
 
-    def _complaint(self, flaw: str) -> str:
+    def _feedback(self, flaw: str) -> str:
         fresh = self.builder.fresh
         kept = f"\nThese parts stand: {plan_text(fresh)}\nWrite the plan again, with them first." if fresh else ""
         return f"\nThe previous plan failed: {flaw}{kept}"
 
 
-def plan_text(parts: list[Part]) -> str:
-    """Return a plan of these parts as a model writes it."""
-    return compact_json({"plan": [part.as_json() for part in parts]})
-
-
-class _Reader:
-    """Reads one answer: skips the parts that were accepted before, and has the others accepted."""
+class _AnswerReader:
+    """Reads one answer: passes over the parts that were accepted before, and has the others accepted."""
 
     def __init__(self, builder: PlanBuilder, accept: Accept) -> None:
         self._stream = PlanStream(builder.done)
@@ -161,7 +165,7 @@ class _Reader:
         self._flaw: str | None = None
 
     def feed(self, piece: str) -> str | None:
-        """Take in a piece of the answer. Return what is wrong with it, if anything is."""
+        """Read a piece of the answer. Return what is wrong with the answer, or None as long as nothing is."""
         try:
             for part in self._stream.feed(piece):
                 self._take(part)
@@ -170,7 +174,7 @@ class _Reader:
         return self._flaw
 
     def finish(self, completion: Completion) -> str | None:
-        """Take in what of the answer did not come in pieces. Return what is wrong with the whole, if anything is."""
+        """Read what of the answer did not come in pieces. Return what is wrong with the whole of it, or None."""
         if self._flaw or self.feed(completion.text[self._stream.length :]):
             return self._flaw
         if completion.finish != "stop" and not self._stream.closed:
