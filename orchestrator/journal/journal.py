@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, closing, suppress
 from pathlib import Path
 from types import TracebackType
+from typing import Self
 
 from orchestrator.events import AttemptSucceeded, Event, RunStatus, StepGathered
 from orchestrator.journal.codec import decode_event
@@ -147,7 +148,7 @@ class JournalReader:
         except ValueError as error:
             raise JournalCorrupt(self.home.database, f"event {number} of run {run}: {error}") from error
 
-    def __enter__(self) -> "JournalReader":
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(
@@ -165,7 +166,7 @@ class Journal(JournalReader):
         self._writer = writer
 
     @classmethod
-    def open(cls, home: Path) -> "Journal":
+    def open(cls, home: Path) -> Self:
         """Create the state folder if need be, lock it and open its journal.
 
         Every page and every event is looked at before anything is written: on a warm disk that takes about 3 s per GB
@@ -254,9 +255,6 @@ class Journal(JournalReader):
         self._writer.close()
         super().close()
         self._lock.release()
-
-    def __enter__(self) -> "Journal":
-        return self
 
     def _rows(self, run: str, events: Sequence[Event]) -> Sequence[EventRow]:
         self.home.artifacts(run)  # refuses names that could not be a folder

@@ -4,6 +4,7 @@ import dataclasses
 import itertools
 import math
 import random
+from typing import Any
 
 import numpy as np
 import pytest
@@ -255,8 +256,8 @@ async def test_further_rounds_follow_those_before_and_there_are_none_when_all_is
 
 @given(st.integers(1, 8))
 def test_every_system_begins_in_turn(count: int) -> None:
-    systems = list(range(count))
-    orders = [in_turn(systems, number) for number in range(count)]  # type: ignore[arg-type]
+    systems: list[Any] = list(range(count))
+    orders: list[list[Any]] = [in_turn(systems, number) for number in range(count)]
     assert [order[0] for order in orders] == systems
     assert all(sorted(order) == systems for order in orders)
 

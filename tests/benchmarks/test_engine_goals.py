@@ -4,6 +4,7 @@ import dataclasses
 import json
 import math
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -103,7 +104,7 @@ def test_cold_without_a_prefix_counts_as_warm_too() -> None:
 
 
 def test_speculation_has_its_bound_the_better_server_and_no_speculation_beside_it() -> None:
-    task = {"cell": "speculation/copy/1", "task": "copy", "state": "warm", "width": 1, "prefix": 0}
+    task: dict[str, Any] = {"cell": "speculation/copy/1", "task": "copy", "state": "warm", "width": 1, "prefix": 0}
     measured = [
         row(OURS, 2.0, **task),
         row(speculating(OURS, "lookup"), 1.0, bound=2.0, **task),
@@ -219,7 +220,7 @@ def test_a_ratio_that_may_lie_on_either_side_of_its_goal_is_undecided(factor: fl
 
 
 def test_a_part_of_a_bound_has_an_interval_and_may_be_undecided() -> None:
-    task = {"cell": "speculation/copy/1", "task": "copy", "state": "warm", "width": 1, "prefix": 0}
+    task: dict[str, Any] = {"cell": "speculation/copy/1", "task": "copy", "state": "warm", "width": 1, "prefix": 0}
     noisy = dataclasses.replace(row(OURS, 1.0, **task), seconds=(1.6, 2.0, 2.4, 1.8, 2.2))
     drafted = dataclasses.replace(row(speculating(OURS, "draft"), 1.0, bound=2.0, **task), seconds=(1.0,) * 5)
     found, faster = (reached(f"speculation ÷ {what}", [noisy, drafted]) for what in ("its bound", "no speculation"))

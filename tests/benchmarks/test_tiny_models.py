@@ -84,7 +84,7 @@ async def test_large_model_plans_the_request_of_the_readme(large: Engine) -> Non
     files = [f"{letter}.txt" for letter in "abcd"]
     request = "Summarize a, b, c and d, then compare them"
     messages = plan_messages(SYSTEM_PROMPTS["frontdoor"], files, request)
-    done = await large.generate(Generation(messages=tuple((m.role, m.content) for m in messages)))
+    done = await large.generate(Generation(messages=tuple(Message(m.role, m.content) for m in messages)))
     summaries = {"role": "worker", "action": "Summarize {each}.", "each": ["a", "b", "c", "d"]}
     joined = {"role": "worker", "action": "Compare the summaries.", "inputs": ["P1"]}
     assert json.loads(done.text) == {"plan": [summaries, joined]}
@@ -94,7 +94,7 @@ async def test_chat_template_gives_the_tokens_of_the_training(large: Engine) -> 
     tokenizer = Tokenizer.load(TOKENIZER_FILE)
     for index in range(50):
         example = corpus.draw(seeded(f"template/{index}"), "entity")
-        messages = tuple((message.role, message.content) for message in example.messages)
+        messages = tuple(Message(message.role, message.content) for message in example.messages)
         assert await large.count(messages) == len(encode_prompt(tokenizer, example.messages))
 
 

@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 from benchmarks.engine import rows
 from benchmarks.engine.__main__ import main
 from benchmarks.engine.busy import busy_loops
-from benchmarks.engine.cells import UserCell, groups, trial_user_cells, user_cells
+from benchmarks.engine.cells import Busy, UserCell, groups, trial_user_cells, user_cells
 from benchmarks.engine.chats import Chats
 from benchmarks.engine.goals import user_goals
 from benchmarks.engine.measure import whole_answers
@@ -156,7 +156,8 @@ def test_attempts_that_came_to_nothing_are_lost_and_their_tokens_do_not_count() 
 
 def test_busy_loops_hold_the_cores_they_should_while_they_are_wanted() -> None:
     cores = sorted(os.sched_getaffinity(0))
-    for beside, wanted in ((None, []), ("one", [[cores[0]]]), ("each", [[core] for core in cores])):
+    expected: dict[Busy | None, list[list[int]]] = {None: [], "one": [[cores[0]]], "each": [[core] for core in cores]}
+    for beside, wanted in expected.items():
         before = set(psutil.Process().children())
         with busy_loops(beside):
             loops = set(psutil.Process().children()) - before

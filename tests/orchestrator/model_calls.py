@@ -32,7 +32,7 @@ class ModelCalls:
 
 def attempt_of(step: Step, **fields_of_both: Any) -> Attempt:
     """Return an attempt at a step. Fields of its role are given beside its own."""
-    role = {"model": "m", "system": "Do the task.", "max_tokens": 64}
+    role: dict[str, Any] = {"model": "m", "system": "Do the task.", "max_tokens": 64}
     names = {field.name for field in fields(ResolvedRole)}
     role |= {name: value for name, value in fields_of_both.items() if name in names}
     own = {name: value for name, value in fields_of_both.items() if name not in names}

@@ -6,7 +6,6 @@ from hypothesis import strategies as st
 
 from orchestrator.critical_path import (
     CriticalPath,
-    RoleRates,
     critical_path,
     critical_steps,
     critical_steps_of,
@@ -15,6 +14,7 @@ from orchestrator.critical_path import (
     predict_seconds,
     slack,
 )
+from orchestrator.events import RoleRates
 from orchestrator.taskir import Step
 
 BEFORE = {"S1": (), "S2": ("S1",), "S3": ("S1",), "S4": ("S2", "S3"), "S5": ()}

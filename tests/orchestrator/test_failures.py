@@ -159,8 +159,9 @@ def test_bounds_hold_for_any_failures_on_any_ladder(kinds: list[FailureKind], la
     visited = [first, *(escalation.role for escalation in escalations)]
     assert len(set(visited)) == len(visited), "no role is asked again once it has handed over"
     for below, above in pairwise(visited):
-        assert ladder.above[below].role == above
-        assert ladder.above[below].level is None or ladder.above[below].level <= ladder.max_level
+        rung = ladder.above[below]
+        assert rung.role == above
+        assert rung.level is None or rung.level <= ladder.max_level
     for kind, decision in zip(kinds, decisions, strict=False):
         assert not (isinstance(decision, Escalate) and not RULES[kind].escalates)
         assert not (isinstance(decision, Retry) and kind is TIMEOUT)

@@ -11,7 +11,7 @@ def test_the_least_slack_goes_first() -> None:
     seconds = {"S1": 1.0, "S2": 1.0, "S3": 5.0, "S4": 2.0, "S5": 1.0}
     driver = Driver({"parallelism": Parallelism(max_concurrent_steps=1)}, lambda step: seconds[step.id])
     driver.plan(step(1), step(2), step(3, 2), step(4), step(5))
-    order = []
+    order: list[str] = []
     while driver.working:
         order += driver.working
         driver.succeed(next(iter(driver.working)))
@@ -69,7 +69,7 @@ def test_serial_mode_runs_one_step_at_a_time_in_topological_then_document_order(
     seconds = {"S1": 1.0, "S2": 1.0, "S3": 50.0, "S4": 1.0}
     driver = Driver({"mode": "serial"}, lambda step: seconds[step.id])
     driver.plan(step(1, 4), step(2, foreach="a4"), step(3), step(4))
-    order = []
+    order: list[str] = []
     while driver.working:
         assert len(driver.working) == 1
         (step_id,) = driver.working

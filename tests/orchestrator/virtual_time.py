@@ -68,7 +68,7 @@ class VirtualTimeLoop(asyncio.SelectorEventLoop):
         return True
 
 
-class _Selector(selectors.DefaultSelector):  # type: ignore[misc, valid-type]
+class _Selector(selectors.DefaultSelector):
     """Waits for files only where no virtual time can pass instead."""
 
     def __init__(self, loop: VirtualTimeLoop) -> None:

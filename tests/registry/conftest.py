@@ -5,6 +5,7 @@ import gguf
 import numpy as np
 import pytest
 
+TOKENS = tuple(f"t{number}" for number in range(96))
 WriteGguf = Callable[..., Path]
 
 
@@ -17,7 +18,7 @@ def _write(
     embedding: int = 64,
     heads: int = 4,
     kv_heads: int | list[int] = 2,
-    tokens: Iterable[str] = tuple(f"t{number}" for number in range(96)),
+    tokens: Iterable[str] = TOKENS,
     template: str | None = "{{ messages[0].content }}",
     experts: int = 0,
     quantised: bool = False,

@@ -110,7 +110,7 @@ def test_roles_and_personas_concern_no_engine(registry: Registry) -> None:
 
 def test_defaults_and_the_order_of_roles_are_told(registry: Registry) -> None:
     assert difference(registry, replace(registry, defaults=replace(registry.defaults, memory=5))).settings
-    assert difference(registry, replace(registry, roles=dict(reversed(registry.roles.items())))).settings
+    assert difference(registry, replace(registry, roles=dict(reversed(list(registry.roles.items()))))).settings
 
 
 def test_a_model_that_may_not_be_loaded_any_more_is_retired(registry: Registry) -> None:

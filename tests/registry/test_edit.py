@@ -117,8 +117,8 @@ def test_every_line_stays_and_the_rest_means_what_it_meant(
     registry: Path, models: list[tuple[list[str], list[str]]], last: list[str], end: str
 ) -> None:
     lines = ["models:"]
-    for number, (before, model) in enumerate(models):
-        lines += [*(line for line in before if "\t" not in line), *(line.format(f"m{number}") for line in model)]
+    for number, (above, model) in enumerate(models):
+        lines += [*(line for line in above if "\t" not in line), *(line.format(f"m{number}") for line in model)]
     roles = ["roles:", "  worker: {model: m0, tier: C}"]
     for text in ("\n".join([*lines, *last, *roles]) + end, "\n".join([*roles, *lines, *last]) + end):
         registry.write_text(text)

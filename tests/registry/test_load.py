@@ -5,7 +5,7 @@ import pytest
 from registry.errors import RegistryError
 from registry.load import PACKAGED, PACKAGED_PERSONAS, find_registry, load_personas, load_registry
 from registry.memory import estimate
-from registry.models import Speculation
+from registry.models import Registry, Speculation
 from tests.registry.conftest import WriteGguf
 
 GOOD = """\
@@ -41,7 +41,7 @@ def folder(tmp_path: Path, write_gguf: WriteGguf) -> Path:
     return tmp_path
 
 
-def _load(folder: Path, text: str = GOOD):
+def _load(folder: Path, text: str = GOOD) -> Registry:
     path = folder / "model_registry.yaml"
     path.write_text(text)
     return load_registry(path)
@@ -171,6 +171,7 @@ def test_a_draft_needs_the_same_vocabulary(folder: Path, write_gguf: WriteGguf) 
         assert any(reason in problem for problem in _problems(folder, text))
     write_gguf(folder / "sub" / "little.gguf")
     big, little = (_load(folder, text).models[name] for name in ("big", "little"))
+    assert little.file is not None
     assert big.speculation == Speculation("worker", little.file, 8)
     alone = _load(folder).models["big"].memory
     assert alone is not None

@@ -44,7 +44,8 @@ def probed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
 def test_the_daemon_keeps_to_its_document(probed: Running) -> None:
     headers = {"Authorization": f"Bearer {probed.token}"}
     document = schemathesis.openapi.from_url(f"http://127.0.0.1:{probed.port}/openapi.json", headers=headers)
-    operations = [found.ok() for found in document.get_all_operations()]
+    found: Iterator[Any] = document.get_all_operations()
+    operations = [each.ok() for each in found]
     assert len(operations) > 20
     for operation in operations:
         probe(operation, headers)

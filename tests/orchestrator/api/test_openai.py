@@ -18,7 +18,7 @@ from orchestrator.journal import Home
 from orchestrator.lexical import embed
 from tests.orchestrator.api.daemon_process import Running, finished, generating
 
-QUESTION = [{"role": "user", "content": "Summarize the text: Zilthir is a ship. Its owner is Renzer."}]
+QUESTION: list[Any] = [{"role": "user", "content": "Summarize the text: Zilthir is a ship. Its owner is Renzer."}]
 COLOURS: dict[str, Any] = {
     "type": "object",
     "properties": {"colour": {"enum": ["red", "green"]}},
@@ -206,13 +206,14 @@ def test_responses_are_answered_and_streamed(ai: OpenAI) -> None:
 
 
 def test_responses_have_schemas_and_tools(ai: OpenAI) -> None:
-    form = {"format": {"type": "json_schema", "name": "colour", "schema": COLOURS, "strict": True}}
+    form: Any = {"format": {"type": "json_schema", "name": "colour", "schema": COLOURS, "strict": True}}
     asked: dict[str, Any] = {"model": "worker", "input": "Which colour?", "instructions": "Be short."}
     assert json.loads(ai.responses.create(**asked, text=form).output_text)["colour"] in ("red", "green")
-    tool = {"type": "function", "name": "paint", "parameters": COLOURS, "strict": True}
+    tool: Any = {"type": "function", "name": "paint", "parameters": COLOURS, "strict": True}
     (call,) = ai.responses.create(**asked, tools=[tool], tool_choice="required").output
-    assert (call.type, call.name) == ("function_call", "paint")
-    talk = [
+    assert call.type == "function_call"
+    assert call.name == "paint"
+    talk: list[Any] = [
         {"role": "user", "content": "Which colour?"},
         {"type": "function_call", "call_id": call.call_id, "name": call.name, "arguments": call.arguments},
         {"type": "function_call_output", "call_id": call.call_id, "output": "done"},
@@ -238,6 +239,7 @@ def test_a_streamed_response_calls_a_tool(ai: OpenAI) -> None:
     with ai.responses.stream(**asked, tool_choice="required") as stream:
         told = [event for event in stream if event.type == "response.function_call_arguments.done"]
         (call,) = stream.get_final_response().output
+    assert call.type == "function_call"
     assert [event.arguments for event in told] == [call.arguments]
     assert json.loads(call.arguments)["colour"] in ("red", "green")
 
@@ -318,7 +320,7 @@ def test_what_cannot_be_embedded_is_refused(ai: OpenAI) -> None:
 def test_what_is_nested_deep_is_never_an_internal_error(client: httpx2.Client, depth: int) -> None:
     nested = "[" * depth + "]" * depth
     tools = [{"type": "function", "function": {"name": name, "parameters": "HERE"}} for name in ("one", "two")]
-    asked = {"model": "worker", "messages": [{"role": "user", "content": "Hi."}], "max_tokens": 4}
+    asked: dict[str, Any] = {"model": "worker", "messages": [{"role": "user", "content": "Hi."}], "max_tokens": 4}
     deep = json.dumps(asked | {"tools": tools, "tool_choice": "required"}).replace('"HERE"', f'{{"default": {nested}}}')
     extra = json.dumps(asked | {"extra": "HERE"}).replace('"HERE"', nested)
     called = {"id": "1", "type": "function", "function": {"name": "one", "arguments": "[" * depth}}

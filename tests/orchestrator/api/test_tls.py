@@ -9,6 +9,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 import httpx2
 import pytest
@@ -115,9 +116,9 @@ def subject(port: int, trusted: Pair) -> str:
     context = trusting(trusted)
     with socket.create_connection(("127.0.0.1", port)) as raw:
         with context.wrap_socket(raw, server_hostname="localhost") as connection:
-            certificate = connection.getpeercert()
-    assert certificate is not None
-    return dict(field for part in certificate["subject"] for field in part)["commonName"]
+            certificate: Any = connection.getpeercert()
+    name: str = dict(field for part in certificate["subject"] for field in part)["commonName"]
+    return name
 
 
 def hang_up(daemon: Running, awaited: str) -> None:

@@ -2,6 +2,7 @@
 
 import re
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 
 import gguf
@@ -162,7 +163,7 @@ def _in_braces(folder: Path) -> list[str]:
     ],
 )
 def test_bad_input_is_told_with_code_2_and_nothing_is_written(
-    command: Cli, registry: Path, tmp_path: Path, arguments, told: str
+    command: Cli, registry: Path, tmp_path: Path, arguments: Callable[[Path], list[str]], told: str
 ) -> None:
     given = arguments(tmp_path)
     text = registry.read_text()

@@ -30,7 +30,7 @@ TEXTS = ("Koldin has size 21.", "", "zwölf ☃", "long " * 20_000)
 TALK = (Message("system", "Be brief."), Message("user", "Hi"), Message("assistant", "Yes?"), Message("user", " two\n"))
 
 
-def joined(source: str | None, messages: tuple[tuple[str, str], ...] = TALK) -> str:
+def joined(source: str | None, messages: tuple[Message, ...] = TALK) -> str:
     return "".join(s.text for s in ChatTemplate(source, "<s>", "</s>").segments(messages))
 
 

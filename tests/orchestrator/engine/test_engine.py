@@ -206,7 +206,7 @@ async def test_endless_repetition_under_a_grammar_is_stopped(engine: Engine) -> 
         ({"schema": {"type": "strin"}}, "strin"),
     ],
 )
-async def test_a_bad_grammar_is_a_clear_error(engine: Engine, options: dict[str, object], words: str) -> None:
+async def test_a_bad_grammar_is_a_clear_error(engine: Engine, options: dict[str, Any], words: str) -> None:
     with pytest.raises(BadGrammar, match=words):
         await engine.generate(ask(**options))
     assert (await engine.generate(ask())).finish == "length"
@@ -229,7 +229,7 @@ async def test_a_bad_grammar_is_a_clear_error(engine: Engine, options: dict[str,
         {"schema": {}, "grammar": 'root ::= "a"'},
     ],
 )
-async def test_insane_parameters_are_refused(engine: Engine, options: dict[str, object]) -> None:
+async def test_insane_parameters_are_refused(engine: Engine, options: dict[str, Any]) -> None:
     with pytest.raises(BadRequest):
         await engine.generate(ask(**options))
 

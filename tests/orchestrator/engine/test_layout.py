@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from orchestrator.engine.client.engine import Completion, Engine
 from orchestrator.engine.contract import EngineSpec, EngineStats, Generation, Message
 from orchestrator.engine.kv.layout import AttentionReads, CacheLayout, layout_may_change
-from orchestrator.engine.llama import CannotLoad, Llama, model
+from orchestrator.engine.llama import CannotLoad, Llama, loading, model
 from orchestrator.engine.step_cost.model import Points, StepCostModel
 from orchestrator.engine.worker import loop
 from tests.orchestrator.engine.driven_loop import Parent, driven_loop
@@ -175,7 +175,7 @@ def test_where_there_is_no_memory_for_another_layout_the_old_one_stays(
     spec = spec_of(models)
     llama = Llama(spec)
     failures = iter([CannotLoad("memory", "no room for a pool")])
-    make, asked = model.new_context, 0
+    make, asked = loading.new_context, 0
 
     def fail_once(*given: Any) -> object:
         nonlocal asked

@@ -1,6 +1,7 @@
 """LoRA adapters change what a model says, by their scale, and are refused where they do not fit."""
 
 from pathlib import Path
+from typing import Any
 
 import llama_cpp.llama_cpp as lib
 import pytest
@@ -46,7 +47,12 @@ def test_an_adapter_is_loaded_once_whatever_the_layout(
 ) -> None:
     loaded: list[bytes] = []
     load = lib.llama_adapter_lora_init
-    monkeypatch.setattr(lib, "llama_adapter_lora_init", lambda model, file: (loaded.append(file), load(model, file))[1])
+
+    def counted(model: Any, file: bytes) -> Any:
+        loaded.append(file)
+        return load(model, file)
+
+    monkeypatch.setattr(lib, "llama_adapter_lora_init", counted)
     adapter = str(write_adapter(tmp_path / "adapter.gguf", WIDTH))
     spec = EngineSpec(file=str(models / "quantised.gguf"), context=256, slots=2, threads=1, lora=((adapter, 1.0),))
     llama = Llama(spec)

@@ -43,9 +43,10 @@ action = st.tuples(
 
 @settings(max_examples=150, deadline=None)
 @given(st.lists(action, max_size=40))
-def test_against_cells_that_are_listed_one_by_one(actions: list) -> None:
+def test_against_cells_that_are_listed_one_by_one(actions: list[tuple[str, int, int, list[int], int]]) -> None:
     """The model: each sequence is a list of (cell, token); a fork copies the head of the list."""
-    tree, model, cells = PrefixTree(), {}, iter(range(10**6))
+    tree, cells = PrefixTree(), iter(range(10**6))
+    model: dict[int, list[tuple[int, int]]] = {}
     for kind, seq, other, values, length in actions:
         if kind == "start" and seq not in model:
             tree.start(seq)

@@ -5,10 +5,12 @@ from hypothesis import strategies as st
 from orchestrator.engine.contract import EngineSpec, Generation, Message
 from orchestrator.engine.protocol import (
     VERSION,
+    Command,
     Finished,
     Frames,
     Load,
     ProtocolError,
+    Reply,
     Submit,
     Texts,
     decode_command,
@@ -17,7 +19,7 @@ from orchestrator.engine.protocol import (
 )
 
 GENERATION = Generation(messages=(Message("user", "h\u00e9"),), stop=("x",), temperature=0.5, seed=2**64 - 1)
-MESSAGES = [Load(VERSION, EngineSpec(file="a.gguf", context=7)), Submit(3, GENERATION, True)]
+MESSAGES: list[Command] = [Load(VERSION, EngineSpec(file="a.gguf", context=7)), Submit(3, GENERATION, True)]
 
 
 @settings(deadline=None)
@@ -31,7 +33,7 @@ def test_commands_survive_however_the_stream_is_cut(cuts: list[int]) -> None:
 
 
 def test_replies_survive() -> None:
-    replies = [Texts([(1, "a"), (2, "\U0001f600")]), Finished(1, "t", "stop", 1, 2, 3, 0.1, 0.2, 0.3)]
+    replies: list[Reply] = [Texts([(1, "a"), (2, "\U0001f600")]), Finished(1, "t", "stop", 1, 2, 3, 0.1, 0.2, 0.3)]
     bodies = Frames().feed(b"".join(map(encode, replies)))
     assert [decode_reply(body) for body in bodies] == replies
 

@@ -62,7 +62,7 @@ class Script:
     made: list[PlannedPart] = field(default_factory=list)
     when: list[int] = field(default_factory=list)
 
-    async def generate(self, model: str, request: Generation, on_text: OnText | None) -> Completion:
+    async def generate(self, model: str, request: Generation, on_text: OnText | None = None) -> Completion:
         self.asked.append(request)
         text, end = self.answers.pop(0)
         assert on_text is not None

@@ -3,10 +3,12 @@
 import asyncio
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 from orchestrator.engine.client.engine import Completion
 from orchestrator.engine.contract import Generation, Message
 from orchestrator.pool import ModelStatus, Pool, Topology
+from registry.models import Registry
 
 MESSAGES = (Message("user", "hello there"),)
 SHORT = Generation(messages=MESSAGES, max_tokens=4)
@@ -25,6 +27,13 @@ def writes(max_tokens: int = 200) -> Generation:
 def status_of(pool: Pool, model: str) -> ModelStatus:
     """Describe one model."""
     return next(status for status in pool.snapshot().models if status.model == model)
+
+
+def pid_of(pool: Pool, model: str) -> int:
+    """Return the process of a model that is loaded and has one replica."""
+    pid = status_of(pool, model).pid
+    assert pid is not None, f"{model} is not loaded"
+    return pid
 
 
 class Begun:
@@ -55,12 +64,14 @@ async def until(condition: Callable[[], bool]) -> None:
             await asyncio.sleep(0.01)
 
 
-def bytes_of(registry) -> int:
+def bytes_of(registry: Registry) -> int:
     """Return what the first model of a registry is estimated to take."""
-    return next(iter(registry.models.values())).memory.total
+    memory = next(iter(registry.models.values())).memory
+    assert memory is not None
+    return memory.total
 
 
-async def cancel(task: asyncio.Task[Completion]) -> None:
+async def cancel(task: asyncio.Task[Any]) -> None:
     """Cancel a generation and wait for its end."""
     task.cancel()
     await asyncio.wait([task])

@@ -79,7 +79,7 @@ def test_any_verdict_keeps_its_promise(
     def held(members: list[Resident], where: int | None) -> int:
         return sum(one.bytes for one in members if where is None or one.node == where)
 
-    limits = {None: total} if node is None else {node: nodes[node], None: total}
+    limits: dict[int | None, int] = {None: total} if node is None else {node: nodes[node], None: total}
     pinned = [one for one in residents if one.pinned]
     idle = [one for one in residents if not one.pinned and not one.in_use]
     match admit(wanted, node, residents, Budget(total, nodes)):

@@ -1,7 +1,7 @@
 """A registry that changes while its models are loaded, in use or waited for."""
 
 import asyncio
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -10,13 +10,12 @@ import pytest
 
 from orchestrator.engine.client.engine import Completion
 from orchestrator.engine.contract import Generation, Message
-from orchestrator.pool import ModelStatus, ModelUnavailable, Pool, UnknownModel
+from orchestrator.pool import ModelUnavailable, Pool, UnknownModel
 from registry.models import Registry
 from tests.orchestrator.pool.conftest import LoadedRegistry
+from tests.orchestrator.pool.pool_use import SHORT, begin, pid_of, status_of, until, writes
 
-MESSAGES = (Message("user", "hello there"),)
-SHORT = Generation(messages=MESSAGES, max_tokens=4)
-LONG = Generation(messages=MESSAGES, max_tokens=120, grammar='root ::= "a" root')
+LONG = writes(120)
 CONTEXT = 128
 
 
@@ -36,32 +35,8 @@ def _without(registry: Registry, model: str) -> Registry:
     return replace(registry, models={name: entry for name, entry in registry.models.items() if name != model})
 
 
-def _status(pool: Pool, model: str) -> ModelStatus | None:
-    return next((status for status in pool.snapshot().models if status.model == model), None)
-
-
-def _pid(pool: Pool, model: str) -> int:
-    status = _status(pool, model)
-    assert status is not None
-    assert status.pid is not None
-    return status.pid
-
-
-async def _until(holds: Callable[[], bool]) -> None:
-    async with asyncio.timeout(100):
-        while not holds():  # noqa: ASYNC110 (nobody asks, so nobody is told)
-            await asyncio.sleep(0.02)
-
-
-async def _begun(pool: Pool, model: str) -> "asyncio.Task[Completion]":
-    """Return a generation whose first text has arrived."""
-    arrived = asyncio.Event()
-    task = asyncio.create_task(pool.generate(model, LONG, lambda _: arrived.set()))
-    waiting = asyncio.create_task(arrived.wait())
-    await asyncio.wait([waiting, task], return_when=asyncio.FIRST_COMPLETED)
-    waiting.cancel()
-    assert arrived.is_set(), task
-    return task
+def _has(pool: Pool, model: str) -> bool:
+    return any(status.model == model for status in pool.snapshot().models)
 
 
 async def test_what_runs_ends_as_it_began_and_what_comes_is_served_as_the_registry_now_says(
@@ -69,23 +44,23 @@ async def test_what_runs_ends_as_it_began_and_what_comes_is_served_as_the_regist
 ) -> None:
     registry = registry_of(a="warm", b="warm")
     async with Pool(registry, tmp_path) as pool:
-        running, bystander = await _begun(pool, "a"), await _begun(pool, "b")
-        before = {model: _pid(pool, model) for model in "ab"}
+        running, bystander = await begin(pool, "a", LONG), await begin(pool, "b", LONG)
+        before = {model: pid_of(pool, model) for model in "ab"}
         pool.adopt(_with(registry, "a", context=CONTEXT))
-        assert _pid(pool, "a") == before["a"]
-        assert "the registry says something else" in (_status(pool, "a").reason or "")
+        assert pid_of(pool, "a") == before["a"]
+        assert "the registry says something else" in (status_of(pool, "a").reason or "")
         later = await asyncio.gather(*(pool.generate("a", SHORT) for _ in range(3)))
         assert running.done(), "the next engine comes when the last one has gone"
         assert (await running).usage.output_tokens == 120
         assert all(completion.usage.output_tokens > 0 for completion in later)
-        assert _pid(pool, "a") != before["a"]
+        assert pid_of(pool, "a") != before["a"]
         assert not psutil.pid_exists(before["a"])
         assert (await bystander).usage.output_tokens == 120
-        assert _pid(pool, "b") == before["b"]
+        assert pid_of(pool, "b") == before["b"]
         too_long = Generation(messages=(Message("user", "word " * 100),), max_tokens=4)
         with pytest.raises(Exception, match=str(CONTEXT)):
             await pool.generate("a", too_long)
-        assert _status(pool, "a").reason is None
+        assert status_of(pool, "a").reason is None
 
 
 async def test_an_idle_engine_that_is_loaded_in_another_way_goes_at_once(
@@ -95,7 +70,7 @@ async def test_an_idle_engine_that_is_loaded_in_another_way_goes_at_once(
     async with Pool(registry, tmp_path) as pool:
         await pool.generate("a", SHORT)
         pool.adopt(_with(registry, "a", slots=2))
-        await _until(lambda: _status(pool, "a").state == "unloaded")
+        await until(lambda: status_of(pool, "a").state == "unloaded")
         assert pool.snapshot().used == 0
         assert (await pool.generate("a", SHORT)).usage.output_tokens > 0
 
@@ -104,36 +79,36 @@ async def test_an_engine_whose_file_was_rewritten_goes(registry_of: LoadedRegist
     registry = registry_of(a="warm", b="warm")
     async with Pool(registry, tmp_path) as pool:
         await asyncio.gather(pool.generate("a", SHORT), pool.generate("b", SHORT))
-        pid, file = _pid(pool, "b"), registry.models["a"].file
+        pid, file = pid_of(pool, "b"), registry.models["a"].file
         assert file is not None
         pool.adopt(registry, {file})
-        await _until(lambda: _status(pool, "a").state == "unloaded")
-        assert _pid(pool, "b") == pid
+        await until(lambda: status_of(pool, "a").state == "unloaded")
+        assert pid_of(pool, "b") == pid
 
 
 async def test_words_about_a_model_touch_no_engine(registry_of: LoadedRegistry, tmp_path: Path) -> None:
     registry = registry_of(a="warm")
     async with Pool(registry, tmp_path) as pool:
         await pool.generate("a", SHORT)
-        pid = _pid(pool, "a")
+        pid = pid_of(pool, "a")
         described = _with(registry, "a", description="other words")
         pool.adopt(described)
         pool.adopt(described)
         assert (await pool.generate("a", SHORT)).usage.output_tokens > 0
-        assert _pid(pool, "a") == pid
+        assert pid_of(pool, "a") == pid
 
 
 async def test_a_removed_model_ends_when_its_leases_do(registry_of: LoadedRegistry, tmp_path: Path) -> None:
     registry = registry_of(a="warm", b="warm")
     smaller = _without(registry, "a")
     async with Pool(registry, tmp_path) as pool:
-        running = await _begun(pool, "a")
-        pid = _pid(pool, "a")
+        running = await begin(pool, "a", LONG)
+        pid = pid_of(pool, "a")
         pool.adopt(smaller)
         with pytest.raises(UnknownModel, match="there is no model 'a'; accepted: b"):
             await pool.generate("a", SHORT)
         assert (await running).usage.output_tokens == 120
-        await _until(lambda: _status(pool, "a") is None)
+        await until(lambda: not _has(pool, "a"))
         assert not psutil.pid_exists(pid)
         pool.adopt(registry)
         assert (await pool.generate("a", SHORT)).usage.output_tokens > 0
@@ -144,24 +119,24 @@ async def test_a_model_that_comes_back_before_it_has_gone_is_served(
 ) -> None:
     registry = registry_of(a="warm", b="warm")
     async with Pool(registry, tmp_path) as pool:
-        running = await _begun(pool, "a")
-        pid = _pid(pool, "a")
+        running = await begin(pool, "a", LONG)
+        pid = pid_of(pool, "a")
         pool.adopt(_without(registry, "a"))
         pool.adopt(registry)
         assert (await pool.generate("a", SHORT)).usage.output_tokens > 0
         assert (await running).usage.output_tokens == 120
-        assert _pid(pool, "a") != pid
+        assert pid_of(pool, "a") != pid
 
 
 async def test_those_who_wait_for_a_model_that_is_removed_are_told(registry_of: LoadedRegistry, tmp_path: Path) -> None:
     registry = registry_of(a="warm", b="warm")
     async with Pool(registry, tmp_path) as pool:
         waiting = asyncio.create_task(pool.generate("a", SHORT))
-        await _until(lambda: _status(pool, "a").state == "loading")
+        await until(lambda: status_of(pool, "a").state == "loading")
         pool.adopt(_without(registry, "a"))
         with pytest.raises(UnknownModel, match="no longer in the registry"):
             await waiting
-        await _until(lambda: _status(pool, "a") is None)
+        await until(lambda: not _has(pool, "a"))
         assert pool.snapshot().used == 0
 
 
@@ -171,32 +146,32 @@ async def test_added_and_newly_hot_models_are_there(registry_of: LoadedRegistry,
     async with Pool(registry, tmp_path) as pool:
         larger = _with(_with(whole, "b", residency="hot"), "c", residency="hot")
         pool.adopt(larger)
-        await _until(lambda: [_status(pool, model).state for model in "abc"] == ["unloaded", "ready", "ready"])
-        pids = [_pid(pool, model) for model in "bc"]
+        await until(lambda: [status_of(pool, model).state for model in "abc"] == ["unloaded", "ready", "ready"])
+        pids = [pid_of(pool, model) for model in "bc"]
         pool.adopt(_with(larger, "b", residency="warm"))
-        assert [_status(pool, model).pinned for model in "abc"] == [False, False, True]
-        assert [_pid(pool, model) for model in "bc"] == pids
+        assert [status_of(pool, model).pinned for model in "abc"] == [False, False, True]
+        assert [pid_of(pool, model) for model in "bc"] == pids
 
 
 async def test_a_hot_model_is_loaded_anew_by_itself(registry_of: LoadedRegistry, tmp_path: Path) -> None:
     registry = registry_of(a="hot")
     async with Pool(registry, tmp_path) as pool:
         await pool.generate("a", SHORT)
-        pid = _pid(pool, "a")
+        pid = pid_of(pool, "a")
         pool.adopt(_with(registry, "a", context=CONTEXT))
-        await _until(lambda: _status(pool, "a").pid not in (None, pid))
+        await until(lambda: status_of(pool, "a").pid not in (None, pid))
 
 
 async def test_a_model_that_becomes_cold_is_refused(registry_of: LoadedRegistry, tmp_path: Path) -> None:
     registry = registry_of(a="warm")
     async with Pool(registry, tmp_path) as pool:
-        running = await _begun(pool, "a")
+        running = await begin(pool, "a", LONG)
         pool.adopt(_with(registry, "a", residency="cold"))
         with pytest.raises(ModelUnavailable, match="model a is cold"):
             await pool.generate("a", SHORT)
         assert running.done()
         assert (await running).usage.output_tokens == 120
-        assert _status(pool, "a").state == "unavailable"
+        assert status_of(pool, "a").state == "unavailable"
 
 
 async def test_what_models_may_take_together_is_taken_up(registry_of: LoadedRegistry, tmp_path: Path) -> None:
@@ -219,7 +194,7 @@ async def test_a_hot_model_that_takes_the_place_of_a_busy_one_waits_for_it(
     whole = registry_of(a="hot", b="hot")
     assert whole.models["a"].memory is not None
     async with Pool(_without(whole, "b"), tmp_path, budget=int(1.5 * whole.models["a"].memory.total)) as pool:
-        running = await _begun(pool, "a")
+        running = await begin(pool, "a", LONG)
         pool.adopt(_without(whole, "a"))
         assert (await pool.generate("b", SHORT)).usage.output_tokens > 0
         assert (await running).usage.output_tokens == 120
@@ -230,10 +205,10 @@ async def test_a_hot_model_that_did_not_fit_is_loaded_when_there_may_be_more(
 ) -> None:
     registry = registry_of(a="hot", defaults="memory: 1 MiB")
     async with Pool(registry, tmp_path) as pool:
-        await _until(lambda: "the budget is 1.0 MiB" in (_status(pool, "a").reason or ""))
+        await until(lambda: "the budget is 1.0 MiB" in (status_of(pool, "a").reason or ""))
         pool.adopt(replace(registry, defaults=replace(registry.defaults, memory=1 << 30)))
-        await _until(lambda: _status(pool, "a").state == "ready")
-        assert _status(pool, "a").reason is None
+        await until(lambda: status_of(pool, "a").state == "ready")
+        assert status_of(pool, "a").reason is None
 
 
 async def test_a_pinned_model_that_nobody_has_asked_for_is_not_loaded_for_other_words(
@@ -243,8 +218,8 @@ async def test_a_pinned_model_that_nobody_has_asked_for_is_not_loaded_for_other_
     async with Pool(registry, tmp_path) as pool:
         pool.pin("a")
         pool.adopt(_with(registry, "a", description="other words"))
-        assert _status(pool, "a").state == "unloaded"
-        assert _status(pool, "a").pinned
+        assert status_of(pool, "a").state == "unloaded"
+        assert status_of(pool, "a").pinned
 
 
 async def test_what_is_mapped_is_not_counted_twice_when_defaults_change(
@@ -266,7 +241,7 @@ async def test_those_who_wait_for_a_model_that_is_corrected_while_it_loads_get_t
     no_model.write_bytes(b"GGUF" + bytes(60))
     async with Pool(_with(good, "a", file=no_model), tmp_path) as pool:
         waiting = asyncio.create_task(pool.generate("a", SHORT))
-        await _until(lambda: _status(pool, "a").state == "loading")
+        await until(lambda: status_of(pool, "a").state == "loading")
         pool.adopt(good)
         assert (await waiting).usage.output_tokens > 0
 
@@ -292,6 +267,6 @@ async def test_any_order_of_changes_leaves_what_the_last_registry_says(
         outcomes = await asyncio.gather(*asked, return_exceptions=True)
         assert all(isinstance(outcome, Completion | UnknownModel) for outcome in outcomes), outcomes
         assert sum(isinstance(outcome, Completion) for outcome in outcomes) >= 7
-        await _until(lambda: _status(pool, "b").state == "ready")
+        await until(lambda: status_of(pool, "b").state == "ready")
         assert all((status.requests, status.waiting) == (0, 0) for status in pool.snapshot().models)
         assert pool.snapshot().used <= pool.snapshot().budget

@@ -1,7 +1,6 @@
 import json
 import math
 import os
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -31,8 +30,8 @@ class Clock:
 
 
 @pytest.fixture
-def entry(registry_of: Callable[..., object]) -> ModelEntry:
-    return replace(registry_of(a="warm").models["a"], memory=ESTIMATE)  # type: ignore[attr-defined]
+def entry(registry_of: LoadedRegistry) -> ModelEntry:
+    return replace(registry_of(a="warm").models["a"], memory=ESTIMATE)
 
 
 def test_the_estimate_holds_until_something_was_measured(entry: ModelEntry) -> None:
@@ -130,16 +129,18 @@ def test_another_file_or_another_setting_is_another_model(
     file.write_bytes(model_file.read_bytes())
     footprints = Footprints()
     entry = registry_of(file=file, a="warm").models["a"]
+    assert entry.memory is not None
     footprints.note(entry, 17 * MIB)
     assert footprints.needed(registry_of(file=file, a="hot").models["a"]) == 17 * MIB + entry.memory.compute
     threaded = registry_of(file=file, threads=2, a="warm").models["a"]
+    assert threaded.memory is not None
     assert footprints.needed(threaded) == threaded.memory.total
     os.utime(file, (1, 1))
     assert footprints.needed(entry) == entry.memory.total
 
 
-DAMAGED = ("{", "[1]", '{"KEY": "b"}', '{"KEY": [1, 2]}', '{"KEY": [[90000000]]}', '{"KEY": [["a", 1.0], [1e9, 1.0]]}')
-DAMAGED += ('{"KEY": [[90000000, NaN]]}', '{"KEY": -5}', '{"KEY": null}', '{"KEY": ' + "[" * 100_000, "\0", "\ud800")
+DAMAGED = ["{", "[1]", '{"KEY": "b"}', '{"KEY": [1, 2]}', '{"KEY": [[90000000]]}', '{"KEY": [["a", 1.0], [1e9, 1.0]]}']
+DAMAGED += ['{"KEY": [[90000000, NaN]]}', '{"KEY": -5}', '{"KEY": null}', '{"KEY": ' + "[" * 100_000, "\0", "\ud800"]
 
 
 @pytest.mark.parametrize("text", DAMAGED, ids=lambda text: text[:40])

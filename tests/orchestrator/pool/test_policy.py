@@ -197,17 +197,17 @@ def test_any_single_decision_keeps_the_promises(data: st.DataObject) -> None:
         demands = st.builds(Demand, since=number, interactive_since=st.just(math.inf) | number, due=number)
         demand = data.draw(st.none() | demands)
         models.append(ModelView(slots=4, instances=instances, demand=demand))
-    instances = {one.place: one for model in models for one in model.instances}
-    held = sum(one.bytes for one in instances.values() if one.state != "absent")
+    by_place = {one.place: one for model in models for one in model.instances}
+    held = sum(one.bytes for one in by_place.values() if one.state != "absent")
     budget = held + data.draw(st.integers(0, 100))
     actions = _decide(100.0, *models, budget=Budget(budget))
 
-    assert all(instances[place].state == "absent" for place in actions.loads)
-    assert held + sum(instances[place].bytes for place in actions.loads) <= budget
+    assert all(by_place[place].state == "absent" for place in actions.loads)
+    assert held + sum(by_place[place].bytes for place in actions.loads) <= budget
     assert len(set(actions.loads)) == len(actions.loads)
-    stopped = [instances[stop.place] for stop in actions.stops]
+    stopped = [by_place[stop.place] for stop in actions.stops]
     assert all(one.state == "ready" and not one.requests and not one.pinned for one in stopped)
-    drained = [instances[place] for place in actions.draining]
+    drained = [by_place[place] for place in actions.draining]
     assert all(one.state == "ready" and not one.pinned for one in drained)
     assert not {one.place for one in stopped} & actions.draining
     assert actions.wake is None or actions.wake > 100.0

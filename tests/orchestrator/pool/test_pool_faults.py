@@ -22,27 +22,27 @@ from orchestrator.engine.errors import (
 )
 from orchestrator.pool import ModelBroken, Pool, PoolClosed
 from tests.orchestrator.pool.conftest import LoadedRegistry
-from tests.orchestrator.pool.pool_use import MESSAGES, SHORT, begin, copy_file, status_of, until, writes
+from tests.orchestrator.pool.pool_use import MESSAGES, SHORT, begin, copy_file, pid_of, status_of, until, writes
 
 
 async def test_a_killed_engine_is_reported_and_replaced(registry_of: LoadedRegistry, tmp_path: Path) -> None:
     async with Pool(registry_of(a="warm", b="warm"), tmp_path) as pool:
         bystander = await begin(pool, "b", writes(60))
         pending = [await begin(pool, "a") for _ in range(2)]
-        pid = status_of(pool, "a").pid
+        pid = pid_of(pool, "a")
         os.kill(pid, signal.SIGKILL)
         for task in pending:
             with pytest.raises(EngineDied, match="SIGKILL"):
                 await task
         assert (await pool.generate("a", SHORT)).usage.output_tokens > 0
-        assert status_of(pool, "a").pid not in (None, pid)
+        assert pid_of(pool, "a") != pid
         assert (await bystander).usage.output_tokens == 60
 
 
 async def test_an_engine_that_dies_idle_is_replaced(registry_of: LoadedRegistry, tmp_path: Path) -> None:
     async with Pool(registry_of(a="warm"), tmp_path) as pool:
         await pool.generate("a", SHORT)
-        os.kill(status_of(pool, "a").pid, signal.SIGABRT)
+        os.kill(pid_of(pool, "a"), signal.SIGABRT)
         async with asyncio.timeout(100):
             while status_of(pool, "a").state == "ready":  # noqa: ASYNC110 (nobody asks, so nobody is told)
                 await asyncio.sleep(0.02)
@@ -55,7 +55,7 @@ async def test_an_engine_that_keeps_dying_is_reported_broken(registry_of: Loaded
     async with Pool(registry_of(a="warm", b="warm"), tmp_path) as pool:
         for _ in range(3):
             pending = await begin(pool, "a")
-            os.kill(status_of(pool, "a").pid, signal.SIGKILL)
+            os.kill(pid_of(pool, "a"), signal.SIGKILL)
             with pytest.raises(EngineDied):
                 await pending
         with pytest.raises(ModelBroken, match=r"failed 3 times within 60 s; next try in .*SIGKILL") as caught:
@@ -73,7 +73,7 @@ async def test_nothing_is_left_of_engines_that_were_killed(registry_of: LoadedRe
         before = own.num_fds(), own.num_threads(), len(own.children())
         for _ in range(2):
             pending = await begin(pool, "a")
-            os.kill(status_of(pool, "a").pid, signal.SIGKILL)
+            os.kill(pid_of(pool, "a"), signal.SIGKILL)
             with pytest.raises(EngineDied):
                 await pending
             await pool.generate("a", SHORT)
@@ -86,7 +86,7 @@ async def test_a_request_that_memory_does_not_suffice_for_fails_alone(
     async with Pool(registry_of(a="warm", b="warm"), tmp_path) as pool:
         await pool.generate("a", SHORT)
         bystander = await begin(pool, "b", writes(60))
-        pid = status_of(pool, "a").pid
+        pid = pid_of(pool, "a")
         most = psutil.Process(pid).memory_info().vms + (1 << 20)
         resource.prlimit(pid, resource.RLIMIT_AS, (most, most))
         with pytest.raises(EngineError, match=r"MemoryError|engine process"):
@@ -115,7 +115,7 @@ async def test_a_file_that_breaks_after_the_registry_was_read(
 async def test_a_refused_request_leaves_the_engine_as_it_was(registry_of: LoadedRegistry, tmp_path: Path) -> None:
     async with Pool(registry_of(a="warm"), tmp_path) as pool:
         await pool.generate("a", SHORT)
-        pid = status_of(pool, "a").pid
+        pid = pid_of(pool, "a")
         with pytest.raises(PromptTooLong):
             await pool.generate("a", Generation(messages=(Message("user", "word " * 300),), max_tokens=4))
         with pytest.raises(BadGrammar):
@@ -128,7 +128,7 @@ async def test_a_refused_request_leaves_the_engine_as_it_was(registry_of: Loaded
 async def test_a_hot_model_that_dies_is_there_again(registry_of: LoadedRegistry, tmp_path: Path) -> None:
     async with Pool(registry_of(a="hot"), tmp_path) as pool:
         await pool.load("a")
-        os.kill(status_of(pool, "a").pid, signal.SIGKILL)
+        os.kill(pid_of(pool, "a"), signal.SIGKILL)
         await until(lambda: status_of(pool, "a").state != "ready")
         await until(lambda: status_of(pool, "a").state == "ready")
 

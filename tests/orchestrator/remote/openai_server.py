@@ -77,7 +77,7 @@ async def control(play: Play, what: str, body: bytes, headers: dict[str, str], w
 
 
 async def answer(play: Play, asked: dict[str, Any], reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> str:
-    nothing = {"status": 500, "steps": [["send", "the script is at its end"]]}
+    nothing: dict[str, Any] = {"status": 500, "steps": [["send", "the script is at its end"]]}
     refused = [play.refused[name] for name in asked["body"] if name in play.refused]
     script = refused[0] if refused else play.answers.pop(0) if play.answers else nothing
     headers = {"Content-Type": "text/event-stream", "Transfer-Encoding": "chunked", **script.get("headers", {})}

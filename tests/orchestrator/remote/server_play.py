@@ -28,7 +28,8 @@ class Remote:
 
     def seen(self) -> list[dict[str, Any]]:
         """Return the requests so far: `headers`, `body`, `connection`, and how it `ended` (None: it has not)."""
-        return self._ask("GET", "seen")
+        seen: list[dict[str, Any]] = self._ask("GET", "seen")
+        return seen
 
     def open(self) -> None:
         """Let go on what waits at a gate."""

@@ -1,6 +1,15 @@
 import pytest
 from hypothesis import strategies as st
-from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, initialize, invariant, multiple, rule
+from hypothesis.stateful import (
+    Bundle,
+    MultipleResults,
+    RuleBasedStateMachine,
+    consumes,
+    initialize,
+    invariant,
+    multiple,
+    rule,
+)
 
 from orchestrator.remote.breaker import CLOSED, FIRST_PAUSE, LONGEST_PAUSE, THRESHOLD, Breaker
 
@@ -70,7 +79,7 @@ class Circuit(RuleBasedStateMachine):
         self.now += seconds
 
     @rule(target=permits)
-    def ask(self):
+    def ask(self) -> int | MultipleResults[int]:
         before = self.breaker
         self.breaker, permit = before.ask(self.now)
         resting = before.state == "open" and self.now < before.until

@@ -119,7 +119,8 @@ async def test_a_prompt_that_is_too_long_is_told_with_its_numbers(model: RemoteM
 
 
 async def test_a_deadline_and_a_cancellation_free_the_slots(model: RemoteModel) -> None:
-    endless = {"schema": {"type": "array", "items": {"type": "integer"}, "minItems": 400}, "max_tokens": 400}
+    schema = {"type": "array", "items": {"type": "integer"}, "minItems": 400}
+    endless: dict[str, Any] = {"schema": schema, "max_tokens": 400}
     done = await model.generate(_asks(deadline_seconds=0.2, **endless))
     assert done.finish in ("deadline", "length")
     begun = asyncio.Event()
@@ -136,6 +137,7 @@ async def test_a_deadline_and_a_cancellation_free_the_slots(model: RemoteModel) 
 async def test_a_wrong_key_is_refused(server_url: str, entry_of: EntryOf, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(VARIABLE, "wrong")
     entry = entry_of(server_url)
+    assert entry.remote is not None
     refused = RemoteModel(entry)
     with pytest.raises(RemoteRefused, match=f"the key in {VARIABLE}"):
         await refused.generate(_asks())

@@ -27,7 +27,7 @@ async def test_an_answer_is_streamed_and_counted_by_the_server(remote: Remote, o
 
 async def test_a_request_says_all_that_the_caller_wants(remote: Remote, opened: Opened) -> None:
     remote.plays(ok("{}"), ok("x"))
-    schema = {"type": "object", "properties": {"a": {"type": "integer"}}}
+    schema: dict[str, object] = {"type": "object", "properties": {"a": {"type": "integer"}}}
     asked = Generation(
         messages=HELLO.messages,
         max_tokens=7,

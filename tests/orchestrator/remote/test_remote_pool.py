@@ -12,11 +12,17 @@ from orchestrator.pool import ModelRemote, ModelStatus, ModelUnavailable, Pool, 
 from orchestrator.remote import RemoteBusy, RemoteFailed, RemoteRefused, probe
 from orchestrator.remote.breaker import THRESHOLD
 from orchestrator.steps.errors import failure_from
+from registry.models import Endpoint, ModelEntry
 from tests.orchestrator.remote.conftest import EntryOf, RemoteRegistry
 from tests.orchestrator.remote.server_answers import DONE, VARIABLE, does, error, ok, piece
 from tests.orchestrator.remote.server_play import Remote
 
 HELLO = Generation(messages=(Message("user", "Hello?"),))
+
+
+def endpoint(entry: ModelEntry) -> Endpoint:
+    assert entry.remote is not None
+    return entry.remote
 
 
 def _status(pool: Pool) -> ModelStatus:
@@ -85,7 +91,7 @@ async def test_a_proxy_that_cannot_be_used_is_told(
     monkeypatch.setenv(VARIABLE, "key")
     monkeypatch.setenv("ALL_PROXY", "nonsense://proxy.example:1080")
     url = "http://far.example/v1"
-    assert "cannot be reached: " in (probe(entry_of(url).remote) or "")
+    assert "cannot be reached: " in (probe(endpoint(entry_of(url))) or "")
     async with Pool(remote_registry(url), tmp_path / "logs") as pool:
         with pytest.raises(RemoteFailed, match=f"model far at {url}: cannot be reached: .*proxy"):
             await pool.generate("far", HELLO)
@@ -141,10 +147,10 @@ def test_what_a_step_does_about_a_failure(failed: RemoteFailed, kind: FailureKin
 def test_a_probe_tells_whether_the_server_is_there_and_takes_the_key(
     remote: Remote, entry_of: EntryOf, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    assert probe(entry_of(remote.url).remote) is None
+    assert probe(endpoint(entry_of(remote.url))) is None
     monkeypatch.setenv(VARIABLE, "wrong")
-    assert probe(entry_of(remote.url).remote) == f"HTTP 401: refuses the key in {VARIABLE}"
-    assert "cannot be reached" in (probe(entry_of("http://127.0.0.1:1/v1").remote) or "")
+    assert probe(endpoint(entry_of(remote.url))) == f"HTTP 401: refuses the key in {VARIABLE}"
+    assert "cannot be reached" in (probe(endpoint(entry_of("http://127.0.0.1:1/v1"))) or "")
 
 
 def test_the_doctor_looks_at_remote_models(remote: Remote, remote_registry: RemoteRegistry, tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ import logging
 import traceback
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -49,7 +50,7 @@ def logged(caplog: pytest.LogCaptureFixture, capsys: pytest.CaptureFixture[str])
 
 @pytest.mark.parametrize("answer", TELLING, ids=range(len(TELLING)))
 async def test_no_error_tells_the_key_whatever_the_server_says(
-    remote: Remote, entry_of: EntryOf, logged, answer
+    remote: Remote, entry_of: EntryOf, logged: list[str], answer: dict[str, Any]
 ) -> None:
     remote.plays(answer)
     model = RemoteModel(entry_of(remote.url), chance=lambda: 0.0)
@@ -64,7 +65,7 @@ async def test_no_error_tells_the_key_whatever_the_server_says(
 
 
 async def test_nothing_that_can_be_shown_holds_the_key(
-    remote: Remote, remote_registry: RemoteRegistry, logged, tmp_path: Path
+    remote: Remote, remote_registry: RemoteRegistry, logged: list[str], tmp_path: Path
 ) -> None:
     remote.plays(ok("fine"))
     registry = remote_registry(remote.url)
@@ -76,7 +77,7 @@ async def test_nothing_that_can_be_shown_holds_the_key(
 
 
 async def test_a_run_leaves_no_key_behind(
-    remote: Remote, remote_registry: RemoteRegistry, logged, tmp_path: Path
+    remote: Remote, remote_registry: RemoteRegistry, logged: list[str], tmp_path: Path
 ) -> None:
     steps = [
         {"id": f"S{n}", "actor": "worker", "action": "Say it.", "inputs": [], "outputs": [f"said{n}"]} for n in (1, 2)

@@ -1,6 +1,7 @@
 """A router that fails or makes things up: what the rules choose instead, and that it is told."""
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -40,7 +41,7 @@ async def test_a_choice_that_can_be_carried_out_stands(context: DecisionContext)
     ],
 )
 async def test_what_there_is_not_is_replaced_by_the_rules(
-    context: DecisionContext, wrong: dict[str, str], told: str
+    context: DecisionContext, wrong: dict[str, Any], told: str
 ) -> None:
     ruled = await RuleRouter().choose(context)
     found = await CheckedRouter(Says(replace(GOOD, **wrong))).choose(context)

@@ -20,6 +20,7 @@ from orchestrator.events import (
     PlanFinished,
     PlanningStarted,
     PromptDigests,
+    ReplanStarted,
     RunAccepted,
     StepsPlanned,
 )
@@ -30,7 +31,7 @@ from orchestrator.routing import Decision, DecisionContext, RuleRouter
 from orchestrator.runs.clock import SystemClock
 from orchestrator.runs.loop import RunLoop
 from orchestrator.runs.updates import Broadcast
-from orchestrator.scheduler import ExpandStep, GatherStep, StartAttempt
+from orchestrator.scheduler import ExpandStep, ExtendPlan, GatherStep, StartAttempt
 from orchestrator.taskir import TaskIR, task_from
 from registry.load import find_registry, load_registry
 from tests.orchestrator.run_jobs import step
@@ -72,6 +73,12 @@ class Scripted:
         raise NotImplementedError
 
     async def plan(self, emit: Callable[[Event], None]) -> Event:
+        raise NotImplementedError
+
+    def replanning(self, command: ExtendPlan) -> ReplanStarted:
+        raise NotImplementedError
+
+    async def extend(self, command: ExtendPlan, emit: Callable[[Event], None]) -> Event:
         raise NotImplementedError
 
 

@@ -2,7 +2,7 @@
 
 import asyncio
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import MappingProxyType
@@ -54,7 +54,7 @@ LAST = {"role": "worker", "action": "Merge the results.", "inputs": ["P3", "a.tx
 BAD = {"role": "worker", "action": "Summarize c.txt.", "inputs": ["c.txt"]}
 
 
-def plan(*parts: dict[str, object]) -> str:
+def plan(*parts: Mapping[str, object]) -> str:
     return json.dumps({"plan": parts}, separators=(",", ":"))
 
 
@@ -72,7 +72,7 @@ class Script:
     offered: list[bool] = field(default_factory=list)
     given_up: int = 0
 
-    async def generate(self, model: str, request: Generation, on_text: OnText | None) -> Completion:
+    async def generate(self, model: str, request: Generation, on_text: OnText | None = None) -> Completion:
         (_, system), (_, prompt) = request.messages
         usage = Usage(prompt_tokens=10, output_tokens=5, decode_seconds=0.01)
         if system != REGISTRY.roles["frontdoor"].system:

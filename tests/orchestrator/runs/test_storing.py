@@ -17,7 +17,7 @@ from orchestrator.runs.updates import Broadcast
 def effects_on(journal: Journal) -> RunEffects:
     """Return the effects of a run, of which only the journal is there."""
     accepted = RunAccepted(at=1.0, run="R", mode="as-planned", request="x")
-    return RunEffects(accepted, fresh_state(accepted), SimpleNamespace(journal=journal), Broadcast())
+    return RunEffects(accepted, fresh_state(accepted), SimpleNamespace(journal=journal), Broadcast())  # type: ignore[arg-type]
 
 
 async def test_what_could_not_be_published_is_let_go(tmp_path: Path) -> None:

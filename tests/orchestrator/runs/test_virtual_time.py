@@ -51,18 +51,26 @@ def write(request: Generation) -> str:
     return " ".join(["word"] * WORDS)
 
 
+def virtual_loop() -> VirtualTimeLoop:
+    loop = asyncio.get_running_loop()
+    assert isinstance(loop, VirtualTimeLoop)
+    return loop
+
+
 def simulate(home: Path, steps: list[dict[str, Any]]) -> tuple[Report, SimulatedMachine, float]:
     """Run steps on simulated engines, and return the report, the engines, and the virtual seconds that it took."""
     machine = SimulatedMachine(curve, write)
 
     async def main() -> tuple[str, float]:
-        loop = asyncio.get_running_loop()
-        assert isinstance(loop, VirtualTimeLoop)
-        journal = type("Stilled", (StillJournal,), {"loop": loop})
-        ports = Ports(start_engine=machine.start, clock=lambda last: VirtualClock(loop), journal=journal.open)
+        running = virtual_loop()
+
+        class JournalHere(StillJournal):
+            loop = running
+
+        ports = Ports(start_engine=machine.start, clock=lambda last: VirtualClock(running), journal=JournalHere.open)
         async with Orchestrator.open(home, REGISTRY, ports) as orchestrator:
             run = await execute(orchestrator, job(steps))
-            return run, loop.time()
+            return run, running.time()
 
     run, seconds = run_virtually(main)
     return report_of(home, run), machine, seconds

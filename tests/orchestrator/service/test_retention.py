@@ -8,7 +8,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from orchestrator.events import AttemptStarted, AttemptSucceeded, PlanFinished, RunAccepted, RunFinished, StepsPlanned
+from orchestrator.events import (
+    AttemptStarted,
+    AttemptSucceeded,
+    Event,
+    PlanFinished,
+    RunAccepted,
+    RunFinished,
+    StepsPlanned,
+)
 from orchestrator.journal import HomeLocked, Journal, JournalReader, ObjectMissing, publish
 from orchestrator.service.configuration import RetentionSettings
 from orchestrator.service.retention import DAY_SECONDS, Holding, Retention, expired, vacuum, vacuum_alone
@@ -32,7 +40,7 @@ async def journaled(
 ) -> str:
     """Journal a run that has made one artifact, which is all that it did, and return its digest."""
     before = [RunAccepted(at=1.0, run=run, mode="as-planned", task=TASK, prior=prior or {})]
-    planned = [StepsPlanned(at=1.0, steps=TASK.plan.steps), PlanFinished(at=1.0, origin="taskir")]
+    planned: list[Event] = [StepsPlanned(at=1.0, steps=TASK.plan.steps), PlanFinished(at=1.0, origin="taskir")]
     begun = AttemptStarted(at=2.0, step="S1", number=1, role="worker", persona=None, model="m", reason="a test")
     digest = journal.put(content)
     publish(journal.home, journal.objects, run, {"o": digest})

@@ -103,7 +103,7 @@ async def test_the_seconds_that_a_run_may_take_are_not_given_anew_by_a_restart(t
             accepted = RunAccepted(
                 at=1.0, run=run, mode="as-planned", task=asked, directory=str(RECORDS), files=("a.txt",), limits=limits
             )
-            planned = [StepsPlanned(at=1.0, steps=asked.plan.steps), PlanFinished(at=1.0, origin="taskir")]
+            planned: list[Event] = [StepsPlanned(at=1.0, steps=asked.plan.steps), PlanFinished(at=1.0, origin="taskir")]
             await journal.append(run, [accepted, *planned, RunBegun(at=100.0), begun])
     async with Service(tmp_path / "home", REGISTRY, ONE_AT_A_TIME) as service:
         assert [await ended(service, run) for run in ("spent", "fresh")] == ["cancelled", "done"]
@@ -293,7 +293,7 @@ async def planned_code(folder: Path) -> StepRow:
     with Journal.open(folder / "home") as journal:
         accepted = RunAccepted(at=1.0, run="R", mode="as-planned", request="Write it.")
         begun = PlanningStarted(at=1.0, role="frontdoor", model="tiny-large")
-        planned = [StepsPlanned(at=1.0, steps=(written,)), PlanFinished(at=1.0, origin="planned")]
+        planned: list[Event] = [StepsPlanned(at=1.0, steps=(written,)), PlanFinished(at=1.0, origin="planned")]
         await journal.append("R", [accepted, begun, *planned])
     async with Service(folder / "home", REGISTRY, Configuration()) as service:
         assert await ended(service, "R") == "done"

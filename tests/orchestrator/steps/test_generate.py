@@ -43,7 +43,7 @@ class Script:
         self.counted += 1
         return self.prompt_tokens
 
-    async def generate(self, model: str, request: Generation, on_text: OnText | None) -> Completion:
+    async def generate(self, model: str, request: Generation, on_text: OnText | None = None) -> Completion:
         self.asked.append(request)
         answer = self.answers.pop(0)
         if isinstance(answer, Exception):

@@ -31,7 +31,7 @@ class Counted:
     async def count(self, model: str, messages: Sequence[tuple[str, str]], priority: Priority = "interactive") -> int:
         return sum(len(text) for _, text in messages)
 
-    async def generate(self, model: str, request: Generation, on_text: OnText | None) -> Completion:
+    async def generate(self, model: str, request: Generation, on_text: OnText | None = None) -> Completion:
         self.asked.append(request)
         answer = self.answers.pop(0)
         return Completion(

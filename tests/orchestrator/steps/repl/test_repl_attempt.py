@@ -38,7 +38,7 @@ class Coder:
     async def count(self, model: str, messages: Sequence[tuple[str, str]], priority: Priority = "interactive") -> int:
         return sum(len(text) for _, text in messages)
 
-    async def generate(self, model: str, request: Generation, on_text: OnText | None) -> Completion:
+    async def generate(self, model: str, request: Generation, on_text: OnText | None = None) -> Completion:
         self.asked.append(request)
         return Completion(self.answers.pop(0), self.finish, Usage(prompt_tokens=100, output_tokens=10))
 

@@ -41,7 +41,9 @@ async def test_notes_are_shared_by_steps_and_survive_in_the_events() -> None:
     assert [(note.id, note.text, note.step) for note in first.all] == [("N1", "Koldin weighs 13 t", "S1")]
     again = RunNotes()
     for event in journal.events:
-        again.apply(decode_event(encode_event(event)))
+        read = decode_event(encode_event(event))
+        assert isinstance(read, NoteChanged)
+        again.apply(read)
     assert again.notes == run.notes
     assert again.new_id() == "N3", "an id is never given twice"
 

@@ -33,7 +33,7 @@ class Actor:
     async def count(self, model: str, messages: Sequence[tuple[str, str]], priority: Priority = "interactive") -> int:
         return sum(len(text) for _, text in messages)
 
-    async def generate(self, model: str, request: Generation, on_text: OnText | None) -> Completion:
+    async def generate(self, model: str, request: Generation, on_text: OnText | None = None) -> Completion:
         self.asked.append(request)
         return Completion(self.answers.pop(0), "stop", Usage(prompt_tokens=100, output_tokens=10))
 
@@ -121,7 +121,7 @@ async def test_a_model_acts_until_it_finishes_and_hands_on_what_is_relevant(fold
 class Reader(Actor):
     """Reads on, whatever it is asked, until it is refused that; then it prunes all but what it read first."""
 
-    async def generate(self, model: str, request: Generation, on_text: OnText | None) -> Completion:
+    async def generate(self, model: str, request: Generation, on_text: OnText | None = None) -> Completion:
         last = request.messages[-1][1]
         shown = [text[1:].split()[0] for role, text in request.messages if role == "user" and text.startswith("[D")]
         if last.startswith("Pruned"):
