@@ -45,9 +45,10 @@ from orchestrator.scheduler import (
     StartAttempt,
 )
 
-CHOICE_SECONDS: Final = 0.01
-"""For so long the loop waits for a router, so that what has happened and what begins share one commit. A choice that
-takes longer is taken up when it is made, and everything else goes on meanwhile."""
+SIZES_SECONDS: Final = 0.01
+"""How long the loop waits for the disk to tell the sizes of inputs, which a choice may depend on. It never waits for a
+router: what is not chosen by then is begun when it is, in a commit of its own, and everything else goes on meanwhile.
+"""
 
 log = structlog.get_logger(__name__)
 
@@ -187,18 +188,26 @@ class RunLoop:
         return bool(ended)
 
     async def _choices(self, due: Sequence[Due], tasks: asyncio.TaskGroup) -> dict[Attempt, Choice]:
-        """Return who makes the attempts that can begin; a choice that takes long comes into the inbox later."""
+        """Return who makes the attempts that can begin.
+
+        A router that answers without waiting, as the rules do, is done within a turn of the event loop, so what has
+        happened and what begins share one commit. Any other choice comes into the inbox when it is made.
+        """
         choices: dict[Attempt, Choice] = {}
         asked: dict[Attempt, tuple[StartAttempt, asyncio.Task[Choice]]] = {}
+        reading: list[asyncio.Future[None]] = []
         for item in due:
             match item.command:
                 case StartAttempt(step, number) as command if not command.delay_seconds:
                     if item.choice is not None:
                         choices[step.id, number] = item.choice
                     else:
-                        asked[step.id, number] = command, tasks.create_task(self._choose(command))
+                        reading.append(sizes := asyncio.get_running_loop().create_future())
+                        asked[step.id, number] = command, tasks.create_task(self._choose(command, sizes))
         if asked:
-            await asyncio.wait([choice for _, choice in asked.values()], timeout=CHOICE_SECONDS)
+            await asyncio.sleep(0)
+            if unread := [sizes for sizes in reading if not sizes.done()]:
+                await asyncio.wait(unread, timeout=SIZES_SECONDS)
         for attempt, (command, choice) in asked.items():
             if choice.done():
                 choices[attempt] = choice.result()
@@ -207,11 +216,18 @@ class RunLoop:
                 self._at_work[attempt] = tasks.create_task(work)
         return choices
 
-    async def _choose(self, command: StartAttempt) -> Choice:
-        """Return who makes an attempt. Where that cannot be found out, the attempt is to fail, and says why."""
+    async def _choose(self, command: StartAttempt, sizes: "asyncio.Future[None]") -> Choice:
+        """Return who makes an attempt. Where that cannot be found out, the attempt is to fail, and says why.
+
+        `sizes` is done when nothing but the router has to be waited for any more.
+        """
         context: DecisionContext | None = None
         try:
-            context = await self._effects.context(command)
+            try:
+                context = await self._effects.context(command)
+            finally:
+                if not sizes.done():
+                    sizes.set_result(None)
             return Choice(await self._effects.choose(context), context)
         except Exception as error:
             log.exception("a choice broke down", run=self.run, step=command.step.id, attempt=command.number)

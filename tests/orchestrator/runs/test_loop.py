@@ -1,7 +1,7 @@
 """The main loop with effects that do what a test needs: order, cancellation, breakdowns, and what is journaled when."""
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -136,6 +136,29 @@ async def test_an_attempt_is_durable_before_it_begins(journal: Journal) -> None:
     with journal:
         await drive(journal, act, limit=1)
     assert seen == [["S1"], ["S1", "S2"]]
+
+
+async def test_what_has_happened_and_what_begins_share_a_commit(
+    journal: Journal, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    commits: list[list[str]] = []
+    append = journal.append
+
+    async def noted(run: str, events: Sequence[Event]) -> None:
+        commits.append([event.kind for event in events])
+        await append(run, events)
+
+    async def act(effects: Scripted, command: StartAttempt) -> Event:
+        return succeeded(command)
+
+    monkeypatch.setattr(journal, "append", noted)
+    with journal:
+        await drive(journal, act, limit=1)
+    assert commits[1:] == [
+        ["attempt_started"],
+        ["attempt_succeeded", "attempt_started"],
+        ["attempt_succeeded", "run_finished"],
+    ]
 
 
 async def test_planning_is_durable_before_the_model_is_asked(journal: Journal) -> None:
