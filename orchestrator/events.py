@@ -85,7 +85,7 @@ class Usage:
 
 
 @dataclass(frozen=True, slots=True)
-class Rung:
+class EscalationTarget:
     """The role that takes over from a weaker one, and its level, if it has one."""
 
     role: str
@@ -161,7 +161,7 @@ class RunAccepted:
     task: TaskIR | None = None
     directory: str | None = None
     files: tuple[str, ...] = ()
-    rungs: Mapping[str, Rung] = field(default_factory=dict)
+    rungs: Mapping[str, EscalationTarget] = field(default_factory=dict)
     rates: Mapping[str, RoleRates] = field(default_factory=dict)
     max_replans: int = 0
     prior: Mapping[str, str] = field(default_factory=dict)

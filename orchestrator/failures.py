@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
-from orchestrator.events import Failure, FailureKind, Level, Rung
+from orchestrator.events import EscalationTarget, Failure, FailureKind, Level
 
 MAX_RETRIES = 3
 """Retries a step may use, over all kinds and roles. Escalations and re-runs after a restart are not retries."""
@@ -67,11 +67,11 @@ class Ladder:
     `on_second_failure` hurries: a role that fails a second time hands over, even where its rule had a retry left.
     """
 
-    above: Mapping[str, Rung]
+    above: Mapping[str, EscalationTarget]
     max_level: Level = "B3"
     on_second_failure: bool = False
 
-    def climb(self, tried: Sequence[str]) -> Rung | str:
+    def climb(self, tried: Sequence[str]) -> EscalationTarget | str:
         """Return the rung above the last of the `tried` roles, or why there is none. No rung is climbed twice."""
         rung = self.above.get(tried[-1])
         if rung is None:
@@ -123,7 +123,9 @@ def decide(failed: FailedAttempt, history: Sequence[FailedAttempt], ladder: Ladd
     tried = [role for attempt in story for role in (attempt.asked, attempt.role)]
     above = ladder.climb(tried) if rule.escalates else f"{kind} failures never do"
     refused = _why_no_retry(failed, history, used)
-    if isinstance(above, Rung) and (refused or (ladder.on_second_failure and _was_to_blame(failed.role, history))):
+    if isinstance(above, EscalationTarget) and (
+        refused or (ladder.on_second_failure and _was_to_blame(failed.role, history))
+    ):
         return Escalate(above.role, f"{kind}: {above.role} takes over, {refused or 'it is the second failure'}")
     if refused:
         return GiveUp(f"{kind}: {refused}, and no escalation: {above}")

@@ -13,7 +13,7 @@ from statistics import median
 
 from orchestrator.analysis import StepGraph, analyze_task
 from orchestrator.errors import InputError, Problem
-from orchestrator.events import Mode, Priority, RoleRates, RunAccepted, Rung, RunLimits
+from orchestrator.events import EscalationTarget, Mode, Priority, RoleRates, RunAccepted, RunLimits
 from orchestrator.frontdoor import FrontdoorPlanner
 from orchestrator.gates import BUILTIN_GATES
 from orchestrator.history.prior import prior_artifacts
@@ -237,10 +237,12 @@ def capabilities(registry: Registry, no_sandbox: str = "") -> Capabilities:
     )
 
 
-def rungs(registry: Registry) -> dict[str, Rung]:
+def escalation_targets(registry: Registry) -> dict[str, EscalationTarget]:
     """Return who takes over from whom: the next role up the chain that can work here."""
     above = {name: _next_usable(role.escalates_to, registry) for name, role in registry.roles.items()}
-    return {name: Rung(role, registry.roles[role].level) for name, role in above.items() if role is not None}
+    return {
+        name: EscalationTarget(role, registry.roles[role].level) for name, role in above.items() if role is not None
+    }
 
 
 def _next_usable(role: str | None, registry: Registry) -> str | None:

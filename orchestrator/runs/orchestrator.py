@@ -35,7 +35,15 @@ from orchestrator.pool import Pool, PoolSnapshot, StartEngine
 from orchestrator.routing import CheckedRouter, Decision, DecisionContext, Router, RuleRouter
 from orchestrator.runs.clock import Clock, SystemClock
 from orchestrator.runs.effects import RunEffects, Services
-from orchestrator.runs.job import FRONTDOOR_PLANNER, CheckedJob, Job, check_job, check_job_given, known_rates, rungs
+from orchestrator.runs.job import (
+    FRONTDOOR_PLANNER,
+    CheckedJob,
+    Job,
+    check_job,
+    check_job_given,
+    escalation_targets,
+    known_rates,
+)
 from orchestrator.runs.loop import RunLoop
 from orchestrator.runs.prompts import keep_prompts
 from orchestrator.runs.reload import follow
@@ -231,7 +239,7 @@ class Orchestrator:
             task=job.task,
             directory=None if job.directory is None else str(job.directory.absolute()),
             files=checked.files,
-            rungs=rungs(registry),
+            rungs=escalation_targets(registry),
             rates=await self._typical(),
             max_replans=registry.defaults.max_replans if job.task is None else 0,
             prior=checked.prior,

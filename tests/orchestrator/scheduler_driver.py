@@ -12,6 +12,7 @@ from orchestrator.events import (
     AttemptStarted,
     AttemptSucceeded,
     CancelRequested,
+    EscalationTarget,
     Event,
     Failure,
     FailureKind,
@@ -19,7 +20,6 @@ from orchestrator.events import (
     ReplanFinished,
     ReplanStarted,
     RunFinished,
-    Rung,
     StepExpanded,
     StepGathered,
     StepsPlanned,
@@ -40,7 +40,7 @@ from orchestrator.scheduler import (
 from orchestrator.scheduler.invariants import violations
 from orchestrator.taskir import Step
 
-CHAIN = Ladder({"worker": Rung("coder", "B1")})
+CHAIN = Ladder({"worker": EscalationTarget("coder", "B1")})
 """A ladder with one rung above the worker."""
 
 

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from orchestrator.events import Failure, FailureKind, Rung
+from orchestrator.events import EscalationTarget, Failure, FailureKind
 from orchestrator.failures import (
     BACK_OFF_SECONDS,
     FEEDBACK_LENGTH,
@@ -26,7 +26,11 @@ from orchestrator.failures import (
 )
 
 FORMAT, SCHEMA, CODE, LOGIC, TIMEOUT, RESOURCE, INFRASTRUCTURE = FailureKind
-CHAIN = {"worker": Rung("coder", "B1"), "coder": Rung("architect", "B2"), "architect": Rung("oracle", "B3")}
+CHAIN = {
+    "worker": EscalationTarget("coder", "B1"),
+    "coder": EscalationTarget("architect", "B2"),
+    "architect": EscalationTarget("oracle", "B3"),
+}
 
 
 def follow(kinds: Sequence[FailureKind], ladder: Ladder, role: str = "worker") -> list[FailureResponse]:
@@ -101,7 +105,7 @@ def test_escalation_stops_at_the_task_s_level(max_level: str, expected: list[str
 
 
 def test_a_rung_without_a_level_is_open_to_every_task() -> None:
-    ladder = Ladder({"worker": Rung("senior"), "senior": Rung("coder", "B2")}, max_level="B1")
+    ladder = Ladder({"worker": EscalationTarget("senior"), "senior": EscalationTarget("coder", "B2")}, max_level="B1")
     assert names(follow([TIMEOUT, TIMEOUT], ladder)) == ["senior", "GiveUp"]
 
 
@@ -111,7 +115,7 @@ def test_the_end_of_the_ladder_is_told() -> None:
 
 
 def test_a_ladder_that_leads_in_a_circle_ends() -> None:
-    ladder = Ladder({"worker": Rung("coder"), "coder": Rung("worker")})
+    ladder = Ladder({"worker": EscalationTarget("coder"), "coder": EscalationTarget("worker")})
     decisions = follow([TIMEOUT, TIMEOUT], ladder)
     assert names(decisions) == ["coder", "GiveUp"]
     assert "worker has been tried already" in decisions[-1].reason
@@ -141,7 +145,7 @@ LEVELS = ("B1", "B2", "B3")
 ladders = st.builds(
     Ladder,
     st.dictionaries(
-        st.sampled_from(ROLES), st.builds(Rung, st.sampled_from(ROLES), st.none() | st.sampled_from(LEVELS))
+        st.sampled_from(ROLES), st.builds(EscalationTarget, st.sampled_from(ROLES), st.none() | st.sampled_from(LEVELS))
     ),
     max_level=st.sampled_from(LEVELS),
     on_second_failure=st.booleans(),

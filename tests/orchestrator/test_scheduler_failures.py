@@ -1,6 +1,6 @@
 """What follows when an attempt fails: a retry, another role, or the end of all that depends on the step."""
 
-from orchestrator.events import Failure, FailureKind, Rung
+from orchestrator.events import EscalationTarget, Failure, FailureKind
 from orchestrator.failures import FailedAttempt, Ladder
 from orchestrator.scheduler import Cause, FinishRun, State
 from orchestrator.taskir import Agent
@@ -26,7 +26,10 @@ def test_an_escalation_goes_to_the_next_role() -> None:
 
 
 def test_what_follows_a_failure_follows_the_role_that_a_router_chose() -> None:
-    driver = planned(step(1), ladder=Ladder({"worker": Rung("coder", "B1"), "coder": Rung("architect", "B2")}))
+    driver = planned(
+        step(1),
+        ladder=Ladder({"worker": EscalationTarget("coder", "B1"), "coder": EscalationTarget("architect", "B2")}),
+    )
     driver.start("S1", "coder")
     assert driver.state.steps["S1"].role == "coder"
     driver.fail("S1", FailureKind.TIMEOUT)

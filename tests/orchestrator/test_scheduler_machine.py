@@ -13,14 +13,14 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from orchestrator.events import AttemptStarted, FailureKind, Rung
+from orchestrator.events import AttemptStarted, EscalationTarget, FailureKind
 from orchestrator.failures import MAX_RETRIES, Ladder
 from orchestrator.scheduler import ExpandStep, StartAttempt, State
 from orchestrator.taskir import Agent, Parallelism, Step
 from tests.orchestrator.scheduler_driver import Driver
 
 ROLES = ("worker", "coder", "architect")
-LADDER = {"worker": Rung("coder", "B1"), "coder": Rung("architect", "B2")}
+LADDER = {"worker": EscalationTarget("coder", "B1"), "coder": EscalationTarget("architect", "B2")}
 CAPS = st.none() | st.integers(1, 3)
 
 

@@ -1,12 +1,12 @@
 import pytest
 
 from orchestrator.engine.errors import BadPrompt, EngineDied, EngineError, ModelLoadFailed, PromptTooLong
-from orchestrator.events import FailureKind, Rung
+from orchestrator.events import EscalationTarget, FailureKind
 from orchestrator.failures import FailedAttempt, GiveUp, Ladder, Retry, decide
 from orchestrator.pool.errors import ModelTooLarge, PoolError
 from orchestrator.steps.errors import failure_from, unusable_input
 
-LADDER = Ladder({"worker": Rung("coder", "B1")})
+LADDER = Ladder({"worker": EscalationTarget("coder", "B1")})
 
 
 def test_the_log_of_a_dead_engine_is_not_told() -> None:

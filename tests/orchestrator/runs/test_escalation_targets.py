@@ -5,8 +5,8 @@ from types import MappingProxyType
 
 import pytest
 
-from orchestrator.events import Rung
-from orchestrator.runs.job import rungs
+from orchestrator.events import EscalationTarget
+from orchestrator.runs.job import escalation_targets
 from registry.load import find_registry, load_registry
 from registry.models import Registry
 
@@ -25,11 +25,11 @@ def without(*roles: str) -> Registry:
 @pytest.mark.parametrize(
     ("unusable", "above"),
     [
-        ((), {"worker": Rung("coder", "B1"), "coder": Rung("architect", "B2")}),
-        (("coder",), {"worker": Rung("architect", "B2"), "coder": Rung("architect", "B2")}),
-        (("architect",), {"worker": Rung("coder", "B1")}),
+        ((), {"worker": EscalationTarget("coder", "B1"), "coder": EscalationTarget("architect", "B2")}),
+        (("coder",), {"worker": EscalationTarget("architect", "B2"), "coder": EscalationTarget("architect", "B2")}),
+        (("architect",), {"worker": EscalationTarget("coder", "B1")}),
         (("coder", "architect"), {}),
     ],
 )
-def test_a_role_that_cannot_work_is_passed_over(unusable: tuple[str, ...], above: dict[str, Rung]) -> None:
-    assert rungs(without(*unusable)) == above
+def test_a_role_that_cannot_work_is_passed_over(unusable: tuple[str, ...], above: dict[str, EscalationTarget]) -> None:
+    assert escalation_targets(without(*unusable)) == above
