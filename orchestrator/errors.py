@@ -1,16 +1,16 @@
-"""What every error of the orchestrator has in common.
+"""The base classes of all errors of the orchestrator.
 
     OrchestratorError
-    ├── InputError          what the user gave is wrong; exit code 2
+    ├── InputError          the user's input is wrong; exit code 2
     │   └── InvalidTask     a TaskIR document, one Problem or more        orchestrator.taskir
     ├── IllegalTransition   an event that a run's state does not allow    orchestrator.scheduler
-    ├── EngineError         a llama.cpp process, and what it did          orchestrator.engine
-    ├── PoolError           a model that cannot be had                    orchestrator.pool
-    ├── PlanError           a request no plan could be made of            orchestrator.planning
-    ├── SandboxError        a program that is not run, and why            orchestrator.sandbox
-    └── JournalError        the state folder or its database              orchestrator.journal
+    ├── EngineError         a llama.cpp process failed                    orchestrator.engine
+    ├── PoolError           a model is not available                      orchestrator.pool
+    ├── PlanError           no plan could be made for a request           orchestrator.planning
+    ├── SandboxError        a program was not run                         orchestrator.sandbox
+    └── JournalError        the state folder or its database fails        orchestrator.journal
 
-Each package below this one owns its branch. `registry` stands on its own and has `registry.errors`.
+Each package defines its own branch. `registry` does not depend on this module, and has `registry.errors`.
 """
 
 from dataclasses import dataclass
@@ -18,11 +18,14 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """One thing wrong with an input: where (JSON pointer, file or option), what, and what would be accepted."""
+    """One thing that is wrong with an input."""
 
     where: str
+    """Its place: a JSON pointer, a file or an option."""
     what: str
+    """What is wrong."""
     accepted: str = ""
+    """What would be accepted instead."""
 
     def __str__(self) -> str:
         tail = f"; accepted: {self.accepted}" if self.accepted else ""
@@ -30,11 +33,11 @@ class Problem:
 
 
 class OrchestratorError(Exception):
-    """The root of every error that the orchestrator raises on purpose."""
+    """The base class of every error that the orchestrator raises on purpose."""
 
 
 class InputError(OrchestratorError):
-    """The user's input cannot be used. Nothing was changed; `problems` says why, at least once."""
+    """The user's input cannot be used, and nothing was changed. `problems` has at least one reason."""
 
     def __init__(self, *problems: Problem) -> None:
         super().__init__("\n".join(map(str, problems)))

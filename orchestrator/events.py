@@ -1,7 +1,8 @@
-"""What can happen to a run. Events are journaled before their effect, and drive the scheduler, but for ratings.
+"""Define the events of a run. They are journaled before their effects, and all but ratings drive the scheduler.
 
-`at` is in seconds since the epoch, from a clock that never runs backwards within one process. An event names its step
-by id; children of a `foreach` step are `S2[0]`, `S2[1]`, …. Outputs map artifact names to SHA-256 hex digests.
+In every event `at` is in seconds since the epoch, from a clock that never runs backwards within one process, and `kind`
+is the name of the event in the journal. `step` is the id of a step; children of a `foreach` step are `S2[0]`, `S2[1]`,
+…. `number` is the number of an attempt at the step, from 1. `outputs` map artifact names to SHA-256 hex digests.
 """
 
 from collections.abc import Mapping
@@ -22,7 +23,7 @@ NoteChange = Literal["added", "edited", "dropped"]
 
 
 class FailureKind(StrEnum):
-    """Kinds of failure, each with its own rule (see `orchestrator.failures`)."""
+    """The kinds of failure. `orchestrator.failures` has a rule for each."""
 
     FORMAT = "format"
     SCHEMA = "schema"
@@ -35,58 +36,58 @@ class FailureKind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """Why an attempt failed. `evidence` is what the next attempt may learn from: a validator's message, a critique.
-
-    A `final` failure would happen again however often it is tried (a prompt that is too long), so it is not retried.
-    """
+    """Why an attempt failed."""
 
     kind: FailureKind
     message: str
     evidence: str = ""
+    """What the next attempt gets to read, such as a validator's message or a critique."""
     final: bool = False
+    """Whether every other attempt would fail in the same way, as with a prompt that is too long. It is not retried."""
 
 
 @dataclass(frozen=True, slots=True)
 class GateResult:
-    """What a gate said of all that an attempt made. One that had nothing to look at is "not run", never passed.
-
-    `kind` is what a failure counts as. `evidence` of a gate that passed tells what it has mended. The judge gives a
-    `score` from 0 to 9, and takes `tokens` for it: those it read and wrote.
-    """
+    """The result of a gate for all outputs of an attempt."""
 
     gate: str
     status: Literal["passed", "failed", "not run"]
+    """A gate that had nothing to check is "not run", never "passed"."""
     evidence: str = ""
+    """What is wrong; or what a gate that passed has changed; or why it was not run."""
     seconds: float = 0.0
+    """How long the gate ran."""
     kind: FailureKind | None = None
+    """The kind of the failure, if the gate failed."""
     score: int | None = None
+    """The judge's score, from 0 to 9."""
     tokens: int = 0
+    """How many tokens the judge read and wrote."""
 
     @property
     def passed(self) -> bool:
-        """Whether the gate looked, and found nothing wrong."""
+        """Return whether the gate was run and found nothing wrong."""
         return self.status == "passed"
 
 
 @dataclass(frozen=True, slots=True)
 class Usage:
-    """Tokens and seconds of one generation. `cached_tokens` of the prompt came from a shared prefix.
-
-    `estimated_tokens`, of prompt and output together, have not been counted but estimated: not every server counts.
-    """
+    """The tokens and seconds of one generation."""
 
     prompt_tokens: int = 0
     cached_tokens: int = 0
+    """How many tokens of the prompt came from a shared prefix."""
     output_tokens: int = 0
     queued_seconds: float = 0.0
     prefill_seconds: float = 0.0
     decode_seconds: float = 0.0
     estimated_tokens: int = 0
+    """How many tokens of prompt and output together were estimated, because a server did not count them."""
 
 
 @dataclass(frozen=True, slots=True)
 class EscalationTarget:
-    """The role that takes over from a weaker one, and its level, if it has one."""
+    """The role that takes over from a weaker one, and its level if it has one."""
 
     role: str
     level: Level | None = None
@@ -94,87 +95,98 @@ class EscalationTarget:
 
 @dataclass(frozen=True, slots=True)
 class RoleRates:
-    """What is typical of a role: tokens per second of prefill and decode, and tokens per prompt and answer."""
+    """Typical rates and lengths of a role."""
 
     prefill_rate: float = 500.0
+    """Tokens of a prompt per second."""
     decode_rate: float = 50.0
+    """Tokens of an answer per second."""
     prompt_tokens: float = 300.0
+    """Tokens of a prompt."""
     output_tokens: float = 100.0
+    """Tokens of an answer."""
 
 
 @dataclass(frozen=True, slots=True)
 class PromptDigests:
-    """The texts that an attempt's prompts began with: SHA-256 digests of objects, empty where there was no such text.
-
-    `system` is the role's system prompt, `persona` what the persona adds to it.
-    """
+    """The SHA-256 digests of the texts with which an attempt's prompts began; empty where there was no such text."""
 
     system: str = ""
+    """Of the role's system prompt."""
     persona: str = ""
+    """Of the text that the persona adds to it."""
 
 
 @dataclass(frozen=True, slots=True)
 class RouteCandidate:
-    """A role, a persona and a model that a router has considered, and its score: higher is better, any unit."""
+    """A choice that a router has considered."""
 
     role: str
     persona: str | None
     model: str
     score: float
+    """Higher is better; the unit is the router's."""
 
 
 @dataclass(frozen=True, slots=True)
 class InputSize:
-    """What a step reads, by name, and its bytes; None where they could not be found out."""
+    """The size of something that a step reads."""
 
     name: str
     bytes: int | None
+    """None if the size could not be found out."""
 
 
 @dataclass(frozen=True, slots=True)
 class RunLimits:
-    """What a run may take before it is cancelled; None: as much as it wants.
-
-    `tokens` are those of prompts and answers, `seconds` count from when it began to run, `bytes` are its artifacts'.
-    """
+    """How much a run may use before it is cancelled; None means no limit."""
 
     tokens: int | None = None
+    """Tokens of prompts and answers."""
     seconds: float | None = None
+    """Seconds since the run began, without the time in the queue."""
     bytes: int | None = None
+    """Bytes of artifacts."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunAccepted:
-    """A request or a TaskIR was taken in, with all that its course depends on, so that a replay gives the same.
+    """A request or a TaskIR document was accepted. The event has everything that the run depends on.
 
-    `rungs` (role → who takes over from it) and `rates` are those of this moment: a registry or a history that changes
-    later does not change a run. `max_replans` is how often its plan may go on after a step that it ended with.
-    `prior` are artifacts of earlier runs that its steps may read, by the name they have here; `follows` are those runs,
-    but for the ones that the task names itself. No two runs have the same `key`: who asks again with one gets the run
-    that there is.
+    So a replay has the same result, and a registry or a history that changes later does not change the run.
     """
 
     at: float
     run: str
+    """The id of the run."""
     mode: Mode
     request: str | None = None
+    """The request in words, if there is no task."""
     task: TaskIR | None = None
     directory: str | None = None
+    """The folder whose files steps may read."""
     files: tuple[str, ...] = ()
+    """The names of the files in the folder."""
     rungs: Mapping[str, EscalationTarget] = field(default_factory=dict)
+    """The role that takes over from each role, by role. The journal knows them by this name."""
     rates: Mapping[str, RoleRates] = field(default_factory=dict)
+    """What was typical of each role, by role."""
     max_replans: int = 0
+    """How often the plan may be continued after its last step."""
     prior: Mapping[str, str] = field(default_factory=dict)
+    """Artifacts of earlier runs that steps may read: digest by the name that they have in this run."""
     follows: tuple[str, ...] = ()
+    """The ids of those earlier runs, without the ones that the task itself names."""
     priority: Priority = "interactive"
     limits: RunLimits = field(default_factory=RunLimits)
     key: str | None = None
+    """The idempotency key. No two runs have the same one: a second request with it gets the existing run."""
     kind: Literal["run_accepted"] = "run_accepted"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunBegun:
-    """A run that waited has its turn. It is there again each time that the run goes on after a restart."""
+    """A run has left the queue and begins. The event is repeated when the run continues after a restart."""
 
     at: float
     kind: Literal["run_begun"] = "run_begun"
@@ -182,7 +194,7 @@ class RunBegun:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlanningStarted:
-    """The frontdoor was asked for a plan."""
+    """The frontdoor has been asked for a plan."""
 
     at: float
     role: str
@@ -192,36 +204,33 @@ class PlanningStarted:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StepsPlanned:
-    """The plan grew. The new steps are frozen from here on; they name only each other and earlier ones.
-
-    `written` is the part of the plan that they come from as the frontdoor wrote it; empty where it did not write it.
-    """
+    """Steps were added to the plan. They do not change any more, and name only each other and earlier steps."""
 
     at: float
     steps: tuple[Step, ...]
     written: str = ""
+    """The text of the frontdoor that the steps were made from; empty if it did not write them."""
     kind: Literal["steps_planned"] = "steps_planned"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlanFinished:
-    """The plan is whole. `reason` says why it had to be repaired or replaced, if it had.
-
-    If it `goes_on_after` its last step, the frontdoor is to be asked for the rest when that step is done, unless the
-    run's `max_replans` are used up. Otherwise no more steps will come.
-    """
+    """The plan is complete, at least up to the step after which it will be continued."""
 
     at: float
     origin: PlanOrigin
     reason: str = ""
+    """Why the plan had to be repaired or replaced, if it had."""
     usage: Usage = field(default_factory=Usage)
     goes_on_after: str | None = None
+    """The last step, if the frontdoor is to be asked for the rest of the plan when that step is done, unless the run's
+    `max_replans` are used up. If it is None, there will be no more steps."""
     kind: Literal["plan_finished"] = "plan_finished"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlanFailed:
-    """No plan could be had at all (the frontdoor's engine could not run)."""
+    """There is no plan at all, because the frontdoor's engine could not run."""
 
     at: float
     failure: Failure
@@ -230,7 +239,7 @@ class PlanFailed:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReplanStarted:
-    """Step `after` is done, and the frontdoor was asked to go on with the plan. It is there again after a restart."""
+    """Step `after` is done, and the frontdoor has been asked to continue the plan. It is repeated after a restart."""
 
     at: float
     after: str
@@ -241,25 +250,24 @@ class ReplanStarted:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReplanFinished:
-    """The frontdoor has gone on with the plan after step `after`, or could not, and what there is of it stands.
-
-    `reason` says why it had to be repaired or was stopped, if it was. `asked` counts how often the frontdoor was asked.
-    `goes_on_after` is as in PlanFinished.
-    """
+    """The frontdoor has continued the plan after step `after`, or could not, so that the plan ends there."""
 
     at: float
     after: str
     outcome: ReplanOutcome
     reason: str = ""
+    """Why the continuation had to be repaired or was stopped, if it was."""
     usage: Usage = field(default_factory=Usage)
     asked: int = 1
+    """How often the frontdoor was asked."""
     goes_on_after: str | None = None
+    """As in PlanFinished."""
     kind: Literal["replan_finished"] = "replan_finished"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StepExpanded:
-    """The list of a `foreach` step has arrived and has `count` items: it runs as that many children."""
+    """The list of a `foreach` step exists and has `count` items. The step runs as that many children."""
 
     at: float
     step: str
@@ -269,7 +277,7 @@ class StepExpanded:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StepGathered:
-    """The children of a `foreach` step are done, and their outputs are joined into lists, in order."""
+    """The children of a `foreach` step are done, and their outputs have been joined into lists, in order."""
 
     at: float
     step: str
@@ -279,68 +287,75 @@ class StepGathered:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AttemptStarted:
-    """An attempt was routed to (role, persona, model), and begins.
+    """A router has chosen role, persona and model of an attempt, and the attempt begins.
 
-    `role` need not be the one that the scheduler asked for: retries, escalation and limits follow this one.
-    `propensity` is the probability of the choice, `candidates` is what was considered, and `router` names who chose,
-    with its version. Where the choice leads nowhere, `problem` says why. `inputs`, `slack` (seconds) and the models
-    that were `resident` are what the choice could depend on beside the earlier events, and `prompts` are the versions
-    of the prompts that it uses; journals of earlier versions do not have them.
+    Journals of earlier versions do not have the fields from `inputs` on.
     """
 
     at: float
     step: str
     number: int
     role: str
+    """The chosen role, which retries, escalation and limits follow. The scheduler may have asked for another one."""
     persona: str | None
     model: str
     reason: str
+    """Why the router chose them."""
     propensity: float = 1.0
+    """The probability of the choice."""
     candidates: tuple[RouteCandidate, ...] = ()
+    """What the router considered."""
     router: str = ""
+    """The router's name and version."""
     problem: str = ""
+    """Why the attempt cannot be carried out with this choice; empty if it can."""
     inputs: tuple[InputSize, ...] = ()
+    """What the step reads. The choice could depend on it, and on the next two fields."""
     slack: float = 0.0
+    """How many seconds later the step may finish without moving the end of the run."""
     resident: tuple[str, ...] = ()
+    """The models that were loaded."""
     prompts: PromptDigests = PromptDigests()
+    """The versions of the prompts that the attempt uses."""
     kind: Literal["attempt_started"] = "attempt_started"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ToolCalled:
-    """An attempt has called a tool, or a model from its code, and the call is over.
-
-    `arguments` are JSON, shortened where they are long. `outcome` is refused for a call that was not carried out, and
-    failed for one that came to nothing or whose program did; then `message` says why.
-    """
+    """An attempt's call of a tool, or of a model from its code, has ended."""
 
     at: float
     step: str
     number: int
     tool: str
     arguments: str
+    """The arguments as JSON, shortened if they are long."""
     outcome: CallOutcome
+    """"refused" if the call was not carried out, "failed" if the call or the program that it ran failed."""
     message: str = ""
+    """Why it was refused or failed."""
     seconds: float = 0.0
     kind: Literal["tool_called"] = "tool_called"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NoteChanged:
-    """A step has changed the run's notes. `text` is what the note says from here on, empty for one that is dropped."""
+    """A step has changed the run's notes."""
 
     at: float
     step: str
     number: int
     note: str
+    """The name of the note."""
     change: NoteChange
     text: str = ""
+    """The text of the note after the change; empty if the note was dropped."""
     kind: Literal["note_changed"] = "note_changed"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AttemptGenerated:
-    """The model is done; the gates look at what it wrote."""
+    """The model has finished; the gates now check the outputs."""
 
     at: float
     step: str
@@ -351,7 +366,7 @@ class AttemptGenerated:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AttemptSucceeded:
-    """The step's outputs are stored and no gate failed."""
+    """No gate has failed, and the step's outputs are stored."""
 
     at: float
     step: str
@@ -363,7 +378,7 @@ class AttemptSucceeded:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AttemptFailed:
-    """The attempt came to nothing. For a `foreach` step that could not be expanded or gathered, `number` is 0."""
+    """The attempt failed. For a `foreach` step that could not be expanded or gathered, `number` is 0."""
 
     at: float
     step: str
@@ -375,7 +390,7 @@ class AttemptFailed:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AttemptCancelled:
-    """A running attempt has stopped because the scheduler asked it to."""
+    """A running attempt was stopped at the request of the scheduler."""
 
     at: float
     step: str
@@ -385,7 +400,7 @@ class AttemptCancelled:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CancelRequested:
-    """The user wants the whole run cancelled (`step` is None), or one step and what depends on it."""
+    """The user has cancelled the whole run (`step` is None), or one step and the steps that depend on it."""
 
     at: float
     step: str | None = None
@@ -395,7 +410,7 @@ class CancelRequested:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunFinished:
-    """The run has ended. Only what is said of it later comes behind this event."""
+    """The run has ended. Only ratings can follow this event."""
 
     at: float
     status: Literal["done", "failed", "cancelled"]
@@ -405,16 +420,17 @@ class RunFinished:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RatingGiven:
-    """Somebody has said, after the end of a run, how good it was (`step` is None), or how good one step of it was.
-
-    `score` is from 0 (bad) to 1 (good). `by` names who said it, and `note` is what they said about it, or empty.
-    """
+    """Somebody has rated a run after its end, or one step of it."""
 
     at: float
     score: float
+    """From 0 (bad) to 1 (good)."""
     by: str
+    """Who gave the rating."""
     step: str | None = None
+    """The rated step, or None for the run as a whole."""
     note: str = ""
+    """A comment on the rating; may be empty."""
     kind: Literal["rating_given"] = "rating_given"
 
 

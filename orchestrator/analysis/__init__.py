@@ -1,4 +1,11 @@
-"""Find out what each step of a plan waits for, and why."""
+"""Find out what each step of a plan waits for, and why.
+
+graph      the result: StepGraph, its edges with their reasons, and the sources of names
+analyze    from steps to their StepGraph
+names      what each name that a step reads stands for
+edges      which step waits for which, from `depends_on`, data flow and conflicts
+order      topological order, waves and cycles
+"""
 
 from orchestrator.analysis.analyze import PlanAnalysis, analyze, analyze_task
 from orchestrator.analysis.graph import Edge, Reason, Source, StepGraph

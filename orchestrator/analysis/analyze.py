@@ -1,19 +1,19 @@
-"""Analyse a plan: from steps to the graph of what waits for what."""
+"""Analyse a plan: turn its steps into the graph of which step waits for which."""
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from itertools import chain, islice, pairwise
 
 from orchestrator.analysis.edges import edges
 from orchestrator.analysis.graph import Edge, Source, StepGraph
-from orchestrator.analysis.names import Names
+from orchestrator.analysis.names import NameResolver
 from orchestrator.analysis.order import cycles, neighbours, topological, waves
 from orchestrator.errors import Problem
 from orchestrator.events import Mode
 from orchestrator.taskir import Step, TaskIR, pointer
-from orchestrator.taskir.problems import MAX_PROBLEMS, refuse, shown
+from orchestrator.taskir.problems import MAX_PROBLEMS, format_value, invalid_task
 
-_TOLD_IDS = 100
-_TOLD_REASONS = 5
+_MAX_IDS_SHOWN = 100
+_MAX_REASONS_SHOWN = 5
 
 
 def analyze(
@@ -26,19 +26,20 @@ def analyze(
 ) -> StepGraph:
     """Return the graph of a plan. Raises InvalidTask for cycles, dangling or ambiguous names, duplicates and clashes.
 
-    Edges are what `depends_on` says, the flow of data (a step waits for the writer of what it reads), and conflicts (a
-    step that overwrites an artifact waits for its writer and its readers). A read stands for the latest earlier writer
-    in document order, else for the only later one, else for a label in `labels` (names of the task's inputs), else for
-    a file in `files` (names under `--dir`).
+    Edges come from `depends_on`, from the flow of data (a step waits for the writer of what it reads), and from
+    conflicts (a step that overwrites an artifact waits for its writer and its readers). A name that a step reads stands
+    for the output of the latest earlier writer in document order, else of the only later one, else for the label of an
+    input of the task (`labels`), else for a file under `--dir` (`files`).
 
-    With `earlier`, the graph of the first of these steps, what their reads stand for is kept: a plan that grows by
-    steps that name only each other and earlier ones never changes what an accepted step waits for.
+    `earlier` is the graph of the first of these steps, if the plan has grown. What the names in it stand for is kept.
+    As new steps name only each other and earlier ones, growth never changes what an accepted step waits for.
 
-    Mode "discover" drops explicit edges that carry no artifact, unless one of the two steps acts (repl, tool, or has
-    tools). A cycle is refused in every mode, even where it would fall apart. Mode "serial" has the graph of
-    "as-planned"; running one step at a time, in `order`, is for the scheduler. Linear in steps and edges.
+    Mode "discover" drops explicit edges that carry no artifact, unless one of the two steps may have side effects (kind
+    repl or tool, or has tools). A cycle is refused in every mode, even if "discover" would drop one of its edges. Mode
+    "serial" has the same graph as "as-planned"; it is the scheduler that runs one step at a time, in `order`. The time
+    is linear in steps and edges.
     """
-    names = Names(steps, labels, files)
+    names = NameResolver(steps, labels, files)
     sources: dict[str, Mapping[str, Source]] = {}
     problems = chain(names.clashes(), names.resolve(earlier.sources if earlier else {}, sources))
     _refuse(problems)
@@ -86,7 +87,11 @@ def analyze_task(task: TaskIR, *, files: Collection[str] = (), mode: Mode = "as-
     """Return the graph of a task's plan. Raises InvalidTask as `analyze` does, and for inputs of the same name."""
     labels: dict[str, int] = {}
     twice = [
-        Problem(pointer(("inputs", index)), f"{shown(label)} is the name of /inputs/{labels[label]} too", "a name each")
+        Problem(
+            pointer(("inputs", index)),
+            f"{format_value(label)} is the name of /inputs/{labels[label]} too",
+            "a name each",
+        )
         for index, label in enumerate(task.labels)
         if labels.setdefault(label, index) != index
     ]
@@ -97,7 +102,7 @@ def analyze_task(task: TaskIR, *, files: Collection[str] = (), mode: Mode = "as-
 def _refuse(problems: Iterable[Problem]) -> None:
     first = list(islice(problems, MAX_PROBLEMS + 1))
     if first:
-        raise refuse(first)
+        raise invalid_task(first)
 
 
 def _cycles(steps: Sequence[Step], found: Iterable[tuple[str, ...]], every: Sequence[Edge]) -> Iterator[Problem]:
@@ -105,15 +110,15 @@ def _cycles(steps: Sequence[Step], found: Iterable[tuple[str, ...]], every: Sequ
     reasons = {(edge.before, edge.after): edge for edge in reversed(every)}
     for cycle in found:
         ring = (*cycle, cycle[0])
-        path = " → ".join(ring if len(ring) <= _TOLD_IDS else (*ring[: _TOLD_IDS - 1], "…", ring[-1]))
-        why = "; ".join(_why(reasons[pair]) for pair in islice(pairwise(ring), _TOLD_REASONS))
-        more = "; …" if len(cycle) > _TOLD_REASONS else ""
+        path = " → ".join(ring if len(ring) <= _MAX_IDS_SHOWN else (*ring[: _MAX_IDS_SHOWN - 1], "…", ring[-1]))
+        why = "; ".join(_why(reasons[pair]) for pair in islice(pairwise(ring), _MAX_REASONS_SHOWN))
+        more = "; …" if len(cycle) > _MAX_REASONS_SHOWN else ""
         where = pointer(("plan", "steps", index[cycle[0]]))
         yield Problem(where, f"these steps wait for each other: {path} ({why}{more})", "steps without a cycle")
 
 
 def _why(edge: Edge) -> str:
-    name = shown(edge.artifact)
+    name = format_value(edge.artifact)
     return {
         "data": f"{edge.after} reads {name} of {edge.before}",
         "write after read": f"{edge.after} overwrites {name}, which {edge.before} reads",

@@ -1,4 +1,4 @@
-"""Derive the edges of a plan, each with its reason."""
+"""Derive the edges of a plan: which step waits for which, and for what reason."""
 
 from collections.abc import Iterator, Mapping, Sequence
 
@@ -8,7 +8,10 @@ from orchestrator.taskir import Step
 
 
 def edges(steps: Sequence[Step], sources: Mapping[str, Mapping[str, Source]], mode: Mode) -> Iterator[Edge]:
-    """Yield the edges in document order of the step that waits: explicit ones, data, then conflicts."""
+    """Yield the edges in document order of the step that waits: for each step explicit ones, data flow, then conflicts.
+
+    `sources` says for each step what the names that it reads stand for.
+    """
     by_id = {step.id: step for step in steps}
     writer: dict[str, str] = {}
     readers: dict[str, list[str]] = {}
@@ -19,7 +22,7 @@ def edges(steps: Sequence[Step], sources: Mapping[str, Mapping[str, Source]], mo
             if source.step is None:
                 continue
             yield Edge(source.step, step.id, "data", name)
-            # What comes from a later step has no later writer that could overwrite it.
+            # Only a writer that comes earlier can be followed by one that overwrites what this step reads.
             if writer.get(name) == source.step:
                 readers.setdefault(name, []).append(step.id)
         for name in step.outputs:
@@ -38,10 +41,10 @@ def _explicit(step: Step, by_id: Mapping[str, Step], reads: Mapping[str, Source]
     for identity in dict.fromkeys(step.depends_on):
         name = carried.get(identity)
         reason: Reason = "explicit" if name is not None else "order only"
-        idle = name is None and not _acts(step) and not _acts(by_id[identity])
-        yield Edge(identity, step.id, reason, name, dropped=mode == "discover" and idle)
+        needless = name is None and not _has_side_effects(step) and not _has_side_effects(by_id[identity])
+        yield Edge(identity, step.id, reason, name, dropped=mode == "discover" and needless)
 
 
-def _acts(step: Step) -> bool:
-    """Whether a step may change more than its outputs, so that an order it is given may matter unseen."""
+def _has_side_effects(step: Step) -> bool:
+    """Return whether a step may have side effects, so that its order may matter although no artifact shows why."""
     return step.kind != "generate" or bool(step.tools)

@@ -1,4 +1,4 @@
-"""Hold what the analysis finds: edges with their reasons, sources of names, order and waves."""
+"""Define the result of the analysis: StepGraph, its edges with their reasons, and the sources of names."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -11,38 +11,43 @@ Reason = Literal["explicit", "order only", "data", "write after read", "write af
 
 @dataclass(frozen=True, slots=True)
 class Edge:
-    """`after` waits for `before`. `artifact` is what passes between the two; a dropped edge holds nobody up."""
+    """Step `after` waits for step `before`; both are ids."""
 
     before: str
     after: str
     reason: Reason
     artifact: str | None = None
+    """The artifact for which it waits, or None for an order without one."""
     dropped: bool = False
+    """Whether the mode has dropped the edge, so that `after` does not wait."""
 
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """What a name that a step reads stands for: the artifact of a step, an input of the task, or a file."""
+    """What a name that a step reads stands for."""
 
     kind: Literal["artifact", "input", "file"]
     step: str | None = None
+    """The id of the step that writes the artifact; None for inputs and files."""
 
 
 @dataclass(frozen=True, slots=True)
 class StepGraph:
-    """The DAG of a plan.
-
-    `steps` are in document order. `before` and `after` are the direct neighbours over the edges that were kept, each
-    once, in document order. `order` is topological, with ties by document order; `waves` are the steps at one depth,
-    and `width` is the size of the largest wave. `sources` says for each step what the names it reads (`inputs` and
-    `foreach`) stand for.
-    """
+    """The DAG of a plan."""
 
     steps: Mapping[str, Step]
+    """The steps by id, in document order."""
     edges: tuple[Edge, ...]
+    """All edges, dropped ones too."""
     before: Mapping[str, tuple[str, ...]]
+    """The steps for which each step waits directly, in document order. Dropped edges do not count."""
     after: Mapping[str, tuple[str, ...]]
+    """The steps that wait directly for each step, in document order. Dropped edges do not count."""
     order: tuple[str, ...]
+    """The ids in topological order, with ties in document order."""
     waves: tuple[tuple[str, ...], ...]
+    """The ids by depth: first the steps that wait for none."""
     width: int
+    """The size of the largest wave."""
     sources: Mapping[str, Mapping[str, Source]]
+    """What each name that a step reads (`inputs` and `foreach`) stands for, by step id and name."""

@@ -1,4 +1,4 @@
-"""Resolve the names in a plan: ids are unique, artifacts clash with nothing, and each read stands for one thing."""
+"""Resolve the names in a plan: check ids and artifact names, and find what each read name stands for."""
 
 import re
 from collections import defaultdict
@@ -7,10 +7,10 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from orchestrator.analysis.graph import Source
 from orchestrator.errors import Problem
 from orchestrator.taskir import Step, pointer
-from orchestrator.taskir.problems import known_names, shown
+from orchestrator.taskir.problems import format_known_names, format_value
 
 MAX_PART_BYTES = 240
-"""Artifacts become files; a file system allows 255 bytes for each part of a name, and writing one takes a suffix."""
+"""Artifacts become files. File systems allow 255 bytes for a part of a name, and a file being written has a suffix."""
 
 _CHILD = re.compile(r"(.+)\[(?:0|[1-9][0-9]*)\]", re.DOTALL)
 
@@ -20,8 +20,8 @@ def reads(step: Step) -> tuple[str, ...]:
     return tuple(dict.fromkeys((*step.inputs, *((step.foreach,) if step.foreach is not None else ()))))
 
 
-class Names:
-    """The names of one plan."""
+class NameResolver:
+    """Checks and resolves the names of one plan."""
 
     def __init__(self, steps: Sequence[Step], labels: Collection[str], files: Collection[str]) -> None:
         self._steps = steps
@@ -34,7 +34,7 @@ class Names:
                 self._writers[name].append(step.id)
 
     def clashes(self) -> Iterator[Problem]:
-        """Tell duplicate ids, ids that are not there, and outputs that cannot stand beside another name."""
+        """Yield a problem for each duplicate id, unknown id in `depends_on`, and output whose name is taken."""
         spread = frozenset(name for step in self._steps if step.foreach is not None for name in step.outputs)
         seen: dict[str, int] = {}
         for index, step in enumerate(self._steps):
@@ -44,14 +44,14 @@ class Names:
             for position, identity in enumerate(step.depends_on):
                 if identity not in self._ids:
                     where = pointer(("plan", "steps", index, "depends_on", position))
-                    yield Problem(where, f"no step is called {identity}", known_names(self._ids, identity))
+                    yield Problem(where, f"no step is called {identity}", format_known_names(self._ids, identity))
             written: set[str] = set()
             for position, name in enumerate(step.outputs):
                 twice = f"is there twice in {step.id}" if name in written else ""
                 written.add(name)
                 if flaw := twice or self._output_flaw(name, spread):
                     where = pointer(("plan", "steps", index, "outputs", position))
-                    yield Problem(where, f"{shown(name)} {flaw}", "a name of its own")
+                    yield Problem(where, f"{format_value(name)} {flaw}", "a name of its own")
 
     def _output_flaw(self, name: str, spread: frozenset[str]) -> str:
         if name in self._labels:
@@ -62,16 +62,20 @@ class Names:
         for count in range(1, len(parts) + 1):
             path = "/".join(parts[:count])
             if count < len(parts) and path in self._writers:
-                return f"needs a folder where {self._writers[path][0]} writes {shown(path)}"
+                return f"needs a folder where {self._writers[path][0]} writes {format_value(path)}"
             child = _CHILD.fullmatch(path) if path.endswith("]") else None
             if child and child[1] in spread:
-                return f"is how an item of {shown(child[1])} is called, which is written once for each item of a list"
+                parent = format_value(child[1])
+                return f"is the name of an item of {parent}, which is written once for each item of a list"
         return ""
 
     def resolve(
         self, known: Mapping[str, Mapping[str, Source]], sources: dict[str, Mapping[str, Source]]
     ) -> Iterator[Problem]:
-        """Fill `sources` for every step, taking over those in `known`, and tell the names that stand for nothing."""
+        """Fill in `sources` for every step, and yield a problem for each name that stands for nothing or is ambiguous.
+
+        The sources of steps in `known` are taken from there.
+        """
         written: dict[str, str] = {}
         for index, step in enumerate(self._steps):
             found: dict[str, Source] = {}
@@ -95,7 +99,7 @@ class Names:
         return Source("file") if name in self._files else None
 
     def _later(self, name: str, reader: str) -> list[str]:
-        """Return up to two writers, other than the reader itself, of a name that no earlier step writes."""
+        """Return the first two writers of a name that no earlier step writes, without the reader itself."""
         writers = self._writers.get(name, [])
         own = 1 if writers and writers[0] == reader else 0
         return writers[own : own + 2]
@@ -107,9 +111,14 @@ class Names:
             where = pointer(("plan", "steps", index, "inputs", step.inputs.index(name)))
         later = self._later(name, step.id)
         if later:
-            what = f"{step.id} cannot tell which {shown(name)} is meant: {later[0]} and {later[1]} both write it later"
+            clash = f"{later[0]} and {later[1]} both write it later"
+            what = f"{step.id} cannot tell which {format_value(name)} is meant: {clash}"
             return Problem(where, what, "a name that an earlier step or only one later step writes")
         if name in self._writers:
-            return Problem(where, f"only {step.id} itself writes {shown(name)}", "what another step writes, or a file")
+            return Problem(
+                where, f"only {step.id} itself writes {format_value(name)}", "what another step writes, or a file"
+            )
         known = frozenset((*self._writers, *self._labels, *self._files))
-        return Problem(where, f"no artifact, input or file is called {shown(name)}", known_names(known, name))
+        return Problem(
+            where, f"no artifact, input or file is called {format_value(name)}", format_known_names(known, name)
+        )

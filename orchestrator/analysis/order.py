@@ -1,4 +1,4 @@
-"""Put a graph in order: topological order, waves, and the cycles where there is none."""
+"""Order a graph: its topological order and waves, or the cycles that prevent one."""
 
 import heapq
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -7,7 +7,10 @@ Neighbours = Mapping[str, tuple[str, ...]]
 
 
 def neighbours(ids: Sequence[str], pairs: Iterable[tuple[str, str]]) -> tuple[Neighbours, Neighbours]:
-    """Return for each step those before it and those after it, each once, in document order."""
+    """Return for each step the steps before it, and for each step those after it, once each and in document order.
+
+    `pairs` are (before, after).
+    """
     index = {identity: position for position, identity in enumerate(ids)}
     before: list[list[int]] = [[] for _ in ids]
     after: list[list[int]] = [[] for _ in ids]
@@ -25,7 +28,7 @@ def _named(ids: Sequence[str], positions: Sequence[list[int]]) -> dict[str, tupl
 
 
 def topological(ids: Sequence[str], before: Neighbours, after: Neighbours) -> tuple[str, ...]:
-    """Return the steps in topological order, ties by document order (Kahn). Steps that a cycle holds up are missing."""
+    """Return the steps in topological order, ties in document order (Kahn), without those that a cycle holds up."""
     index = {identity: position for position, identity in enumerate(ids)}
     missing = [len(before[identity]) for identity in ids]
     ready = [position for position, count in enumerate(missing) if count == 0]
@@ -42,7 +45,10 @@ def topological(ids: Sequence[str], before: Neighbours, after: Neighbours) -> tu
 
 
 def waves(ids: Sequence[str], order: Sequence[str], before: Neighbours) -> tuple[tuple[str, ...], ...]:
-    """Return the steps by depth: those that wait for none, then those that wait only for these, and so on."""
+    """Return the steps by depth: those that wait for none, then those that wait only for these, and so on.
+
+    `order` is their topological order.
+    """
     depth: dict[str, int] = {}
     for identity in order:
         depth[identity] = max((depth[earlier] + 1 for earlier in before[identity]), default=0)
@@ -53,10 +59,10 @@ def waves(ids: Sequence[str], order: Sequence[str], before: Neighbours) -> tuple
 
 
 def cycles(ids: Sequence[str], order: Sequence[str], before: Neighbours) -> Iterator[tuple[str, ...]]:
-    """Yield cycles among the steps that `order` misses, each from its first step in document order, in running order.
+    """Yield cycles among the steps that are missing in `order`, each from its first step in document order.
 
-    Every step that is held up is in one of them or waits for one, but not every cycle there is is told. Linear: walks
-    back from each of these steps until it meets itself, or where an earlier walk has been.
+    Each missing step is in one of these cycles or waits for one; there may be more cycles. The time is linear: from
+    each missing step it walks backwards, until it meets its own path or that of an earlier walk.
     """
     done = frozenset(order)
     index = {identity: position for position, identity in enumerate(ids)}

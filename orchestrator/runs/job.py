@@ -233,7 +233,7 @@ def capabilities(registry: Registry, no_sandbox: str = "") -> Capabilities:
         input_types=frozenset({"path", "text"}),
         models=registry.usable_models,
         tools={name: tool.parameters for name, tool in TOOLS.items() if name not in refused},
-        why_not=dict.fromkeys(refused, no_sandbox),
+        unavailable=dict.fromkeys(refused, no_sandbox),
     )
 
 

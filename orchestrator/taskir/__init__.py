@@ -1,4 +1,12 @@
-"""Define TaskIR, the document that says what a run has to do, and read it without trusting it."""
+"""Define TaskIR, the document that says what a run has to do, and read it without trusting it.
+
+models     the document as pydantic models; fields: their types and limits
+parse      from JSON to a TaskIR and back
+json_text  reads JSON strictly; patterns: regular expressions that match in linear time
+check      what a valid task needs that this installation does not have
+arguments  `$input` in the arguments of a tool
+problems   from errors to problems with a JSON pointer
+"""
 
 from orchestrator.taskir.check import Capabilities, check_task
 from orchestrator.taskir.fields import GATES, MAX_BYTES, MAX_DEPTH, MAX_STEPS, REQUEST_LABEL

@@ -1,4 +1,4 @@
-"""Put what a step reads into its `arguments`: `{"$input": NAME}` stands for the text of that input."""
+"""Fill in a step's `arguments`, in which `{"$input": NAME}` stands for the text of an input that the step reads."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -6,16 +6,16 @@ from typing import Any
 INPUT = "$input"
 
 
-def filled(arguments: Mapping[str, Any], inputs: Mapping[str, str]) -> dict[str, Any]:
-    """Return the arguments with the texts in the places of their names. Raises KeyError for a name that is not read."""
-    reads = references(arguments)
+def fill_arguments(arguments: Mapping[str, Any], inputs: Mapping[str, str]) -> dict[str, Any]:
+    """Return the arguments with each reference replaced by its text. Raises KeyError for a name not in `inputs`."""
+    reads = input_references(arguments)
     return {name: inputs[reads[name]] if name in reads else value for name, value in arguments.items()}
 
 
-def references(arguments: Mapping[str, Any]) -> dict[str, str]:
-    """Return which arguments stand for an input, and its name."""
-    return {name: value[INPUT] for name, value in arguments.items() if _reads(value)}
+def input_references(arguments: Mapping[str, Any]) -> dict[str, str]:
+    """Return the names of the inputs that arguments refer to, by the name of the argument."""
+    return {name: value[INPUT] for name, value in arguments.items() if _is_reference(value)}
 
 
-def _reads(value: object) -> bool:
+def _is_reference(value: object) -> bool:
     return isinstance(value, dict) and value.keys() == {INPUT} and isinstance(value[INPUT], str)

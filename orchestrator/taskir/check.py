@@ -1,4 +1,4 @@
-"""Say what of a valid task this installation cannot do."""
+"""Check a valid task for what this installation cannot do."""
 
 import json
 from collections.abc import Collection, Iterator, Mapping
@@ -9,131 +9,136 @@ from jsonschema import Draft202012Validator
 from jsonschema.exceptions import SchemaError
 
 from orchestrator.errors import Problem
-from orchestrator.taskir.arguments import references
+from orchestrator.taskir.arguments import input_references
 from orchestrator.taskir.models import Agent, Step, TaskIR
 from orchestrator.taskir.patterns import BadPattern, check_pattern, patterns_in
-from orchestrator.taskir.problems import MAX_PROBLEMS, known_names, pointer, shown
+from orchestrator.taskir.problems import MAX_PROBLEMS, format_known_names, format_value, pointer
 
 
 @dataclass(frozen=True, slots=True)
 class Capabilities:
-    """The names of what an installation has. `kinds` are kinds of step, `input_types` types of input.
-
-    `tools` maps each tool to the JSON Schema of its arguments. `why_not` says why kinds and tools that there are cannot
-    be had here.
-    """
+    """The names of what an installation has."""
 
     roles: frozenset[str]
     personas: frozenset[str]
     gates: frozenset[str]
     kinds: frozenset[str]
+    """The kinds of step."""
     input_types: frozenset[str]
+    """The types of input."""
     models: frozenset[str]
     tools: Mapping[str, Mapping[str, object]] = field(default_factory=dict)
-    why_not: Mapping[str, str] = field(default_factory=dict)
+    """The JSON Schema of each tool's arguments, by tool."""
+    unavailable: Mapping[str, str] = field(default_factory=dict)
+    """Why kinds of step and tools that this version has do not work on this machine, by name."""
 
 
-def check_task(task: TaskIR, can: Capabilities) -> tuple[Problem, ...]:
-    """Return a problem for each thing that `can` does not allow: its pointer, the value, and what is accepted.
-
-    Past the first fifty problems it stops looking.
-    """
+def check_task(task: TaskIR, capabilities: Capabilities) -> tuple[Problem, ...]:
+    """Return a problem for each thing in the task that the installation does not have, up to about fifty problems."""
     problems: list[Problem] = []
-    for problem in _problems(task, can):
+    for problem in _problems(task, capabilities):
         problems.append(problem)
         if len(problems) > MAX_PROBLEMS:
             break
     return tuple(problems)
 
 
-def _problems(task: TaskIR, can: Capabilities) -> Iterator[Problem]:
-    yield from _inputs(task, can)
+def _problems(task: TaskIR, capabilities: Capabilities) -> Iterator[Problem]:
+    yield from _inputs(task, capabilities)
     for index, agent in enumerate(task.agents):
-        yield from _agent(index, agent, can)
-    yield from _unknown(("gates",), "gate", task.gates, can.gates)
+        yield from _agent(index, agent, capabilities)
+    yield from _check_all_known(("gates",), "gate", task.gates, capabilities.gates)
     for index, step in enumerate(task.plan.steps):
-        yield from _step(index, step, can)
+        yield from _step(index, step, capabilities)
     yield from _output_schemas(task)
 
 
-def _inputs(task: TaskIR, can: Capabilities) -> Iterator[Problem]:
+def _inputs(task: TaskIR, capabilities: Capabilities) -> Iterator[Problem]:
     for index, item in enumerate(task.inputs):
         where = ("inputs", index)
-        yield from _known((*where, "type"), "type of input", item.type, can.input_types)
+        yield from _check_known((*where, "type"), "type of input", item.type, capabilities.input_types)
         if item.type in ("path", "url") and not item.value:
             yield Problem(pointer((*where, "value")), '"" names nothing', f"a {item.type}")
 
 
-def _agent(index: int, agent: Agent, can: Capabilities) -> Iterator[Problem]:
+def _agent(index: int, agent: Agent, capabilities: Capabilities) -> Iterator[Problem]:
     where = ("agents", index)
-    yield from _known((*where, "role"), "role", agent.role, can.roles)
-    yield from _known((*where, "model_hint"), "model", agent.model_hint, can.models)
-    yield from _known((*where, "persona_hint"), "persona", agent.persona_hint, can.personas)
+    yield from _check_known((*where, "role"), "role", agent.role, capabilities.roles)
+    yield from _check_known((*where, "model_hint"), "model", agent.model_hint, capabilities.models)
+    yield from _check_known((*where, "persona_hint"), "persona", agent.persona_hint, capabilities.personas)
 
 
-def _step(index: int, step: Step, can: Capabilities) -> Iterator[Problem]:
+def _step(index: int, step: Step, capabilities: Capabilities) -> Iterator[Problem]:
     where = ("plan", "steps", index)
-    yield from _known((*where, "actor"), "role", step.actor, can.roles)
-    yield from _known((*where, "persona"), "persona", step.persona, can.personas)
-    yield from _had((*where, "kind"), "kind of step", step.kind, can.kinds, can.why_not)
-    yield from _unknown((*where, "gates"), "gate", step.gates or (), can.gates)
-    yield from _tools(where, step, can)
+    yield from _check_known((*where, "actor"), "role", step.actor, capabilities.roles)
+    yield from _check_known((*where, "persona"), "persona", step.persona, capabilities.personas)
+    yield from _check_available(
+        (*where, "kind"), "kind of step", step.kind, capabilities.kinds, capabilities.unavailable
+    )
+    yield from _check_all_known((*where, "gates"), "gate", step.gates or (), capabilities.gates)
+    yield from _tools(where, step, capabilities)
     if step.kind == "generate" and not step.outputs:
         yield Problem(pointer((*where, "outputs")), "a step that generates must write something", "a name at least")
 
 
-def _tools(where: tuple[str | int, ...], step: Step, can: Capabilities) -> Iterator[Problem]:
-    if step.tools and not can.kinds & {"tool", "repl"}:
-        yield Problem(pointer((*where, "tools")), f"{shown(step.tools[0])}: steps have no tools here", "no tools")
+def _tools(where: tuple[str | int, ...], step: Step, capabilities: Capabilities) -> Iterator[Problem]:
+    if step.tools and not capabilities.kinds & {"tool", "repl"}:
+        yield Problem(
+            pointer((*where, "tools")), f"{format_value(step.tools[0])}: steps have no tools here", "no tools"
+        )
         return
     for index, name in enumerate(step.tools):
-        yield from _had((*where, "tools", index), "tool", name, can.tools, can.why_not)
+        yield from _check_available(
+            (*where, "tools", index), "tool", name, capabilities.tools, capabilities.unavailable
+        )
     if step.kind == "tool" and not step.tools:
-        yield Problem(pointer((*where, "tools")), "a step of kind tool must have some", ", ".join(can.tools))
+        yield Problem(pointer((*where, "tools")), "a step of kind tool must have some", ", ".join(capabilities.tools))
     if step.arguments is not None:
-        yield from _arguments((*where, "arguments"), step, step.arguments, can)
+        yield from _arguments((*where, "arguments"), step, step.arguments, capabilities)
 
 
 def _arguments(
-    path: tuple[str | int, ...], step: Step, arguments: Mapping[str, object], can: Capabilities
+    path: tuple[str | int, ...], step: Step, arguments: Mapping[str, object], capabilities: Capabilities
 ) -> Iterator[Problem]:
     if step.kind != "tool" or len(step.tools) != 1:
         yield Problem(pointer(path), "these are of one call, and the step is none", "kind tool, and one tool")
         return
-    reads, readable = references(arguments), {*step.inputs, *filter(None, [step.foreach])}
+    reads, readable = input_references(arguments), {*step.inputs, *filter(None, [step.foreach])}
     for name, read in reads.items():
-        yield from _known((*path, name), "input", read, readable)
-    # What an input holds is only known when it is there; until then any text will do.
-    told = {name: "" if name in reads else value for name, value in arguments.items()}
-    for error in Draft202012Validator(can.tools.get(step.tools[0], {})).iter_errors(told):
+        yield from _check_known((*path, name), "input", read, readable)
+    # The text of an input is only known when the step runs, so until then it is not checked.
+    known = {name: "" if name in reads else value for name, value in arguments.items()}
+    for error in Draft202012Validator(capabilities.tools.get(step.tools[0], {})).iter_errors(known):
         if not (error.absolute_path and error.absolute_path[0] in reads):
             yield Problem(pointer((*path, *error.absolute_path)), error.message[:200], f"what {step.tools[0]} takes")
 
 
-def _had(
-    path: tuple[str | int, ...], what: str, name: str, known: Collection[str], why_not: Mapping[str, str]
+def _check_available(
+    path: tuple[str | int, ...], what: str, name: str, known: Collection[str], unavailable: Mapping[str, str]
 ) -> Iterator[Problem]:
-    """Tell what there is, but not here, from what there is not at all."""
-    if name in why_not:
-        yield Problem(pointer(path), f"{what} {shown(name)} cannot be had here: {why_not[name]}", ", ".join(known))
+    """Yield a problem for a name that does not exist, or that exists but is not available on this machine."""
+    if name in unavailable:
+        yield Problem(
+            pointer(path), f"{what} {format_value(name)} is not available here: {unavailable[name]}", ", ".join(known)
+        )
     else:
-        yield from _known(path, what, name, known)
+        yield from _check_known(path, what, name, known)
 
 
-def _known(path: tuple[str | int, ...], what: str, name: str | None, known: Collection[str]) -> Iterator[Problem]:
+def _check_known(path: tuple[str | int, ...], what: str, name: str | None, known: Collection[str]) -> Iterator[Problem]:
     if name is not None and name not in known:
-        yield Problem(pointer(path), f"unknown {what} {shown(name)}", known_names(known, name))
+        yield Problem(pointer(path), f"unknown {what} {format_value(name)}", format_known_names(known, name))
 
 
-def _unknown(
+def _check_all_known(
     path: tuple[str | int, ...], what: str, names: Collection[str], known: Collection[str]
 ) -> Iterator[Problem]:
     for index, name in enumerate(names):
-        yield from _known((*path, index), what, name, known)
+        yield from _check_known((*path, index), what, name, known)
 
 
 def _output_schemas(task: TaskIR) -> Iterator[Problem]:
-    """Judge each schema once, since many steps may share one and judging takes most of a millisecond."""
+    """Check each schema once: many steps may share one, and a check takes most of a millisecond."""
     judged: set[str] = set()
     for index, step in enumerate(task.plan.steps):
         if step.output_schema is None:
@@ -159,7 +164,7 @@ def _output_schema(path: tuple[str | int, ...], schema: dict[str, object]) -> It
     for where, reference in _references(path, schema):
         if not _leads_somewhere(schema, reference):
             yield Problem(
-                pointer(where), f"{shown(reference)} is not in this schema", "references such as #/$defs/name"
+                pointer(where), f"{format_value(reference)} is not in this schema", "references such as #/$defs/name"
             )
 
 

@@ -1,8 +1,8 @@
-"""Declare the field types of TaskIR: their limits, and in words what each accepts.
+"""Declare the types of TaskIR's fields with their limits.
 
-Types are strict, so that nothing is coerced and a document can be given back as it came. Every limit is in the
-published JSON Schema too. The two that JSON Schema cannot state (bytes and depth of the whole document) are checked
-while parsing, and the schema tells them in its `$comment`.
+The types are strict: nothing is coerced, so that a document can be returned as it was read. All limits are also in the
+published JSON Schema. The two that JSON Schema cannot express (bytes and depth of the whole document) are checked
+while parsing, and the schema states them in its `$comment`.
 """
 
 from typing import Annotated, Any
@@ -23,10 +23,10 @@ GATES = (
     "bench",
     "judge",
 )
-"""The gates there are, in the order in which they look at an artifact."""
+"""The names of all gates, in the order in which they check an artifact."""
 
 REQUEST_LABEL = "request"
-"""The name by which a step reads the text of a request in words, where there is no document."""
+"""The name under which steps read the user's request, in runs that began with a request in words."""
 
 MAX_BYTES = 10 * 1024 * 1024
 MAX_DEPTH = 64
@@ -53,13 +53,13 @@ NAME = rf"^[^{_CONTROL}]+$"
 ARTIFACT = rf"^{_PART}(?:/{_PART})*$"
 TIMESTAMP = f"^[0-9]{{4}}-{_DAY}(?:[Tt ]{_TIME}{_ZONE}?)?$"
 
-WORDS = {
+PATTERN_DESCRIPTIONS = {
     STEP_ID: "S1, S2, … (S and a whole number from 1)",
     NAME: "text on one line, without control characters",
     ARTIFACT: "a relative POSIX name such as notes/a.txt, without empty, '.' or '..' parts or control characters",
     TIMESTAMP: "an ISO 8601 date or time such as 2026-01-31T12:00:00Z",
 }
-"""What each pattern accepts, in words."""
+"""What each pattern accepts, in words for error messages."""
 
 
 def _seconds(value: object) -> int | float:
@@ -81,7 +81,7 @@ Timestamp = Annotated[str, Field(strict=True, max_length=40, pattern=TIMESTAMP)]
 Flag = Annotated[bool, Field(strict=True)]
 Concurrency = Annotated[int, Field(strict=True, ge=1, le=MAX_CONCURRENCY)]
 Tokens = Annotated[int, Field(strict=True, ge=1, le=MAX_TOKENS)]
-# An int stays an int: a document that says 60 is given back with 60, not with 60.0.
+# An int stays an int: a document with 60 is returned with 60, not with 60.0.
 Seconds = Annotated[
     float,
     PlainValidator(_seconds),
@@ -92,7 +92,7 @@ FreeForm = Annotated[Any, WithJsonSchema({})]
 Schema = Annotated[dict[str, Any], Field(max_length=MAX_ITEMS)]
 
 Texts = Annotated[tuple[Text, ...], Field(max_length=MAX_ITEMS)]
-Words = Annotated[tuple[FilledText, ...], Field(min_length=1, max_length=MAX_WORDS)]
+CommandWords = Annotated[tuple[FilledText, ...], Field(min_length=1, max_length=MAX_WORDS)]
 Names = Annotated[tuple[Name, ...], Field(max_length=MAX_ITEMS)]
 Reads = Annotated[tuple[Name, ...], Field(max_length=MAX_STEPS)]
 ArtifactNames = Annotated[tuple[ArtifactName, ...], Field(max_length=MAX_ITEMS)]

@@ -1,4 +1,4 @@
-"""Read JSON strictly: what `json.loads` lets through or chokes on becomes a problem with a JSON pointer."""
+"""Read JSON strictly: what `json.loads` wrongly accepts, or fails on, becomes a problem with a JSON pointer."""
 
 import json
 import math
@@ -9,27 +9,27 @@ from dataclasses import dataclass
 
 from orchestrator.errors import Problem
 from orchestrator.taskir.fields import MAX_BYTES, MAX_DEPTH, MAX_DIGITS, MAX_STEPS, MAX_TEXT
-from orchestrator.taskir.problems import MAX_PROBLEMS, pointer, shown
+from orchestrator.taskir.problems import MAX_PROBLEMS, format_value, pointer
 
 _TOKEN = re.compile(r'"(?:[^"\\]|\\.)*+"|[\[\]{},]', re.DOTALL)
 _PLAIN = frozenset((bool, int, type(None)))
 
 Path = tuple["Path", str | int] | None
-"""Where a value is: its container's path and its key there. Linked, so that a path costs one tuple."""
+"""Where a value is: the path of its container, and its key there. It is a linked list, so each value adds one tuple."""
 
-_Box = tuple[dict[str, object] | list[object], Path, int]
+_Container = tuple[dict[str, object] | list[object], Path, int]
 
 
 @dataclass(frozen=True, slots=True)
 class _Refused:
-    """Stands in the parsed document for what JSON does not have, until its pointer is known."""
+    """A placeholder in the parsed document for something that is not JSON, until its JSON pointer is known."""
 
     what: str
     accepted: str
 
 
 def read_json(raw: str | bytes) -> tuple[object, list[Problem]]:
-    """Return the parsed document and what is wrong with it; with problems the document is of no use."""
+    """Return the parsed document and the problems with it. If there are problems, the document must not be used."""
     size = len(raw) if isinstance(raw, bytes) or raw.isascii() else len(raw.encode(errors="surrogatepass"))
     if size > MAX_BYTES:
         return None, [Problem("/", f"the document has {size} bytes", f"up to {MAX_BYTES} bytes")]
@@ -58,7 +58,7 @@ def _object(pairs: list[tuple[str, object]]) -> object:
     if len(found) == len(pairs):
         return found
     double = Counter(key for key, _ in pairs).most_common(1)[0][0]
-    return _Refused(f"the key {shown(double)} is there twice", "each key once in an object")
+    return _Refused(f"the key {format_value(double)} is there twice", "each key once in an object")
 
 
 def _constant(name: str) -> object:
@@ -73,40 +73,44 @@ def _whole(digits: str) -> object:
 
 def _fraction(digits: str) -> object:
     value = float(digits)
-    return value if math.isfinite(value) else _Refused(f"the number {shown(digits)} is too large", "a finite number")
+    return (
+        value
+        if math.isfinite(value)
+        else _Refused(f"the number {format_value(digits)} is too large", "a finite number")
+    )
 
 
 def inspect(document: object) -> list[Problem]:
-    """Return what is wrong with parsed JSON whatever it says: depth, sizes, text that is not Unicode, other types.
+    """Return the problems with parsed JSON that any schema has: depth, sizes, invalid Unicode, types that are not JSON.
 
-    Works on a stack of its own, so that no depth and no cycle can exhaust Python's.
+    It does not recurse, so that neither depth nor a cycle can exhaust Python's stack.
     """
     if not isinstance(document, dict | list):
         flaw = _flaw(document)
         return [Problem("/", *flaw)] if flaw else []
     problems: list[Problem] = []
-    stack: list[_Box] = [(document, None, 1)]
+    stack: list[_Container] = [(document, None, 1)]
     weight = 0
     while stack and len(problems) <= MAX_PROBLEMS:
-        box, path, depth = stack.pop()
+        container, path, depth = stack.pop()
         if depth > MAX_DEPTH:
             problems.append(_too_deep(_keys(path)))
             continue
-        if len(box) > MAX_STEPS or weight > MAX_BYTES:
+        if len(container) > MAX_STEPS or weight > MAX_BYTES:
             limit = f"up to {MAX_STEPS} values in one place and {MAX_BYTES} bytes in all"
             return [*problems, Problem(pointer(_keys(path)), "too many values", limit)]
-        if isinstance(box, dict):
-            problems.extend(Problem(pointer(_keys(path)), *flaw) for key in box if (flaw := _key_flaw(key)))
-            weight += _weigh(box.items(), path, depth, stack, problems)
+        if isinstance(container, dict):
+            problems.extend(Problem(pointer(_keys(path)), *flaw) for key in container if (flaw := _key_flaw(key)))
+            weight += _check_leaves(container.items(), path, depth, stack, problems)
         else:
-            weight += _weigh(enumerate(box), path, depth, stack, problems)
+            weight += _check_leaves(enumerate(container), path, depth, stack, problems)
     return problems
 
 
-def _weigh(
-    pairs: Iterable[tuple[str | int, object]], path: Path, depth: int, stack: list[_Box], problems: list[Problem]
+def _check_leaves(
+    pairs: Iterable[tuple[str | int, object]], path: Path, depth: int, stack: list[_Container], problems: list[Problem]
 ) -> int:
-    """Judge the leaves of one container, stack its containers, and return how many bytes of JSON it is at least."""
+    """Check the leaves of a container, stack its containers, and return a lower bound of its size in JSON (bytes)."""
     weight = 0
     for key, value in pairs:
         weight += 1
@@ -126,13 +130,15 @@ def _weigh(
 
 
 def _flaw(value: object) -> tuple[str, str] | None:
-    """Return what is wrong with a leaf, and what is accepted."""
+    """Return (what is wrong with a leaf, what is accepted), or None."""
     if isinstance(value, _Refused):
         return value.what, value.accepted
     if isinstance(value, str):
         if len(value) > MAX_TEXT:
             return f"a text of {len(value)} characters", f"up to {MAX_TEXT} characters"
-        return None if is_unicode(value) else (f"the text {shown(value)} has half a surrogate pair", "Unicode text")
+        return (
+            None if is_unicode(value) else (f"the text {format_value(value)} has half a surrogate pair", "Unicode text")
+        )
     if isinstance(value, float):
         return None if math.isfinite(value) else (f"{value} is not JSON", "a finite number")
     if value is None or isinstance(value, bool | int):
@@ -142,12 +148,12 @@ def _flaw(value: object) -> tuple[str, str] | None:
 
 def _key_flaw(key: object) -> tuple[str, str] | None:
     if not isinstance(key, str):
-        return f"the key {shown(key)} is not text", "keys that are text"
+        return f"the key {format_value(key)} is not text", "keys that are text"
     return None if key.isascii() and len(key) <= MAX_TEXT else _flaw(key)
 
 
 def is_unicode(value: str) -> bool:
-    """Whether a text can be written as UTF-8: it holds no half of a surrogate pair."""
+    """Return whether a text can be encoded as UTF-8, which half of a surrogate pair cannot."""
     try:
         value.encode()
     except UnicodeEncodeError:
@@ -168,8 +174,8 @@ def _too_deep(path: list[str | int]) -> Problem:
 
 
 def _deep_path(text: str) -> list[str | int]:
-    """Return the path of the first value past the depth limit, in text too deep for the parser: read by token."""
-    path: list[str | int | None] = []  # None where an object's next key is still to come
+    """Return the path of the first value beyond the depth limit, in a text that is too deep for the JSON parser."""
+    path: list[str | int | None] = []  # None in an object before its next key
     for match in _TOKEN.finditer(text):
         mark = match[0]
         if mark in ("[", "{"):

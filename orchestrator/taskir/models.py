@@ -1,4 +1,4 @@
-"""Model a TaskIR document: frozen, strict, and ready to be given back as it was read."""
+"""Define the models of a TaskIR document. They are frozen and strict, and can be dumped as they were read."""
 
 from typing import Annotated, Literal
 
@@ -8,6 +8,7 @@ from orchestrator.taskir.fields import (
     MAX_ITEMS,
     MAX_STEPS,
     ArtifactNames,
+    CommandWords,
     Concurrency,
     FilledText,
     Flag,
@@ -23,15 +24,14 @@ from orchestrator.taskir.fields import (
     Texts,
     Timestamp,
     Tokens,
-    Words,
 )
 
 Level = Literal["B1", "B2", "B3"]
 StepKind = Literal["generate", "repl", "tool"]
 InputType = Literal["path", "url", "text", "image", "audio"]
 
-UNTOLD = "kept for whoever reads the document: no model is told of it, and nothing depends on it"
-"""Said of fields that are accepted and given back, and change nothing in a run."""
+UNUSED = "kept for readers of the document: it is in no prompt, and nothing depends on it"
+"""Part of the description of fields that are accepted and returned, but change nothing in a run."""
 
 
 class _Record(BaseModel):
@@ -39,20 +39,20 @@ class _Record(BaseModel):
 
 
 class Step(_Record):
-    """One node of the DAG: who does what with what, and what comes of it."""
+    """One node of the DAG: which role does what, with which inputs, and the outputs."""
 
-    id: StepId = Field(description="S1, S2, …; each once in a plan")
+    id: StepId = Field(description="S1, S2, …; unique in a plan")
     actor: Name = Field(description="the role that does the step")
     action: FilledText = Field(description="what to do, in plain language")
     outputs: ArtifactNames = Field(description="the artifacts the step writes: relative POSIX names")
     inputs: Reads = Field(default=(), description="what the step reads: artifacts, input labels, files")
     depends_on: StepIds = Field(default=(), description="steps that must be done before this one starts")
     parallel_group: Name | None = Field(
-        default=None, description=f"a name for steps meant to run side by side; {UNTOLD}"
+        default=None, description=f"a name for steps meant to run side by side; {UNUSED}"
     )
     run_gates: Flag = Field(default=True, description="false: no gate looks at this step's outputs")
-    timeout_seconds: Seconds | None = Field(default=None, description="for each attempt, gates aside")
-    persona: Name | None = Field(default=None, description="how the role is to do it")
+    timeout_seconds: Seconds | None = Field(default=None, description="limit for each attempt, without gates")
+    persona: Name | None = Field(default=None, description="the persona with which the role does it")
     foreach: Name | None = Field(
         default=None, description="a JSON list: the step runs once for each of its items, at most 10,000"
     )
@@ -82,16 +82,16 @@ class Plan(_Record):
 
 
 class TaskInput(_Record):
-    """Something the task is given. Steps read it by its label."""
+    """An input of the task. Steps read it by its label."""
 
     type: InputType
     value: Text = Field(description="the text itself, or the path or address of it")
     label: Name | None = Field(default=None, description="its name; without one a path or url goes by its value")
-    content_type: Name | None = Field(default=None, description=f"a media type such as text/markdown; {UNTOLD}")
+    content_type: Name | None = Field(default=None, description=f"a media type such as text/markdown; {UNUSED}")
 
 
 class Agent(_Record):
-    """What the plan asks of one role."""
+    """What the plan wants from one role."""
 
     tier: Literal["A", "B", "C", "D"]
     role: Name
@@ -102,7 +102,7 @@ class Agent(_Record):
 
 
 class Escalation(_Record):
-    """How far up a failing step may go."""
+    """How far a failing step may escalate."""
 
     max_level: Level = Field(default="B3", description="the highest level of specialist that may be asked")
     on_second_failure: Flag = Field(
@@ -112,59 +112,59 @@ class Escalation(_Record):
 
 
 class Bench(_Record):
-    """A command that has to be quick."""
+    """The command of the gate bench, and how long it may take."""
 
-    run: Words = Field(description="the command, word by word: no shell reads it")
+    run: CommandWords = Field(description="the command, word by word: no shell reads it")
     max_seconds: Seconds = Field(description="how long the quickest of three runs may take")
 
 
 class Commands(_Record):
-    """What gates run in the sandbox, in a folder with the outputs of a step and the texts that it reads."""
+    """Commands that gates run in the sandbox, in a folder with the outputs of a step and the texts that it reads."""
 
-    build: Words | None = Field(default=None, description="the command of the gate build, word by word")
+    build: CommandWords | None = Field(default=None, description="the command of the gate build, word by word")
     bench: Bench | None = Field(default=None, description="the command of the gate bench, and its threshold")
 
 
 class Context(_Record):
-    """Where the task comes from."""
+    """The circumstances of the task."""
 
-    conversation_id: Name | None = Field(default=None, description=f"the conversation it belongs to; {UNTOLD}")
+    conversation_id: Name | None = Field(default=None, description=f"the conversation it belongs to; {UNUSED}")
     prior_task_ids: Names = ()
     relevant_files: Reads = Field(
-        default=(), description=f"files that matter to it; {UNTOLD}, so name them in the inputs of steps"
+        default=(), description=f"files that matter to it; {UNUSED}, so name them in the inputs of steps"
     )
     notes: Text | None = None
 
 
 class TaskIR(_Record):
-    """A task: its objective, what it is given, and the plan of steps that reaches it."""
+    """A task: its objective, its inputs, and the plan of steps that reaches the objective."""
 
     task_id: Name | None = None
     task_type: Literal["chat", "doc", "code", "ingest", "manage"] = Field(
-        default="chat", description=f"the kind of work; {UNTOLD}"
+        default="chat", description=f"the kind of work; {UNUSED}"
     )
     priority: Literal["interactive", "batch"] = "interactive"
     objective: FilledText = Field(description="what is to be reached, in plain language")
     inputs: Annotated[tuple[TaskInput, ...], Field(max_length=MAX_ITEMS)] = ()
     constraints: Texts = Field(
-        default=(), description=f"what the result has to keep to; {UNTOLD}, so say it in the actions of steps"
+        default=(), description=f"what the result has to keep to; {UNUSED}, so say it in the actions of steps"
     )
-    assumptions: Texts = Field(default=(), description=f"what was taken for granted; {UNTOLD}")
+    assumptions: Texts = Field(default=(), description=f"what was taken for granted; {UNUSED}")
     agents: Annotated[tuple[Agent, ...], Field(max_length=MAX_ITEMS)] = ()
     plan: Plan
     gates: Names = Field(default=(), description="gates that look at the outputs of every step")
     commands: Commands = Field(default_factory=Commands, description="commands of gates that have none of their own")
     definition_of_done: Texts = Field(
-        default=(), description=f"how to know that the objective is reached; {UNTOLD}, so give the steps gates"
+        default=(), description=f"how to know that the objective is reached; {UNUSED}, so give the steps gates"
     )
     escalation: Escalation = Field(default_factory=Escalation)
     created_at: Timestamp | None = Field(default=None, description="ISO 8601, kept as it is written")
     context: Context = Field(default_factory=Context)
-    formalization: FreeForm = Field(default=None, description=f"a formal statement of the task, in any form; {UNTOLD}")
+    formalization: FreeForm = Field(default=None, description=f"a formal statement of the task, in any form; {UNUSED}")
 
     @property
     def labels(self) -> tuple[str, ...]:
-        """The name of each input, in order: its label, else a path's or url's value, else `input1`, `input2`, …."""
+        """Return the name of each input: its label, else a path's or url's value, else `input1`, `input2`, …."""
         return tuple(
             item.label or (item.value if item.type in ("path", "url") and item.value else f"input{number}")
             for number, item in enumerate(self.inputs, start=1)

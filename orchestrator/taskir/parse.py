@@ -1,4 +1,4 @@
-"""Read a TaskIR document from bytes, text or parsed JSON, and give it back as it came."""
+"""Read a TaskIR document from bytes, text or parsed JSON, and dump it as it was read."""
 
 from typing import Any
 
@@ -8,23 +8,23 @@ from orchestrator.errors import Problem
 from orchestrator.taskir.fields import MAX_BYTES, MAX_DEPTH
 from orchestrator.taskir.json_text import inspect, read_json
 from orchestrator.taskir.models import TaskIR
-from orchestrator.taskir.problems import from_validation, refuse
+from orchestrator.taskir.problems import from_validation, invalid_task
 
 
 def parse_task(raw: str | bytes) -> TaskIR:
-    """Return the task in a JSON text (bytes are UTF-8). For what is not one it raises InvalidTask and nothing else."""
+    """Return the task in a JSON text (bytes are UTF-8). Raises InvalidTask, and nothing else, whatever the text is."""
     document, problems = read_json(raw)
     return _validated(document, problems)
 
 
 def task_from(data: object) -> TaskIR:
-    """Return the task in parsed JSON: what `json.loads` gives, nothing else. Raises InvalidTask."""
+    """Return the task in parsed JSON, as `json.loads` returns it. Raises InvalidTask."""
     return _validated(data, inspect(data))
 
 
 def _validated(document: object, problems: list[Problem]) -> TaskIR:
     if problems:
-        raise refuse(problems)
+        raise invalid_task(problems)
     try:
         return TaskIR.model_validate(document)
     except ValidationError as error:
@@ -32,7 +32,7 @@ def _validated(document: object, problems: list[Problem]) -> TaskIR:
 
 
 def dump_task(task: TaskIR) -> dict[str, Any]:
-    """Return the document the task was read from: the same fields and values, and nothing that was not there."""
+    """Return the document that the task was read from, with the same fields and values and without defaults."""
     return task.model_dump(mode="json", exclude_unset=True)
 
 

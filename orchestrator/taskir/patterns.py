@@ -1,8 +1,8 @@
-"""Match text against regular expressions in time that grows with the text's length and no faster.
+"""Match text against regular expressions in time that is linear in the length of the text.
 
-The text is a model's, and it is matched on the event loop. Python's own engine tries again and again where a match
-fails, for some expressions 2^n times. Rust's, which pydantic brings, never does; what cannot be had that way
-(look-around, back-references) is refused.
+Models write the text, and it is matched on the event loop. Python's `re` backtracks, for some expressions 2^n times.
+Rust's regex engine, which comes with pydantic, does not backtrack. Expressions that it does not support (look-around,
+back-references) are refused.
 """
 
 from collections.abc import Iterator
@@ -10,16 +10,16 @@ from functools import lru_cache
 
 from pydantic_core import SchemaError, SchemaValidator, core_schema
 
-MOST_KEPT = 64
-"""Expressions that stay compiled. One may take 10 MiB."""
+MAX_CACHED = 64
+"""How many compiled expressions are cached. One may take 10 MiB."""
 
 
 class BadPattern(Exception):
-    """An expression that nothing is matched against. It says why in one line."""
+    """An expression cannot be used. The message says why in one line."""
 
 
 def patterns_in(schema: object, path: tuple[str | int, ...] = ()) -> Iterator[tuple[tuple[str | int, ...], str]]:
-    """Yield the patterns of a JSON Schema, each with where it is: `path` leads to the schema."""
+    """Yield (path, pattern) for each pattern in a JSON Schema. `path` is where the schema itself is."""
     # Recursion is bounded: a parsed document is at most MAX_DEPTH deep.
     if isinstance(schema, dict):
         for key, value in schema.items():
@@ -34,16 +34,16 @@ def patterns_in(schema: object, path: tuple[str | int, ...] = ()) -> Iterator[tu
 
 
 def check_pattern(pattern: str) -> None:
-    """Raises `BadPattern`."""
+    """Raise `BadPattern` if the expression cannot be used."""
     _compiled(pattern)
 
 
 def matches(pattern: str, text: str) -> bool:
-    """Return whether an expression that has been checked matches anywhere in the text."""
+    """Return whether the expression matches anywhere in the text. Raises `BadPattern` if it cannot be used."""
     return _compiled(pattern).isinstance_python(text)
 
 
-@lru_cache(maxsize=MOST_KEPT)
+@lru_cache(maxsize=MAX_CACHED)
 def _compiled(pattern: str) -> SchemaValidator:
     try:
         return SchemaValidator(core_schema.str_schema(pattern=pattern, regex_engine="rust-regex"))

@@ -1,4 +1,4 @@
-"""Turn what is wrong with a TaskIR document into problems: a JSON pointer, the value, what is accepted."""
+"""Turn errors in a TaskIR document into problems: JSON pointer, value, and what is accepted."""
 
 import difflib
 import json
@@ -10,7 +10,7 @@ from typing import Annotated, Any, Union, get_args, get_origin
 from pydantic import BaseModel, ValidationError
 
 from orchestrator.errors import InputError, Problem
-from orchestrator.taskir.fields import WORDS
+from orchestrator.taskir.fields import PATTERN_DESCRIPTIONS
 from orchestrator.taskir.models import TaskIR
 
 MAX_PROBLEMS = 50
@@ -36,7 +36,7 @@ _COUNTS = {
 
 
 class InvalidTask(InputError):
-    """A TaskIR document that is not one, or that no run could carry out."""
+    """The document is not a TaskIR document, or no run could carry it out."""
 
 
 def pointer(path: Iterable[object]) -> str:
@@ -45,8 +45,8 @@ def pointer(path: Iterable[object]) -> str:
     return "/" + "/".join(part if len(part) <= _SHOWN else part[:_SHOWN] + "…" for part in parts)
 
 
-def shown(value: object) -> str:
-    """Return a value as short JSON, for a message. It is cut before it is rendered, so that it costs nothing."""
+def format_value(value: object) -> str:
+    """Return a value as short JSON for a message. Long text is cut before it is formatted, which keeps this fast."""
     if isinstance(value, str):
         return json.dumps(value if len(value) <= _SHOWN else value[:_SHOWN] + "…", ensure_ascii=not _printable(value))
     if isinstance(value, dict):
@@ -65,7 +65,10 @@ def _printable(value: str) -> bool:
 
 
 def nearest(name: str, known: Collection[str]) -> str:
-    """Return the known name closest to `name`, or "". Of many known names only those alike in length count."""
+    """Return the known name closest to `name`, or an empty string if none is close.
+
+    If there are more than 2,000 known names, only those with the same first character and similar length count.
+    """
     if len(name) > 4 * _SHOWN:
         return ""
     candidates: Iterable[str] = known
@@ -76,8 +79,8 @@ def nearest(name: str, known: Collection[str]) -> str:
     return found[0] if found else ""
 
 
-def known_names(known: Collection[str], wrong: str = "") -> str:
-    """Say which names are accepted: the nearest one first, the others while they are few."""
+def format_known_names(known: Collection[str], wrong: str = "") -> str:
+    """Return which names are accepted, for a message: the one nearest to `wrong` first, others if there are few."""
     if not known:
         return "none: there are none here"
     near = nearest(wrong, known) if wrong else ""
@@ -89,8 +92,8 @@ def known_names(known: Collection[str], wrong: str = "") -> str:
     return others + more if others else f"one of {len(known)} names"
 
 
-def refuse(problems: Iterable[Problem]) -> InvalidTask:
-    """Return the error for these problems. Only the first fifty are looked at and told."""
+def invalid_task(problems: Iterable[Problem]) -> InvalidTask:
+    """Return the error for these problems, with the first fifty of them."""
     first = list(islice(problems, MAX_PROBLEMS + 1))
     if len(first) > MAX_PROBLEMS:
         first[-1] = Problem("/", f"there are more problems; these are the first {MAX_PROBLEMS}")
@@ -98,13 +101,13 @@ def refuse(problems: Iterable[Problem]) -> InvalidTask:
 
 
 def from_validation(error: ValidationError, document: object) -> InvalidTask:
-    """Translate what pydantic found in `document`."""
-    found = [item for item in error.errors(include_url=False) if not _echo(item)]
-    return refuse(_problem(item, document) for item in found)
+    """Return the error for what pydantic found in `document`."""
+    found = [item for item in error.errors(include_url=False) if not _is_consequence(item)]
+    return invalid_task(_problem(item, document) for item in found)
 
 
-def _echo(item: Mapping[str, Any]) -> bool:
-    """Whether pydantic only says again that the items of a list are wrong: it counts the good ones."""
+def _is_consequence(item: Mapping[str, Any]) -> bool:
+    """Return whether an error only follows from wrong items of a list: pydantic then calls the list too short."""
     return item["type"] == "too_short" and bool(len(item["input"]) >= item["ctx"]["min_length"])
 
 
@@ -113,17 +116,17 @@ def _problem(item: Mapping[str, Any], document: object) -> Problem:
     where, kind = pointer(path), item["type"]
     if kind == "extra_forbidden":
         key = str(path[-1])
-        return Problem(where, f"unknown field {shown(key)}", known_names(list(model.model_fields), key))
+        return Problem(where, f"unknown field {format_value(key)}", format_known_names(list(model.model_fields), key))
     if kind == "missing":
         return Problem(pointer(item["loc"]), "this field is required, but missing")
-    return Problem(where, f"{shown(item['input'])} is refused", _accepted(item))
+    return Problem(where, f"{format_value(item['input'])} is refused", _accepted(item))
 
 
 def _accepted(item: Mapping[str, Any]) -> str:
     context = item.get("ctx", {})
     kind = item["type"]
     if kind == "string_pattern_mismatch":
-        return WORDS[context["pattern"]]
+        return PATTERN_DESCRIPTIONS[context["pattern"]]
     if kind == "literal_error":
         return str(context["expected"])
     if kind in _COUNTS:
@@ -132,7 +135,7 @@ def _accepted(item: Mapping[str, Any]) -> str:
 
 
 def _locate(loc: tuple[int | str, ...], document: object) -> tuple[list[int | str], type[BaseModel]]:
-    """Follow pydantic's location as far as the document goes, and say which model is in force there."""
+    """Follow pydantic's location as far as the document goes. Returns the path, and the model of the object there."""
     path: list[int | str] = []
     model: type[BaseModel] = TaskIR
     holder, value = model, document

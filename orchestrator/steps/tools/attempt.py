@@ -17,7 +17,7 @@ from orchestrator.steps.tools.actions import instructions
 from orchestrator.steps.tools.contract import ToolError
 from orchestrator.steps.tools.loop import ToolLoop
 from orchestrator.steps.tools.toolbox import Toolbox
-from orchestrator.taskir.arguments import filled
+from orchestrator.taskir.arguments import fill_arguments
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +57,7 @@ async def _called(attempt: Attempt, arguments: Mapping[str, Any], toolbox: Toolb
     """Make the one call that the step fixes. It would go as it went another time, so its failures are final."""
     (name,) = attempt.step.tools
     try:
-        result = await toolbox.call(name, filled(arguments, _texts(attempt)))
+        result = await toolbox.call(name, fill_arguments(arguments, _texts(attempt)))
     except ToolError as error:
         raise AttemptError(Failure(error.kind, f"{name}: {error}", final=True)) from error
     if result.failure is not None:

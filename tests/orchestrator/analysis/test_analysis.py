@@ -124,7 +124,10 @@ def test_discover_keeps_dependencies_that_carry_data_and_conflicts() -> None:
             [{"outputs": ["a/b"]}, {"outputs": ["a"]}],
             '/plan/steps/0/outputs/0: "a/b" needs a folder where S2 writes "a"',
         ),
-        ([{"foreach": "file"}, {"outputs": ["s1[0]"]}], '/plan/steps/1/outputs/0: "s1[0]" is how an item of "s1"'),
+        (
+            [{"foreach": "file"}, {"outputs": ["s1[0]"]}],
+            '/plan/steps/1/outputs/0: "s1[0]" is the name of an item of "s1"',
+        ),
         ([{"outputs": ["é" * 130]}], "has a part of more than 240 bytes"),
     ],
 )

@@ -22,7 +22,7 @@ CAN = Capabilities(
     input_types=frozenset({"text"}),
     models=frozenset(),
     tools={"read_file": READ, "list_files": {"type": "object"}},
-    why_not={"repl": "bubblewrap is missing", "shell": "bubblewrap is missing"},
+    unavailable={"repl": "bubblewrap is missing", "shell": "bubblewrap is missing"},
 )
 STEP = {"id": "S1", "actor": "worker", "action": "Do it.", "outputs": ["a.txt"]}
 
@@ -50,8 +50,8 @@ def test_what_can_be_done_is_accepted_and_given_back(step: dict[str, Any]) -> No
 @pytest.mark.parametrize(
     ("step", "where", "what", "accepted"),
     [
-        ({"kind": "repl"}, "/kind", 'kind of step "repl" cannot be had here: bubblewrap is missing', "generate"),
-        ({"tools": ["shell"]}, "/tools/0", 'tool "shell" cannot be had here: bubblewrap is missing', "read_file"),
+        ({"kind": "repl"}, "/kind", 'kind of step "repl" is not available here: bubblewrap is missing', "generate"),
+        ({"tools": ["shell"]}, "/tools/0", 'tool "shell" is not available here: bubblewrap is missing', "read_file"),
         ({"tools": ["read_fil"]}, "/tools/0", 'unknown tool "read_fil"', "'read_file'?"),
         ({"kind": "tool"}, "/tools", "a step of kind tool must have some", "read_file, list_files"),
         ({"arguments": {}}, "/arguments", "the step is none", "kind tool, and one tool"),
@@ -84,4 +84,4 @@ def test_this_installation_acts_as_far_as_there_is_a_sandbox() -> None:
     assert with_one.kinds == {"generate", "tool", "repl"}
     assert without.kinds == {"generate", "tool"}
     assert set(with_one.tools) - set(without.tools) == {"grep", "run_tests", "shell"}
-    assert set(without.why_not) == {"repl", "grep", "run_tests", "shell"}
+    assert set(without.unavailable) == {"repl", "grep", "run_tests", "shell"}

@@ -21,7 +21,7 @@ from orchestrator.taskir import (
     parse_task,
     task_from,
 )
-from orchestrator.taskir.models import UNTOLD
+from orchestrator.taskir.models import UNUSED
 from tests.orchestrator.taskir.schema_documents import ANYTHING, documents
 
 SCHEMA = json_schema()
@@ -195,7 +195,7 @@ def test_task_from_refuses_what_is_no_document(data: object) -> None:
 )
 def test_the_schema_says_which_fields_change_nothing(record: str, fields: list[str]) -> None:
     properties = (SCHEMA if record == "TaskIR" else SCHEMA["$defs"][record])["properties"]
-    assert all(UNTOLD in properties[field]["description"] for field in fields)
+    assert all(UNUSED in properties[field]["description"] for field in fields)
 
 
 def test_the_schema_says_how_many_items_a_step_may_run_over() -> None:
