@@ -3,7 +3,7 @@
 import json
 import os
 import socket
-from collections.abc import AsyncGenerator, AsyncIterator, Iterator, Mapping
+from collections.abc import AsyncGenerator, Iterator
 from contextlib import aclosing, contextmanager
 from dataclasses import replace
 from http import HTTPStatus
@@ -183,23 +183,9 @@ class DaemonBackend:
             if response.status_code != HTTPStatus.OK:
                 await response.aread()
                 read_answer(response)
-            fields: dict[str, str] = {}
-            async for line in _lines(response.aiter_text()):
-                if line:
-                    name, _, value = line.partition(": ")
-                    fields[name] = value
-                elif "data" in fields:
-                    yield _update(fields)
-                    fields = {}
-
-
-async def _lines(pieces: AsyncIterator[str]) -> AsyncIterator[str]:
-    """Yield the lines of a text that comes in pieces. Only a line feed ends one: JSON may hold U+2028 and its like."""
-    rest = ""
-    async for piece in pieces:
-        *whole, rest = (rest + piece).split("\n")
-        for line in whole:
-            yield line
+            # A plan, or what a step has written, may be of any length.
+            async for message in httpx2.EventSource(response, max_event_size=None):
+                yield _update(message)
 
 
 def path_part(where: str, name: str) -> str:
@@ -250,10 +236,10 @@ def read_answer(response: httpx2.Response) -> dict[str, Any]:
     raise DaemonRefused(str(detail.get("message", f"the daemon answered {response.status_code}")))
 
 
-def _update(fields: Mapping[str, str]) -> Update:
-    if fields.get("event") == "progress":
-        return Progress(**json.loads(fields["data"]))
-    return EventUpdate(decode_event(fields["data"]), int(fields["id"]))
+def _update(message: httpx2.ServerSentEvent) -> Update:
+    if message.event == "progress":
+        return Progress(**json.loads(message.data))
+    return EventUpdate(decode_event(message.data), int(message.id))
 
 
 def _refuse_other(theirs: str, ours: Path, home: Path) -> None:
