@@ -8,8 +8,7 @@ from rich.table import Table
 from rich.text import Text
 
 from orchestrator.analysis import Edge
-from orchestrator.cli.gate_plan import told
-from orchestrator.cli.report_view import format_rating
+from orchestrator.cli.report_view import format_gates, format_rating
 from orchestrator.cli.terminal import STATE_STYLES, glyphs, one_line, printable, seconds
 from orchestrator.history.report import Report, StepRow
 from orchestrator.history.view import AttemptRow
@@ -44,7 +43,7 @@ def print_explanation(console: Console, report: Report, step: StepRow) -> None:
     _add_waiting(table, report, step)
     table.add_row("Time", _time(report, step))
     if step.gates:
-        table.add_row("Gates", Text(told(step.gates)))
+        table.add_row("Gates", Text(format_gates(step.gates)))
     if step.children:
         table.add_row("Items", Text(f"{len(step.children)}: {step.children[0]} to {step.children[-1]}"))
     for attempt in step.attempts:

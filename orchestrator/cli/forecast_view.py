@@ -10,7 +10,7 @@ from rich.text import Text
 
 from orchestrator.analysis import StepGraph
 from orchestrator.cli import dag
-from orchestrator.cli.report_view import MANY, counted, facts, heading, listed, told_path
+from orchestrator.cli.report_view import MANY, counted, facts, format_path, heading, listed
 from orchestrator.cli.terminal import Glyphs, glyphs, one_line, seconds
 from orchestrator.critical_path import CriticalPath, critical_path, predict_seconds, slack
 from orchestrator.events import Mode, RoleRates
@@ -101,7 +101,7 @@ def print_forecast(console: Console, forecast: Forecast, *, full: bool) -> None:
     heading(console, "Forecast", signs)
     total = sum(forecast.seconds.values())
     table = facts()
-    table.add_row("Critical path", told_path(forecast.path.steps, signs))
+    table.add_row("Critical path", format_path(forecast.path.steps, signs))
     table.add_row("", f"{seconds(forecast.path.seconds)} of {seconds(total)} of work")
     if forecast.path.seconds > 0:
         table.add_row("Bound", f"{total / forecast.path.seconds:.2f} times as fast as one by one, at best")

@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from orchestrator.cli import history, models, pool, rate, run, serve, submit, system, task, vacuum
+from orchestrator.cli import history, models, pool, rate, run, serve, state_folder, submit, system, task
 from orchestrator.cli.errors import Boundary
 from orchestrator.cli.settings import Settings
 
@@ -56,9 +56,9 @@ app.command("resume")(run.resume)
 app.command("serve")(serve.serve)
 app.command("pool")(pool.pool)
 app.command("logs")(serve.logs)
-app.command("backup")(serve.backup)
-app.command("restore")(serve.restore)
-app.command("vacuum")(vacuum.vacuum)
+app.command("backup")(state_folder.backup)
+app.command("restore")(state_folder.restore)
+app.command("vacuum")(state_folder.vacuum)
 app.add_typer(serve.service_app, name="service")
 app.add_typer(serve.config_app, name="config")
 app.command("doctor")(system.doctor)

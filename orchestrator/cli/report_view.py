@@ -1,25 +1,29 @@
 """Print what became of a run: the DAG, the answer, a timeline with the critical path marked, and the figures."""
 
 from collections.abc import Sequence
-from itertools import chain, groupby
+from itertools import chain, groupby, pairwise
 
 from rich.console import Console, RenderableType
 from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from orchestrator.cli.paired import Speedup
+from orchestrator.cli.speedup import Speedup, format_speedup
 from orchestrator.cli.step_table import most_telling, step_table
 from orchestrator.cli.terminal import STATE_STYLES, Glyphs, glyphs, one_line, printable, seconds
 from orchestrator.cli.timeline import Bar, Span, timeline
-from orchestrator.cli.trouble_view import print_trouble, troubled
 from orchestrator.events import Usage
+from orchestrator.gates import PlannedGate
 from orchestrator.history.report import PathRow, Report, StepRow
 from orchestrator.history.view import AttemptRow, RatingRow, ReplanRow, RunView
 from orchestrator.scheduler import State
 
 MANY = 40
+"""How many steps, edges or names are printed where the user has not asked for all of them."""
 PATH_SHOWN = 24
+"""How many steps of the critical path are printed."""
+NOT_FAILED = ("running", "checking", "done", "cancelled")
+"""The outcomes of attempts that are no failures."""
 
 
 def print_report(console: Console, report: Report, run: RunView, speedup: Speedup | None, *, full: bool) -> None:
@@ -29,9 +33,9 @@ def print_report(console: Console, report: Report, run: RunView, speedup: Speedu
     heading(console, "Steps", signs)
     print_steps(console, run, signs, full=full)
     _print_gates(console, report)
-    if retried := troubled(report):
+    if retried := [step for step in report.steps if len(step.attempts) > 1]:
         heading(console, "Retries and escalations", signs)
-        print_trouble(console, retried, signs, full=full)
+        print_retries(console, retried, signs, full=full)
     if report.status == "failed":
         heading(console, "What went wrong", signs)
         _print_problems(console, report)
@@ -84,7 +88,7 @@ def _replan(row: ReplanRow) -> str:
     """Say in one line what became of the plan after a step that it hung on."""
     added = counted(len(row.steps), "more step") if row.steps else "nothing more to do"
     rest = f", but for {added}" if row.steps else ""
-    told = {
+    line = {
         "waiting": f"plan goes on after {row.after}",
         "planning": f"plan is being continued after {row.after}",
         "planned": f"plan continued after {row.after}: {added}",
@@ -93,12 +97,19 @@ def _replan(row: ReplanRow) -> str:
         "refused": f"plan ends with {row.after}, and was to go on",
         "cancelled": f"plan did not go on after {row.after}{rest}",
     }[row.outcome]
-    return told + (f" ({one_line(row.reason)})" if row.reason else "")
+    return line + (f" ({one_line(row.reason)})" if row.reason else "")
 
 
 def format_rating(row: RatingRow) -> str:
     """Return in one line how somebody rated a run or a step."""
     return f"{row.score:g} by {one_line(row.by)}" + (f": {one_line(row.note)}" if row.note else "")
+
+
+def format_gates(plans: Sequence[PlannedGate]) -> str:
+    """Return in one line which gates check a step, and why the others that were asked for do not."""
+    checking = ", ".join(plan.gate for plan in plans if not plan.idle) or "none"
+    idle = "; ".join(f"not {plan.gate}: {plan.idle}" for plan in plans if plan.idle)
+    return f"{checking} ({idle})" if idle else checking
 
 
 def heading(console: Console, title: str, signs: Glyphs) -> None:
@@ -120,8 +131,33 @@ def _print_gates(console: Console, report: Report) -> None:
     for (gate_name, status), steps in said.items():
         reasons = set(steps.values())
         why = f" ({one_line(reasons.pop())})" if len(reasons) == 1 and reasons != {""} else ""
-        told = f"gate {gate_name} of {listed(list(steps))}: {status}{why}"
-        console.print(Text(told, style="yellow" if status == "not run" else "red"))
+        line = f"gate {gate_name} of {listed(list(steps))}: {status}{why}"
+        console.print(Text(line, style="yellow" if status == "not run" else "red"))
+
+
+def print_retries(console: Console, steps: Sequence[StepRow], signs: Glyphs, *, full: bool) -> None:
+    """Print each failed attempt of steps that were tried more than once, and what followed it.
+
+    Without `full`, only the first 40 of the steps are printed.
+    """
+    shown = steps if full else steps[:MANY]
+    for step in shown:
+        for failed, after in pairwise(step.attempts):
+            line = Text(f"{step.id}  ", style="bold")
+            line.append(_format_attempt(failed), style="not bold")
+            line.append(f" {signs.arrow} {_format_retry(failed, after)}", style="not bold yellow")
+            console.print(line)
+        if (last := step.attempts[-1]).outcome not in NOT_FAILED:
+            console.print(Text(f"{step.id}  {_format_attempt(last)}", style="red"))
+    if len(steps) > len(shown):
+        console.print(Text(f"{len(steps) - len(shown)} more steps", style="dim"))
+
+
+def _format_retry(failed: AttemptRow, after: AttemptRow) -> str:
+    """Return in words who makes the attempt `after` a failed one."""
+    if after.role != failed.role:
+        return f"{after.role} on {after.model} takes over"
+    return "run again" if failed.outcome == "interrupted" else f"{after.role} tries again"
 
 
 def _print_problems(console: Console, report: Report) -> None:
@@ -131,16 +167,17 @@ def _print_problems(console: Console, report: Report) -> None:
         if step.state != State.FAILED or step.children:
             continue
         console.print(Text(f"{step.id}  {one_line(step.action)}", style="bold"))
-        for told, attempts in groupby(step.attempts, key=_outcome):
+        for line, attempts in groupby(step.attempts, key=_format_attempt):
             numbers = [str(attempt.number) for attempt in attempts]
             tried = f"attempt {numbers[0]}" if len(numbers) == 1 else f"attempts {numbers[0]} to {numbers[-1]}"
-            console.print(Padding(Text(f"{tried}, {told}"), (0, 0, 0, 2)))
+            console.print(Padding(Text(f"{tried}, {line}"), (0, 0, 0, 2)))
     cancelled = [step.id for step in report.steps if step.state == State.CANCELLED and not step.parent]
     if cancelled:
         console.print(Text(f"cancelled: {listed(cancelled)}", style="yellow"))
 
 
-def _outcome(attempt: AttemptRow) -> str:
+def _format_attempt(attempt: AttemptRow) -> str:
+    """Return in one line who made an attempt, and what came of it."""
     message = f": {one_line(attempt.message)}" if attempt.message else ""
     return f"{attempt.role} on {attempt.model}: {attempt.outcome}{message}"
 
@@ -185,7 +222,7 @@ def _bar(step: StepRow, report: Report) -> Bar:
 def _figures(report: Report, speedup: Speedup | None, signs: Glyphs) -> RenderableType:
     path = report.critical_path
     table = facts()
-    table.add_row("Critical path", Text(told_path(path.steps, signs)))
+    table.add_row("Critical path", Text(format_path(path.steps, signs)))
     table.add_row("", _path_seconds(path, report.wall_seconds))
     work = (
         f"{path.concurrency:.2f} = {seconds(path.sum_seconds)} of work in {seconds(report.wall_seconds)} of wall time"
@@ -199,7 +236,7 @@ def _figures(report: Report, speedup: Speedup | None, signs: Glyphs) -> Renderab
     if any(usage.prompt_tokens for usage in plans):
         table.add_row("", f"{_tokens(plans)} for the plan")
     if speedup:
-        table.add_row("Speedup", Text(speedup.told))
+        table.add_row("Speedup", Text(format_speedup(speedup)))
     return table
 
 
@@ -221,7 +258,7 @@ def facts() -> Table:
     return table
 
 
-def told_path(steps: Sequence[str], signs: Glyphs) -> str:
+def format_path(steps: Sequence[str], signs: Glyphs) -> str:
     if not steps:
         return "-"
     shown = steps if len(steps) <= PATH_SHOWN else (*steps[: PATH_SHOWN - 1], signs.more, steps[-1])

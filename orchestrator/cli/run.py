@@ -9,16 +9,16 @@ from typing import Annotated, Any
 import typer
 from rich.text import Text
 
-from orchestrator.cli.conduct import Begin, Conductor
 from orchestrator.cli.errors import STATUS_CODES, ExitCode, leaves
 from orchestrator.cli.export import check_target, export
+from orchestrator.cli.foreground import Foreground, StartRun
 from orchestrator.cli.history import AllFlag, RunArgument, find_run
 from orchestrator.cli.live import choose_view
-from orchestrator.cli.paired import compare
 from orchestrator.cli.report_view import print_report
 from orchestrator.cli.settings import DirOption, JsonFlag, ModeOption, Settings, settings
 from orchestrator.cli.source import check_folder, read_source
-from orchestrator.cli.task import dry_run as foretell
+from orchestrator.cli.speedup import compare_with_serial
+from orchestrator.cli.task import dry_run as print_dry_run
 from orchestrator.cli.terminal import make_console, one_line, print_json, write
 from orchestrator.errors import OrchestratorError
 from orchestrator.events import Mode
@@ -55,15 +55,15 @@ def run(
     chosen = settings(context)
     job = make_job(read_source(task), check_folder(folder), mode)
     if dry_run:
-        foretell(chosen, job, full=full, as_json=as_json)
+        print_dry_run(chosen, job, full=full, as_json=as_json)
         return
     if out is not None:
         check_target(out)
-    begins: list[Begin] = [lambda backend: backend.submit(job)]
+    starts: list[StartRun] = [lambda backend: backend.submit(job)]
     if compare_serial:
         twin = Job(request=job.request, task=job.task, directory=job.directory, mode="serial")
-        begins.append(lambda backend: backend.submit(twin))
-    conduct(chosen, begins, out, job=job, full=full, as_json=as_json)
+        starts.append(lambda backend: backend.submit(twin))
+    run_and_report(chosen, starts, out, job=job, full=full, as_json=as_json)
 
 
 def resume(
@@ -82,7 +82,7 @@ def resume(
         check_target(out)
     with JournalReader.open_to_read(chosen.home) as journal:
         name = find_run(journal, run)
-    conduct(chosen, [lambda backend: backend.resume(name)], out, full=full, as_json=as_json)
+    run_and_report(chosen, [lambda backend: backend.resume(name)], out, full=full, as_json=as_json)
 
 
 def make_job(source: str | TaskIR, folder: Path | None, mode: Mode) -> Job:
@@ -92,53 +92,60 @@ def make_job(source: str | TaskIR, folder: Path | None, mode: Mode) -> Job:
     return Job(request=None, task=source, directory=folder, mode=mode)
 
 
-def conduct(
-    chosen: Settings, begins: list[Begin], out: Path | None, *, job: Job | None = None, full: bool, as_json: bool
+def run_and_report(
+    chosen: Settings, starts: list[StartRun], out: Path | None, *, job: Job | None = None, full: bool, as_json: bool
 ) -> None:
-    """Carry out the runs, report on the first one (of this `job`), and exit with what became of it."""
+    """Carry out the runs, print the report of the first one, and exit with the code of the worst.
+
+    `job` is that of the first run, where it is a new one.
+    """
     view = choose_view(make_console(sys.stdout), make_console(sys.stderr), as_json=as_json)
-    conductor = Conductor(chosen, view)
-    trouble = ""
+    foreground = Foreground(chosen, view)
+    error = ""
     view.begin()
     try:
-        asyncio.run(conductor.conduct(*begins, job=job))
+        asyncio.run(foreground.run_all(*starts, job=job))
     except* OrchestratorError as group:
-        if not conductor.runs:
+        if not foreground.runs:
             raise
-        trouble = "; ".join(map(str, leaves(group)))
+        error = "; ".join(map(str, leaves(group)))
     finally:
         view.end()
-    tell_runs(chosen, conductor.runs, trouble, out, pair=len(begins) > 1, full=full, as_json=as_json)
+    report_runs(chosen, foreground.runs, error, out, pair=len(starts) > 1, full=full, as_json=as_json)
 
 
-def tell_runs(
+def report_runs(
     chosen: Settings,
     runs: Sequence[str],
-    trouble: str,
+    error: str,
     out: Path | None,
     *,
     full: bool,
     as_json: bool,
     pair: bool = False,
 ) -> None:
-    """Report on the first of one run or a `pair`, and exit with what became of it."""
+    """Print the report of the first of `runs`, and exit with the code of the worst.
+
+    `error` says what went wrong outside of the runs. With `pair` there are two runs, of which the second is the serial
+    one, unless the first one was cancelled before the second could begin. `out` is the folder for the artifacts.
+    """
     console = make_console(sys.stdout)
     with JournalReader.open_to_read(chosen.home) as journal:
         views = ViewCache(journal)
         reports = [views.report(run) for run in runs]
-        if out is not None and not trouble:
-            trouble = _export(journal, reports[0], out)
-        speedup = compare(*reports) if len(reports) == 2 else None
+        if out is not None and not error:
+            error = _export(journal, reports[0], out)
+        speedup = compare_with_serial(*reports) if len(reports) == 2 else None
         if as_json:
             unpaired = {"speedup": None} if pair else {}
-            print_json(_as_json(reports[0], trouble) | (speedup.to_json() if speedup else unpaired))
+            print_json(_as_json(reports[0], error) | (speedup.to_json() if speedup else unpaired))
         else:
             with views.view(runs[0]) as view:
                 write(lambda: print_report(console, reports[0], view, speedup, full=full))
-            if trouble:
-                write(lambda: make_console(sys.stderr).print(Text(f"error: {one_line(trouble)}"), soft_wrap=True))
+            if error:
+                write(lambda: make_console(sys.stderr).print(Text(f"error: {one_line(error)}"), soft_wrap=True))
     codes = [STATUS_CODES.get(report.status, ExitCode.FAILED) for report in reports]
-    raise typer.Exit(ExitCode.FAILED if trouble else max(codes))
+    raise typer.Exit(ExitCode.FAILED if error else max(codes))
 
 
 def _export(journal: JournalReader, report: Report, out: Path) -> str:
@@ -150,5 +157,5 @@ def _export(journal: JournalReader, report: Report, out: Path) -> str:
     return ""
 
 
-def _as_json(report: Report, trouble: str) -> dict[str, Any]:
-    return report.to_json() | ({"error": trouble} if trouble else {})
+def _as_json(report: Report, error: str) -> dict[str, Any]:
+    return report.to_json() | ({"error": error} if error else {})

@@ -1,4 +1,4 @@
-"""The commands about the daemon itself: serve, service, config, logs, backup, restore.
+"""The commands about the daemon itself: serve, service, config, logs.
 
 `serve` becomes the daemon's own program by exec, so that no other command loads what only the daemon needs.
 """
@@ -12,13 +12,10 @@ from typing import Annotated, Final
 import typer
 
 from orchestrator.api.listen import tcp_address
-from orchestrator.cli.backend import ask_backend
-from orchestrator.cli.client import Daemon, path_part
 from orchestrator.cli.settings import JsonFlag, Settings, settings
-from orchestrator.cli.terminal import print_json, printable, size, write
+from orchestrator.cli.terminal import print_json, printable, write
 from orchestrator.errors import InputError, Problem
 from orchestrator.journal import Home
-from orchestrator.service.backup import backups
 from orchestrator.service.configuration import (
     configuration_path,
     load_configuration,
@@ -150,43 +147,6 @@ def logs(
         print_json({"file": str(path), "lines": list(found)})
         return
     write(lambda: print("\n".join(map(printable, found))))
-
-
-def backup(
-    context: typer.Context,
-    listed: Annotated[bool, typer.Option("--list", help="List the backups; make none.")] = False,
-    as_json: JsonFlag = False,
-) -> None:
-    """Have the daemon copy the state folder, while it goes on."""
-    home = settings(context).home
-    if listed:
-        found = [{"name": one.name, "made": one.made, "bytes": one.bytes} for one in backups(home)]
-        if as_json:
-            print_json({"backups": found})
-        else:
-            write(lambda: print("\n".join(f"{one.name}  {size(one.bytes)}" for one in backups(home))))
-        return
-    with Daemon(home) as daemon:
-        made = daemon.ask("POST", "/v1/backups")
-    if as_json:
-        print_json(made)
-    else:
-        write(lambda: print(made["name"]))
-
-
-def restore(
-    context: typer.Context,
-    name: Annotated[str, typer.Argument(metavar="NAME", help="The backup, as `backup --list` names it.")],
-    as_json: JsonFlag = False,
-) -> None:
-    """Put a backup in the place of all runs, with or without a daemon.
-
-    What there is now is kept beside the backups.
-    """
-    path_part("NAME", name)  # refuses what can be no name, whoever is asked
-    ask_backend(settings(context), lambda backend: backend.restore(name))
-    if as_json:
-        print_json({"restored": name})
 
 
 def unit(chosen: Settings) -> str:

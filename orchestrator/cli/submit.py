@@ -11,7 +11,7 @@ from orchestrator.cli.backend import Backend
 from orchestrator.cli.client import Daemon, NoDaemon, answers, job_json, key_header
 from orchestrator.cli.errors import STATUS_CODES
 from orchestrator.cli.history import AllFlag, RunArgument, find_run
-from orchestrator.cli.run import conduct, tell_runs
+from orchestrator.cli.run import report_runs, run_and_report
 from orchestrator.cli.settings import DirOption, JsonFlag, ModeOption, Settings, settings
 from orchestrator.cli.source import check_folder, read_source
 from orchestrator.cli.terminal import one_line, print_json, printable, write
@@ -141,14 +141,14 @@ def _follow(chosen: Settings, run: str, *, full: bool, as_json: bool) -> None:
     with JournalReader.open_to_read(chosen.home) as journal:
         ended = journal.run(run).finished is not None
     if ended:
-        tell_runs(chosen, [run], "", None, full=full, as_json=as_json)
+        report_runs(chosen, [run], "", None, full=full, as_json=as_json)
     if not answers(chosen.home):
         raise NoDaemon(chosen.home)
 
     async def known(_: Backend) -> str:
         return run
 
-    conduct(chosen, [known], None, full=full, as_json=as_json)
+    run_and_report(chosen, [known], None, full=full, as_json=as_json)
 
 
 def _found(chosen: Settings, run: str) -> str:

@@ -3,22 +3,22 @@
 import asyncio
 import sys
 from dataclasses import replace
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 from rich.console import Console
 from rich.text import Text
 
 from orchestrator.analysis import StepGraph
-from orchestrator.cli.conduct import Conductor
 from orchestrator.cli.forecast_view import Forecast, print_forecast
-from orchestrator.cli.gate_plan import gate_lines, gates_json
+from orchestrator.cli.foreground import Foreground
 from orchestrator.cli.live import SilentView
-from orchestrator.cli.report_view import counted, listed
+from orchestrator.cli.report_view import counted, format_gates, listed
 from orchestrator.cli.settings import DirOption, JsonFlag, Settings, settings
 from orchestrator.cli.source import check_folder, read_source, read_task
 from orchestrator.cli.terminal import glyphs, make_console, print_json, write
 from orchestrator.errors import InputError, Problem
+from orchestrator.gates import gates_for_step
 from orchestrator.journal import JournalReader
 from orchestrator.runs import Job, PlannedTask, known_rates
 from orchestrator.runs.job import check_job
@@ -59,8 +59,8 @@ def validate(context: typer.Context, task: TaskArgument, folder: DirOption = Non
     graph = check(checked, settings(context), Job(None, checked, check_folder(folder), "as-planned"))
     if as_json:
         waves = [list(wave) for wave in graph.waves]
-        told = {"valid": True, "steps": len(graph.steps), "waves": waves, "width": graph.width}
-        print_json({**told, "gates": gates_json(checked)})
+        summary = {"valid": True, "steps": len(graph.steps), "waves": waves, "width": graph.width}
+        print_json({**summary, "gates": gates_json(checked)})
         return
     console = make_console(sys.stdout)
     size = f"{counted(len(graph.steps), 'step')} in {counted(len(graph.waves), 'wave')}, width {graph.width}"
@@ -71,6 +71,20 @@ def _print_valid(console: Console, size: str, task: TaskIR) -> None:
     console.print(Text(f"{glyphs(console).states['done']} valid: {size}"))
     for steps, gates in gate_lines(task):
         console.print(Text(f"gates of {listed(steps)}: {gates}", style="dim"))
+
+
+def gate_lines(task: TaskIR) -> list[tuple[list[str], str]]:
+    """Return the steps of a task in groups that have the same gates, and these in one line; no steps without gates."""
+    groups: dict[str, list[str]] = {}
+    for step in task.plan.steps:
+        if plans := gates_for_step(step, task):
+            groups.setdefault(format_gates(plans), []).append(step.id)
+    return [(steps, gates) for gates, steps in groups.items()]
+
+
+def gates_json(task: TaskIR) -> dict[str, Any]:
+    """Return for each step its gates by name: null for one that checks the step, else why it does not."""
+    return {step.id: {plan.gate: plan.idle or None for plan in gates_for_step(step, task)} for step in task.plan.steps}
 
 
 def schema() -> None:
@@ -84,12 +98,12 @@ def dry_run(chosen: Settings, job: Job, *, full: bool, as_json: bool) -> None:
     graph = check(planned.task, chosen, job)
     with JournalReader.open_to_read(chosen.home) as journal:
         rates = known_rates(journal)
-    told = Forecast.of(planned.task, job.mode, graph, rates, planned.goes_on_after)
+    forecast = Forecast.of(planned.task, job.mode, graph, rates, planned.goes_on_after)
     if as_json:
-        print_json(told.to_json())
+        print_json(forecast.to_json())
         return
     console = make_console(sys.stdout)
-    write(lambda: print_forecast(console, told, full=full))
+    write(lambda: print_forecast(console, forecast, full=full))
 
 
 def check(task: TaskIR, chosen: Settings, job: Job) -> StepGraph:
@@ -103,4 +117,4 @@ def check(task: TaskIR, chosen: Settings, job: Job) -> StepGraph:
 
 def plan_of(chosen: Settings, job: Job) -> PlannedTask:
     """Let the frontdoor plan a job's request."""
-    return asyncio.run(Conductor(chosen, SilentView()).plan(job))
+    return asyncio.run(Foreground(chosen, SilentView()).plan(job))

@@ -9,6 +9,7 @@ from itertools import islice
 from typing import Any, Final
 
 from orchestrator.analysis import StepGraph
+from orchestrator.critical_path import predict_step
 from orchestrator.errors import InputError, Problem
 from orchestrator.events import (
     AttemptCancelled,
@@ -37,8 +38,9 @@ from orchestrator.events import (
     ToolCalled,
     Usage,
 )
-from orchestrator.history.replay import accepted_in, fresh_state
-from orchestrator.scheduler import FINAL, StepView
+from orchestrator.failures import Ladder
+from orchestrator.scheduler import FINAL, RunState, StepView
+from orchestrator.taskir import REQUEST_LABEL
 
 STEPS_NAMED: Final = 10
 """How many steps of a run a message names, where one is asked for that the run does not have."""
@@ -330,3 +332,31 @@ def _begun(event: AttemptStarted, at: float) -> AttemptRow:
         propensity=event.propensity,
         prompts=event.prompts,
     )
+
+
+def fresh_state(accepted: RunAccepted) -> RunState:
+    """Return the state of a run that was only just accepted."""
+    task = accepted.task
+    escalation = task.escalation if task else None
+    ladder = Ladder(
+        accepted.rungs,
+        max_level=escalation.max_level if escalation else "B3",
+        on_second_failure=escalation.on_second_failure if escalation else False,
+    )
+    return RunState(
+        mode=accepted.mode,
+        ladder=ladder,
+        parallelism=task.plan.parallelism if task else None,
+        agents=task.agents if task else (),
+        labels=task.labels if task else (REQUEST_LABEL,),
+        files=accepted.files,
+        estimate=lambda step: predict_step(step, accepted.rates),
+        max_replans=accepted.max_replans,
+    )
+
+
+def accepted_in(events: Iterable[Event]) -> RunAccepted:
+    """Return the event that a journaled run begins with."""
+    accepted = next(iter(events))
+    assert isinstance(accepted, RunAccepted), "a run's first event is RunAccepted"
+    return accepted

@@ -28,7 +28,7 @@ from orchestrator.events import (
 )
 from orchestrator.gates import JobRunner, max_concurrent_jobs
 from orchestrator.history.cache import ViewCache
-from orchestrator.history.replay import accepted_in, fresh_state
+from orchestrator.history.view import accepted_in, fresh_state
 from orchestrator.journal import Journal, JournalError
 from orchestrator.planning import PlanContext, PlannedPart, PlannedTask, Planner, planned_task
 from orchestrator.pool import Pool, PoolSnapshot, StartEngine

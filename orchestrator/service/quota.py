@@ -21,7 +21,7 @@ from orchestrator.events import (
     StepGathered,
     Usage,
 )
-from orchestrator.history.replay import accepted_in
+from orchestrator.history.view import accepted_in
 from orchestrator.runs.orchestrator import Orchestrator
 from orchestrator.runs.updates import EventUpdate
 from orchestrator.service.configuration import FolderSettings, RunSettings

@@ -18,8 +18,8 @@ import structlog
 
 from orchestrator.errors import OrchestratorError
 from orchestrator.events import Priority, RatingGiven, RunAccepted
-from orchestrator.history.replay import accepted_in, unfinished_runs
-from orchestrator.journal import Journal, JournalError, RunRow
+from orchestrator.history.view import accepted_in
+from orchestrator.journal import Journal, JournalError, JournalReader, RunRow
 from orchestrator.runs.job import Job, job_of
 from orchestrator.runs.orchestrator import Orchestrator
 from orchestrator.runs.updates import Update
@@ -323,7 +323,7 @@ class Service:
         """Let all runs wait that have not ended, those first that had begun."""
         settings = self._configuration.runs
         self._queue = RunQueue(settings.max_running, settings.reserved)
-        for run, priority in await asyncio.to_thread(unfinished_runs, self.orchestrator.journal):
+        for run, priority in await asyncio.to_thread(_unfinished, self.orchestrator.journal):
             self._queue.push(run, priority)
         self._taking = True
         self._pump()
@@ -399,3 +399,8 @@ class Service:
         if not earlier.asks_the_same(job):
             raise Conflict(f"the key was given to run {run}, which has another job; accepted: a new key")
         return Submitted(run, False)
+
+
+def _unfinished(journal: JournalReader) -> list[tuple[str, Priority]]:
+    """Return the runs that have not ended, oldest first, with their classes of priority. Blocks on the disk."""
+    return [(row.run, accepted_in([journal.first_event(row.run)]).priority) for row in journal.unfinished()]

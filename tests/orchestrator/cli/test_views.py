@@ -10,9 +10,9 @@ from orchestrator.analysis import analyze_task
 from orchestrator.cli.explain_view import explanation_json, print_explanation
 from orchestrator.cli.forecast_view import Forecast, print_forecast
 from orchestrator.cli.live import render
-from orchestrator.cli.paired import compare
 from orchestrator.cli.progress_lines import progress_line
 from orchestrator.cli.report_view import print_report
+from orchestrator.cli.speedup import compare_with_serial, format_speedup
 from orchestrator.cli.terminal import ASCII, UNICODE, Glyphs
 from orchestrator.events import (
     AttemptCancelled,
@@ -343,10 +343,10 @@ def test_a_speedup_comes_only_from_a_pair_that_did_the_same_work() -> None:
     fast = _report(_finished_run())
     slow_events = _finished_run()
     slow_events[-1] = RunFinished(at=102.5, status="done")
-    speedup = compare(fast, _report(slow_events))
+    speedup = compare_with_serial(fast, _report(slow_events))
     assert speedup.value == pytest.approx(2.0)
-    assert speedup.told == "2.00 = 1.25 s against 2.50 s serially (run r1)"
-    other = compare(fast, _report(_accepted()))
+    assert format_speedup(speedup) == "2.00 = 1.25 s against 2.50 s serially (run r1)"
+    other = compare_with_serial(fast, _report(_accepted()))
     assert other.value is None
     assert other.to_json()["speedup"] is None
-    assert "the runs ended as done and running" in other.told
+    assert "the runs ended as done and running" in format_speedup(other)

@@ -24,8 +24,8 @@ from orchestrator.events import (
     RunAccepted,
     StepsPlanned,
 )
-from orchestrator.history.replay import fresh_state
 from orchestrator.history.report import load_report
+from orchestrator.history.view import fresh_state
 from orchestrator.journal import Journal
 from orchestrator.routing import Decision, DecisionContext, RuleRouter
 from orchestrator.runs.clock import SystemClock

@@ -27,9 +27,8 @@ from orchestrator.events import (
     Usage,
 )
 from orchestrator.frontdoor import FrontdoorPlanner
-from orchestrator.history.replay import accepted_in, fresh_state
 from orchestrator.history.report import Report, build_report
-from orchestrator.history.view import RunView
+from orchestrator.history.view import RunView, accepted_in, fresh_state
 from orchestrator.journal import Journal
 from orchestrator.pool.errors import PoolError
 from orchestrator.routing import RuleRouter

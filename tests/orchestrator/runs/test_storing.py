@@ -8,7 +8,7 @@ from types import SimpleNamespace
 import pytest
 
 from orchestrator.events import RunAccepted
-from orchestrator.history.replay import fresh_state
+from orchestrator.history.view import fresh_state
 from orchestrator.journal import Journal, JournalError
 from orchestrator.runs.effects import RunEffects
 from orchestrator.runs.updates import Broadcast

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from orchestrator.cli.gate_plan import told
+from orchestrator.cli.report_view import format_gates
 from orchestrator.errors import InputError
 from orchestrator.events import (
     AttemptStarted,
@@ -304,7 +304,7 @@ async def test_a_planned_step_goes_through_the_gates_of_what_it_writes(tmp_path:
     made = await planned_code(tmp_path)
     looked = {result.gate: result.status for result in made.attempts[-1].gates}
     assert looked == dict.fromkeys(("format", "lint", "build"), "passed")
-    assert told(made.gates) == "format, lint, build"
+    assert format_gates(made.gates) == "format, lint, build"
 
 
 async def test_a_planned_step_is_done_without_a_sandbox_and_says_that_its_gates_have_not_looked(
@@ -317,4 +317,4 @@ async def test_a_planned_step_is_done_without_a_sandbox_and_says_that_its_gates_
     ((status, reason),) = set(looked.values())
     assert status == "not run"
     assert "bubblewrap is not installed" in reason
-    assert told(made.gates).startswith(f"none (not format: {reason}")
+    assert format_gates(made.gates).startswith(f"none (not format: {reason}")

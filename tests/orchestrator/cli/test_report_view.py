@@ -1,15 +1,13 @@
-"""What the report tells of steps that needed more than one attempt, and what `validate` tells of gates."""
+"""What the printed report says of steps that needed more than one attempt."""
 
 import io
 
 from rich.console import Console
 
-from orchestrator.cli.gate_plan import gate_lines, gates_json
+from orchestrator.cli.report_view import print_retries
 from orchestrator.cli.terminal import glyphs
-from orchestrator.cli.trouble_view import print_trouble
 from orchestrator.history.report import StepRow
 from orchestrator.history.view import AttemptRow
-from orchestrator.taskir import task_from
 
 
 def attempt(number: int, role: str, outcome: str, message: str = "") -> AttemptRow:
@@ -22,16 +20,16 @@ def row(name: str, *attempts: AttemptRow) -> StepRow:
     return StepRow(name, "Go.", "worker", None, "done", (), 0.0, 0.0, 1.0, attempts, {}, None, None, ())
 
 
-def told(*steps: StepRow, full: bool = True) -> list[str]:
+def printed(*steps: StepRow, full: bool = True) -> list[str]:
     console = Console(file=io.StringIO(), width=200)
-    print_trouble(console, list(steps), glyphs(console), full=full)
+    print_retries(console, list(steps), glyphs(console), full=full)
     assert isinstance(console.file, io.StringIO)
     return console.file.getvalue().splitlines()
 
 
 def test_who_failed_why_and_who_tried_next() -> None:
     arrow = glyphs(Console(file=io.StringIO())).arrow
-    lines = told(
+    lines = printed(
         row(
             "S1",
             attempt(1, "worker", "code", "gate lint failed: a.py:1: F821 Undefined name `u`"),
@@ -45,27 +43,13 @@ def test_who_failed_why_and_who_tried_next() -> None:
     ]
 
 
-def test_the_last_failure_of_a_step_that_was_given_up_is_told() -> None:
-    lines = told(row("S1", attempt(1, "worker", "interrupted"), attempt(2, "worker", "logic", "judged wrong")))
+def test_the_last_failure_of_a_step_that_was_given_up_is_printed() -> None:
+    lines = printed(row("S1", attempt(1, "worker", "interrupted"), attempt(2, "worker", "logic", "judged wrong")))
     assert lines[0].endswith("run again")
     assert lines[1] == "S1  worker on m-worker: logic: judged wrong"
 
 
-def test_of_many_steps_the_first_are_told() -> None:
+def test_of_many_steps_the_first_are_printed() -> None:
     steps = [row(f"S{number}", attempt(1, "worker", "code"), attempt(2, "worker", "done")) for number in range(1, 60)]
-    assert told(*steps, full=False)[-1] == "19 more steps"
-    assert len(told(*steps)) == 59
-
-
-def test_steps_with_the_same_gates_are_told_together() -> None:
-    def step(number: int, *outputs: str) -> dict[str, object]:
-        return {"id": f"S{number}", "actor": "worker", "action": "Go.", "outputs": [*outputs]}
-
-    steps = [step(1, "a.py"), step(2, "b.py"), step(3, "c.txt"), step(4, "d.txt") | {"run_gates": False}]
-    task = task_from({"objective": "o", "gates": ["lint", "security"], "plan": {"steps": steps}})
-    assert gate_lines(task) == [
-        (["S1", "S2"], "lint, security"),
-        (["S3"], "security (not lint: no output is Python)"),
-    ]
-    assert gates_json(task)["S3"] == {"lint": "no output is Python", "security": None}
-    assert gates_json(task)["S4"] == {}
+    assert printed(*steps, full=False)[-1] == "19 more steps"
+    assert len(printed(*steps)) == 59

@@ -1,0 +1,133 @@
+"""Carry out runs in the foreground: start them, show them while they run, and cancel them on ctrl-C."""
+
+import asyncio
+import os
+import signal
+import sys
+from collections.abc import Awaitable, Callable, Coroutine
+from contextlib import aclosing
+from types import TracebackType
+from typing import Any, Final, TypeVar
+
+from orchestrator.cli.backend import Backend, backend
+from orchestrator.cli.errors import Cancelled, ExitCode
+from orchestrator.cli.live import View
+from orchestrator.cli.settings import Settings
+from orchestrator.runs import EventUpdate, Job, PlannedTask
+
+T = TypeVar("T")
+
+StartRun = Callable[[Backend], Awaitable[str]]
+"""Starts a run, or goes on with one, and returns its id."""
+
+SIGNALS: Final = (signal.SIGINT, signal.SIGTERM)
+
+
+class Foreground:
+    """Carries out one run after another, until one is cancelled, and shows them in `view`."""
+
+    def __init__(self, chosen: Settings, view: View) -> None:
+        self._chosen = chosen
+        self._view = view
+        self.runs: list[str] = []
+        """The ids of the runs that were started, in order."""
+        self.cancelled = False
+        """Whether the user has interrupted a run."""
+        self._prepared = False
+
+    async def run_all(self, *starts: StartRun, job: Job | None = None) -> None:
+        """Start each run when the one before it has ended. `job` is that of the first one, where it is a new run.
+
+        Raises `Cancelled` if interrupted before the first one.
+        """
+        with SignalHandlers(self._view.end) as signals:
+            await self._interruptible(self._run_all(starts, job, signals), signals)
+
+    async def plan(self, job: Job) -> PlannedTask:
+        """Have the frontdoor plan a job, and run nothing. Raises `Cancelled` if interrupted."""
+        with SignalHandlers(self._view.end) as signals:
+            return await self._interruptible(self._plan(job), signals)
+
+    async def _interruptible(self, work: Coroutine[Any, Any, T], signals: "SignalHandlers") -> T:
+        """Return what `work` returns. Meanwhile the view is redrawn, and a signal may stop the work."""
+        async with asyncio.TaskGroup() as group:
+            task = group.create_task(work)
+            meanwhile = (self._view.animate(), self._stop_on_signal(signals, task))
+            others = [group.create_task(other) for other in meanwhile]
+            await asyncio.wait([task])
+            for other in others:
+                other.cancel()
+        if task.cancelled():
+            raise Cancelled
+        return task.result()
+
+    async def _plan(self, job: Job) -> PlannedTask:
+        async with backend(self._chosen) as opened:
+            await opened.prepare()
+            return await opened.plan(job)
+
+    async def _run_all(self, starts: tuple[StartRun, ...], job: Job | None, signals: "SignalHandlers") -> None:
+        async with backend(self._chosen) as opened:
+            await opened.prepare(job)
+            self._prepared = True
+            for start in starts:
+                run = await start(opened)
+                self.runs.append(run)
+                await self._watch(opened, run, signals)
+                if self.cancelled:
+                    return
+
+    async def _watch(self, opened: Backend, run: str, signals: "SignalHandlers") -> None:
+        async with asyncio.TaskGroup() as group, aclosing(opened.watch(run)) as updates:
+            cancelling = group.create_task(self._cancel_on_signal(opened, run, signals))
+            async for update in updates:
+                if isinstance(update, EventUpdate):
+                    self._view.event(update.event)
+                else:
+                    self._view.progress(update)
+            cancelling.cancel()
+
+    async def _cancel_on_signal(self, opened: Backend, run: str, signals: "SignalHandlers") -> None:
+        await signals.received.wait()
+        self.cancelled = True
+        self._view.say("cancelling; ctrl-C again ends at once")
+        await opened.cancel(run)
+
+    async def _stop_on_signal(self, signals: "SignalHandlers", work: "asyncio.Task[T]") -> None:
+        """Stop the work if a signal comes before there can be a run: models may take minutes to load."""
+        await signals.received.wait()
+        if not self._prepared:
+            work.cancel()
+
+
+class SignalHandlers:
+    """A context manager in which the first SIGINT or SIGTERM only sets `received`, and a second one ends the process.
+
+    `restore_terminal` is called before the process ends.
+    """
+
+    def __init__(self, restore_terminal: Callable[[], None]) -> None:
+        self.received = asyncio.Event()
+        self._restore_terminal = restore_terminal
+
+    def __enter__(self) -> "SignalHandlers":
+        loop = asyncio.get_running_loop()
+        for number in SIGNALS:
+            loop.add_signal_handler(number, self._handle)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        loop = asyncio.get_running_loop()
+        for number in SIGNALS:
+            loop.remove_signal_handler(number)
+
+    def _handle(self) -> None:
+        if not self.received.is_set():
+            self.received.set()
+            return
+        self._restore_terminal()
+        sys.stderr.write("\nended at once; `orchestrator resume` goes on with the run\n")
+        sys.stderr.flush()
+        os._exit(ExitCode.CANCELLED)

@@ -1,0 +1,52 @@
+"""Compare a run with the same task run serially. A speedup is given only where the two runs did the same work."""
+
+from dataclasses import dataclass
+from typing import Any
+
+from orchestrator.cli.terminal import seconds
+from orchestrator.history.report import Report
+
+
+@dataclass(frozen=True, slots=True)
+class Speedup:
+    """How much faster a run was than the same task run serially."""
+
+    value: float | None
+    """Wall time of the serial run divided by that of the other; None where the two cannot be compared."""
+    seconds: float
+    """Wall time of the run, planning included."""
+    serial_seconds: float
+    """Wall time of the serial run, planning included."""
+    serial_run: str
+    """The id of the serial run."""
+    why_none: str = ""
+    """Why the two runs cannot be compared."""
+
+    def to_json(self) -> dict[str, Any]:
+        """Return what `--compare-serial` adds to the JSON object of a run."""
+        pair = {"seconds": self.seconds, "serial_seconds": self.serial_seconds, "serial_run_id": self.serial_run}
+        return {"speedup": self.value, "paired": {**pair, "why_not": self.why_none or None}}
+
+
+def format_speedup(speedup: Speedup) -> str:
+    """Return the speedup in one line, with the times that it comes from."""
+    serially = f"{seconds(speedup.serial_seconds)} serially (run {speedup.serial_run})"
+    pair = f"{seconds(speedup.seconds)} against {serially}"
+    return f"none: {speedup.why_none}; {pair}" if speedup.value is None else f"{speedup.value:.2f} = {pair}"
+
+
+def compare_with_serial(report: Report, serial: Report) -> Speedup:
+    """Return the speedup in wall time of `report` over `serial`, the report of the same task run serially."""
+    why = ""
+    if "done" != report.status or "done" != serial.status:
+        why = f"the runs ended as {report.status} and {serial.status}"
+    elif _work(report) != _work(serial):
+        why = "the two plans differ"
+    elif serial.wall_seconds <= 0 or report.wall_seconds <= 0:
+        why = "a run took no time"
+    value = None if why else serial.wall_seconds / report.wall_seconds
+    return Speedup(value, report.wall_seconds, serial.wall_seconds, serial.run_id, why)
+
+
+def _work(report: Report) -> list[tuple[str, str, str]]:
+    return [(step.id, step.role, step.action) for step in report.steps]

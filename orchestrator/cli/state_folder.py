@@ -1,0 +1,88 @@
+"""The commands that look after the state folder: backup, restore, vacuum."""
+
+from collections.abc import Iterator
+from dataclasses import asdict
+from typing import Annotated
+
+import typer
+
+from orchestrator.cli.backend import ask_backend
+from orchestrator.cli.client import Daemon, path_part
+from orchestrator.cli.settings import JsonFlag, settings
+from orchestrator.cli.terminal import print_json, size, write
+from orchestrator.service.backup import backups
+from orchestrator.service.retention import Vacuumed
+
+
+def backup(
+    context: typer.Context,
+    listed: Annotated[bool, typer.Option("--list", help="List the backups; make none.")] = False,
+    as_json: JsonFlag = False,
+) -> None:
+    """Have the daemon copy the state folder, while it goes on."""
+    home = settings(context).home
+    if listed:
+        found = [{"name": one.name, "made": one.made, "bytes": one.bytes} for one in backups(home)]
+        if as_json:
+            print_json({"backups": found})
+        else:
+            write(lambda: print("\n".join(f"{one.name}  {size(one.bytes)}" for one in backups(home))))
+        return
+    with Daemon(home) as daemon:
+        made = daemon.ask("POST", "/v1/backups")
+    if as_json:
+        print_json(made)
+    else:
+        write(lambda: print(made["name"]))
+
+
+def restore(
+    context: typer.Context,
+    name: Annotated[str, typer.Argument(metavar="NAME", help="The backup, as `backup --list` names it.")],
+    as_json: JsonFlag = False,
+) -> None:
+    """Put a backup in the place of all runs, with or without a daemon.
+
+    What there is now is kept beside the backups.
+    """
+    path_part("NAME", name)  # refuses what can be no name, whoever is asked
+    ask_backend(settings(context), lambda backend: backend.restore(name))
+    if as_json:
+        print_json({"restored": name})
+
+
+def vacuum(
+    context: typer.Context,
+    days: Annotated[
+        float | None, typer.Option(min=0, help="Leave runs that ended within so many days; 0: no limit.")
+    ] = None,
+    runs: Annotated[int | None, typer.Option(min=0, help="Leave so many runs, the newest; 0: no limit.")] = None,
+    most: Annotated[
+        int | None, typer.Option("--bytes", min=0, help="Leave so much of artifacts, the newest; 0: no limit.")
+    ] = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only tell what would be removed.")] = False,
+    as_json: JsonFlag = False,
+) -> None:
+    """Remove runs that are kept no longer, and give back what no run has a use for.
+
+    Limits that are not given are those of [retention] in the configuration. Runs that have not ended stay, and so does
+    what later runs read of earlier ones. With a daemon, runs go on meanwhile; without one, the database is written anew
+    as well. Backups stay as they are.
+    """
+    done = ask_backend(settings(context), lambda backend: backend.vacuum(days, runs, most, dry_run=dry_run))
+    if as_json:
+        print_json(asdict(done))
+    else:
+        write(lambda: print("\n".join(_lines(done))))
+
+
+def _lines(done: Vacuumed) -> Iterator[str]:
+    """Yield in words what a vacuum has removed, or would remove, and what is left."""
+    removed = "would be removed" if done.dry_run else "removed"
+    freed = max(0, done.database_bytes_before - done.database_bytes)
+    yield f"{len(done.runs)} runs {removed}, {done.runs_left} are left"
+    yield f"{done.objects} objects of {size(done.object_bytes)} {removed}, {size(done.object_bytes_left)} are left"
+    if done.folders:
+        yield f"{done.folders} folders of runs that are not known {removed}"
+    if not done.dry_run:
+        yield f"the database takes {size(done.database_bytes)}, {size(freed)} less"
