@@ -20,6 +20,7 @@ from orchestrator.history.report import Report
 from orchestrator.journal import RunRow
 from orchestrator.runs import Job, PlannedTask
 from orchestrator.service.archive import write_archive
+from orchestrator.service.ratings import MAX_AUTHOR_LENGTH, MAX_NOTE_LENGTH
 from orchestrator.service.service import Service
 from orchestrator.taskir import dump_task, task_from
 
@@ -69,8 +70,8 @@ class RatingBody(RequestBody, StrictBody):
 
     score: float = Field(ge=0, le=1, allow_inf_nan=False, description="from 0 (bad) to 1 (good)")
     step: str | None = Field(default=None, description="the step; the whole run if none is named")
-    by: str = Field(default="api", min_length=1, max_length=200, description="who says it")
-    note: str = Field(default="", max_length=10_000, description="why")
+    by: str = Field(default="api", min_length=1, max_length=MAX_AUTHOR_LENGTH, description="who says it")
+    note: str = Field(default="", max_length=MAX_NOTE_LENGTH, description="why")
 
 
 class RatingLine(BaseModel):

@@ -1,34 +1,55 @@
-"""Take in what users and programs say of runs that have ended."""
+"""Journal how users and programs rate runs that have ended."""
 
 import asyncio
 import time
 from dataclasses import replace
 from pathlib import Path
+from typing import Final
 
+from orchestrator.errors import InputError, Problem
 from orchestrator.events import RatingGiven
 from orchestrator.history.cache import ViewCache
 from orchestrator.journal import Journal
 from orchestrator.service.errors import Conflict
 
+MAX_AUTHOR_LENGTH: Final = 200
+"""How many characters the name of whoever rates may have."""
+MAX_NOTE_LENGTH: Final = 10_000
+"""How many characters the note of a rating may have."""
+
 
 async def rate(journal: Journal, views: ViewCache, run: str, rating: RatingGiven) -> None:
     """Journal a rating of a run, or of the step of it that the rating names. It is durable when this returns.
 
-    Raises UnknownRun, InputError for a step that the run does not have, and Conflict for a run that has not ended.
+    Raises UnknownRun, Conflict for a run that has not ended, and InputError for a step that the run does not have and
+    for a score, an author or a note beyond the limits.
     """
+    _check_limits(rating)
     await asyncio.to_thread(_check, views, run, rating.step)
     await journal.append(run, [rating])
 
 
 async def rate_alone(home: Path, run: str, rating: RatingGiven) -> RatingGiven:
-    """Do the same without a daemon, and return the rating with the time by which it was journaled.
+    """Rate a run where no daemon owns the state folder, and return the rating with the time at which it was journaled.
 
-    Raises HomeLocked while someone owns the state folder, JournalError, and what `rate` raises.
+    Raises HomeLocked while another process owns the state folder, JournalError, and what `rate` raises.
     """
     with Journal.open(home) as journal:
         timed = replace(rating, at=max(time.time(), journal.last_time()))  # the clock may have been set back
         await rate(journal, ViewCache(journal), run, timed)
     return timed
+
+
+def _check_limits(rating: RatingGiven) -> None:
+    problems = []
+    if not 0.0 <= rating.score <= 1.0:
+        problems.append(Problem("score", f"is {rating.score:g}", "a number from 0 (bad) to 1 (good)"))
+    if not 1 <= len(rating.by) <= MAX_AUTHOR_LENGTH:
+        problems.append(Problem("by", f"has {len(rating.by)} characters", f"1 to {MAX_AUTHOR_LENGTH}"))
+    if len(rating.note) > MAX_NOTE_LENGTH:
+        problems.append(Problem("note", f"has {len(rating.note)} characters", f"at most {MAX_NOTE_LENGTH}"))
+    if problems:
+        raise InputError(*problems)
 
 
 def _check(views: ViewCache, run: str, step: str | None) -> None:
