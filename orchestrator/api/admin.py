@@ -77,4 +77,4 @@ async def restore(name: str, service: ServiceDep) -> HealthBody:
 async def vacuum(body: VacuumBody, service: ServiceDep) -> Vacuumed:
     """Remove runs that are kept no longer, and objects that no run names. Other runs go on meanwhile."""
     retention = Retention.of(service.configuration.retention, body.days, body.runs, body.bytes)
-    return await service.vacuum(retention, dry_run=body.dry_run)
+    return await service.vacuum(retention, dry_run=body.dry_run, purge_outcomes=body.outcomes)

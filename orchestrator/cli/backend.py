@@ -63,10 +63,19 @@ class Backend(Protocol):
     async def rate(self, run: str, rating: RatingGiven) -> RatingGiven:
         """Rate a run that has ended, and return the rating with the time by which it was journaled."""
 
-    async def vacuum(self, days: float | None, runs: int | None, most_bytes: int | None, *, dry_run: bool) -> Vacuumed:
-        """Remove runs that are kept no longer, and what no run has a use for.
+    async def vacuum(
+        self,
+        days: float | None,
+        runs: int | None,
+        most_bytes: int | None,
+        *,
+        dry_run: bool,
+        purge_outcomes: bool,
+    ) -> Vacuumed:
+        """Remove runs that are kept no longer, and what no run has a use for, and return what that was.
 
-        What is None is as the configuration says, and 0 stands for no limit.
+        A limit that is None is the configuration's, and 0 stands for no limit. With `purge_outcomes`, what is kept for
+        learning of runs that are gone is removed too.
         """
 
     async def restore(self, name: str) -> None:
@@ -134,7 +143,15 @@ class EmbeddedBackend:
         """Rate a run that has ended. Raises HomeLocked while another process owns the state folder."""
         return await rate_alone(self._chosen.home, run, rating)
 
-    async def vacuum(self, days: float | None, runs: int | None, most_bytes: int | None, *, dry_run: bool) -> Vacuumed:
+    async def vacuum(
+        self,
+        days: float | None,
+        runs: int | None,
+        most_bytes: int | None,
+        *,
+        dry_run: bool,
+        purge_outcomes: bool,
+    ) -> Vacuumed:
         """Remove runs that are kept no longer, and write the database anew. Raises HomeLocked, InputError.
 
         When this is cancelled, the work ends early, with everything in order.
@@ -146,7 +163,12 @@ class EmbeddedBackend:
         retention, stopped = Retention.of(load_configuration().retention, days, runs, most_bytes), Event()
         try:
             return await asyncio.to_thread(
-                vacuum_alone, home, retention, dry_run=dry_run, going=lambda: not stopped.is_set()
+                vacuum_alone,
+                home,
+                retention,
+                dry_run=dry_run,
+                purge_outcomes=purge_outcomes,
+                going=lambda: not stopped.is_set(),
             )
         finally:
             stopped.set()

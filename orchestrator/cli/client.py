@@ -65,7 +65,7 @@ class Daemon:
 
     def ask(self, method: str, path: str, **more: Any) -> dict[str, Any]:
         """Return the JSON object that a request is answered with; an empty one for no content."""
-        with _told(self._home):
+        with _connection_errors(self._home):
             return read_answer(self._client.request(method, path, **more))
 
     def check_registry(self, ours: Path) -> None:
@@ -156,11 +156,20 @@ class DaemonBackend:
         made = await self._ask("POST", f"/v1/runs/{run}/ratings", json=body)
         return replace(rating, at=made["at"])
 
-    async def vacuum(self, days: float | None, runs: int | None, most_bytes: int | None, *, dry_run: bool) -> Vacuumed:
+    async def vacuum(
+        self,
+        days: float | None,
+        runs: int | None,
+        most_bytes: int | None,
+        *,
+        dry_run: bool,
+        purge_outcomes: bool,
+    ) -> Vacuumed:
         """Remove runs that are kept no longer, while others go on."""
-        body = {"days": days, "runs": runs, "bytes": most_bytes, "dry_run": dry_run}
-        told = await self._ask("POST", "/v1/vacuum", json=body)
-        return Vacuumed(**{**told, "runs": tuple(told["runs"])})
+        limits = {"days": days, "runs": runs, "bytes": most_bytes}
+        body = {**limits, "dry_run": dry_run, "outcomes": purge_outcomes}
+        answer = await self._ask("POST", "/v1/vacuum", json=body)
+        return Vacuumed(**{**answer, "runs": tuple(answer["runs"])})
 
     async def restore(self, name: str) -> None:
         """Put a backup in the place of all runs."""
@@ -174,7 +183,7 @@ class DaemonBackend:
         _refuse_other((await self._ask("GET", "/v1/registry"))["path"], self._registry, self._home)
 
     async def _ask(self, method: str, path: str, **more: Any) -> dict[str, Any]:
-        with _told(self._home):
+        with _connection_errors(self._home):
             return read_answer(await self._client.request(method, path, **more))
 
     async def _updates(self, run: str, seen: int) -> AsyncGenerator[Update, None]:
@@ -209,14 +218,14 @@ def key_header(key: str | None) -> dict[str, str]:
 def job_json(job: Job) -> dict[str, Any]:
     """Return a job as the API takes it."""
     limits = {"tokens": job.limits.tokens, "seconds": job.limits.seconds, "bytes": job.limits.bytes}
-    told: dict[str, Any] = {
+    body: dict[str, Any] = {
         "mode": job.mode,
         "priority": job.priority,
         "directory": _text(job.directory),
         "limits": limits,
         "prior_task_ids": list(job.follows),
     }
-    return told | ({"request": job.request} if job.task is None else {"task": dump_task(job.task)})
+    return body | ({"request": job.request} if job.task is None else {"task": dump_task(job.task)})
 
 
 def read_answer(response: httpx2.Response) -> dict[str, Any]:
@@ -224,12 +233,12 @@ def read_answer(response: httpx2.Response) -> dict[str, Any]:
     if response.status_code == HTTPStatus.NO_CONTENT:
         return {}
     try:
-        told = response.json()
+        answer = response.json()
     except ValueError as error:
         raise DaemonRefused(f"the daemon answered {response.status_code} without JSON") from error
-    if response.is_success and isinstance(told, dict):
-        return told
-    detail = told.get("error", {}) if isinstance(told, dict) else {}
+    if response.is_success and isinstance(answer, dict):
+        return answer
+    detail = answer.get("error", {}) if isinstance(answer, dict) else {}
     problems = [Problem(**problem) for problem in detail.get("problems", ())]
     if problems:
         raise InputError(*problems)
@@ -254,8 +263,8 @@ def _text(path: Path | None) -> str | None:
 
 
 @contextmanager
-def _told(home: Path) -> Iterator[None]:
-    """Turn what can happen to a connection into our errors."""
+def _connection_errors(home: Path) -> Iterator[None]:
+    """Raise NoDaemon or DaemonGone for an error of the connection to the daemon of `home`."""
     try:
         yield
     except (httpx2.ConnectError, httpx2.ConnectTimeout) as error:

@@ -102,10 +102,11 @@ def _processor() -> Check:
     except OSError:
         return Check("processor", "note", platform.processor() or platform.machine())
     fields = dict(line.split(":", 1) for line in text.splitlines() if ":" in line)
-    told = {key.strip(): value.strip() for key, value in fields.items()}
-    flags = set((told.get("flags") or told.get("Features") or "").split())
+    values = {key.strip(): value.strip() for key, value in fields.items()}
+    name = values.get("model name", platform.machine())
+    flags = set((values.get("flags") or values.get("Features") or "").split())
     known = ", ".join(flag for flag in CPU_FLAGS if flag in flags)
-    return Check("processor", "ok", f"{told.get('model name', platform.machine())}; {known or 'no vector extensions'}")
+    return Check("processor", "ok", f"{name}; {known or 'no vector extensions'}")
 
 
 def _cores() -> Check:

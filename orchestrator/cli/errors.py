@@ -90,23 +90,23 @@ def leaves(error: BaseException) -> Iterator[BaseException]:
 def _report(error: BaseException, *, as_json: bool) -> int:
     """Print what went wrong and return the exit code. Where stdout cannot be written, stderr is told in any case."""
     ending = ending_of(error)
-    told = as_json and _told_as_json(ending)
+    printed = as_json and _print_json(ending)
     discard_output()
     with suppress(OSError):  # stderr cannot be written either
         if ending.defect:
             write(lambda: traceback.print_exception(error))
-        if not told:
+        if not printed:
             write(lambda: print("\n".join(_lines(ending)), file=sys.stderr))
     return ending.code
 
 
-def _told_as_json(ending: Ending) -> bool:
+def _print_json(ending: Ending) -> bool:
     """Print the ending on stdout, and return whether that could be written."""
-    told: dict[str, Any] = {"error": ending.message}
+    message: dict[str, Any] = {"error": ending.message}
     if ending.problems:
-        told["problems"] = [asdict(problem) for problem in ending.problems]
+        message["problems"] = [asdict(problem) for problem in ending.problems]
     try:
-        print_json(told)
+        print_json(message)
     except OSError:
         return False
     return True

@@ -90,7 +90,7 @@ class Foreground:
     async def _cancel_on_signal(self, opened: Backend, run: str, signals: "SignalHandlers") -> None:
         await signals.received.wait()
         self.cancelled = True
-        self._view.say("cancelling; ctrl-C again ends at once")
+        self._view.show_message("cancelling; ctrl-C again ends at once")
         await opened.cancel(run)
 
     async def _stop_on_signal(self, signals: "SignalHandlers", work: "asyncio.Task[T]") -> None:

@@ -35,7 +35,7 @@ class View(Protocol):
 
     def progress(self, progress: Progress) -> None: ...
 
-    def say(self, text: str) -> None: ...
+    def show_message(self, text: str) -> None: ...
 
     def end(self) -> None: ...
 
@@ -54,7 +54,7 @@ class SilentView:
     def progress(self, progress: Progress) -> None:
         """Pass over the progress."""
 
-    def say(self, text: str) -> None:
+    def show_message(self, text: str) -> None:
         """Keep quiet."""
 
     def end(self) -> None:
@@ -78,7 +78,7 @@ class PlainView(SilentView):
         if line := progress_line(event):
             self._print(f"{event.at - self._start:8.2f} s  {one_line(line)}")
 
-    def say(self, text: str) -> None:
+    def show_message(self, text: str) -> None:
         """Write a line of our own."""
         self._print(text)
 
@@ -94,7 +94,7 @@ class LiveView:
         self._live = Live(console=console, auto_refresh=False, transient=True)
         self._run: RunView | None = None
         self._progress: dict[str, Progress] = {}
-        self._said = "ctrl-C cancels"
+        self._message = "ctrl-C cancels"
         self._tail = ("", "")
         self._skew = 0.0
 
@@ -122,9 +122,9 @@ class LiveView:
             self._progress[progress.step] = progress
         self._tail = (progress.step, progress.text_tail[-TAIL_LENGTH:])
 
-    def say(self, text: str) -> None:
+    def show_message(self, text: str) -> None:
         """Show `text` in the last line from now on."""
-        self._said = text
+        self._message = text
         self._refresh()
 
     async def animate(self) -> None:
@@ -138,7 +138,7 @@ class LiveView:
     def _refresh(self) -> None:
         height = max(4, self._console.size.height - LINES_AROUND_ROWS)
         now, signs = time.time() - self._skew, glyphs(self._console)
-        frame = render(self._run, now, height, self._said, self._tail, signs, self._progress)
+        frame = render(self._run, now, height, self._message, self._tail, signs, self._progress)
         write(lambda: self._live.update(frame, refresh=True))
 
 
@@ -146,7 +146,7 @@ def render(
     run: RunView | None,
     now: float,
     height: int,
-    said: str,
+    message: str,
     tail: tuple[str, str],
     signs: Glyphs,
     progress: Mapping[str, Progress] = NO_PROGRESS,
@@ -155,7 +155,7 @@ def render(
 
     `tail` is a step and what it wrote last, `progress` what was heard last of each step that writes.
     """
-    foot = Text(said, no_wrap=True, overflow="ellipsis", style="dim")
+    foot = Text(message, no_wrap=True, overflow="ellipsis", style="dim")
     step, text = tail
     if text:  # behind what we say, which a narrow terminal must not cut off
         foot.append(f"  {step or 'plan'}: {one_line(text)[-TAIL_SHOWN:]}", style="italic")
@@ -186,8 +186,8 @@ def _rows(run: RunView, now: float, height: int, signs: Glyphs, progress: Mappin
         return [step_table(run, steps, now, signs, progress=progress)]
     chosen = most_telling(steps, height - 1)
     counts = Counter(step.state for step in steps)
-    told = ", ".join(f"{counts[state]} {state}" for state in State if counts[state])
-    more = Text(f"{len(steps) - len(chosen)} more; of all: {told}", style="dim")
+    states = ", ".join(f"{counts[state]} {state}" for state in State if counts[state])
+    more = Text(f"{len(steps) - len(chosen)} more; of all: {states}", style="dim")
     return [step_table(run, chosen, now, signs, progress=progress, drawn=False), more]
 
 

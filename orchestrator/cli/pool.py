@@ -19,12 +19,12 @@ ModelArgument = Annotated[str, typer.Argument(metavar="MODEL", help="The model, 
 def pool(context: typer.Context, as_json: JsonFlag = False) -> None:
     """Show what the daemon has loaded, and who uses it."""
     with Daemon(settings(context).home) as daemon:
-        told = daemon.ask("GET", "/v1/pool")
+        state = daemon.ask("GET", "/v1/pool")
     if as_json:
-        print_json(told)
+        print_json(state)
         return
     console = make_console(sys.stdout)
-    write(lambda: _print_pool(console, told))
+    write(lambda: _print_pool(console, state))
 
 
 def load(context: typer.Context, model: ModelArgument, as_json: JsonFlag = False) -> None:
@@ -58,11 +58,11 @@ def _change(context: typer.Context, model: str, verb: str, as_json: bool) -> Non
     write(lambda: console.print(_table([line])))
 
 
-def _print_pool(console: Console, told: Mapping[str, Any]) -> None:
-    console.print(Text(f"{size(told['used'])} of {size(told['budget'])} taken, {told['cores']} cores", style="bold"))
+def _print_pool(console: Console, state: Mapping[str, Any]) -> None:
+    console.print(Text(f"{size(state['used'])} of {size(state['budget'])} taken, {state['cores']} cores", style="bold"))
     console.print()
-    console.print(_table(told["models"]))
-    for line in _counted(told["models"]):
+    console.print(_table(state["models"]))
+    for line in _counter_lines(state["models"]):
         console.print(Text(line, style="dim"))
 
 
@@ -83,15 +83,15 @@ def _table(models: Sequence[Mapping[str, Any]]) -> Table:
     return table
 
 
-def _counted(models: Sequence[Mapping[str, Any]]) -> list[str]:
+def _counter_lines(models: Sequence[Mapping[str, Any]]) -> list[str]:
     """Return in words what the engines of each model have counted since they were loaded."""
-    told = []
+    lines = []
     for one in models:
         counters = one["counters"]
         if counters and counters["prompt_tokens"]:
             reused = f"{counters['reused_tokens']} of {counters['prompt_tokens']} prompt tokens reused"
-            told.append(f"{one['model']}: {reused}{_drafts(counters)}")
-    return told
+            lines.append(f"{one['model']}: {reused}{_drafts(counters)}")
+    return lines
 
 
 def _drafts(counters: Mapping[str, Any]) -> str:

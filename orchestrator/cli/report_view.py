@@ -121,14 +121,14 @@ def heading(console: Console, title: str, signs: Glyphs) -> None:
 
 
 def _print_gates(console: Console, report: Report) -> None:
-    """Print what gates said, unless all they said is that all is well."""
-    said: dict[tuple[str, str], dict[str, str]] = {}
+    """Print what gates results, unless all they results is that all is well."""
+    results: dict[tuple[str, str], dict[str, str]] = {}
     for step in report.steps:
         for gate in step.attempts[-1].gates if step.attempts else ():
             if gate.status != "passed":
                 first = gate.evidence.partition("\n")[0]
-                said.setdefault((gate.gate, gate.status), {})[step.id] = first
-    for (gate_name, status), steps in said.items():
+                results.setdefault((gate.gate, gate.status), {})[step.id] = first
+    for (gate_name, status), steps in results.items():
         reasons = set(steps.values())
         why = f" ({one_line(reasons.pop())})" if len(reasons) == 1 and reasons != {""} else ""
         line = f"gate {gate_name} of {listed(list(steps))}: {status}{why}"

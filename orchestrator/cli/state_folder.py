@@ -1,5 +1,6 @@
 """The commands that look after the state folder: backup, restore, vacuum."""
 
+import sys
 from collections.abc import Iterator
 from dataclasses import asdict
 from typing import Annotated
@@ -8,8 +9,10 @@ import typer
 
 from orchestrator.cli.backend import ask_backend
 from orchestrator.cli.client import Daemon, path_part
-from orchestrator.cli.settings import JsonFlag, settings
+from orchestrator.cli.settings import JsonFlag, Settings, settings
 from orchestrator.cli.terminal import print_json, size, write
+from orchestrator.errors import InputError, Problem
+from orchestrator.journal import JournalReader
 from orchestrator.service.backup import backups
 from orchestrator.service.retention import Vacuumed
 
@@ -60,6 +63,10 @@ def vacuum(
     most: Annotated[
         int | None, typer.Option("--bytes", min=0, help="Leave so much of artifacts, the newest; 0: no limit.")
     ] = None,
+    outcomes: Annotated[
+        bool, typer.Option("--outcomes", help="Purge what is kept for learning of runs that are gone, too.")
+    ] = False,
+    yes: Annotated[bool, typer.Option("--yes", help="Do not ask before outcomes are purged.")] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only tell what would be removed.")] = False,
     as_json: JsonFlag = False,
 ) -> None:
@@ -68,12 +75,31 @@ def vacuum(
     Limits that are not given are those of [retention] in the configuration. Runs that have not ended stay, and so does
     what later runs read of earlier ones. With a daemon, runs go on meanwhile; without one, the database is written anew
     as well. Backups stay as they are.
+
+    Of a run that is removed, the outcomes of its attempts are kept for learning: what each step was to do, who did it,
+    how it went, its prompts and its ratings. --outcomes purges those of all runs that are gone.
     """
-    done = ask_backend(settings(context), lambda backend: backend.vacuum(days, runs, most, dry_run=dry_run))
+    chosen = settings(context)
+    if outcomes and not dry_run and not yes:
+        _confirm_purge(chosen)
+    done = ask_backend(
+        chosen, lambda backend: backend.vacuum(days, runs, most, dry_run=dry_run, purge_outcomes=outcomes)
+    )
     if as_json:
         print_json(asdict(done))
     else:
         write(lambda: print("\n".join(_lines(done))))
+
+
+def _confirm_purge(chosen: Settings) -> None:
+    """Ask the user whether outcomes are to be purged. Raises InputError without a terminal, and Abort for a no."""
+    if not sys.stdin.isatty():
+        accepted = "--yes with it, or --dry-run to see how many there are"
+        raise InputError(Problem("--outcomes", "asks before it purges, and stdin is no terminal", accepted))
+    with JournalReader.open_to_read(chosen.home) as journal:
+        count = journal.count_outcomes()
+    question = f"Purge the outcomes of {count} attempts of runs that are gone? Nothing can be learned from them then."
+    typer.confirm(question, abort=True, err=True)
 
 
 def _lines(done: Vacuumed) -> Iterator[str]:
@@ -84,5 +110,7 @@ def _lines(done: Vacuumed) -> Iterator[str]:
     yield f"{done.objects} objects of {size(done.object_bytes)} {removed}, {size(done.object_bytes_left)} are left"
     if done.folders:
         yield f"{done.folders} folders of runs that are not known {removed}"
+    if done.outcomes:
+        yield f"{done.outcomes} outcomes of attempts {removed}"
     if not done.dry_run:
         yield f"the database takes {size(done.database_bytes)}, {size(freed)} less"

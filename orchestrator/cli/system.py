@@ -28,8 +28,8 @@ def doctor(context: typer.Context, as_json: JsonFlag = False) -> None:
     checks = examine(chosen.registry_path, chosen.home, frozenset(BUILTIN_GATES))
     broken = [check for check in checks if check.state == "broken"]
     if as_json:
-        told = [{"name": c.name, "state": c.state, "found": c.found, "mend": c.mend} for c in checks]
-        print_json({"healthy": not broken, "checks": told})
+        rows = [{"name": c.name, "state": c.state, "found": c.found, "mend": c.mend} for c in checks]
+        print_json({"healthy": not broken, "checks": rows})
     else:
         console = make_console(sys.stdout)
         write(lambda: _print_checks(console, checks))

@@ -8,7 +8,7 @@ FREED_PAGES: Final = 1000
 """That are given back at a time."""
 
 
-class RoomyStore(Store):
+class MaintenanceStore(Store):
     """A connection for what takes a while: others read and write with theirs."""
 
     def named(self) -> list[tuple[str, str]]:
@@ -32,6 +32,16 @@ class RoomyStore(Store):
             """
         )
         return [digest for row in rows for digest in row if digest]
+
+    def purge_outcomes(self) -> int:
+        """Remove the outcomes that were kept of all runs that are gone, and return how many there were.
+
+        Their texts are overwritten, and not only given up. Raises `JournalError`.
+        """
+        with reported(self.path):
+            self._connection.execute("PRAGMA secure_delete = ON").fetchall()
+            with self._transaction():
+                return self._connection.execute("DELETE FROM outcomes").rowcount
 
     def free_some(self) -> bool:
         """Give some of the pages that are free back to the disk, and return whether there may be more.

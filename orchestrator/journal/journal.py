@@ -12,7 +12,7 @@ from orchestrator.events import AttemptSucceeded, Event, RunStatus, StepGathered
 from orchestrator.journal.codec import decode_event
 from orchestrator.journal.errors import DiskFull, JournalCorrupt, JournalError, UnknownRun
 from orchestrator.journal.home import Home, HomeLock
-from orchestrator.journal.housekeeping import RoomyStore
+from orchestrator.journal.housekeeping import MaintenanceStore
 from orchestrator.journal.objects import ObjectStore
 from orchestrator.journal.outcomes import AttemptOutcome, decode_outcome
 from orchestrator.journal.store import EventRow, Measured, RefusedEvents, RunRow, Store, event_row
@@ -99,7 +99,7 @@ class JournalReader:
 
     def named(self) -> list[tuple[str, str]]:
         """Return which runs name which objects, each pair once or more often. Takes a while where there are many."""
-        with closing(RoomyStore.open_to_read(self.home.database)) as store:
+        with closing(MaintenanceStore.open_to_read(self.home.database)) as store:
             return store.named()
 
     def prompts(self) -> frozenset[str]:
@@ -107,16 +107,20 @@ class JournalReader:
 
         It takes a while where there are many attempts.
         """
-        with closing(RoomyStore.open_to_read(self.home.database)) as store:
+        with closing(MaintenanceStore.open_to_read(self.home.database)) as store:
             return frozenset(store.prompts())
 
     def outcomes(self) -> list[AttemptOutcome]:
         """Return what was kept of the attempts of runs that are gone. Raises `JournalCorrupt`."""
         return [self._outcome(run, body) for run, body in self._store.outcomes()]
 
+    def count_outcomes(self) -> int:
+        """Return of how many attempts an outcome was kept when their runs were removed."""
+        return self._store.count_outcomes()
+
     def database_bytes(self) -> int:
         """Return what the pages of the database take, wherever they are, free ones included."""
-        with closing(RoomyStore.open_to_read(self.home.database)) as store:
+        with closing(MaintenanceStore.open_to_read(self.home.database)) as store:
             return store.bytes()
 
     def last_time(self) -> float:
@@ -232,6 +236,14 @@ class Journal(JournalReader):
         for folder in folders:
             shutil.rmtree(folder, ignore_errors=True)
 
+    def purge_outcomes(self) -> int:
+        """Remove the outcomes that were kept of runs that are gone, and return how many there were. Blocks on the disk.
+
+        The prompts that only they name are left to `sweep`. Raises `JournalError`.
+        """
+        with closing(MaintenanceStore.open_to_write(self.home.database)) as store:
+            return store.purge_outcomes()
+
     def sweep(self, going: Callable[[], bool] = lambda: True) -> list[str]:
         """Remove the objects that no event names, as long as `going` says so, and return them. Blocks on the disk.
 
@@ -244,7 +256,7 @@ class Journal(JournalReader):
 
         With `anew` it is written anew, without gaps, while nobody else can write. Raises `JournalError`.
         """
-        with closing(RoomyStore.open_to_write(self.home.database)) as store:
+        with closing(MaintenanceStore.open_to_write(self.home.database)) as store:
             if anew:
                 store.rewrite()
             while going() and store.free_some():

@@ -225,6 +225,10 @@ class Store:
         """Return the runs and bodies of the outcomes that were kept of runs that are gone, in the order of the runs."""
         return self._rows("SELECT run, body FROM outcomes ORDER BY run, rowid")
 
+    def count_outcomes(self) -> int:
+        """Return how many outcomes were kept of runs that are gone."""
+        return int(self._rows("SELECT count(*) FROM outcomes")[0][0])
+
     def copy_to(self, path: Path) -> None:
         """Write what is committed now into a new database at `path`, while others go on writing here.
 

@@ -57,15 +57,15 @@ def refuse_torn(path: Path) -> None:
     """Raise `JournalCorrupt` for a database that is damaged, with what is lost and what can be read."""
     with closing(SurveyedStore.open_to_read(path)) as store:
         if damage := store.torn():
-            raise JournalCorrupt(path, f"{damage[0]}; {_told(store)}")
+            raise JournalCorrupt(path, f"{damage[0]}; {_format_losses(store)}")
 
 
-def _told(store: SurveyedStore) -> str:
+def _format_losses(store: SurveyedStore) -> str:
     torn = store.torn_tables()
     tables = f"the table {' and the table '.join(torn)} cannot be read whole; " if torn else ""
     names = _names(store)
     if names is None:
-        return f"{tables}which runs there were cannot be told"
+        return f"{tables}which runs there were is not known"
     lost = [name for name in names if not _can_be_read(store, name)]
     if not lost:
         return f"{tables}all events of all {len(names)} runs can be read"
@@ -75,14 +75,14 @@ def _told(store: SurveyedStore) -> str:
 def _names(store: SurveyedStore) -> list[str] | None:
     """Return all runs, from whatever tells of them, or None."""
     found: dict[str, None] = {}
-    told = False
+    known = False
     for listing in (store.run_names, lambda: [row.run for row in store.runs()]):
         try:
             found |= dict.fromkeys(listing())
-            told = True
+            known = True
         except JournalError:  # the other one may still tell
             continue
-    return list(found) if told else None
+    return list(found) if known else None
 
 
 def _can_be_read(store: SurveyedStore, run: str) -> bool:

@@ -148,8 +148,8 @@ def why_full(path: Path, settings: FolderSettings) -> str | None:
     free = shutil.disk_usage(path).free
     if free < settings.min_free_bytes:
         less = "lower [folder] min_free_bytes in the configuration"
-        told = f"{free} bytes are free on the disk of {path}, {settings.min_free_bytes} have to stay free"
-        return f"{told}; accepted when {_GONE} or other files are gone, or {less}"
+        state = f"{free} bytes are free on the disk of {path}, {settings.min_free_bytes} have to stay free"
+        return f"{state}; accepted when {_GONE} or other files are gone, or {less}"
     if settings.max_bytes and (used := folder_bytes(path)) > settings.max_bytes:
         more = "raise [folder] max_bytes in the configuration (0: no limit)"
         return f"{path} takes {used} bytes, {settings.max_bytes} are allowed; accepted when {_GONE} are gone, or {more}"

@@ -1,7 +1,8 @@
 """Remove runs that are kept no longer, and all that no other run has a use for: objects, folders, free pages.
 
 Objects that a run's events name are kept, whoever made them: what a follow-up run reads outlives the run it came from.
-What learning needs of a run is kept too: the outcomes of its attempts, and the prompts that these used.
+What learning needs of a run is kept too, until somebody asks for it to be purged: the outcomes of its attempts, and the
+prompts that they used.
 """
 
 import time
@@ -60,20 +61,28 @@ class Holding:
 
 @dataclass(frozen=True, slots=True)
 class Vacuumed:
-    """What was removed, or with `dry_run` would have been, and what is left. Sizes are in bytes.
-
-    `folders` are those of runs that the journal did not know any more; the pages of the database take `database_bytes`.
-    """
+    """What a vacuum has removed, or would remove, and what is left."""
 
     dry_run: bool
+    """Whether this says only what would be removed."""
     runs: tuple[str, ...]
+    """The ids of the runs that were removed."""
     objects: int
+    """How many objects were removed."""
     object_bytes: int
+    """The bytes of the objects that were removed."""
     folders: int
+    """How many folders were removed of runs that the journal does not know."""
+    outcomes: int
+    """How many outcomes were purged, each of one attempt of a run that was removed earlier."""
     database_bytes_before: int
+    """What the pages of the database took before, in bytes."""
     database_bytes: int
+    """What the pages of the database take now, in bytes."""
     runs_left: int
+    """How many runs are left."""
     object_bytes_left: int
+    """The bytes of the objects that are left."""
 
 
 def expired(holdings: Sequence[Holding], sizes: Mapping[str, int], retention: Retention, now: float) -> list[str]:
@@ -102,24 +111,29 @@ def vacuum(
     *,
     dry_run: bool = False,
     alone: bool = False,
+    purge_outcomes: bool = False,
     going: Callable[[], bool] = lambda: True,
 ) -> Vacuumed:
     """Remove what is kept no longer, and return what that was. Blocks on the disk. `now` is by the clock of events.
 
+    With `purge_outcomes` the outcomes of runs that are gone are removed too, and none are kept of those that go now.
     Runs go on meanwhile, unless this is `alone`: then the database is written anew, without gaps. It ends early, with
-    everything in order, when `going` says so. Raises JournalError.
+    everything in order, when `going` returns false. Raises JournalError.
     """
     before, sizes = journal.database_bytes(), journal.objects.sizes()
     folders = _folders(journal)  # before the runs are read: one that is accepted meanwhile is no stray
     holdings = _holdings(journal)
     gone = expired(holdings, sizes, retention, now)
+    outcomes = journal.count_outcomes() if purge_outcomes else 0
     strays = sorted(folders - {one.run for one in holdings})
     if dry_run:
         removed = frozenset(gone)
         left = {digest for one in holdings if one.run not in removed for digest in one.digests}
         objects = journal.objects.unnamed(lambda: left | journal.prompts())
     else:
-        gone, strays = _deleted(journal, gone, going), _deleted(journal, strays, going)
+        kept = _no_outcomes if purge_outcomes else _outcomes
+        gone, strays = _deleted(journal, gone, kept, going), _deleted(journal, strays, kept, going)
+        outcomes = journal.purge_outcomes() if purge_outcomes else 0
         objects = journal.sweep(going)
         journal.shrink(going, anew=alone)
     freed = sum(sizes.get(digest, 0) for digest in objects)
@@ -129,6 +143,7 @@ def vacuum(
         objects=len(objects),
         object_bytes=freed,
         folders=len(strays),
+        outcomes=outcomes,
         database_bytes_before=before,
         database_bytes=journal.database_bytes(),
         runs_left=len(holdings) - len(gone),
@@ -137,12 +152,17 @@ def vacuum(
 
 
 def vacuum_alone(
-    home: Path, retention: Retention, *, dry_run: bool = False, going: Callable[[], bool] = lambda: True
+    home: Path,
+    retention: Retention,
+    *,
+    dry_run: bool = False,
+    purge_outcomes: bool = False,
+    going: Callable[[], bool] = lambda: True,
 ) -> Vacuumed:
-    """Do the same without a daemon. Raises HomeLocked while someone owns the state folder, JournalError."""
+    """Vacuum a state folder that no daemon owns. Raises HomeLocked while another process owns it, JournalError."""
     with Journal.open(home) as journal:
         now = max(time.time(), journal.last_time())  # the clock may have been set back since the last event
-        return vacuum(journal, retention, now, dry_run=dry_run, alone=True, going=going)
+        return vacuum(journal, retention, now, dry_run=dry_run, alone=True, purge_outcomes=purge_outcomes, going=going)
 
 
 def _holdings(journal: JournalReader) -> list[Holding]:
@@ -157,12 +177,20 @@ def _folders(journal: JournalReader) -> set[str]:
     return {path.name for path in journal.home.runs.glob("*") if RUN_NAME.match(path.name)}
 
 
-def _deleted(journal: Journal, runs: Sequence[str], going: Callable[[], bool]) -> list[str]:
-    """Forget runs and remove their folders, as long as `going` says so, and return which."""
+def _deleted(
+    journal: Journal,
+    runs: Sequence[str],
+    kept: Callable[[JournalReader, str], list[AttemptOutcome]],
+    going: Callable[[], bool],
+) -> list[str]:
+    """Delete runs and their folders, as long as `going` returns true, and return them.
+
+    `kept` returns the outcomes that are kept of a run.
+    """
     gone: list[str] = []
     while len(gone) < len(runs) and going():
         batch = runs[len(gone) : len(gone) + RUNS_AT_ONCE]
-        journal.delete(*batch, outcomes=[outcome for run in batch for outcome in _outcomes(journal, run)])
+        journal.delete(*batch, outcomes=[outcome for run in batch for outcome in kept(journal, run)])
         gone += batch
     return gone
 
@@ -176,6 +204,10 @@ def _outcomes(journal: JournalReader, run: str) -> list[AttemptOutcome]:
     except (JournalCorrupt, IllegalTransition, InputError) as error:
         log.warning("nothing is kept of a run that cannot be read", run=run, error=str(error))
         return []
+
+
+def _no_outcomes(_journal: JournalReader, _run: str) -> list[AttemptOutcome]:
+    return []
 
 
 def _limit(asked: N | None, settled: N) -> N | None:

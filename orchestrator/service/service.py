@@ -132,7 +132,7 @@ class Service:
         """
         if job.key is not None and (known := await self._known(job, job.key)) is not None:
             return known
-        self._check_room(job.urgency)
+        self._check_queue_space(job.urgency)
         self._accepting[job.urgency] += 1
         try:
             if (reason := await asyncio.to_thread(why_full, self.home, self._configuration.folder)) is not None:
@@ -210,16 +210,20 @@ class Service:
 
     async def backup(self) -> Backup:
         """Copy the state folder into a backup. Raises NotReady, JournalError."""
-        return await self._look_after(make_backup)
+        return await self._run_maintenance(make_backup)
 
-    async def vacuum(self, retention: Retention, *, dry_run: bool = False) -> Vacuumed:
-        """Remove runs that are kept no longer, and what no run has a use for. Raises NotReady, JournalError."""
+    async def vacuum(self, retention: Retention, *, dry_run: bool = False, purge_outcomes: bool = False) -> Vacuumed:
+        """Remove runs that are kept no longer, and what no run has a use for, and return what that was.
+
+        With `purge_outcomes`, what is kept for learning of runs that are gone is removed too. Raises NotReady,
+        JournalError.
+        """
 
         def vacuumed(journal: Journal) -> Vacuumed:
             now = self.orchestrator.clock.now()
-            return vacuum(journal, retention, now, dry_run=dry_run, going=self._goes_on)
+            return vacuum(journal, retention, now, dry_run=dry_run, purge_outcomes=purge_outcomes, going=self._goes_on)
 
-        return await self._look_after(vacuumed)
+        return await self._run_maintenance(vacuumed)
 
     async def restore(self, name: str) -> None:
         """Put a backup in the place of all runs, and go on from there. Runs in progress end where they are.
@@ -243,7 +247,7 @@ class Service:
     async def drain(self) -> None:
         """Accept and begin nothing more, and wait until the runs in progress have ended. Those that wait stay so."""
         self._draining = True
-        self._tell()
+        self._update_idle()
         await self._idle.wait()
 
     async def _hold(self, ready: asyncio.Event) -> None:
@@ -258,13 +262,13 @@ class Service:
                     self._carried: set[asyncio.Task[None]] = {self._carrying.create_task(self._end_when_broken())}
                     stack.callback(self._stop)
                     await self._requeue()
-                    self._tell_restored()
+                    self._resolve_restore()
                     ready.set()
                     await self._turn.wait()
                     await closed.enter_async_context(self._upkeep)
                 if self._restoring is not None:
                     await self._restore(self._restoring[0])
-        self._tell_restored()
+        self._resolve_restore()
 
     async def _end_when_broken(self) -> None:
         """End everything once the journal takes nothing more, by raising why. It is opened anew by the next daemon."""
@@ -272,7 +276,7 @@ class Service:
         log.error("the journal cannot be written any more: the daemon ends", error=str(self._broken))
         raise self._broken
 
-    async def _look_after(self, work: Callable[[Journal], T]) -> T:
+    async def _run_maintenance(self, work: Callable[[Journal], T]) -> T:
         """Do something to the state folder in a thread, one such thing at a time, to its end whoever goes away.
 
         Raises what it raises, and NotReady.
@@ -308,7 +312,7 @@ class Service:
         else:
             log.info("a backup was put back", backup=name)
 
-    def _tell_restored(self) -> None:
+    def _resolve_restore(self) -> None:
         """Tell whoever asked for a backup to be put back what came of it."""
         restoring, failure = self._restoring, self._not_restored
         self._restoring = self._not_restored = None
@@ -338,7 +342,7 @@ class Service:
         for task in self._carried:
             task.cancel()
 
-    def _check_room(self, priority: Priority) -> None:
+    def _check_queue_space(self, priority: Priority) -> None:
         """Raise NotReady, or Busy when too many runs of this class wait: a flood of one keeps out none of the other."""
         if (reason := self.why_not_ready) is not None:
             raise NotReady(reason)
@@ -359,9 +363,9 @@ class Service:
             task = self._carrying.create_task(self._carry(run))
             self._carried.add(task)
             task.add_done_callback(self._carried.discard)
-        self._tell()
+        self._update_idle()
 
-    def _tell(self) -> None:
+    def _update_idle(self) -> None:
         """Note whether any run is in progress."""
         if self._queue.running:
             self._idle.clear()

@@ -83,11 +83,11 @@ def test_ended_runs_are_rated_and_removed(chosen: Settings) -> None:
     with pytest.raises(OrchestratorError, match="nobody"):
         ask_backend(chosen, lambda opened: opened.rate("nobody", given))
 
-    foreseen = ask_backend(chosen, lambda opened: opened.vacuum(None, 1, None, dry_run=True))
+    foreseen = ask_backend(chosen, lambda opened: opened.vacuum(None, 1, None, dry_run=True, purge_outcomes=False))
     assert isinstance(foreseen, Vacuumed)
     assert foreseen.dry_run
     assert run not in foreseen.runs
-    done = ask_backend(chosen, lambda opened: opened.vacuum(1e-12, None, None, dry_run=False))
+    done = ask_backend(chosen, lambda opened: opened.vacuum(1e-12, None, None, dry_run=False, purge_outcomes=False))
     assert run in done.runs
     assert done.runs_left == 0
     with JournalReader.open_to_read(chosen.home) as journal:

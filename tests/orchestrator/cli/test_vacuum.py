@@ -1,13 +1,38 @@
 """`orchestrator vacuum` without a daemon: what it says it would do is what it does."""
 
 import asyncio
+import os
+import pty
+import subprocess
+from dataclasses import replace
 from pathlib import Path
+from subprocess import PIPE
 
 import pytest
 
-from orchestrator.events import RunAccepted, RunFinished
-from orchestrator.journal import Journal, JournalReader
-from tests.orchestrator.cli.cli_command import Cli
+from orchestrator.events import PromptDigests, RunAccepted, RunFinished
+from orchestrator.journal import AttemptOutcome, Journal, JournalReader
+from tests.orchestrator.cli.cli_command import COMMAND, SECONDS, Cli, environment
+
+OUTCOME = AttemptOutcome(
+    run="R1",
+    task_type="code",
+    step="S1",
+    action="do it",
+    attempt=1,
+    role="worker",
+    persona=None,
+    model="m",
+    reason="r",
+    propensity=1.0,
+    prompts=PromptDigests(),
+    started=1.0,
+    seconds=1.0,
+    outcome="done",
+    prompt_tokens=1,
+    output_tokens=1,
+    run_status="done",
+)
 
 
 @pytest.fixture
@@ -58,3 +83,42 @@ def test_where_there_are_no_runs_nothing_is_made(command: Cli, home: Path) -> No
     assert ended.code == 2
     assert "holds no runs" in ended.err
     assert not home.exists()
+
+
+def leave_outcomes(home: Path) -> None:
+    """Leave two outcomes behind in the state folder, of runs that are gone."""
+    with Journal.open(home) as journal:
+        journal.delete("R1", outcomes=[replace(OUTCOME, attempt=number) for number in (1, 2)])
+
+
+def outcomes(home: Path) -> int:
+    with JournalReader.open_to_read(home) as journal:
+        return journal.count_outcomes()
+
+
+def test_outcomes_are_purged_only_when_that_is_confirmed(command: Cli, kept: Path) -> None:
+    leave_outcomes(kept)
+    assert command("vacuum", "--json").json["outcomes"] == 0
+    assert "2 outcomes of attempts would be removed" in command("vacuum", "--outcomes", "--dry-run").out
+    refused = command("vacuum", "--outcomes")
+    assert refused.code == 2
+    assert "--outcomes: asks before it purges, and stdin is no terminal" in refused.err
+    assert outcomes(kept) == 2
+    assert command("vacuum", "--outcomes", "--yes", "--json").json["outcomes"] == 2
+    assert outcomes(kept) == 0
+    assert runs(kept) == ["R3", "R2", "R0"], "runs are kept as before"
+
+
+@pytest.mark.parametrize(("answer", "code", "left"), [(b"n\n", 130, 2), (b"y\n", 0, 0)])
+def test_at_a_terminal_the_user_is_asked(kept: Path, answer: bytes, code: int, left: int) -> None:
+    leave_outcomes(kept)
+    leader, follower = pty.openpty()
+    with subprocess.Popen(
+        [*COMMAND, "vacuum", "--outcomes"], stdin=follower, stdout=PIPE, stderr=PIPE, env=environment(kept)
+    ) as process:
+        os.write(leader, answer)
+        _, err = process.communicate(timeout=SECONDS)
+    os.close(leader)
+    os.close(follower)
+    assert b"Purge the outcomes of 2 attempts of runs that are gone?" in err
+    assert (process.returncode, outcomes(kept)) == (code, left)

@@ -29,7 +29,7 @@ from orchestrator.journal.codec import encode_event
 from orchestrator.journal.migrations import MIGRATIONS
 from orchestrator.journal.store import checksum_of
 from orchestrator.service.ratings import rate
-from orchestrator.service.retention import Retention, vacuum
+from orchestrator.service.retention import Retention, vacuum, vacuum_alone
 from orchestrator.taskir import task_from
 
 TASK = task_from(
@@ -105,6 +105,38 @@ async def test_outcomes_ratings_and_prompts_outlive_the_run(tmp_path: Path) -> N
     with JournalReader.open_to_read(tmp_path) as reader:
         assert len(reader.outcomes()) == 2
         assert reader.damage() == []
+
+
+async def test_outcomes_and_their_prompts_are_purged_on_demand(tmp_path: Path) -> None:
+    with Journal.open(tmp_path) as journal:
+        system = journal.put(b"You are careful.")
+        await journal.append("Q", course("Q", system))
+        journal.objects.release([system])
+        vacuum(journal, Retention(days=1), 1e9)
+        assert len(journal.outcomes()) == journal.count_outcomes() == 2
+        await journal.append("R", course("R"))
+        foreseen = vacuum(journal, Retention(days=1), 1e9, dry_run=True, purge_outcomes=True)
+        assert (foreseen.outcomes, journal.count_outcomes()) == (2, 2)
+        done = vacuum(journal, Retention(days=1), 1e9, purge_outcomes=True)
+        assert (done.runs, done.outcomes, done.objects) == (("R",), 2, 1), "and none is kept of R, which goes now"
+        assert journal.outcomes() == []
+        with pytest.raises(ObjectMissing):
+            journal.get(system)
+        assert vacuum(journal, Retention(), 1e9, purge_outcomes=True).outcomes == 0
+
+
+async def test_without_a_daemon_nothing_of_purged_outcomes_is_left_in_the_database(tmp_path: Path) -> None:
+    with Journal.open(tmp_path) as journal:
+        await journal.append("R", course("R"))
+    vacuum_alone(tmp_path, Retention(days=1))
+    assert b"do it" in read_database(tmp_path)
+    assert vacuum_alone(tmp_path, Retention(), purge_outcomes=True).outcomes == 2
+    assert b"do it" not in read_database(tmp_path)
+
+
+def read_database(home: Path) -> bytes:
+    """Return the bytes of the database and of its log."""
+    return b"".join(path.read_bytes() for path in home.glob("journal.db*"))
 
 
 async def test_of_a_run_that_the_user_deletes_nothing_is_kept(tmp_path: Path) -> None:
