@@ -36,6 +36,7 @@ class VacuumBody(StrictBody):
     bytes: int | None = Field(
         default=None, ge=0, le=1 << 53, description="keep at most so many bytes of artifacts; 0: no limit"
     )
+    outcomes: bool = Field(default=False, description="purge the outcomes that learning keeps of removed runs too")
     dry_run: bool = Field(default=False, description="remove nothing, and only list what would be removed")
 
 

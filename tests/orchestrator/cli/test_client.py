@@ -11,8 +11,11 @@ from socketserver import ThreadingUnixStreamServer
 
 import pytest
 
-from orchestrator.events import RunAccepted
+from orchestrator.cli.client import DaemonBackend
+from orchestrator.events import Event, RunAccepted, RunFinished
 from orchestrator.journal import Journal
+from orchestrator.journal.codec import encode_event
+from orchestrator.runs import EventUpdate, Progress, Update
 from tests.orchestrator.cli.cli_command import Cli
 
 MODEL = {"model": "m", "state": "ready", "residency": "warm", "pinned": False, "bytes": 1, "active": 0, "requests": 0}
@@ -130,3 +133,45 @@ def test_names_and_keys_are_sent_as_they_are(command: Cli, daemon: Played) -> No
         ("POST", "/v1/backups/20260101-000000/restore", None),
         ("POST", "/v1/runs", "my key"),
     ]
+
+
+def test_a_stream_that_breaks_off_goes_on_after_the_last_whole_event(tmp_path: Path) -> None:
+    accepted = RunAccepted(at=1.0, run="R", mode="as-planned", request="long " * 500_000)
+    finished = RunFinished(at=2.0, status="done")
+    happened: list[Event] = [accepted, finished]
+    events = [f"id: {n}\nevent: event\ndata: {encode_event(one)}\n\n" for n, one in enumerate(happened, 1)]
+    progress = 'event: progress\ndata: {"step": "S1", "attempt": 1, "output_tokens": 3, "text_tail": "a\u2028b", '
+    progress += '"tokens_per_second": 2.5}\n\n'
+    asked: list[str | None] = []
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            asked.append(self.headers["Last-Event-ID"])
+            self.send_response(200)
+            self.send_header("Content-Type", "text/event-stream")
+            self.end_headers()
+            heartbeat = ": still here\n\n"
+            text = events[1] if len(asked) > 1 else heartbeat + events[0] + heartbeat + progress + events[1][:-20]
+            self.wfile.write(text.encode())
+
+        def log_message(self, *_: object) -> None:
+            """Write no log."""
+
+    async def watch() -> list[Update]:
+        async with DaemonBackend(tmp_path, Path("registry.yaml")) as daemon:
+            return [update async for update in daemon.watch("R")]
+
+    with ThreadingUnixStreamServer(str(tmp_path / "api.sock"), Handler) as server:
+        serving = threading.Thread(target=server.serve_forever)
+        serving.start()
+        try:
+            updates = asyncio.run(watch())
+        finally:
+            server.shutdown()
+            serving.join()
+    assert updates == [
+        EventUpdate(accepted, 1),
+        Progress(step="S1", attempt=1, output_tokens=3, text_tail="a\u2028b", tokens_per_second=2.5),
+        EventUpdate(finished, 2),
+    ]
+    assert asked == ["0", "1"]
