@@ -7,7 +7,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from orchestrator.engine.step_cost.cost_cache import cpu_model
+from orchestrator.engine.processor import cpu_model
 
 FOLDER = Path(__file__).with_name("results")
 

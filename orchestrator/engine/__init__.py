@@ -3,6 +3,7 @@
     contract     what a caller gives and gets: EngineSpec, Generation, Embeddings, ModelInfo, EngineStats
     errors       what can go wrong, as a tree
     protocol     the messages between the caller's process and the engine's, and their framing
+    processor    the model of this machine's processor
     client       what runs in the caller's process: it starts the engine's process, asks it, and notices its end
     worker       what runs in the engine's process: the loop that batches requests, decodes and samples
     kv           which tokens lie in which cells of the KV cache, and who may enter it

@@ -62,7 +62,7 @@ def launch(spec: EngineSpec) -> Child:
     tunables = ["glibc.malloc.hugetlb=1", *filter(None, [os.environ.get("GLIBC_TUNABLES")])]
     environment = {
         **os.environ,
-        **spin_environment(),
+        **spin_environment(None if spec.step_costs is None else Path(spec.step_costs)),
         "PYTHONPATH": os.pathsep.join(paths),
         "GGML_NO_BACKTRACE": "1",  # a failed assertion would start gdb on itself and hang instead of dying
         "GLIBC_TUNABLES": ":".join(tunables),  # weights and KV cells in huge pages: steps are some percent faster

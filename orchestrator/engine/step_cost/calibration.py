@@ -18,6 +18,7 @@ import numpy as np
 
 from orchestrator.engine.contract import EngineSpec
 from orchestrator.engine.llama import CannotLoad, Llama
+from orchestrator.engine.processor import cpu_model
 from orchestrator.engine.step_cost import cost_cache
 from orchestrator.engine.step_cost.attention import (
     ANSWER_TOKENS,
@@ -358,7 +359,7 @@ def _key(spec: EngineSpec, llama_cpp: str, threads: int, *settings: object) -> c
             Path(spec.file),
             llama_cpp=llama_cpp,
             threads=threads,
-            cpu=cost_cache.cpu_model(),
+            cpu=cpu_model(),
             settings="/".join(map(str, (spec.kv_type_k, spec.kv_type_v, *settings))),
         )
     except OSError:

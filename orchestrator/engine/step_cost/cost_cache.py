@@ -5,7 +5,6 @@ A cache: whatever cannot be read is as good as absent.
 """
 
 import hashlib
-import platform
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,9 +17,6 @@ from orchestrator.engine.step_cost.model import Points, StepCostModel
 
 SCHEMA = 4
 _HEADER = 1 << 20
-_CPU_KIND = {"cpu family": "family", "model": "model", "CPU implementer": "implementer", "CPU part": "part"}
-"""What /proc/cpuinfo says of a processor's kind, x86 and ARM, and how it is called here."""
-
 
 Attention = Literal["on", "off"]
 """Whether attention is computed as flash attention."""
@@ -77,20 +73,6 @@ def cache_key(file: Path, *, llama_cpp: str, threads: int, cpu: str, settings: s
         cpu=cpu,
         settings=settings,
     )
-
-
-def cpu_model(cpuinfo: Path = Path("/proc/cpuinfo")) -> str:
-    """Return the first processor's name and the numbers of its kind, or at least its architecture.
-
-    The name alone does not do: of virtual machines, several generations are an "AMD EPYC".
-    """
-    told: dict[str, str] = {}
-    with suppress(OSError), cpuinfo.open(encoding="utf-8", errors="replace") as lines:
-        for name, _, value in (line.partition(":") for line in lines):
-            told.setdefault(name.strip(), value.strip())
-    name = told.get("model name") or platform.processor() or platform.machine()
-    kind = ", ".join(f"{words} {told[field]}" for field, words in _CPU_KIND.items() if told.get(field))
-    return f"{name} ({kind})" if kind else name
 
 
 def load(folder: Path, key: CacheKey) -> StepCostModel | None:

@@ -14,6 +14,7 @@ from orchestrator.engine.kv.prefix_store import BadPrefix, keep_within, prefix_f
 from orchestrator.engine.kv.prefix_tree import common_prefix
 from orchestrator.engine.kv.slots import Slots
 from orchestrator.engine.llama import Llama, Tokens
+from orchestrator.engine.processor import cpu_model
 from orchestrator.engine.step_cost import cost_cache
 from orchestrator.engine.worker.chat import ChatTemplate, prompt_tokens
 
@@ -131,7 +132,7 @@ def _key(llama: Llama, spec: EngineSpec) -> str:
         Path(spec.file),
         llama_cpp=llama.info.llama_cpp,
         threads=0,
-        cpu=cost_cache.cpu_model(),
+        cpu=cpu_model(),
         settings=repr(settings),
     )
     return key.name

@@ -1,4 +1,4 @@
-"""Whether other processes had the cores, and how long threads spin; beside real processes."""
+"""Whether other processes had the cores, beside real processes."""
 
 import os
 import subprocess
@@ -8,9 +8,6 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-import pytest
-
-from orchestrator.engine.client.spinning import SPIN_SECONDS, spin_environment
 from orchestrator.engine.worker.contention import CpuUse
 
 CPU_SECONDS = 0.3
@@ -73,17 +70,3 @@ def test_a_thread_that_waits_counts_as_disturbed_only_where_it_was_to_compute() 
     use.start()
     use.stop()
     assert not use.disturbed(1), "too short to say anything"
-
-
-def test_threads_spin_for_as_long_as_was_chosen(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("GOMP_SPINCOUNT", "OMP_WAIT_POLICY"):
-        monkeypatch.delenv(name, raising=False)
-    chosen = spin_environment()
-    assert list(chosen) == ["GOMP_SPINCOUNT"]
-    assert SPIN_SECONDS / 2e-6 <= int(chosen["GOMP_SPINCOUNT"]) <= SPIN_SECONDS / 1e-10
-
-
-@pytest.mark.parametrize(("name", "value"), [("GOMP_SPINCOUNT", "7"), ("OMP_WAIT_POLICY", "active")])
-def test_a_choice_of_the_user_stays(monkeypatch: pytest.MonkeyPatch, name: str, value: str) -> None:
-    monkeypatch.setenv(name, value)
-    assert spin_environment() == {}

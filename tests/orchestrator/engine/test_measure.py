@@ -10,6 +10,7 @@ import pytest
 from orchestrator.engine.client.engine import Engine
 from orchestrator.engine.contract import EngineSpec, Generation, Message
 from orchestrator.engine.llama import Llama
+from orchestrator.engine.processor import cpu_model
 from orchestrator.engine.step_cost import cost_cache
 from orchestrator.engine.step_cost.attention import LONG_CONTEXT
 from orchestrator.engine.step_cost.calibration import (
@@ -119,7 +120,7 @@ def test_a_cost_model_that_cannot_be_right_is_not_taken(
         Path(spec.file),
         llama_cpp=llama.info.llama_cpp,
         threads=1,
-        cpu=cost_cache.cpu_model(),
+        cpu=cpu_model(),
         settings=f"f16/f16/{llama.flash_attention}/None/False/True/5/0",
     )
     assert key.name == file.name

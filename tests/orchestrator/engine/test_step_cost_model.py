@@ -6,10 +6,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from orchestrator.engine.processor import cpu_model
 from orchestrator.engine.step_cost.cost_cache import (
     CacheKey,
     cache_key,
-    cpu_model,
     load,
     load_attention,
     store,
