@@ -133,7 +133,7 @@ def decide(failed: FailedAttempt, history: Sequence[FailedAttempt], ladder: Ladd
     return Retry(f"{kind}: retry {used + 1} of {MAX_RETRIES} as {failed.role} {rule.remedy}", delay)
 
 
-def told_to(role: str, history: Sequence[FailedAttempt]) -> tuple[Failure, ...]:
+def failures_shown_to(role: str, history: Sequence[FailedAttempt]) -> tuple[Failure, ...]:
     """Return the failures that the next attempt, of `role`, hears of: its own, and the last one before it took over.
 
     So its prompts differ from each other, and are not filled with what its predecessors got wrong.

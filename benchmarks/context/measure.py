@@ -14,7 +14,7 @@ from orchestrator.engine.client.engine import Completion, Engine
 from orchestrator.engine.contract import EngineSpec, Generation, Message, Priority
 from orchestrator.events import NoteChange, NoteChanged
 from orchestrator.steps.attempt import Attempt, OnText
-from orchestrator.steps.context.condensing import SUMMARY
+from orchestrator.steps.context.summary import SUMMARY
 from orchestrator.steps.role import ResolvedRole
 from orchestrator.steps.tools.attempt import ToolRunner
 from orchestrator.steps.tools.contract import ToolContext

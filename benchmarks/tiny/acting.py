@@ -7,8 +7,8 @@ from typing import Any
 from benchmarks.tiny.example import STEP_ROLES, SYSTEM_PROMPTS, Example, persona_texts, pick_persona
 from benchmarks.tiny.sizes import CONTEXT
 from benchmarks.tiny.words import Pool, Split, sentence
-from orchestrator.steps.context.editing import BYTES_A_TOKEN, told
-from orchestrator.steps.context.marks import Marks
+from orchestrator.steps.context.budget import ContextBudget
+from orchestrator.steps.context.editor import BYTES_A_TOKEN, with_budget_notice
 from orchestrator.steps.context.window import Turn, Window
 from orchestrator.steps.foreach import compact_json
 from orchestrator.steps.prompt import step_messages
@@ -21,7 +21,7 @@ from orchestrator.taskir import Step
 ANSWER = 512
 """Tokens that an answer may take."""
 
-ROOMY = Marks.of(CONTEXT, ANSWER)
+ROOMY = ContextBudget.of(CONTEXT, ANSWER)
 MODEL_TOOLS = ("read_file", "list_files", "search", "grep", "write_artifact", "notes")
 
 FRAMES = Pool(
@@ -110,14 +110,14 @@ def estimated(window: Window) -> int:
     return -(-sum(len(text.encode()) for _, text in window.messages) // BYTES_A_TOKEN)
 
 
-def acted(window: Window, done: Act, marks: Marks = ROOMY) -> Window:
+def acted(window: Window, done: Act, budget: ContextBudget = ROOMY) -> Window:
     """Return the conversation after a call."""
-    return settled(window.add(turn_of(window, done.call, done.wrote, done.result)), marks)
+    return settled(window.add(turn_of(window, done.call, done.wrote, done.result)), budget)
 
 
-def settled(window: Window, marks: Marks = ROOMY, *, prunes: bool = True) -> Window:
+def settled(window: Window, budget: ContextBudget = ROOMY, *, prunes: bool = True) -> Window:
     """Return the conversation with the notice of how full it is."""
-    return told(window, estimated(window), marks, prunes=prunes)
+    return with_budget_notice(window, estimated(window), budget, prunes=prunes)
 
 
 def schema_of(window: Window, action: str, outputs: tuple[str, ...], tools: tuple[Tool, ...]) -> dict[str, Any]:

@@ -12,7 +12,7 @@ from orchestrator.frontdoor.compact import Part, PlanFlaw, PlanStream, plan_sche
 from orchestrator.planning import Accept, CheckSteps
 from orchestrator.pool.errors import PoolError
 from orchestrator.steps.attempt import Models, added
-from orchestrator.steps.errors import failure_from
+from orchestrator.steps.errors import map_error
 from orchestrator.steps.prompt import plan_messages
 from orchestrator.steps.role import ResolvedRole
 
@@ -85,7 +85,7 @@ class PlanGeneration:
         except PromptTooLong as error:
             return PlanOutcome(None, str(error))
         except (EngineError, PoolError) as error:
-            failure = failure_from(error)
+            failure = map_error(error)
             if failure.final and not self.builder.goes_on_after:
                 return PlanOutcome(None, failure.message, failure)
             return await self._ask_again(failure)
@@ -100,7 +100,7 @@ class PlanGeneration:
         try:
             flaw = await self._ask()
         except (EngineError, PoolError) as error:
-            second = failure_from(error)
+            second = map_error(error)
             flaw, unable = second.message, None if self.builder.fresh else second
         if flaw is None or self.builder.goes_on_after:
             return PlanOutcome("planned", f"{failure.message}; after that: {flaw}" if flaw else failure.message)
@@ -110,7 +110,7 @@ class PlanGeneration:
         try:
             second = await self._ask(flaw)
         except (EngineError, PoolError) as error:
-            second = failure_from(error).message
+            second = map_error(error).message
         if second is None or self.builder.goes_on_after:
             return PlanOutcome("repaired", f"{flaw}; after that: {second}" if second else flaw)
         return PlanOutcome(None, f"{flaw}; the repair failed too: {second}")

@@ -14,7 +14,7 @@ from orchestrator.planning import Accept, Extended, PlanContext, PlanError, Plan
 from orchestrator.pool.errors import PoolError
 from orchestrator.routing import NO_MODEL
 from orchestrator.steps.attempt import Models
-from orchestrator.steps.errors import failure_from
+from orchestrator.steps.errors import map_error
 from orchestrator.steps.prompt import after_parts, plan_messages
 from orchestrator.steps.role import resolve_role
 from registry.models import Registry
@@ -123,7 +123,7 @@ async def extend_plan(
     try:
         text, left_out = await _question(request, finding, builder, models)
     except (EngineError, PoolError) as error:
-        return Extended("stopped", failure_from(error).message)
+        return Extended("stopped", map_error(error).message)
     generation = PlanGeneration(replace(request, fit=LEAST_PLAN_TOKENS), text, builder, models, accept, on_text)
     outcome = await generation.run()
     reason = "; ".join(part for part in (left_out, outcome.reason) if part)
@@ -135,7 +135,7 @@ async def _question(request: PlanRequest, finding: Finding, builder: PlanBuilder
     try:
         return await _fitting_question(request, finding, builder, models)
     except (EngineError, PoolError) as error:
-        if failure_from(error).final:
+        if map_error(error).final:
             raise
     return await _fitting_question(request, finding, builder, models)
 

@@ -29,12 +29,12 @@ from orchestrator.events import (
     StepsPlanned,
     Usage,
 )
-from orchestrator.failures import told_to
+from orchestrator.failures import failures_shown_to
 from orchestrator.gates import GateSkipped, RunJob, no_sandbox, requested_gates, scope_of, unseen_tests
 from orchestrator.journal import Journal, JournalError, publish, retry_when_disk_full
 from orchestrator.planning import PlanContext, PlanError, PlannedPart, Planner
 from orchestrator.routing import Decision, DecisionContext, Router
-from orchestrator.runs.acting import AttemptContextFactory, ToolDependencies
+from orchestrator.runs.attempt_context import AttemptContextFactory, ToolDependencies
 from orchestrator.runs.clock import Clock
 from orchestrator.runs.job import JUDGE
 from orchestrator.runs.prompts import prompt_digests
@@ -46,8 +46,8 @@ from orchestrator.steps.errors import AttemptError
 from orchestrator.steps.foreach import gather
 from orchestrator.steps.inputs import RunInputs
 from orchestrator.steps.prompt import Input
-from orchestrator.steps.repl.asking import Batch
 from orchestrator.steps.repl.session import Open
+from orchestrator.steps.repl.subcalls import Batch
 from orchestrator.steps.role import ResolvedRole, resolve_role
 from orchestrator.taskir import REQUEST_LABEL, Step, TaskInput
 from registry.models import Registry
@@ -325,7 +325,7 @@ class RunEffects:
             step=step,
             role=resolve_role(registry, chosen.role, chosen.persona, chosen.model, self._accepted.priority),
             inputs=inputs,
-            failures=told_to(chosen.role, command.failures),
+            failures=failures_shown_to(chosen.role, command.failures),
             gates=gates,
             checks=checks,
             slack=command.slack,

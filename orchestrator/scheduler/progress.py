@@ -17,7 +17,7 @@ from orchestrator.events import (
     StepsPlanned,
 )
 from orchestrator.scheduler.commands import FinishRun
-from orchestrator.scheduler.ranking import Rank, rank
+from orchestrator.scheduler.queue import Rank, rank
 from orchestrator.scheduler.states import IllegalTransition, State
 from orchestrator.scheduler.step import Cause, StepRecord
 from orchestrator.taskir import Step

@@ -36,8 +36,7 @@ from orchestrator.events import (
 from orchestrator.failures import FailureResponse, GiveUp, Ladder, decide
 from orchestrator.scheduler.commands import CancelAttempt, Command, ExtendPlan
 from orchestrator.scheduler.progress import Ending, PlanProgress
-from orchestrator.scheduler.queue import Limits, ReadyQueue
-from orchestrator.scheduler.ranking import Rank
+from orchestrator.scheduler.queue import Limits, Rank, ReadyQueue
 from orchestrator.scheduler.states import ACTIVE, FINAL, TRANSITIONS, IllegalTransition, State
 from orchestrator.scheduler.step import Cause, StepEvent, StepRecord, StepViews, joined, spread
 from orchestrator.taskir import Agent, Parallelism, Step

@@ -15,7 +15,7 @@ from orchestrator.events import (
 )
 from orchestrator.failures import Escalate, FailedAttempt, FailureResponse, Retry
 from orchestrator.scheduler.commands import ExpandStep, GatherStep, StartAttempt
-from orchestrator.scheduler.ranking import Rank
+from orchestrator.scheduler.queue import Rank
 from orchestrator.scheduler.states import ACTIVE, FINAL, State
 from orchestrator.taskir import Step
 

@@ -95,8 +95,8 @@ def added(*usages: Usage) -> Usage:
 
 
 @contextmanager
-def telling(scope: asyncio.Timeout, tell: Callable[[Usage], None], usage: Callable[[], Usage]) -> Iterator[None]:
-    """Tell what the block took when it ends, in failure and when `scope` is over too; not when it is cancelled."""
+def reporting_usage(scope: asyncio.Timeout, report: OnGenerated, usage: Callable[[], Usage]) -> Iterator[None]:
+    """Report the usage of a block of code when it ends, also by an error or at the end of `scope`, unless cancelled."""
     over = True
     try:
         yield
@@ -105,4 +105,4 @@ def telling(scope: asyncio.Timeout, tell: Callable[[Usage], None], usage: Callab
         raise
     finally:
         if over:
-            tell(usage())
+            report(usage())

@@ -30,7 +30,7 @@ def unusable_input(message: str) -> AttemptError:
     return AttemptError(Failure(FailureKind.RESOURCE, message, final=True))
 
 
-def failure_from(error: EngineError | PoolError) -> Failure:
+def map_error(error: EngineError | PoolError) -> Failure:
     """Return the failure that the error amounts to, `final` where trying again is useless."""
     return Failure(_kind(error), str(error), final=_is_final(error))
 
@@ -66,7 +66,7 @@ async def attempt_timeout(seconds: float | None, grace: float = 0.0) -> AsyncIte
             raise
         raise AttemptError(Failure(FailureKind.TIMEOUT, f"not done within {seconds:g} s")) from error
     except (EngineError, PoolError) as error:
-        raise AttemptError(failure_from(error)) from error
+        raise AttemptError(map_error(error)) from error
 
 
 def seconds_left(scope: asyncio.Timeout, grace: float = 0.0) -> float | None:

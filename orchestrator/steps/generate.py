@@ -10,8 +10,8 @@ from orchestrator.events import Failure
 from orchestrator.failures import feedback
 from orchestrator.steps.answer import ANY_JSON, AnswerShape
 from orchestrator.steps.attempt import MIN_ANSWER_TOKENS, Attempt, Models, OnGenerated, OnText, Produced
-from orchestrator.steps.checking import checked
 from orchestrator.steps.errors import GRACE, attempt_timeout, seconds_left
+from orchestrator.steps.gating import pass_gates
 from orchestrator.steps.prompt import after_failure, step_messages
 
 
@@ -35,7 +35,7 @@ class GenerateRunner:
             completion = await _complete(attempt, shape, models, scope, on_text)
             on_generated(completion.usage)
             made = shape.read(completion)
-        outputs, gates = await checked(attempt, made, models)
+        outputs, gates = await pass_gates(attempt, made, models)
         return Produced(outputs, gates, completion.usage)
 
 

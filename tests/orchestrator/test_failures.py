@@ -20,9 +20,9 @@ from orchestrator.failures import (
     Ladder,
     Retry,
     decide,
+    failures_shown_to,
     feedback,
     retries_used,
-    told_to,
 )
 
 FORMAT, SCHEMA, CODE, LOGIC, TIMEOUT, RESOURCE, INFRASTRUCTURE = FailureKind
@@ -202,7 +202,9 @@ def test_the_next_prompt_is_told_what_the_model_can_learn_from() -> None:
 
 def test_a_stronger_role_hears_of_the_last_failure_before_it_took_over() -> None:
     story = [FailedAttempt(role, Failure(CODE, text)) for role, text in zip("aabb", "1234", strict=True)]
-    told = [[failure.message for failure in told_to(role, story[:count])] for count, role in enumerate("aabbc")]
+    told = [
+        [failure.message for failure in failures_shown_to(role, story[:count])] for count, role in enumerate("aabbc")
+    ]
     assert told == [[], ["1"], ["2"], ["2", "3"], ["4"]]
 
 

@@ -6,8 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from orchestrator.analysis import analyze
-from orchestrator.scheduler.queue import ALL, WORKERS, Limits, Place, ReadyQueue
-from orchestrator.scheduler.ranking import Rank, longest_chains, rank
+from orchestrator.scheduler.queue import ALL, WORKERS, Limits, Place, Rank, ReadyQueue, longest_chains, rank
 from orchestrator.taskir import Agent, Parallelism
 from tests.orchestrator.scheduler_driver import step
 

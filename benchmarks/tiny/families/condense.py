@@ -9,8 +9,8 @@ from benchmarks.tiny.example import Example
 from benchmarks.tiny.families.prune import WITH_READ, long_text
 from benchmarks.tiny.families.tools import same_json
 from benchmarks.tiny.words import Lexicon, Split, listing
-from orchestrator.steps.context.condensing import SUMMARY, summary_text
-from orchestrator.steps.context.editing import asking
+from orchestrator.steps.context.editor import with_summary_request
+from orchestrator.steps.context.summary import SUMMARY, summary_text
 from orchestrator.steps.foreach import compact_json
 from orchestrator.steps.tools.toolbox import TOOLS
 
@@ -96,7 +96,7 @@ class Condense:
             schema, answer = schema_of(window, action, ("S1",), tools), history.next_action
         else:
             # The question is put before the notice on the last result.
-            window, schema, answer = asking(window.remark("")), SUMMARY, history.summary
+            window, schema, answer = with_summary_request(window.remark("")), SUMMARY, history.summary
         return example_of(self.name, (role, persona, window), answer, wording, schema)
 
     def check(self, example: Example, answer: str) -> bool:

@@ -9,7 +9,7 @@ from benchmarks.tiny.example import Example
 from benchmarks.tiny.families.tools import same_json
 from benchmarks.tiny.texts import Record
 from benchmarks.tiny.words import Lexicon, Split, listing
-from orchestrator.steps.context.marks import SOFT, Marks
+from orchestrator.steps.context.budget import SOFT, ContextBudget
 from orchestrator.steps.context.window import Window
 from orchestrator.steps.foreach import compact_json
 from orchestrator.steps.tools.loop import LINE
@@ -35,9 +35,9 @@ def long_text(words: Lexicon, record: Record, fillers: int) -> str:
     return text
 
 
-def full(window: Window, share: float) -> Marks:
-    """Return the marks of a context that the conversation fills to this `share` of its room."""
-    return Marks.of(round(estimated(window) / share) + ANSWER, ANSWER)
+def full(window: Window, share: float) -> ContextBudget:
+    """Return the budget of a context that the conversation fills to this `share` of its room."""
+    return ContextBudget.of(round(estimated(window) / share) + ANSWER, ANSWER)
 
 
 class Prune:
@@ -59,10 +59,10 @@ class Prune:
             for record in records
         ]
         role, persona, begun = opened_with_tools(rng, action, tools)
-        marks = full(reduce(acted, reads, begun), rng.uniform(SOFT + 0.02, 0.97))
-        window = reduce(partial(acted, marks=marks), reads, begun)
+        budget = full(reduce(acted, reads, begun), rng.uniform(SOFT + 0.02, 0.97))
+        window = reduce(partial(acted, budget=budget), reads, begun)
         answer = compact_json({"prune": [f"D{i + 1}" for i in range(count) if i not in wanted]})
-        callable_tools = () if marks.pressure(estimated(window)) == "hard" else tools
+        callable_tools = () if budget.pressure(estimated(window)) == "hard" else tools
         schema = schema_of(window, action, ("S1",), callable_tools)
         return example_of(self.name, (role, persona, window), answer, wording, schema)
 

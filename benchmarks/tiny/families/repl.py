@@ -12,7 +12,7 @@ from benchmarks.tiny.example import Example
 from benchmarks.tiny.families.tools import told_text
 from benchmarks.tiny.words import Lexicon, Split, listing
 from orchestrator.steps.prompt import Input
-from orchestrator.steps.repl.prompts import code_in, instructions
+from orchestrator.steps.repl.attempt import code_in, instructions
 
 BATCH = """\
 found = llm_batch([{"prompt": f"$verb {name}.", "inputs": {name: text}} for name, text in inputs.items()])

@@ -11,7 +11,7 @@ from benchmarks.tiny.example import Example
 from benchmarks.tiny.texts import Record
 from benchmarks.tiny.words import EXTENSIONS, Lexicon, Split
 from orchestrator.steps.foreach import compact_json
-from orchestrator.steps.tools.ranking import Hit, fuse
+from orchestrator.steps.tools.search_index import Hit, fuse
 
 LOOKUPS = (
     "find the {k} of {n} in the files",

@@ -1,7 +1,7 @@
 """Hold the conversation of a long step: an opening that never changes, a summary of what was condensed, later turns.
 
 Between two sweeps or condensations the messages only grow, so the engine finds all but the last turn in its KV cache.
-Pruning a document only marks it. Sweeping takes the turns of all marked ones out, and leaves what is before the first
+Pruning a document only budget it. Sweeping takes the turns of all marked ones out, and leaves what is before the first
 of them as it was; condensing leaves the opening. Pure.
 """
 
@@ -13,30 +13,33 @@ from orchestrator.engine.contract import Message
 
 @dataclass(frozen=True, slots=True)
 class Document:
-    """Something that was gathered. `id` is what it is pruned and kept by, `name` says what it is of."""
+    """The result of a call, which the model may drop or hand on."""
 
     id: str
+    """What the model prunes it by: D1, D2, …."""
     name: str
+    """The file that was read, or the call."""
     text: str
 
 
 @dataclass(frozen=True, slots=True)
 class Turn:
-    """What the model wrote, what came of it (a document, or else a `told` text), and a notice behind it.
-
-    `rest` is the call by which all of what is told can be looked at, where there is one.
-    """
+    """One exchange: what the model wrote, and the answer to it."""
 
     wrote: str
-    told: str = ""
+    result: str = ""
+    """What came of it, where that is no document."""
     document: Document | None = None
+    """What came of it, where it can be pruned."""
     notice: str = ""
+    """What stands behind the result, such as how full the context is."""
     rest: str = ""
+    """The call by which the model can look at a result that is shown cut; empty where there is none."""
 
     @property
     def answer(self) -> str:
-        """Return the message that answers what the model wrote."""
-        shown = self.told
+        """The message that answers what the model wrote."""
+        shown = self.result
         if self.document is not None:
             shown = f"[{self.document.id} {self.document.name}]\n{self.document.text}"
         return f"{shown}\n{self.notice}" if self.notice else shown
@@ -77,13 +80,13 @@ class Window:
 
     @property
     def shown(self) -> tuple[Document, ...]:
-        """Return the documents that could be pruned: their text is in the messages, and they were not pruned yet."""
+        """The documents that can be pruned: their text is in the messages, and they were not pruned yet."""
         texts = (turn.document for turn in self.turns if turn.document is not None)
         return tuple(document for document in texts if document.id not in self.dropped)
 
     @property
     def fresh(self) -> tuple[Turn, ...]:
-        """Return the turns of the documents that came since pruning could be done last: nobody has judged them yet."""
+        """The turns with documents that came since the model could prune last, so it has not judged them yet."""
         ids = {document.id for document in self.gathered[self.judged :]}
         return tuple(turn for turn in self.turns if turn.document is not None and turn.document.id in ids)
 
@@ -94,12 +97,12 @@ class Window:
 
     @property
     def kept(self) -> tuple[Document, ...]:
-        """Return the documents that were gathered and not pruned, whether they are still shown or not."""
+        """The documents that were gathered and not pruned, whether they are still shown or not."""
         return tuple(document for document in self.gathered if document.id not in self.dropped)
 
     @property
     def next_id(self) -> str:
-        """Return the id of the next document: D1, D2, …."""
+        """The id of the next document: D1, D2, …."""
         return f"D{len(self.gathered) + 1}"
 
     def add(self, turn: Turn) -> "Window":
@@ -108,7 +111,7 @@ class Window:
         return replace(self, turns=(*self.turns, turn), gathered=(*self.gathered, *new))
 
     def remark(self, notice: str) -> "Window":
-        """Return the window with a notice behind its last turn, which has none yet."""
+        """Return the window with a notice behind its last turn, in place of any other one."""
         *before, last = self.turns
         return replace(self, turns=(*before, replace(last, notice=notice)))
 
@@ -123,7 +126,7 @@ class Window:
         return replace(self, dropped=self.dropped | (known & set(ids))).as_judged()
 
     def as_judged(self) -> "Window":
-        """Return the window with all that was gathered called judged: it could be pruned, and what was not is kept."""
+        """Return the window with all its documents marked as judged: the model could prune them, and kept these."""
         return replace(self, judged=len(self.gathered))
 
     def is_due(self, turn: Turn) -> bool:
@@ -131,18 +134,21 @@ class Window:
         return turn.document is not None and turn.document.id in self.dropped
 
     def sweep(self) -> "Window":
-        """Return the window without the turns of pruned documents. The line that told of the pruning names them."""
+        """Return the window without the turns of pruned documents. A line that names them stays."""
         return replace(self, turns=tuple(turn for turn in self.turns if not self.is_due(turn)))
 
     def condense(self, summary: str) -> "Window":
-        """Return the window with a summary in the place of all its turns. Documents stay gathered, unseen."""
+        """Return the window with a summary in the place of all its turns. Documents stay known, but are not shown."""
         times = self.condensations + 1
         return replace(self, turns=(), summary=summary, condensations=times, listed=self.kept).as_judged()
 
     @property
     def reminder(self) -> str:
-        """What follows the summary: how often was condensed, and which documents were kept then. It stays as it is."""
+        """The message behind the summary: how often the history was condensed, and which documents were kept then.
+
+        It does not change before the next condensation, so that the engine finds it in its KV cache.
+        """
         times = "once" if self.condensations == 1 else f"{self.condensations} times"
         kept = ", ".join(f"{document.id} {document.name}" for document in self.listed)
-        told = f"This is your summary of all that went before, condensed {times}. Go on from it."
-        return f"{told}\nKept documents: {kept}" if kept else told
+        line = f"This is your summary of all that went before, condensed {times}. Go on from it."
+        return f"{line}\nKept documents: {kept}" if kept else line

@@ -1,25 +1,28 @@
 """Carry out one attempt of a step whose model writes code: prompt, code, output, and so on, until `final`."""
 
+import re
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from orchestrator.engine.client.engine import Completion
 from orchestrator.engine.contract import Message
 from orchestrator.events import Failure, FailureKind, Usage
-from orchestrator.steps.attempt import Attempt, Models, OnGenerated, OnText, Produced, added, telling
-from orchestrator.steps.checking import checked
-from orchestrator.steps.context.talking import Conversation
+from orchestrator.steps.answer import outputs_from, strip_fence
+from orchestrator.steps.attempt import Attempt, Models, OnGenerated, OnText, Produced, added, reporting_usage
+from orchestrator.steps.context.conversation import Conversation
 from orchestrator.steps.context.window import Turn
 from orchestrator.steps.errors import AttemptError, attempt_timeout
+from orchestrator.steps.gating import pass_gates
 from orchestrator.steps.generate import with_evidence
-from orchestrator.steps.outcome import outputs_of
-from orchestrator.steps.prompt import step_messages
-from orchestrator.steps.repl.asking import SubcallModels
+from orchestrator.steps.prompt import Input, step_messages
 from orchestrator.steps.repl.budget import Budget, Spending
 from orchestrator.steps.repl.host import Host
 from orchestrator.steps.repl.outputs import Outputs
-from orchestrator.steps.repl.prompts import code_in, instructions
 from orchestrator.steps.repl.session import Interpreter, Open, interpreter
+from orchestrator.steps.repl.subcalls import SubcallModels
+from orchestrator.steps.tools.actions import described
+from orchestrator.steps.tools.contract import Tool
 from orchestrator.steps.tools.toolbox import OnCall, Toolbox
 
 
@@ -59,11 +62,11 @@ class ReplRunner:
             return added(talk.usage, spending.usage)
 
         async with attempt_timeout(budget.seconds) as scope:
-            with telling(scope, on_generated, usage):
+            with reporting_usage(scope, on_generated, usage):
                 async with interpreter(self.sessions, host, outputs, budget) as running:
                     await running.feed(self.toolbox.context.workspace.inputs)
                     made = await _turns(attempt, talk, running, self)
-        checked_outputs, gates = await checked(attempt, made, models)
+        checked_outputs, gates = await pass_gates(attempt, made, models)
         return Produced(checked_outputs, gates, usage())
 
 
@@ -80,7 +83,7 @@ async def _turns(attempt: Attempt, talk: Conversation, running: Interpreter, wor
         error = end.error
         if end.final:
             try:
-                return outputs_of(attempt.step, end.value, work.toolbox.context.workspace.written)
+                return outputs_from(attempt.step, end.value, work.toolbox.context.workspace.written)
             except AttemptError as refused:
                 error = f"final was refused: {refused.failure.message}"
         came = "\n".join(filter(None, (end.shown, error if end.final else ""))) or "(nothing)"
@@ -101,3 +104,39 @@ def _no_code(done: Completion) -> str:
     if done.finish != "stop":
         return f"The answer did not come to its end ({done.finish}). Nothing was run: write less at a time."
     return "" if code_in(done.text) else "There was no code in the answer."
+
+
+GLIMPSE = 200
+"""Characters of an input that the model is shown; it reads on by `peek`."""
+
+_HOW = """\
+Write Python. Each answer is one piece of code, run in an interpreter that keeps its variables; you see what it prints.
+inputs                       the texts below, by name
+artifacts                    your outputs, by name: artifacts[name] = text writes one
+peek(name, start=0, length=2000), grep(pattern, name=None)
+llm_call(prompt, role=None, persona=None, inputs={name: text})    asks a model, gives its text
+llm_batch([prompt, ...], role=None, persona=None)                 asks many at once, gives a list
+final(value)                 ends the task with its result"""
+
+_FENCED = re.compile(r"```(?:python|py)?[ \t]*\n(.*?)(?:^[ \t]*```|\Z)", re.DOTALL | re.MULTILINE)
+
+
+def instructions(action: str, inputs: Sequence[Input], outputs: Sequence[str], tools: Sequence[Tool]) -> str:
+    """Return what stands in the place of the action."""
+    lines = [_HOW]
+    if tools:
+        lines += ["tool(name, ...)              calls one of:", described(tools)]
+    lines += [f"input {item.name} ({len(item.text)} characters): {_glimpse(item.text)}" for item in inputs]
+    result = f"Outputs: {', '.join(outputs)}" if outputs else "No outputs"
+    return "\n".join([action, "", *lines, result])
+
+
+def code_in(answer: str) -> str:
+    """Return the code of an answer: what its first fence encloses, or all of it where there is no fence."""
+    fenced = _FENCED.search(answer)
+    return fenced[1].strip("\n") if fenced else strip_fence(answer)
+
+
+def _glimpse(text: str) -> str:
+    line = " ".join(text[:GLIMPSE].split())
+    return f"{line} …" if len(text) > GLIMPSE else line

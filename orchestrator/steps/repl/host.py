@@ -7,10 +7,10 @@ from typing import Any
 import msgspec
 
 from orchestrator.events import CallOutcome
-from orchestrator.steps.repl.asking import SubcallModels, ask_all
 from orchestrator.steps.repl.budget import BudgetSpent, Spending
 from orchestrator.steps.repl.outputs import NoSuchOutput, Outputs
 from orchestrator.steps.repl.protocol import Answer, Ask, LlmBatch, LlmCall, Output, ToolAsk, Write
+from orchestrator.steps.repl.subcalls import SubcallModels, ask_all
 from orchestrator.steps.tools.contract import ToolError
 from orchestrator.steps.tools.toolbox import Call, OnCall, Toolbox, shortened
 from orchestrator.steps.tools.workspace import NoSuchText

@@ -6,12 +6,12 @@ from typing import Any
 
 from orchestrator.engine.contract import Message
 from orchestrator.events import Failure
-from orchestrator.steps.attempt import Attempt, Models, OnGenerated, OnText, Produced, telling
-from orchestrator.steps.checking import checked
-from orchestrator.steps.context.talking import Conversation
+from orchestrator.steps.answer import outputs_from
+from orchestrator.steps.attempt import Attempt, Models, OnGenerated, OnText, Produced, reporting_usage
+from orchestrator.steps.context.conversation import Conversation
 from orchestrator.steps.errors import AttemptError, attempt_timeout
+from orchestrator.steps.gating import pass_gates
 from orchestrator.steps.generate import with_evidence
-from orchestrator.steps.outcome import outputs_of
 from orchestrator.steps.prompt import step_messages
 from orchestrator.steps.tools.actions import instructions
 from orchestrator.steps.tools.contract import ToolError
@@ -42,14 +42,14 @@ class ToolRunner:
         opening = _opening(attempt, self.toolbox)
         talk = Conversation(attempt, models, opening, self.context, prunes=True, on_text=on_text)
         async with attempt_timeout(attempt.step.timeout_seconds) as scope:
-            with telling(scope, on_generated, lambda: talk.usage):
+            with reporting_usage(scope, on_generated, lambda: talk.usage):
                 value: Any
                 if attempt.step.arguments is not None:
                     value = await _called(attempt, attempt.step.arguments, self.toolbox)
                 else:
                     value = await ToolLoop(attempt, self.toolbox, talk).run(self.turns)
-            outputs = outputs_of(attempt.step, value, self.toolbox.context.workspace.written)
-        checked_outputs, gates = await checked(attempt, outputs, models)
+            outputs = outputs_from(attempt.step, value, self.toolbox.context.workspace.written)
+        checked_outputs, gates = await pass_gates(attempt, outputs, models)
         return Produced(checked_outputs, gates, talk.usage)
 
 

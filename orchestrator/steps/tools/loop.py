@@ -5,7 +5,7 @@ from typing import Any
 from orchestrator.engine.client.engine import Completion
 from orchestrator.events import Failure, FailureKind
 from orchestrator.steps.attempt import Attempt
-from orchestrator.steps.context.talking import Conversation
+from orchestrator.steps.context.conversation import Conversation
 from orchestrator.steps.context.window import Document, Turn, Window
 from orchestrator.steps.errors import AttemptError
 from orchestrator.steps.foreach import compact_json

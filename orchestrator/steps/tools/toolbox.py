@@ -9,8 +9,7 @@ from typing import Any
 from orchestrator.events import CallOutcome, FailureKind
 from orchestrator.gates import GateError, OutputSchema, SchemaMismatch
 from orchestrator.steps.tools.contract import Tool, ToolContext, ToolError, ToolResult
-from orchestrator.steps.tools.files import LIST_FILES, READ_FILE, WRITE_ARTIFACT
-from orchestrator.steps.tools.finding import GREP, SEARCH
+from orchestrator.steps.tools.files import GREP, LIST_FILES, READ_FILE, SEARCH, WRITE_ARTIFACT
 from orchestrator.steps.tools.notes import MAX_TEXT, NoSuchNote
 from orchestrator.steps.tools.running import RUN_TESTS, SHELL
 from orchestrator.steps.tools.workspace import NoSuchText

@@ -11,7 +11,7 @@ from orchestrator.failures import FailedAttempt, GiveUp, Ladder, Retry, decide
 from orchestrator.pool import ModelRemote, ModelStatus, ModelUnavailable, Pool, UnknownModel
 from orchestrator.remote import RemoteBusy, RemoteFailed, RemoteRefused, probe
 from orchestrator.remote.breaker import THRESHOLD
-from orchestrator.steps.errors import failure_from
+from orchestrator.steps.errors import map_error
 from registry.models import Endpoint, ModelEntry
 from tests.orchestrator.remote.conftest import EntryOf, RemoteRegistry
 from tests.orchestrator.remote.server_answers import DONE, VARIABLE, does, error, ok, piece
@@ -138,7 +138,7 @@ async def test_a_changed_registry_lets_requests_end_and_asks_the_new_server(
     ],
 )
 def test_what_a_step_does_about_a_failure(failed: RemoteFailed, kind: FailureKind, follows: type) -> None:
-    failure = failure_from(failed)
+    failure = map_error(failed)
     assert failure.kind is kind
     decision = decide(FailedAttempt("worker", failure), [], Ladder({"worker": EscalationTarget("coder", "B1")}))
     assert isinstance(decision, follows)

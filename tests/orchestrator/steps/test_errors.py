@@ -4,13 +4,13 @@ from orchestrator.engine.errors import BadPrompt, EngineDied, EngineError, Model
 from orchestrator.events import EscalationTarget, FailureKind
 from orchestrator.failures import FailedAttempt, GiveUp, Ladder, Retry, decide
 from orchestrator.pool.errors import ModelTooLarge, PoolError
-from orchestrator.steps.errors import failure_from, unusable_input
+from orchestrator.steps.errors import map_error, unusable_input
 
 LADDER = Ladder({"worker": EscalationTarget("coder", "B1")})
 
 
 def test_the_log_of_a_dead_engine_is_not_told() -> None:
-    failure = failure_from(EngineDied("the engine process was killed by SIGSEGV", log="line 1\nline 2"))
+    failure = map_error(EngineDied("the engine process was killed by SIGSEGV", log="line 1\nline 2"))
     assert failure.message == "the engine process was killed by SIGSEGV"
 
 
@@ -24,7 +24,7 @@ def test_the_log_of_a_dead_engine_is_not_told() -> None:
     ],
 )
 def test_what_would_only_happen_again_ends_the_step(error: EngineError | PoolError) -> None:
-    assert isinstance(decide(FailedAttempt("worker", failure_from(error)), [], LADDER), GiveUp)
+    assert isinstance(decide(FailedAttempt("worker", map_error(error)), [], LADDER), GiveUp)
 
 
 def test_input_that_cannot_be_read_ends_the_step() -> None:
@@ -34,4 +34,4 @@ def test_input_that_cannot_be_read_ends_the_step() -> None:
 
 
 def test_dead_engine_is_tried_again() -> None:
-    assert isinstance(decide(FailedAttempt("worker", failure_from(EngineDied("dead"))), [], LADDER), Retry)
+    assert isinstance(decide(FailedAttempt("worker", map_error(EngineDied("dead"))), [], LADDER), Retry)

@@ -11,11 +11,11 @@ from orchestrator.engine.errors import EngineError
 from orchestrator.events import NoteChange, NoteChanged, Usage
 from orchestrator.pool.errors import PoolError
 from orchestrator.sandbox import Sandbox
-from orchestrator.steps.repl.asking import NoSuchRole, SubcallModels
 from orchestrator.steps.repl.budget import Budget, Spending
 from orchestrator.steps.repl.host import Host
 from orchestrator.steps.repl.outputs import Outputs
 from orchestrator.steps.repl.session import Interpreter, interpreter
+from orchestrator.steps.repl.subcalls import NoSuchRole, SubcallModels
 from orchestrator.steps.role import ResolvedRole
 from orchestrator.steps.tools.contract import ToolContext
 from orchestrator.steps.tools.notes import Notes, RunNotes

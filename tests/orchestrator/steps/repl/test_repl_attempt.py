@@ -18,9 +18,9 @@ from orchestrator.sandbox import Sandbox
 from orchestrator.steps.attempt import Attempt, Models, OnText, Produced
 from orchestrator.steps.errors import AttemptError
 from orchestrator.steps.prompt import Input
-from orchestrator.steps.repl.asking import SubcallModels
 from orchestrator.steps.repl.attempt import ReplRunner
 from orchestrator.steps.repl.budget import Budget
+from orchestrator.steps.repl.subcalls import SubcallModels
 from orchestrator.steps.role import ResolvedRole
 from orchestrator.taskir import Step
 from registry.load import find_registry, load_registry

@@ -2,9 +2,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from orchestrator.engine.contract import Message
-from orchestrator.steps.context.condensing import ASKING
-from orchestrator.steps.context.cost import Way, asking_pays, condensing, sweeping
-from orchestrator.steps.context.marks import Marks
+from orchestrator.steps.context.budget import ContextBudget, ReclaimCost, asking_pays, condensing, sweeping
+from orchestrator.steps.context.summary import ASKING
 from orchestrator.steps.context.window import Document, Turn, Window
 
 OPENING = (Message("system", "Do it."), Message("user", "Task: gather."))
@@ -20,8 +19,8 @@ def gathered(*lengths: int) -> Window:
 
 
 def test_the_price_is_what_is_computed_for_each_token_freed() -> None:
-    assert Way(30, 60).price == 0.5
-    assert Way(30, 0).price == Way(30, -5).price == float("inf")
+    assert ReclaimCost(30, 60).price == 0.5
+    assert ReclaimCost(30, 0).price == ReclaimCost(30, -5).price == float("inf")
 
 
 @given(LENGTHS, st.data())
@@ -41,7 +40,7 @@ def test_sweeping_frees_what_is_pruned_and_computes_what_stays_behind_it(
 
 
 def test_nothing_pruned_is_nothing_to_sweep() -> None:
-    assert sweeping(gathered(5, 5), 100) == Way(0, 0)
+    assert sweeping(gathered(5, 5), 100) == ReclaimCost(0, 0)
     assert sweeping(gathered(5, 5), 100).price == float("inf")
 
 
@@ -57,18 +56,18 @@ def test_a_first_summary_is_taken_to_be_short_and_later_ones_to_be_like_the_last
 
 
 def test_asking_pays_by_the_share_of_the_room_that_nobody_has_judged() -> None:
-    marks = Marks.of(1200, 200)
+    budget = ContextBudget.of(1200, 200)
     window = gathered(300)
-    assert asking_pays(window, window.size, marks)
-    assert not asking_pays(window, window.size // 2, marks)
-    assert not asking_pays(window.as_judged(), window.size, marks)
+    assert asking_pays(window, window.size, budget)
+    assert not asking_pays(window, window.size // 2, budget)
+    assert not asking_pays(window.as_judged(), window.size, budget)
     later = window.as_judged().add(Turn("read", document=Document("D2", "b.txt", "t" * 250)))
-    assert asking_pays(later, later.size, marks)
+    assert asking_pays(later, later.size, budget)
 
 
 def test_past_the_hard_mark_one_document_alone_is_not_asked_for_as_it_may_be_needed() -> None:
-    marks = Marks.of(1200, 200)
+    budget = ContextBudget.of(1200, 200)
     one, two = gathered(860), gathered(430, 430)
-    assert one.size >= marks.hard
-    assert not asking_pays(one, one.size, marks)
-    assert asking_pays(two, two.size, marks)
+    assert one.size >= budget.hard_limit
+    assert not asking_pays(one, one.size, budget)
+    assert asking_pays(two, two.size, budget)

@@ -18,9 +18,9 @@ from orchestrator.routing import Decision
 from orchestrator.runs.clock import Clock
 from orchestrator.steps.attempt import Attempt, StepRunner
 from orchestrator.steps.generate import GenerateRunner
-from orchestrator.steps.repl.asking import Batch, NoSuchRole, SubcallModels
 from orchestrator.steps.repl.attempt import ReplRunner
 from orchestrator.steps.repl.session import Open
+from orchestrator.steps.repl.subcalls import Batch, NoSuchRole, SubcallModels
 from orchestrator.steps.role import ResolvedRole, resolve_role
 from orchestrator.steps.tools.attempt import ToolRunner
 from orchestrator.steps.tools.contract import ToolContext

@@ -1,4 +1,4 @@
-"""Say what a summary of a long step has to hold, ask for it, and put the model's answer into that form."""
+"""The summary of a long step: what it has to hold, how the model is asked for it, and how its answer is read."""
 
 from typing import Any
 
@@ -24,7 +24,7 @@ SUMMARY: dict[str, Any] = {
     "required": ["plan_state", "findings", "open_points"],
     "additionalProperties": False,
 }
-"""What the model is asked for. The task and the number of condensations are known, and added to it."""
+"""The JSON Schema of the model's answer. The task and the number of condensations are added to it by code."""
 
 ASKING = (
     "Your context is full. Condense all of the above: what of the plan is done (plan_state), what was found (findings: "
@@ -35,9 +35,10 @@ _FORM = OutputSchema(SUMMARY)
 
 
 def summary_text(task: str, condensations: int, answer: str, *, cut_off: bool = False) -> str:
-    """Return the summary that stays in the conversation. Of one that was cut off, what is there counts.
+    """Return the summary that stays in the conversation, made of the model's `answer`.
 
-    Raises `SchemaMismatch` for an answer out of form, or that was cut off before it came to what was found.
+    An answer that was cut off counts as far as it goes. Raises `SchemaMismatch` for an answer that does not match the
+    schema, and for one that was cut off before it came to the findings.
     """
     said = _begun(answer) if cut_off else _FORM.read(answer)
     assert isinstance(said, dict), "the form asks for an object"
@@ -45,7 +46,7 @@ def summary_text(task: str, condensations: int, answer: str, *, cut_off: bool = 
 
 
 def _begun(answer: str) -> object:
-    """Return what the beginning of an answer says."""
+    """Return the JSON that the beginning of an answer holds."""
     try:
         said = from_json(answer, allow_partial="trailing-strings")
     except ValueError:

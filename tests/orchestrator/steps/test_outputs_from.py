@@ -3,8 +3,8 @@ from typing import Any
 import pytest
 
 from orchestrator.events import FailureKind
+from orchestrator.steps.answer import outputs_from
 from orchestrator.steps.errors import AttemptError
-from orchestrator.steps.outcome import outputs_of
 from orchestrator.taskir import Step
 
 NUMBER = {"output_schema": {"type": "integer"}}
@@ -33,7 +33,7 @@ def step(*outputs: str, **more: Any) -> Step:
 def test_what_becomes_the_artifacts(
     made: Step, value: Any, written: dict[str, str], expected: dict[str, bytes]
 ) -> None:
-    assert outputs_of(made, value, written) == expected
+    assert outputs_from(made, value, written) == expected
 
 
 @pytest.mark.parametrize(
@@ -49,12 +49,12 @@ def test_what_becomes_the_artifacts(
 )
 def test_what_does_not_fit_says_why(made: Step, value: Any, written: dict[str, str], why: str) -> None:
     with pytest.raises(AttemptError) as caught:
-        outputs_of(made, value, written)
+        outputs_from(made, value, written)
     assert why in caught.value.failure.evidence
     assert caught.value.failure.kind is FailureKind.SCHEMA
 
 
 def test_a_schema_that_is_none_is_final() -> None:
     with pytest.raises(AttemptError) as caught:
-        outputs_of(step("a", output_schema={"type": "nonsense"}), 1, {})
+        outputs_from(step("a", output_schema={"type": "nonsense"}), 1, {})
     assert caught.value.failure.final

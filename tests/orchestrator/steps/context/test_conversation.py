@@ -10,8 +10,8 @@ from orchestrator.engine.contract import Generation, Message, Priority
 from orchestrator.engine.errors import PromptTooLong
 from orchestrator.events import FailureKind, Usage
 from orchestrator.steps.attempt import OnText
-from orchestrator.steps.context.condensing import SUMMARY
-from orchestrator.steps.context.talking import ENDS, Conversation
+from orchestrator.steps.context.conversation import ENDS, Conversation
+from orchestrator.steps.context.summary import SUMMARY
 from orchestrator.steps.context.window import Document, Turn
 from orchestrator.steps.errors import AttemptError
 from orchestrator.taskir import Step

@@ -19,7 +19,7 @@ from orchestrator.gates import (
 )
 from orchestrator.pool.errors import PoolError
 from orchestrator.steps.attempt import MIN_ANSWER_TOKENS, Attempt, Models
-from orchestrator.steps.errors import AttemptError, attempt_timeout, failure_from
+from orchestrator.steps.errors import AttemptError, attempt_timeout, map_error
 from orchestrator.steps.prompt import Input, step_messages
 from orchestrator.steps.role import ResolvedRole
 from orchestrator.taskir.fields import ARTIFACT
@@ -39,7 +39,7 @@ def judge_of(role: ResolvedRole | None, models: Models, slack: float) -> Judge:
             request = role.request(prompt, fit=MIN_ANSWER_TOKENS, schema=dict(schema), slack=slack)
             completion = await models.generate(role.model, request, None)
         except (EngineError, PoolError) as error:
-            failure = failure_from(error)
+            failure = map_error(error)
             raise GateError(
                 f"the judge could not be asked: {failure.message}", failure.kind, final=failure.final
             ) from error
@@ -48,7 +48,7 @@ def judge_of(role: ResolvedRole | None, models: Models, slack: float) -> Judge:
     return judge
 
 
-async def checked(
+async def pass_gates(
     attempt: Attempt, outputs: Mapping[str, bytes], models: Models
 ) -> tuple[Mapping[str, bytes], tuple[GateResult, ...]]:
     """Return the outputs, mended where a gate may do that, and what the gates said. Raises `AttemptError`.

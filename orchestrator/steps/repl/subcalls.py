@@ -10,7 +10,7 @@ from orchestrator.engine.contract import Generation
 from orchestrator.engine.errors import EngineError
 from orchestrator.pool.errors import PoolError
 from orchestrator.steps.attempt import added
-from orchestrator.steps.context.editing import BYTES_A_TOKEN
+from orchestrator.steps.context.editor import BYTES_A_TOKEN
 from orchestrator.steps.prompt import Input, step_messages
 from orchestrator.steps.repl.budget import Spending
 from orchestrator.steps.repl.protocol import Answer, LlmCall

@@ -1,4 +1,4 @@
-"""Ask a model for one turn after the other, within its context, and add up what that takes."""
+"""Ask a model for one turn after the other, within its context, and add up the usage."""
 
 from dataclasses import replace
 
@@ -8,19 +8,19 @@ from orchestrator.engine.errors import BadGrammar
 from orchestrator.events import Usage
 from orchestrator.steps.answer import ANY_JSON
 from orchestrator.steps.attempt import Attempt, Models, OnText, added
-from orchestrator.steps.context.editing import ContextEditor
-from orchestrator.steps.context.marks import Marks, Pressure
+from orchestrator.steps.context.budget import ContextBudget, Pressure
+from orchestrator.steps.context.editor import ContextEditor
 from orchestrator.steps.context.window import Turn, Window
 
 ENDS = 200
-"""Characters of either end of a told text that are shown where all of it is too long."""
+"""Characters of either end of a result that are shown where all of it is too long."""
 
 
 class Conversation:
-    """The turns of one attempt, from its first prompt on. Its calls raise what `models` raises.
+    """The conversation of one attempt, from its first prompt on. Its calls raise what `models` raises.
 
-    `context` is how many tokens a sequence of the model may have, None where nobody knows. With `prunes`, what was
-    gathered makes room before the history is condensed.
+    `context` is how many tokens a sequence of the model may have, None where that is not known. With `prunes`, the
+    model is asked to drop documents before the history is condensed.
     """
 
     def __init__(
@@ -37,15 +37,15 @@ class Conversation:
         self._models = models
         self._on_text = on_text
         limit = attempt.max_tokens
-        marks = None if context is None else Marks.of(context, limit)
-        self._limit = limit if marks is None else marks.answer
-        self._editor = ContextEditor(attempt, models, marks, prunes=prunes)
+        budget = None if context is None else ContextBudget.of(context, limit)
+        self._limit = limit if budget is None else budget.max_answer
+        self._editor = ContextEditor(attempt, models, budget, prunes=prunes)
         self.window = Window(opening)
         self.pressure: Pressure = "free"
         self.usage = Usage()
 
     async def ask(self, schema: dict[str, object] | None = None) -> Completion:
-        """Return the model's next answer. A schema that no grammar can follow is left to whoever reads it."""
+        """Return the model's next answer. A schema that cannot become a grammar is not enforced: the caller checks."""
         request = self._attempt.role.request(
             self.window.messages,
             max_tokens=self._limit,
@@ -62,21 +62,21 @@ class Conversation:
         return done
 
     async def begin(self) -> None:
-        """Look whether there is room for a first answer at all. Raises `PromptTooLong`."""
+        """Check that there is room for a first answer. Raises `PromptTooLong`."""
         await self._settle(self.window)
 
     async def add(self, turn: Turn) -> None:
-        """Add a turn, and settle the context: what cannot be shown at all is only told of, a text by its ends."""
+        """Add a turn, and make room. Of a result that is too long to be shown, the model sees the size or both ends."""
         window = self.window.add(turn)
         if not await self._editor.fits(window):
             window = self.window.add(Turn(turn.wrote, _in_short(turn)))
         await self._settle(window)
 
     async def prune(self, wrote: str, ids: tuple[str, ...]) -> None:
-        """Drop documents. Their texts go when that pays."""
+        """Mark documents as pruned. Their texts leave the conversation as soon as that pays."""
         names = {document.id: document.name for document in self.window.gathered}
-        told = f"Pruned: {', '.join(names[id] for id in ids)}."
-        await self._settle(self.window.prune(ids).add(Turn(wrote, told)))
+        result = f"Pruned: {', '.join(names[id] for id in ids)}."
+        await self._settle(self.window.prune(ids).add(Turn(wrote, result)))
 
     async def _settle(self, window: Window) -> None:
         settled = await self._editor.settle(window)
@@ -85,10 +85,10 @@ class Conversation:
 
 
 def _in_short(turn: Turn) -> str:
-    """Return what is told of a turn that is too long to be shown: no more than there is of it."""
+    """Return what is shown of a turn whose result is too long; never more than the result."""
     if turn.document is not None:
         size = len(turn.document.text)
         return f"{turn.document.name}: {size} characters are too long to be shown; ask for a part"
     how = f": {turn.rest}" if turn.rest else ""
-    between = f"… {len(turn.told) - 2 * ENDS} characters are too long to be shown{how} …"
-    return min(turn.told, f"{turn.told[:ENDS]}\n{between}\n{turn.told[-ENDS:]}", key=len)
+    between = f"… {len(turn.result) - 2 * ENDS} characters are too long to be shown{how} …"
+    return min(turn.result, f"{turn.result[:ENDS]}\n{between}\n{turn.result[-ENDS:]}", key=len)

@@ -3,7 +3,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from orchestrator.steps.tools.ranking import PASSAGE, Bm25, SearchIndex, fuse, passage
+from orchestrator.steps.tools.search_index import PASSAGE, Bm25, SearchIndex, fuse, passage
 
 TEXTS = {
     "ship.txt": "The Koldin is a ship. Its owner is Hillem, and it is 187 m long.",

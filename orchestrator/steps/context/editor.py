@@ -1,0 +1,148 @@
+"""Keep a conversation within its model's context: show the budget, ask for pruning, have the history condensed."""
+
+from dataclasses import dataclass, replace
+from functools import reduce
+
+from orchestrator.engine.client.engine import Completion
+from orchestrator.engine.errors import PromptTooLong
+from orchestrator.events import Failure, FailureKind, Usage
+from orchestrator.gates import SchemaMismatch
+from orchestrator.steps.attempt import Attempt, Models
+from orchestrator.steps.context.budget import FAIR, ContextBudget, Pressure, asking_pays, condensing, sweeping
+from orchestrator.steps.context.summary import ASKING, SUMMARY, TOKENS, summary_text
+from orchestrator.steps.context.window import Turn, Window
+from orchestrator.steps.errors import AttemptError
+
+BYTES_A_TOKEN = 4
+"""An estimate of the length of a token, for models whose tokens cannot be counted here."""
+
+LEAST = 128
+"""The fewest tokens that a summary needs to be worth asking for."""
+
+
+@dataclass(frozen=True, slots=True)
+class Settled:
+    """A window that may be sent, the pressure that it is under, and what it has cost to make room."""
+
+    window: Window
+    pressure: Pressure
+    usage: Usage
+
+
+class ContextEditor:
+    """Edits the conversation of one attempt.
+
+    `budget` is None for a model whose context is not known, which is never full. Calls raise what `models` raises, and
+    `AttemptError` for a summary that cannot be used.
+    """
+
+    def __init__(self, attempt: Attempt, models: Models, budget: ContextBudget | None, *, prunes: bool) -> None:
+        self._attempt = attempt
+        self._models = models
+        self.budget = budget
+        self._prunes = prunes
+
+    async def count(self, window: Window) -> int:
+        """Return the tokens of the conversation, estimated for a model that runs elsewhere."""
+        if self._attempt.role.context is None:
+            return -(-sum(len(text.encode()) for _, text in window.messages) // BYTES_A_TOKEN)
+        role = self._attempt.role
+        return await self._models.count(role.model, window.messages, role.priority)
+
+    async def settle(self, window: Window) -> Settled:
+        """Make room where that pays or has to be, and add a notice of the budget to the last turn.
+
+        Raises `PromptTooLong` when even then the conversation does not fit.
+        """
+        if self.budget is None:
+            return Settled(window, "free", Usage())
+        tokens, usage = await self.count(window), Usage()
+        if self._must_sweep(window, tokens, self.budget):
+            window = window.sweep()
+            tokens = await self.count(window)
+        if window.turns and tokens >= self.budget.hard_limit and not self._asks(window, tokens, self.budget):
+            window, usage = await self._condensed(window)
+            tokens = await self.count(window)
+        if tokens > self.budget.max_prompt:
+            raise PromptTooLong(tokens, self.budget.context, self.budget.max_answer)
+        asks = self._asks(window, tokens, self.budget)
+        shown = with_budget_notice(window, tokens, self.budget, prunes=asks)
+        # Where the opening is long by itself there is nothing to prune, so the model is not kept from calling tools.
+        pressure = self.budget.pressure(tokens) if window.turns else "free"
+        return Settled(shown.as_judged() if asks and pressure == "soft" else shown, pressure, usage)
+
+    def _must_sweep(self, window: Window, tokens: int, budget: ContextBudget) -> bool:
+        """Return whether sweeping pays. A full context is condensed where that is cheaper; one that is not can wait."""
+        way = sweeping(window, tokens)
+        most = condensing(window, tokens).price if tokens >= budget.hard_limit else FAIR
+        return way.freed > 0 and way.price <= most
+
+    def _asks(self, window: Window, tokens: int, budget: ContextBudget) -> bool:
+        """Return whether to ask for pruning: it has to pay, and an answer has to have room."""
+        return self._prunes and tokens <= budget.max_prompt and asking_pays(window, tokens, budget)
+
+    async def fits(self, window: Window) -> bool:
+        """Return whether the last turn can be shown, as it is or behind a summary of all before it, with room for an
+        answer.
+
+        A turn without a document fits also where it can be summed up together with the others.
+        """
+        if self.budget is None or await self.count(window) <= self.budget.max_prompt:
+            return True
+        if (
+            window.turns[-1].document is None
+            and self.budget.context - await self.count(with_summary_request(window)) >= LEAST
+        ):
+            return True
+        return await self.count(replace(window, turns=window.turns[-1:])) + TOKENS <= self.budget.max_prompt
+
+    async def _condensed(self, window: Window) -> tuple[Window, Usage]:
+        """Have the model sum up the conversation. The question is appended, so the engine's KV cache still serves.
+
+        A last turn that leaves no room for the question is not summed up but follows the summary.
+        """
+        assert self.budget is not None
+        late: tuple[Turn, ...] = ()
+        left = self.budget.context - await self.count(with_summary_request(window))
+        if left < LEAST and len(window.turns) > 1:
+            window, late = window.without_last(), window.turns[-1:]
+            left = self.budget.context - await self.count(with_summary_request(window))
+        if left <= 0:
+            raise PromptTooLong(self.budget.context - left, self.budget.context, TOKENS)
+        request = self._attempt.role.request(
+            with_summary_request(window).messages,
+            max_tokens=min(TOKENS, left),
+            seed=self._attempt.seed,
+            schema=SUMMARY,
+            slack=self._attempt.slack,
+        )
+        done = await self._models.generate(self._attempt.role.model, request, None)
+        condensed = window.condense(self._summary(window, done))
+        return reduce(Window.add, late, condensed), done.usage
+
+    def _summary(self, window: Window, done: Completion) -> str:
+        try:
+            action, times, cut_off = self._attempt.step.action, window.condensations + 1, done.finish == "length"
+            return summary_text(action, times, done.text, cut_off=cut_off)
+        except SchemaMismatch as error:
+            message = f"the history could not be condensed ({done.finish}): {error.evidence}"
+            raise AttemptError(Failure(FailureKind.SCHEMA, message)) from error
+
+
+def with_budget_notice(window: Window, tokens: int, budget: ContextBudget, *, prunes: bool) -> Window:
+    """Return the window with a notice behind its last turn: its size and, under pressure, that pruning is asked for."""
+    if not window.turns:
+        return window
+    line = f"Context: {tokens} of {budget.max_prompt} tokens."
+    pressure = budget.pressure(tokens)
+    if not prunes or pressure == "free" or not window.shown:
+        return window.remark(line)
+    asked = "It is full: prune by id or finish." if pressure == "hard" else "Prune what is not needed, by id."
+    return window.remark(f"{line} {asked}")
+
+
+def with_summary_request(window: Window) -> Window:
+    """Return the window with the request for a summary behind its last turn."""
+    *before, last = window.turns
+    asked = replace(last, notice=f"{last.notice}\n{ASKING}" if last.notice else ASKING)
+    return replace(window, turns=(*before, asked))
