@@ -1,6 +1,7 @@
-"""`python -m orchestrator.api`: the daemon as a program. The environment says all that it needs to know.
+"""`python -m orchestrator.api`: the daemon as a program. It is configured by the environment alone.
 
-It is a program of its own so that the command line, which starts it, need not load what only the daemon uses.
+It is a program of its own, so that the command line, which starts it, does not have to import what only the daemon
+uses.
 """
 
 import asyncio
@@ -18,20 +19,20 @@ from registry.load import find_registry, load_registry
 
 
 def main() -> int:
-    """Serve, and return the exit code: 0 ended in order, 1 failed, 2 bad input."""
-    signal.signal(signal.SIGHUP, signal.SIG_IGN)  # until it can reload: by itself the signal would end it
+    """Serve, and return the exit code: 0 after a shutdown in order, 1 after a failure, 2 for input that is wrong."""
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)  # until `Signals` handles it: by default the signal ends the process
     os.umask(0o077)
     allow_descriptors()
     try:
         configuration = load_configuration()
         asyncio.run(serve(home_path(os.environ), load_registry(find_registry()), configuration))
     except (OrchestratorError, RegistryError, OSError) as error:
-        return _told([error])
+        return _print_errors([error])
     except BaseExceptionGroup as group:
         ours, others = group.split((OrchestratorError, RegistryError, OSError))
         if others is not None or ours is None:
             raise
-        return _told(list(dict.fromkeys(_leaves(ours))))  # one error may have ended several runs
+        return _print_errors(list(dict.fromkeys(_leaves(ours))))  # the same error may have ended several tasks
     return 0
 
 
@@ -40,8 +41,8 @@ def _leaves(group: BaseExceptionGroup[BaseException]) -> list[BaseException]:
     return [error for errors in inner for error in errors]
 
 
-def _told(errors: list[BaseException]) -> int:
-    """Print what went wrong, and return the exit code."""
+def _print_errors(errors: list[BaseException]) -> int:
+    """Print the errors, and return the exit code."""
     for error in errors:
         print(f"error: {error}", file=sys.stderr)
     return 2 if isinstance(errors[0], InputError | RegistryError) else 1

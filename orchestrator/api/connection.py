@@ -1,7 +1,7 @@
-"""Speak HTTP on one connection, and close it if its client takes too long to say what it wants, or to read what it got.
+"""Serve HTTP on one connection, and close it if the client takes too long to send a request or to read the answer.
 
-Whoever reaches the port can open connections before any token is asked for, so none may stay without a request. One
-that reads no more holds a place among those that are answered, and what waits for it takes memory.
+Whoever reaches the port can open connections before the token is checked, so no connection may stay open without a
+request. A client that stops reading keeps its place among the requests in progress, and its answer fills memory.
 """
 
 import asyncio
@@ -18,85 +18,90 @@ from orchestrator.api.errors import error_response
 
 
 class ConnectionConfig(uvicorn.Config):
-    """uvicorn's settings, and how many seconds a client has for the head of a request, and to go on reading.
+    """uvicorn's settings, and two limits of ours, which are read whenever they are needed.
 
-    Of the connections of one listener there are `most` at a time.
+    `client_seconds` is how long a client may take to send the head of a request, and how long it may stop reading.
+    `max_connections` is how many connections one listener has at a time; further ones are closed at once.
     """
 
     def __init__(
-        self, app: ASGIApp, client_seconds: Callable[[], float], most: Callable[[], int], **settings: Any
+        self, app: ASGIApp, client_seconds: Callable[[], float], max_connections: Callable[[], int], **settings: Any
     ) -> None:
         super().__init__(app, http=Connection, **settings)
         self.client_seconds = client_seconds
-        self.most = most
+        self.max_connections = max_connections
 
 
 class Connection(H11Protocol):
-    """A connection. Between two requests uvicorn closes it sooner; this bounds the first head, and slow ones."""
+    """A connection with time limits. uvicorn itself limits only how long it stays open between two requests."""
 
-    _late: asyncio.TimerHandle | None = None
-    _stuck: asyncio.TimerHandle | None = None
+    _head_timer: asyncio.TimerHandle | None = None
+    """Closes the connection, unless the head of a request comes before."""
+    _read_timer: asyncio.TimerHandle | None = None
+    """Aborts the connection, unless the client reads before."""
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        """Wait for the first request, unless there are too many connections: they must not use up the descriptors."""
+        """Wait for the first request, or close where there are too many connections: each takes a file descriptor."""
         super().connection_made(transport)
-        if len(self.connections) > self._settings.most():
+        if len(self.connections) > self._settings.max_connections():
             transport.close()
         else:
-            self._watch()
+            self._watch_head()
 
     def data_received(self, data: bytes) -> None:
-        """Take in what has come, and wait for the rest of a head, if that is what it was."""
+        """Take in data of the client, and wait for the rest of the head of a request where only a part of it came."""
         super().data_received(data)
-        self._watch()
+        self._watch_head()
 
     def pause_writing(self) -> None:
-        """Wait for the client to read: more was sent to it than buffers hold."""
+        """Limit how long the client may take to read, now that the buffers are full."""
         super().pause_writing()
-        self._stuck = self._after(self.transport.abort)
+        self._read_timer = self._after(self.transport.abort)
 
     def resume_writing(self) -> None:
-        """Go on: it has read."""
-        self._forget_stuck()
+        """Send on, because the client has read."""
+        self._stop_read_timer()
         super().resume_writing()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Wait no more."""
-        self._forget()
-        self._forget_stuck()
+        """Stop the timers."""
+        self._stop_head_timer()
+        self._stop_read_timer()
         super().connection_lost(exc)
 
     def send_400_response(self, msg: str) -> None:
-        """Answer what is no HTTP, in the shape of all errors."""
-        answer = error_response(HTTPStatus.BAD_REQUEST, msg, "bad_request", {"Connection": "close"})
+        """Answer data that is not HTTP with an `ErrorBody`."""
+        response = error_response(HTTPStatus.BAD_REQUEST, msg, "bad_request", {"Connection": "close"})
         for event in (
-            h11.Response(status_code=HTTPStatus.BAD_REQUEST, headers=answer.raw_headers, reason=b"Bad Request"),
-            h11.Data(data=bytes(answer.body)),
+            h11.Response(status_code=HTTPStatus.BAD_REQUEST, headers=response.raw_headers, reason=b"Bad Request"),
+            h11.Data(data=bytes(response.body)),
             h11.EndOfMessage(),
         ):
             self.transport.write(self.conn.send(event) or b"")
         self.transport.close()
 
-    def _watch(self) -> None:
+    def _watch_head(self) -> None:
         if self.cycle is not None and not self.cycle.response_complete:
-            self._forget()
-        elif self._late is None:
-            self._late = self._after(self.transport.close)
+            self._stop_head_timer()
+        elif self._head_timer is None:
+            self._head_timer = self._after(self.transport.close)
 
     def _after(self, end: Callable[[], None]) -> asyncio.TimerHandle:
         return self.loop.call_later(self._settings.client_seconds(), end)
 
     @property
     def _settings(self) -> ConnectionConfig:
-        assert isinstance(self.config, ConnectionConfig), "it makes these connections only"
+        assert isinstance(self.config, ConnectionConfig), (
+            "only a listener with a ConnectionConfig makes these connections"
+        )
         return self.config
 
-    def _forget(self) -> None:
-        if self._late is not None:
-            self._late.cancel()
-            self._late = None
+    def _stop_head_timer(self) -> None:
+        if self._head_timer is not None:
+            self._head_timer.cancel()
+            self._head_timer = None
 
-    def _forget_stuck(self) -> None:
-        if self._stuck is not None:
-            self._stuck.cancel()
-            self._stuck = None
+    def _stop_read_timer(self) -> None:
+        if self._read_timer is not None:
+            self._read_timer.cancel()
+            self._read_timer = None

@@ -1,4 +1,7 @@
-"""Give every error one shape: OpenAI's `{"error": {"message", "type", "param", "code"}}`, with `problems` besides."""
+"""Answer every error with the body of OpenAI's API: `{"error": {"message", "type", "param", "code", "problems"}}`.
+
+`problems` is an addition of ours.
+"""
 
 from collections.abc import Mapping
 from http import HTTPStatus
@@ -22,31 +25,37 @@ log = structlog.get_logger(__name__)
 
 
 class ProblemBody(BaseModel):
-    """One thing wrong with a request: where, what, and what would be accepted."""
+    """One thing that is wrong with a request."""
 
     where: str
+    """The field, option or setting."""
     what: str
+    """What is wrong with it."""
     accepted: str = ""
+    """What would be accepted in its place."""
 
 
 class ErrorDetail(BaseModel):
-    """What went wrong. `code` is for programs."""
+    """What went wrong."""
 
     message: str
     type: str
+    """The kind of error, as OpenAI's API names it."""
     param: str | None = None
+    """Where the first of the problems is."""
     code: str | None = None
+    """The error's own name, for programs."""
     problems: list[ProblemBody] = Field(default_factory=list)
 
 
 class ErrorBody(BaseModel):
-    """The body of every answer that is not a success."""
+    """The body of every answer whose status is not a success."""
 
     error: ErrorDetail
 
 
 class RunFailed(OrchestratorError):
-    """The run that should have answered did not come to an answer. To ask again would have it run again."""
+    """The run that should have answered a chat ended without an answer. Sending the request again starts a new run."""
 
 
 DOCUMENTED: Final[Mapping[int | str, dict[str, Any]]] = {
@@ -85,11 +94,11 @@ class UnknownName(NotFound):
 
 
 def error_detail(error: OrchestratorError) -> ErrorDetail:
-    """Return what to tell of an error."""
+    """Return what the answer says of an error."""
     problems = error.problems if isinstance(error, InputError) else ()
     return ErrorDetail(
         message=str(error),
-        type=_kind(status_of(error)),
+        type=_error_type(status_of(error)),
         param=problems[0].where if problems else None,
         code=_snake(type(error).__name__),
         problems=[ProblemBody(where=item.where, what=item.what, accepted=item.accepted) for item in problems],
@@ -97,7 +106,7 @@ def error_detail(error: OrchestratorError) -> ErrorDetail:
 
 
 def status_of(error: OrchestratorError) -> int:
-    """Return the status of an error."""
+    """Return the HTTP status that answers an error."""
     if isinstance(error, NotFound):
         return HTTPStatus.NOT_FOUND
     if isinstance(error, PlanError) and error.failure.final:
@@ -106,20 +115,20 @@ def status_of(error: OrchestratorError) -> int:
 
 
 def error_response(status: int, message: str, code: str, headers: Mapping[str, str] | None = None) -> JSONResponse:
-    """Return the answer to a request that is refused."""
-    body = ErrorBody(error=ErrorDetail(message=message, type=_kind(status), code=code))
+    """Return an answer with an `ErrorBody`."""
+    body = ErrorBody(error=ErrorDetail(message=message, type=_error_type(status), code=code))
     return JSONResponse(body.model_dump(), status, dict(headers or {}))
 
 
 def add_error_handlers(app: FastAPI) -> None:
     """Have the application answer every error with an `ErrorBody`."""
-    app.add_exception_handler(OrchestratorError, _ours)
-    app.add_exception_handler(RequestValidationError, _invalid)
-    app.add_exception_handler(HTTPException, _http)
-    app.add_exception_handler(Exception, _defect)
+    app.add_exception_handler(OrchestratorError, _handle_ours)
+    app.add_exception_handler(RequestValidationError, _handle_invalid)
+    app.add_exception_handler(HTTPException, _handle_http)
+    app.add_exception_handler(Exception, _handle_defect)
 
 
-async def _ours(request: Request, error: Exception) -> JSONResponse:
+async def _handle_ours(request: Request, error: Exception) -> JSONResponse:
     assert isinstance(error, OrchestratorError)
     status = status_of(error)
     headers = {"Retry-After": str(error.retry_seconds)} if isinstance(error, Busy | NotReady) else None
@@ -128,17 +137,17 @@ async def _ours(request: Request, error: Exception) -> JSONResponse:
     return JSONResponse(ErrorBody(error=error_detail(error)).model_dump(), status, headers)
 
 
-async def _invalid(request: Request, error: Exception) -> JSONResponse:
+async def _handle_invalid(request: Request, error: Exception) -> JSONResponse:
     assert isinstance(error, RequestValidationError)
     problems = [ProblemBody(where="/".join(map(str, item["loc"])), what=str(item["msg"])) for item in error.errors()]
     message = "; ".join(f"{item.where}: {item.what}" for item in problems[:5])
     detail = ErrorDetail(
-        message=message, type=_kind(400), param=problems[0].where, code="invalid_request", problems=problems
+        message=message, type=_error_type(400), param=problems[0].where, code="invalid_request", problems=problems
     )
     return JSONResponse(ErrorBody(error=detail).model_dump(), HTTPStatus.BAD_REQUEST)
 
 
-async def _http(request: Request, error: Exception) -> JSONResponse:
+async def _handle_http(request: Request, error: Exception) -> JSONResponse:
     assert isinstance(error, HTTPException)
     phrases = (one.phrase for one in HTTPStatus if one == error.status_code)
     code = next(phrases, "client closed request").lower().replace(" ", "_").replace("-", "_")
@@ -146,12 +155,12 @@ async def _http(request: Request, error: Exception) -> JSONResponse:
     return error_response(error.status_code, message, code, error.headers)
 
 
-async def _defect(request: Request, error: Exception) -> JSONResponse:
-    log.error("a request broke down", path=request.url.path, exc_info=error)
+async def _handle_defect(request: Request, error: Exception) -> JSONResponse:
+    log.error("a request failed because of a defect", path=request.url.path, exc_info=error)
     return error_response(HTTPStatus.INTERNAL_SERVER_ERROR, f"internal error: {type(error).__name__}", "internal_error")
 
 
-def _kind(status: int) -> str:
+def _error_type(status: int) -> str:
     match status:
         case 401 | 403:
             return "authentication_error"

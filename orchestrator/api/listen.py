@@ -1,4 +1,4 @@
-"""Say where the daemon listens, open the sockets, and refuse what would let others in."""
+"""Open the sockets that the daemon listens on, and refuse addresses that others could reach without protection."""
 
 import ipaddress
 import os
@@ -14,31 +14,33 @@ from orchestrator.journal import JournalError
 from orchestrator.service.configuration import ServerSettings
 
 WHERE: Final = "tcp of [server]"
-LONGEST_PATH: Final = 107
-"""Bytes that the name of a Unix socket may have."""
+MAX_PATH_BYTES: Final = 107
+"""How long the path of a Unix socket may be on Linux."""
 
 
 @dataclass(frozen=True, slots=True)
 class TcpAddress:
-    """Where TCP listens. `tls`: both files of the certificate are given."""
+    """The address that the daemon listens on over TCP."""
 
     host: str
     port: int
     tls: bool
+    """Whether connections are encrypted."""
 
     @property
     def url(self) -> str:
-        """The address as a client names it."""
+        """The URL that a client uses."""
         host = f"[{self.host}]" if ":" in self.host else self.host
         return f"{'https' if self.tls else 'http'}://{host}:{self.port}"
 
 
 def tcp_address(settings: ServerSettings) -> TcpAddress | None:
-    """Return where TCP is to listen, or None. Raises InputError for what is no address, or is not safe."""
+    """Return the address to listen on over TCP, or None where none is configured.
+
+    Raises InputError for text that is no address, and for an address beyond loopback without TLS or `insecure`.
+    """
     if bool(settings.tls_certificate) != bool(settings.tls_key):
-        raise InputError(
-            Problem("tls_certificate, tls_key of [server]", "one is given, the other not", "both, or none")
-        )
+        raise InputError(Problem("tls_certificate, tls_key of [server]", "only one of them is given", "both, or none"))
     if not settings.tcp:
         return None
     host, separator, port = settings.tcp.rpartition(":")
@@ -53,7 +55,7 @@ def tcp_address(settings: ServerSettings) -> TcpAddress | None:
 
 
 def is_loopback(host: str) -> bool:
-    """Say whether only this machine can reach an address."""
+    """Return whether only this machine can reach an address."""
     try:
         return ipaddress.ip_address(host).is_loopback
     except ValueError:
@@ -61,23 +63,24 @@ def is_loopback(host: str) -> bool:
 
 
 def allow_descriptors() -> None:
-    """Let this process have as many connections and files open as it may: what it begins with is often 1024."""
+    """Raise this process's limit of open files and connections to the hard limit; the soft one is often 1024."""
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
 
 
 def unix_socket(path: Path) -> socket.socket:
-    """Return a socket at `path` that its owner alone can reach. A stale one is replaced: we have the folder's lock.
+    """Return a bound Unix socket at `path` that only its owner can open.
 
-    Raises JournalError.
+    A socket that is there already is stale, because this process has the lock of the state folder, and is replaced.
+    Raises JournalError where no socket can be bound.
     """
-    if len(os.fsencode(path)) > LONGEST_PATH:
-        raise JournalError(path, f"is too long a name for a socket; accepted: {LONGEST_PATH} bytes")
+    if len(os.fsencode(path)) > MAX_PATH_BYTES:
+        raise JournalError(path, f"is too long for the path of a socket; accepted: {MAX_PATH_BYTES} bytes")
     made = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:
         if path.is_symlink() or (path.exists() and stat.S_ISSOCK(path.stat().st_mode)):
             path.unlink()
-        os.fchmod(made.fileno(), 0o600)  # which the file gets, and nobody else's as with a mask of the process
+        os.fchmod(made.fileno(), 0o600)  # the file gets this mode; a umask would hold for the whole process
         made.bind(os.fspath(path))
     except OSError as error:
         made.close()
@@ -86,7 +89,7 @@ def unix_socket(path: Path) -> socket.socket:
 
 
 def tcp_socket(address: TcpAddress) -> socket.socket:
-    """Return a socket at an address. Raises InputError where there can be none."""
+    """Return a socket that is bound to an address. Raises InputError where that is not possible."""
     try:
         family = socket.getaddrinfo(address.host, address.port, type=socket.SOCK_STREAM)[0][0]
         made = socket.socket(family, socket.SOCK_STREAM)

@@ -1,4 +1,7 @@
-"""Log for people on a terminal and as JSON elsewhere, with the ids of run and step, and to a file that makes room."""
+"""Write the daemon's log to a file that is rotated and to stderr, with the ids of run and step in each line.
+
+Lines are JSON, except on a terminal.
+"""
 
 import logging
 import os
@@ -27,17 +30,17 @@ def log_path(logs: Path) -> Path:
 
 
 def log_to(logs: Path, settings: LogSettings) -> None:
-    """Log to the folder `logs` and to stderr from now on; may be called again, as when the file was moved away."""
+    """Log to the folder `logs` and to stderr from now on. Call it again to reopen the file or to change settings."""
     logs.mkdir(parents=True, exist_ok=True)
     root = logging.getLogger()
     file = _log_file(root, log_path(logs), settings)
     file.setFormatter(_formatter(structlog.processors.JSONRenderer(default=str)))
     terminal = logging.StreamHandler(sys.stderr)
-    lively = sys.stderr.isatty()
+    is_terminal = sys.stderr.isatty()
     terminal.setFormatter(
-        _formatter(structlog.dev.ConsoleRenderer() if lively else structlog.processors.JSONRenderer(default=str))
+        _formatter(structlog.dev.ConsoleRenderer() if is_terminal else structlog.processors.JSONRenderer(default=str))
     )
-    before, root.handlers = root.handlers, [file, terminal]  # at once: other threads may be logging
+    before, root.handlers = root.handlers, [file, terminal]  # in one assignment, because other threads may be logging
     for handler in before:
         if handler is not file:
             handler.close()
@@ -50,14 +53,14 @@ def log_to(logs: Path, settings: LogSettings) -> None:
 
 
 class LogFile(RotatingFileHandler):
-    """The newest of the log's files. When it is full it is put aside, and the oldest one is removed."""
+    """The log file. When it is full it is renamed, and the oldest of the renamed files is removed."""
 
     def __init__(self, path: Path, settings: LogSettings) -> None:
         super().__init__(path, maxBytes=settings.max_bytes, backupCount=settings.keep - 1, encoding="utf-8")
 
-    def open_anew(self, settings: LogSettings) -> None:
-        """Go on with whatever file is at the path now, or with a new one."""
-        assert self.lock is not None, "every handler has one"
+    def reopen(self, settings: LogSettings) -> None:
+        """Open the file that is at the path now, or a new one, and adopt the settings."""
+        assert self.lock is not None, "`logging.Handler` makes one"
         with self.lock:
             self.maxBytes, self.backupCount = settings.max_bytes, settings.keep - 1
             if self.stream is not None:
@@ -65,25 +68,25 @@ class LogFile(RotatingFileHandler):
             self.stream = self._open()
 
     def doRollover(self) -> None:
-        """Make room. The only file is emptied; `logging` would let it grow for ever."""
+        """Start a new file. If only one is kept, empty it: `RotatingFileHandler` would let it grow without limit."""
         if self.backupCount == 0:
-            assert self.stream is not None, "its size has just been looked at"
+            assert self.stream is not None, "`shouldRollover` has just opened it"
             self.stream.truncate(0)
         else:
             super().doRollover()
 
 
 def _log_file(root: logging.Logger, path: Path, settings: LogSettings) -> LogFile:
-    """Return what writes to `path`, opened anew where it does so already: two would put each other's files aside."""
+    """Return the handler that writes to `path`. An existing one is reopened: two would rename each other's files."""
     for handler in root.handlers:
         if isinstance(handler, LogFile) and handler.baseFilename == os.path.abspath(path):
-            handler.open_anew(settings)
+            handler.reopen(settings)
             return handler
     return LogFile(path, settings)
 
 
 def _formatter(renderer: Any) -> structlog.stdlib.ProcessorFormatter:
-    """Return what writes a line of either: ours, or of a library that uses `logging`."""
+    """Return a formatter for our own records and for those of libraries, which use `logging`."""
     last: list[Any] = [structlog.stdlib.ProcessorFormatter.remove_processors_meta]
     if not isinstance(renderer, structlog.dev.ConsoleRenderer):
         last.append(structlog.processors.format_exc_info)

@@ -1,4 +1,4 @@
-"""Show and change what is loaded, and show who can be asked for what."""
+"""Endpoints for the pool of models, the registry, and personas."""
 
 from enum import StrEnum
 
@@ -14,7 +14,7 @@ router = APIRouter(prefix="/v1", tags=["models"], responses=dict(DOCUMENTED))
 
 
 class Verb(StrEnum):
-    """What can be done with a model."""
+    """What can be done with a model of the pool."""
 
     LOAD = "load"
     UNLOAD = "unload"
@@ -23,7 +23,7 @@ class Verb(StrEnum):
 
 
 class RoleLine(BaseModel):
-    """One kind of work, and the model that does it."""
+    """A role of the registry."""
 
     name: str
     tier: str
@@ -33,19 +33,21 @@ class RoleLine(BaseModel):
     escalates_to: str | None
     usable: bool
     why_not: str | None
+    """Why it cannot be used; None where it can."""
     description: str
 
 
 class PersonaLine(BaseModel):
-    """How work is done."""
+    """A persona of the registry."""
 
     name: str
     text: str
+    """What it adds to the system prompt of a role."""
     description: str
 
 
 class EntryLine(BaseModel):
-    """What the registry says of a model."""
+    """A model of the registry."""
 
     id: str
     residency: str
@@ -53,6 +55,7 @@ class EntryLine(BaseModel):
     slots: int
     usable: bool
     why_not: str | None
+    """Why it cannot be used; None where it can."""
     description: str
 
 
@@ -67,20 +70,20 @@ class RegistryBody(BaseModel):
 
 
 class PersonaList(BaseModel):
-    """All personas."""
+    """The personas of the registry."""
 
     personas: list[PersonaLine]
 
 
 @router.get("/pool")
 async def pool(service: ServiceDep) -> PoolSnapshot:
-    """Show every model: what it holds, and what its engines have counted."""
+    """Return the state of every model: memory, requests, and the counters of its engines."""
     return await service.orchestrator.survey()
 
 
 @router.post("/pool/{model}/{verb}")
 async def change(model: str, verb: Verb, service: ServiceDep) -> ModelStatus:
-    """Load, unload, pin or unpin a model, and show it once that is done."""
+    """Load, unload, pin or unpin a model, and return its state afterwards."""
     pool = service.orchestrator.pool
     match verb:
         case Verb.LOAD:
@@ -91,13 +94,13 @@ async def change(model: str, verb: Verb, service: ServiceDep) -> ModelStatus:
             pool.pin(model, verb is Verb.PIN)
     status = next((one for one in (await service.orchestrator.survey()).models if one.model == model), None)
     if status is None:
-        raise UnknownModel(model, f"model {model} has just left the registry")
+        raise UnknownModel(model, f"model {model} has just been removed from the registry")
     return status
 
 
 @router.get("/registry")
 async def registry(service: ServiceDep) -> RegistryBody:
-    """Show models, roles and personas as the registry has them."""
+    """Return the models, roles and personas of the registry."""
     found, watched = service.orchestrator.registry, service.orchestrator.registry_status
     return RegistryBody(
         path=str(found.path),
@@ -110,7 +113,7 @@ async def registry(service: ServiceDep) -> RegistryBody:
 
 @router.get("/personas")
 async def personas(service: ServiceDep) -> PersonaList:
-    """List the personas."""
+    """Return the personas of the registry."""
     return PersonaList(personas=_personas(service))
 
 

@@ -1,4 +1,4 @@
-"""Submit runs, look at them, and have them cancelled, repeated, exported and forgotten."""
+"""Endpoints for runs: submit, list, show, cancel, retry, rate, delete, artifacts, export, and plans that do not run."""
 
 import asyncio
 import tempfile
@@ -24,8 +24,9 @@ from orchestrator.service.ratings import MAX_AUTHOR_LENGTH, MAX_NOTE_LENGTH
 from orchestrator.service.service import Service
 from orchestrator.taskir import dump_task, task_from
 
-MEMORY_BYTES: Final = 1 << 20
-CHUNK: Final = 1 << 16
+ARCHIVE_MEMORY_BYTES: Final = 1 << 20
+"""How large an archive may be before it is written to a temporary file instead of memory."""
+CHUNK_BYTES: Final = 1 << 16
 RUN_PATTERN: Final = r"^[A-Za-z0-9][A-Za-z0-9_-]{0,63}$"
 BINARY: Final = {"schema": {"type": "string", "format": "binary"}}
 
@@ -33,49 +34,53 @@ router = APIRouter(prefix="/v1", tags=["runs"], responses=dict(DOCUMENTED))
 
 
 class LimitsBody(StrictBody):
-    """What a run may take before it is cancelled. The daemon's own limits hold too."""
+    """How much a run may use before it is cancelled. The limits of the daemon's configuration hold as well."""
 
-    tokens: int | None = Field(default=None, ge=1, le=1 << 53, description="of prompts and answers together")
-    seconds: float | None = Field(default=None, gt=0, le=1e9, description="from when it begins")
-    bytes: int | None = Field(default=None, ge=1, le=1 << 53, description="of its artifacts")
+    tokens: int | None = Field(default=None, ge=1, le=1 << 53, description="tokens of prompts and answers together")
+    seconds: float | None = Field(default=None, gt=0, le=1e9, description="seconds since the run began")
+    bytes: int | None = Field(default=None, ge=1, le=1 << 53, description="bytes of all artifacts")
 
 
 class PlanBody(RequestBody, StrictBody):
-    """A request in words, and the folder that its steps may read."""
+    """A request in plain language, and the folder that its steps may read."""
 
-    request: str = Field(min_length=1, description="what to do, in words")
+    request: str = Field(min_length=1, description="what to do, in plain language")
     directory: str | None = Field(default=None, description="an absolute path on the daemon's machine")
 
 
 class RunBody(RequestBody, StrictBody):
-    """A job: `request` or `task`, exactly one of them."""
+    """A job: either a `request` or a `task`."""
 
-    request: str | None = Field(default=None, description="what to do, in words")
+    request: str | None = Field(default=None, description="what to do, in plain language")
     task: dict[str, Any] | None = Field(default=None, description="a TaskIR document")
-    directory: str | None = Field(default=None, description="an absolute path on the daemon's machine, to read from")
+    directory: str | None = Field(
+        default=None, description="an absolute path on the daemon's machine, which steps may read"
+    )
     mode: Mode = "as-planned"
-    priority: Priority | None = Field(default=None, description="the document's, or interactive, if left out")
+    priority: Priority | None = Field(default=None, description="if left out, the task's own priority, or interactive")
     limits: LimitsBody = Field(default_factory=LimitsBody)
-    prior_task_ids: list[str] = Field(default_factory=list, max_length=100, description="runs to build on")
+    prior_task_ids: list[str] = Field(
+        default_factory=list, max_length=100, description="runs whose artifacts this one may read"
+    )
 
 
 class CancelBody(RequestBody, StrictBody):
-    """Which step to cancel, with all that depends on it; the whole run if none is named."""
+    """Which step to cancel, together with all that depends on it. Without one, the whole run is cancelled."""
 
     step: str | None = None
 
 
 class RatingBody(RequestBody, StrictBody):
-    """How good a run was that has ended, or a step of it."""
+    """A rating of a run that has ended, or of one of its steps."""
 
     score: float = Field(ge=0, le=1, allow_inf_nan=False, description="from 0 (bad) to 1 (good)")
-    step: str | None = Field(default=None, description="the step; the whole run if none is named")
-    by: str = Field(default="api", min_length=1, max_length=MAX_AUTHOR_LENGTH, description="who says it")
-    note: str = Field(default="", max_length=MAX_NOTE_LENGTH, description="why")
+    step: str | None = Field(default=None, description="the step that is rated; the whole run if none is given")
+    by: str = Field(default="api", min_length=1, max_length=MAX_AUTHOR_LENGTH, description="who rates")
+    note: str = Field(default="", max_length=MAX_NOTE_LENGTH, description="the reason")
 
 
 class RatingLine(BaseModel):
-    """A rating as it was journaled, `at` in seconds since the epoch."""
+    """A rating as it was journaled."""
 
     run_id: str
     step: str | None
@@ -83,10 +88,11 @@ class RatingLine(BaseModel):
     by: str
     note: str
     at: float
+    """Seconds since the epoch."""
 
 
 class RunLine(BaseModel):
-    """A run in a list. `position`, while it waits: how many are before it, at most."""
+    """A run in a list. Times are in seconds since the epoch."""
 
     run_id: str
     status: RunStatus
@@ -96,17 +102,19 @@ class RunLine(BaseModel):
     finished_at: float | None
     error: str | None
     position: int | None = None
+    """While the run is queued: how many runs are ahead of it at most."""
 
 
 class RunList(BaseModel):
-    """Runs, newest first. `before` asks for those that come after these, if there may be any."""
+    """Runs, newest first."""
 
     runs: list[RunLine]
     before: str | None
+    """The value of `before` that asks for the next runs; None where there are no more."""
 
 
 class ArtifactLine(BaseModel):
-    """An artifact and what it holds: its SHA-256, and bytes."""
+    """An artifact of a run, with the SHA-256 digest and the size of its content."""
 
     name: str
     sha256: str
@@ -114,37 +122,51 @@ class ArtifactLine(BaseModel):
 
 
 class ArtifactList(BaseModel):
-    """The artifacts of a run."""
+    """All artifacts of a run."""
 
     artifacts: list[ArtifactLine]
 
 
 class ResultBody(BaseModel):
-    """What came of a run, in short."""
+    """The result of a run, without its steps."""
 
     run_id: str
     status: RunStatus
     answer: str | None
     error: str | None
     artifacts: dict[str, str]
+    """The SHA-256 digest of each artifact, by its name."""
 
 
 class PlannedBody(BaseModel):
-    """A plan as a task. It may only be the first part, and go on after a step."""
+    """A plan that can be submitted as a task."""
 
     task: dict[str, Any]
+    """A TaskIR document."""
     goes_on_after: str | None
+    """The step whose output the rest of the plan would depend on; None for a plan that is complete."""
 
 
-Key = Annotated[
+IdempotencyKey = Annotated[
     str | None,
-    Header(alias="Idempotency-Key", min_length=1, max_length=200, description="One run for all requests with one key."),
+    Header(
+        alias="Idempotency-Key",
+        min_length=1,
+        max_length=200,
+        description="All requests with the same key get the same run.",
+    ),
 ]
 
 
-@router.post("/runs", status_code=201, responses={200: {"model": RunLine, "description": "The run with this key."}})
-async def submit(body: RunBody, response: Response, service: ServiceDep, local: IsLocal, key: Key = None) -> RunLine:
-    """Submit a job. It is durable when this answers."""
+@router.post(
+    "/runs",
+    status_code=201,
+    responses={200: {"model": RunLine, "description": "The run that was submitted with this key before."}},
+)
+async def submit(
+    body: RunBody, response: Response, service: ServiceDep, local: IsLocal, key: IdempotencyKey = None
+) -> RunLine:
+    """Submit a job. Once this has answered, a crash of the daemon does not lose it."""
     submitted = await service.submit(job_from(body, service, local, key))
     response.status_code = HTTPStatus.CREATED if submitted.new else HTTPStatus.OK
     return await _line(service, submitted.run)
@@ -169,14 +191,14 @@ async def runs(
 
 @router.get("/runs/{run}")
 async def show(run: str, service: ServiceDep) -> dict[str, Any]:
-    """Tell all of a run: steps, attempts, figures, artifacts."""
+    """Return the report of a run: steps, attempts, figures, artifacts."""
     report = await _report(service, run)
     return await asyncio.to_thread(report.to_json) | {"position": service.position(run)}
 
 
 @router.get("/runs/{run}/result")
 async def result(run: str, service: ServiceDep) -> ResultBody:
-    """Tell what came of a run: its answer and its artifacts by name and digest."""
+    """Return the result of a run: its status, its answer, and its artifacts by name."""
     report = await _report(service, run)
     return ResultBody(
         run_id=report.run_id,
@@ -189,30 +211,30 @@ async def result(run: str, service: ServiceDep) -> ResultBody:
 
 @router.post("/runs/{run}/cancel", status_code=202)
 async def cancel(run: str, service: ServiceDep, body: CancelBody | None = None) -> RunLine:
-    """Ask for a run, or a step of it, to be cancelled. Harmless when it has ended."""
+    """Cancel a run, or a step of it. This has no effect on a run that has ended."""
     await service.cancel(run, body.step if body is not None else None)
     return await _line(service, run)
 
 
 @router.post("/runs/{run}/retry", status_code=201)
 async def retry(run: str, service: ServiceDep, local: IsLocal) -> RunLine:
-    """Submit the job of a run that has ended once more, as a new run."""
+    """Submit the job of a run that has ended again, as a new run."""
     job = await service.ended_job(run)
-    if job.directory is not None:  # whoever repeats a run asks for its folder
+    if job.directory is not None:  # whoever retries a run needs the right to read its folder
         job = replace(job, directory=_directory(str(job.directory), service, local))
     return await _line(service, (await service.submit(job)).run)
 
 
 @router.post("/runs/{run}/ratings", status_code=201)
 async def rate(run: str, body: RatingBody, service: ServiceDep) -> RatingLine:
-    """Say how good a run was that has ended, or a step of it. It may be rated more than once."""
+    """Rate a run that has ended, or one of its steps. Both may be rated more than once."""
     made = await service.rate(run, body.score, body.by, body.step, body.note)
     return RatingLine(run_id=run, step=made.step, score=made.score, by=made.by, note=made.note, at=made.at)
 
 
 @router.delete("/runs/{run}", status_code=204)
 async def delete(run: str, service: ServiceDep) -> None:
-    """Forget a run that has ended."""
+    """Delete a run that has ended."""
     await service.delete(run)
 
 
@@ -230,7 +252,7 @@ async def artifacts(run: str, service: ServiceDep) -> ArtifactList:
     responses={200: {"content": {"application/octet-stream": BINARY}, "description": "The artifact, byte for byte."}},
 )
 async def artifact(run: str, name: str, service: ServiceDep) -> Response:
-    """Return one artifact."""
+    """Return the content of an artifact."""
     digest = (await _report(service, run)).artifacts.get(name)
     if digest is None:
         raise NotFound(f"run {run} has no artifact {name!r}")
@@ -245,7 +267,7 @@ async def artifact(run: str, name: str, service: ServiceDep) -> Response:
     responses={200: {"content": {"application/gzip": BINARY}, "description": "A tar.gz of report, events, artifacts."}},
 )
 async def export(run: str, service: ServiceDep) -> StreamingResponse:
-    """Return a run as one file."""
+    """Return a run as a tar.gz archive."""
     file = await asyncio.to_thread(_archive, service, run)
     headers = {"Content-Disposition": f'attachment; filename="{run}.tar.gz"'}
     return StreamingResponse(_chunks(file), media_type="application/gzip", headers=headers)
@@ -255,16 +277,19 @@ async def export(run: str, service: ServiceDep) -> StreamingResponse:
 async def plan(
     body: PlanBody, request: Request, service: ServiceDep, local: IsLocal, limiter: LimiterDep
 ) -> PlannedBody:
-    """Return the plan of a request as a TaskIR document. Nothing runs."""
+    """Return the plan for a request as a TaskIR document, without running it."""
     job = Job(body.request, None, _directory(body.directory, service, local), "as-planned")
     planned: PlannedTask = await limiter.run_while_connected(request, lambda: service.orchestrator.plan(job))
     return PlannedBody(task=dump_task(planned.task), goes_on_after=planned.goes_on_after)
 
 
 def job_from(body: RunBody, service: Service, local: bool, key: str | None) -> Job:
-    """Return the job that a request describes. Raises InputError."""
+    """Return the job that a body describes. `local` is whether the request came over the Unix socket.
+
+    Raises InputError for a body that describes no job, and for a folder that may not be read.
+    """
     if (body.request is None) == (body.task is None):
-        raise InputError(Problem("request", "neither it nor task is given, or both are", "exactly one of them"))
+        raise InputError(Problem("request", "neither request nor task is given, or both are", "exactly one of them"))
     return Job(
         request=body.request,
         task=None if body.task is None else task_from(body.task),
@@ -278,7 +303,7 @@ def job_from(body: RunBody, service: Service, local: bool, key: str | None) -> J
 
 
 def run_line(row: RunRow, position: int | None) -> RunLine:
-    """Return the line of a run. One that waits is queued, however far it was before a restart."""
+    """Return the entry of a run. One with a `position` is queued, however far it had come before a restart."""
     return RunLine(
         run_id=row.run,
         status=row.status if position is None else "queued",
@@ -292,9 +317,10 @@ def run_line(row: RunRow, position: int | None) -> RunLine:
 
 
 def _directory(text: str | None, service: Service, local: bool) -> FilePath | None:
-    """Return the folder that a run may read. Over TCP only those of the configuration are for the asking.
+    """Return the folder that a run may read. Over TCP only the folders of the configuration may be named.
 
-    What is returned then is where its links led when that was checked.
+    In that case the path has its links resolved, so that it stays the folder that was checked. Raises InputError for a
+    path that is not absolute, or that may not be read.
     """
     if text is None:
         return None
@@ -324,7 +350,7 @@ def _artifact_lines(service: Service, report: Report) -> list[ArtifactLine]:
 
 
 def _archive(service: Service, run: str) -> IO[bytes]:
-    file = tempfile.SpooledTemporaryFile(MEMORY_BYTES)
+    file = tempfile.SpooledTemporaryFile(ARCHIVE_MEMORY_BYTES)
     write_archive(service.orchestrator.journal, run, file)
     file.seek(0)
     return file
@@ -332,5 +358,5 @@ def _archive(service: Service, run: str) -> IO[bytes]:
 
 def _chunks(file: IO[bytes]) -> Iterator[bytes]:
     with file:
-        while data := file.read(CHUNK):
+        while data := file.read(CHUNK_BYTES):
             yield data

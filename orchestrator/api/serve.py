@@ -1,7 +1,8 @@
-"""The daemon: open the state folder, listen, and end in order.
+"""The daemon: open the state folder, listen, and shut down in order.
 
-SIGTERM and SIGINT let runs in progress end, for a while, and then everything; a second one ends at once. What has not
-ended goes on at the next start. SIGHUP reads the configuration and the certificate again and opens the log anew.
+After SIGTERM or SIGINT, runs and chats in progress have `drain_seconds` to end before the daemon does; after a second
+signal it ends at once. Runs that have not ended go on at the next start. SIGHUP reads the configuration and the
+certificate again, and opens the log file again.
 """
 
 import asyncio
@@ -33,24 +34,27 @@ from orchestrator.service.service import Service
 from registry.models import Registry
 
 CLOSING_SECONDS: Final = 3
-MORE_CONNECTIONS: Final = 256
-"""Than requests at a time may be: for those that wait between two requests, and those that are told to come back."""
-STOPPED_AT_ONCE: Final = 130
+EXTRA_CONNECTIONS: Final = 256
+"""How many more connections there may be than requests: some wait between two requests, and others get an error."""
+KILLED_EXIT_CODE: Final = 130
 
 log = structlog.get_logger(__name__)
 
 
 class Listener(uvicorn.Server):
-    """One of uvicorn's servers. Signals are none of its business."""
+    """A server of uvicorn that leaves signals to `Signals`."""
 
     @contextmanager
     def capture_signals(self) -> Iterator[None]:
-        """Leave the handlers of signals as they are."""
+        """Install no signal handlers."""
         yield
 
 
 async def serve(home: Path, registry: Registry, configuration: Configuration) -> None:
-    """Serve until a signal asks for the end. Raises InputError, JournalError."""
+    """Serve until a signal ends it.
+
+    Raises InputError for settings that cannot be used, and JournalError for a state folder that cannot.
+    """
     address = tcp_address(configuration.server)
     tls = tls_context(configuration.server) if address is not None and address.tls else None
     place = Home(home)
@@ -67,7 +71,7 @@ async def serve(home: Path, registry: Registry, configuration: Configuration) ->
             if address is not None:
                 listeners.append(_tcp(app, service, address, tls))
                 serving.append(tasks.create_task(listeners[1].serve([tcp_socket(address)])))
-            gc.freeze()  # what is there by now stays for months: no collection need look through it again
+            gc.freeze()  # these objects live as long as the process: no collection has to look at them
             log.info("the daemon serves", socket=str(place.socket), tcp=address and address.url, pid=os.getpid())
             await stop.wait()
             await _drain(service, app.state.limiter)
@@ -79,7 +83,7 @@ async def serve(home: Path, registry: Registry, configuration: Configuration) ->
 
 
 class Signals:
-    """While it is entered, signals end, drain and reload."""
+    """A context manager, inside which signals set `stop` and reload the configuration."""
 
     def __init__(self, service: Service, stop: asyncio.Event, tls: ssl.SSLContext | None) -> None:
         self._service = service
@@ -89,21 +93,21 @@ class Signals:
     def __enter__(self) -> None:
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
-            loop.add_signal_handler(number, self._end)
-        loop.add_signal_handler(signal.SIGHUP, self._reload)
+            loop.add_signal_handler(number, self._on_stop)
+        loop.add_signal_handler(signal.SIGHUP, self._on_reload)
 
     def __exit__(self, *_: object) -> None:
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
             loop.remove_signal_handler(number)
 
-    def _end(self) -> None:
+    def _on_stop(self) -> None:
         if self._stop.is_set():
-            log.warning("ended at once; runs in progress go on at the next start")
-            os._exit(STOPPED_AT_ONCE)
+            log.warning("the daemon ends at once; runs in progress go on at the next start")
+            os._exit(KILLED_EXIT_CODE)
         self._stop.set()
 
-    def _reload(self) -> None:
+    def _on_reload(self) -> None:
         try:
             configuration = load_configuration()
             address = tcp_address(configuration.server)
@@ -118,12 +122,12 @@ class Signals:
         log.info("the configuration was read again; addresses, and TLS or none, take effect at the next start")
 
     def _log_to(self, settings: LogSettings) -> None:
-        """Open the log anew: the file may have been moved away."""
+        """Open the log again, because the file may have been moved away."""
         log_to(Home(self._service.home).logs, settings)
 
 
 async def _drain(service: Service, limiter: GenerationLimiter) -> None:
-    """Let runs and chats end, for a while."""
+    """Wait until runs and chats in progress have ended, at most for `drain_seconds`."""
     seconds = service.configuration.server.drain_seconds
     log.info("the daemon is to stop", running=len(service.running), waiting=service.waiting, drain_seconds=seconds)
     with suppress(TimeoutError):
@@ -139,7 +143,7 @@ def _listener(app: ASGIApp, service: Service, tls: ssl.SSLContext | None = None)
         ConnectionConfig(
             app,
             lambda: service.configuration.server.body_seconds,
-            lambda: service.configuration.server.max_requests + MORE_CONNECTIONS,
+            lambda: service.configuration.server.max_requests + EXTRA_CONNECTIONS,
             ws="none",
             loop="asyncio",
             lifespan="off",

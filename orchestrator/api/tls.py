@@ -1,7 +1,7 @@
-"""Have TCP speak TLS: read certificate and key, and refuse those that no client could accept.
+"""Read the certificate and the key of TCP, and refuse those that no client could accept.
 
-A refusal names the setting and the file. Files that were renewed are taken up by the same context, so that connections
-which are open go on, and new ones see the new certificate.
+An error names the setting and the file. Renewed files are loaded into the same context, so that open connections go on
+and new ones get the new certificate.
 """
 
 import ssl
@@ -16,22 +16,25 @@ KEY: Final = "tls_key of [server]"
 
 
 def tls_context(settings: ServerSettings) -> ssl.SSLContext:
-    """Return the context of a server with this certificate and key. Raises InputError."""
-    client = _trusting(settings.tls_certificate)
+    """Return the context of a server with this certificate and key. Raises InputError for files that cannot be used."""
+    client = _trusting_client(settings.tls_certificate)
     context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
     _load(context, settings)
-    _shake_hands(context, client, settings)
+    _check_handshake(context, client, settings)
     return context
 
 
 def renew(context: ssl.SSLContext, settings: ServerSettings) -> None:
-    """Have new connections see the files as they are now. Raises InputError, and then all stays as it was."""
+    """Load the files again for new connections.
+
+    Raises InputError for files that cannot be used, and then leaves the context as it was.
+    """
     tls_context(settings)
     _load(context, settings)
 
 
-def _trusting(certificate: str) -> ssl.SSLContext:
-    """Return the context of a client that trusts the certificate, and whoever issued it if the file has that one."""
+def _trusting_client(certificate: str) -> ssl.SSLContext:
+    """Return the context of a client that trusts the certificate, and its issuer where the file has that one too."""
     client = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     client.check_hostname = False
     client.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
@@ -46,7 +49,12 @@ def _trusting(certificate: str) -> ssl.SSLContext:
 
 def _load(context: ssl.SSLContext, settings: ServerSettings) -> None:
     def refuse() -> NoReturn:
-        raise _refused(KEY, settings.tls_key, "is encrypted, and nobody is there to be asked", "a key in plain text")
+        raise _refused(
+            KEY,
+            settings.tls_key,
+            "is encrypted, and the daemon cannot ask for the passphrase",
+            "a key that is not encrypted",
+        )
 
     try:
         with open(settings.tls_key, "rb"):
@@ -62,8 +70,11 @@ def _load(context: ssl.SSLContext, settings: ServerSettings) -> None:
         raise _unreadable(KEY, settings.tls_key, error) from error
 
 
-def _shake_hands(context: ssl.SSLContext, client: ssl.SSLContext, settings: ServerSettings) -> None:
-    """Let a client that trusts the certificate connect, in memory, as far as it judges it. Raises InputError."""
+def _check_handshake(context: ssl.SSLContext, client: ssl.SSLContext, settings: ServerSettings) -> None:
+    """Shake hands in memory with a client that trusts the certificate, until the client has checked it.
+
+    Raises InputError where the client rejects it.
+    """
     to_server, to_client = ssl.MemoryBIO(), ssl.MemoryBIO()
     server_side = context.wrap_bio(to_server, to_client, server_side=True)
     client_side = client.wrap_bio(to_client, to_server)

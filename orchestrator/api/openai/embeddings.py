@@ -81,7 +81,7 @@ async def create(body: EmbeddingBody, request: Request, service: ServiceDep, lim
 
 def embedder_names(registry: Registry) -> list[str]:
     """Return the names of the embedders that can be used."""
-    return [NAME, ROLE] if ROLE not in registry.roles or why_not(registry) is None else [NAME]
+    return [NAME, ROLE] if ROLE not in registry.roles or _unusable_reason(registry) is None else [NAME]
 
 
 def find_embedder(name: str, registry: Registry) -> str | None:
@@ -94,12 +94,12 @@ def find_embedder(name: str, registry: Registry) -> str | None:
     if name != ROLE:
         raise UnknownName(f"there is no embedder {name!r}; accepted: {', '.join(embedder_names(registry))}")
     model = registry.roles[ROLE].model
-    if (reason := why_not(registry)) is not None:
+    if (reason := _unusable_reason(registry)) is not None:
         raise InputError(Problem("model", f"role {ROLE} is of model {model}, which cannot embed: {reason}", NAME))
     return model
 
 
-def why_not(registry: Registry) -> str | None:
+def _unusable_reason(registry: Registry) -> str | None:
     """Return why the model of the registry's role `embedder` cannot embed, or None if it can."""
     if registry.models[registry.roles[ROLE].model].remote is not None:
         return "another server runs it, and only models that are loaded here embed"
