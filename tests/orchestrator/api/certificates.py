@@ -50,7 +50,7 @@ def self_signed(
 
 
 def encrypted(key: Path) -> Path:
-    """Return a copy of a key that takes a password to be read."""
+    """Return a copy of a key that is encrypted with a password."""
     made = key.with_suffix(".secret")
     openssl(key.parent, "ec", "-in", key, "-out", made, "-aes256", "-passout", "pass:sesame")
     return made

@@ -10,7 +10,7 @@ from tests.orchestrator.api.daemon_process import Running, running_daemon
 
 @pytest.fixture(scope="module")
 def daemon(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
-    """A daemon on an empty state folder, on its socket and on a port."""
+    """A daemon with an empty state folder, which listens on its socket and on a TCP port."""
     with running_daemon(tmp_path_factory.mktemp("daemon") / "home") as running:
         yield running
 

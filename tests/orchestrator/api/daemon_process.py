@@ -33,7 +33,7 @@ class Running:
 
     @property
     def token(self) -> str:
-        """What requests over TCP need."""
+        """The token that requests over TCP need."""
         return (self.home / "api.token").read_text().strip()
 
     def client(self) -> httpx2.Client:
@@ -48,7 +48,7 @@ class Running:
 
 @contextmanager
 def running_daemon(home: Path, **settings: str) -> Iterator[Running]:
-    """Start a daemon with these variables besides, and end it in order."""
+    """Start a daemon with these further environment variables, and shut it down at the end of the block."""
     kept = {name: value for name, value in os.environ.items() if not name.startswith(("ORCHESTRATOR_", "XDG_"))}
     port = free_port()
     environ = {
@@ -72,7 +72,7 @@ def running_daemon(home: Path, **settings: str) -> Iterator[Running]:
 
 
 def wait_ready(daemon: Running) -> None:
-    """Return when the daemon takes runs."""
+    """Wait until the daemon is ready."""
     end = time.monotonic() + STARTING_SECONDS
     while True:
         assert daemon.process.poll() is None, "the daemon has ended while it started"
@@ -85,13 +85,13 @@ def wait_ready(daemon: Running) -> None:
 
 
 def listens(path: Path) -> bool:
-    """Say whether anyone listens on a socket."""
+    """Return whether a process listens on a socket."""
     with socket.socket(socket.AF_UNIX) as caller:
         return caller.connect_ex(str(path)) == 0
 
 
 def free_port() -> int:
-    """Return a port that nobody listens on at the moment."""
+    """Return a port that is free at the moment."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return int(probe.getsockname()[1])
@@ -121,8 +121,8 @@ def lasting(tokens: int = 1024) -> dict[str, Any]:
     return {"task": {"objective": "a long test", "plan": {"steps": steps}}}
 
 
-def generating(daemon: Running) -> int:
-    """Return how many requests generate."""
+def active_requests(daemon: Running) -> int:
+    """Return how many requests are generating."""
     with daemon.client() as client:
         return sum(model["active"] for model in client.get("/v1/pool").json()["models"])
 
@@ -137,9 +137,9 @@ def submitted(client: httpx2.Client, body: dict[str, Any]) -> str:
 def finished(client: httpx2.Client, run: str) -> dict[str, Any]:
     """Wait until a run has ended, and return its result."""
     client.get(f"/v1/runs/{run}/events").raise_for_status()
-    told = client.get(f"/v1/runs/{run}/result").json()
-    assert isinstance(told, dict)
-    return told
+    body = client.get(f"/v1/runs/{run}/result").json()
+    assert isinstance(body, dict)
+    return body
 
 
 def executed(client: httpx2.Client, body: dict[str, Any]) -> dict[str, Any]:

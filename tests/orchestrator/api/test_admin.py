@@ -1,4 +1,4 @@
-"""What keeps a state folder small, and how a daemon ends: in order, and in time."""
+"""Vacuum removes what is kept no longer, and a daemon shuts down in order and in time."""
 
 import json
 import signal
@@ -15,7 +15,7 @@ LIST: dict[str, Any] = {"type": "array", "items": {"type": "integer", "minimum":
 
 
 def chat(items: int) -> dict[str, Any]:
-    """Return the body of a streamed chat, whose answer is a list of so many numbers."""
+    """Return the body of a streamed chat, whose answer is a list of `items` numbers."""
     schema = {**LIST, "minItems": items, "maxItems": items}
     return {
         "model": "worker",
@@ -31,7 +31,7 @@ def objects(home: Path) -> set[str]:
     return {path.parent.name + path.name for path in Home(home).objects.glob("??/*")}
 
 
-def test_what_deleted_runs_have_made_goes_with_a_vacuum(client: httpx2.Client, daemon: Running) -> None:
+def test_vacuum_removes_the_objects_of_deleted_runs(client: httpx2.Client, daemon: Running) -> None:
     prompts = objects(daemon.home)
     first, second = executed(client, summary("a")), executed(client, summary("b"))
     (old,), (new,) = first["artifacts"].values(), second["artifacts"].values()
@@ -46,7 +46,7 @@ def test_what_deleted_runs_have_made_goes_with_a_vacuum(client: httpx2.Client, d
     assert client.get(f"/v1/runs/{second['run_id']}/artifacts/summary.txt").status_code == 200
 
 
-def test_only_the_newest_runs_are_left_where_that_is_asked(client: httpx2.Client) -> None:
+def test_vacuum_keeps_only_the_newest_runs_if_asked_to(client: httpx2.Client) -> None:
     runs = [executed(client, summary())["run_id"] for _ in range(3)]
     waiting = submitted(client, summary() | {"priority": "batch"})
     done = client.post("/v1/vacuum", json={"runs": 1}).json()
@@ -57,36 +57,36 @@ def test_only_the_newest_runs_are_left_where_that_is_asked(client: httpx2.Client
     assert client.post("/v1/vacuum", json={"days": -1}).status_code == 400
 
 
-def test_a_chat_is_answered_to_its_end_before_the_daemon_ends(tmp_path: Path) -> None:
+def test_a_chat_in_progress_is_answered_before_the_daemon_ends(tmp_path: Path) -> None:
     with running_daemon(tmp_path / "home", ORCHESTRATOR_SERVER_DRAIN_SECONDS="300") as daemon:
         with daemon.client() as client, client.stream("POST", "/v1/chat/completions", json=chat(600)) as answer:
             lines = answer.iter_lines()
-            told = [next(lines)]
+            lines_read = [next(lines)]
             daemon.process.send_signal(signal.SIGTERM)
             assert status_when_it_drains(daemon) == 503
-            told += lines
-        assert "data: [DONE]" in told
-        pieces = [json.loads(line[6:]) for line in told if line.startswith("data: {")]
+            lines_read += lines
+        assert "data: [DONE]" in lines_read
+        pieces = [json.loads(line[6:]) for line in lines_read if line.startswith("data: {")]
         text = "".join(piece["choices"][0]["delta"].get("content") or "" for piece in pieces if piece["choices"])
         assert text.count(",") > 50
         assert daemon.process.wait(120) == 0
 
 
-def test_a_chat_that_takes_too_long_does_not_keep_the_daemon(tmp_path: Path) -> None:
+def test_a_chat_that_takes_too_long_does_not_keep_the_daemon_from_ending(tmp_path: Path) -> None:
     with running_daemon(tmp_path / "home", ORCHESTRATOR_SERVER_DRAIN_SECONDS="0") as daemon:
-        told: list[str] = []
+        lines_read: list[str] = []
         with daemon.client() as client, client.stream("POST", "/v1/chat/completions", json=chat(900)) as answer:
             lines = answer.iter_lines()
-            told.append(next(lines))
+            lines_read.append(next(lines))
             daemon.process.send_signal(signal.SIGTERM)
             with suppress(httpx2.TransportError):
-                told += lines
-        assert "data: [DONE]" not in told
+                lines_read += lines
+        assert "data: [DONE]" not in lines_read
         assert daemon.process.wait(120) == 0
 
 
 def status_when_it_drains(daemon: Running) -> int:
-    """Ask for short chats until one is refused, and return with which status."""
+    """Send short chats until one is refused, and return the status of its answer."""
     with daemon.client() as client:
         while True:
             status = client.post("/v1/chat/completions", json=chat(2) | {"stream": False}).status_code

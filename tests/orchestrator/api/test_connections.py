@@ -1,4 +1,4 @@
-"""How many connections there may be, and descriptors for them."""
+"""The limits of connections and of file descriptors."""
 
 import asyncio
 import resource
@@ -16,7 +16,7 @@ Caller = tuple[asyncio.StreamReader, asyncio.StreamWriter]
 
 
 async def answered(caller: Caller) -> bool:
-    """Send a request, and say whether an answer comes before the connection is closed."""
+    """Send a request, and return whether an answer comes before the connection is closed."""
     reader, writer = caller
     try:
         writer.write(ASK)
@@ -27,7 +27,7 @@ async def answered(caller: Caller) -> bool:
         writer.close()
 
 
-async def test_connections_beyond_those_that_may_be_are_closed() -> None:
+async def test_connections_beyond_the_limit_are_closed() -> None:
     app = PlainTextResponse("ok")
     config = ConnectionConfig(app, lambda: 60.0, lambda: MOST, ws="none", lifespan="off", log_config=None)
     listener = Listener(config)
@@ -38,12 +38,14 @@ async def test_connections_beyond_those_that_may_be_are_closed() -> None:
             first, second, third = callers
             assert await third[0].read() == b""
             assert [await answered(first), await answered(third)] == [True, False]
-            assert await answered(await asyncio.open_connection(*server.getsockname())), "there is room again"
+            assert await answered(await asyncio.open_connection(*server.getsockname())), (
+                "a connection was closed, so another one may be opened"
+            )
             assert await answered(second)
             listener.should_exit = True
 
 
-def test_the_daemon_may_have_as_many_descriptors_as_it_can() -> None:
+def test_the_limit_of_descriptors_is_raised_to_the_hard_limit() -> None:
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (min(soft, hard - 1), hard))
     try:

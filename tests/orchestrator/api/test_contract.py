@@ -1,4 +1,4 @@
-"""What the API says of itself is what it does: schemathesis tries it out."""
+"""The daemon answers as its OpenAPI document says: schemathesis sends generated requests."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -35,13 +35,13 @@ pytestmark = [
 
 @pytest.fixture(scope="module")
 def probed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
-    """A daemon of its own: what is tried out leaves many runs behind, few of which have to end."""
+    """A daemon of its own, because the requests leave many runs behind, few of which have ended."""
     home = tmp_path_factory.mktemp("probed") / "home"
     with running_daemon(home, ORCHESTRATOR_RUNS_MAX_RUNNING="1", ORCHESTRATOR_RUNS_MAX_SECONDS="1") as running:
         yield running
 
 
-def test_the_daemon_keeps_to_its_document(probed: Running) -> None:
+def test_the_daemon_conforms_to_its_openapi_document(probed: Running) -> None:
     headers = {"Authorization": f"Bearer {probed.token}"}
     document = schemathesis.openapi.from_url(f"http://127.0.0.1:{probed.port}/openapi.json", headers=headers)
     found: Iterator[Any] = document.get_all_operations()
@@ -52,7 +52,7 @@ def test_the_daemon_keeps_to_its_document(probed: Running) -> None:
 
 
 def probe(operation: Any, headers: dict[str, str]) -> None:
-    """Try one operation out."""
+    """Send generated requests to one operation."""
 
     @settings(max_examples=EXAMPLES, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
     @given(case=operation.as_strategy())
@@ -62,7 +62,7 @@ def probe(operation: Any, headers: dict[str, str]) -> None:
     tried()
 
 
-def test_the_daemon_is_well_afterwards(probed: Running) -> None:
+def test_the_daemon_is_ready_afterwards(probed: Running) -> None:
     with probed.client() as client:
         answer: httpx2.Response = client.get("/health/ready")
     assert answer.json() == {"status": "ok"}

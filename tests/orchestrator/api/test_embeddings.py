@@ -1,4 +1,4 @@
-"""A GGUF model of the registry embeds through the official OpenAI client; beside it the lexical embedder stays."""
+"""The official OpenAI client gets embeddings from a GGUF model of the registry, and from the lexical embedder."""
 
 import asyncio
 from collections.abc import Iterator, MutableMapping
@@ -52,7 +52,9 @@ def test_texts_are_embedded_by_the_model(ai: OpenAI) -> None:
     answer = ai.embeddings.create(model="embedder", input=TEXTS)
     assert answer.model == "bert"
     tokens = sum(len(text.replace(" ", "")) + 2 for text in TEXTS)
-    assert answer.usage.prompt_tokens == answer.usage.total_tokens == tokens, "a token a letter, and two around them"
+    assert answer.usage.prompt_tokens == answer.usage.total_tokens == tokens, (
+        "one token for each letter, and two that enclose the text"
+    )
     together = np.array([line.embedding for line in answer.data])
     assert together.shape == (3, 64)
     np.testing.assert_allclose(np.linalg.norm(together, axis=1), 1, atol=1e-5)
@@ -61,17 +63,17 @@ def test_texts_are_embedded_by_the_model(ai: OpenAI) -> None:
     np.testing.assert_allclose(vectors_of(ai, TEXTS, encoding_format="float"), together, atol=1e-6)
 
 
-def test_vectors_can_be_cut_and_are_not_made_up(ai: OpenAI) -> None:
+def test_vectors_can_be_shortened_but_not_lengthened(ai: OpenAI) -> None:
     whole = vectors_of(ai, TEXTS)
     np.testing.assert_array_equal(vectors_of(ai, TEXTS, dimensions=64), whole)
     short = whole[:, :8] / np.linalg.norm(whole[:, :8], axis=1, keepdims=True)
     np.testing.assert_allclose(vectors_of(ai, TEXTS, dimensions=8), short, atol=1e-6)
-    for wrong, told in ((65, "is 65, and the model's vectors have 64; accepted: 1 to 64"), (0, "greater than")):
-        with pytest.raises(openai.BadRequestError, match=told):
+    for wrong, message in ((65, "is 65, and the model's vectors have 64; accepted: 1 to 64"), (0, "greater than")):
+        with pytest.raises(openai.BadRequestError, match=message):
             vectors_of(ai, "x", dimensions=wrong)
 
 
-def test_what_cannot_be_embedded_is_refused(ai: OpenAI) -> None:
+def test_texts_that_cannot_be_embedded_are_refused(ai: OpenAI) -> None:
     with pytest.raises(openai.BadRequestError, match="text 1 has 82 tokens; one text of this model may have 1 to 64"):
         vectors_of(ai, ["fine", "z" * 80])
     for wrong in ("", ["x", ""]):
@@ -84,7 +86,7 @@ def test_what_cannot_be_embedded_is_refused(ai: OpenAI) -> None:
     assert len(vectors_of(ai, "x")) == 1
 
 
-def test_the_lexical_embedder_stays_as_it_is(ai: OpenAI) -> None:
+def test_the_lexical_embedder_can_still_be_used(ai: OpenAI) -> None:
     assert {"lexical", "embedder"} <= {model.id for model in ai.models.list()}
     answer = ai.embeddings.create(model="lexical", input=TEXTS)
     assert answer.model == "lexical"
@@ -111,7 +113,7 @@ def test_an_embedder_of_the_registry_is_never_replaced(tmp_path: Path) -> None:
             find_embedder("embedder", registry)
 
 
-async def test_what_nobody_waits_for_any_more_is_given_up() -> None:
+async def test_work_is_cancelled_when_the_client_disconnects() -> None:
     gone = asyncio.Event()
 
     async def receive() -> MutableMapping[str, Any]:
@@ -132,4 +134,4 @@ async def test_what_nobody_waits_for_any_more_is_given_up() -> None:
             await limiter.run_while_connected(request, long)
         assert caught.value.status_code == CLIENT_CLOSED_REQUEST
         gone.clear()
-        assert await limiter.run_while_connected(request, short) == 7, "there is room again"
+        assert await limiter.run_while_connected(request, short) == 7, "the cancelled work no longer counts"

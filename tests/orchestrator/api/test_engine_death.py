@@ -1,4 +1,4 @@
-"""What clients, the pool's table and reports tell of an engine that dies: its cause, in one sentence."""
+"""Clients, the pool's table and reports name the cause of an engine's death in one sentence."""
 
 import json
 import os
@@ -36,34 +36,34 @@ def kill_what_generates(client: httpx2.Client, number: signal.Signals) -> str:
 
 
 def sentence(daemon: Running, model: str, cause: str) -> str:
-    """Return what is told of the end of a model's engine."""
+    """Return the sentence about the death of a model's engine."""
     log = daemon.home / "logs" / f"{model}.log"
     return f"the engine process of {model} was killed by {cause}; its log is in {log}"
 
 
 def deaths(daemon: Running) -> list[dict[str, Any]]:
-    """Return what the daemon has logged of engines that died."""
+    """Return the daemon's log records of engines that died."""
     lines = (daemon.home / "logs" / "daemon.log").read_text().splitlines()
-    return [told for told in map(json.loads, lines) if told["event"] == "an engine died"]
+    return [record for record in map(json.loads, lines) if record["event"] == "an engine died"]
 
 
 @pytest.mark.parametrize("stream", [False, True])
-def test_a_client_is_told_in_one_sentence_how_its_engine_died(
+def test_a_client_gets_one_sentence_on_how_its_engine_died(
     daemon: Running, client: httpx2.Client, *, stream: bool
 ) -> None:
     before = len(deaths(daemon))
-    with ThreadPoolExecutor() as pool, daemon.client() as asking:
-        asked = pool.submit(asking.post, "/v1/chat/completions", json=CHAT | {"stream": stream})
+    with ThreadPoolExecutor() as pool, daemon.client() as chatting:
+        asked = pool.submit(chatting.post, "/v1/chat/completions", json=CHAT | {"stream": stream})
         model = kill_what_generates(client, signal.SIGSEGV)
         answer = asked.result()
-    if stream and answer.status_code == 200:  # it had begun
+    if stream and answer.status_code == 200:  # the stream had started
         (error,) = re.findall(r"^data: (\{\"error\".*)$", answer.text, re.MULTILINE)
-        told = json.loads(error)
+        body = json.loads(error)
     else:
         assert answer.status_code == 502
-        told = answer.json()
+        body = answer.json()
     expected = sentence(daemon, model, "SIGSEGV")
-    assert (told["error"]["message"], told["error"]["code"]) == (expected, "engine_died")
+    assert (body["error"]["message"], body["error"]["code"]) == (expected, "engine_died")
 
     shown = next(one for one in client.get("/v1/pool").json()["models"] if one["model"] == model)
     assert shown["reason"] == expected
@@ -79,14 +79,14 @@ def test_a_client_is_told_in_one_sentence_how_its_engine_died(
     assert len(logged["engine_log"].splitlines()) > 3
 
 
-def test_a_report_tells_in_one_sentence_how_an_engine_died(daemon: Running, client: httpx2.Client) -> None:
+def test_a_report_has_one_sentence_on_how_an_engine_died(daemon: Running, client: httpx2.Client) -> None:
     body = lasting()
     del body["task"]["plan"]["steps"][1:]
     run = submitted(client, body)
     model = kill_what_generates(client, signal.SIGKILL)
     finished(client, run)
-    told = client.get(f"/v1/runs/{run}").json()
-    messages = [attempt["message"] for attempt in told["steps"][0]["attempts"]]
+    body = client.get(f"/v1/runs/{run}").json()
+    messages = [attempt["message"] for attempt in body["steps"][0]["attempts"]]
     expected = sentence(daemon, model, "SIGKILL: the system may have run out of memory")
     assert messages[0] == expected
-    assert "llama_" not in json.dumps(told)
+    assert "llama_" not in json.dumps(body)

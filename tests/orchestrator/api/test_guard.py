@@ -1,4 +1,4 @@
-"""Who is let in: by token, host, origin and size, over TCP and over the socket."""
+"""Which requests are accepted, over TCP and over the socket: by token, host, origin and size."""
 
 import stat
 from pathlib import Path
@@ -16,7 +16,7 @@ from registry.load import find_registry, load_registry
 from tests.orchestrator.api.daemon_process import Running, executed, finished, summary
 
 
-def test_tcp_needs_load_or_create_token(daemon: Running) -> None:
+def test_tcp_needs_the_token(daemon: Running) -> None:
     right = {"Authorization": f"Bearer {daemon.token}"}
     for headers in ({}, {"Authorization": "Bearer wrong"}, {"Authorization": f"Basic {daemon.token}"}):
         with daemon.tcp(**headers) as client:
@@ -39,14 +39,14 @@ def test_a_request_for_another_host_or_from_a_foreign_page_is_refused(daemon: Ru
         assert client.get("/v1/runs", headers={"Host": "evil.example"}).status_code == 421
 
 
-def test_a_run_submitted_over_tcp_reads_no_folder_of_its_choice(daemon: Running) -> None:
+def test_a_run_submitted_over_tcp_may_not_name_a_folder(daemon: Running) -> None:
     with daemon.tcp(Authorization=f"Bearer {daemon.token}") as client:
         answer = client.post("/v1/runs", json={"request": "List the files.", "directory": "/etc"})
     assert answer.status_code == 400
     assert answer.json()["error"]["param"] == "directory"
 
 
-def test_a_run_repeated_over_tcp_reads_no_folder_of_its_choice(daemon: Running) -> None:
+def test_a_run_retried_over_tcp_may_not_keep_its_folder(daemon: Running) -> None:
     with daemon.client() as local, daemon.tcp(Authorization=f"Bearer {daemon.token}") as remote:
         run = executed(local, summary())["run_id"]
         answer = remote.post(f"/v1/runs/{run}/retry")
@@ -57,7 +57,7 @@ def test_a_run_repeated_over_tcp_reads_no_folder_of_its_choice(daemon: Running) 
         assert finished(local, again.json()["run_id"])["status"] == "done"
 
 
-def test_a_folder_over_tcp_is_the_one_that_was_checked_wherever_its_links_lead_later(tmp_path: Path) -> None:
+def test_the_links_of_a_folder_named_over_tcp_are_resolved_when_it_is_checked(tmp_path: Path) -> None:
     (tmp_path / "allowed" / "real").mkdir(parents=True)
     (tmp_path / "allowed" / "link").symlink_to("real")
     (tmp_path / "allowed" / "out").symlink_to("/etc")
@@ -75,7 +75,7 @@ def test_a_folder_over_tcp_is_the_one_that_was_checked_wherever_its_links_lead_l
         folder("out", local=False)
 
 
-def test_a_body_that_is_too_large_is_refused_whether_or_not_it_says_so(client: httpx2.Client) -> None:
+def test_a_body_that_is_too_large_is_refused_with_and_without_a_content_length(client: httpx2.Client) -> None:
     large = b'{"request": "' + b"x" * (17 << 20) + b'"}'
     assert client.post("/v1/runs", content=large).status_code == 413
     pieces = (large[at : at + (1 << 20)] for at in range(0, len(large), 1 << 20))
@@ -86,7 +86,7 @@ def test_a_body_that_is_too_large_is_refused_whether_or_not_it_says_so(client: h
     assert client.get("/health/live").is_success
 
 
-def test_the_socket_and_load_or_create_token_are_their_owners_alone(daemon: Running) -> None:
+def test_only_the_owner_can_use_the_socket_and_read_the_token(daemon: Running) -> None:
     for path in (Home(daemon.home).socket, daemon.home / "api.token"):
         assert stat.S_IMODE(path.stat().st_mode) == 0o600
 
@@ -102,6 +102,6 @@ def test_a_token_is_made_once_and_others_must_not_read_it(tmp_path: Path) -> Non
 @pytest.mark.parametrize(
     "header", [None, "", "Bearer", "Bearer tok", "bearer token2", "token", "Basic token", "Bearer tök\xff"]
 )
-def test_anything_but_load_or_create_token_is_no_token(header: str | None) -> None:
+def test_only_a_bearer_header_with_the_token_is_authorized(header: str | None) -> None:
     assert is_authorized("Bearer token", "token")
     assert not is_authorized(header, "token")

@@ -1,4 +1,4 @@
-"""Too much, too large, too slow or not addressed to us: told over real HTTP in one shape, on both parts of the API."""
+"""Requests that are too many, too large, too slow or for another host get an `ErrorBody`, in both parts of the API."""
 
 import fcntl
 import json
@@ -15,7 +15,7 @@ import openai
 import pytest
 from openai import OpenAI
 
-from tests.orchestrator.api.daemon_process import Running, finished, generating, lasting, running_daemon, submitted
+from tests.orchestrator.api.daemon_process import Running, active_requests, finished, lasting, running_daemon, submitted
 
 MOST_REQUESTS = 6
 BODY_BYTES = 65_536
@@ -27,13 +27,13 @@ LONG_CHAT = {
     "max_tokens": 1500,
     "response_format": {"type": "json_schema", "json_schema": {"name": "long", "schema": LIST}},
 }
-"""Asks for answers that go on for a while, and of which connections hold only a part while nobody reads."""
+"""Asks for long answers, of which the buffers of a connection hold only a part while the client does not read."""
 PLACES = ["/v1/runs", "/v1/chat/completions", "/v1/responses", "/v1/embeddings"]
 
 
 @pytest.fixture(scope="module")
 def narrow(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
-    """A daemon that takes little on: one run at a time and one behind it, one generation, few requests."""
+    """A daemon with low limits: one run at a time and one in the queue, one generation, few requests."""
     settings = {
         "RUNS_MAX_RUNNING": "1",
         "RUNS_RESERVED": "0",
@@ -59,27 +59,27 @@ def tcp(narrow: Running) -> Iterator[httpx2.Client]:
 
 @pytest.fixture
 def ai(narrow: Running) -> Iterator[OpenAI]:
-    """The official client, which is to tell of a refusal at once."""
+    """The official client, without retries."""
     with OpenAI(base_url=f"http://127.0.0.1:{narrow.port}/v1", api_key=narrow.token, max_retries=0) as client:
         yield client
 
 
 def check_busy(answer: Any) -> None:
-    """Check that an answer says: come back later."""
+    """Check that an answer asks the client to retry later."""
     assert answer.status_code == 429
     assert int(answer.headers["Retry-After"]) >= 1
     check_shape(answer, "rate_limit_error", "busy")
 
 
 def check_shape(answer: Any, kind: str, code: str) -> None:
-    """Check the one shape of errors."""
+    """Check that the body is an `ErrorBody`."""
     error = answer.json()["error"]
     assert error.keys() == {"message", "type", "param", "code", "problems"}
     assert (error["type"], error["code"]) == (kind, code)
     assert error["message"]
 
 
-def test_a_full_queue_tells_runs_and_the_openai_client_to_come_back(tcp: httpx2.Client, ai: OpenAI) -> None:
+def test_a_full_queue_asks_clients_to_retry_later(tcp: httpx2.Client, ai: OpenAI) -> None:
     runs = [submitted(tcp, lasting()) for _ in range(2)]
     check_busy(tcp.post("/v1/runs", json=lasting()))
     for ask in (
@@ -94,10 +94,12 @@ def test_a_full_queue_tells_runs_and_the_openai_client_to_come_back(tcp: httpx2.
     for run in reversed(runs):
         tcp.post(f"/v1/runs/{run}/cancel")
         assert finished(tcp, run)["status"] == "cancelled"
-    assert tcp.post(f"/v1/runs/{submitted(tcp, lasting())}/cancel").status_code == 202, "there is room again"
+    assert tcp.post(f"/v1/runs/{submitted(tcp, lasting())}/cancel").status_code == 202, (
+        "the cancelled run has left the queue"
+    )
 
 
-def test_as_many_generations_as_may_be_are_and_the_client_comes_back_by_itself(ai: OpenAI) -> None:
+def test_generations_are_limited_and_the_client_retries_by_itself(ai: OpenAI) -> None:
     stream = ai.chat.completions.create(**LONG_CHAT, stream=True)
     next(iter(stream))
     for ask in (
@@ -113,7 +115,7 @@ def test_as_many_generations_as_may_be_are_and_the_client_comes_back_by_itself(a
     assert ai.with_options(max_retries=8).chat.completions.create(**CHAT, max_tokens=4).choices
 
 
-def test_more_requests_than_may_be_are_told_to_come_back(narrow: Running, tcp: httpx2.Client, ai: OpenAI) -> None:
+def test_requests_are_limited_for_each_listener(narrow: Running, tcp: httpx2.Client, ai: OpenAI) -> None:
     with narrow.client() as local, ExitStack() as streams:
         run = submitted(local, lasting())
         for _ in range(MOST_REQUESTS):
@@ -124,14 +126,14 @@ def test_more_requests_than_may_be_are_told_to_come_back(narrow: Running, tcp: h
         with pytest.raises(openai.RateLimitError) as refused:
             ai.models.list()
         check_busy(refused.value.response)
-        assert local.get("/v1/runs").is_success, "the socket is counted for itself"
+        assert local.get("/v1/runs").is_success, "each listener counts its own requests"
         local.post(f"/v1/runs/{run}/cancel")
         assert finished(local, run)["status"] == "cancelled"
     assert ai.with_options(max_retries=8).models.list().data
 
 
 @pytest.mark.parametrize("place", PLACES)
-def test_foreign_hosts_and_pages_are_refused_and_named_ones_let_in(tcp: httpx2.Client, place: str) -> None:
+def test_only_configured_hosts_and_origins_are_accepted(tcp: httpx2.Client, place: str) -> None:
     for headers, status, kind, code in [
         ({"Host": "evil.example"}, 421, "invalid_request_error", "wrong_host"),
         ({"Host": "models.example.evil.example"}, 421, "invalid_request_error", "wrong_host"),
@@ -173,7 +175,7 @@ def test_a_body_that_is_too_large_is_refused(tcp: httpx2.Client, place: str) -> 
 
 
 def connection(narrow: Running, text: str) -> socket.socket:
-    """Open a connection to the port, and send this."""
+    """Open a connection to the port, and send `text`."""
     caller = socket.create_connection(("127.0.0.1", narrow.port), timeout=100)
     caller.sendall(text.encode())
     return caller
@@ -192,7 +194,7 @@ def answered(caller: socket.socket) -> httpx2.Response:
     return httpx2.Response(int(first.split()[1]), headers=headers, content=body)
 
 
-def test_a_body_that_does_not_come_is_waited_for_only_so_long(narrow: Running) -> None:
+def test_a_body_has_to_come_in_time(narrow: Running) -> None:
     fields = f"Host: localhost\r\nAuthorization: Bearer {narrow.token}\r\nContent-Type: application/json\r\n"
     with ExitStack() as stack:
         begun = [f'POST {place} HTTP/1.1\r\n{fields}Content-Length: 99\r\n\r\n{{"inp' for place in PLACES]
@@ -202,7 +204,7 @@ def test_a_body_that_does_not_come_is_waited_for_only_so_long(narrow: Running) -
             check_shape(answer, "invalid_request_error", "request_timeout")
 
 
-def test_who_says_nothing_or_only_drips_is_left(narrow: Running) -> None:
+def test_connections_without_a_request_are_closed(narrow: Running) -> None:
     health = "GET /health/live HTTP/1.1\r\nHost: localhost"
     texts = ["", health, f"{health}\r\n\r\n{health}"]
     with ExitStack() as stack:
@@ -219,7 +221,7 @@ def test_who_says_nothing_or_only_drips_is_left(narrow: Running) -> None:
         assert second.count(b"HTTP/1.1 200 OK") == 1, "the head of its second request never came"
 
 
-def test_who_reads_no_more_gives_its_place_up(narrow: Running, ai: OpenAI) -> None:
+def test_a_client_that_stops_reading_is_disconnected(narrow: Running, ai: OpenAI) -> None:
     body = json.dumps({**LONG_CHAT, "stream": True})
     with socket.socket(socket.AF_UNIX) as caller:  # its buffers do not grow, as those of TCP do
         caller.settimeout(100)
@@ -228,7 +230,7 @@ def test_who_reads_no_more_gives_its_place_up(narrow: Running, ai: OpenAI) -> No
         head = "POST /v1/chat/completions HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
         caller.sendall(f"{head}Content-Length: {len(body)}\r\n\r\n{body}".encode())
         end = time.monotonic() + 60
-        while not generating(narrow):
+        while not active_requests(narrow):
             assert time.monotonic() < end
             time.sleep(0.01)
         with pytest.raises(openai.RateLimitError):
@@ -241,7 +243,7 @@ def test_who_reads_no_more_gives_its_place_up(narrow: Running, ai: OpenAI) -> No
 
 
 def fill(caller: socket.socket) -> int:
-    """Ask for small answers and read none, until there is next to no room for more; return how many there are.
+    """Send requests with small answers and read none, until the buffers are nearly full; return how many were sent.
 
     What the kernel holds is seen here. What the daemon holds then is what asyncio's transports do at most.
     """
@@ -286,7 +288,7 @@ def drip(caller: socket.socket) -> bytes | None:
 
 
 @pytest.mark.parametrize("text", ["NONSENSE", "GET / HTTP/1.1", "GET /\x01 HTTP/1.1\r\nHost: localhost"])
-def test_what_is_no_http_is_answered_in_the_one_shape(narrow: Running, text: str) -> None:
+def test_data_that_is_not_http_gets_an_error_body(narrow: Running, text: str) -> None:
     with connection(narrow, f"{text}\r\n\r\n") as caller:
         answer = answered(caller)
     assert answer.status_code == 400

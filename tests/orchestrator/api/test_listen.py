@@ -13,7 +13,7 @@ from orchestrator.service.configuration import ServerSettings
 
 
 @pytest.mark.parametrize("tcp", ["127.0.0.1:8484", "[::1]:8484", "localhost:8484", "127.0.0.2:0"])
-def test_loopback_is_fine(tcp: str) -> None:
+def test_loopback_addresses_are_accepted(tcp: str) -> None:
     address = tcp_address(ServerSettings(tcp=tcp))
     assert address is not None
     assert address.url.startswith("http://")
@@ -21,7 +21,7 @@ def test_loopback_is_fine(tcp: str) -> None:
 
 
 @pytest.mark.parametrize("tcp", ["0.0.0.0:8484", "[::]:8484", ":8484", "192.168.0.7:8484", "some.host:8484"])
-def test_beyond_loopback_it_takes_tls_or_a_flag(tcp: str) -> None:
+def test_beyond_loopback_tls_or_a_flag_is_needed(tcp: str) -> None:
     with pytest.raises(InputError, match="read the token"):
         tcp_address(ServerSettings(tcp=tcp))
     assert tcp_address(ServerSettings(tcp=tcp, insecure=True)) is not None
@@ -31,12 +31,12 @@ def test_beyond_loopback_it_takes_tls_or_a_flag(tcp: str) -> None:
 
 
 @pytest.mark.parametrize("tcp", ["8484", "127.0.0.1", "127.0.0.1:", "127.0.0.1:http", "127.0.0.1:70000"])
-def test_what_is_no_address_is_refused(tcp: str) -> None:
+def test_text_that_is_no_address_is_refused(tcp: str) -> None:
     with pytest.raises(InputError, match="ADDRESS:PORT"):
         tcp_address(ServerSettings(tcp=tcp))
 
 
-def test_nothing_is_listened_on_unasked() -> None:
+def test_tcp_is_off_by_default() -> None:
     assert tcp_address(ServerSettings()) is None
     with pytest.raises(InputError, match="both, or none"):
         tcp_address(ServerSettings(tls_key="key.pem"))
@@ -52,7 +52,7 @@ def test_a_stale_socket_is_replaced_by_one_of_our_own(tmp_path: Path) -> None:
         caller.connect(str(path))
 
 
-def test_what_is_no_socket_stays(tmp_path: Path) -> None:
+def test_a_file_that_is_no_socket_is_not_replaced(tmp_path: Path) -> None:
     path = tmp_path / "api.sock"
     path.write_text("mine")
     with pytest.raises(JournalError):

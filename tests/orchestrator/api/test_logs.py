@@ -1,4 +1,4 @@
-"""The log makes room without losing a line, each line is one JSON object, and SIGHUP opens it anew."""
+"""The log is rotated without losing a line, each line is one JSON object, and SIGHUP reopens it."""
 
 import json
 import os
@@ -64,7 +64,7 @@ def numbers(files: list[Path]) -> list[int]:
 
 
 @pytest.mark.parametrize("reopened", [0, 25])
-def test_no_line_is_lost_while_there_is_room(tmp_path: Path, reopened: int) -> None:
+def test_no_line_is_lost_while_files_are_kept(tmp_path: Path, reopened: int) -> None:
     files = written(tmp_path / "logs", 100, reopened)
     assert len(files) > 10
     assert sorted(numbers(files)) == EVERY
@@ -74,7 +74,7 @@ def test_no_line_is_lost_while_there_is_room(tmp_path: Path, reopened: int) -> N
 
 
 @pytest.mark.parametrize("keep", [1, 3])
-def test_only_so_many_files_are_kept_and_they_are_the_newest(tmp_path: Path, keep: int) -> None:
+def test_only_the_newest_files_are_kept(tmp_path: Path, keep: int) -> None:
     files = written(tmp_path / "logs", keep)
     aside = [f"daemon.log.{number}" for number in range(keep - 1, 0, -1)]
     assert [path.name for path in files] == [*aside, "daemon.log"]
@@ -85,7 +85,7 @@ def test_only_so_many_files_are_kept_and_they_are_the_newest(tmp_path: Path, kee
     assert len(kept) == len(set(kept))
 
 
-def test_sighup_opens_the_log_anew_and_reads_the_configuration(tmp_path: Path) -> None:
+def test_sighup_reopens_the_log_and_reads_the_configuration(tmp_path: Path) -> None:
     file = tmp_path / "config.toml"
     file.write_text("")
     with running_daemon(tmp_path / "home", ORCHESTRATOR_CONFIG=str(file)) as daemon:
@@ -99,12 +99,12 @@ def test_sighup_opens_the_log_anew_and_reads_the_configuration(tmp_path: Path) -
         assert refused.status_code == 507
         assert refused.json()["error"]["code"] == "folder_full"
         assert "`orchestrator vacuum`" in refused.json()["error"]["message"]
-        assert "Retry-After" not in refused.headers, "there is no room before somebody makes some"
+        assert "Retry-After" not in refused.headers, "retrying does not help before space is made"
         log.rename(log.with_name("moved too"))
         file.write_text("[folder]\nmax_bites = 1\n")
-        told = hung_up(daemon, log)
-        assert "stays as it was" in told["event"]
-        assert "max_bites" in told["error"]
+        record = hung_up(daemon, log)
+        assert "stays as it was" in record["event"]
+        assert "max_bites" in record["error"]
 
 
 def hung_up(daemon: Running, log: Path) -> dict[str, Any]:

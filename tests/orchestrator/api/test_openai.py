@@ -16,7 +16,7 @@ from pydantic import BaseModel
 
 from orchestrator.journal import Home
 from orchestrator.lexical import embed
-from tests.orchestrator.api.daemon_process import Running, finished, generating
+from tests.orchestrator.api.daemon_process import Running, active_requests, finished
 
 QUESTION: list[Any] = [{"role": "user", "content": "Summarize the text: Zilthir is a ship. Its owner is Renzer."}]
 COLOURS: dict[str, Any] = {
@@ -34,13 +34,13 @@ STAMP = {"type": "function", "function": {"name": "stamp", "parameters": NOTHING
 
 @pytest.fixture
 def ai(daemon: Running) -> Iterator[OpenAI]:
-    """The client as anyone makes it: address and key."""
+    """The client as users make it: with an address and a key."""
     with OpenAI(base_url=f"http://127.0.0.1:{daemon.port}/v1", api_key=daemon.token, max_retries=0) as client:
         yield client
 
 
 def ask(ai: OpenAI, **more: Any) -> Any:
-    """Ask for a chat completion, of a worker unless told otherwise."""
+    """Return a chat completion, of the role `worker` unless `more` names another model."""
     asked = {"model": "worker", "messages": QUESTION, "max_tokens": 48, **more}
     return ai.chat.completions.create(**asked)
 
@@ -109,7 +109,7 @@ def test_a_tool_that_has_to_be_called_is_called(ai: OpenAI, choice: Any, tools: 
         assert call.function.name == "paint"
 
 
-def test_a_streamed_call_and_the_talk_after_it(ai: OpenAI) -> None:
+def test_a_streamed_call_and_the_messages_after_it(ai: OpenAI) -> None:
     chunks = list(ask(ai, tools=[PAINT], tool_choice="required", stream=True))
     (call,) = [call for chunk in chunks for call in chunk.choices[0].delta.tool_calls or ()]
     assert json.loads(call.function.arguments)["colour"] in ("red", "green")
@@ -123,19 +123,19 @@ def test_a_streamed_call_and_the_talk_after_it(ai: OpenAI) -> None:
     assert ask(ai, messages=talk, tools=[PAINT]).choices
 
 
-def test_an_answer_that_nobody_reads_any_more_is_not_generated(ai: OpenAI, daemon: Running) -> None:
+def test_a_chat_is_cancelled_when_the_client_disconnects(ai: OpenAI, daemon: Running) -> None:
     stream = ask(ai, **long_answer(LONG), stream=True)
     next(iter(stream))
     stream.close()
     ask(ai, **long_answer(SHORT))
-    assert generating(daemon) == 0, "what had begun earlier and is much longer has ended too"
+    assert active_requests(daemon) == 0, "the answer that was started before, and is much longer, has ended too"
     with pytest.raises(openai.APITimeoutError):
         ask(ai.with_options(timeout=0.05), **long_answer(LONG))
     ask(ai, **long_answer(SHORT))
-    assert generating(daemon) == 0
+    assert active_requests(daemon) == 0
 
 
-def test_a_run_is_cancelled_when_nobody_waits_for_its_answer_any_more(daemon: Running) -> None:
+def test_a_run_is_cancelled_when_the_client_disconnects(daemon: Running) -> None:
     text = "Write a Python function that counts the stars."
     body = json.dumps({"model": "orchestrate", "messages": [{"role": "user", "content": text}]}).encode()
     head = f"POST /v1/chat/completions HTTP/1.1\r\nHost: localhost\r\nContent-Length: {len(body)}\r\n"
@@ -148,7 +148,7 @@ def test_a_run_is_cancelled_when_nobody_waits_for_its_answer_any_more(daemon: Ru
 
 
 def wait_submitted(client: httpx2.Client, request: str) -> str:
-    """Return the newest run as soon as it is the one of a request."""
+    """Wait until the newest run is the one of this request, and return its id."""
     end = time.monotonic() + 100
     while True:
         (newest,) = client.get("/v1/runs", params={"limit": 1}).json()["runs"] or [{"request": ""}]
@@ -159,7 +159,7 @@ def wait_submitted(client: httpx2.Client, request: str) -> str:
 
 
 def long_answer(tokens: int) -> dict[str, Any]:
-    """Return how to ask for an answer of just so many tokens: a list that may not end before."""
+    """Return options for an answer of exactly `tokens` tokens: a list that may not end earlier."""
     form = {"type": "json_schema", "json_schema": {"name": "long", "schema": LIST}}
     return {"max_tokens": tokens, "response_format": form}
 
@@ -174,7 +174,7 @@ def test_a_whole_run_answers(ai: OpenAI, daemon: Running) -> None:
         assert client.get(f"/v1/runs/{newest['run_id']}/result").json()["answer"] == text
 
 
-def test_errors_are_the_clients_own(ai: OpenAI) -> None:
+def test_errors_raise_the_exceptions_of_the_client(ai: OpenAI) -> None:
     with pytest.raises(openai.NotFoundError, match="there is no model"):
         ask(ai, model="nobody")
     with pytest.raises(openai.BadRequestError, match="temperature"):
@@ -237,21 +237,21 @@ def test_a_streamed_response_calls_a_tool(ai: OpenAI) -> None:
     tool: Any = {"type": "function", "name": "paint", "parameters": COLOURS, "strict": True}
     asked: dict[str, Any] = {"model": "worker", "input": "Which colour?", "tools": [tool]}
     with ai.responses.stream(**asked, tool_choice="required") as stream:
-        told = [event for event in stream if event.type == "response.function_call_arguments.done"]
+        events = [event for event in stream if event.type == "response.function_call_arguments.done"]
         (call,) = stream.get_final_response().output
     assert call.type == "function_call"
-    assert [event.arguments for event in told] == [call.arguments]
+    assert [event.arguments for event in events] == [call.arguments]
     assert json.loads(call.arguments)["colour"] in ("red", "green")
 
 
-def test_a_response_that_nobody_reads_any_more_is_not_generated(ai: OpenAI, daemon: Running) -> None:
+def test_a_response_is_cancelled_when_the_client_disconnects(ai: OpenAI, daemon: Running) -> None:
     form: Any = {"type": "json_schema", "name": "long", "schema": LIST}
     asked: dict[str, Any] = {"model": "worker", "input": "Count.", "text": {"format": form}}
     stream = ai.responses.create(**asked, max_output_tokens=LONG, stream=True)
     assert next(iter(stream)).type == "response.created"
     stream.close()
     ai.responses.create(**asked, max_output_tokens=SHORT)
-    assert generating(daemon) == 0, "what had begun earlier and is much longer has ended too"
+    assert active_requests(daemon) == 0, "the answer that was started before, and is much longer, has ended too"
 
 
 class Colour(BaseModel):
@@ -273,7 +273,7 @@ def test_the_clients_own_parsing_streaming_and_waiting_work(ai: OpenAI, daemon: 
 
 
 async def awaited(daemon: Running) -> list[str]:
-    """Return three answers that the asynchronous client gets at the same time, streamed."""
+    """Return three streamed answers that the asynchronous client gets at the same time."""
 
     async def one(client: AsyncOpenAI) -> str:
         asked: Any = {"model": "worker", "messages": QUESTION, "max_tokens": 48}
@@ -284,7 +284,7 @@ async def awaited(daemon: Running) -> list[str]:
         return list(await asyncio.gather(*(one(client) for _ in range(3))))
 
 
-def test_an_answer_ends_where_it_is_told_to(ai: OpenAI) -> None:
+def test_an_answer_ends_at_a_stop_string(ai: OpenAI) -> None:
     whole = ask(ai).choices[0].message.content
     mark = whole[len(whole) // 2 :][:3]
     assert ask(ai, stop=mark).choices[0].message.content == whole[: whole.index(mark)]
@@ -298,7 +298,7 @@ def test_texts_that_share_words_are_near_each_other(ai: OpenAI) -> None:
     answer = ai.embeddings.create(model="lexical", input=texts)
     assert answer.model == "lexical"
     near, other, far = (np.array(line.embedding) for line in answer.data)
-    assert np.array_equal(near, embed(texts)[0]), "the vector that everything else here has for this text"
+    assert np.array_equal(near, embed(texts)[0]), "the same vector as from `embed`"
     assert near @ other > 0.5 > near @ far
     plain = ai.embeddings.create(model="embedder", input=texts, encoding_format="float")
     assert [line.embedding for line in plain.data] == [line.embedding for line in answer.data]
@@ -306,7 +306,7 @@ def test_texts_that_share_words_are_near_each_other(ai: OpenAI) -> None:
     assert np.array_equal(short.data[0].embedding, embed(texts[:1], 64)[0])
 
 
-def test_what_cannot_be_embedded_is_refused(ai: OpenAI) -> None:
+def test_texts_that_cannot_be_embedded_are_refused(ai: OpenAI) -> None:
     with pytest.raises(openai.NotFoundError, match="accepted: lexical, embedder"):
         ai.embeddings.create(model="worker", input="x")
     for wrong in ("", [], ["x", ""], [1, 2], ["x"] * 2049):
@@ -317,7 +317,7 @@ def test_what_cannot_be_embedded_is_refused(ai: OpenAI) -> None:
 
 
 @pytest.mark.parametrize("depth", [70, 400, 963, 2000])
-def test_what_is_nested_deep_is_never_an_internal_error(client: httpx2.Client, depth: int) -> None:
+def test_deep_nesting_is_never_an_internal_error(client: httpx2.Client, depth: int) -> None:
     nested = "[" * depth + "]" * depth
     tools = [{"type": "function", "function": {"name": name, "parameters": "HERE"}} for name in ("one", "two")]
     asked: dict[str, Any] = {"model": "worker", "messages": [{"role": "user", "content": "Hi."}], "max_tokens": 4}

@@ -38,7 +38,7 @@ async def ended_run(home: Path) -> list[Event]:
     return events
 
 
-async def test_a_run_that_was_told_of_is_not_read_anew(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_run_that_was_shown_is_not_read_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     events = await ended_run(tmp_path)
     registry = load_registry(find_registry(environment={}))
     async with Service(tmp_path, registry, Configuration()) as service:

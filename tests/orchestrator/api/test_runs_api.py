@@ -1,4 +1,4 @@
-"""Runs over the socket: submitted, watched, cancelled, repeated, exported, forgotten."""
+"""Runs over the socket: submitted, watched, cancelled, retried, exported, deleted."""
 
 import hashlib
 import io
@@ -22,7 +22,7 @@ def told_events(text: str) -> list[tuple[int, dict[str, Any]]]:
     return found
 
 
-def test_a_run_is_accepted_told_of_and_answered(client: httpx2.Client) -> None:
+def test_a_run_is_accepted_streamed_and_answered(client: httpx2.Client) -> None:
     run = submitted(client, summary())
     events = told_events(client.get(f"/v1/runs/{run}/events").text)
     assert [number for number, _ in events] == list(range(1, len(events) + 1))
@@ -36,7 +36,7 @@ def test_a_run_is_accepted_told_of_and_answered(client: httpx2.Client) -> None:
     assert report["artifacts"] == result["artifacts"]
 
 
-def test_a_stream_goes_on_behind_the_event_that_was_seen_last(client: httpx2.Client) -> None:
+def test_a_stream_resumes_after_the_last_event_that_was_seen(client: httpx2.Client) -> None:
     run = submitted(client, summary())
     every = told_events(client.get(f"/v1/runs/{run}/events").text)
     assert len(every) > 3
@@ -45,7 +45,7 @@ def test_a_stream_goes_on_behind_the_event_that_was_seen_last(client: httpx2.Cli
     assert told_events(client.get(f"/v1/runs/{run}/events?after={len(every)}").text) == []
 
 
-def test_one_key_is_one_run(client: httpx2.Client) -> None:
+def test_requests_with_the_same_key_get_the_same_run(client: httpx2.Client) -> None:
     key = {"Idempotency-Key": "the same"}
     first = client.post("/v1/runs", json=summary(), headers=key)
     again = client.post("/v1/runs", json=summary(), headers=key)
@@ -86,7 +86,7 @@ def test_an_export_holds_report_events_and_artifacts(client: httpx2.Client) -> N
     assert len(read[f"{run}/events.jsonl"].splitlines()) >= 4
 
 
-def test_a_run_can_be_cancelled_and_only_then_forgotten_or_repeated(client: httpx2.Client) -> None:
+def test_a_run_can_be_cancelled_and_only_then_deleted_or_retried(client: httpx2.Client) -> None:
     run = submitted(client, lasting())
     assert client.delete(f"/v1/runs/{run}").status_code == 409
     assert client.post(f"/v1/runs/{run}/retry").status_code == 409
@@ -115,7 +115,7 @@ def test_a_run_can_be_cancelled_and_only_then_forgotten_or_repeated(client: http
         ("/v1/chat/completions", b'{"model": "worker", "messages": [], "stop": "\\ud800"}'),
     ],
 )
-def test_half_a_character_is_refused_and_ends_nothing(client: httpx2.Client, path: str, body: bytes) -> None:
+def test_half_a_surrogate_pair_is_refused(client: httpx2.Client, path: str, body: bytes) -> None:
     run = submitted(client, lasting())
     answer = client.post(path.replace("RUN", run), content=body, headers={"Content-Type": "application/json"})
     assert answer.status_code in (400, 422)
@@ -124,7 +124,7 @@ def test_half_a_character_is_refused_and_ends_nothing(client: httpx2.Client, pat
     assert finished(client, run)["status"] == "cancelled"
 
 
-def test_a_run_is_cancelled_when_it_takes_more_than_it_may(client: httpx2.Client) -> None:
+def test_a_run_is_cancelled_when_it_exceeds_its_limits(client: httpx2.Client) -> None:
     by_tokens = executed(client, lasting(64) | {"limits": {"tokens": 20}})
     assert by_tokens["status"] == "cancelled"
     assert "tokens used, 20 allowed" in by_tokens["error"]
@@ -133,7 +133,7 @@ def test_a_run_is_cancelled_when_it_takes_more_than_it_may(client: httpx2.Client
     assert "not done within 0.05 s" in by_time["error"]
 
 
-def test_a_run_builds_on_what_earlier_ones_have_made(client: httpx2.Client) -> None:
+def test_a_run_reads_artifacts_of_earlier_runs(client: httpx2.Client) -> None:
     first = executed(client, summary())
     name = f"{first['run_id']}/summary.txt"
     step = {"id": "S1", "actor": "worker", "action": "Summarize the text.", "inputs": [name], "outputs": ["again"]}
@@ -149,7 +149,7 @@ def test_a_run_builds_on_what_earlier_ones_have_made(client: httpx2.Client) -> N
     assert unknown.json()["error"]["problems"][0]["where"] == "context.prior_task_ids"
 
 
-def test_what_is_wrong_with_a_request_is_said_in_one_shape(client: httpx2.Client) -> None:
+def test_every_error_has_the_same_body(client: httpx2.Client) -> None:
     neither = client.post("/v1/runs", json={})
     unknown = client.post("/v1/runs", json={"request": "x", "colour": "red"})
     document = client.post("/v1/runs", json={"task": {"objective": "x", "plan": {"steps": []}}})
@@ -161,7 +161,7 @@ def test_what_is_wrong_with_a_request_is_said_in_one_shape(client: httpx2.Client
         assert answer.json()["error"].keys() == {"message", "type", "param", "code", "problems"}
 
 
-def test_a_backup_brings_back_what_was_there(client: httpx2.Client) -> None:
+def test_a_backup_can_be_restored(client: httpx2.Client) -> None:
     before = executed(client, summary())
     made = client.post("/v1/backups")
     assert made.status_code == 201
@@ -175,8 +175,8 @@ def test_a_backup_brings_back_what_was_there(client: httpx2.Client) -> None:
 
 def test_models_are_loaded_unloaded_and_pinned(client: httpx2.Client) -> None:
     def state(answer: httpx2.Response) -> tuple[str, bool]:
-        told = answer.json()
-        return told["state"], told["pinned"]
+        body = answer.json()
+        return body["state"], body["pinned"]
 
     assert state(client.post("/v1/pool/tiny-draft/load")) == ("ready", False)
     assert state(client.post("/v1/pool/tiny-draft/pin")) == ("ready", True)
@@ -189,11 +189,11 @@ def test_models_are_loaded_unloaded_and_pinned(client: httpx2.Client) -> None:
 
 
 @pytest.mark.parametrize("place", ["/health/live", "/health/ready"])
-def test_the_daemon_says_that_it_is_well(client: httpx2.Client, place: str) -> None:
+def test_health_is_reported(client: httpx2.Client, place: str) -> None:
     assert client.get(place).json() == {"status": "ok"}
 
 
-def test_what_happened_is_counted_for_prometheus(client: httpx2.Client) -> None:
+def test_prometheus_gets_counters(client: httpx2.Client) -> None:
     def finished_runs() -> float:
         lines = client.get("/metrics").text.splitlines()
         return sum(float(line.split()[-1]) for line in lines if line.startswith("orchestrator_runs_finished_total{"))
@@ -204,8 +204,8 @@ def test_what_happened_is_counted_for_prometheus(client: httpx2.Client) -> None:
     shown = client.get("/v1/pool").json()["models"]
     counted = next(one["counters"]["output_tokens"] for one in shown if one["model"] == "tiny-large")
     assert counted > 0
-    told = f'orchestrator_engine_total{{kind="output_tokens",model="tiny-large"}} {float(counted)}'
-    assert told in client.get("/metrics").text.splitlines()
+    line = f'orchestrator_engine_total{{kind="output_tokens",model="tiny-large"}} {float(counted)}'
+    assert line in client.get("/metrics").text.splitlines()
 
 
 def test_a_run_that_has_ended_is_rated(client: httpx2.Client) -> None:

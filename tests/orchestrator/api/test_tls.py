@@ -1,4 +1,4 @@
-"""TCP speaks TLS with the certificate it is given, takes up a renewed one, and refuses what no client could accept."""
+"""TCP is encrypted with the configured certificate, which can be renewed; one that no client accepts is refused."""
 
 import os
 import shutil
@@ -24,7 +24,7 @@ from tests.orchestrator.api.daemon_process import ROOT, Running, free_port, runn
 
 @pytest.fixture(scope="module")
 def pairs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Pair]:
-    """Certificates by what they are good for."""
+    """Certificates by name, each with its key."""
     folder = tmp_path_factory.mktemp("certificates")
     return {
         "good": self_signed(folder, "good"),
@@ -36,12 +36,12 @@ def pairs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Pair]:
 
 
 def settings(certificate: Path, key: Path) -> ServerSettings:
-    """Return settings with these files."""
+    """Return settings with the files of a pair."""
     return ServerSettings(tls_certificate=str(certificate), tls_key=str(key))
 
 
 def trusting(pair: Pair) -> ssl.SSLContext:
-    """Return what a client checks the daemon's certificate by: it, and nothing else, is trusted."""
+    """Return the TLS context of a client that trusts this certificate and no other."""
     return ssl.create_default_context(cafile=str(pair.certificate))
 
 
@@ -73,7 +73,7 @@ def test_files_that_cannot_be_used_are_named_with_the_reason(pairs: dict[str, Pa
             tls_context(settings(certificate, key))
 
 
-def test_the_daemon_serves_https_and_takes_up_a_renewed_certificate(pairs: dict[str, Pair], tmp_path: Path) -> None:
+def test_the_daemon_serves_https_and_adopts_a_renewed_certificate(pairs: dict[str, Pair], tmp_path: Path) -> None:
     used = Pair(tmp_path / "used.pem", tmp_path / "used.key")
     put(pairs["good"], used)
     files = {"ORCHESTRATOR_SERVER_TLS_CERTIFICATE": str(used.certificate), "ORCHESTRATOR_SERVER_TLS_KEY": str(used.key)}
@@ -93,11 +93,11 @@ def test_the_daemon_serves_https_and_takes_up_a_renewed_certificate(pairs: dict[
         assert subject(daemon.port, pairs["other"]) == "renewed"
         put(pairs["past"], used)
         hang_up(daemon, "has expired")
-        assert subject(daemon.port, pairs["other"]) == "renewed", "what is no good is not taken up"
+        assert subject(daemon.port, pairs["other"]) == "renewed", "a certificate that cannot be used is not adopted"
 
 
 def asks(daemon: Running, trust: ssl.SSLContext) -> None:
-    """Have the official client ask over TLS."""
+    """Send a request over TLS with the official client."""
     address = f"https://127.0.0.1:{daemon.port}/v1"
     with OpenAI(base_url=address, api_key=daemon.token, http_client=httpx2.Client(verify=trust)) as ai:
         answer = ai.chat.completions.create(model="worker", messages=[{"role": "user", "content": "Hi"}], max_tokens=4)
@@ -106,13 +106,13 @@ def asks(daemon: Running, trust: ssl.SSLContext) -> None:
 
 
 def put(pair: Pair, place: Pair) -> None:
-    """Put copies of a pair's files in the place of others."""
+    """Replace the files of one pair by copies of another's."""
     shutil.copy(pair.certificate, place.certificate)
     shutil.copy(pair.key, place.key)
 
 
 def subject(port: int, trusted: Pair) -> str:
-    """Return whose certificate the daemon shows; it has to be trusted."""
+    """Return the subject of the daemon's certificate, which has to be trusted."""
     context = trusting(trusted)
     with socket.create_connection(("127.0.0.1", port)) as raw:
         with context.wrap_socket(raw, server_hostname="localhost") as connection:
@@ -134,11 +134,13 @@ def hang_up(daemon: Running, awaited: str) -> None:
     ("variables", "why"),
     [
         ({}, "can be reached by others, who could read the token; accepted: 127.0.0.1, TLS"),
-        ({"TLS_CERTIFICATE": "no.pem"}, "one is given, the other not"),
+        ({"TLS_CERTIFICATE": "no.pem"}, "only one of them is given"),
         ({"TLS_CERTIFICATE": "no.pem", "TLS_KEY": "no.key"}, "no.pem: cannot be read: No such file or directory"),
     ],
 )
-def test_beyond_loopback_nothing_begins_without_tls(tmp_path: Path, variables: dict[str, str], why: str) -> None:
+def test_beyond_loopback_the_daemon_does_not_start_without_tls(
+    tmp_path: Path, variables: dict[str, str], why: str
+) -> None:
     home = tmp_path / "home"
     stated = {f"ORCHESTRATOR_SERVER_{name}": text for name, text in variables.items()}
     where = {"ORCHESTRATOR_SERVER_TCP": f"0.0.0.0:{free_port()}", "ORCHESTRATOR_HOME": str(home), "HOME": str(home)}
