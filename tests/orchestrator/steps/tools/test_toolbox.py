@@ -131,7 +131,7 @@ async def test_grep_finds_lines_and_is_stopped_where_a_pattern_explodes(
     ]
     with pytest.raises(ToolError, match="not a regular expression"):
         await world.call("grep", pattern="(")
-    monkeypatch.setattr("orchestrator.steps.tools.finding.GREP_SECONDS", 2.0)
+    monkeypatch.setattr("orchestrator.steps.tools.files.GREP_SECONDS", 2.0)
     with pytest.raises(ToolError, match="took more than"):
         await world.call("grep", pattern="(a+)+$", files="trap")
 
