@@ -12,7 +12,7 @@ from benchmarks.engine.systems.parameters import avoid_broken_amx
 from orchestrator.engine.contract import EngineSpec
 from orchestrator.engine.llama.batch import Batch
 from orchestrator.engine.step_cost.attention import MICRO_BATCH_WITH_SCORES, may_keep_scores
-from orchestrator.engine.step_cost.calibration import attention_key
+from orchestrator.engine.step_cost.attention_trial import attention_key
 from orchestrator.engine.step_cost.cost_cache import load_attention
 
 _BATCH = 512

@@ -31,7 +31,7 @@ from benchmarks.engine.systems.served import (
     until_quiet,
 )
 from orchestrator.engine.contract import Message
-from orchestrator.engine.step_cost.calibration import TRIAL_QUIET_SECONDS
+from orchestrator.engine.step_cost.attention_trial import TRIAL_QUIET_SECONDS
 
 ENDING_SECONDS = 120.0
 SETTLED_SECONDS = TRIAL_QUIET_SECONDS + 2.0

@@ -1,4 +1,4 @@
-"""Guess tokens with a smaller model, for all sequences of a step together."""
+"""Draft tokens with a smaller model, for all sequences of a step together."""
 
 import dataclasses
 from collections.abc import Callable
@@ -9,8 +9,9 @@ import numpy as np
 
 from orchestrator.engine.contract import EngineSpec
 from orchestrator.engine.llama import CannotLoad, Llama, Logits, Tokens, as_tokens
-from orchestrator.engine.step_cost.calibration import apply_stored_attention, assumed_step_costs, stored_step_costs
-from orchestrator.engine.step_cost.idle import StepCalibration
+from orchestrator.engine.step_cost.attention_trial import apply_stored_attention
+from orchestrator.engine.step_cost.calibration import assumed_step_costs, stored_step_costs
+from orchestrator.engine.step_cost.idle import RepeatedCalibration
 from orchestrator.engine.step_cost.learned import LearnedStepCosts
 from orchestrator.engine.step_cost.model import attended_cells
 from orchestrator.engine.worker.contention import CpuUse
@@ -18,14 +19,18 @@ from orchestrator.engine.worker.sequence import Sequence
 
 
 class DraftModel:
-    """A model of its own with a sequence for each of the target's, which it follows at some distance.
+    """A smaller model that keeps a sequence for each sequence of the target model.
 
-    `seconds` is how long it has computed so far. Raises CannotLoad, also when its vocabulary is not the target's.
-    It holds a beginning of each text, and what it took to come next.
+    Its cache holds the beginning of each text, as far as it was needed for drafting, and the tokens that it drafted
+    after that.
     """
 
     def __init__(self, spec: EngineSpec, target: Llama, beat: Callable[[float], None]) -> None:
-        """`beat` is told before every step how many seconds it may take."""
+        """Load the draft model that `spec` names.
+
+        `beat` is called before every step with the seconds that the step may take. Raises CannotLoad, also when the
+        vocabulary differs from the target's.
+        """
         assert spec.draft is not None, "a draft model needs a file"
         own = dataclasses.replace(
             spec,
@@ -59,21 +64,23 @@ class DraftModel:
         self._cpu = CpuUse()
         self._beat = beat
         self.seconds = 0.0
+        """How long the model has computed so far."""
         self._held: dict[int, tuple[int, list[int]]] = {}
+        """For each sequence, how many tokens of its text are in the cache, and the drafted tokens behind them."""
 
-    def step_times(self) -> StepCalibration:
-        """Return what measures the model in idle moments."""
-        return StepCalibration(self._llama, self._spec, lambda: self._step_costs)
+    def calibration(self) -> RepeatedCalibration:
+        """Return what measures the model's step costs in idle moments."""
+        return RepeatedCalibration(self._llama, self._spec, lambda: self._step_costs)
 
     def seconds_per_token(self, width: int) -> float:
-        """Return what a draft token costs when so many sequences draft together."""
+        """Return the seconds that a draft token costs when `width` sequences draft together."""
         width = min(width, self._llama.sequences)
         return self._step_costs.current.seconds(width, width) / width
 
     def catch_up_seconds(self, sequence: Sequence) -> float:
-        """Return how long it takes to read what it has not seen of a text; nothing where it follows."""
-        length, guessed = self._held.get(sequence.seq, (0, []))
-        start = length + len(guessed)
+        """Return how many seconds it takes to compute what the model has not seen of a text; 0 if it has seen all."""
+        length, drafted = self._held.get(sequence.seq, (0, []))
+        start = length + len(drafted)
         count = sequence.length - 1 - start
         costs = self._step_costs.current
         return costs.prefill * count + costs.per_cell * attended_cells(start, count) if count > 1 else 0.0
@@ -84,7 +91,10 @@ class DraftModel:
         self._step_costs.use_threads(threads)
 
     def propose(self, sequences: list[Sequence], lengths: list[int]) -> list[Tokens]:
-        """Return the likeliest next tokens of each sequence, `lengths` of them. All have said something by now."""
+        """Return the most likely next tokens of each sequence, `lengths` of them.
+
+        Every sequence has at least one output token.
+        """
         for sequence in sequences:
             self._catch_up(sequence)
         drafts = [sequence.output[-1:] for sequence in sequences]
@@ -98,7 +108,7 @@ class DraftModel:
                 depth = sequences[index].length + step
                 batch.add_one(sequences[index].seq, depth - 1, drafts[index][-1])
                 cells += depth
-            logits = self._guess(len(active), cells)
+            logits = self._draft_step(len(active), cells)
             for index, token in zip(active, logits.argmax(axis=1).tolist(), strict=True):
                 drafts[index].append(token)
         for sequence, draft in zip(sequences, drafts, strict=True):
@@ -111,7 +121,7 @@ class DraftModel:
             self._llama.truncate(seq, 0)
 
     def _catch_up(self, sequence: Sequence) -> None:
-        """Compute what the model has not seen of a text, but for the last token."""
+        """Compute what the model has not seen of a text, except for the last token."""
         start, end = self._keep(sequence), sequence.length - 1
         batch = self._llama.batch
         while start < end:
@@ -122,10 +132,10 @@ class DraftModel:
             self._decode(0)
             start += len(chunk)
 
-    def _guess(self, sequences: int, cells: int) -> Logits:
-        """Compute the batch, a token for each of so many sequences, and learn what that takes.
+    def _draft_step(self, sequences: int, cells: int) -> Logits:
+        """Compute the batch, one token for each of `sequences` sequences, and learn how long that takes.
 
-        It is not learned from steps that only read: they have no logits, which are most of the work of a small model.
+        Steps that only read text teach nothing: they compute no logits, which are most of the work of a small model.
         """
         costs = self._step_costs.current
         self._beat(costs.seconds(sequences, sequences, cells))
@@ -144,20 +154,20 @@ class DraftModel:
         return logits
 
     def _keep(self, sequence: Sequence) -> int:
-        """Cut what is held of a sequence to what it has come to, and return how much that is.
+        """Remove from the cache what differs from a sequence's text, and return how many tokens remain.
 
-        The last token is always computed anew: its logits are needed.
+        The last token is always computed anew, because its logits are needed.
         """
-        length, guessed = self._held.get(sequence.seq, (0, []))
-        said = sequence.output[length - len(sequence.prompt) :] if guessed else []
-        length += sum(takewhile(bool, map(eq, guessed, said)))
+        length, drafted = self._held.get(sequence.seq, (0, []))
+        output = sequence.output[length - len(sequence.prompt) :] if drafted else []
+        length += sum(takewhile(bool, map(eq, drafted, output)))
         common: int = min(length, sequence.length - 1)
         self._llama.truncate(sequence.seq, common)
         return common
 
 
 def _part(sequence: Sequence, start: int, end: int) -> Tokens:
-    """Return a part of a text, prompt and output."""
+    """Return the tokens from `start` to `end` of a text, which is the prompt and then the output."""
     prompt = len(sequence.prompt)
     if start >= prompt:
         return as_tokens(sequence.output[start - prompt : end - prompt])

@@ -1,21 +1,21 @@
-"""Draft tokens by prompt lookup: what followed when the last tokens stood in this sequence before."""
+"""Draft tokens by prompt lookup: propose what followed where the last tokens of the sequence occurred before."""
 
 import numpy as np
 
 from orchestrator.engine.kv.prefix_tree import Tokens
 
 WINDOW = 8192
-"""How many n-grams of each length are remembered: about 1.5 MB a length."""
+"""How many n-grams of each length are remembered, which takes about 1.5 MB per length."""
 
 MIN_N_GRAM = 2
-"""A single token says too little about the next."""
+"""The shortest n-gram that is compared: a single token says too little about the next one."""
 
 
 class PromptLookup:
     """The n-grams of one sequence, prompt and output.
 
-    `longest` is the longest n-gram that is compared. The oldest of more than `window` n-grams of a length are
-    forgotten. Only n-grams that something has followed are kept, so the end of the sequence never finds itself.
+    `longest` is the longest n-gram that is compared. Of each length, the `window` n-grams that occurred last are
+    remembered. Only n-grams that were followed by something are kept, so the end of the sequence never finds itself.
     """
 
     def __init__(self, prompt: Tokens, longest: int, window: int = WINDOW) -> None:
@@ -25,7 +25,7 @@ class PromptLookup:
         self._followed = {length: self._n_grams(length) for length in lengths}
 
     def _n_grams(self, length: int) -> dict[tuple[int, ...], int]:
-        """Return where the last occurrence of each n-gram of the prompt ends. In C, for prompts are long."""
+        """Return where the last occurrence of each n-gram of the prompt ends; built in C, because prompts are long."""
         end = len(self._tokens)
         first = max(0, end - length - self._window)
         columns = (self._tokens[first + offset : end] for offset in range(length))
@@ -44,10 +44,10 @@ class PromptLookup:
         self._tokens.append(token)
 
     def propose(self, k: int) -> Tokens:
-        """Return what may come next: `k` tokens, or none where the end of the sequence has not stood before.
+        """Return the `k` tokens that may come next, or none where the end of the sequence has not occurred before.
 
-        They are what followed the last occurrence of the longest n-gram that matches. Where that runs into the end it
-        goes on with what it has proposed, as in LZ77, so that a repetition is proposed for as long as it may last.
+        They are what followed the last occurrence of the longest matching n-gram. Where that reaches the end of the
+        sequence, it continues with what was proposed, as in LZ77, so that a repetition is proposed for any length.
         """
         for length, followed in self._followed.items():
             start = followed.get(tuple(self._tokens[-length:]))

@@ -1,9 +1,11 @@
-"""How long a decode step takes on this machine.
+"""How long a decode step takes on this machine: predicted, measured and learned.
 
-model        StepCostModel: measured points, interpolation, corrections; the best width of a batch
-learned      what is learned of it from the steps that are done, and when it is no longer believed
-cost_cache   what was measured, kept in a folder
-calibration  measures steps and kinds of attention, one step at a time
-idle         when that is done: in moments without other work
-attention    which kind of attention takes less time
+model            StepCostModel: measured times, interpolation, corrections; how many sequences to decode in a step
+learned          LearnedStepCosts: corrects cost models by the steps that are done, and notices when one is wrong
+cost_cache       keeps what was measured in a folder
+step_timer       times single steps of a loaded model
+calibration      measures step costs, one step at a time
+attention        which kind of attention an engine may use
+attention_trial  measures which kind takes less time
+idle             does calibrations and trials in moments without other work
 """

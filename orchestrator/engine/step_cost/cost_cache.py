@@ -1,7 +1,7 @@
-"""Keep what was measured of models in a folder, under what it depends on, so that each is measured once on a machine:
-its cost models, and the kind of attention that takes less time.
+"""Keep what was measured of models in a folder, so that each model is measured once on a machine.
 
-A cache: whatever cannot be read is as good as absent.
+Stored are step costs and the kind of attention that takes less time, each under a key of everything that it depends on.
+The folder is a cache: a file that cannot be read counts as absent.
 """
 
 import hashlib
@@ -13,31 +13,36 @@ from uuid import uuid4
 
 import msgspec
 
+from orchestrator.engine.contract import EngineSpec
+from orchestrator.engine.processor import cpu_model
 from orchestrator.engine.step_cost.model import Points, StepCostModel
 
 SCHEMA = 4
-_HEADER = 1 << 20
+_HASHED_BYTES = 1 << 20
 
 Attention = Literal["on", "off"]
-"""Whether attention is computed as flash attention."""
+"""Whether flash attention is used."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CacheKey:
-    """What a measurement depends on. The file is known by size, time of change and the SHA-256 of its first MiB;
-    `settings` names whatever else changes the speed (KV types, flash attention, experts, batch_invariant)."""
+    """What a measurement depends on. The model file is identified by its size, its time of change and a hash."""
 
     file_bytes: int
     file_mtime_ns: int
     file_sha256: str
+    """The SHA-256 of its first MiB."""
     llama_cpp: str
+    """The version of llama.cpp."""
     threads: int
     cpu: str
+    """The processor, as `processor.cpu_model` returns it."""
     settings: str
+    """Whatever else changes the speed: KV types, flash attention, experts, batch_invariant."""
 
     @property
     def name(self) -> str:
-        """The name of its file."""
+        """The name of the file that is stored under this key."""
         return hashlib.sha256(msgspec.json.encode(self)).hexdigest()[:32] + ".json"
 
 
@@ -45,7 +50,9 @@ class _Stored(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     schema: int
     key: CacheKey
     many: Points
+    """What `StepCostModel.decode` is called in files."""
     one: Points
+    """What `StepCostModel.verify` is called in files."""
     prefill: float
     per_cell: float
 
@@ -60,9 +67,9 @@ _Form = TypeVar("_Form", _Stored, _StoredAttention)
 
 
 def cache_key(file: Path, *, llama_cpp: str, threads: int, cpu: str, settings: str) -> CacheKey:
-    """Return the key for a model file. Raises OSError where it cannot be read."""
+    """Return the key for a model file. Raises OSError if the file cannot be read."""
     with file.open("rb") as source:
-        header = source.read(_HEADER)
+        header = source.read(_HASHED_BYTES)
     status = file.stat()
     return CacheKey(
         file_bytes=status.st_size,
@@ -75,8 +82,25 @@ def cache_key(file: Path, *, llama_cpp: str, threads: int, cpu: str, settings: s
     )
 
 
+def key_of(spec: EngineSpec, llama_cpp: str, threads: int, *settings: object) -> CacheKey | None:
+    """Return the key for a model that is loaded as `spec` says on this machine, or None if its file cannot be read.
+
+    `settings` are what the measurement depends on besides the KV types.
+    """
+    try:
+        return cache_key(
+            Path(spec.file),
+            llama_cpp=llama_cpp,
+            threads=threads,
+            cpu=cpu_model(),
+            settings="/".join(map(str, (spec.kv_type_k, spec.kv_type_v, *settings))),
+        )
+    except OSError:
+        return None
+
+
 def load(folder: Path, key: CacheKey) -> StepCostModel | None:
-    """Return the cost model stored for this very key, or None: there is none, it is damaged, or of another schema."""
+    """Return the step costs stored under exactly this key, or None if there are none that can be read."""
     try:
         stored = _read(folder, key, _Stored)
         return None if stored is None else StepCostModel(stored.many, stored.one, stored.prefill, stored.per_cell)
@@ -85,18 +109,18 @@ def load(folder: Path, key: CacheKey) -> StepCostModel | None:
 
 
 def store(folder: Path, key: CacheKey, costs: StepCostModel) -> None:
-    """Put a cost model in the place of what was stored for this key, whole or not at all. Raises OSError."""
-    _write(folder, _Stored(SCHEMA, key, costs.many, costs.one, costs.prefill, costs.per_cell))
+    """Replace the step costs stored under this key, completely or not at all. Raises OSError."""
+    _write(folder, _Stored(SCHEMA, key, costs.decode, costs.verify, costs.prefill, costs.per_cell))
 
 
 def load_attention(folder: Path, key: CacheKey) -> Attention | None:
-    """Return the attention stored for this very key, or None, as `load` does."""
+    """Return the kind of attention stored under exactly this key, or None if there is none that can be read."""
     stored = _read(folder, key, _StoredAttention)
     return None if stored is None else stored.attention
 
 
 def store_attention(folder: Path, key: CacheKey, attention: Attention) -> None:
-    """Put a choice in the place of what was stored for this key, as `store` does. Raises OSError."""
+    """Replace the kind of attention stored under this key, completely or not at all. Raises OSError."""
     _write(folder, _StoredAttention(SCHEMA, key, attention))
 
 

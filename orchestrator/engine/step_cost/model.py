@@ -1,7 +1,8 @@
-"""Predict how long a decode step takes, from points measured on this machine and corrected by what is observed.
+"""Predict how long a decode step takes, from times measured on this machine and corrected by what is observed.
 
-A step computes `tokens` query tokens of `sequences` sequences, which attend to `cells` cells of the KV cache, summed
-over the query tokens. Times are in seconds. Pure: no clock, no files.
+A step is one call of llama_decode. It computes `tokens` query tokens of `sequences` sequences, which attend to `cells`
+cells of the KV cache, summed over the query tokens. The width of a step is the number of sequences that decode in it,
+one token each. Times are in seconds. Pure: no clock, no files.
 """
 
 from bisect import bisect_right
@@ -12,51 +13,57 @@ from itertools import pairwise
 from math import inf
 
 SIZES = (1, 2, 3, 4, 7, 8, 11, 12, 15, 16, 31, 32, 63, 64)
-"""The steps to measure, in tokens, as far as slots, context and time allow. Matrix products go by tiles of 4 or more
-rows, and what is left of a tile goes row by row: a step with one token less than a tile may take a third longer."""
+"""The sizes of steps to measure, in tokens, as far as slots, context and time allow. Matrix products are computed in
+tiles of 4 or more rows, and the rows that fill no tile are computed one by one: a step with one token less than a whole
+tile may take a third longer than one that fills it. So the sizes are whole tiles, and one token less."""
 
 MAX_PADDING = 3
-"""A step is filled with at most so many tokens that nobody asked for."""
+"""The most padding tokens that are added to a step to fill a tile."""
 
 NOISE = 0.02
-"""Measurements are no better than this: a smaller difference is none."""
+"""The relative error of measurements: times that differ by less count as equal."""
 
-WORTH_WAITING = 0.1
-"""Sequences are left out of a step only if so much more of the others' tokens are made: they would wait, end later than
-the others, and what runs in turns is in no cache."""
+MIN_BATCHING_GAIN = 0.1
+"""How much more tokens per second, as a fraction, a narrower step must make before sequences are left out of it. Those
+left out wait, finish later than the others, and find none of their cells in the processor's caches."""
 
-_SURELY = 4
-"""No token of a step takes so many times as long as one alone."""
+_MAX_TOKEN_RATIO = 4
+"""No token of a step takes more than this many times as long as a step of one token."""
 
-_RATE = 0.1
-"""The share of an observed error that is corrected at once; the memory is about ten observations a point."""
+_LEARNING_RATE = 0.1
+"""The fraction of an observed error that is corrected at once, so about ten observations of a point are remembered."""
 
-_COMMON = 0.75
-"""The part of what a step teaches about points that counts for all of them: mostly the machine is slower, or the cache
-deeper, for all kinds of steps. Else what is done would look bad beside all that is not, or good. But what steps without
-drafts teach does not count for those with drafts: how the two compare shows only where some are tried."""
+_SHARED_CORRECTION = 0.75
+"""The fraction of a correction that applies to all points and not only to those next to the observed size. Most errors
+come from a machine that is slower, or a cache that is deeper, which concerns all kinds of steps; without this, the
+sizes that are being used would look worse or better than those that are not. Steps without drafts do not correct the
+points for drafts, though: how the two compare is only seen when drafts are tried."""
 
 _ASSUMED_FIRST, _ASSUMED_TOKEN, _ASSUMED_PREFILL = 0.7, 0.3, 0.2
-"""What a step of n tokens is assumed to take where nothing was measured: 0.7 + 0.3 n times as long as a step of one
-token, and 0.2 times as long for a prompt token. With these, wide steps and drafts look worth a try, and trying them
-tells the truth."""
+"""What is assumed where nothing was measured: a step of n tokens takes 0.7 + 0.3 n times as long as a step of one
+token, and a prompt token 0.2 times as long. With these values wide steps and drafts look worth trying, and trying them
+shows what they really cost."""
 
-_DEAREST_TOKEN = 1.5
-"""A measured step of n tokens is not believed if it took longer than n single steps by more than this factor, ..."""
+_MAX_PER_TOKEN = 1.5
+"""A measured step of n tokens is implausible if it took longer than n single steps by more than this factor, ..."""
 
-_LEAST_STEP = 0.4
-"""... or less time than this part of a measured step with fewer tokens."""
+_MIN_STEP = 0.4
+"""... or if it took less than this fraction of the time of a measured step with fewer tokens."""
 
-_LEAST_PER_CELL = 1e-4
-"""The least cost of a cell that is assumed and learned, relative to a step of one token: relative corrections never
-leave 0, and what is known of no cell would be put down to the number of sequences."""
+_MIN_PER_CELL = 1e-4
+"""The least cost of a cell that is assumed and learned, as a fraction of a step of one token. It is above 0 because
+corrections are relative, so a cost of 0 could never grow, and the cost of cells would be attributed to sequences."""
 
 
 @dataclass(frozen=True, slots=True)
 class Points:
-    """How long steps of some `sizes` in tokens took. Sizes rise from 1. Raises ValueError for anything else."""
+    """How long steps of some sizes took.
+
+    Raises ValueError if the sizes do not rise from 1, or the times are not positive finite numbers, one for each size.
+    """
 
     sizes: tuple[int, ...]
+    """In tokens."""
     seconds: tuple[float, ...]
 
     def __post_init__(self) -> None:
@@ -66,8 +73,11 @@ class Points:
             raise ValueError(f"the times are {self.seconds}; accepted: a positive number for each of {self.sizes}")
 
     def place(self, size: int) -> tuple[int, float, int]:
-        """Return the point at or below `size` (at least 1), the part of the way to the next, and the tokens beyond
-        the last."""
+        """Return where `size` (at least 1) lies between the points.
+
+        The result is the index of the last point of at most that size, the fraction of the way from there to the next
+        point, and the number of tokens by which `size` exceeds the last point.
+        """
         at = bisect_right(self.sizes, size) - 1
         if at + 1 == len(self.sizes):
             return at, 0.0, size - self.sizes[at]
@@ -79,155 +89,159 @@ class Points:
 class StepCostModel:
     """What a step costs.
 
-    `many` are steps with one token for each of n sequences, `one` steps with n tokens of one sequence, both in a
-    nearly empty cache; their first points are the same. `prefill` is what a token more costs in a large batch, and
-    `per_cell` what a query token costs for every cell it attends to. `pads` says whether the engine computes tokens
-    that nobody asked for, in sequences beside, where a wider step takes less time.
+    Raises ValueError if `decode` and `verify` begin with different times, or a cost is not a positive finite number.
     """
 
-    many: Points
-    one: Points
+    decode: Points
+    """Steps that decode one token for each of n sequences, in a nearly empty cache."""
+    verify: Points
+    """Steps that compute n tokens of one sequence, as the verification of drafts does, in a nearly empty cache."""
     prefill: float
+    """The seconds that one more token takes in a large batch."""
     per_cell: float
+    """The seconds that a query token takes for every cell that it attends to; may be 0."""
     pads: bool = False
+    """Whether the engine computes padding tokens in unused sequences where a wider step takes less time."""
 
     def __post_init__(self) -> None:
-        if self.many.seconds[0] != self.one.seconds[0]:
+        if self.decode.seconds[0] != self.verify.seconds[0]:
             raise ValueError("a step of one token has two different times")
         if not (0 < self.prefill < inf and 0 <= self.per_cell < inf):
             raise ValueError(f"prefill is {self.prefill} and per_cell {self.per_cell}; accepted: positive numbers")
 
     @classmethod
     def assumed(cls, seconds: float, *, most: int = SIZES[-1], pads: bool = False) -> "StepCostModel":
-        """Return what is assumed of a model of which nothing is known but that a step of one token takes `seconds`.
+        """Return what is assumed of a model of which it is only known that a step of one token takes `seconds`.
 
         `most` is the widest step that the engine can compute, in sequences.
         """
-        many = tuple(sorted({min(size, most) for size in SIZES}))
-        times = [tuple(seconds * (_ASSUMED_FIRST + _ASSUMED_TOKEN * size) for size in sizes) for sizes in (many, SIZES)]
-        points = Points(many, (seconds, *times[0][1:])), Points(SIZES, (seconds, *times[1][1:]))
-        return cls(*points, seconds * _ASSUMED_PREFILL, _LEAST_PER_CELL * seconds, pads)
+        widths = tuple(sorted({min(size, most) for size in SIZES}))
+        times = [
+            tuple(seconds * (_ASSUMED_FIRST + _ASSUMED_TOKEN * size) for size in sizes) for sizes in (widths, SIZES)
+        ]
+        points = Points(widths, (seconds, *times[0][1:])), Points(SIZES, (seconds, *times[1][1:]))
+        return cls(*points, seconds * _ASSUMED_PREFILL, _MIN_PER_CELL * seconds, pads)
 
     def implausible(self, *, most: int) -> str | None:
-        """Return why this cannot be what a machine does, or None if it can.
+        """Return why no machine can behave like this, or None if one can.
 
-        `most` is the widest step that the engine can compute, in sequences: a cost model that knows single steps only,
-        on an engine that can compute several sequences, was measured when there was no time for more.
+        `most` is the widest step that the engine can compute, in sequences. An engine with several sequences whose
+        model knows only steps of one token was measured when there was no time for more.
         """
-        first = self.one.seconds[0]
-        if most > 1 and len(self.many.sizes) == 1:
+        first = self.verify.seconds[0]
+        if most > 1 and len(self.decode.sizes) == 1:
             return "only steps of one token were measured"
-        for points in (self.many, self.one):
+        for points in (self.decode, self.verify):
             longest = 0.0
             for size, seconds in zip(points.sizes, points.seconds, strict=True):
-                if seconds > _DEAREST_TOKEN * size * first:
+                if seconds > _MAX_PER_TOKEN * size * first:
                     return f"a step of {size} tokens took {seconds / first:.1f} times as long as one of a single token"
-                if seconds < _LEAST_STEP * longest:
+                if seconds < _MIN_STEP * longest:
                     return f"a step of {size} tokens took {seconds / longest:.2f} of the time of a smaller one"
                 longest = max(longest, seconds)
-        if self.prefill > _DEAREST_TOKEN * first or self.per_cell > first:
+        if self.prefill > _MAX_PER_TOKEN * first or self.per_cell > first:
             return f"a prompt token takes {self.prefill} s and a cell {self.per_cell} s, a whole step {first} s"
         return None
 
     def seconds(self, tokens: int, sequences: int, cells: int = 0) -> float:
         """Return the expected time of a step; `tokens` is at least `sequences`, which is at least 1.
 
-        Between points it is linear, beyond the last a token costs `prefill`. With one token for each sequence it is
-        the time of the padded step. What `many` costs more than `one` is put down to the number of sequences,
-        whether they have further tokens or not.
+        Between points the time is linear, and beyond the last one each token costs `prefill`. A step with one token for
+        each sequence takes the time of the padded step. The time by which a step of `decode` exceeds one of `verify` is
+        attributed to the number of sequences, whether they have further tokens or not.
         """
         if tokens == sequences:
             width = self.padded_width(sequences, cells)
-            return self._of_many(width) + self.per_cell * cells * width / sequences
-        return self._of_one(tokens) + self._spread(sequences) + self.per_cell * cells
+            return self._decode_seconds(width) + self.per_cell * cells * width / sequences
+        return self._verify_seconds(tokens) + self._spread(sequences) + self.per_cell * cells
 
     def is_short(self, tokens: int, cells: int) -> bool:
-        """Return whether a step takes less than a second for sure. To say how long takes many times as long."""
-        return _SURELY * tokens * self.one.seconds[0] + self.per_cell * cells < 1.0
+        """Return whether a step certainly takes less than a second. This is many times faster than `seconds`."""
+        return _MAX_TOKEN_RATIO * tokens * self.verify.seconds[0] + self.per_cell * cells < 1.0
 
     def padded_width(self, sequences: int, cells: int = 0) -> int:
-        """Return how many sequences to compute, a token each, where so many decode: up to `MAX_PADDING` more.
+        """Return the fastest width of a step for `sequences` decoding sequences: as many, or up to `MAX_PADDING` more.
 
-        Those are taken to be as deep as the others, which attend to `cells`.
+        The sequences attend to `cells` cells together, and padding is taken to attend to as many per token.
         """
-        best, most = sequences, self.many.sizes[-1]
+        best, most = sequences, self.decode.sizes[-1]
         if not self.pads or sequences >= most:
             return best
         deep = self.per_cell * cells / sequences
-        least = (self._of_many(sequences) + deep * sequences) * (1 - NOISE)
+        least = (self._decode_seconds(sequences) + deep * sequences) * (1 - NOISE)
         for width in range(sequences + 1, min(sequences + MAX_PADDING, most) + 1):
-            seconds = self._of_many(width) + deep * width
+            seconds = self._decode_seconds(width) + deep * width
             if seconds < least:
                 best, least = width, seconds
         return best
 
     def observed(self, tokens: int, sequences: int, seconds: float, cells: int = 0) -> "StepCostModel":
-        """Return the cost model after a step of this kind took `seconds`.
+        """Return the model after a step of this kind took `seconds`.
 
-        A part of the error goes to the points next to the step's size, to `prefill` for tokens beyond the last one, and
-        to `per_cell`, each by its share of the time (normalised least mean squares on relative values). So steps at
-        different depths part what is due to depth from what is not. Most of what goes to points goes to all of `many`,
-        and with drafts to all of both sets. An error counts as at most the whole prediction: a process that was
-        suspended says nothing about the model.
+        A fraction of the error goes to the points next to the step's size, to `prefill` for tokens beyond the last
+        point, and to `per_cell`, to each by its share of the time (normalised least mean squares on relative values).
+        Steps at different depths thus separate what is due to depth from what is not. Most of what goes to points goes
+        to all points of `decode`, and for steps with drafts to all points of both sets. The error is limited to the
+        whole prediction, because a process that was suspended says nothing about the model.
         """
-        apart = tokens == sequences
-        points = self.many if apart else self.one
+        plain = tokens == sequences
+        points = self.decode if plain else self.verify
         at, way, beyond = points.place(tokens)
         near = points.seconds[at : at + 2] if way else (points.seconds[at], 0.0)
-        per_cell = max(self.per_cell, _LEAST_PER_CELL * self.one.seconds[0])
+        per_cell = max(self.per_cell, _MIN_PER_CELL * self.verify.seconds[0])
         shares = (near[0] * (1 - way), near[1] * way, self.prefill * beyond, per_cell * cells)
         known = sum(shares)
-        error = seconds - known - (0.0 if apart else self._spread(sequences))
+        error = seconds - known - (0.0 if plain else self._spread(sequences))
         error = max(-known, min(error, known))
-        common = 1 + _COMMON * _RATE * error / known
+        common = 1 + _SHARED_CORRECTION * _LEARNING_RATE * error / known
         error /= sum(share * share for share in shares)
-        low, high, prefill, deep = (_RATE * error * share for share in shares)
+        low, high, prefill, deep = (_LEARNING_RATE * error * share for share in shares)
         factors = [common] * len(points.seconds)
-        factors[at] += (1 - _COMMON) * low
+        factors[at] += (1 - _SHARED_CORRECTION) * low
         if way:
-            factors[at + 1] += (1 - _COMMON) * high
+            factors[at + 1] += (1 - _SHARED_CORRECTION) * high
         times = [value * factor for value, factor in zip(points.seconds, factors, strict=True)]
         first, learned = times[0], Points(points.sizes, tuple(times))
-        other = self.one if apart else self.many
-        beside = 1.0 if apart else common
-        other = Points(other.sizes, (first, *(value * beside for value in other.seconds[1:])))
-        many, one = (learned, other) if apart else (other, learned)
-        return StepCostModel(many, one, self.prefill * (1 + prefill), per_cell * (1 + deep), self.pads)
+        other = self.verify if plain else self.decode
+        scale = 1.0 if plain else common
+        other = Points(other.sizes, (first, *(value * scale for value in other.seconds[1:])))
+        decode, verify = (learned, other) if plain else (other, learned)
+        return StepCostModel(decode, verify, self.prefill * (1 + prefill), per_cell * (1 + deep), self.pads)
 
     def faded(self, measured: "StepCostModel", part: float) -> "StepCostModel":
-        """Return the cost model with the shape of `one` a `part` of the way back to what was `measured`."""
-        scale = self.one.seconds[0] / measured.one.seconds[0]
-        pairs = zip(self.one.seconds, measured.one.seconds, strict=True)
+        """Return the model with `verify` moved by the fraction `part` towards the shape that was `measured`."""
+        scale = self.verify.seconds[0] / measured.verify.seconds[0]
+        pairs = zip(self.verify.seconds, measured.verify.seconds, strict=True)
         times = tuple(seconds + part * (scale * before - seconds) for seconds, before in pairs)
-        return replace(self, one=replace(self.one, seconds=(self.one.seconds[0], *times[1:])))
+        return replace(self, verify=replace(self.verify, seconds=(self.verify.seconds[0], *times[1:])))
 
     @cached_property
     def least_growth(self) -> float:
-        """The least that a token more can cost, wherever the step is on the cost model; below 0 where the cost model
-        falls."""
-        sizes, times = self.one.sizes, self.one.seconds
+        """The least seconds that one more token of a sequence can add to a step of any size; negative where a larger
+        step takes less time."""
+        sizes, times = self.verify.sizes, self.verify.seconds
         slopes = [(times[at + 1] - times[at]) / (sizes[at + 1] - sizes[at]) for at in range(len(sizes) - 1)]
         return min([self.prefill, *slopes])
 
     @cached_property
-    def _widths(self) -> dict[int, float]:
-        """The times of steps for so many sequences, as far as they were asked for: the same few, step after step."""
+    def _times_by_width(self) -> dict[int, float]:
+        """The results of `_decode_seconds`, which is asked for the same few widths in every step."""
         return {}
 
-    def _of_many(self, sequences: int) -> float:
-        times = self._widths
+    def _decode_seconds(self, sequences: int) -> float:
+        times = self._times_by_width
         if sequences not in times:
-            times[sequences] = self._read(self.many, sequences)
+            times[sequences] = self._interpolate(self.decode, sequences)
         return times[sequences]
 
-    def _of_one(self, tokens: int) -> float:
-        return self._read(self.one, tokens)
+    def _verify_seconds(self, tokens: int) -> float:
+        return self._interpolate(self.verify, tokens)
 
     def _spread(self, sequences: int) -> float:
-        """Return what a step for so many sequences takes more than one of as many tokens of a single sequence."""
-        return max(0.0, self._of_many(sequences) - self._of_one(sequences))
+        """Return by how much a step for so many sequences exceeds one for as many tokens of a single sequence."""
+        return max(0.0, self._decode_seconds(sequences) - self._verify_seconds(sequences))
 
-    def _read(self, points: Points, size: int) -> float:
+    def _interpolate(self, points: Points, size: int) -> float:
         at, way, beyond = points.place(size)
         times = points.seconds
         if way:
@@ -236,15 +250,16 @@ class StepCostModel:
 
 
 def attended_cells(position: int, count: int) -> int:
-    """Return how many cells `count` tokens of one sequence attend to in all, the first of them at `position`."""
+    """Return how many cells `count` tokens of one sequence attend to together, the first of them at `position`."""
     return count * position + count * (count + 1) // 2
 
 
 def best_decode_width(costs: StepCostModel, depths: Sequence[int]) -> int:
-    """Return how many running sequences to decode in one step, so that most tokens are made per second.
+    """Return how many running sequences to decode in one step so that most tokens are made per second; 0 for none.
 
-    `depths` are the cells each holds, the most urgent first. It is not always all: two in a step can take longer than
-    one after the other. It is the widest that is not slower than that, and not much slower than the best.
+    `depths` are the cells that each holds, those with the highest priority first. The result is not always all of
+    them, because two sequences in a step may take longer than one after the other. It is the largest width that is not
+    slower than one sequence alone, and not slower than the best width by more than `MIN_BATCHING_GAIN`.
     """
     rates = []
     cells = 0
@@ -253,15 +268,16 @@ def best_decode_width(costs: StepCostModel, depths: Sequence[int]) -> int:
         rates.append(width / costs.seconds(width, width, cells))
     if not rates:
         return 0
-    enough = max(max(rates) * (1 - WORTH_WAITING), rates[0] * (1 - NOISE))
+    enough = max(max(rates) * (1 - MIN_BATCHING_GAIN), rates[0] * (1 - NOISE))
     return max(width for width, rate in enumerate(rates, 1) if rate >= enough)
 
 
 def round_robin(width: int, waited: Sequence[int]) -> list[int]:
-    """Return which running sequences decode now, `width` of them, at least 1.
+    """Return the indices of the `width` (at least 1) running sequences that decode now.
 
-    `waited` says for each how many steps it has been left out, the most urgent first. All places but one go to the
-    most urgent; the last goes round among the others, so that each of them comes after at most len - width steps.
+    `waited` says for each sequence how many steps it has been left out, those with the highest priority first. All
+    places but one go to the highest priorities. The last place goes to the one of the others that has waited longest,
+    so each of them decodes after at most len(waited) - width steps.
     """
     if width >= len(waited):
         return list(range(len(waited)))

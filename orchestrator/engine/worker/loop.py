@@ -11,8 +11,9 @@ from orchestrator.engine.errors import BadGrammar, BrokenModel, EngineError, Pro
 from orchestrator.engine.kv.layout import AttentionReads, CacheLayout, layout_may_change
 from orchestrator.engine.llama import CannotLoad, Llama, Logits, Tokens, as_tokens
 from orchestrator.engine.speculation.speculator import Speculator
-from orchestrator.engine.step_cost.calibration import AttentionTrial, assumed_step_costs, stored_step_costs
-from orchestrator.engine.step_cost.idle import IdleMeasurements, StepCalibration
+from orchestrator.engine.step_cost.attention_trial import AttentionTrial
+from orchestrator.engine.step_cost.calibration import assumed_step_costs, stored_step_costs
+from orchestrator.engine.step_cost.idle import IdleMeasurements, RepeatedCalibration
 from orchestrator.engine.step_cost.learned import LEARNED_EVERY, LearnedStepCosts
 from orchestrator.engine.step_cost.model import attended_cells, round_robin
 from orchestrator.engine.worker.batching import Prefill, chunks_of, group_equal_chunks
@@ -44,10 +45,10 @@ class Loop:
         self._tuner = ThreadTuner(llama.threads)
         self._cpu = CpuUse()
         self._begin_learning()
-        times = [StepCalibration(llama, spec, lambda: self._step_costs)]
+        calibrations = [RepeatedCalibration(llama, spec, lambda: self._step_costs)]
         if speculator is not None and speculator.draft_model is not None:
-            times.append(speculator.draft_model.step_times())
-        self._idle = IdleMeasurements(AttentionTrial(llama, spec), times)
+            calibrations.append(speculator.draft_model.calibration())
+        self._idle = IdleMeasurements(AttentionTrial(llama, spec), calibrations)
         self._link = link
         self._outbox = Outbox(link)
         self._template = ChatTemplate(llama.chat_template(), llama.info.bos, llama.info.eos)
@@ -394,7 +395,7 @@ class Loop:
         self._counts["grammar_rejections"] += sequence.rejections
         sequence.close()
         if not self._sequences.all:
-            self._idle.worked()
+            self._idle.note_work()
 
     def _forget_drafts(self, sequence: Sequence) -> None:
         if self._speculator is not None:

@@ -16,7 +16,7 @@ from orchestrator.engine.contract import EngineSpec, ModelInfo
 from orchestrator.engine.llama import CannotLoad, Embedder, Llama
 from orchestrator.engine.protocol import VERSION, Heartbeat, Load, LoadFailed, Ready
 from orchestrator.engine.speculation.speculator import make_speculator
-from orchestrator.engine.step_cost.calibration import apply_stored_attention
+from orchestrator.engine.step_cost.attention_trial import apply_stored_attention
 from orchestrator.engine.worker.embedding import EmbeddingLoop
 from orchestrator.engine.worker.link import Link
 from orchestrator.engine.worker.loop import Loop

@@ -34,12 +34,12 @@ def test_other_threads_begin_with_what_is_known_and_learn_for_themselves() -> No
 
 
 def test_other_threads_begin_with_what_was_measured_with_them_before() -> None:
-    one = StepCostModel(Points((1, 2), (2.0, 3.0)), Points((1, 2), (2.0, 2.4)), prefill=0.4, per_cell=0.002)
-    learned = LearnedStepCosts(2, COSTS, known={1: one}.get)
+    known = StepCostModel(Points((1, 2), (2.0, 3.0)), Points((1, 2), (2.0, 2.4)), prefill=0.4, per_cell=0.002)
+    learned = LearnedStepCosts(2, COSTS, known={1: known}.get)
     learned.use_threads(1)
-    assert (learned.current, learned.measured) == (one, True)
+    assert (learned.current, learned.measured) == (known, True)
     learned.use_threads(3)
-    assert (learned.current, learned.measured) == (one, False)
+    assert (learned.current, learned.measured) == (known, False)
     assert learned.for_threads(2) == COSTS
 
 
@@ -134,8 +134,10 @@ def machine(cores: float, first: float) -> StepCostModel:
 
 
 def scaled(costs: StepCostModel, factor: float) -> StepCostModel:
-    many, one = (Points(each.sizes, tuple(factor * s for s in each.seconds)) for each in (costs.many, costs.one))
-    return StepCostModel(many, one, factor * costs.prefill, factor * costs.per_cell)
+    decode, verify = (
+        Points(each.sizes, tuple(factor * s for s in each.seconds)) for each in (costs.decode, costs.verify)
+    )
+    return StepCostModel(decode, verify, factor * costs.prefill, factor * costs.per_cell)
 
 
 def only_one(costs: StepCostModel) -> StepCostModel:
@@ -144,18 +146,18 @@ def only_one(costs: StepCostModel) -> StepCostModel:
 
 
 def falling(costs: StepCostModel) -> StepCostModel:
-    times = tuple(costs.many.seconds[0] / size for size in SIZES)
+    times = tuple(costs.decode.seconds[0] / size for size in SIZES)
     return StepCostModel(Points(SIZES, times), Points(SIZES, times), costs.prefill, 0.0)
 
 
 def rising(costs: StepCostModel) -> StepCostModel:
-    first = costs.many.seconds[0]
+    first = costs.decode.seconds[0]
     times = tuple(first * size**1.1 for size in SIZES)
     return StepCostModel(Points(SIZES, times), Points(SIZES, times), 2 * first, 0.0)
 
 
 def wide_is_dear(costs: StepCostModel) -> StepCostModel:
-    times = tuple(costs.many.seconds[0] * (size if size > 8 else 1.0) * 0.99 for size in SIZES)
+    times = tuple(costs.decode.seconds[0] * (size if size > 8 else 1.0) * 0.99 for size in SIZES)
     points = Points(SIZES, (times[0], *times[1:]))
     return StepCostModel(points, points, costs.prefill, 0.0)
 

@@ -1,25 +1,16 @@
-import platform
+"""Predicting the time of a step, correcting the prediction, and choosing which sequences decode."""
+
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from orchestrator.engine.processor import cpu_model
-from orchestrator.engine.step_cost.cost_cache import (
-    CacheKey,
-    cache_key,
-    load,
-    load_attention,
-    store,
-    store_attention,
-)
 from orchestrator.engine.step_cost.model import (
     MAX_PADDING,
+    MIN_BATCHING_GAIN,
     NOISE,
     SIZES,
-    WORTH_WAITING,
     Points,
     StepCostModel,
     attended_cells,
@@ -36,20 +27,20 @@ def cost_models(draw: st.DrawFn) -> StepCostModel:
     """Cost models with any noise at all."""
     count = draw(st.integers(1, len(SIZES)))
     first = draw(times)
-    many = Points(SIZES[:count], (first, *draw(st.lists(times, min_size=count - 1, max_size=count - 1))))
+    decode = Points(SIZES[:count], (first, *draw(st.lists(times, min_size=count - 1, max_size=count - 1))))
     others = len(SIZES) - 1
-    one = Points(SIZES, (first, *draw(st.lists(times, min_size=others, max_size=others))))
-    return StepCostModel(many, one, draw(times), draw(st.floats(0, 1e-3)), draw(st.booleans()))
+    verify = Points(SIZES, (first, *draw(st.lists(times, min_size=others, max_size=others))))
+    return StepCostModel(decode, verify, draw(times), draw(st.floats(0, 1e-3)), draw(st.booleans()))
 
 
-def cost_model(*many: float, prefill: float = 1.0, per_cell: float = 0.0, pads: bool = False) -> StepCostModel:
-    points = Points(POWERS[: len(many)], many)
+def cost_model(*decode: float, prefill: float = 1.0, per_cell: float = 0.0, pads: bool = False) -> StepCostModel:
+    points = Points(POWERS[: len(decode)], decode)
     return StepCostModel(points, points, prefill, per_cell, pads)
 
 
 def test_measured_points_are_returned_and_joined_by_lines() -> None:
-    many, one = Points((1, 2, 4), (1.0, 3.0, 4.0)), Points((1, 2, 8), (1.0, 2.0, 5.0))
-    measured = StepCostModel(many, one, prefill=0.25, per_cell=0.001)
+    decode, verify = Points((1, 2, 4), (1.0, 3.0, 4.0)), Points((1, 2, 8), (1.0, 2.0, 5.0))
+    measured = StepCostModel(decode, verify, prefill=0.25, per_cell=0.001)
     assert [measured.seconds(n, n) for n in (1, 2, 3, 4, 6)] == [1.0, 3.0, 3.5, 4.0, 4.5]
     assert [measured.seconds(n, 1) for n in (1, 2, 4, 8, 12)] == [1.0, 2.0, 3.0, 5.0, 6.0]
     assert measured.seconds(8, 2) == 5.0 + (3.0 - 2.0)
@@ -65,7 +56,7 @@ def test_every_step_takes_time(costs: StepCostModel, sequences: int, more: int, 
 def test_a_step_is_filled_where_a_wider_one_takes_less(costs: StepCostModel, sequences: int, cells: int) -> None:
     width = costs.padded_width(sequences, cells)
     bare = replace(costs, pads=False)
-    most = min(sequences + MAX_PADDING, costs.many.sizes[-1]) if costs.pads else sequences
+    most = min(sequences + MAX_PADDING, costs.decode.sizes[-1]) if costs.pads else sequences
     choices = {wide: bare.seconds(wide, wide, 0) for wide in range(sequences, max(most, sequences) + 1)}
     seconds = {wide: time + costs.per_cell * cells * wide / sequences for wide, time in choices.items()}
     assert seconds[width] == pytest.approx(costs.seconds(sequences, sequences, cells))
@@ -171,7 +162,7 @@ def test_depth_is_learned_although_none_was_measured() -> None:
 
 def test_a_learned_cost_model_keeps_the_single_token_the_same_in_both_sets() -> None:
     learned = cost_model(1.0, 2.0).observed(1, 1, 2.0)
-    assert learned.many.seconds[0] == learned.one.seconds[0] == learned.seconds(1, 1) == pytest.approx(1.1)
+    assert learned.decode.seconds[0] == learned.verify.seconds[0] == learned.seconds(1, 1) == pytest.approx(1.1)
 
 
 @pytest.mark.parametrize(
@@ -197,7 +188,7 @@ def test_the_favoured_width_is_the_widest_that_is_not_slower_than_one_by_one_nor
     if not depths:
         assert width == 0
         return
-    enough = max(max(rates) * (1 - WORTH_WAITING), rates[0] * (1 - NOISE))
+    enough = max(max(rates) * (1 - MIN_BATCHING_GAIN), rates[0] * (1 - NOISE))
     assert rates[width - 1] >= enough
     assert all(rate < enough for rate in rates[width:])
 
@@ -238,101 +229,3 @@ def test_turns_starve_nobody_and_always_serve_the_most_urgent(width: int, runnin
         assert len(set(chosen)) == len(chosen) == min(width, running)
         waited = [0 if index in chosen else count + 1 for index, count in enumerate(waited)]
         assert max(waited) <= max(running - width, 0)
-
-
-KEY = CacheKey(file_bytes=7, file_mtime_ns=1, file_sha256="ab", llama_cpp="b1", threads=2, cpu="one", settings="kv f16")
-COSTS = StepCostModel(Points((1, 2), (1.0, 3.0)), Points((1, 4), (1.0, 2.5)), 0.25, 0.001)
-
-
-def test_a_stored_cost_model_comes_back_for_its_own_key_only(tmp_path: Path) -> None:
-    folder = tmp_path / "curves"
-    assert load(folder, KEY) is None
-    store(folder, KEY, cost_model(1.0))
-    store(folder, KEY, COSTS)
-    assert load(folder, KEY) == COSTS
-    others = [replace(KEY, threads=1), replace(KEY, cpu="two"), replace(KEY, settings="kv f32")]
-    assert all(load(folder, other) is None for other in others)
-    assert [path.name for path in folder.iterdir()] == [KEY.name], "nothing unfinished is left"
-
-
-def test_a_stored_attention_comes_back_and_is_no_cost_model(tmp_path: Path) -> None:
-    assert load_attention(tmp_path, KEY) is None
-    store_attention(tmp_path, KEY, "on")
-    assert load_attention(tmp_path, KEY) == "on"
-    assert load_attention(tmp_path, replace(KEY, threads=1)) is None
-    assert load(tmp_path, KEY) is None
-    store(tmp_path, KEY, COSTS)
-    assert load_attention(tmp_path, KEY) is None
-
-
-@pytest.mark.parametrize(
-    ("old", "new"),
-    [
-        (b'"schema":4', b'"schema":3'),
-        (b'"threads":2', b'"threads":3'),
-        (b"3.0", b"-3.0"),
-        (b"3.0", b"null"),
-        (b"0.25", b"0"),
-        (b"[1,2]", b"[2,1]"),
-        (b"[1.0,3.0]", b"[1.5,3.0]"),
-        (b'"one"', b'"two"'),
-        (b"}", b""),
-        (b"many", b"\xff\xfe"),
-    ],
-)
-def test_a_damaged_file_counts_as_none(tmp_path: Path, old: bytes, new: bytes) -> None:
-    store(tmp_path, KEY, COSTS)
-    path = tmp_path / KEY.name
-    assert old in path.read_bytes()
-    path.write_bytes(path.read_bytes().replace(old, new))
-    assert load(tmp_path, KEY) is None
-    store(tmp_path, KEY, COSTS)
-    assert load(tmp_path, KEY) == COSTS
-
-
-@pytest.mark.parametrize("data", [b"", b"{", b"[]", b"null", b"\x00" * 100, b"[" * 100_000])
-def test_any_rubbish_counts_as_none(tmp_path: Path, data: bytes) -> None:
-    (tmp_path / KEY.name).write_bytes(data)
-    assert load(tmp_path, KEY) is None
-
-
-def test_where_nothing_can_be_stored_that_is_said_and_nothing_is_left(tmp_path: Path) -> None:
-    (tmp_path / KEY.name).mkdir()
-    with pytest.raises(OSError, match=KEY.name):
-        store(tmp_path, KEY, COSTS)
-    assert [path.name for path in tmp_path.iterdir()] == [KEY.name]
-    assert load(tmp_path, KEY) is None
-
-
-def test_the_key_changes_with_the_file(tmp_path: Path) -> None:
-    model = tmp_path / "model.gguf"
-    model.write_bytes(b"GGUF one")
-
-    def key() -> CacheKey:
-        return cache_key(model, llama_cpp="b1", threads=2, cpu="one", settings="")
-
-    first = key()
-    assert key() == first
-    model.write_bytes(b"GGUF two")
-    assert key().file_sha256 != first.file_sha256
-    assert key().name != first.name
-
-
-def test_the_processor_is_named(tmp_path: Path) -> None:
-    info = tmp_path / "cpuinfo"
-    info.write_text("processor\t: 0\nmodel name\t: Fast 9000: turbo\nmodel name\t: other\n")
-    assert cpu_model(info) == "Fast 9000: turbo"
-    assert cpu_model(tmp_path / "absent")
-
-
-@pytest.mark.parametrize(
-    ("told", "named"),
-    [
-        ("cpu family\t: 25\nmodel\t\t: 1\nmodel name\t: EPYC\n\ncpu family\t: 9\n", "EPYC (family 25, model 1)"),
-        ("CPU implementer\t: 0x41\nCPU part\t: 0xd0c\n", f"{platform.machine()} (implementer 0x41, part 0xd0c)"),
-    ],
-)
-def test_a_processor_is_known_by_more_than_its_name(tmp_path: Path, told: str, named: str) -> None:
-    info = tmp_path / "cpuinfo"
-    info.write_text(told)
-    assert cpu_model(info) == named

@@ -1,0 +1,115 @@
+"""Keeping what was measured in a folder: keys, files, and what happens to damaged ones."""
+
+import platform
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from orchestrator.engine.processor import cpu_model
+from orchestrator.engine.step_cost.cost_cache import (
+    CacheKey,
+    cache_key,
+    load,
+    load_attention,
+    store,
+    store_attention,
+)
+from orchestrator.engine.step_cost.model import Points, StepCostModel
+
+KEY = CacheKey(file_bytes=7, file_mtime_ns=1, file_sha256="ab", llama_cpp="b1", threads=2, cpu="one", settings="kv f16")
+COSTS = StepCostModel(Points((1, 2), (1.0, 3.0)), Points((1, 4), (1.0, 2.5)), 0.25, 0.001)
+
+
+def test_a_stored_cost_model_comes_back_for_its_own_key_only(tmp_path: Path) -> None:
+    folder = tmp_path / "curves"
+    assert load(folder, KEY) is None
+    store(folder, KEY, StepCostModel.assumed(1.0))
+    store(folder, KEY, COSTS)
+    assert load(folder, KEY) == COSTS
+    others = [replace(KEY, threads=1), replace(KEY, cpu="two"), replace(KEY, settings="kv f32")]
+    assert all(load(folder, other) is None for other in others)
+    assert [path.name for path in folder.iterdir()] == [KEY.name], "nothing unfinished is left"
+
+
+def test_a_stored_attention_comes_back_and_is_no_cost_model(tmp_path: Path) -> None:
+    assert load_attention(tmp_path, KEY) is None
+    store_attention(tmp_path, KEY, "on")
+    assert load_attention(tmp_path, KEY) == "on"
+    assert load_attention(tmp_path, replace(KEY, threads=1)) is None
+    assert load(tmp_path, KEY) is None
+    store(tmp_path, KEY, COSTS)
+    assert load_attention(tmp_path, KEY) is None
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        (b'"schema":4', b'"schema":3'),
+        (b'"threads":2', b'"threads":3'),
+        (b"3.0", b"-3.0"),
+        (b"3.0", b"null"),
+        (b"0.25", b"0"),
+        (b"[1,2]", b"[2,1]"),
+        (b"[1.0,3.0]", b"[1.5,3.0]"),
+        (b'"one"', b'"two"'),
+        (b"}", b""),
+        (b"many", b"\xff\xfe"),
+    ],
+)
+def test_a_damaged_file_counts_as_none(tmp_path: Path, old: bytes, new: bytes) -> None:
+    store(tmp_path, KEY, COSTS)
+    path = tmp_path / KEY.name
+    assert old in path.read_bytes()
+    path.write_bytes(path.read_bytes().replace(old, new))
+    assert load(tmp_path, KEY) is None
+    store(tmp_path, KEY, COSTS)
+    assert load(tmp_path, KEY) == COSTS
+
+
+@pytest.mark.parametrize("data", [b"", b"{", b"[]", b"null", b"\x00" * 100, b"[" * 100_000])
+def test_any_rubbish_counts_as_none(tmp_path: Path, data: bytes) -> None:
+    (tmp_path / KEY.name).write_bytes(data)
+    assert load(tmp_path, KEY) is None
+
+
+def test_where_nothing_can_be_stored_that_is_said_and_nothing_is_left(tmp_path: Path) -> None:
+    (tmp_path / KEY.name).mkdir()
+    with pytest.raises(OSError, match=KEY.name):
+        store(tmp_path, KEY, COSTS)
+    assert [path.name for path in tmp_path.iterdir()] == [KEY.name]
+    assert load(tmp_path, KEY) is None
+
+
+def test_the_key_changes_with_the_file(tmp_path: Path) -> None:
+    model = tmp_path / "model.gguf"
+    model.write_bytes(b"GGUF one")
+
+    def key() -> CacheKey:
+        return cache_key(model, llama_cpp="b1", threads=2, cpu="one", settings="")
+
+    first = key()
+    assert key() == first
+    model.write_bytes(b"GGUF two")
+    assert key().file_sha256 != first.file_sha256
+    assert key().name != first.name
+
+
+def test_the_processor_is_named(tmp_path: Path) -> None:
+    info = tmp_path / "cpuinfo"
+    info.write_text("processor\t: 0\nmodel name\t: Fast 9000: turbo\nmodel name\t: other\n")
+    assert cpu_model(info) == "Fast 9000: turbo"
+    assert cpu_model(tmp_path / "absent")
+
+
+@pytest.mark.parametrize(
+    ("told", "named"),
+    [
+        ("cpu family\t: 25\nmodel\t\t: 1\nmodel name\t: EPYC\n\ncpu family\t: 9\n", "EPYC (family 25, model 1)"),
+        ("CPU implementer\t: 0x41\nCPU part\t: 0xd0c\n", f"{platform.machine()} (implementer 0x41, part 0xd0c)"),
+    ],
+)
+def test_a_processor_is_known_by_more_than_its_name(tmp_path: Path, told: str, named: str) -> None:
+    info = tmp_path / "cpuinfo"
+    info.write_text(told)
+    assert cpu_model(info) == named
