@@ -1,4 +1,4 @@
-"""Say what a caller gives an engine and gets back. Leaves: nothing internal is imported here."""
+"""Define what a caller gives an engine and gets back. This module imports nothing else of this program."""
 
 import math
 from collections.abc import Sequence
@@ -10,29 +10,31 @@ import numpy as np
 from numpy.typing import NDArray
 
 Finish = Literal["stop", "length", "deadline", "repetition", "cancelled"]
+"""Why a text ended: by an end token or a stop string, at its `max_tokens`, at its deadline, in an endless repetition
+under a grammar, or because it was cancelled."""
 KvType = Literal["f32", "f16", "bf16", "q8_0", "q5_1", "q5_0", "q4_1", "q4_0"]
 FlashAttention = Literal["auto", "on", "off"]
 Priority = Literal["interactive", "batch"]
 Vectors = NDArray[np.float32]
+"""Shape (texts, size)."""
 
 MAX_SLOTS = 128
 MAX_CELLS = 1 << 22
+"""The most tokens that a KV cache may hold."""
 MAX_STOPS = 16
 MAX_STOP_BYTES = 256
 MAX_PROMPT_BYTES = 64 << 20
 MAX_GRAMMAR_BYTES = 1 << 18
 
 NOT_SET_UP = "not set up"
-"""What an engine says of speculation for which its registry entry has nothing."""
+"""`EngineStats.speculation` of an engine whose spec asks for no draft tokens."""
 
 
 class Message(NamedTuple):
-    """One message of a prompt: its role (system, user or assistant) and its text.
-
-    It is the same from the layout of a prompt to the engine, where the model's chat template renders it.
-    """
+    """One message of a prompt. The model's chat template renders it, in the engine."""
 
     role: str
+    """system, user or assistant."""
     content: str
 
 
@@ -40,77 +42,95 @@ class Message(NamedTuple):
 class EngineSpec:
     """How to load one model.
 
-    `context` is the longest sequence in tokens, prompt and answer together (None: what the model was trained on, at
-    most 8,192). The KV cache has `slots` x `context` cells. `split` gives every sequence cells of its own, which is
-    faster for texts that have little in common; otherwise all share one pool, and a shared prefix is there once. None
-    begins split and goes by what comes (`engine.layout`), unless there are `cells`: a common pool may have fewer, since
-    few sequences become as long as they may. When they run out, the sequence with the most slack gives its own up, and
-    is computed again later. `flash_attention` "auto" is what `engine.attention` chooses. `threads` None means the
-    physical cores. A context beyond the training context is refused unless `beyond_training` is set. `check_tensors`
-    reads every weight once and refuses damaged ones. `lora` are adapters (file, scale) that are added to the weights,
-    for all sequences. `prompt_lookup` is (longest n-gram, most tokens): draft tokens are taken from what a sequence has
-    said before. `draft` is the file of a smaller model with the same vocabulary that guesses up to `draft_tokens`
-    tokens. Output is the same with and without, as far as `batch_invariant` goes. Drafts are made where they pay;
-    `always_draft`, for measuring, makes as many as there can be. `step_costs` is a folder that keeps what was measured
-    of models. `prefixes` is one, of at most `prefix_bytes`, where a stopped engine leaves the KV cells of prompts that
-    begin with one of the system messages `system_prompts` for the next one. `cpus` are the logical CPUs that the
-    process is bound to, none for all. `log_file` None keeps the log in a temporary file. `name` is what errors call the
-    model, None for the name of its file. `hung_seconds` is how long the engine may neither use CPU time nor send
-    anything while it has work (5 predicted steps, if that is longer), `load_seconds` the same while it loads.
+    An engine that `embeds` makes vectors and generates no text; settings that concern text have no meaning then.
 
-    An engine that `embeds` makes vectors and writes nothing: `context` is then the longest text and the most tokens of
-    a batch, `slots` the most texts of one, and what concerns writing has no meaning.
-
-    `batch_invariant` makes a sequence at temperature 0 give the same tokens whatever else is in the batch, at the price
+    **Batch invariance.** At temperature 0 a sequence gives the same tokens whatever else is in the batch, at the price
     of slower prefill and of a lone sequence decoding as if it were two: every micro-batch then has 2 to 63 query
     tokens, for which llama.cpp computes each token the same way whatever else is in the batch, and the cache is split,
     so that a sequence's cells lie in the order of its tokens and attention always sums in that order. That holds for
     quantised weights with flash attention, and for state-space models with quantised weights, which have no attention.
     It does not hold for F32, F16 and BF16 weights (other kernels for one row than for many), nor without flash
-    attention. Without `batch_invariant`, logits differ in their last bits with the batch, the prefix that was reused
-    and the number of threads, and a greedy choice between two nearly equal tokens may fall differently.
+    attention. Without it, logits differ in their last bits with the batch, the prefix that was reused and the number
+    of threads, and a greedy choice between two nearly equal tokens may fall differently.
     """
 
     file: str
+    """The GGUF file."""
     embeds: bool = False
+    """Whether the engine makes vectors of texts instead of generating text."""
     context: int | None = None
+    """The most tokens of one sequence, prompt and answer together; None: as many as the model was trained on, at most
+    8,192. Of an engine that embeds: the most tokens of one text, and of one batch."""
     slots: int = 4
+    """How many sequences run at the same time. Of an engine that embeds: the most texts of one batch."""
     threads: int | None = None
+    """None: as many as there are physical cores."""
     kv_type_k: KvType = "f16"
+    """The type of the keys in the KV cache."""
     kv_type_v: KvType = "f16"
+    """The type of the values in the KV cache."""
     flash_attention: FlashAttention = "auto"
+    """"auto" is what `step_cost.attention` chooses."""
     mmap: bool = True
+    """Whether the file is mapped into memory instead of read."""
     mlock: bool = False
+    """Whether the weights are locked in memory, so that the system cannot swap them out."""
     check_tensors: bool = True
+    """Whether every weight is read once while loading, and damaged ones are refused."""
     beyond_training: bool = False
+    """Whether `context` may be larger than the context that the model was trained on."""
     batch_invariant: bool = False
+    """Whether greedy text is independent of what else is in the batch; see above."""
     split: bool | None = None
+    """True gives every sequence a stream of KV cells of its own, which is faster for texts that have little in common.
+    With False all share one pool, in which a shared prefix is held once. None begins with streams, unless there are
+    `cells`, and changes between both by what is asked for (`kv.layout`)."""
     cells: int | None = None
+    """The size of a common pool, in tokens; None: `slots` x `context`. It may be smaller, since few sequences become as
+    long as they may. When cells run out, sequences are preempted, the one with the most slack first, and computed
+    again later."""
     experts: int | None = None
+    """How many experts of a mixture are used per token; None: as many as the model's file says."""
     lora: tuple[tuple[str, float], ...] = ()
+    """Adapters that are added to the weights for all sequences, as (file, scale)."""
     niceness: int = 0
+    """How much lower the priority of the engine's process is than that of the caller's, 0 to 19."""
     prompt_lookup: tuple[int, int] | None = None
+    """Take draft tokens from the sequence's own earlier text: (longest n-gram that is matched, most draft tokens)."""
     draft: str | None = None
+    """The GGUF file of a smaller model with the same vocabulary that proposes draft tokens."""
     draft_tokens: int = 8
+    """The most tokens that the draft model proposes at a time."""
     always_draft: bool = False
+    """Whether to verify as many draft tokens as there are instead of as many as pay. For measurements."""
     step_costs: str | None = None
+    """A folder that keeps what was measured on this machine: how long steps of models take, and how long a spin."""
     prefixes: str | None = None
+    """A folder where a stopped engine leaves the KV cells of `system_prompts` for the next engine of the model."""
     prefix_bytes: int = 2 << 30
+    """The most bytes that the folder `prefixes` may take."""
     system_prompts: tuple[str, ...] = ()
+    """The system messages whose KV cells are kept in `prefixes`."""
     cpus: tuple[int, ...] = ()
+    """The logical CPUs that the process is bound to; none: it may use all."""
     log_file: str | None = None
+    """None keeps the log in a temporary file."""
     name: str | None = None
+    """What errors call the model; None: by the name of its file."""
     hung_seconds: float = 10.0
+    """The engine is killed when it has work and for this long neither uses CPU time nor sends anything; or for 5 times
+    as long as its next step should take, if that is longer."""
     load_seconds: float = 300.0
+    """The same while it loads."""
 
     @property
     def splits_cache(self) -> bool:
-        """Whether every sequence gets cells of its own at first, where the architecture allows a choice."""
+        """Whether every sequence has a stream of cells of its own at first, where the architecture allows a choice."""
         return self.batch_invariant or self.cells is None if self.split is None else self.split
 
     @property
     def shown_name(self) -> str:
-        """Return what errors call the model."""
+        """What errors call the model."""
         return self.name or Path(self.file).name
 
     def problem(self) -> str | None:
@@ -153,30 +173,33 @@ class EngineSpec:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Generation:
-    """One request for text.
-
-    `max_tokens` None means up to the end of
-    the context. Temperature 0 is greedy; otherwise the same `seed` gives the same text whatever else the engine does
-    (`seed` None: a fresh one). A `stop` string ends the text and is not part of it. `schema` is a JSON Schema and
-    `grammar` a GBNF grammar with the rule `root`; at most one of them. `deadline_seconds` counts from the call, waiting
-    included. `slack` in seconds: how late this may finish without harm; less slack goes first.
-    """
+    """One request for text."""
 
     messages: tuple[Message, ...]
     max_tokens: int | None = None
+    """The most tokens of the answer; None: as many as the context has left."""
     temperature: float = 0.0
+    """0 is greedy. Above it, the same `seed` gives the same text whatever else the engine computes, as far as
+    `EngineSpec` says of logits."""
     top_p: float = 1.0
+    """Sample among the most likely tokens whose probabilities come to this."""
     seed: int | None = None
+    """None: a random one."""
     stop: tuple[str, ...] = ()
+    """Strings that end the text and are not part of it."""
     schema: dict[str, object] | bool | None = None
+    """A JSON Schema that the text has to satisfy. At most one of `schema` and `grammar` may be given."""
     grammar: str | None = None
+    """A GBNF grammar that the text has to satisfy, with the rule `root` as its start."""
     deadline_seconds: float | None = None
+    """How long the request may take from the call on, in the queue too. What there is of the text is returned then."""
     slack: float = 0.0
+    """How many seconds later than possible it may finish without harm. Requests with less slack go first."""
     priority: Priority = "interactive"
-    """Models are loaded, where they have to make room for each other, for interactive requests first."""
+    """Where models have to make room for each other, they are loaded for interactive requests first."""
     fit: int | None = None
-    """Where the prompt leaves no room for `max_tokens`, the answer gets what is left of the context, unless that is
-    fewer than `fit` tokens; then, and always without `fit`, the prompt is too long."""
+    """Where the context has fewer tokens left than `max_tokens`, the answer may have what is left, if that is at least
+    `fit` tokens. Otherwise, and without `fit`, PromptTooLong is raised."""
 
     def problem(self) -> str | None:
         """Return what makes this request impossible for any engine, or None."""
@@ -208,83 +231,121 @@ def texts_problem(texts: Sequence[str]) -> str | None:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Embeddings:
-    """A vector of length 1 for each text, shape (texts, size), and how many `tokens` the texts have in all."""
+    """The vectors of some texts."""
 
     vectors: Vectors
+    """Float32 of shape (texts, size), each of length 1."""
     tokens: int
+    """How many tokens the texts have in all."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelInfo:
-    """What was loaded. `context` is the limit of one sequence, `cells` the size of the KV cache, both in tokens.
-
-    `embedding` is how many numbers a vector has that the engine makes; None for one that writes.
-    """
+    """What was loaded into an engine's process."""
 
     pid: int
+    """The process."""
     description: str
+    """What llama.cpp calls the model."""
     architecture: str
+    """The GGUF header's `general.architecture`."""
     parameters: int
+    """How many weights it has."""
     bytes: int
+    """How many bytes its weights take."""
     vocabulary: int
+    """How many tokens the vocabulary has."""
     context: int
+    """The most tokens of one sequence."""
     training_context: int
+    """How many tokens of context it was trained on."""
     cells: int
+    """The size of the KV cache, in tokens of all sequences."""
     slots: int
+    """The most sequences at the same time."""
     threads: int
+    """How many threads it may compute with."""
     chat_template: bool
+    """Whether the file holds a chat template."""
     bos: str
+    """The token that begins a text, as it is spelled in a template; empty if there is none."""
     eos: str
+    """The token that ends a text, as it is spelled in a template; empty if there is none."""
     shares_prefixes: bool
+    """Whether sequences that begin alike compute that beginning once."""
     batch_invariant: bool
+    """Whether greedy text is independent of the batch; see `EngineSpec`."""
     split_cache: bool
+    """Whether each sequence has a stream of KV cells of its own, at first."""
     llama_cpp: str
+    """The version of llama.cpp."""
     load_seconds: float
+    """How long loading took."""
     embedding: int | None = None
+    """How many numbers a vector has; None for an engine that generates text."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EngineStats:
-    """Counters since the model was loaded, and what is going on now.
-
-    `steps` are calls of llama_decode. `prompt_tokens` were asked for, of which `reused_tokens` came from a shared
-    prefix and `prefill_tokens` have been computed. Sequences were `preempted` so often because the cache was full, and
-    `recomputed_tokens` of them were computed again. `restored_prefixes` of `restored_tokens` in all were there from the
-    start. Of `drafted` tokens `accepted` ones stayed, which saved
-    `saved_seconds` (lost them, if negative); `speculation` says whether it goes on, and why. `llama_seconds` were spent
-    inside llama.cpp, to decode and to make tokens of prompts, and `own_seconds` outside, waiting for work not counted.
-    The engine computes with so many `threads`: with as many as it may, or with fewer while other processes hold some
-    of the cores. It is `calibrated` when it has nothing left to measure in idle moments. After so many
-    `layout_changes`, `split_cache` says whether each sequence has cells of its own now.
-    """
+    """Counters since the model was loaded, and what is going on now."""
 
     steps: int = 0
+    """Calls of llama_decode."""
     decode_steps: int = 0
+    """Steps in which at least one sequence decoded."""
     prompt_tokens: int = 0
+    """Tokens of all prompts."""
     reused_tokens: int = 0
+    """Tokens of prompts that were not computed, since a shared prefix held them."""
     prefill_tokens: int = 0
+    """Tokens of prompts that were computed."""
     preempted: int = 0
+    """How often a sequence was preempted, since the KV cache was full."""
     recomputed_tokens: int = 0
+    """Tokens that were computed again after a preemption."""
     restored_prefixes: int = 0
+    """Prefixes of system prompts that were read from disk at the start."""
     restored_tokens: int = 0
+    """The tokens of these prefixes."""
     output_tokens: int = 0
+    """Tokens that were generated."""
     grammar_rejections: int = 0
+    """How often a grammar did not allow the token that was sampled first."""
     finished: int = 0
+    """Requests that have ended, but for those that were cancelled or failed."""
     cancelled: int = 0
+    """Requests that were cancelled."""
     failed: int = 0
+    """Requests that failed."""
     drafted: int = 0
+    """Draft tokens that were verified."""
     accepted: int = 0
+    """Draft tokens that became part of a text."""
     saved_seconds: float = 0.0
+    """The time that speculation has saved, by the cost model; negative if it has cost time."""
     speculation: str = NOT_SET_UP
+    """Whether speculation is in use now, and why."""
     llama_seconds: float = 0.0
+    """Time spent in llama.cpp, to decode and to tokenize prompts."""
     own_seconds: float = 0.0
+    """Time spent outside of llama.cpp, without waiting for work."""
     running: int = 0
+    """Sequences that decode."""
     prefilling: int = 0
+    """Sequences whose prompt is being computed."""
     queued: int = 0
+    """Sequences that wait to be admitted. Of an engine that embeds: requests of which not all texts are begun."""
     retained: int = 0
+    """Finished sequences whose prefix is kept for others."""
     used_cells: int = 0
+    """KV cells that are held or reserved, in tokens."""
     cells: int = 0
+    """The size of the KV cache, in tokens."""
     threads: int = 0
+    """How many threads the engine computes with: as many as it may, or fewer while other processes use the cores."""
     calibrated: bool = False
+    """Whether there is nothing left to measure in idle moments."""
     layout_changes: int = 0
+    """How often the cache was changed between streams and a pool."""
     split_cache: bool = False
+    """Whether each sequence has a stream of KV cells of its own now."""

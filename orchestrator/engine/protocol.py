@@ -1,7 +1,7 @@
 """Define the messages between an engine's client and its process, and how they are framed.
 
-A frame is a length (4 bytes, little endian) and that many bytes of msgpack. Both ends are the same release of this
-package; `VERSION` in the first message guards against a process of another one.
+A frame is a length (4 bytes, little endian) and that many bytes of msgpack. Both ends should be of the same release of
+this package; the client's first message holds its `VERSION`, and the process refuses another one than its own.
 """
 
 import struct
@@ -14,56 +14,60 @@ from orchestrator.engine.contract import EngineSpec, EngineStats, Finish, Genera
 
 VERSION = 2
 MAX_FRAME = 256 << 20
+"""The most bytes of a message."""
 _LENGTH = struct.Struct("<I")
 
 
 class WireMessage(msgspec.Struct, frozen=True, array_like=True, tag=True):
-    """Any message. `array_like` because they travel a thousand times a second."""
+    """The base class of all messages. They are encoded as arrays, since some are sent a thousand times a second."""
 
 
 class Load(WireMessage, frozen=True):
-    """Load this model; the first message, answered by Ready or LoadFailed."""
+    """Load a model. The first message, and sent once; answered by Ready or LoadFailed."""
 
     version: int
     spec: EngineSpec
 
 
 class Submit(WireMessage, frozen=True):
-    """Generate. The schema has become a grammar, and the seed is set. `stream` asks for Texts on the way."""
+    """Generate a text. Answered by Finished or Failed."""
 
     seq: int
+    """The number of the request, which its answer repeats. The same holds for all messages with `seq`."""
     generation: Generation
+    """Its schema, if it had one, is a grammar by now, and its seed is set."""
     stream: bool
+    """Whether Texts are to be sent on the way."""
 
 
 class Cancel(WireMessage, frozen=True):
-    """Drop a sequence, wherever it is. Answered by Finished, unless it had ended already."""
+    """Cancel a request. A Submit is then answered by Finished, unless it had been answered; an Embed not at all."""
 
     seq: int
 
 
 class Count(WireMessage, frozen=True):
-    """How many tokens is this prompt? Answered by Counted or Failed."""
+    """Count the tokens of a prompt. Answered by Counted or Failed."""
 
     seq: int
     messages: tuple[Message, ...]
 
 
 class Embed(WireMessage, frozen=True):
-    """Make a vector of each text. Answered by Embedded or Failed, by neither after Cancel."""
+    """Make a vector of each text. Answered by Embedded or Failed, or after Cancel not at all."""
 
     seq: int
     texts: tuple[str, ...]
 
 
 class SetThreads(WireMessage, frozen=True):
-    """Compute with this many threads from the next step on; with 0, rest until there are some."""
+    """Compute with at most this many threads from the next step on. With 0 the engine rests until it may use some."""
 
     threads: int
 
 
 class GetStats(WireMessage, frozen=True):
-    """Answered by Stats."""
+    """Return the counters. Answered by Stats."""
 
     seq: int
 
@@ -73,43 +77,51 @@ class Stop(WireMessage, frozen=True):
 
 
 class Ready(WireMessage, frozen=True):
-    """The model is loaded."""
+    """The model is loaded, and requests are accepted."""
 
     info: ModelInfo
 
 
 class LoadFailed(WireMessage, frozen=True):
-    """The model is not loaded, and the process ends. `kind` is a LoadFailure."""
+    """The model cannot be loaded, and the process ends."""
 
     kind: str
+    """A `LoadFailure`."""
     message: str
 
 
 class Texts(WireMessage, frozen=True):
-    """What a step has added, as (sequence, text) pairs."""
+    """The pieces of text that some sequences have got since the last such message."""
 
     texts: list[tuple[int, str]]
+    """Pairs of the request's number and the text."""
 
 
 class Finished(WireMessage, frozen=True):
-    """A sequence has ended. `text` is all of it; times in seconds."""
+    """A text has ended."""
 
     seq: int
     text: str
+    """All of it, the pieces that were streamed included."""
     finish: Finish
     prompt_tokens: int
     cached_tokens: int
+    """Tokens of the prompt that a shared prefix held."""
     output_tokens: int
     queued_seconds: float
+    """The time in the queue, also after preemptions."""
     prefill_seconds: float
+    """From there to the first token."""
     decode_seconds: float
+    """From the first token to the end."""
 
 
 class Failed(WireMessage, frozen=True):
-    """A request came to nothing. `kind` is the name of an error class; `numbers` are its attributes in order."""
+    """A request has failed. `errors.format_error` makes these fields, and `errors.parse_error` the error of them."""
 
     seq: int
     kind: str
+    """The name of the error's class."""
     message: str
     numbers: tuple[int, ...] = ()
 
@@ -122,11 +134,13 @@ class Counted(WireMessage, frozen=True):
 
 
 class Embedded(WireMessage, frozen=True):
-    """The answer to Embed. `vectors` are little-endian 32-bit floats, text after text; `tokens` of all texts."""
+    """The answer to Embed."""
 
     seq: int
     tokens: int
+    """How many tokens the texts have in all."""
     vectors: bytes
+    """Little-endian 32-bit floats: the vector of the first text, then that of the second, and so on."""
 
 
 class Stats(WireMessage, frozen=True):
@@ -137,9 +151,10 @@ class Stats(WireMessage, frozen=True):
 
 
 class Heartbeat(WireMessage, frozen=True):
-    """The process lives, and the next one is due in about this many seconds."""
+    """A sign of life, sent when nothing else was for a second, and before a long step."""
 
     next_seconds: float
+    """How long the next step should take."""
 
 
 Command = Load | Submit | Cancel | Count | Embed | SetThreads | GetStats | Stop
@@ -151,7 +166,7 @@ _replies: msgspec.msgpack.Decoder[Any] = msgspec.msgpack.Decoder(Reply)
 
 
 class ProtocolError(Exception):
-    """The other end does not speak this protocol."""
+    """The other end has sent something that is no message, or not one that is allowed at this point."""
 
 
 def encode(message: Command | Reply) -> bytes:
@@ -161,18 +176,21 @@ def encode(message: Command | Reply) -> bytes:
 
 
 class Frames:
-    """Cut a stream of bytes into the bodies of frames."""
+    """Cuts a stream of bytes into the bodies of frames."""
 
     def __init__(self) -> None:
         self._buffer = bytearray()
 
     def feed(self, data: bytes) -> Iterator[bytes]:
-        """Take bytes and yield every body that is now complete. Raises ProtocolError for an impossible length."""
+        """Add bytes that have arrived, and yield every body that is complete by now.
+
+        Raises ProtocolError for a frame longer than `MAX_FRAME`.
+        """
         self._buffer += data
         while len(self._buffer) >= _LENGTH.size:
             (length,) = _LENGTH.unpack_from(self._buffer)
             if length > MAX_FRAME:
-                raise ProtocolError(f"a frame of {length} bytes")
+                raise ProtocolError(f"a frame is {length} bytes long")
             end = _LENGTH.size + length
             if len(self._buffer) < end:
                 return
@@ -182,18 +200,18 @@ class Frames:
 
 
 def decode_command(body: bytes) -> Command:
-    """Return the command in a frame. Raises ProtocolError."""
+    """Return the command in the body of a frame. Raises ProtocolError."""
     try:
         command: Command = _commands.decode(body)
     except msgspec.DecodeError as error:
-        raise ProtocolError(f"no command: {error}") from error
+        raise ProtocolError(f"a message is no command: {error}") from error
     return command
 
 
 def decode_reply(body: bytes) -> Reply:
-    """Return the reply in a frame. Raises ProtocolError."""
+    """Return the reply in the body of a frame. Raises ProtocolError."""
     try:
         reply: Reply = _replies.decode(body)
     except msgspec.DecodeError as error:
-        raise ProtocolError(f"no reply: {error}") from error
+        raise ProtocolError(f"a message is no reply: {error}") from error
     return reply
