@@ -1,4 +1,4 @@
-"""Drive one engine process from asyncio: start it, ask it, notice its end."""
+"""Start one engine process, send it requests from asyncio, and notice its end."""
 
 import asyncio
 import contextlib
@@ -56,23 +56,29 @@ from orchestrator.engine.protocol import (
 from orchestrator.events import Usage
 
 OnText = Callable[[str], None]
-"""Gets the pieces of a text as they come. It may raise `StopGenerating`."""
+"""Called with the pieces of a text as they arrive. It may raise `StopGenerating`."""
 _STOP_SECONDS = 5.0
+"""How long a process may take to end after Stop before it is killed."""
 _EXIT_SECONDS = 1.0
-"""How long a process that has closed its socket may take to exit, before it is killed."""
+"""How long a process that has closed its socket may take to exit before it is killed."""
 
 
 class StopGenerating(Exception):
-    """Raised by `on_text`: the text ends here. Its completion says "cancelled", and what it took so far."""
+    """Raised by an `on_text` callback to end the text.
+
+    The completion is returned all the same, with the finish "cancelled" and what was used so far.
+    """
 
 
 @dataclass(frozen=True, slots=True)
 class Completion:
-    """What a generation came to. Any `finish` but "stop" means that the model was not done."""
+    """The result of a generation."""
 
     text: str
     finish: Finish
+    """Why the text ended. Any value but "stop" means that the model would have gone on."""
     usage: Usage
+    """Tokens and seconds."""
 
 
 @dataclass(slots=True)
@@ -84,13 +90,14 @@ class _Waiting:
 
 
 class Engine(asyncio.Protocol):
-    """The parent's end of one engine process.
+    """One engine process, as its parent uses it.
 
     Use it from the event loop that started it. Once the process has ended, for whatever reason, every pending and
     later call raises EngineDied (or EngineHung, EngineStopped), and `died` is set.
     """
 
     info: ModelInfo
+    """What was loaded."""
 
     def __init__(self, spec: EngineSpec, child: Child) -> None:
         self.spec = spec
@@ -104,24 +111,24 @@ class Engine(asyncio.Protocol):
         self._ids = itertools.count(1)
         self._waiting: dict[int, _Waiting] = {}
         self._loading: asyncio.Future[ModelInfo] = self._loop.create_future()
-        self._doomed: EngineDied | None = None
+        self._ending: EngineDied | None = None
         self._exited = False
         self._open_socket = True
         self._activity = Activity(child.process.pid)
         self._watchdog = Watchdog(
             spec.load_seconds,
-            owes=self._owed,
+            has_work=self._has_work,
             worked=self._activity.worked,
-            hung=self._on_hung,
+            on_hung=self._on_hung,
             call_later=self._loop.call_later,
         )
         self._exit_timer: asyncio.TimerHandle | None = None
 
-    # Life
+    # Start and stop
 
     @classmethod
     async def start(cls, spec: EngineSpec) -> Self:
-        """Start a process and load the model. Raises ModelLoadFailed, after the process is gone."""
+        """Start a process, load the model and return the engine. Raises ModelLoadFailed once the process has ended."""
         problem = spec.problem()
         if problem:
             raise ModelLoadFailed(spec.file, "settings", problem)
@@ -136,27 +143,30 @@ class Engine(asyncio.Protocol):
             kind: errors.LoadFailure = "hung" if isinstance(error, EngineHung) else "died"
             raise ModelLoadFailed(spec.file, kind, str(error), log=error.log) from error
         except OSError as error:
-            await engine._end_now()
-            raise ModelLoadFailed(spec.file, "died", f"the engine process cannot be spoken to: {error}") from error
+            await engine._kill_and_wait()
+            raise ModelLoadFailed(spec.file, "died", f"the engine process cannot be connected to: {error}") from error
         except BaseException:
-            await engine._end_now()
+            await engine._kill_and_wait()
             raise
         return engine
 
     async def stop(self) -> None:
-        """End the process, politely at first. Pending generations raise EngineStopped. Harmless when it is dead."""
+        """End the process: by Stop, and after 5 seconds by SIGKILL. Pending requests raise EngineStopped.
+
+        Does nothing if the process has ended.
+        """
         if not self.died.is_set():
-            self._doom(EngineStopped("the engine was stopped"), kill=False)
+            self._begin_end(EngineStopped("the engine was stopped"), kill=False)
             self._send(Stop())
             try:
                 with contextlib.suppress(TimeoutError):
                     async with asyncio.timeout(_STOP_SECONDS):
                         await self.died.wait()
             finally:
-                await self._end_now()
+                await self._kill_and_wait()
 
     async def wait_dead(self) -> EngineDied:
-        """Wait until the process has ended and say how."""
+        """Wait until the process has ended, and return the error that says how."""
         await self.died.wait()
         return self.failure or EngineDied("the engine process ended")
 
@@ -171,7 +181,9 @@ class Engine(asyncio.Protocol):
     # Requests
 
     async def generate(self, request: Generation, on_text: OnText | None = None) -> Completion:
-        """Generate text. `on_text` gets it piece by piece, in whole characters. Cancelling the task frees everything.
+        """Generate a text and return it. `on_text` is called with its pieces, which are whole characters.
+
+        Cancelling the task cancels the request in the engine.
 
         Raises BadRequest, BadPrompt, BadGrammar, PromptTooLong, BrokenModel, EngineDied, or what `on_text` raises.
         """
@@ -179,7 +191,7 @@ class Engine(asyncio.Protocol):
         try:
             problem = request.problem()
         except UnicodeEncodeError as error:
-            raise BadRequest(f"text that is no Unicode: {error}") from error
+            raise BadRequest(f"text that is not valid Unicode: {error}") from error
         if problem:
             raise BadRequest(problem)
         seed = random.getrandbits(64) if request.seed is None else request.seed
@@ -203,7 +215,7 @@ class Engine(asyncio.Protocol):
         return counted.tokens
 
     async def embed(self, texts: Sequence[str]) -> Embeddings:
-        """Make a vector of each text. Cancelling the task gives up what is not computed yet.
+        """Make a vector of each text. Cancelling the task cancels the request in the engine.
 
         Raises BadRequest, TextTooLong, BrokenModel, EngineDied.
         """
@@ -214,7 +226,7 @@ class Engine(asyncio.Protocol):
         return Embeddings(np.frombuffer(done.vectors, "<f4").reshape(len(texts), -1), done.tokens)
 
     def _check_kind(self, *, embeds: bool) -> None:
-        """Raise BadRequest if this is an engine of the other kind."""
+        """Raise BadRequest if the engine embeds and the request does not, or the other way round."""
         if self.spec.embeds != embeds:
             can, asked = ("embed texts", "write") if self.spec.embeds else ("write", "embed texts")
             raise BadRequest(f"the model is loaded to {can}, and was asked to {asked}")
@@ -225,52 +237,57 @@ class Engine(asyncio.Protocol):
         return answer.stats
 
     async def set_threads(self, threads: int) -> None:
-        """Compute with this many threads from the next step on; rest with 0. Raises EngineDied, ValueError."""
+        """Let the engine compute with up to this many threads from its next step on. With 0 it rests.
+
+        Raises EngineDied, and ValueError for a number outside of 0 to 1024.
+        """
         if not 0 <= threads <= 1024:
-            raise ValueError(f"{threads} threads")
+            raise ValueError(f"threads is {threads}; accepted: 0 to 1024")
         self._send(SetThreads(threads))
 
     async def _ask(self, command: Callable[[int], Command], on_text: OnText | None = None) -> Any:
-        """Send a command with a fresh number and wait for its answer; give it up when the task is cancelled."""
+        """Send a command with a new number and return its answer. Cancels the request when the task is cancelled."""
         seq = next(self._ids)
         waiting = _Waiting(self._loop.create_future(), on_text)
         self._send(command(seq))
         if not self._waiting:
-            self._watchdog.heard()  # until now it owed us nothing
+            self._watchdog.signal()  # until now it had no work
         self._waiting[seq] = waiting
-        self._watchdog.watch()
+        self._watchdog.start()
         try:
             return await waiting.future
         finally:
             self._waiting.pop(seq, None)
             if not waiting.future.done() or waiting.future.cancelled():
-                self._give_up(seq)
+                self._cancel(seq)
 
-    def _give_up(self, seq: int) -> None:
-        if self._doomed is None:
+    def _cancel(self, seq: int) -> None:
+        if self._ending is None:
             self._send(Cancel(seq))
 
     def _send(self, command: Command) -> None:
-        """Write a command, together with all that are sent in this turn of the event loop: requests that are made at
-        once reach the engine at once, so that their first step is a common one. Raises EngineDied, BadRequest.
+        """Send a command, together with all others of this turn of the event loop.
+
+        Requests that are made at the same time then reach the engine at the same time and share their first step.
+        Raises EngineDied, BadRequest.
         """
-        if self._doomed is not None and not isinstance(command, Stop):
-            raise self.failure or self._doomed
+        if self._ending is not None and not isinstance(command, Stop):
+            raise self.failure or self._ending
         try:
             frame = encode(command)
         except UnicodeEncodeError as error:
-            raise BadRequest(f"text that is no Unicode: {error}") from error
+            raise BadRequest(f"text that is not valid Unicode: {error}") from error
         if not self._unsent:
             self._loop.call_soon(self._write)
         self._unsent.append(frame)
 
     def _write(self) -> None:
-        """Hand over what is unsent; asyncio buffers it."""
+        """Write the commands of this turn of the event loop. asyncio buffers what the socket does not take."""
         if self._transport is not None:
             self._transport.write(b"".join(self._unsent))
         self._unsent.clear()
 
-    # What the process says
+    # Replies of the process
 
     async def _open(self) -> ModelInfo:
         self._loop.add_reader(self._child.pidfd, self._process_exited)
@@ -281,36 +298,36 @@ class Engine(asyncio.Protocol):
             self._child.socket.close()
             raise
         self._send(Load(VERSION, self.spec))
-        self._watchdog.watch()
+        self._watchdog.start()
         return await self._loading
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Take over our end of the socket."""
+        """Keep the transport. Called by asyncio."""
         self._transport = cast(asyncio.Transport, transport)
 
     def data_received(self, data: bytes) -> None:
-        """Handle the replies in what the process has written."""
-        self._watchdog.heard()
+        """Handle the replies that have arrived. Called by asyncio."""
+        self._watchdog.signal()
         try:
             for body in self._frames.feed(data):
                 self._handle(decode_reply(body))
         except ProtocolError as error:
-            self._doom(EngineDied(self._sentence(f"sent nonsense ({error}) and was killed")))
+            self._begin_end(EngineDied(self._describe_end(f"sent what is no reply ({error}) and was killed")))
 
     def _handle(self, reply: Reply) -> None:
         match reply:
             case Texts(texts):
-                self._watchdog.allow(self.spec.hung_seconds)  # a step that takes longer is announced anew
+                self._watchdog.set_limit(self.spec.hung_seconds)  # a step that takes longer is announced anew
                 for seq, text in texts:
                     self._stream(seq, text)
             case Finished(seq) | Counted(seq) | Embedded(seq) | Stats(seq):
-                self._watchdog.allow(self.spec.hung_seconds)
-                self._settle(seq, reply)
+                self._watchdog.set_limit(self.spec.hung_seconds)
+                self._resolve(seq, reply)
             case Failed():
                 self._fail(reply)
             case Heartbeat(seconds):
                 if self._loading.done():
-                    self._watchdog.allow(max(self.spec.hung_seconds, 5 * seconds))
+                    self._watchdog.set_limit(max(self.spec.hung_seconds, 5 * seconds))
             case Ready() | LoadFailed():
                 self._loaded(reply)
 
@@ -319,7 +336,7 @@ class Engine(asyncio.Protocol):
             return
         if isinstance(reply, Ready):
             self._loading.set_result(reply.info)
-            self._watchdog.allow(self.spec.hung_seconds)
+            self._watchdog.set_limit(self.spec.hung_seconds)
         else:
             kind = cast(errors.LoadFailure, reply.kind)
             failure = ModelLoadFailed(self.spec.file, kind, reply.message, log=self._child.log_tail())
@@ -332,13 +349,13 @@ class Engine(asyncio.Protocol):
         try:
             waiting.on_text(text)
         except StopGenerating:
-            waiting.on_text = None  # what is on its way is of no interest any more, but for the end
-            self._give_up(seq)
+            waiting.on_text = None  # pieces that are on their way are dropped; only Finished is waited for
+            self._cancel(seq)
         except Exception as error:  # noqa: BLE001 (the caller's callback: its error is the caller's, not the engine's)
             waiting.future.set_exception(error)
-            self._give_up(seq)
+            self._cancel(seq)
 
-    def _settle(self, seq: int, reply: Reply) -> None:
+    def _resolve(self, seq: int, reply: Reply) -> None:
         waiting = self._waiting.get(seq)
         if waiting is not None and not waiting.future.done():
             waiting.future.set_result(reply)
@@ -348,14 +365,14 @@ class Engine(asyncio.Protocol):
         if waiting is not None and not waiting.future.done():
             waiting.future.set_exception(errors.parse_error(reply.kind, reply.message, reply.numbers))
 
-    # How it ends: by exit, by end of file, because it hangs, by our wish. The first cause is the one that is told.
+    # The end: the process exits, closes its socket, hangs, or is stopped. The first cause is the one that is reported.
 
-    def _owed(self) -> bool:
-        """Whether the process owes us something: an answer, or that it is ready."""
-        return self._doomed is None and bool(self._waiting or not self._loading.done())
+    def _has_work(self) -> bool:
+        """Whether the process has work: a request to answer, or the model to load."""
+        return self._ending is None and bool(self._waiting or not self._loading.done())
 
     def _on_hung(self) -> None:
-        """Kill the process, which owes something and does nothing for it."""
+        """Kill the process, which has work and makes no progress."""
         states = self._activity.states()
         if states & {"T", "t"}:
             how = "was stopped by a signal or a debugger"
@@ -363,22 +380,25 @@ class Engine(asyncio.Protocol):
             how = "waited for a device without any progress"
         else:
             how = "was blocked, using no CPU time,"
-        self._doom(EngineHung(self._sentence(f"{how} for {self._watchdog.limit:g} s and was killed")))
+        self._begin_end(EngineHung(self._describe_end(f"{how} for {self._watchdog.limit:g} s and was killed")))
 
-    def _sentence(self, what: str) -> str:
-        """Return in one sentence what became of the process, and where its log is."""
+    def _describe_end(self, what: str) -> str:
+        """Return a sentence that says what the process did or what happened to it, and where its log is."""
         where = f"; its log is in {self.spec.log_file}" if self.spec.log_file else ""
         return f"the engine process of {self.spec.shown_name} {what}{where}"
 
-    def _doom(self, failure: EngineDied, kill: bool = True) -> None:
-        """Decide that the process must end; the first reason stays."""
-        if self._doomed is None:
-            self._doomed = failure
+    def _begin_end(self, failure: EngineDied, kill: bool = True) -> None:
+        """Note why the process ends, and kill it. The first reason is kept."""
+        if self._ending is None:
+            self._ending = failure
         if kill:
             self._child.kill()
 
     def connection_lost(self, error: Exception | None) -> None:
-        """Note the end of file. The process is about to exit, and how it does says why; one that stays is killed."""
+        """Note that the process has closed its socket. Called by asyncio.
+
+        It is about to exit, and its exit code says why. One that does not exit is killed.
+        """
         self._transport = None
         self._open_socket = False
         if not self._exited:
@@ -386,7 +406,7 @@ class Engine(asyncio.Protocol):
         self._finish()
 
     def _on_no_exit(self) -> None:
-        self._doom(EngineDied(self._sentence("closed its connection without exiting and was killed")))
+        self._begin_end(EngineDied(self._describe_end("closed its connection without exiting and was killed")))
 
     def _process_exited(self) -> None:
         self._loop.remove_reader(self._child.pidfd)
@@ -395,32 +415,32 @@ class Engine(asyncio.Protocol):
         self._finish()
 
     def _finish(self) -> None:
-        """Tell everyone, once the process has exited and everything it had written has been read."""
+        """Fail all pending requests, once the process has exited and everything that it had sent has been read."""
         if not self._exited or self._open_socket or self.died.is_set():
             return
-        self.failure = self._doomed = self._obituary()
-        self._watchdog.rest()
+        self.failure = self._ending = self._exit_error()
+        self._watchdog.stop()
         if self._exit_timer is not None:
             self._exit_timer.cancel()
         for future in [self._loading, *(waiting.future for waiting in self._waiting.values())]:
             if not future.done():
                 future.set_exception(self.failure)
         if self._loading.done() and not self._loading.cancelled():
-            self._loading.exception()  # seen: a failed start raises its own error
+            self._loading.exception()  # marks it as retrieved: `start` raises its own error
         self._child.release()
         self.died.set()
 
-    def _obituary(self) -> EngineDied:
+    def _exit_error(self) -> EngineDied:
         """Return the error that says how the process ended."""
         code = self._child.process.returncode
         log = self._child.log_tail()
-        if self._doomed is None:
-            error, message = EngineDied, self._sentence(how_it_ended(code, log))
+        if self._ending is None:
+            error, message = EngineDied, self._describe_end(how_it_ended(code, log))
         else:
-            error, message = type(self._doomed), str(self._doomed)
+            error, message = type(self._ending), str(self._ending)
         return error(message, signal=signal_name(code), exit_code=code, log=log)
 
-    async def _end_now(self) -> None:
-        """Kill the process and wait until it is reaped and everyone has been told."""
-        self._doom(EngineStopped("the engine was stopped"))
+    async def _kill_and_wait(self) -> None:
+        """Kill the process, and wait until it is reaped and all pending requests have failed."""
+        self._begin_end(EngineStopped("the engine was stopped"))
         await asyncio.shield(self.died.wait())

@@ -1,11 +1,11 @@
-"""Turn a JSON Schema into a GBNF grammar whose every text is finite.
+"""Turn a JSON Schema into a GBNF grammar all of whose texts have a bounded length.
 
 Strings, arrays, numbers, white space and recursion are bounded even where the schema does not bound them, so that a
 generation under the grammar ends by itself. The grammar accepts only a subset of what the schema means: properties
 come in the schema's order, unnamed properties only where `additionalProperties` says so, and recursive references
-nest at most `MAX_RECURSION` deep. Bounds of numbers are kept where few numbers lie between them, and a `type` beside
-`enum` or `const` is not looked at. What a grammar cannot say (CHECKED_AFTERWARDS) it leaves to a validator, which must
-look at the result in any case; every other keyword that is not known is refused by name.
+nest at most `MAX_RECURSION` deep. Bounds of numbers are enforced where few numbers lie between them, and a `type`
+beside `enum` or `const` is ignored. Keywords that a grammar cannot express (CHECKED_AFTERWARDS) are left to a
+validator, which has to check the result in any case. Every other keyword that is not known is refused by name.
 """
 
 import functools
@@ -28,12 +28,19 @@ from orchestrator.engine.client.schema import (
 from orchestrator.engine.errors import BadGrammar
 
 MAX_STRING = 8192
+"""Characters of a string without `maxLength`."""
 MAX_ITEMS = 256
+"""Items of an array without `maxItems`."""
 MAX_PROPERTIES = 64
+"""Properties of an object that its schema does not name."""
 MAX_RECURSION = 4
+"""How often a reference may be followed inside itself."""
 MAX_DEPTH = 64
+"""How deep schemas may be nested."""
 MAX_RULES = 20_000
+"""Rules of one grammar."""
 ANY_DEPTH = 3
+"""How deep a value of any type may be nested."""
 _BLOCK = 64
 
 CHECKED_AFTERWARDS = frozenset(
@@ -75,7 +82,7 @@ _NEEDS = {
 
 
 class _Impossible(Exception):
-    """No text satisfies this part of the schema."""
+    """No value satisfies this part of the schema."""
 
 
 def schema_grammar(schema: Schema) -> str:
@@ -89,7 +96,7 @@ def schema_grammar(schema: Schema) -> str:
 
 @functools.lru_cache(maxsize=256)
 def _grammar(text: str) -> str:
-    """Return the grammar of a schema in JSON: steps ask for the same few again and again."""
+    """Return the grammar of a schema in JSON. It is cached, since steps use the same few schemas again and again."""
     try:
         schema: Schema = json.loads(text)
         writer = _Writer(schema)
@@ -105,7 +112,7 @@ def _grammar(text: str) -> str:
     try:
         text.encode()
     except UnicodeEncodeError as error:
-        raise BadGrammar(f"the schema holds text that is no Unicode: {error}") from error
+        raise BadGrammar(f"the schema holds text that is not valid Unicode: {error}") from error
     return text
 
 
@@ -116,9 +123,10 @@ def literal(text: str) -> str:
 
 
 def _within(refs: tuple[str, ...], *names: str) -> tuple[str, ...]:
-    """Return the references inside of which something stands, with these. Raises _Impossible for too deep a recursion.
+    """Return the references that were followed to get to a place, `names` included. Raises _Impossible where a
+    reference was followed too often.
 
-    In order: how often each was followed is what counts, and the ways to get there are too many to tell apart.
+    They are sorted: only how often each was followed matters, and the orders are too many to be cached one by one.
     """
     if any(refs.count(name) > MAX_RECURSION for name in names):
         raise _Impossible
@@ -126,7 +134,7 @@ def _within(refs: tuple[str, ...], *names: str) -> tuple[str, ...]:
 
 
 class _Writer:
-    """Collects the rules of one grammar. Methods return an expression that stands for one symbol."""
+    """Collects the rules of one grammar. Its methods return the name of a rule, or an expression of one symbol."""
 
     def __init__(self, root: Schema) -> None:
         self.rules: dict[str, str] = {}
@@ -258,53 +266,59 @@ class _Writer:
         return self._rule(f'"{{" {self._members(pairs, self._extra_pair(extra, depth, refs))} "}}"')
 
     def _extra_pair(self, extra: Schema, depth: int, refs: tuple[str, ...]) -> str | None:
-        """Return a rule for a property that the schema does not name, or None when there can be none."""
+        """Return a rule for a property that the schema does not name, or None where there may be none."""
         try:
             return self._pair_of_any_name(self.value(extra, depth + 1, refs))
         except _Impossible:
             return None
 
     def _members(self, pairs: list[tuple[str, bool]], extra: str | None) -> str:
-        """Return the members in order, optional ones optional; built from the end, so linear in their number."""
+        """Return a rule for the members of an object in order.
+
+        It is built from the end, so that its size is linear in the number of members.
+        """
         ws = self._terminal("ws")
         after = self._rule(f'("," {ws} {extra}){{0,{MAX_PROPERTIES - 1}}} {ws}') if extra else ws
         first = self._rule(f"{ws} ({extra} {after})?") if extra else self._rule(ws)
         for pair, required in reversed(pairs):
             kv = self._rule(pair)
-            head = f"{ws} {kv} {after}"
-            first = self._rule(head if required else f"{head} | {first}")
+            present = f"{ws} {kv} {after}"
+            first = self._rule(present if required else f"{present} | {first}")
             after = self._rule(f'"," {ws} {kv} {after}' if required else f'"," {ws} {kv} {after} | {after}')
         return first
 
     def _array(self, schema: Mapping[str, Any], depth: int, refs: tuple[str, ...]) -> str:
-        heads = [self.value(part, depth + 1, refs) for part in schemas_of(schema, "prefixItems", empty=True)]
+        firsts = [self.value(part, depth + 1, refs) for part in schemas_of(schema, "prefixItems", empty=True)]
         low = count_of(schema, "minItems", 0)
-        high = count_of(schema, "maxItems", max(low, len(heads), MAX_ITEMS))
+        high = count_of(schema, "maxItems", max(low, len(firsts), MAX_ITEMS))
         if high < low:
             raise _Impossible
         try:
-            item = self.value(schema.get("items", True), depth + 1, refs) if high > len(heads) else None
+            item = self.value(schema.get("items", True), depth + 1, refs) if high > len(firsts) else None
         except _Impossible:
-            item, high = None, len(heads)
+            item, high = None, len(firsts)
         if high < low:
             raise _Impossible
         ws = self._terminal("ws")
         tail = self._rule(f'"," {ws} {item}') if item else None
-        body = self._items(heads[:high], item, tail, low, high)
+        body = self._items(firsts[:high], item, tail, low, high)
         return self._rule(f'"[" {ws} {body} {ws} "]"' if body else f'"[" {ws} "]"')
 
-    def _items(self, heads: list[str], item: str | None, tail: str | None, low: int, high: int) -> str:
-        """Return low to high items, `heads` first and `item` (after a comma: `tail`) for the rest."""
+    def _items(self, firsts: list[str], item: str | None, tail: str | None, low: int, high: int) -> str:
+        """Return an expression for `low` to `high` items: `firsts` at the beginning, then `item`.
+
+        `tail` is `item` after a comma.
+        """
         ws = self._terminal("ws")
-        first, *more = [*heads, *([item] if item and not heads else [])] or [""]
+        first, *more = [*firsts, *([item] if item and not firsts else [])] or [""]
         if not first:
             return ""
-        count = high - max(len(heads), 1)
+        count = high - max(len(firsts), 1)
         rest = ""
         if tail and count > 0:
-            rest = self._repeat(tail, max(0, low - max(len(heads), 1)), count)
-        for position, head in reversed(list(enumerate(more, start=2))):
-            rest = f'"," {ws} {head} {rest}' if position <= low else f'("," {ws} {head} {rest})?'
+            rest = self._repeat(tail, max(0, low - max(len(firsts), 1)), count)
+        for position, first_item in reversed(list(enumerate(more, start=2))):
+            rest = f'"," {ws} {first_item} {rest}' if position <= low else f'("," {ws} {first_item} {rest})?'
         return f"{first} {rest}" if low >= 1 else f"({first} {rest})?"
 
     def _string(self, schema: Mapping[str, Any]) -> str:

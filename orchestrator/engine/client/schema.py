@@ -1,6 +1,6 @@
-"""Read what the keywords of a JSON Schema say, and merge schemas that apply to the same value.
+"""Read the values of a JSON Schema's keywords, and merge schemas that apply to the same value.
 
-Everything raises BadGrammar, naming the keyword, for a value that the keyword cannot have.
+All functions raise BadGrammar, naming the keyword, for a value that the keyword cannot have.
 """
 
 from collections.abc import Mapping
@@ -19,12 +19,12 @@ _UPPER = ("maxLength", "maxItems", "maximum", "exclusiveMaximum")
 
 
 def without(schema: Mapping[str, Any], keyword: str) -> dict[str, Any]:
-    """Return the schema without one keyword and without what only tells people something."""
+    """Return the schema without one keyword and without annotations, which have no effect on what is valid."""
     return {key: part for key, part in schema.items() if key != keyword and key not in ANNOTATIONS}
 
 
 def merge(left: Schema, right: Schema) -> Schema:
-    """Return a schema that means both. Raises BadGrammar for keywords that cannot be combined."""
+    """Return a schema that accepts what both accept. Raises BadGrammar for keywords that cannot be merged."""
     if isinstance(left, bool) or isinstance(right, bool):
         if left is False or right is False:
             return False
@@ -53,7 +53,7 @@ def _combine(keyword: str, left: Any, right: Any) -> Any:
         return _common_types(left, right)
     if keyword in ("items", "additionalProperties"):
         return {"allOf": [left, right]}
-    raise BadGrammar(f"{keyword}: two different ones apply to the same value", keyword)
+    raise BadGrammar(f"{keyword}: two different values of this keyword apply to the same place", keyword)
 
 
 def _common_types(left: str | list[str], right: str | list[str]) -> list[str]:
@@ -64,7 +64,7 @@ def _common_types(left: str | list[str], right: str | list[str]) -> list[str]:
 
 
 def schemas_of(schema: Mapping[str, Any], keyword: str, empty: bool = False) -> list[Schema]:
-    """Return the keyword's list of schemas, which may be `empty` only where that is said."""
+    """Return the keyword's list of schemas; `empty` says whether it may be empty."""
     parts = schema.get(keyword, [])
     if not isinstance(parts, list) or (not parts and not empty):
         raise BadGrammar(f"{keyword}: accepted is a list of schemas that is not empty", keyword)
@@ -72,7 +72,7 @@ def schemas_of(schema: Mapping[str, Any], keyword: str, empty: bool = False) -> 
 
 
 def mapping_of(schema: Mapping[str, Any], keyword: str) -> Mapping[str, Any]:
-    """Return the keyword's object."""
+    """Return the keyword's value, an object; an empty one where the keyword is absent."""
     value = schema.get(keyword, {})
     if not isinstance(value, Mapping):
         raise BadGrammar(f"{keyword}: accepted is an object", keyword)
@@ -80,7 +80,7 @@ def mapping_of(schema: Mapping[str, Any], keyword: str) -> Mapping[str, Any]:
 
 
 def names_of(schema: Mapping[str, Any], keyword: str) -> list[str]:
-    """Return the keyword's list of names."""
+    """Return the keyword's value, a list of names; an empty one where the keyword is absent."""
     value = schema.get(keyword, [])
     if not isinstance(value, list) or not all(isinstance(name, str) for name in value):
         raise BadGrammar(f"{keyword}: accepted is a list of names", keyword)
@@ -88,7 +88,7 @@ def names_of(schema: Mapping[str, Any], keyword: str) -> list[str]:
 
 
 def count_of(schema: Mapping[str, Any], keyword: str, default: int) -> int:
-    """Return the keyword's whole number."""
+    """Return the keyword's value, a whole number that is not negative; `default` where the keyword is absent."""
     value = schema.get(keyword, default)
     if isinstance(value, bool) or not isinstance(value, int | float) or value < 0 or value != int(value):
         raise BadGrammar(f"{keyword}: {value!r:.80}; accepted: a whole number, not negative", keyword)
@@ -96,7 +96,7 @@ def count_of(schema: Mapping[str, Any], keyword: str, default: int) -> int:
 
 
 def bounds_of(schema: Mapping[str, Any]) -> tuple[float | None, float | None]:
-    """Return the least and the greatest number allowed; whether they themselves are is for is_excluded."""
+    """Return the lower and the upper bound of a number; None for no bound. See `is_excluded` for exclusive ones."""
     found: dict[str, float] = {}
     for keyword in ("minimum", "exclusiveMinimum", "maximum", "exclusiveMaximum"):
         value = schema.get(keyword)
@@ -116,5 +116,5 @@ def bounds_of(schema: Mapping[str, Any]) -> tuple[float | None, float | None]:
 
 
 def is_excluded(schema: Mapping[str, Any], number: int) -> bool:
-    """Return whether a bound is itself not allowed."""
+    """Return whether a number is one of the schema's exclusive bounds."""
     return schema.get("exclusiveMinimum") == number or schema.get("exclusiveMaximum") == number

@@ -1,4 +1,4 @@
-"""Start an engine's process and say how it ended."""
+"""Start an engine's process, and describe how it ended."""
 
 import os
 import re
@@ -17,43 +17,46 @@ from orchestrator.engine.contract import EngineSpec
 
 _ROOT = str(Path(__file__).resolve().parents[2])
 _LOG_TAIL = 2000
+"""How many bytes of the end of a log are part of an error."""
 _LOG_BYTES = 4 << 20
-"""A log that is longer makes room for a new one when an engine begins: models come and go for months."""
+"""A log of more bytes is put aside when an engine starts: a daemon loads and unloads models for months."""
 
 
 @dataclass(slots=True)
 class Child:
-    """A process that was started, our end of its socket, its log, and a descriptor that is readable when it ends.
+    """An engine's process.
 
-    It dies when the thread that started it ends (PR_SET_PDEATHSIG) and when our end of the socket is closed.
+    It ends when the thread that started it ends (PR_SET_PDEATHSIG), and when the parent's end of the socket is closed.
     """
 
     process: subprocess.Popen[bytes]
     socket: socket.socket
+    """The parent's end."""
     pidfd: int
+    """A descriptor that becomes readable when the process ends."""
     _log: IO[bytes]
     _log_start: int
 
     def log_tail(self) -> str:
-        """Return the last lines that this process has logged."""
+        """Return the last 2,000 bytes that this process has logged, as text."""
         end = os.fstat(self._log.fileno()).st_size
         start = max(self._log_start, end - _LOG_TAIL)
         text = os.pread(self._log.fileno(), end - start, start).decode("utf-8", "replace")
         return text.strip()
 
     def kill(self) -> None:
-        """Kill it now. Does nothing when it has ended."""
+        """Send SIGKILL to the process, if it has not ended."""
         if self.process.poll() is None:
             self.process.kill()
 
     def release(self) -> None:
-        """Give back the descriptors, after the end."""
+        """Close its descriptors, once the process has ended."""
         os.close(self.pidfd)
         self._log.close()
 
 
 def launch(spec: EngineSpec) -> Child:
-    """Start `python -m orchestrator.engine.worker.process`. Raises OSError."""
+    """Start the process of an engine, which waits for Load on its socket. Raises OSError."""
     # The log outlives this function; Child.release closes it.
     log = _opened(spec.log_file) if spec.log_file else tempfile.TemporaryFile("wb+")
     ours, theirs = socket.socketpair()
@@ -88,7 +91,7 @@ def launch(spec: EngineSpec) -> Child:
 
 
 def _opened(file: str) -> IO[bytes]:
-    """Open a log to be written on; a long one is put aside, where the last one was put. Raises OSError."""
+    """Open a log for appending. A long one is first renamed to FILE.1, replacing the last such file. Raises OSError."""
     with suppress(FileNotFoundError):
         if os.stat(file).st_size > _LOG_BYTES:
             os.replace(file, f"{file}.1")
@@ -99,15 +102,15 @@ _ABORTED = re.compile(
     r"^(?:.*/)?([\w.-]+\.(?:c|cc|cpp|h|hpp):\d+: .+)|^(terminate called .+(?:\n *what\(\): .+)?)", re.MULTILINE
 )
 """What a process logs before it calls abort(): ggml's assertions and fatal errors, or a C++ exception."""
-_MOST_TOLD = 300
-"""Characters of a cause that are told."""
+_CAUSE_CHARACTERS = 300
+"""How many characters of a cause are shown."""
 
 
 def how_it_ended(code: int | None, log: str) -> str:
     """Return how a process ended that this program did not end, as a part of a sentence: "was killed by SIGSEGV".
 
-    `code` is the return code as subprocess has it. The cause is added where the process's `log` tells it: the failed
-    assertion of ggml, the C++ exception or the Python exception that ended the process.
+    `code` is the return code of subprocess. The cause is added where the process's `log` holds it: the failed assertion
+    of ggml, the C++ exception or the Python exception that ended the process.
     """
     name = signal_name(code)
     if name == "SIGKILL":
@@ -119,11 +122,11 @@ def how_it_ended(code: int | None, log: str) -> str:
     elif name is None and "Traceback (most recent call last)" in log:
         cause = log.rstrip().rpartition("\n")[2]
     how = f"was killed by {name}" if name else f"exited with code {code}"
-    return f"{how}: {' '.join(cause.split()):.{_MOST_TOLD}}" if cause else how
+    return f"{how}: {' '.join(cause.split()):.{_CAUSE_CHARACTERS}}" if cause else how
 
 
 def signal_name(code: int | None) -> str | None:
-    """Return the name of the signal in a return code, or None when it ended otherwise."""
+    """Return the name of the signal that a return code of subprocess stands for; None where the process exited."""
     if code is None or code >= 0:
         return None
     try:

@@ -46,13 +46,13 @@ class World:
 
     def __init__(self, limit: float) -> None:
         self.now = 0.0
-        self.owes = True
+        self.has_work = True
         self.works = False
         self.samples = 0
         self.hung_at: float | None = None
         self._timers: list[Timer] = []
         self.watchdog = Watchdog(
-            limit, owes=lambda: self.owes, worked=self._worked, hung=self._hung, call_later=self._call_later
+            limit, has_work=lambda: self.has_work, worked=self._worked, on_hung=self._hung, call_later=self._call_later
         )
 
     def pass_time(self, seconds: float, late: float = 0.0) -> None:
@@ -90,14 +90,14 @@ def test_a_process_is_hung_when_its_last_sign_of_life_is_as_old_as_the_limit(
     limit: float, signs: list[tuple[float, str]]
 ) -> None:
     world = World(limit)
-    world.watchdog.watch()
+    world.watchdog.start()
     for fraction, sign in signs:
         world.pass_time(fraction * world.watchdog.limit)
         if sign == "work":
             world.works = True
         else:
-            world.watchdog.heard()
-            world.watchdog.allow(limit * (3 if sign == "longer step" else 1))
+            world.watchdog.signal()
+            world.watchdog.set_limit(limit * (3 if sign == "longer step" else 1))
         assert world.hung_at is None
     last, limit = world.now, world.watchdog.limit
     world.pass_time(2 * limit)
@@ -109,7 +109,7 @@ def test_a_process_is_hung_when_its_last_sign_of_life_is_as_old_as_the_limit(
 @given(st.lists(st.floats(0, 1e5), min_size=1, max_size=30))
 def test_who_watches_may_be_late_and_takes_no_worker_for_hung(delays: list[float]) -> None:
     world = World(10.0)
-    world.watchdog.watch()
+    world.watchdog.start()
     for delay in delays:
         world.works = True
         world.pass_time(1.0 + delay, late=delay)
@@ -118,7 +118,7 @@ def test_who_watches_may_be_late_and_takes_no_worker_for_hung(delays: list[float
 
 def test_time_in_which_nobody_looked_is_not_counted() -> None:
     world = World(10.0)
-    world.watchdog.watch()
+    world.watchdog.start()
     world.pass_time(1.0)
     for number in range(1, SAMPLES + 1):
         assert world.hung_at is None, number
@@ -129,39 +129,39 @@ def test_time_in_which_nobody_looked_is_not_counted() -> None:
 @pytest.mark.parametrize("sign", ["message", "work"])
 def test_a_sign_of_life_begins_the_count_anew(sign: str) -> None:
     world = World(10.0)
-    world.watchdog.watch()
+    world.watchdog.start()
     for _ in range(5):
         world.pass_time(8.95)
         world.works = sign == "work"
         if sign == "message":
-            world.watchdog.heard()
+            world.watchdog.signal()
     assert world.hung_at is None
 
 
-def test_it_costs_nothing_while_nothing_is_owed() -> None:
+def test_without_work_there_is_no_timer() -> None:
     world = World(10.0)
-    world.owes = False
-    world.watchdog.watch()
+    world.has_work = False
+    world.watchdog.start()
     assert not world.armed
-    world.owes = True
-    world.watchdog.watch()
+    world.has_work = True
+    world.watchdog.start()
     world.pass_time(3.5)
-    world.owes = False
+    world.has_work = False
     world.pass_time(1.0)
     before = world.samples
     world.pass_time(1000.0)
     assert (world.samples, world.armed, world.hung_at) == (before, False, None)
 
 
-def test_what_was_not_done_before_it_was_owed_is_not_counted() -> None:
+def test_time_without_work_is_not_counted() -> None:
     world = World(10.0)
-    world.watchdog.watch()
+    world.watchdog.start()
     world.pass_time(9.5)
-    world.owes = False
+    world.has_work = False
     world.pass_time(0.1)
-    world.owes = True
-    world.watchdog.heard()
-    world.watchdog.watch()
+    world.has_work = True
+    world.watchdog.signal()
+    world.watchdog.start()
     world.pass_time(8.0)
     assert world.hung_at is None
 
@@ -258,7 +258,7 @@ async def running(engine: Engine) -> "asyncio.Task[object]":
 
 async def test_a_stopped_engine_is_killed_and_told_from_an_idle_one(models: Path) -> None:
     engine = await Engine.start(spec(models, hung_seconds=2.0))
-    await asyncio.sleep(2.5)  # idle: owes nothing
+    await asyncio.sleep(2.5)  # idle: without work
     task = await running(engine)
     os.kill(engine.info.pid, signal.SIGSTOP)
     with pytest.raises(EngineHung, match=r"^the engine process of quantised\.gguf was stopped by a signal .* for 2 s"):
