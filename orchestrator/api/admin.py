@@ -9,7 +9,7 @@ from pydantic import BaseModel, Field
 from orchestrator.api.dependencies import ServiceDep, StrictBody
 from orchestrator.api.errors import DOCUMENTED
 from orchestrator.service.backup import Backup, backups
-from orchestrator.service.retention import Retention, Vacuumed
+from orchestrator.service.retention import Retention, VacuumResult
 
 router = APIRouter(tags=["upkeep"], responses=dict(DOCUMENTED))
 
@@ -75,7 +75,7 @@ async def restore(name: str, service: ServiceDep) -> HealthBody:
 
 
 @router.post("/v1/vacuum")
-async def vacuum(body: VacuumBody, service: ServiceDep) -> Vacuumed:
+async def vacuum(body: VacuumBody, service: ServiceDep) -> VacuumResult:
     """Remove runs that are kept no longer, and objects that no run names. Other runs go on meanwhile."""
     retention = Retention.of(service.configuration.retention, body.days, body.runs, body.bytes)
     return await service.vacuum(retention, dry_run=body.dry_run, purge_outcomes=body.outcomes)

@@ -19,8 +19,8 @@ from orchestrator.runs.job import CheckedJob, check_job
 from orchestrator.runs.sandboxes import SandboxOnDemand
 from orchestrator.service.backup import restore_backup
 from orchestrator.service.configuration import load_configuration
-from orchestrator.service.ratings import rate_alone
-from orchestrator.service.retention import Retention, Vacuumed, vacuum_alone
+from orchestrator.service.ratings import rate_without_daemon
+from orchestrator.service.retention import Retention, VacuumResult, vacuum_without_daemon
 
 T = TypeVar("T")
 
@@ -71,7 +71,7 @@ class Backend(Protocol):
         *,
         dry_run: bool,
         purge_outcomes: bool,
-    ) -> Vacuumed:
+    ) -> VacuumResult:
         """Remove runs that are kept no longer, and what no run has a use for, and return what that was.
 
         A limit that is None is the configuration's, and 0 stands for no limit. With `purge_outcomes`, what is kept for
@@ -141,7 +141,7 @@ class EmbeddedBackend:
 
     async def rate(self, run: str, rating: RatingGiven) -> RatingGiven:
         """Rate a run that has ended. Raises HomeLocked while another process owns the state folder."""
-        return await rate_alone(self._chosen.home, run, rating)
+        return await rate_without_daemon(self._chosen.home, run, rating)
 
     async def vacuum(
         self,
@@ -151,7 +151,7 @@ class EmbeddedBackend:
         *,
         dry_run: bool,
         purge_outcomes: bool,
-    ) -> Vacuumed:
+    ) -> VacuumResult:
         """Remove runs that are kept no longer, and write the database anew. Raises HomeLocked, InputError.
 
         When this is cancelled, the work ends early, with everything in order.
@@ -163,12 +163,12 @@ class EmbeddedBackend:
         retention, stopped = Retention.of(load_configuration().retention, days, runs, most_bytes), Event()
         try:
             return await asyncio.to_thread(
-                vacuum_alone,
+                vacuum_without_daemon,
                 home,
                 retention,
                 dry_run=dry_run,
                 purge_outcomes=purge_outcomes,
-                going=lambda: not stopped.is_set(),
+                keep_going=lambda: not stopped.is_set(),
             )
         finally:
             stopped.set()

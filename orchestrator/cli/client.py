@@ -19,7 +19,7 @@ from orchestrator.events import RatingGiven, RunFinished
 from orchestrator.journal import Home
 from orchestrator.journal.codec import decode_event
 from orchestrator.runs import EventUpdate, Job, PlannedTask, Progress, Update
-from orchestrator.service.retention import Vacuumed
+from orchestrator.service.retention import VacuumResult
 from orchestrator.taskir import dump_task, task_from
 
 BASE: Final = "http://localhost"
@@ -55,7 +55,7 @@ def answers(home: Path) -> bool:
     return True
 
 
-class Daemon:
+class DaemonClient:
     """The daemon of a state folder, for one command. Every call raises NoDaemon, DaemonRefused, InputError."""
 
     def __init__(self, home: Path) -> None:
@@ -164,12 +164,12 @@ class DaemonBackend:
         *,
         dry_run: bool,
         purge_outcomes: bool,
-    ) -> Vacuumed:
+    ) -> VacuumResult:
         """Remove runs that are kept no longer, while others go on."""
         limits = {"days": days, "runs": runs, "bytes": most_bytes}
         body = {**limits, "dry_run": dry_run, "outcomes": purge_outcomes}
         answer = await self._ask("POST", "/v1/vacuum", json=body)
-        return Vacuumed(**{**answer, "runs": tuple(answer["runs"])})
+        return VacuumResult(**{**answer, "runs": tuple(answer["runs"])})
 
     async def restore(self, name: str) -> None:
         """Put a backup in the place of all runs."""

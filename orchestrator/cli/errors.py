@@ -38,7 +38,7 @@ class Cancelled(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Ending:
+class CommandFailure:
     """How a command ended badly. `problems` are those of its input; `defect`: the fault is ours, so show where."""
 
     code: ExitCode
@@ -89,22 +89,22 @@ def leaves(error: BaseException) -> Iterator[BaseException]:
 
 def _report(error: BaseException, *, as_json: bool) -> int:
     """Print what went wrong and return the exit code. Where stdout cannot be written, stderr is told in any case."""
-    ending = ending_of(error)
-    printed = as_json and _print_json(ending)
+    failure = failure_of(error)
+    printed = as_json and _print_json(failure)
     discard_output()
     with suppress(OSError):  # stderr cannot be written either
-        if ending.defect:
+        if failure.defect:
             write(lambda: traceback.print_exception(error))
         if not printed:
-            write(lambda: print("\n".join(_lines(ending)), file=sys.stderr))
-    return ending.code
+            write(lambda: print("\n".join(_lines(failure)), file=sys.stderr))
+    return failure.code
 
 
-def _print_json(ending: Ending) -> bool:
-    """Print the ending on stdout, and return whether that could be written."""
-    message: dict[str, Any] = {"error": ending.message}
-    if ending.problems:
-        message["problems"] = [asdict(problem) for problem in ending.problems]
+def _print_json(failure: CommandFailure) -> bool:
+    """Print the failure on stdout, and return whether that could be written."""
+    message: dict[str, Any] = {"error": failure.message}
+    if failure.problems:
+        message["problems"] = [asdict(problem) for problem in failure.problems]
     try:
         print_json(message)
     except OSError:
@@ -112,32 +112,32 @@ def _print_json(ending: Ending) -> bool:
     return True
 
 
-def _lines(ending: Ending) -> list[str]:
-    lines = [f"error: {problem}" for problem in ending.problems[:MAX_PROBLEMS]] or [f"error: {ending.message}"]
-    if len(ending.problems) > MAX_PROBLEMS:
-        lines.append(f"and {len(ending.problems) - MAX_PROBLEMS} more problems")
-    if ending.code is ExitCode.CANCELLED:
-        lines = [ending.message]
+def _lines(failure: CommandFailure) -> list[str]:
+    lines = [f"error: {problem}" for problem in failure.problems[:MAX_PROBLEMS]] or [f"error: {failure.message}"]
+    if len(failure.problems) > MAX_PROBLEMS:
+        lines.append(f"and {len(failure.problems) - MAX_PROBLEMS} more problems")
+    if failure.code is ExitCode.CANCELLED:
+        lines = [failure.message]
     return [printable(line) for line in lines]
 
 
-def ending_of(error: BaseException) -> Ending:
+def failure_of(error: BaseException) -> CommandFailure:
     """Return what an exception means to the user."""
     match error:
         case InputError():
-            return Ending(ExitCode.BAD_INPUT, str(error), error.problems)
+            return CommandFailure(ExitCode.BAD_INPUT, str(error), error.problems)
         case RegistryError():
-            return Ending(ExitCode.BAD_INPUT, str(error), tuple(map(_problem, error.problems)))
+            return CommandFailure(ExitCode.BAD_INPUT, str(error), tuple(map(_problem, error.problems)))
         case typer.TyperException():
-            return Ending(ExitCode.BAD_INPUT, error.format_message().replace("Value error, ", ""))
+            return CommandFailure(ExitCode.BAD_INPUT, error.format_message().replace("Value error, ", ""))
         case KeyboardInterrupt() | Cancelled() | typer.Abort():
-            return Ending(ExitCode.CANCELLED, "cancelled")
+            return CommandFailure(ExitCode.CANCELLED, "cancelled")
         case OrchestratorError() | GgufError():
-            return Ending(ExitCode.FAILED, str(error))
+            return CommandFailure(ExitCode.FAILED, str(error))
         case OSError(strerror=str(reason), filename=file):
-            return Ending(ExitCode.FAILED, f"{file}: {reason}" if file else reason)
+            return CommandFailure(ExitCode.FAILED, f"{file}: {reason}" if file else reason)
         case _:
-            return Ending(ExitCode.FAILED, f"internal error: {type(error).__name__}: {error}", defect=True)
+            return CommandFailure(ExitCode.FAILED, f"internal error: {type(error).__name__}: {error}", defect=True)
 
 
 def _problem(item: RegistryProblem) -> Problem:

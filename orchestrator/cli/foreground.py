@@ -11,7 +11,7 @@ from typing import Any, Final, TypeVar
 
 from orchestrator.cli.backend import Backend, backend
 from orchestrator.cli.errors import Cancelled, ExitCode
-from orchestrator.cli.live import View
+from orchestrator.cli.live import RunDisplay
 from orchestrator.cli.settings import Settings
 from orchestrator.runs import EventUpdate, Job, PlannedTask
 
@@ -24,11 +24,11 @@ SIGNALS: Final = (signal.SIGINT, signal.SIGTERM)
 
 
 class Foreground:
-    """Carries out one run after another, until one is cancelled, and shows them in `view`."""
+    """Carries out one run after another, until one is cancelled, and shows them in `display`."""
 
-    def __init__(self, chosen: Settings, view: View) -> None:
+    def __init__(self, chosen: Settings, display: RunDisplay) -> None:
         self._chosen = chosen
-        self._view = view
+        self._display = display
         self.runs: list[str] = []
         """The ids of the runs that were started, in order."""
         self.cancelled = False
@@ -40,19 +40,19 @@ class Foreground:
 
         Raises `Cancelled` if interrupted before the first one.
         """
-        with SignalHandlers(self._view.end) as signals:
+        with SignalHandlers(self._display.end) as signals:
             await self._interruptible(self._run_all(starts, job, signals), signals)
 
     async def plan(self, job: Job) -> PlannedTask:
         """Have the frontdoor plan a job, and run nothing. Raises `Cancelled` if interrupted."""
-        with SignalHandlers(self._view.end) as signals:
+        with SignalHandlers(self._display.end) as signals:
             return await self._interruptible(self._plan(job), signals)
 
     async def _interruptible(self, work: Coroutine[Any, Any, T], signals: "SignalHandlers") -> T:
-        """Return what `work` returns. Meanwhile the view is redrawn, and a signal may stop the work."""
+        """Return what `work` returns. Meanwhile the display is redrawn, and a signal may stop the work."""
         async with asyncio.TaskGroup() as group:
             task = group.create_task(work)
-            meanwhile = (self._view.animate(), self._stop_on_signal(signals, task))
+            meanwhile = (self._display.animate(), self._stop_on_signal(signals, task))
             others = [group.create_task(other) for other in meanwhile]
             await asyncio.wait([task])
             for other in others:
@@ -82,15 +82,15 @@ class Foreground:
             cancelling = group.create_task(self._cancel_on_signal(opened, run, signals))
             async for update in updates:
                 if isinstance(update, EventUpdate):
-                    self._view.event(update.event)
+                    self._display.event(update.event)
                 else:
-                    self._view.progress(update)
+                    self._display.progress(update)
             cancelling.cancel()
 
     async def _cancel_on_signal(self, opened: Backend, run: str, signals: "SignalHandlers") -> None:
         await signals.received.wait()
         self.cancelled = True
-        self._view.show_message("cancelling; ctrl-C again ends at once")
+        self._display.show_message("cancelling; ctrl-C again ends at once")
         await opened.cancel(run)
 
     async def _stop_on_signal(self, signals: "SignalHandlers", work: "asyncio.Task[T]") -> None:

@@ -26,7 +26,7 @@ TAIL_LENGTH = 200
 TAIL_SHOWN = 50
 
 
-class View(Protocol):
+class RunDisplay(Protocol):
     """What a run tells its user while it runs. `begin` and `end` frame one run or more."""
 
     def begin(self) -> None: ...
@@ -42,7 +42,7 @@ class View(Protocol):
     async def animate(self) -> None: ...
 
 
-class SilentView:
+class SilentDisplay:
     """Shows nothing, so that stdout holds one JSON object and stderr nothing at all."""
 
     def begin(self) -> None:
@@ -64,7 +64,7 @@ class SilentView:
         """There is nothing to animate."""
 
 
-class PlainView(SilentView):
+class PlainDisplay(SilentDisplay):
     """Writes one line for each thing that happens, with the seconds since the run was accepted."""
 
     def __init__(self, console: Console) -> None:
@@ -86,7 +86,7 @@ class PlainView(SilentView):
         write(lambda: self._console.print(Text(line), soft_wrap=True))
 
 
-class LiveView:
+class LiveDisplay:
     """Redraws the DAG with the state, role and tokens per second of each step until the run has ended."""
 
     def __init__(self, console: Console) -> None:
@@ -191,10 +191,10 @@ def _rows(run: RunView, now: float, height: int, signs: Glyphs, progress: Mappin
     return [step_table(run, chosen, now, signs, progress=progress, drawn=False), more]
 
 
-def choose_view(out: Console, err: Console, *, as_json: bool) -> View:
+def choose_display(out: Console, err: Console, *, as_json: bool) -> RunDisplay:
     """Return the live view where both stdout and stderr are terminals, else plain lines, and silence for JSON."""
     if as_json:
-        return SilentView()
+        return SilentDisplay()
     if out.is_terminal and err.is_terminal:
-        return LiveView(err)
-    return PlainView(err)
+        return LiveDisplay(err)
+    return PlainDisplay(err)

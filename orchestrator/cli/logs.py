@@ -7,7 +7,7 @@ import structlog
 MAX_BYTES = 8 << 20
 
 
-class LogFile:
+class RunLogFile:
     """A text file that comes into being with the first line. A full one makes room: it becomes `NAME.old`."""
 
     def __init__(self, path: Path) -> None:
@@ -38,5 +38,5 @@ def log_to(path: Path) -> None:
             structlog.processors.format_exc_info,
             structlog.processors.JSONRenderer(default=str),
         ],
-        logger_factory=structlog.WriteLoggerFactory(file=LogFile(path)),  # type: ignore[arg-type]
+        logger_factory=structlog.WriteLoggerFactory(file=RunLogFile(path)),  # type: ignore[arg-type]
     )

@@ -9,7 +9,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from orchestrator.cli.client import Daemon, path_part
+from orchestrator.cli.client import DaemonClient, path_part
 from orchestrator.cli.settings import JsonFlag, settings
 from orchestrator.cli.terminal import make_console, one_line, print_json, size, write
 
@@ -18,7 +18,7 @@ ModelArgument = Annotated[str, typer.Argument(metavar="MODEL", help="The model, 
 
 def pool(context: typer.Context, as_json: JsonFlag = False) -> None:
     """Show what the daemon has loaded, and who uses it."""
-    with Daemon(settings(context).home) as daemon:
+    with DaemonClient(settings(context).home) as daemon:
         state = daemon.ask("GET", "/v1/pool")
     if as_json:
         print_json(state)
@@ -49,7 +49,7 @@ def pin(
 
 def _change(context: typer.Context, model: str, verb: str, as_json: bool) -> None:
     path = f"/v1/pool/{path_part('MODEL', model)}/{verb}"
-    with Daemon(settings(context).home) as daemon:
+    with DaemonClient(settings(context).home) as daemon:
         line = daemon.ask("POST", path)
     if as_json:
         print_json(line)

@@ -11,7 +11,7 @@ from rich.text import Text
 from orchestrator.cli.speedup import Speedup, format_speedup
 from orchestrator.cli.step_table import most_telling, step_table
 from orchestrator.cli.terminal import STATE_STYLES, Glyphs, glyphs, one_line, printable, seconds
-from orchestrator.cli.timeline import Bar, Span, timeline
+from orchestrator.cli.timeline import Bar, TimeSpan, timeline
 from orchestrator.events import Usage
 from orchestrator.gates import PlannedGate
 from orchestrator.history.report import PathRow, Report, StepRow
@@ -199,23 +199,23 @@ def _print_timeline(console: Console, report: Report, signs: Glyphs, *, full: bo
     console.print(Text(f"{legend}   {hidden} more steps" if hidden else legend, style="dim"))
 
 
-def _plan_spans(report: Report) -> tuple[Span, ...]:
+def _plan_spans(report: Report) -> tuple[TimeSpan, ...]:
     """Return when the frontdoor was at work: on the first part of the plan, and on each later one."""
-    first = (Span(0.0, report.planning_seconds),) if report.planning_seconds else ()
+    first = (TimeSpan(0.0, report.planning_seconds),) if report.planning_seconds else ()
     later = ((row.started, row.finished or report.wall_seconds) for row in report.replans)
-    return (*first, *(Span(start, end) for start, end in later if start is not None))
+    return (*first, *(TimeSpan(start, end) for start, end in later if start is not None))
 
 
 def _bar(step: StepRow, report: Report) -> Bar:
     spans = tuple(
-        Span(
+        TimeSpan(
             attempt.started,
             report.wall_seconds if attempt.finished is None else attempt.finished,
             "ran" if attempt.outcome in ("done", "running", "checking") else "broken",
         )
         for attempt in step.attempts
     )
-    own = (Span(step.started or 0.0, step.finished or report.wall_seconds),)
+    own = (TimeSpan(step.started or 0.0, step.finished or report.wall_seconds),)
     return Bar(step.id, spans or own, step.id in report.critical_path.steps)
 
 

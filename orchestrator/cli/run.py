@@ -13,7 +13,7 @@ from orchestrator.cli.errors import STATUS_CODES, ExitCode, leaves
 from orchestrator.cli.export import check_target, export
 from orchestrator.cli.foreground import Foreground, StartRun
 from orchestrator.cli.history import AllFlag, RunArgument, find_run
-from orchestrator.cli.live import choose_view
+from orchestrator.cli.live import choose_display
 from orchestrator.cli.report_view import print_report
 from orchestrator.cli.settings import DirOption, JsonFlag, ModeOption, Settings, settings
 from orchestrator.cli.source import check_folder, read_source
@@ -99,10 +99,10 @@ def run_and_report(
 
     `job` is that of the first run, where it is a new one.
     """
-    view = choose_view(make_console(sys.stdout), make_console(sys.stderr), as_json=as_json)
-    foreground = Foreground(chosen, view)
+    display = choose_display(make_console(sys.stdout), make_console(sys.stderr), as_json=as_json)
+    foreground = Foreground(chosen, display)
     error = ""
-    view.begin()
+    display.begin()
     try:
         asyncio.run(foreground.run_all(*starts, job=job))
     except* OrchestratorError as group:
@@ -110,7 +110,7 @@ def run_and_report(
             raise
         error = "; ".join(map(str, leaves(group)))
     finally:
-        view.end()
+        display.end()
     report_runs(chosen, foreground.runs, error, out, pair=len(starts) > 1, full=full, as_json=as_json)
 
 

@@ -8,13 +8,13 @@ from typing import Annotated
 import typer
 
 from orchestrator.cli.backend import ask_backend
-from orchestrator.cli.client import Daemon, path_part
+from orchestrator.cli.client import DaemonClient, path_part
 from orchestrator.cli.settings import JsonFlag, Settings, settings
 from orchestrator.cli.terminal import print_json, size, write
 from orchestrator.errors import InputError, Problem
 from orchestrator.journal import JournalReader
 from orchestrator.service.backup import backups
-from orchestrator.service.retention import Vacuumed
+from orchestrator.service.retention import VacuumResult
 
 
 def backup(
@@ -31,7 +31,7 @@ def backup(
         else:
             write(lambda: print("\n".join(f"{one.name}  {size(one.bytes)}" for one in backups(home))))
         return
-    with Daemon(home) as daemon:
+    with DaemonClient(home) as daemon:
         made = daemon.ask("POST", "/v1/backups")
     if as_json:
         print_json(made)
@@ -102,7 +102,7 @@ def _confirm_purge(chosen: Settings) -> None:
     typer.confirm(question, abort=True, err=True)
 
 
-def _lines(done: Vacuumed) -> Iterator[str]:
+def _lines(done: VacuumResult) -> Iterator[str]:
     """Yield in words what a vacuum has removed, or would remove, and what is left."""
     removed = "would be removed" if done.dry_run else "removed"
     freed = max(0, done.database_bytes_before - done.database_bytes)

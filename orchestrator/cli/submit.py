@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from orchestrator.cli.backend import Backend
-from orchestrator.cli.client import Daemon, NoDaemon, answers, job_json, key_header
+from orchestrator.cli.client import DaemonClient, NoDaemon, answers, job_json, key_header
 from orchestrator.cli.errors import STATUS_CODES
 from orchestrator.cli.history import AllFlag, RunArgument, find_run
 from orchestrator.cli.run import report_runs, run_and_report
@@ -61,7 +61,7 @@ def submit(
         key=key,
     )
     headers = key_header(key)
-    with Daemon(chosen.home) as daemon:
+    with DaemonClient(chosen.home) as daemon:
         if chosen.registry_flag is not None:
             daemon.check_registry(chosen.registry_flag)
         try:
@@ -124,7 +124,7 @@ def delete(context: typer.Context, run: RunArgument, as_json: JsonFlag = False) 
     """Have the daemon forget a run that has ended."""
     chosen = settings(context)
     name = _found(chosen, run)
-    with Daemon(chosen.home) as daemon:
+    with DaemonClient(chosen.home) as daemon:
         daemon.ask("DELETE", f"/v1/runs/{name}")
     if as_json:
         print_json({"run_id": name, "deleted": True})
@@ -156,8 +156,8 @@ def _found(chosen: Settings, run: str) -> str:
         return find_run(journal, run)
 
 
-def _ask(chosen: Settings, ask: Callable[[Daemon], dict[str, Any]], as_json: bool) -> None:
-    with Daemon(chosen.home) as daemon:
+def _ask(chosen: Settings, ask: Callable[[DaemonClient], dict[str, Any]], as_json: bool) -> None:
+    with DaemonClient(chosen.home) as daemon:
         line = ask(daemon)
     _tell(line, as_json=as_json)
 

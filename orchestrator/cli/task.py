@@ -12,7 +12,7 @@ from rich.text import Text
 from orchestrator.analysis import StepGraph
 from orchestrator.cli.forecast_view import Forecast, print_forecast
 from orchestrator.cli.foreground import Foreground
-from orchestrator.cli.live import SilentView
+from orchestrator.cli.live import SilentDisplay
 from orchestrator.cli.report_view import counted, format_gates, listed
 from orchestrator.cli.settings import DirOption, JsonFlag, Settings, settings
 from orchestrator.cli.source import check_folder, read_source, read_task
@@ -117,4 +117,4 @@ def check(task: TaskIR, chosen: Settings, job: Job) -> StepGraph:
 
 def plan_of(chosen: Settings, job: Job) -> PlannedTask:
     """Let the frontdoor plan a job's request."""
-    return asyncio.run(Foreground(chosen, SilentView()).plan(job))
+    return asyncio.run(Foreground(chosen, SilentDisplay()).plan(job))

@@ -20,7 +20,7 @@ GAP = 2
 
 
 @dataclass(frozen=True, slots=True)
-class Span:
+class TimeSpan:
     """A stretch of time, in seconds since the run was accepted. `broken` is an attempt that came to nothing."""
 
     start: float
@@ -33,7 +33,7 @@ class Bar:
     """One line of the timeline: a step and the attempts it took."""
 
     label: str
-    spans: tuple[Span, ...]
+    spans: tuple[TimeSpan, ...]
     critical: bool = False
 
     @property
@@ -83,7 +83,7 @@ def draw_bar(bar: Bar, total: float, columns: int, signs: Glyphs) -> Text:
     return drawn
 
 
-def _columns(span: Span, total: float, columns: int) -> tuple[int, int]:
+def _columns(span: TimeSpan, total: float, columns: int) -> tuple[int, int]:
     """Return the first and the last column of a span."""
     scale = columns / total if total > 0 else 0.0
     first = min(columns - 1, max(0, int(span.start * scale)))

@@ -16,7 +16,7 @@ from orchestrator.journal.home import Home, HomeLock, home_path
 from orchestrator.journal.journal import Journal, JournalReader
 from orchestrator.journal.objects import ObjectStore, digest_of
 from orchestrator.journal.outcomes import AttemptOutcome, Rating
-from orchestrator.journal.store import Measured, RunRow
+from orchestrator.journal.store import MeasuredGeneration, RunRow
 
 __all__ = [
     "AttemptOutcome",
@@ -30,7 +30,7 @@ __all__ = [
     "JournalError",
     "JournalReader",
     "JournalTooNew",
-    "Measured",
+    "MeasuredGeneration",
     "ObjectMissing",
     "ObjectStore",
     "Rating",

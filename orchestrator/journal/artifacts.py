@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path, PurePosixPath
 from typing import Final
 
-from orchestrator.journal.errors import JournalError, unwritten
+from orchestrator.journal.errors import JournalError, write_error
 from orchestrator.journal.home import Home
 from orchestrator.journal.objects import ObjectStore
 
@@ -27,7 +27,7 @@ def publish(home: Home, objects: ObjectStore, run: str, outputs: Mapping[str, st
         try:
             _link(objects.path(digest), path)
         except OSError as error:
-            raise unwritten(path, "cannot be published", error) from error
+            raise write_error(path, "cannot be published", error) from error
     return folder
 
 

@@ -9,13 +9,13 @@ from typing import Final, TypeVar
 
 import structlog
 
-from orchestrator.journal.errors import NO_ROOM, DiskFull
+from orchestrator.journal.errors import DISK_FULL_ERRNOS, DiskFull
 
 T = TypeVar("T")
 
 log = structlog.get_logger(__name__)
 
-ROOM_SECONDS: Final = 1.0
+DISK_FULL_RETRY_SECONDS: Final = 1.0
 """Between two tries to write on a disk that is full: nothing tells when there is room."""
 
 PROBE_BYTES: Final = 1 << 16
@@ -30,7 +30,7 @@ def is_full(folder: Path) -> bool:
             file.flush()
             os.fsync(file.fileno())  # some file systems tell only now
     except OSError as error:
-        return error.errno in NO_ROOM
+        return error.errno in DISK_FULL_ERRNOS
     return False
 
 
@@ -44,7 +44,7 @@ async def retry_when_disk_full(write: Callable[[], T]) -> T:
             return await _to_its_end(write)
         except DiskFull as error:
             log.warning("a step waits for room on the disk", error=str(error))
-            await asyncio.sleep(ROOM_SECONDS)
+            await asyncio.sleep(DISK_FULL_RETRY_SECONDS)
 
 
 async def _to_its_end(write: Callable[[], T]) -> T:

@@ -84,9 +84,9 @@ class UnknownRun(JournalError):
         self.run = run
 
 
-NO_ROOM = frozenset({errno.ENOSPC, errno.EDQUOT})
+DISK_FULL_ERRNOS = frozenset({errno.ENOSPC, errno.EDQUOT})
 
 
-def unwritten(path: Path, what: str, error: OSError) -> JournalError:
+def write_error(path: Path, what: str, error: OSError) -> JournalError:
     """Return what to raise for something that could not be written."""
-    return DiskFull(path) if error.errno in NO_ROOM else JournalError(path, f"{what}: {error.strerror}")
+    return DiskFull(path) if error.errno in DISK_FULL_ERRNOS else JournalError(path, f"{what}: {error.strerror}")

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 
-from orchestrator.journal.errors import HomeLocked, JournalError, unwritten
+from orchestrator.journal.errors import HomeLocked, JournalError, write_error
 
 RUN_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}\Z")
 
@@ -85,7 +85,7 @@ class Home:
             self.path.mkdir(mode=0o700, exist_ok=True)
             self.path.chmod(0o700)  # one that was there may have been open to others
         except OSError as error:
-            raise unwritten(self.path, "cannot be the state folder", error) from error
+            raise write_error(self.path, "cannot be the state folder", error) from error
 
 
 class HomeLock:
@@ -103,7 +103,7 @@ class HomeLock:
         try:
             descriptor = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
         except OSError as error:
-            raise unwritten(self._path, "cannot be opened", error) from error
+            raise write_error(self._path, "cannot be opened", error) from error
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError as error:
@@ -115,7 +115,7 @@ class HomeLock:
             os.pwrite(descriptor, f"{os.getpid()}\n".encode(), 0)
         except OSError as error:
             os.close(descriptor)
-            raise unwritten(self._path, "cannot be written", error) from error
+            raise write_error(self._path, "cannot be written", error) from error
         self._file = descriptor
 
     def release(self) -> None:

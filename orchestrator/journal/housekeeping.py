@@ -2,7 +2,7 @@
 
 from typing import Final
 
-from orchestrator.journal.store import Store, reported
+from orchestrator.journal.store import Store, sqlite_errors
 
 FREED_PAGES: Final = 1000
 """That are given back at a time."""
@@ -11,7 +11,7 @@ FREED_PAGES: Final = 1000
 class MaintenanceStore(Store):
     """A connection for what takes a while: others read and write with theirs."""
 
-    def named(self) -> list[tuple[str, str]]:
+    def named_objects(self) -> list[tuple[str, str]]:
         """Return which runs name which objects, as outputs of their own or as artifacts of earlier runs."""
         return self._rows(
             """
@@ -22,7 +22,7 @@ class MaintenanceStore(Store):
             """
         )
 
-    def prompts(self) -> list[str]:
+    def prompt_objects(self) -> list[str]:
         """Return the objects with the prompts of attempts, also of attempts that only their outcomes are left of."""
         rows = self._rows(
             """
@@ -38,7 +38,7 @@ class MaintenanceStore(Store):
 
         Their texts are overwritten, and not only given up. Raises `JournalError`.
         """
-        with reported(self.path):
+        with sqlite_errors(self.path):
             self._connection.execute("PRAGMA secure_delete = ON").fetchall()
             with self._transaction():
                 return self._connection.execute("DELETE FROM outcomes").rowcount
@@ -50,14 +50,14 @@ class MaintenanceStore(Store):
         Raises `JournalError`.
         """
         before = self._free_pages()
-        with reported(self.path):
+        with sqlite_errors(self.path):
             self._connection.execute(f"PRAGMA incremental_vacuum({FREED_PAGES})").fetchall()
             self._connection.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchall()
         return 0 < self._free_pages() < before
 
     def rewrite(self) -> None:
         """Write the database anew, without gaps. Nobody else can write meanwhile. Raises `JournalError`."""
-        with reported(self.path):
+        with sqlite_errors(self.path):
             self._connection.execute("PRAGMA auto_vacuum = INCREMENTAL")
             self._connection.execute("VACUUM")
             self._connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()

@@ -15,11 +15,11 @@ from orchestrator.journal.home import Home, HomeLock
 from orchestrator.journal.housekeeping import MaintenanceStore
 from orchestrator.journal.objects import ObjectStore
 from orchestrator.journal.outcomes import AttemptOutcome, decode_outcome
-from orchestrator.journal.store import EventRow, Measured, RefusedEvents, RunRow, Store, event_row
-from orchestrator.journal.survey import SurveyedStore, refuse_torn
+from orchestrator.journal.store import EventRow, MeasuredGeneration, RefusedEvents, RunRow, Store, event_row
+from orchestrator.journal.survey import SurveyStore, refuse_damaged
 from orchestrator.journal.writer import Writer
 
-MEASURED_LIMIT = 2000
+MEASURED_GENERATIONS = 2000
 
 
 class JournalReader:
@@ -93,22 +93,22 @@ class JournalReader:
         """Return the runs that have not ended, oldest first."""
         return self._store.unfinished()
 
-    def measured(self, limit: int = MEASURED_LIMIT) -> list[Measured]:
+    def measured_generations(self, limit: int = MEASURED_GENERATIONS) -> list[MeasuredGeneration]:
         """Return the generations that ended last, newest first: the history that predictions are made from."""
-        return self._store.measured(limit)
+        return self._store.measured_generations(limit)
 
-    def named(self) -> list[tuple[str, str]]:
+    def named_objects(self) -> list[tuple[str, str]]:
         """Return which runs name which objects, each pair once or more often. Takes a while where there are many."""
         with closing(MaintenanceStore.open_to_read(self.home.database)) as store:
-            return store.named()
+            return store.named_objects()
 
-    def prompts(self) -> frozenset[str]:
+    def prompt_objects(self) -> frozenset[str]:
         """Return the objects with the prompts of attempts, also of attempts that only their outcomes are left of.
 
         It takes a while where there are many attempts.
         """
         with closing(MaintenanceStore.open_to_read(self.home.database)) as store:
-            return frozenset(store.prompts())
+            return frozenset(store.prompt_objects())
 
     def outcomes(self) -> list[AttemptOutcome]:
         """Return what was kept of the attempts of runs that are gone. Raises `JournalCorrupt`."""
@@ -137,7 +137,7 @@ class JournalReader:
 
     def damage(self) -> list[str]:
         """Check the whole database, which takes time in proportion to its size, and return what is wrong with it."""
-        with closing(SurveyedStore.open_to_read(self.home.database)) as store:
+        with closing(SurveyStore.open_to_read(self.home.database)) as store:
             return store.damage()
 
     def _outcome(self, run: str, body: str) -> AttemptOutcome:
@@ -186,7 +186,7 @@ class Journal(JournalReader):
             lock.acquire()
             stack.callback(lock.release)
             _finish_restoring(place)
-            refuse_torn(place.database)
+            refuse_damaged(place.database)
             written = stack.enter_context(closing(Store.open_to_write(place.database)))
             written.queue_unfinished()
             read = stack.enter_context(closing(Store.open_to_read(place.database)))
@@ -244,22 +244,25 @@ class Journal(JournalReader):
         with closing(MaintenanceStore.open_to_write(self.home.database)) as store:
             return store.purge_outcomes()
 
-    def sweep(self, going: Callable[[], bool] = lambda: True) -> list[str]:
-        """Remove the objects that no event names, as long as `going` says so, and return them. Blocks on the disk.
+    def sweep(self, keep_going: Callable[[], bool] = lambda: True) -> list[str]:
+        """Remove the objects that no event names, as long as `keep_going` returns true, and return them.
 
-        One sweep at a time. Raises `JournalError`.
+        One sweep at a time. Blocks on the disk. Raises `JournalError`.
         """
-        return self.objects.sweep(lambda: self.prompts().union(digest for _, digest in self.named()), going)
+        return self.objects.sweep(
+            lambda: self.prompt_objects().union(digest for _, digest in self.named_objects()), keep_going
+        )
 
-    def shrink(self, going: Callable[[], bool] = lambda: True, *, anew: bool = False) -> None:
-        """Give what the database does not need back to the disk, as long as `going` says so. Blocks on the disk.
+    def shrink(self, keep_going: Callable[[], bool] = lambda: True, *, rewrite: bool = False) -> None:
+        """Give free pages of the database back to the disk, as long as `keep_going` returns true. Blocks on the disk.
 
-        With `anew` it is written anew, without gaps, while nobody else can write. Raises `JournalError`.
+        With `rewrite` the whole database is first written anew, without gaps; nobody else can write meanwhile. Raises
+        `JournalError`.
         """
         with closing(MaintenanceStore.open_to_write(self.home.database)) as store:
-            if anew:
+            if rewrite:
                 store.rewrite()
-            while going() and store.free_some():
+            while keep_going() and store.free_some():
                 pass
 
     def close(self) -> None:

@@ -10,7 +10,7 @@ from pathlib import Path
 from threading import Lock
 from uuid import uuid4
 
-from orchestrator.journal.errors import JournalCorrupt, JournalError, ObjectMissing, unwritten
+from orchestrator.journal.errors import JournalCorrupt, JournalError, ObjectMissing, write_error
 
 SMALL, RECENT = 1 << 16, 256
 """So many bytes at most have objects that are kept in memory, and so many are: steps read what was just written."""
@@ -67,7 +67,7 @@ class ObjectStore:
                 self._lasting.add(path.parent.name)
         except OSError as error:
             self.release([digest])
-            raise unwritten(path, "cannot be written", error) from error
+            raise write_error(path, "cannot be written", error) from error
         self._remember(digest, data)
         return digest
 
@@ -141,15 +141,15 @@ class ObjectStore:
             held = frozenset(self._held)
         return list(stored.keys() - held - frozenset(named()))
 
-    def sweep(self, named: Callable[[], Collection[str]], going: Callable[[], bool]) -> list[str]:
-        """Remove what is `unnamed`, as long as `going` says so, and return it. One sweep at a time.
+    def sweep(self, named: Callable[[], Collection[str]], keep_going: Callable[[], bool]) -> list[str]:
+        """Remove what is `unnamed`, as long as `keep_going` says so, and return it. One sweep at a time.
 
         Raises `JournalError`.
         """
         with self._lock:
             self._released = set()
         try:
-            return [digest for digest in self.unnamed(named) if going() and self._remove(digest)]
+            return [digest for digest in self.unnamed(named) if keep_going() and self._remove(digest)]
         finally:
             with self._lock:
                 self._released = None

@@ -65,7 +65,7 @@ class EventRow:
 
 
 @dataclass(frozen=True, slots=True)
-class Measured:
+class MeasuredGeneration:
     """What one finished generation took: tokens and seconds, and the role and model that it ran with."""
 
     role: str
@@ -115,10 +115,10 @@ class Store:
     @classmethod
     def open_to_write(cls, path: Path) -> Self:
         """Open or create the database and bring its schema up to date. Raises `JournalError`."""
-        with reported(path):
+        with sqlite_errors(path):
             store = cls(_connect(path), path)
         try:
-            with reported(path):
+            with sqlite_errors(path):
                 store._connection.execute("PRAGMA auto_vacuum = INCREMENTAL")  # of a new one: it has to come first
                 store._connection.execute("PRAGMA journal_mode = WAL")
                 store._connection.execute("PRAGMA synchronous = FULL")
@@ -135,10 +135,10 @@ class Store:
 
         One of an earlier version, as a backup may be, is read as its next owner will find it. Raises `JournalError`.
         """
-        with reported(path):
+        with sqlite_errors(path):
             store = cls(_connect(path if path.exists() else None), path)
         try:
-            with reported(path):
+            with sqlite_errors(path):
                 if store._version() < VERSION:  # 0: not there, or its first owner is just creating it
                     store = store._brought_up_to_date()
                 store._connection.execute("PRAGMA query_only = ON")
@@ -158,7 +158,7 @@ class Store:
         A refused group leaves nothing behind, and the others are not affected. Raises `JournalError` when nothing at
         all could be committed.
         """
-        with reported(self.path), self._transaction():
+        with sqlite_errors(self.path), self._transaction():
             return [self._append_group(rows) for rows in groups]
 
     def events(self, run: str, after: int = 0, skip: int = 0, limit: int | None = None) -> list[tuple[int, str]]:
@@ -216,7 +216,7 @@ class Store:
         """Forget runs and their events, and keep these `outcomes` in their place. Raises `JournalError`."""
         named = [(run,) for run in runs]
         kept = [(one.run, one.step, one.attempt, encode_outcome(one)) for one in outcomes]
-        with reported(self.path), self._transaction():
+        with sqlite_errors(self.path), self._transaction():
             self._connection.executemany("INSERT OR REPLACE INTO outcomes VALUES (?, ?, ?, ?)", kept)
             self._connection.executemany("DELETE FROM events WHERE run = ?", named)
             self._connection.executemany("DELETE FROM runs WHERE run = ?", named)
@@ -234,7 +234,7 @@ class Store:
 
         Raises `JournalError`.
         """
-        with reported(path), closing(sqlite3.connect(path)) as target:
+        with sqlite_errors(path), closing(sqlite3.connect(path)) as target:
             self._connection.backup(target)
 
     def run(self, run: str) -> RunRow | None:
@@ -243,7 +243,7 @@ class Store:
 
     def queue_unfinished(self) -> None:
         """Note that the runs that have not ended wait: nobody carries them out yet. Raises `JournalError`."""
-        with reported(self.path), self._transaction():
+        with sqlite_errors(self.path), self._transaction():
             self._connection.execute(
                 "UPDATE runs SET status = 'queued' WHERE status NOT IN ('done', 'failed', 'cancelled', 'queued')"
             )
@@ -253,7 +253,7 @@ class Store:
         ended = "SELECT * FROM runs WHERE status NOT IN ('done', 'failed', 'cancelled') ORDER BY accepted, rowid"
         return [RunRow(*row) for row in self._rows(ended)]
 
-    def measured(self, limit: int) -> list[Measured]:
+    def measured_generations(self, limit: int) -> list[MeasuredGeneration]:
         """Return the `limit` generations that ended last, newest first."""
         rows = self._rows(
             """
@@ -268,7 +268,7 @@ class Store:
             """,
             limit,
         )
-        return [Measured(*row) for row in rows]
+        return [MeasuredGeneration(*row) for row in rows]
 
     def last_time(self) -> float:
         """Return the latest time of an event, in seconds since the epoch, or 0.0 where there is none.
@@ -291,7 +291,7 @@ class Store:
         raise JournalCorrupt(self.path, f"event {number} of run {run} is not what was written")
 
     def _rows(self, sql: str, *parameters: object) -> list[Any]:
-        with reported(self.path), self._reading:
+        with sqlite_errors(self.path), self._reading:
             return self._connection.execute(sql, parameters).fetchall()
 
     def _append_group(self, rows: Sequence[EventRow]) -> RefusedEvents | None:
@@ -386,7 +386,7 @@ def _statements(script: str) -> Iterator[str]:
 
 
 @contextmanager
-def reported(path: Path) -> Iterator[None]:
+def sqlite_errors(path: Path) -> Iterator[None]:
     """Turn SQLite's errors into ours."""
     try:
         yield
@@ -402,5 +402,5 @@ def reported(path: Path) -> Iterator[None]:
 
 def _says_full(error: sqlite3.OperationalError, folder: Path) -> bool:
     """Say whether there is no room on the disk. SQLite tells of a quota that is used up as of any failed write."""
-    unwritten = error.sqlite_errorcode in (sqlite3.SQLITE_IOERR_WRITE, sqlite3.SQLITE_IOERR_SHMSIZE)
-    return error.sqlite_errorcode == sqlite3.SQLITE_FULL or (unwritten and is_full(folder))
+    write_error = error.sqlite_errorcode in (sqlite3.SQLITE_IOERR_WRITE, sqlite3.SQLITE_IOERR_SHMSIZE)
+    return error.sqlite_errorcode == sqlite3.SQLITE_FULL or (write_error and is_full(folder))

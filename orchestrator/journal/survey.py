@@ -12,22 +12,22 @@ TABLES: Final = ("runs", "events", "outcomes")
 MOST_NAMED: Final = 5
 
 
-class SurveyedStore(Store):
+class SurveyStore(Store):
     """A connection that looks at the whole database, which takes time in proportion to its size."""
 
-    def torn(self) -> list[str]:
+    def page_damage(self) -> list[str]:
         """Look at every page and every event, and return what is wrong with them, in SQLite's words first.
 
         Measured on one core with a warm disk: 0.3 s for 100 MB, of which SQLite takes a third. So it can be done at
         every start. What it leaves out is whether tables and indexes agree.
         """
-        return self._checked("PRAGMA quick_check(20)") or self._bent()
+        return self._checked("PRAGMA quick_check(20)") or self._wrong_checksums()
 
     def damage(self) -> list[str]:
-        """Look at what `torn` looks at, and whether tables and indexes agree, and return what is wrong."""
-        return self._checked("PRAGMA integrity_check(20)") or self._bent()
+        """Look at what `page_damage` looks at, and whether tables and indexes agree, and return what is wrong."""
+        return self._checked("PRAGMA integrity_check(20)") or self._wrong_checksums()
 
-    def torn_tables(self) -> list[str]:
+    def damaged_tables(self) -> list[str]:
         """Return the tables with pages that cannot be read."""
         return [table for table in TABLES if self._checked(f"PRAGMA quick_check({table})")]
 
@@ -42,7 +42,7 @@ class SurveyedStore(Store):
         except JournalCorrupt as error:
             return [str(error.__cause__)]
 
-    def _bent(self) -> list[str]:
+    def _wrong_checksums(self) -> list[str]:
         """Return which events are not what was written: a page that was half written may still look like one."""
         rows = self._rows(
             """
@@ -53,16 +53,16 @@ class SurveyedStore(Store):
         return [f"event {number} of run {_text(run)} is not what was written" for number, run in rows]
 
 
-def refuse_torn(path: Path) -> None:
+def refuse_damaged(path: Path) -> None:
     """Raise `JournalCorrupt` for a database that is damaged, with what is lost and what can be read."""
-    with closing(SurveyedStore.open_to_read(path)) as store:
-        if damage := store.torn():
+    with closing(SurveyStore.open_to_read(path)) as store:
+        if damage := store.page_damage():
             raise JournalCorrupt(path, f"{damage[0]}; {_format_losses(store)}")
 
 
-def _format_losses(store: SurveyedStore) -> str:
-    torn = store.torn_tables()
-    tables = f"the table {' and the table '.join(torn)} cannot be read whole; " if torn else ""
+def _format_losses(store: SurveyStore) -> str:
+    damaged = store.damaged_tables()
+    tables = f"the table {' and the table '.join(damaged)} cannot be read whole; " if damaged else ""
     names = _names(store)
     if names is None:
         return f"{tables}which runs there were is not known"
@@ -72,7 +72,7 @@ def _format_losses(store: SurveyedStore) -> str:
     return f"{tables}all events can be read of {len(names) - len(lost)} of {len(names)} runs, not of {_listed(lost)}"
 
 
-def _names(store: SurveyedStore) -> list[str] | None:
+def _names(store: SurveyStore) -> list[str] | None:
     """Return all runs, from whatever tells of them, or None."""
     found: dict[str, None] = {}
     known = False
@@ -85,7 +85,7 @@ def _names(store: SurveyedStore) -> list[str] | None:
     return list(found) if known else None
 
 
-def _can_be_read(store: SurveyedStore, run: str) -> bool:
+def _can_be_read(store: SurveyStore, run: str) -> bool:
     try:
         return bool(store.events(run))
     except JournalError:

@@ -9,7 +9,7 @@ from typing import Final
 
 import structlog
 
-from orchestrator.journal.disk import ROOM_SECONDS
+from orchestrator.journal.disk import DISK_FULL_RETRY_SECONDS
 from orchestrator.journal.errors import DiskFull, JournalClosed, JournalError
 from orchestrator.journal.store import EventRow, Store
 
@@ -72,19 +72,19 @@ class Writer:
         broken: JournalError | None = None
         last = False
         while not last:
-            more, last = self._next_groups(ROOM_SECONDS if groups else None)
+            more, last = self._next_groups(DISK_FULL_RETRY_SECONDS if groups else None)
             groups += more
             broken = broken or self._commit(groups)
             if isinstance(broken, DiskFull) and not last:
                 groups = _without_beginnings(groups, broken)
-                self._wait_for_room(broken if groups else None)
+                self._note_disk_full(broken if groups else None)
                 broken = None
             else:
                 _answer(groups, [broken] * len(groups))
                 if broken is not None and not self.broken.done():
                     self.broken.set_result(broken)
                 groups = []
-                self._wait_for_room(None)
+                self._note_disk_full(None)
 
     def _next_groups(self, seconds: float | None) -> tuple[list[_Waiting], bool]:
         """Wait for one group, so many seconds at most; return it with all behind it, and whether they are the last."""
@@ -110,7 +110,7 @@ class Writer:
         groups.clear()
         return None
 
-    def _wait_for_room(self, full: DiskFull | None) -> None:
+    def _note_disk_full(self, full: DiskFull | None) -> None:
         if full is not None and self.full is None:
             log.error("runs wait for room on the disk", error=str(full))
         elif full is None and self.full is not None:

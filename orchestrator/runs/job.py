@@ -17,7 +17,7 @@ from orchestrator.events import EscalationTarget, Mode, Priority, RoleRates, Run
 from orchestrator.frontdoor import FrontdoorPlanner
 from orchestrator.gates import BUILTIN_GATES
 from orchestrator.history.prior import prior_artifacts
-from orchestrator.journal import JournalReader, Measured
+from orchestrator.journal import JournalReader, MeasuredGeneration
 from orchestrator.planning import Planner
 from orchestrator.runs.sandboxes import runs_code, why_no_sandbox
 from orchestrator.sandbox import Sandbox
@@ -253,16 +253,16 @@ def _next_usable(role: str | None, registry: Registry) -> str | None:
 
 def known_rates(journal: JournalReader) -> dict[str, RoleRates]:
     """Return what is typical of each role, from the generations that ended last."""
-    return rates_of(journal.measured())
+    return rates_of(journal.measured_generations())
 
 
-def rates_of(newest_first: Iterable[Measured]) -> dict[str, RoleRates]:
+def rates_of(newest_first: Iterable[MeasuredGeneration]) -> dict[str, RoleRates]:
     """Return what is typical of each role: medians over the last `RATED_GENERATIONS` of its generations.
 
     So an hour in which the machine was busy is forgotten after that many generations, however slow it was. The time
     for which a generation waited in a queue does not count.
     """
-    history: dict[str, list[Measured]] = {}
+    history: dict[str, list[MeasuredGeneration]] = {}
     for row in newest_first:
         rows = history.setdefault(row.role, [])
         if len(rows) < RATED_GENERATIONS:
@@ -270,7 +270,7 @@ def rates_of(newest_first: Iterable[Measured]) -> dict[str, RoleRates]:
     return {role: _typical(rows) for role, rows in history.items()}
 
 
-def _typical(rows: list[Measured]) -> RoleRates:
+def _typical(rows: list[MeasuredGeneration]) -> RoleRates:
     default = RoleRates()
     computed = [max(0, row.prompt_tokens - row.cached_tokens) for row in rows]
     written = [max(0, row.output_tokens) for row in rows]

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from orchestrator.errors import InputError, Problem
 from orchestrator.journal import Home, HomeLock, Journal, JournalError, JournalReader, ObjectStore
-from orchestrator.journal.errors import unwritten
+from orchestrator.journal.errors import write_error
 
 NAME = re.compile(r"(\d{8}-\d{6})(?:-(\d+))?\Z")
 UNFINISHED = "unfinished-"
@@ -87,7 +87,7 @@ def restore_backup(home: Path, name: str) -> None:
         try:
             _put_back(source, place)
         except OSError as error:
-            raise unwritten(home, "the backup cannot be put back", error) from error
+            raise write_error(home, "the backup cannot be put back", error) from error
 
 
 def _put_back(source: Path, place: Home) -> None:

@@ -46,7 +46,7 @@ def _least(asked: N | None, most: N) -> N | None:
 
 
 @dataclass(slots=True)
-class Spending:
+class RunUsage:
     """What a run has taken so far: tokens of prompts and answers, and bytes of artifacts."""
 
     tokens: int = 0
@@ -100,7 +100,7 @@ async def enforce_quota(orchestrator: Orchestrator, run: str, past: Sequence[Eve
     `past` are the events from before it was taken up now, of which the first is its acceptance.
     """
     accepted = accepted_in(past)
-    limits, spending, models = accepted.limits, Spending(), dict[tuple[str, int], str]()
+    limits, used, models = accepted.limits, RunUsage(), dict[tuple[str, int], str]()
     timer = None
     if limits.seconds is not None:
         left = limits.seconds - seconds_at_work(past)
@@ -111,10 +111,10 @@ async def enforce_quota(orchestrator: Orchestrator, run: str, past: Sequence[Eve
             async for update in updates:
                 if not isinstance(update, EventUpdate):
                     continue
-                spending.take(update.event, orchestrator.journal.objects.size)
+                used.take(update.event, orchestrator.journal.objects.size)
                 if update.number > len(past):  # the daemon that ran it before has counted the others
                     totals.take(update.event, accepted, models)
-                if not over and (excess := spending.excess(limits)) is not None:
+                if not over and (excess := used.excess(limits)) is not None:
                     over = True
                     await orchestrator.cancel(run, reason=excess)
     finally:

@@ -29,7 +29,7 @@ async def rate(journal: Journal, views: ViewCache, run: str, rating: RatingGiven
     await journal.append(run, [rating])
 
 
-async def rate_alone(home: Path, run: str, rating: RatingGiven) -> RatingGiven:
+async def rate_without_daemon(home: Path, run: str, rating: RatingGiven) -> RatingGiven:
     """Rate a run where no daemon owns the state folder, and return the rating with the time at which it was journaled.
 
     Raises HomeLocked while another process owns the state folder, JournalError, and what `rate` raises.

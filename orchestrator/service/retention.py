@@ -51,7 +51,7 @@ class Retention:
 
 
 @dataclass(frozen=True, slots=True)
-class Holding:
+class RunObjects:
     """What a run holds: the digests of the objects that its events name. `finished` is None until it has ended."""
 
     run: str
@@ -60,7 +60,7 @@ class Holding:
 
 
 @dataclass(frozen=True, slots=True)
-class Vacuumed:
+class VacuumResult:
     """What a vacuum has removed, or would remove, and what is left."""
 
     dry_run: bool
@@ -85,10 +85,10 @@ class Vacuumed:
     """The bytes of the objects that are left."""
 
 
-def expired(holdings: Sequence[Holding], sizes: Mapping[str, int], retention: Retention, now: float) -> list[str]:
+def expired(run_objects: Sequence[RunObjects], sizes: Mapping[str, int], retention: Retention, now: float) -> list[str]:
     """Return the runs that are kept no longer, newest first. `sizes` are those of objects by digest. Pure."""
-    ended = sorted((one for one in holdings if one.finished is not None), key=lambda one: -(one.finished or 0.0))
-    held = {digest for one in holdings if one.finished is None for digest in one.digests}
+    ended = sorted((one for one in run_objects if one.finished is not None), key=lambda one: -(one.finished or 0.0))
+    held = {digest for one in run_objects if one.finished is None for digest in one.digests}
     taken, gone = sum(sizes.get(digest, 0) for digest in held), []
     for place, one in enumerate(ended):
         taken += sum(sizes.get(digest, 0) for digest in one.digests - held)
@@ -110,34 +110,34 @@ def vacuum(
     now: float,
     *,
     dry_run: bool = False,
-    alone: bool = False,
+    exclusive: bool = False,
     purge_outcomes: bool = False,
-    going: Callable[[], bool] = lambda: True,
-) -> Vacuumed:
+    keep_going: Callable[[], bool] = lambda: True,
+) -> VacuumResult:
     """Remove what is kept no longer, and return what that was. Blocks on the disk. `now` is by the clock of events.
 
     With `purge_outcomes` the outcomes of runs that are gone are removed too, and none are kept of those that go now.
-    Runs go on meanwhile, unless this is `alone`: then the database is written anew, without gaps. It ends early, with
-    everything in order, when `going` returns false. Raises JournalError.
+    Runs go on meanwhile. With `exclusive` nobody else uses the state folder, and the database is written anew, without
+    gaps. The work ends early, with everything in order, when `keep_going` returns false. Raises JournalError.
     """
     before, sizes = journal.database_bytes(), journal.objects.sizes()
     folders = _folders(journal)  # before the runs are read: one that is accepted meanwhile is no stray
-    holdings = _holdings(journal)
-    gone = expired(holdings, sizes, retention, now)
+    run_objects = _run_objects(journal)
+    gone = expired(run_objects, sizes, retention, now)
     outcomes = journal.count_outcomes() if purge_outcomes else 0
-    strays = sorted(folders - {one.run for one in holdings})
+    strays = sorted(folders - {one.run for one in run_objects})
     if dry_run:
         removed = frozenset(gone)
-        left = {digest for one in holdings if one.run not in removed for digest in one.digests}
-        objects = journal.objects.unnamed(lambda: left | journal.prompts())
+        left = {digest for one in run_objects if one.run not in removed for digest in one.digests}
+        objects = journal.objects.unnamed(lambda: left | journal.prompt_objects())
     else:
         kept = _no_outcomes if purge_outcomes else _outcomes
-        gone, strays = _deleted(journal, gone, kept, going), _deleted(journal, strays, kept, going)
+        gone, strays = _deleted(journal, gone, kept, keep_going), _deleted(journal, strays, kept, keep_going)
         outcomes = journal.purge_outcomes() if purge_outcomes else 0
-        objects = journal.sweep(going)
-        journal.shrink(going, anew=alone)
+        objects = journal.sweep(keep_going)
+        journal.shrink(keep_going, rewrite=exclusive)
     freed = sum(sizes.get(digest, 0) for digest in objects)
-    return Vacuumed(
+    return VacuumResult(
         dry_run=dry_run,
         runs=tuple(gone),
         objects=len(objects),
@@ -146,30 +146,38 @@ def vacuum(
         outcomes=outcomes,
         database_bytes_before=before,
         database_bytes=journal.database_bytes(),
-        runs_left=len(holdings) - len(gone),
+        runs_left=len(run_objects) - len(gone),
         object_bytes_left=sum(sizes.values()) - freed,
     )
 
 
-def vacuum_alone(
+def vacuum_without_daemon(
     home: Path,
     retention: Retention,
     *,
     dry_run: bool = False,
     purge_outcomes: bool = False,
-    going: Callable[[], bool] = lambda: True,
-) -> Vacuumed:
+    keep_going: Callable[[], bool] = lambda: True,
+) -> VacuumResult:
     """Vacuum a state folder that no daemon owns. Raises HomeLocked while another process owns it, JournalError."""
     with Journal.open(home) as journal:
         now = max(time.time(), journal.last_time())  # the clock may have been set back since the last event
-        return vacuum(journal, retention, now, dry_run=dry_run, alone=True, purge_outcomes=purge_outcomes, going=going)
+        return vacuum(
+            journal,
+            retention,
+            now,
+            dry_run=dry_run,
+            exclusive=True,
+            purge_outcomes=purge_outcomes,
+            keep_going=keep_going,
+        )
 
 
-def _holdings(journal: JournalReader) -> list[Holding]:
+def _run_objects(journal: JournalReader) -> list[RunObjects]:
     rows, named = journal.runs(), defaultdict[str, set[str]](set)
-    for run, digest in journal.named():
+    for run, digest in journal.named_objects():
         named[run].add(digest)
-    return [Holding(row.run, row.finished, frozenset(named[row.run])) for row in rows]
+    return [RunObjects(row.run, row.finished, frozenset(named[row.run])) for row in rows]
 
 
 def _folders(journal: JournalReader) -> set[str]:
@@ -181,14 +189,14 @@ def _deleted(
     journal: Journal,
     runs: Sequence[str],
     kept: Callable[[JournalReader, str], list[AttemptOutcome]],
-    going: Callable[[], bool],
+    keep_going: Callable[[], bool],
 ) -> list[str]:
-    """Delete runs and their folders, as long as `going` returns true, and return them.
+    """Delete runs and their folders, as long as `keep_going` returns true, and return them.
 
     `kept` returns the outcomes that are kept of a run.
     """
     gone: list[str] = []
-    while len(gone) < len(runs) and going():
+    while len(gone) < len(runs) and keep_going():
         batch = runs[len(gone) : len(gone) + RUNS_AT_ONCE]
         journal.delete(*batch, outcomes=[outcome for run in batch for outcome in kept(journal, run)])
         gone += batch

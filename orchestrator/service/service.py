@@ -29,7 +29,7 @@ from orchestrator.service.errors import Busy, Conflict, FolderFull, NotReady
 from orchestrator.service.queue import RunQueue
 from orchestrator.service.quota import effective_limits, enforce_quota, why_full
 from orchestrator.service.ratings import rate
-from orchestrator.service.retention import Retention, Vacuumed, vacuum
+from orchestrator.service.retention import Retention, VacuumResult, vacuum
 from orchestrator.service.totals import Totals
 from registry.models import Registry
 
@@ -212,16 +212,25 @@ class Service:
         """Copy the state folder into a backup. Raises NotReady, JournalError."""
         return await self._run_maintenance(make_backup)
 
-    async def vacuum(self, retention: Retention, *, dry_run: bool = False, purge_outcomes: bool = False) -> Vacuumed:
+    async def vacuum(
+        self, retention: Retention, *, dry_run: bool = False, purge_outcomes: bool = False
+    ) -> VacuumResult:
         """Remove runs that are kept no longer, and what no run has a use for, and return what that was.
 
         With `purge_outcomes`, what is kept for learning of runs that are gone is removed too. Raises NotReady,
         JournalError.
         """
 
-        def vacuumed(journal: Journal) -> Vacuumed:
+        def vacuumed(journal: Journal) -> VacuumResult:
             now = self.orchestrator.clock.now()
-            return vacuum(journal, retention, now, dry_run=dry_run, purge_outcomes=purge_outcomes, going=self._goes_on)
+            return vacuum(
+                journal,
+                retention,
+                now,
+                dry_run=dry_run,
+                purge_outcomes=purge_outcomes,
+                keep_going=lambda: not self._turn.is_set(),
+            )
 
         return await self._run_maintenance(vacuumed)
 
@@ -293,9 +302,6 @@ class Service:
         if isinstance(found, Exception):
             raise found
         return found
-
-    def _goes_on(self) -> bool:
-        return not self._turn.is_set()
 
     def _end(self) -> None:
         self._closing = True

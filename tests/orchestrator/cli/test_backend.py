@@ -15,7 +15,7 @@ from orchestrator.errors import InputError, OrchestratorError
 from orchestrator.events import RatingGiven, RunFinished
 from orchestrator.journal import JournalReader
 from orchestrator.runs import EventUpdate, Job
-from orchestrator.service.retention import Vacuumed
+from orchestrator.service.retention import VacuumResult
 from orchestrator.taskir import task_from
 from tests.orchestrator.cli.cli_command import COMMAND, RECORDS, environment, wait_socket
 
@@ -84,7 +84,7 @@ def test_ended_runs_are_rated_and_removed(chosen: Settings) -> None:
         ask_backend(chosen, lambda opened: opened.rate("nobody", given))
 
     foreseen = ask_backend(chosen, lambda opened: opened.vacuum(None, 1, None, dry_run=True, purge_outcomes=False))
-    assert isinstance(foreseen, Vacuumed)
+    assert isinstance(foreseen, VacuumResult)
     assert foreseen.dry_run
     assert run not in foreseen.runs
     done = ask_backend(chosen, lambda opened: opened.vacuum(1e-12, None, None, dry_run=False, purge_outcomes=False))

@@ -39,7 +39,7 @@ from orchestrator.journal import (
     JournalError,
     JournalReader,
     JournalTooNew,
-    Measured,
+    MeasuredGeneration,
     UnknownRun,
 )
 from orchestrator.journal.codec import decode_event, encode_event
@@ -183,7 +183,7 @@ async def test_run_rows_follow_the_events(home: Path) -> None:
 async def test_measured_joins_each_generation_with_its_role(home: Path) -> None:
     with Journal.open(home) as journal:
         await journal.append("R", story())
-        assert journal.measured() == [Measured("worker", "small", 120, 100, 40, 0.25, 2.0)]
+        assert journal.measured_generations() == [MeasuredGeneration("worker", "small", 120, 100, 40, 0.25, 2.0)]
 
 
 async def test_run_that_was_never_accepted_is_refused_and_leaves_nothing(home: Path) -> None:

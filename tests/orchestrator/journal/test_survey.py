@@ -102,10 +102,10 @@ async def test_torn_database_of_an_earlier_version_is_left_as_it_is(home: Path) 
         (root,) = raw.execute("SELECT rootpage FROM sqlite_schema WHERE name = 'runs'").fetchone()
         (size,) = raw.execute("PRAGMA page_size").fetchone()
     spoil(home, (root - 1) * size, bytes(2048))
-    torn = (home / "journal.db").read_bytes()
+    damaged = (home / "journal.db").read_bytes()
     with pytest.raises(JournalCorrupt, match="the table runs cannot be read whole"):
         Journal.open(home)
-    assert (home / "journal.db").read_bytes() == torn
+    assert (home / "journal.db").read_bytes() == damaged
 
 
 async def test_refused_database_is_left_to_its_next_owner(home: Path) -> None:

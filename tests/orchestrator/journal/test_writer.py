@@ -10,7 +10,7 @@ import pytest
 
 from orchestrator.events import RunAccepted, StepExpanded
 from orchestrator.journal import DiskFull, Journal, JournalError
-from orchestrator.journal.store import reported
+from orchestrator.journal.store import sqlite_errors
 
 
 @pytest.fixture
@@ -103,7 +103,7 @@ def test_quota_that_is_used_up_is_told_from_other_failed_writes(
     monkeypatch.setattr(os, "fsync", fail)
     error = sqlite3.OperationalError("disk I/O error")
     error.sqlite_errorcode = code
-    with pytest.raises(JournalError) as told, reported(tmp_path / "journal.db"):
+    with pytest.raises(JournalError) as told, sqlite_errors(tmp_path / "journal.db"):
         raise error
     assert type(told.value) is kind
 

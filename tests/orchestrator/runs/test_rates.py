@@ -9,26 +9,28 @@ from hypothesis import strategies as st
 
 from orchestrator.critical_path import predict_step
 from orchestrator.events import AttemptGenerated, AttemptStarted, RoleRates, RunAccepted, Usage
-from orchestrator.journal import Journal, Measured
+from orchestrator.journal import Journal, MeasuredGeneration
 from orchestrator.runs.job import RATED_GENERATIONS, known_rates, rates_of
 from orchestrator.taskir import Step
 
 STEP = Step(id="S1", actor="worker", action="say", outputs=("a",))
 
 
-def generation(prompt: int = 300, output: int = 100, *, slower: float = 1.0, role: str = "worker") -> Measured:
+def generation(
+    prompt: int = 300, output: int = 100, *, slower: float = 1.0, role: str = "worker"
+) -> MeasuredGeneration:
     """A generation by a role that reads 1,000 tokens a second and writes 50, on a machine so many times slower."""
-    return Measured(role, "small", prompt, 0, output, slower * prompt / 1000, slower * output / 50)
+    return MeasuredGeneration(role, "small", prompt, 0, output, slower * prompt / 1000, slower * output / 50)
 
 
-def seconds(newest_first: list[Measured]) -> float:
+def seconds(newest_first: list[MeasuredGeneration]) -> float:
     return predict_step(STEP, rates_of(newest_first))
 
 
 poisoned = st.one_of(
     st.builds(generation, st.integers(0, 10**6), st.integers(0, 10**6), slower=st.floats(1e-3, 1e3)),
     st.builds(
-        Measured,
+        MeasuredGeneration,
         st.just("worker"),
         st.just("small"),
         st.integers(-10, 10**9),
@@ -41,7 +43,7 @@ poisoned = st.one_of(
 
 
 @given(st.lists(poisoned, max_size=50), st.integers(1, 50))
-def test_after_any_past_the_next_generations_set_it_right(past: list[Measured], tokens: int) -> None:
+def test_after_any_past_the_next_generations_set_it_right(past: list[MeasuredGeneration], tokens: int) -> None:
     predicted = seconds(past)
     assert math.isfinite(predicted)
     assert predicted >= 0
@@ -57,12 +59,12 @@ def test_a_busy_hour_is_outvoted_by_more_good_generations_than_bad_ones(slower: 
 
 
 def test_generations_of_a_few_tokens_do_not_tell_how_fast_long_ones_are() -> None:
-    answer = Measured("worker", "small", 30, 0, 1, 0.03, 1e-6)
+    answer = MeasuredGeneration("worker", "small", 30, 0, 1, 0.03, 1e-6)
     assert rates_of([answer, answer, generation()])["worker"].decode_rate == 50.0
 
 
 def test_what_was_not_measured_is_as_by_default() -> None:
-    nothing = Measured("worker", "remote", 0, 0, 0, 0.0, 0.0)
+    nothing = MeasuredGeneration("worker", "remote", 0, 0, 0, 0.0, 0.0)
     told = rates_of([nothing, generation(role="coder")])
     assert told["worker"] == RoleRates(prompt_tokens=0, output_tokens=0)
     assert told["coder"] == RoleRates(prefill_rate=1000.0, decode_rate=50.0, prompt_tokens=300, output_tokens=100)

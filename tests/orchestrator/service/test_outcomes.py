@@ -29,7 +29,7 @@ from orchestrator.journal.codec import encode_event
 from orchestrator.journal.migrations import MIGRATIONS
 from orchestrator.journal.store import checksum_of
 from orchestrator.service.ratings import rate
-from orchestrator.service.retention import Retention, vacuum, vacuum_alone
+from orchestrator.service.retention import Retention, vacuum, vacuum_without_daemon
 from orchestrator.taskir import task_from
 
 TASK = task_from(
@@ -128,9 +128,9 @@ async def test_outcomes_and_their_prompts_are_purged_on_demand(tmp_path: Path) -
 async def test_without_a_daemon_nothing_of_purged_outcomes_is_left_in_the_database(tmp_path: Path) -> None:
     with Journal.open(tmp_path) as journal:
         await journal.append("R", course("R"))
-    vacuum_alone(tmp_path, Retention(days=1))
+    vacuum_without_daemon(tmp_path, Retention(days=1))
     assert b"do it" in read_database(tmp_path)
-    assert vacuum_alone(tmp_path, Retention(), purge_outcomes=True).outcomes == 2
+    assert vacuum_without_daemon(tmp_path, Retention(), purge_outcomes=True).outcomes == 2
     assert b"do it" not in read_database(tmp_path)
 
 

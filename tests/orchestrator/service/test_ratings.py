@@ -24,7 +24,7 @@ from orchestrator.journal import HomeLocked, Journal, JournalReader, UnknownRun
 from orchestrator.runs import Orchestrator
 from orchestrator.service.configuration import Configuration
 from orchestrator.service.errors import Conflict
-from orchestrator.service.ratings import MAX_AUTHOR_LENGTH, MAX_NOTE_LENGTH, rate, rate_alone
+from orchestrator.service.ratings import MAX_AUTHOR_LENGTH, MAX_NOTE_LENGTH, rate, rate_without_daemon
 from orchestrator.service.service import Service
 from orchestrator.taskir import Step
 from registry.load import find_registry, load_registry
@@ -77,7 +77,7 @@ async def test_what_cannot_be_rated_is_refused(tmp_path: Path) -> None:
             await rate(journal, views, "R", replace(BAD, step="S9"))
         assert len(journal.events("R")) == len(ended())
         with pytest.raises(HomeLocked):
-            await rate_alone(tmp_path, "R", GOOD)
+            await rate_without_daemon(tmp_path, "R", GOOD)
 
 
 async def test_the_limits_hold_with_and_without_a_daemon(tmp_path: Path) -> None:
@@ -86,11 +86,11 @@ async def test_the_limits_hold_with_and_without_a_daemon(tmp_path: Path) -> None
     longest = replace(GOOD, by="a" * MAX_AUTHOR_LENGTH, note="n" * MAX_NOTE_LENGTH)
     beyond = RatingGiven(at=1.0, score=1.5, by=longest.by + "a", note=longest.note + "n")
     with pytest.raises(InputError) as refused:
-        await rate_alone(tmp_path, "R", beyond)
+        await rate_without_daemon(tmp_path, "R", beyond)
     assert [problem.where for problem in refused.value.problems] == ["score", "by", "note"]
     with pytest.raises(InputError, match="by: has 0 characters"):
-        await rate_alone(tmp_path, "R", replace(GOOD, by=""))
-    await rate_alone(tmp_path, "R", longest)
+        await rate_without_daemon(tmp_path, "R", replace(GOOD, by=""))
+    await rate_without_daemon(tmp_path, "R", longest)
     with Journal.open(tmp_path) as journal:
         with pytest.raises(InputError, match="note: has 10001 characters"):
             await rate(journal, ViewCache(journal), "R", replace(beyond, score=1.0, by="ann"))
@@ -101,7 +101,7 @@ async def test_without_a_daemon_the_time_is_now(tmp_path: Path) -> None:
     with Journal.open(tmp_path) as journal:
         await journal.append("R", ended())
     began = time.time()
-    made = await rate_alone(tmp_path, "R", GOOD)
+    made = await rate_without_daemon(tmp_path, "R", GOOD)
     assert began <= made.at <= time.time()
     with JournalReader.open_to_read(tmp_path) as journal:
         assert journal.events("R")[-1][1] == made

@@ -19,7 +19,7 @@ from orchestrator.events import (
 )
 from orchestrator.journal import HomeLocked, Journal, JournalReader, ObjectMissing, publish
 from orchestrator.service.configuration import RetentionSettings
-from orchestrator.service.retention import DAY_SECONDS, Holding, Retention, expired, vacuum, vacuum_alone
+from orchestrator.service.retention import DAY_SECONDS, Retention, RunObjects, expired, vacuum, vacuum_without_daemon
 from orchestrator.taskir import task_from
 
 TASK = task_from(
@@ -30,7 +30,7 @@ NOW = 1000 * DAY_SECONDS
 digests = st.frozensets(st.sampled_from("abcdefgh"), max_size=4)
 finished = st.one_of(st.none(), st.floats(0, NOW))
 holdings = st.lists(st.tuples(finished, digests), max_size=8).map(
-    lambda found: [Holding(f"R{number}", at, names) for number, (at, names) in enumerate(found)]
+    lambda found: [RunObjects(f"R{number}", at, names) for number, (at, names) in enumerate(found)]
 )
 sizes = st.fixed_dictionaries({name: st.integers(0, 100) for name in "abcdefgh"})
 
@@ -54,7 +54,7 @@ async def journaled(
 
 @given(holdings, sizes, st.integers(1, 6))
 def test_the_newest_runs_are_kept_and_those_that_have_not_ended(
-    found: list[Holding], known: dict[str, int], most: int
+    found: list[RunObjects], known: dict[str, int], most: int
 ) -> None:
     gone = set(expired(found, known, Retention(runs=most), NOW))
     ended = [one for one in found if one.finished is not None]
@@ -66,7 +66,7 @@ def test_the_newest_runs_are_kept_and_those_that_have_not_ended(
 
 
 @given(holdings, sizes, st.integers(1, 400))
-def test_what_is_left_takes_no_more_than_it_may(found: list[Holding], known: dict[str, int], most: int) -> None:
+def test_what_is_left_takes_no_more_than_it_may(found: list[RunObjects], known: dict[str, int], most: int) -> None:
     gone = set(expired(found, known, Retention(bytes=most), NOW))
     left = [one for one in found if one.run not in gone]
     taken = sum(known[digest] for digest in {digest for one in left for digest in one.digests})
@@ -74,14 +74,14 @@ def test_what_is_left_takes_no_more_than_it_may(found: list[Holding], known: dic
 
 
 @given(holdings, sizes, st.floats(0.001, 2000))
-def test_old_runs_go(found: list[Holding], known: dict[str, int], days: float) -> None:
+def test_old_runs_go(found: list[RunObjects], known: dict[str, int], days: float) -> None:
     gone = set(expired(found, known, Retention(days=days), NOW))
     for one in found:
         assert (one.run in gone) == (one.finished is not None and NOW - one.finished > days * DAY_SECONDS)
 
 
 def test_without_a_limit_everything_is_kept() -> None:
-    assert expired([Holding("R", 0.0, frozenset("a"))], {"a": 1 << 40}, Retention(), NOW) == []
+    assert expired([RunObjects("R", 0.0, frozenset("a"))], {"a": 1 << 40}, Retention(), NOW) == []
     settings = RetentionSettings(max_days=2.0, max_runs=3)
     assert Retention.of(settings) == Retention(days=2.0, runs=3)
     assert Retention.of(settings, days=0, bytes=5) == Retention(runs=3, bytes=5)
@@ -183,8 +183,8 @@ async def test_without_a_daemon_the_database_is_written_anew(tmp_path: Path) -> 
     with Journal.open(tmp_path) as journal:
         await journaled(journal, "A", b"content", ended=10.0)
         with pytest.raises(HomeLocked):
-            vacuum_alone(tmp_path, Retention(days=1))
-    done = vacuum_alone(tmp_path, Retention(days=1))
+            vacuum_without_daemon(tmp_path, Retention(days=1))
+    done = vacuum_without_daemon(tmp_path, Retention(days=1))
     assert (done.runs, done.objects) == (("A",), 1)
     with JournalReader.open_to_read(tmp_path) as journal:
         assert (journal.runs(), journal.damage()) == ([], [])
@@ -195,12 +195,12 @@ async def test_a_run_is_as_old_as_the_events_after_it_say_should_the_clock_have_
     with Journal.open(tmp_path) as journal:
         await journaled(journal, "old", b"old", ended=now + 10 * DAY_SECONDS)
         await journaled(journal, "new", b"new", ended=now + 20 * DAY_SECONDS)
-    assert vacuum_alone(tmp_path, Retention(days=5)).runs == ("old",)
+    assert vacuum_without_daemon(tmp_path, Retention(days=5)).runs == ("old",)
 
 
 async def test_a_vacuum_that_is_stopped_leaves_everything_in_order(tmp_path: Path) -> None:
     with Journal.open(tmp_path) as journal:
         digest = await journaled(journal, "A", b"content", ended=10.0)
-        done = vacuum(journal, Retention(days=1), NOW, going=lambda: False)
+        done = vacuum(journal, Retention(days=1), NOW, keep_going=lambda: False)
         assert (done.runs, done.objects, done.runs_left) == ((), 0, 1)
         assert journal.get(digest) == b"content"
