@@ -12,6 +12,7 @@ from dataclasses import asdict
 from typing import Annotated, Final
 
 from fastapi import APIRouter, Header, Query
+from fastapi.responses import StreamingResponse
 
 from orchestrator.api.dependencies import ServiceDep
 from orchestrator.api.errors import DOCUMENTED
@@ -28,7 +29,7 @@ router = APIRouter(prefix="/v1/runs", tags=["runs"], responses=dict(DOCUMENTED))
 
 @router.get(
     "/{run}/events",
-    response_class=EventStream,
+    response_class=StreamingResponse,
     responses={200: {**DOCUMENTED_STREAM, "description": "Server-sent events."}},
 )
 async def events(

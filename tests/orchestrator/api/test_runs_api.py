@@ -236,3 +236,10 @@ def test_a_run_that_has_ended_is_rated(client: httpx2.Client) -> None:
         assert refused.status_code in (400, 422), refused.text
         assert problem in refused.text
     assert client.post("/v1/runs/nobody/ratings", json={"score": 1}).status_code == 404
+
+
+def test_the_openapi_document_lists_the_operations(client: httpx2.Client) -> None:
+    document = client.get("/openapi.json").json()
+    assert {"/v1/runs", "/v1/runs/{run}/events", "/v1/chat/completions", "/metrics"} <= document["paths"].keys()
+    streamed = document["paths"]["/v1/runs/{run}/events"]["get"]["responses"]["200"]["content"]
+    assert streamed.keys() == {"text/event-stream"}
