@@ -21,20 +21,26 @@ from benchmarks.results import FOLDER, machine, versions, write
 from orchestrator.engine.client.engine import Engine
 from orchestrator.engine.contract import EngineSpec, Generation
 from orchestrator.steps.prompt import Input, step_messages
+from registry.options import PromptLookupOptions
 
 _TINY: Final = Path(__file__).parents[1] / "registry" / "tiny"
 _SLOTS: Final = 8
 _MAX_TOKENS: Final = 96
 _SUBJECTS: Final = ("the harbour", "a red bicycle", "the night train", "an old clock", "the north wind", "two sisters")
 _ACTIONS: Final = ("Summarize the text.", "List the nouns as JSON.", "Compare the first and the last sentence.")
+_LOOKUP: Final = PromptLookupOptions(ngram=3, k=8)
 MODES: Final[Mapping[str, Mapping[str, Any]]] = {
     "batch_invariant, batched": {"batch_invariant": True},
-    "batch_invariant, batched, prompt lookup": {"batch_invariant": True, "prompt_lookup": (3, 8), "always_draft": True},
+    "batch_invariant, batched, prompt lookup": {
+        "batch_invariant": True,
+        "prompt_lookup": _LOOKUP,
+        "always_draft": True,
+    },
     "split cache, batched": {"split": True},
     "common pool, batched": {},
-    "common pool, batched, prompt lookup": {"prompt_lookup": (3, 8), "always_draft": True},
+    "common pool, batched, prompt lookup": {"prompt_lookup": _LOOKUP, "always_draft": True},
     "common pool, one slot": {"slots": 1},
-    "common pool, one slot, prompt lookup": {"slots": 1, "prompt_lookup": (3, 8), "always_draft": True},
+    "common pool, one slot, prompt lookup": {"slots": 1, "prompt_lookup": _LOOKUP, "always_draft": True},
 }
 """What is compared, as what it sets of an EngineSpec."""
 

@@ -6,6 +6,7 @@ A key that was written where its name belongs must not travel on, so that no mes
 import ipaddress
 import re
 from collections.abc import Iterator, Mapping
+from dataclasses import fields
 from typing import Final
 
 from registry.errors import RegistryProblem
@@ -32,7 +33,7 @@ def _local(place: Place, model: ModelForm, document: Document) -> Iterator[Regis
     if model.file is None:
         yield document.problem((*place, "file"), "is required")
     for option in REMOTE:
-        if option in model.model_fields_set:
+        if document.has((*place, option)):
             what = "is for a model that another server runs"
             yield document.problem((*place, option), what, "with backend: openai, or no such key")
 
@@ -41,8 +42,8 @@ def _remote(place: Place, model: ModelForm, document: Document) -> Iterator[Regi
     for option in ("base_url", "model"):
         if getattr(model, option) is None:
             yield document.problem((*place, option), "is required with backend: openai")
-    for option in ModelForm.model_fields:
-        if option in model.model_fields_set and option not in (*REMOTE, *COMMON):
+    for option in {field.name for field in fields(ModelForm)} - {*REMOTE, *COMMON}:
+        if document.has((*place, option)):
             what = "is for a model that llama.cpp loads here; with backend: openai its server decides that"
             yield document.problem((*place, option), what, "no such key")
     if model.residency in ("hot", "warm"):

@@ -9,26 +9,39 @@ from typing import Final
 from registry import architectures
 from registry.backends import check_backend
 from registry.errors import RegistryProblem
-from registry.forms import EMBEDDER, MAX_CELLS, DefaultsForm, ModelForm, RegistryForm, RoleForm, nearest
+from registry.forms import EMBEDDER, ModelForm, RegistryForm, RoleForm, nearest
 from registry.gguf import GgufHeader
+from registry.options import LoadOptions
 from registry.strict_yaml import Document, Place
 
 QUANTISED_BLOCK: Final = 32
 
 
 def check_registry(
-    form: RegistryForm, document: Document, headers: Mapping[str, GgufHeader | None], personas: Collection[str]
+    form: RegistryForm,
+    document: Document,
+    options: Mapping[str, LoadOptions],
+    headers: Mapping[str, GgufHeader | None],
+    personas: Collection[str],
 ) -> Iterator[RegistryProblem]:
-    """Yield everything wrong. `headers` has each model's header, or None where it could not be read."""
+    """Yield everything that is wrong.
+
+    For each model, `options` has how it would be loaded, with the defaults, and `headers` the header of its file, or
+    None where there is none.
+    """
     for name, model in form.models.items():
-        header = headers[name]
-        yield from check_backend(("models", name), model, document)
+        header, place = headers[name], ("models", name)
+        yield from check_backend(place, model, document)
         if header is not None:
-            yield from _against_header(("models", name), model, header, document)
+            yield from _against_header(place, model, header, document)
         if model.speculation is not None:
-            yield from _draft(("models", name), model.speculation.draft, header, form, headers, document)
+            yield from _draft(place, model.speculation.draft, header, form, headers, document)
         if model.backend == "llama.cpp":
-            yield from _options(("models", name), model, form.defaults, header, document)
+            for option, what, accepted in options[name].conflicts():
+                yield document.problem((*place, option), what, accepted)
+        if model.backend == "llama.cpp" and model.numa is not None and model.instances > 1:
+            what = f"binds the model to node {model.numa}, but {model.instances} instances have a node each"
+            yield document.problem((*place, "numa"), what, "numa, or instances")
     for name, role in form.roles.items():
         yield from _role(("roles", name), role, form, headers, personas, document)
     yield from _embedder(form, document)
@@ -53,38 +66,6 @@ def _against_header(
         if kind.startswith("q") and length % QUANTISED_BLOCK:
             what = f"{kind} needs heads of a multiple of {QUANTISED_BLOCK} numbers, and they have {length}"
             yield document.problem((*place, option), what, "f16, bf16 or f32")
-
-
-def _options(
-    place: Place, model: ModelForm, defaults: DefaultsForm, header: GgufHeader | None, document: Document
-) -> Iterator[RegistryProblem]:
-    slots, context = model.slots or defaults.slots, context_of(model, defaults, header)
-    apart = model.split or (defaults.batch_invariant if model.batch_invariant is None else model.batch_invariant)
-    if model.cells is not None and apart:
-        what = "is for a common pool, but batch_invariant or split gives each sequence cells of its own"
-        yield document.problem((*place, "cells"), what, "batch_invariant: false and no split, or no cells")
-    if model.cells is not None and model.cells < context:
-        what = f"is {model.cells:,}, and one sequence may take {context:,}"
-        yield document.problem((*place, "cells"), what, f"at least {context}, or a smaller context")
-    if model.cells is None and slots * context > MAX_CELLS:
-        what = f"{slots} slots of {context:,} tokens make a KV cache of {slots * context:,} cells"
-        yield document.problem((*place, "slots"), what, f"at most {MAX_CELLS:,}")
-    if model.kv_type_v.startswith("q") and model.flash_attention == "off":
-        yield document.problem((*place, "flash_attention"), "is off, but a quantised kv_type_v needs it", "auto or on")
-    if model.numa is not None and model.instances > 1:
-        what = f"binds the model to node {model.numa}, but {model.instances} instances have a node each"
-        yield document.problem((*place, "numa"), what, "numa, or instances")
-    if model.split is False and (defaults.batch_invariant if model.batch_invariant is None else model.batch_invariant):
-        yield document.problem(
-            (*place, "split"),
-            "is false, but batch_invariant needs a split cache",
-            "batch_invariant: false, or no split",
-        )
-
-
-def context_of(model: ModelForm, defaults: DefaultsForm, header: GgufHeader | None) -> int:
-    """Return the most tokens of a sequence: by default no more than the model was made for."""
-    return model.context or min(defaults.context, header.context_length if header else defaults.context)
 
 
 def _draft(

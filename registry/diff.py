@@ -76,26 +76,17 @@ def _is_retired(name: str, old: Registry, new: Registry, rewritten: Collection[P
         return False
     if name not in new.models or new.models[name].why_not is not None:
         return True
-    loaded = _loaded(name, new)
-    files = {file for entry in loaded for file in files_of(entry)}
-    return [_as_loaded(entry) for entry in loaded] != [_as_loaded(entry) for entry in _loaded(name, old)] or any(
-        file in files for file in rewritten
-    )
-
-
-def _loaded(name: str, registry: Registry) -> tuple[ModelEntry, ...]:
-    """Return what an engine has loaded: the model, and the one that drafts for it."""
-    model = registry.models[name]
-    if model.speculation is None:
-        return (model,)
-    return (model, registry.models[registry.roles[model.speculation.draft].model])
+    before, after = old.models[name], new.models[name]
+    return _as_loaded(before) != _as_loaded(after) or not files_of(after).isdisjoint(rewritten)
 
 
 def _as_loaded(model: ModelEntry) -> tuple[object, ...]:
     return tuple(getattr(model, field.name) for field in fields(model) if field.name not in NOT_FOR_THE_ENGINE)
 
 
-def files_of(model: ModelEntry) -> set[Path]:
-    """Return the files that an engine reads when it loads a model; none where another server runs it."""
-    own = () if model.file is None else pieces(model.file)
-    return {*own, *(adapter.file for adapter in model.lora)}
+def files_of(model: ModelEntry) -> frozenset[Path]:
+    """Return the files that an engine reads when it loads a model: its own, its draft model's, and its adapters."""
+    speculation = model.options.speculation
+    weights = [model.file, None if speculation is None else Path(speculation.draft)]
+    adapters = (Path(adapter.file) for adapter in model.options.lora)
+    return frozenset({*(piece for file in weights if file is not None for piece in pieces(file)), *adapters})

@@ -7,12 +7,12 @@ goes into more sequences.
 
 import itertools
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
-from registry.forms import MAX_CELLS, MAX_CONTEXT, CacheType
 from registry.gguf import GgufHeader
-from registry.memory import MemoryEstimate, estimate, size
+from registry.memory import MemoryEstimate, estimate, estimate_draft, size
+from registry.options import MAX_CELLS, MAX_CONTEXT, KvType, LoadOptions
 
 WORTH_HAVING: Final = 4096
 """Tokens of context below which fewer sequences, and then a quantised cache, are the lesser evil."""
@@ -21,8 +21,8 @@ MOST_SLOTS: Final = 16
 STEP: Final = 256
 SMALLEST: Final = 64
 QUANTISED_BLOCK: Final = 32
-Need = Callable[[int, int, CacheType], MemoryEstimate]
-"""What a model takes with so many tokens of context, so many slots, and this type of cache."""
+Need = Callable[[LoadOptions], MemoryEstimate]
+"""Returns what a model takes when it is loaded with these options."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,16 +44,20 @@ class Room:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fit:
-    """How a model can be loaded: tokens of a sequence, sequences, the type of the KV cache, and the memory it takes.
+    """How a model can be loaded so that it fits into memory."""
 
-    `short` is how many bytes are missing even for that.
-    """
-
-    context: int
-    slots: int
-    kv_type: CacheType
+    options: LoadOptions
+    """`context`, `slots` and the types of the KV cache were chosen."""
     memory: MemoryEstimate
+    """What an engine takes with these options, with the model that drafts for it."""
     short: int = 0
+    """How many bytes are missing even for that."""
+
+    @property
+    def context(self) -> int:
+        """How many tokens one sequence may have."""
+        assert self.options.context is not None, "a context was chosen"
+        return self.options.context
 
 
 def fit(
@@ -64,52 +68,54 @@ def fit(
     batch_invariant: bool = False,
     embeds: bool = False,
 ) -> Fit:
-    """Return how to load a model in the room that there is, with the one that drafts for it.
+    """Return how to load a model in the room that there is, with the one that drafts for it if there is one.
 
-    It is never more than the model was made for. `batch_invariant` and `embeds` are as `estimate` has them.
+    The context is never longer than what the model was trained with. `batch_invariant` is the option of that name; a
+    model that `embeds` makes vectors of texts.
     """
 
-    def need(context: int, slots: int, kv_type: CacheType) -> MemoryEstimate:
-        own = estimate(
-            header,
-            context=context,
-            slots=slots,
-            key_type=kv_type,
-            value_type=kv_type,
-            batch_invariant=batch_invariant,
-            embeds=embeds,
+    def need(options: LoadOptions) -> MemoryEstimate:
+        own = estimate(header, options, embeds=embeds)
+        return own if draft is None else own + estimate_draft(draft, options)
+
+    def options(kv_type: KvType, slots: int, context: int) -> LoadOptions:
+        return LoadOptions(
+            context=context, slots=slots, kv_type_k=kv_type, kv_type_v=kv_type, batch_invariant=batch_invariant
         )
-        return own if draft is None else own + estimate(draft, context=context, slots=max(slots, 1 + batch_invariant))
 
     ceiling = max(1, min(header.context_length, MAX_CONTEXT))
     kv_types = tuple(_kv_types(header))
     for limit, kv_type, slots in itertools.product((room.free // 2, room.free), kv_types, FEW_SLOTS):
-        found = _within(need, limit, kv_type, slots, ceiling)
+        found = _within(need, limit, options(kv_type, slots, ceiling))
         if found is not None and found.context >= min(ceiling, WORTH_HAVING):
             return found
-    least = _within(need, room.free, kv_types[-1], 1, ceiling)
+    least = _within(need, room.free, options(kv_types[-1], 1, ceiling))
     if least is not None and least.context >= min(ceiling, SMALLEST):
         return least
-    context = min(ceiling, SMALLEST)
-    memory = need(context, 1, kv_types[-1])
-    return Fit(context=context, slots=1, kv_type=kv_types[-1], memory=memory, short=max(0, memory.total - room.free))
+    smallest = options(kv_types[-1], 1, min(ceiling, SMALLEST))
+    memory = need(smallest)
+    return Fit(options=smallest, memory=memory, short=max(0, memory.total - room.free))
 
 
-def _within(need: Need, limit: int, kv_type: CacheType, slots: int, ceiling: int) -> Fit | None:
-    """Return the longest context for so many slots within `limit` bytes, and more slots if there is room for them."""
+def _within(need: Need, limit: int, options: LoadOptions) -> Fit | None:
+    """Return the longest context that fits into `limit` bytes, and more slots if there is room for them.
+
+    The context is at most that of `options`. None if not even one token fits.
+    """
 
     def fits(context: int, slots: int) -> bool:
-        return need(context, slots, kv_type).total <= limit
+        return need(replace(options, context=context, slots=slots)).total <= limit
 
-    context = _longest(lambda tokens: fits(tokens, slots), min(ceiling, MAX_CELLS // slots))
+    slots = options.slots
+    context = _longest(lambda tokens: fits(tokens, slots), min(options.context or MAX_CONTEXT, MAX_CELLS // slots))
     if not context:
         return None
     more = (n for n in range(slots, MOST_SLOTS) if (n + 1) * context > MAX_CELLS or not fits(context, n + 1))
-    most = next(more, MOST_SLOTS)
-    return Fit(context=context, slots=most, kv_type=kv_type, memory=need(context, most, kv_type))
+    chosen = replace(options, context=context, slots=next(more, MOST_SLOTS))
+    return Fit(options=chosen, memory=need(chosen))
 
 
-def _kv_types(header: GgufHeader) -> Iterator[CacheType]:
+def _kv_types(header: GgufHeader) -> Iterator[KvType]:
     """Yield the types of KV cache to try, the quicker one first."""
     yield "f16"
     if header.key_length and not (header.key_length % QUANTISED_BLOCK or header.value_length % QUANTISED_BLOCK):

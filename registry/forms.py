@@ -5,16 +5,19 @@ of the program sees.
 """
 
 import difflib
+import json
 import logging
 import re
 import typing
-from dataclasses import replace
+from dataclasses import is_dataclass, replace
 from functools import cache
 from typing import Annotated, Any, Final, Literal, TypeVar
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, StringConstraints, ValidationError
+from pydantic.dataclasses import dataclass as pydantic_dataclass
 
 from registry.errors import RegistryError, RegistryProblem
+from registry.options import MAX_CONTEXT, Context, FileName, LoadOptions, Slots
 from registry.strict_yaml import Document, Place
 
 log = logging.getLogger(__name__)
@@ -25,16 +28,9 @@ NAME: Final = r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,63}$"
 NAME_RULE: Final = "letters, digits, '_', '.' and '-', up to 64 characters"
 Name = Annotated[str, StringConstraints(pattern=NAME)]
 Text = Annotated[str, StringConstraints(max_length=20_000)]
-FileName = Annotated[str, StringConstraints(min_length=1, max_length=4096)]
 Residency = Literal["hot", "warm", "cold"]
-CacheType = Literal["f32", "f16", "bf16", "q8_0", "q5_1", "q5_0", "q4_1", "q4_0"]
 Tier = Literal["A", "B", "C", "D"]
 Level = Literal["B1", "B2", "B3"]
-MAX_CONTEXT: Final = 1 << 20
-MAX_SLOTS: Final = 128
-MAX_CELLS: Final = 1 << 22
-Context = Annotated[int, Field(ge=64, le=MAX_CONTEXT)]
-Slots = Annotated[int, Field(ge=1, le=MAX_SLOTS)]
 Temperature = Annotated[float, Field(ge=0, le=5)]
 TopP = Annotated[float, Field(gt=0, le=1)]
 MaxTokens = Annotated[int, Field(ge=1, le=MAX_CONTEXT)]
@@ -46,11 +42,6 @@ _OLD_KEYS: Final = {"exact": "batch_invariant"}
 _UNITS: Final = {"": 1, "B": 1, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30, "TiB": 1 << 40}
 
 
-def _switch(value: object) -> object:
-    """YAML 1.1 reads a bare `on` and `off` as truth values; here they are the words."""
-    return {True: "on", False: "off"}.get(value, value) if isinstance(value, bool) else value
-
-
 def _bytes(value: object) -> object:
     """Read `12 GiB` as a number of bytes."""
     if isinstance(value, str) and (match := re.fullmatch(r"(\d{1,6}(?:\.\d{1,3})?) ?([KMGT]iB|B)", value.strip())):
@@ -58,70 +49,42 @@ def _bytes(value: object) -> object:
     return value
 
 
-Switch = Annotated[Literal["auto", "on", "off"], BeforeValidator(_switch)]
 Bytes = Annotated[int, BeforeValidator(_bytes), Field(ge=1 << 20)]
+
+
+_STRICT: Final = ConfigDict(extra="forbid", strict=True)
 
 
 class Form(BaseModel):
     """What all parts of the file have in common: nothing unknown, nothing converted."""
 
-    model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
+    model_config = ConfigDict(frozen=True, **_STRICT)
 
 
-class SpeculationForm(Form):
-    """Draft tokens by a small model: the role whose model drafts, and the most tokens a step."""
-
-    draft: Name
-    k: Annotated[int, Field(ge=1, le=64)] = 8
-
-
-class PromptLookupForm(Form):
-    """Draft tokens copied from earlier text: the length of the match, and the most tokens a step."""
-
-    ngram: Annotated[int, Field(ge=1, le=16)] = 3
-    k: Annotated[int, Field(ge=1, le=64)] = 8
-
-
-class LoraForm(Form):
-    """Low-rank weights that are added to the model's own, times `scale`."""
-
-    file: FileName
-    scale: Annotated[float, Field(ge=-10, le=10)] = 1.0
-
-
-class ModelForm(Form):
+@pydantic_dataclass(config=_STRICT, frozen=True, kw_only=True)
+class ModelForm(LoadOptions):
     """One model: a `file` that llama.cpp loads here, or with `backend: openai` one that another server runs.
 
-    `context` counts the tokens of one sequence, `slots` the sequences at a time; where few get as long as that, they
-    may share a KV cache of fewer `cells`. The server knows the model as `model`, takes the API key that the environment
-    variable `api_key_env` holds, and may be silent for `timeout_seconds`.
+    This is a dataclass, and no BaseModel as the others are, to inherit the options that the model is loaded with.
     """
 
     file: FileName | None = None
     backend: Literal["llama.cpp", "openai"] = "llama.cpp"
     base_url: Annotated[str, StringConstraints(max_length=2048)] | None = None
+    """With `backend: openai`: where the server's API is."""
     model: Annotated[str, StringConstraints(min_length=1, max_length=512)] | None = None
+    """With `backend: openai`: the model's name on that server."""
     api_key_env: str | None = None
+    """With `backend: openai`: the environment variable that holds the server's API key."""
     timeout_seconds: Annotated[float, Field(gt=0, le=3600)] = 120.0
+    """With `backend: openai`: how long the server may send nothing."""
     description: Text = ""
     residency: Residency | None = None
-    context: Context | None = None
-    slots: Slots | None = None
-    threads: Annotated[int, Field(ge=1, le=1024)] | None = None
-    kv_type_k: CacheType = "f16"
-    kv_type_v: CacheType = "f16"
-    flash_attention: Switch = "auto"
-    mlock: bool = False
-    mmap: bool = True
+    """Whether the model is loaded at the start, on demand or never; None: as `defaults` say."""
     numa: Annotated[int, Field(ge=0, le=1023)] | None = None
+    """The NUMA node that the model is bound to; None for no such binding."""
     instances: Annotated[int, Field(ge=1, le=64)] = 1
-    batch_invariant: bool | None = None
-    split: bool | None = None
-    cells: Annotated[int, Field(ge=64, le=MAX_CELLS)] | None = None
-    experts: Annotated[int, Field(ge=1, le=1024)] | None = None
-    speculation: SpeculationForm | None = None
-    prompt_lookup: PromptLookupForm | None = None
-    lora: Annotated[list[LoraForm], Field(min_length=1, max_length=8)] | None = None
+    """How many engines of the model may run, each bound to a NUMA node of its own."""
 
 
 class RoleForm(Form):
@@ -189,39 +152,42 @@ F = TypeVar("F", bound=Form)
 
 
 def read_form(form: type[F], document: Document) -> F:
-    """Validate a parsed file. Raises RegistryError with every problem, each at its line.
-
-    A key by its name in earlier versions is read as the new one, and a warning is logged once for each place.
-    """
-    document = _with_new_keys(document)
+    """Validate a parsed file. Raises RegistryError with every problem, each at its line."""
     data = {} if document.data is None else document.data
     try:
-        return form.model_validate(data)
+        # As JSON, because only from JSON does pydantic's strict mode make dataclasses and tuples.
+        return form.model_validate_json(json.dumps(data, default=str))
     except ValidationError as error:
         details = error.errors(include_url=False)
         raise RegistryError(*(_problem(form, document, detail) for detail in details)) from error
 
 
-def _with_new_keys(document: Document) -> Document:
-    """Return the document with its keys under the names that they have in this version."""
+def with_new_keys(document: Document) -> Document:
+    """Return a registry file with its keys and values in the form that they have in this version.
+
+    A key by its name in earlier versions gets the new one, and a warning is logged once for each place. YAML 1.1 reads
+    a bare `on` or `off` as a truth value; for flash_attention they are words.
+    """
     if not isinstance(document.data, dict):
         return document
     lines = dict(document.lines)
 
-    def renamed(options: object, *place: str) -> object:
+    def renewed(options: object, *place: str) -> object:
         if not isinstance(options, dict):
             return options
         names = {key: new for key in options if (new := _OLD_KEYS.get(key)) is not None and new not in options}
         for old, new in names.items():
             lines[*place, new] = lines[*place, old]
             _warn_once(document.problem((*place, old), f"is called {new} now; the old name is still understood"))
+        if isinstance(switch := options.get("flash_attention"), bool):
+            options = options | {"flash_attention": "on" if switch else "off"}
         return {names.get(key, key): value for key, value in options.items()}
 
     data = dict(document.data)
     if "defaults" in data:
-        data["defaults"] = renamed(data["defaults"], "defaults")
+        data["defaults"] = renewed(data["defaults"], "defaults")
     if isinstance(models := data.get("models"), dict):
-        data["models"] = {name: renamed(options, "models", name) for name, options in models.items()}
+        data["models"] = {name: renewed(options, "models", name) for name, options in models.items()}
     return replace(document, data=data, lines=lines)
 
 
@@ -240,13 +206,13 @@ def nearest(name: str, known: typing.Iterable[str]) -> str:
 
 def _problem(form: type[Form], document: Document, detail: Any) -> RegistryProblem:  # pydantic's ErrorDetails
     place: Place = tuple(part for part in detail["loc"] if part != "[key]")
-    if detail["type"] == "extra_forbidden":
+    if detail["type"] in ("extra_forbidden", "unexpected_keyword_argument"):
         return document.problem(place, "unknown key", nearest(str(place[-1]), _keys_at(form, place[:-1])))
     if detail["type"] == "missing":
         return document.problem(place, "is required")
     if detail["loc"] and detail["loc"][-1] == "[key]":
         return document.problem(place, "is no name", NAME_RULE)
-    if detail["type"] in ("model_type", "dict_type"):
+    if detail["type"] in ("model_type", "dict_type", "dataclass_type"):
         return document.problem(place, f"is {_shown(detail['input'])}", _described(form, place))
     message = detail["msg"].removeprefix("Input should be ")
     if place[-1:] in _NOT_REPEATED:
@@ -260,18 +226,19 @@ def _described(form: type[Form], place: Place) -> str:
 
 
 def _keys_at(form: object, place: Place) -> list[str]:
-    """The keys that are accepted at a place, following forms and mappings down to it."""
-    arguments = [part for part in typing.get_args(form) if part is not type(None)]
-    if typing.get_origin(form) is dict:
-        return _keys_at(arguments[1], place[1:]) if place else []
-    if len(arguments) == 1:  # X | None
+    """Return the keys that are accepted at a place, following forms, mappings and lists down to it."""
+    arguments = [part for part in typing.get_args(form) if part not in (type(None), ...)]
+    if typing.get_origin(form) in (dict, tuple):
+        return _keys_at(arguments[-1], place[1:]) if place else []
+    if arguments:  # X | None
         return _keys_at(arguments[0], place)
-    if not (isinstance(form, type) and issubclass(form, Form)):
+    if not isinstance(form, type):
         return []
+    fields = typing.get_type_hints(form) if issubclass(form, Form) or is_dataclass(form) else {}
+    fields.pop("model_config", None)
     if not place:
-        return list(form.model_fields)
-    field = form.model_fields.get(str(place[0]))
-    return _keys_at(field.annotation, place[1:]) if field else []
+        return list(fields)
+    return _keys_at(fields.get(str(place[0])), place[1:])
 
 
 def _shown(value: object) -> str:

@@ -2,28 +2,26 @@
 
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from types import MappingProxyType
 from typing import Final
 
 from registry import memory
 from registry.backends import why_no_key
-from registry.checks import check_registry, context_of
+from registry.checks import check_registry
 from registry.errors import GgufError, RegistryError, RegistryProblem
-from registry.forms import DefaultsForm, ModelForm, PersonasForm, RegistryForm, RoleForm, read_form
+from registry.forms import DefaultsForm, ModelForm, PersonasForm, RegistryForm, RoleForm, read_form, with_new_keys
 from registry.gguf import GgufHeader, pieces, read_adapter, read_header
 from registry.models import (
     Defaults,
     Endpoint,
-    Lora,
     ModelEntry,
     Persona,
-    PromptLookup,
     Registry,
     RoleEntry,
-    Speculation,
 )
+from registry.options import LoadOptions
 from registry.strict_yaml import Document, parse_file
 
 ENVIRONMENT: Final = "ORCHESTRATOR_REGISTRY"
@@ -74,6 +72,9 @@ class UncheckedRegistry:
 
     document: Document
     form: RegistryForm
+    options: Mapping[str, LoadOptions]
+    """How each model is to be loaded, by its name: with the defaults and absolute file names, except that a draft model
+    is still named by its role."""
     headers: Mapping[str, GgufHeader | None]
     """The header of each model's file, by the model's name; None where there is no file, or it could not be read."""
     reasons: Mapping[str, str]
@@ -84,7 +85,8 @@ class UncheckedRegistry:
 
     def problems(self) -> tuple[RegistryProblem, ...]:
         """Return everything that keeps this from being a valid registry."""
-        return self.personas_problems or tuple(check_registry(self.form, self.document, self.headers, self.personas))
+        checked = check_registry(self.form, self.document, self.options, self.headers, self.personas)
+        return self.personas_problems or tuple(checked)
 
     @property
     def files(self) -> frozenset[Path]:
@@ -111,24 +113,32 @@ class UncheckedRegistry:
 
     def _model(self, name: str, form: ModelForm) -> ModelEntry:
         path, header = self.document.path, self.headers[name]
-        role = None if form.speculation is None else self.form.roles.get(form.speculation.draft)
-        draft = role.model if role is not None and role.model in self.form.models else None
-        embeds = name == self.form.embedder
-        entry = _model(name, path, form, self.form.defaults, header, self.reasons.get(name), embeds=embeds)
-        return entry if draft is None else self._with_draft(entry, draft)
-
-    def _with_draft(self, entry: ModelEntry, draft: str) -> ModelEntry:
-        """Return the entry with the model that drafts for it, which is loaded into the same process."""
-        form, header = self.form.models[draft], self.headers[draft]
-        asked = self.form.models[entry.id].speculation
-        if asked is None or form.file is None:
-            return entry
-        both = None
-        if entry.memory is not None and header is not None:
-            slots, flash = max(entry.slots, 1 + entry.batch_invariant), form.flash_attention
-            both = entry.memory + memory.estimate(header, context=entry.context, slots=slots, flash_attention=flash)
-        file = _resolve(self.document.path, form.file)
-        return replace(entry, speculation=Speculation(asked.draft, file, asked.k), memory=both or entry.memory)
+        options, embeds = self.options[name], name == self.form.embedder
+        need = None if header is None else memory.estimate(header, options, embeds=embeds)
+        if (speculation := options.speculation) is not None:
+            draft = self.form.roles[speculation.draft].model
+            draft_file, draft_header = self.form.models[draft].file, self.headers[draft]
+            assert draft_file is not None, "a model that another server runs does not draft: this is checked"
+            if need is not None and draft_header is not None:
+                need += memory.estimate_draft(draft_header, options)
+            file = str(_resolve(path, draft_file))
+            options = replace(options, speculation=replace(speculation, draft=file))
+        return ModelEntry(
+            id=name,
+            file=None if form.file is None else _resolve(path, form.file),
+            remote=_endpoint(form),
+            embeds=embeds,
+            description=form.description,
+            residency=form.residency or (self.form.defaults.residency if form.backend == "llama.cpp" else "remote"),
+            options=options,
+            numa=form.numa,
+            instances=form.instances,
+            header=header,
+            memory=need,
+            unavailable=self.reasons.get(name)
+            if form.api_key_env is None
+            else why_no_key(form.api_key_env, os.environ),
+        )
 
 
 def read_unchecked(document: Document) -> UncheckedRegistry:
@@ -137,6 +147,7 @@ def read_unchecked(document: Document) -> UncheckedRegistry:
     Raises RegistryError if the registry file itself does not have the right form. What is wrong with the other files is
     in the answer.
     """
+    document = with_new_keys(document)
     form = read_form(RegistryForm, document)
     headers: dict[str, GgufHeader | None] = {}
     reasons: dict[str, str] = {}
@@ -146,13 +157,16 @@ def read_unchecked(document: Document) -> UncheckedRegistry:
         except GgufError as error:
             headers[name] = None
             reasons[name] = str(error)
+    options = {
+        name: _options(name, model, document, form.defaults, headers[name]) for name, model in form.models.items()
+    }
     personas: dict[str, Persona] = {}
     problems: tuple[RegistryProblem, ...] = ()
     try:
         personas = load_personas(_personas_file(document.path, form))
     except RegistryError as error:
         problems = error.problems
-    return UncheckedRegistry(document, form, headers, reasons, personas, problems)
+    return UncheckedRegistry(document, form, options, headers, reasons, personas, problems)
 
 
 def _personas_file(registry: Path, form: RegistryForm) -> Path:
@@ -163,7 +177,7 @@ def _model_files(registry: Path, form: ModelForm) -> tuple[Path, ...]:
     """Return the files that a model is read from: all pieces of a split one, and its adapters."""
     if form.file is None:
         return ()
-    adapters = (_resolve(registry, adapter.file) for adapter in form.lora or ())
+    adapters = (_resolve(registry, adapter.file) for adapter in form.lora)
     return (*pieces(_resolve(registry, form.file)), *adapters)
 
 
@@ -172,7 +186,7 @@ def _header(registry: Path, form: ModelForm) -> GgufHeader | None:
     if form.file is None:
         return None
     header = read_header(_resolve(registry, form.file))
-    adapters = [read_adapter(_resolve(registry, adapter.file), header) for adapter in form.lora or ()]
+    adapters = [read_adapter(_resolve(registry, adapter.file), header) for adapter in form.lora]
     return replace(header, weight_bytes=header.weight_bytes + sum(adapters))
 
 
@@ -181,60 +195,19 @@ def _resolve(registry: Path, name: str) -> Path:
     return Path(os.path.normpath(registry.parent / (given.expanduser() if name.startswith("~/") else given)))
 
 
-def _model(
-    name: str,
-    path: Path,
-    form: ModelForm,
-    defaults: DefaultsForm,
-    header: GgufHeader | None,
-    reason: str | None,
-    *,
-    embeds: bool,
-) -> ModelEntry:
-    context = context_of(form, defaults, header)
-    slots = form.slots or defaults.slots
-    batch_invariant = defaults.batch_invariant if form.batch_invariant is None else form.batch_invariant
-    lookup = form.prompt_lookup
-    return ModelEntry(
-        id=name,
-        file=None if form.file is None else _resolve(path, form.file),
-        remote=_endpoint(form),
-        embeds=embeds,
-        description=form.description,
-        residency=form.residency or (defaults.residency if form.backend == "llama.cpp" else "remote"),
-        context=context,
-        slots=slots,
-        threads=form.threads,
-        kv_type_k=form.kv_type_k,
-        kv_type_v=form.kv_type_v,
-        flash_attention=form.flash_attention,
-        mlock=form.mlock,
-        mmap=form.mmap,
-        numa=form.numa,
-        instances=form.instances,
-        batch_invariant=batch_invariant,
-        split=form.split,
-        cells=form.cells,
-        experts=form.experts,
-        speculation=None,
-        prompt_lookup=PromptLookup(lookup.ngram, lookup.k) if lookup is not None else None,
-        lora=tuple(Lora(_resolve(path, adapter.file), adapter.scale) for adapter in form.lora or ()),
-        header=header,
-        memory=None
-        if header is None
-        else memory.estimate(
-            header,
-            context=context,
-            slots=slots,
-            key_type=form.kv_type_k,
-            value_type=form.kv_type_v,
-            flash_attention=form.flash_attention,
-            batch_invariant=batch_invariant,
-            cells=form.cells,
-            embeds=embeds,
-        ),
-        unavailable=reason if form.api_key_env is None else why_no_key(form.api_key_env, os.environ),
-    )
+def _options(
+    name: str, form: ModelForm, document: Document, defaults: DefaultsForm, header: GgufHeader | None
+) -> LoadOptions:
+    """Return the options of a model with the registry's defaults and with absolute names of adapters."""
+    given = LoadOptions(**{field.name: getattr(form, field.name) for field in fields(LoadOptions)})
+    longest = defaults.context if header is None else min(defaults.context, header.context_length)
+    missing = {
+        option: getattr(defaults, option)
+        for option in ("slots", "batch_invariant")
+        if not document.has(("models", name, option))
+    }
+    lora = tuple(replace(adapter, file=str(_resolve(document.path, adapter.file))) for adapter in form.lora)
+    return replace(given, context=form.context or longest, lora=lora, **missing)
 
 
 def _endpoint(form: ModelForm) -> Endpoint | None:

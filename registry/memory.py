@@ -6,12 +6,13 @@ compressed attention make the real KV cache smaller.
 
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import Final, Literal
+from typing import Final
 
 from registry.gguf import GgufHeader
+from registry.options import KvType, LoadOptions
 
 # bytes of one element in the KV cache
-CACHE_TYPES: Final[dict[str, Fraction]] = {
+CACHE_TYPES: Final[dict[KvType, Fraction]] = {
     "f32": Fraction(4),
     "f16": Fraction(2),
     "bf16": Fraction(2),
@@ -56,34 +57,26 @@ class MemoryEstimate:
         return " + ".join(f"{size(number)} {what}" for number, what in (*parts, (self.process, "process")))
 
 
-def estimate(
-    header: GgufHeader,
-    *,
-    context: int,
-    slots: int,
-    key_type: str = "f16",
-    value_type: str = "f16",
-    flash_attention: Literal["auto", "on", "off"] = "auto",
-    batch_invariant: bool = False,
-    cells: int | None = None,
-    embeds: bool = False,
-) -> MemoryEstimate:
-    """Estimate the bytes of a model with `slots` sequences of up to `context` tokens each, which may share `cells`.
+def estimate(header: GgufHeader, options: LoadOptions, *, embeds: bool = False) -> MemoryEstimate:
+    """Estimate the bytes of a model that is loaded with these options.
 
     A `batch_invariant` engine never decodes one sequence alone, so it has room for two at least. One that `embeds`
     computes up to `context` tokens in one micro-batch, and llama.cpp keeps room for the logits of each of them, twice.
     """
+    context, slots = options.context or header.context_length, options.slots
+    cells, key_type, value_type = options.cells, options.kv_type_k, options.kv_type_v
     if embeds:
         cells, key_type, value_type = context, "f16", "f16"
-    cells = _rounded(cells) if cells else _rounded(context) * max(slots, 1 + batch_invariant)
+    cells = _rounded(cells) if cells else _rounded(context) * max(slots, 1 + options.batch_invariant)
     per_head = header.key_length * CACHE_TYPES[key_type] + header.value_length * CACHE_TYPES[value_type]
     kv_cache = int(sum(header.kv_heads) * per_head * cells) + header.state_bytes * slots
-    micro_batch = context if embeds else BATCH_INVARIANT_MICRO_BATCH if batch_invariant else BATCH
+    micro_batch = context if embeds else BATCH_INVARIANT_MICRO_BATCH if options.batch_invariant else BATCH
     logits = 2 * context if embeds else BATCH
     activations = 4 * header.embedding + 3 * header.feed_forward
-    scores = cells * header.heads if flash_attention != "on" else 0
-    if flash_attention == "auto":
-        scores = 0 if batch_invariant or embeds or value_type.startswith("q") else min(scores, MOST_SCORES)
+    scores = cells * header.heads if options.flash_attention != "on" else 0
+    if options.flash_attention == "auto":
+        keeps_none = options.batch_invariant or embeds or value_type.startswith("q")
+        scores = 0 if keeps_none else min(scores, MOST_SCORES)
     mask = micro_batch * 2 * cells
     kept = min(micro_batch, SCORED) * scores * 3 // 2  # the scores, and once more in 16 bits
     return MemoryEstimate(
@@ -91,6 +84,15 @@ def estimate(
         kv_cache=kv_cache,
         compute=4 * (micro_batch * activations + mask + kept + logits * header.vocab_size),
     )
+
+
+def estimate_draft(header: GgufHeader, options: LoadOptions) -> MemoryEstimate:
+    """Estimate the bytes of a model that drafts, in the same process, for one that is loaded with these options.
+
+    It has a sequence for each of the other model's, of the same length, in a KV cache of 16 bits.
+    """
+    slots = max(options.slots, 1 + options.batch_invariant)
+    return estimate(header, LoadOptions(context=options.context, slots=slots, flash_attention=options.flash_attention))
 
 
 def _rounded(cells: int) -> int:

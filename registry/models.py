@@ -12,38 +12,14 @@ from types import MappingProxyType
 from typing import Literal, TypeVar
 from urllib.parse import urlsplit
 
-from registry.forms import CacheType, Level, Residency, Switch, Tier
+from registry.forms import Level, Residency, Tier
 from registry.gguf import GgufHeader
 from registry.memory import MemoryEstimate
+from registry.options import LoadOptions
 
 T = TypeVar("T")
 STEP_TIERS = frozenset("BC")
 """The tiers of the roles that do steps."""
-
-
-@dataclass(frozen=True, slots=True)
-class Speculation:
-    """Draft tokens come from the model of the role `draft`, which is in `file`, at most `k` in one step."""
-
-    draft: str
-    file: Path
-    k: int
-
-
-@dataclass(frozen=True, slots=True)
-class PromptLookup:
-    """Draft tokens are copied from where the last `ngram` tokens occurred before, at most `k` in one step."""
-
-    ngram: int
-    k: int
-
-
-@dataclass(frozen=True, slots=True)
-class Lora:
-    """Low-rank weights in `file` that are added to the model's own, times `scale`."""
-
-    file: Path
-    scale: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,46 +52,39 @@ class Endpoint:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelEntry:
-    """One model. `context` is in tokens of one sequence, `slots` in sequences at a time, `threads` a ceiling.
-
-    `batch_invariant` asks for greedy tokens that do not depend on what else is in the batch, at some cost in prefill;
-    `split` gives each sequence KV cells of its own (None: unless there are `cells`), and otherwise they share `cells`
-    (None: slots x context); `experts` is how many of a mixture are used, None for as many as the model was made with;
-    `lora` are adapters that all its text is made with. `numa` binds the model to a node; where a machine has several
-    nodes, up to `instances` of it run, one bound to each. Exactly one of `header` and `unavailable` (the reason why
-    there is no header) is set. `memory` is an estimate, of the model and of the one that drafts for it. The model of
-    the role `embedder` `embeds`: it makes vectors of texts and writes none.
-
-    A model that another server runs has `remote` instead of `file`, and neither header nor memory: `context` is what
-    the registry says, `slots` bounds the requests, and what else describes a model that is loaded here has no meaning.
-    """
+    """One model: either `file`, which is loaded here, or `remote`, which another server runs."""
 
     id: str
     file: Path | None
     remote: Endpoint | None = None
     embeds: bool = False
+    """Whether it is the model of the role `embedder`, which makes vectors of texts and writes none."""
     description: str
     residency: Residency | Literal["remote"]
-    context: int
-    slots: int
-    threads: int | None
-    kv_type_k: CacheType
-    kv_type_v: CacheType
-    flash_attention: Switch
-    mlock: bool
-    mmap: bool
-    numa: int | None
-    instances: int
-    batch_invariant: bool
-    split: bool | None
-    cells: int | None
-    experts: int | None
-    speculation: Speculation | None
-    prompt_lookup: PromptLookup | None
-    lora: tuple[Lora, ...]
-    header: GgufHeader | None
-    memory: MemoryEstimate | None
-    unavailable: str | None
+    options: LoadOptions
+    """How the model is loaded, with the defaults of the registry and absolute file names; `threads` is a ceiling. Of a
+    remote model, only `context` and `slots` have a meaning: the latter bounds the requests at a time."""
+    numa: int | None = None
+    """The NUMA node that the model is bound to."""
+    instances: int = 1
+    """On a machine with several NUMA nodes, how many engines of the model may run, each bound to a node of its own."""
+    header: GgufHeader | None = None
+    """What the file says of the model; None for a remote one and where `unavailable` says why there is none."""
+    memory: MemoryEstimate | None = None
+    """What an engine takes, with the model that drafts for it; None where there is no header."""
+    unavailable: str | None = None
+    """Why the file cannot be read or the API key is missing, or None."""
+
+    @property
+    def context(self) -> int:
+        """How many tokens one sequence may have, prompt and answer together."""
+        assert self.options.context is not None, "a registry's entry always has a context"
+        return self.options.context
+
+    @property
+    def slots(self) -> int:
+        """How many sequences are generated at a time."""
+        return self.options.slots
 
     @property
     def countable_context(self) -> int | None:

@@ -3,7 +3,7 @@
 import os
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Final
 
@@ -14,6 +14,7 @@ from registry.forms import EMBEDDER
 from registry.gguf import GgufHeader
 from registry.memory import size
 from registry.models import Registry
+from registry.options import PromptLookupOptions, SpeculationOptions
 from registry.suits import Suits, suits
 
 ID_LENGTH: Final = 64
@@ -21,8 +22,16 @@ NAME_LENGTH: Final = 120
 LARGEST_DRAFT: Final = 2 * 10**9
 SMALLER: Final = 4
 """How many times smaller a draft is: guessing has to cost little beside checking."""
-SPECULATION_K: Final = 8
-LOOKUP: Final = {"ngram": 3, "k": 8}
+WRITTEN: Final = (
+    "context",
+    "slots",
+    "kv_type_k",
+    "kv_type_v",
+    "flash_attention",
+    "speculation",
+    "prompt_lookup",
+)
+"""The options that a proposed entry states, also where they are as they would be by default."""
 _PIECE: Final = re.compile(r"-\d{5}-of-\d{5}$")
 
 
@@ -64,15 +73,16 @@ def propose(
         embeds=embeds,
     )
     impossible = "it is to embed, and writes nothing" if embeds else why_not_drafted(header)
+    options = replace(
+        chosen.options,
+        speculation=None if draft is None else SpeculationOptions(draft),
+        prompt_lookup=PromptLookupOptions() if impossible is None else None,
+    )
+    written = asdict(options)
+    if chosen.context < SMALLEST:
+        del written["context"]
     entry: dict[str, object] = {"file": file_name(file, registry.path), "description": _description(header)}
-    if chosen.context >= SMALLEST:
-        entry["context"] = chosen.context
-    entry |= {"slots": chosen.slots, "kv_type_k": chosen.kv_type, "kv_type_v": chosen.kv_type}
-    entry["flash_attention"] = "auto"
-    if draft is not None:
-        entry["speculation"] = {"draft": draft, "k": SPECULATION_K}
-    if impossible is None:
-        entry["prompt_lookup"] = dict(LOOKUP)
+    entry |= {name: written[name] for name in WRITTEN if written.get(name) is not None}
     return Proposal(
         id=name or id_from(file),
         entry=entry,
@@ -160,7 +170,7 @@ def _memory(header: GgufHeader, chosen: Fit, room: Room, draft: str | None) -> s
     made_for = f"the model was made for {header.context_length:,}"
     with_draft = "" if draft is None else f", the model of role {draft} with them,"
     return (
-        f"memory: {chosen.slots} x {chosen.context:,} tokens ({made_for}){with_draft} take {chosen.memory} = "
+        f"memory: {chosen.options.slots} x {chosen.context:,} tokens ({made_for}){with_draft} take {chosen.memory} = "
         f"{size(chosen.memory.total)}, of {room}"
     )
 

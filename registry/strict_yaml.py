@@ -27,6 +27,10 @@ class Document:
     data: object
     lines: Mapping[Place, int]
 
+    def has(self, place: Place) -> bool:
+        """Return whether the file has a key or a list item at `place`."""
+        return place in self.lines
+
     def problem(self, place: Place, what: str, accepted: str = "") -> RegistryProblem:
         """Return a problem at `place`, with the line of the nearest place that the file really has."""
         known = place
@@ -118,7 +122,11 @@ def _value(loader: yaml.SafeLoader, node: yaml.Node, place: Place, lines: dict[P
         return _mapping(loader, node, place, lines, path)
     if isinstance(node, yaml.SequenceNode):
         return [_value(loader, item, (*place, index), lines, path) for index, item in enumerate(node.value)]
-    return loader.construct_object(node)
+    value = loader.construct_object(node)
+    if isinstance(value, str) and any("\ud800" <= character <= "\udfff" for character in value):
+        line = node.start_mark.line + 1
+        raise _error(path, line, "holds half of a surrogate pair, which is no character", "UTF-8 text", place)
+    return value
 
 
 def _mapping(

@@ -28,6 +28,7 @@ from benchmarks.engine.systems.ours import Ours
 from benchmarks.engine.systems.serial import Serial
 from benchmarks.engine.systems.served import ServerFailed
 from orchestrator.engine.llama.model import default_threads
+from registry.options import PromptLookupOptions, SpeculationOptions
 
 MODELS = {model.name: model for model in (SMALL, LARGE, TRIAL, INSTEAD)}
 """Those that are generated, by name."""
@@ -138,12 +139,13 @@ def _speculating(place: Place, setup: Setup, cell: Cell) -> list[Starter]:
     """Return our engine and llama-server, without drafts and with each kind of them."""
     assert cell.task is not None, "only cells with a task compare speculation"
     draft = place.drafter(cell.task, cell.model).write(place.folder / "models")
-    lookup = (LONGEST, MOST_DRAFTS)
+    lookup = PromptLookupOptions(LONGEST, MOST_DRAFTS)
     starters: list[Starter] = []
     if OURS in place.systems:
         starters.append(partial(Ours.start, setup))
         starters.append(partial(Ours.start, setup, speculating(OURS, "lookup"), lookup=lookup))
-        drafting = partial(Ours.start, setup, speculating(OURS, "draft"), draft=draft, draft_tokens=MOST_DRAFTS)
+        speculation = SpeculationOptions(str(draft), MOST_DRAFTS)
+        drafting = partial(Ours.start, setup, speculating(OURS, "draft"), speculation=speculation)
         starters.append(drafting)
     if SERVER in place.systems:
         served = replace(setup, width=min(setup.width, max(SERVED_WIDTHS)))

@@ -1,26 +1,23 @@
-"""Define what a caller gives an engine and gets back. This module imports nothing else of this program."""
+"""Define what a caller gives an engine and gets back. Only the options of a model are imported from this program."""
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
+from registry.options import MAX_CELLS, MAX_SLOTS, MAX_THREADS, LoadOptions
+
 Finish = Literal["stop", "length", "deadline", "repetition", "cancelled"]
 """Why a text ended: by an end token or a stop string, at its `max_tokens`, at its deadline, in an endless repetition
 under a grammar, or because it was cancelled."""
-KvType = Literal["f32", "f16", "bf16", "q8_0", "q5_1", "q5_0", "q4_1", "q4_0"]
-FlashAttention = Literal["auto", "on", "off"]
 Priority = Literal["interactive", "batch"]
 Vectors = NDArray[np.float32]
 """Shape (texts, size)."""
 
-MAX_SLOTS = 128
-MAX_CELLS = 1 << 22
-"""The most tokens that a KV cache may hold."""
 MAX_STOPS = 16
 MAX_STOP_BYTES = 256
 MAX_PROMPT_BYTES = 64 << 20
@@ -39,68 +36,24 @@ class Message(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class EngineSpec:
-    """How to load one model.
+class EngineSpec(LoadOptions):
+    """How to start one engine: the options of its model, and what only the engine needs to know.
 
-    An engine that `embeds` makes vectors and generates no text; settings that concern text have no meaning then.
-
-    **Batch invariance.** At temperature 0 a sequence gives the same tokens whatever else is in the batch, at the price
-    of slower prefill and of a lone sequence decoding as if it were two: every micro-batch then has 2 to 63 query
-    tokens, for which llama.cpp computes each token the same way whatever else is in the batch, and the cache is split,
-    so that a sequence's cells lie in the order of its tokens and attention always sums in that order. That holds for
-    quantised weights with flash attention, and for state-space models with quantised weights, which have no attention.
-    It does not hold for F32, F16 and BF16 weights (other kernels for one row than for many), nor without flash
-    attention. Without it, logits differ in their last bits with the batch, the prefix that was reused and the number
-    of threads, and a greedy choice between two nearly equal tokens may fall differently.
+    `speculation.draft` is the file of the draft model. An engine that `embeds` makes vectors and generates no text;
+    settings that concern text have no meaning then, `context` is the most tokens of one text and of one batch, and
+    `slots` the most texts of one batch.
     """
 
     file: str
     """The GGUF file."""
     embeds: bool = False
     """Whether the engine makes vectors of texts instead of generating text."""
-    context: int | None = None
-    """The most tokens of one sequence, prompt and answer together; None: as many as the model was trained on, at most
-    8,192. Of an engine that embeds: the most tokens of one text, and of one batch."""
-    slots: int = 4
-    """How many sequences run at the same time. Of an engine that embeds: the most texts of one batch."""
-    threads: int | None = None
-    """None: as many as there are physical cores."""
-    kv_type_k: KvType = "f16"
-    """The type of the keys in the KV cache."""
-    kv_type_v: KvType = "f16"
-    """The type of the values in the KV cache."""
-    flash_attention: FlashAttention = "auto"
-    """"auto" is what `step_cost.attention` chooses."""
-    mmap: bool = True
-    """Whether the file is mapped into memory instead of read."""
-    mlock: bool = False
-    """Whether the weights are locked in memory, so that the system cannot swap them out."""
     check_tensors: bool = True
     """Whether every weight is read once while loading, and damaged ones are refused."""
     beyond_training: bool = False
     """Whether `context` may be larger than the context that the model was trained on."""
-    batch_invariant: bool = False
-    """Whether greedy text is independent of what else is in the batch; see above."""
-    split: bool | None = None
-    """True gives every sequence a stream of KV cells of its own, which is faster for texts that have little in common.
-    With False all share one pool, in which a shared prefix is held once. None begins with streams, unless there are
-    `cells`, and changes between both by what is asked for (`kv.layout`)."""
-    cells: int | None = None
-    """The size of a common pool, in tokens; None: `slots` x `context`. It may be smaller, since few sequences become as
-    long as they may. When cells run out, sequences are preempted, the one with the most slack first, and computed
-    again later."""
-    experts: int | None = None
-    """How many experts of a mixture are used per token; None: as many as the model's file says."""
-    lora: tuple[tuple[str, float], ...] = ()
-    """Adapters that are added to the weights for all sequences, as (file, scale)."""
     niceness: int = 0
     """How much lower the priority of the engine's process is than that of the caller's, 0 to 19."""
-    prompt_lookup: tuple[int, int] | None = None
-    """Take draft tokens from the sequence's own earlier text: (longest n-gram that is matched, most draft tokens)."""
-    draft: str | None = None
-    """The GGUF file of a smaller model with the same vocabulary that proposes draft tokens."""
-    draft_tokens: int = 8
-    """The most tokens that the draft model proposes at a time."""
     always_draft: bool = False
     """Whether to verify as many draft tokens as there are instead of as many as pay. For measurements."""
     step_costs: str | None = None
@@ -123,10 +76,10 @@ class EngineSpec:
     load_seconds: float = 300.0
     """The same while it loads."""
 
-    @property
-    def splits_cache(self) -> bool:
-        """Whether every sequence has a stream of cells of its own at first, where the architecture allows a choice."""
-        return self.batch_invariant or self.cells is None if self.split is None else self.split
+    @classmethod
+    def of(cls, options: LoadOptions, **more: Any) -> Self:
+        """Return a specification with these options; `more` are the fields of this class."""
+        return cls(**{field.name: getattr(options, field.name) for field in fields(LoadOptions)}, **more)
 
     @property
     def shown_name(self) -> str:
@@ -135,40 +88,21 @@ class EngineSpec:
 
     def problem(self) -> str | None:
         """Return what makes these settings impossible, or None."""
+        lookup, drafts = self.prompt_lookup, self.speculation
         checks = (
             (self.context is None or 8 <= self.context <= MAX_CELLS, f"context is {self.context}"),
             (1 <= self.slots <= MAX_SLOTS, f"slots is {self.slots}; accepted: 1 to {MAX_SLOTS}"),
-            (self.slots * (self.context or 1) <= MAX_CELLS, f"slots x context is above {MAX_CELLS} cells"),
-            (self.threads is None or 1 <= self.threads <= 1024, f"threads is {self.threads}"),
-            (
-                not (self.batch_invariant and self.split is False),
-                "batch_invariant needs a split cache; accepted: split left out or true",
-            ),
-            *self._cell_checks(),
+            (self.threads is None or 1 <= self.threads <= MAX_THREADS, f"threads is {self.threads}"),
+            (self.cells is None or self.cells <= MAX_CELLS, f"cells is {self.cells}; accepted: at most {MAX_CELLS}"),
             (0 <= self.niceness <= 19, f"niceness is {self.niceness}; accepted: 0 to 19"),
-            (
-                self.prompt_lookup is None or min(self.prompt_lookup) >= 1,
-                f"prompt_lookup is {self.prompt_lookup}; accepted: at least 1 and 1",
-            ),
-            (self.draft_tokens >= 1, f"draft_tokens is {self.draft_tokens}; accepted: at least 1"),
+            (lookup is None or min(lookup.ngram, lookup.k) >= 1, f"prompt_lookup is {lookup}; accepted: at least 1"),
+            (drafts is None or drafts.k >= 1, f"speculation is {drafts}; accepted: k of at least 1"),
             (self.experts is None or self.experts >= 1, f"experts is {self.experts}"),
             (0 < self.hung_seconds < math.inf, f"hung_seconds is {self.hung_seconds}"),
             (0 < self.load_seconds < math.inf, f"load_seconds is {self.load_seconds}"),
+            *((False, f"{option} {what}; accepted: {accepted}") for option, what, accepted in self.conflicts()),
         )
         return next((what for fine, what in checks if not fine), None)
-
-    def _cell_checks(self) -> tuple[tuple[bool, str], ...]:
-        least = self.context or 8
-        return (
-            (
-                self.cells is None or not self.splits_cache,
-                "cells needs a common pool; accepted: batch_invariant and split false",
-            ),
-            (
-                self.cells is None or least <= self.cells <= MAX_CELLS,
-                f"cells is {self.cells}, and one sequence may take {least}; accepted: {least} to {MAX_CELLS}",
-            ),
-        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -133,7 +133,7 @@ class Pool:
             except TimeoutError:
                 return Completion("", "deadline", Usage(queued_seconds=clock() - asked))
             waited = clock() - asked
-            async with self._decoding.of(replica, managed.entry.threads, wanted.due):
+            async with self._decoding.of(replica, managed.entry.options.threads, wanted.due):
                 completion = await engine.generate(_later(request, waited), on_text)
         usage = completion.usage
         queued = dataclasses.replace(usage, queued_seconds=usage.queued_seconds + waited)
@@ -147,7 +147,7 @@ class Pool:
         managed = self._model(model)
         wanted = LeaseRequest(due=asyncio.get_running_loop().time())
         async with self._lease(managed, wanted) as (replica, engine):
-            async with self._decoding.of(replica, managed.entry.threads, wanted.due):
+            async with self._decoding.of(replica, managed.entry.options.threads, wanted.due):
                 return await engine.embed(texts)
 
     async def generate_batch(

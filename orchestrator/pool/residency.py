@@ -6,7 +6,7 @@ something has changed, and when the policy asked to be woken.
 
 import asyncio
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import structlog
@@ -242,7 +242,7 @@ class Residency:
         """Start the engine. Those who wait for it get it, or the error."""
         entry = model.entry
         try:
-            async with self._decoding.of_loading(replica, entry.threads) as threads:
+            async with self._decoding.of_loading(replica, entry.options.threads) as threads:
                 system_prompts = self._system_prompts(entry.id)
                 spec = engine_spec(
                     entry, threads, replica, self._topology, folders=self._folders, system_prompts=system_prompts
@@ -314,35 +314,21 @@ def engine_spec(
     folders: Folders,
     system_prompts: tuple[str, ...] = (),
 ) -> EngineSpec:
-    """Translate a registry entry for the engine. Many of its prompts begin with one of `system_prompts`.
+    """Return how an engine of a model is started. `system_prompts` are system messages that many prompts begin with.
 
     An engine that is bound to a node reads its weights into memory of its own: memory that a pinned process touches
     first lies on its node, while a mapped file lies wherever it was read first.
     """
-    number, lookup, draft = replica.place[1], entry.prompt_lookup, entry.speculation
-    return EngineSpec(
+    assert entry.file is not None, "a model that another server runs has no engine here"
+    number, node = replica.place[1], replica.node
+    return EngineSpec.of(
+        replace(entry.options, threads=threads, mmap=entry.options.mmap and node is None),
         file=str(entry.file),
         embeds=entry.embeds,
-        context=entry.context,
-        slots=entry.slots,
-        threads=threads,
-        kv_type_k=entry.kv_type_k,
-        kv_type_v=entry.kv_type_v,
-        flash_attention=entry.flash_attention,
-        mmap=entry.mmap and replica.node is None,
-        mlock=entry.mlock,
-        batch_invariant=entry.batch_invariant,
-        split=entry.split,
-        cells=entry.cells,
-        prompt_lookup=(lookup.ngram, lookup.k) if lookup is not None else None,
-        draft=str(draft.file) if draft is not None else None,
-        draft_tokens=draft.k if draft is not None else 8,
         step_costs=str(folders.step_costs) if folders.step_costs is not None else None,
         prefixes=str(folders.prefixes) if folders.prefixes is not None else None,
         system_prompts=system_prompts,
-        experts=entry.experts,
-        lora=tuple((str(adapter.file), adapter.scale) for adapter in entry.lora),
-        cpus=topology.node(replica.node).cpus if replica.node is not None else (),
+        cpus=topology.node(node).cpus if node is not None else (),
         log_file=str(folders.logs / (f"{entry.id}#{number}.log" if number else f"{entry.id}.log")),
         name=entry.id,
     )

@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 
 from registry.diff import Difference, Names, difference
 from registry.load import load_registry
-from registry.models import Endpoint, ModelEntry, Registry, Speculation
+from registry.models import Endpoint, ModelEntry, Registry
+from registry.options import LoadOptions, Lora
 from tests.registry.conftest import WriteGguf
 
 TEXT = """\
@@ -26,21 +27,10 @@ roles:
 """
 FOR_THE_ENGINE: Mapping[str, Any] = {
     "file": Path("/else.gguf"),
-    "context": 77,
-    "slots": 9,
-    "threads": 3,
-    "kv_type_k": "q8_0",
-    "kv_type_v": "q8_0",
-    "flash_attention": "on",
-    "mlock": True,
-    "mmap": False,
+    "options": LoadOptions(context=77, lora=(Lora("/adapter.gguf"),)),
     "numa": 1,
-    "batch_invariant": True,
-    "cells": 99,
-    "experts": 2,
     "remote": Endpoint("http://h/v1", "m", None, 120.0),
 }
-_SPECULATION = Speculation("draft", Path("/draft.gguf"), 4)
 NOT_FOR_THE_ENGINE: Mapping[str, Any] = {"description": "other", "residency": "hot", "memory": None}
 
 
@@ -88,7 +78,11 @@ def test_names_are_told_by_what_became_of_them(
     entry = registry.models["a"]
     before = replace(registry, models=dict.fromkeys(sorted(old), entry), roles={})
     after = replace(
-        registry, models={name: replace(entry, slots=9) if name in touched else entry for name in sorted(new)}, roles={}
+        registry,
+        models={
+            name: replace(entry, options=LoadOptions(slots=9)) if name in touched else entry for name in sorted(new)
+        },
+        roles={},
     )
     told = difference(before, after)
     assert set(told.models.added) == new - old
@@ -120,14 +114,22 @@ def test_a_model_that_may_not_be_loaded_any_more_is_retired(registry: Registry) 
     assert difference(cold, registry).models.changed == ("a",)
 
 
-def test_a_model_is_loaded_anew_with_the_one_that_drafts_for_it(registry: Registry) -> None:
-    old = _with(registry, a=replace(registry.models["a"], speculation=_SPECULATION))
+def test_a_model_is_loaded_anew_when_another_file_drafts_for_it(registry: Registry) -> None:
+    def edited(*edits: tuple[str, str]) -> Registry:
+        text = TEXT
+        for old, new in edits:
+            text = text.replace(old, new)
+        path = registry.path.with_name("edited.yaml")
+        path.write_text(text)
+        return replace(load_registry(path), path=registry.path)
+
+    drafts = ("a: {file: a.gguf}", "a: {file: a.gguf, speculation: {draft: draft}}")
+    old = edited(drafts)
     assert difference(registry, old).retired == {"a"}
-    other = replace(old, roles={**old.roles, "draft": replace(old.roles["draft"], model="b")})
-    assert difference(old, other).retired == {"a"}
-    drafts = _with(old, c=replace(old.models["c"], file=Path("/else.gguf")))
-    assert difference(old, drafts).retired == {"a", "c"}
-    assert difference(old, _with(old, c=replace(old.models["c"], description="x"))).retired == set()
+    assert difference(old, edited(drafts, ("draft: {model: c", "draft: {model: b"))).retired == {"a"}
+    assert difference(old, edited(drafts, ("c: {file: a.gguf}", "c: {file: a.gguf, slots: 9}"))).retired == {"c"}
+    assert difference(old, edited(drafts, ("c: {file: a.gguf}", "c: {file: a.gguf, description: x}"))).retired == set()
+    assert difference(old, old, {registry.path.with_name("a.gguf")}).retired == {"a", "c"}
 
 
 def test_a_rewritten_file_concerns_all_models_that_were_loaded_from_it(registry: Registry) -> None:

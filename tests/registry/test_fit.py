@@ -6,9 +6,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from registry.fit import MOST_SLOTS, WORTH_HAVING, Room, fit
-from registry.forms import MAX_CELLS
 from registry.gguf import GgufHeader, read_header
-from registry.memory import estimate
+from registry.memory import estimate, estimate_draft
+from registry.options import MAX_CELLS, LoadOptions
 from tests.registry.conftest import WriteGguf
 
 GIB = 1 << 30
@@ -27,8 +27,8 @@ def header(tmp_path_factory: pytest.TempPathFactory, write_gguf: WriteGguf) -> G
 
 def test_a_model_in_a_large_room_gets_the_context_it_was_made_for(header: GgufHeader) -> None:
     found = fit(header, Room(budget=600 * GIB))
-    assert (found.context, found.kv_type, found.short) == (131_072, "f16", 0)
-    assert found.slots == 16
+    assert (found.context, found.options.kv_type_k, found.short) == (131_072, "f16", 0)
+    assert found.options.slots == 16
     assert found.memory.kv_cache == 16 * 131_072 * 128 * 1024
 
 
@@ -36,7 +36,7 @@ def test_half_of_the_room_is_left_to_others_where_that_is_enough(header: GgufHea
     found = fit(header, Room(budget=32 * GIB))
     assert found.memory.total <= 16 * GIB
     assert WORTH_HAVING <= found.context < 131_072
-    assert found.slots >= 4
+    assert found.options.slots >= 4
     crowded = fit(header, Room(budget=7 * GIB))
     assert 3.5 * GIB < crowded.memory.total <= 7 * GIB
 
@@ -47,31 +47,30 @@ def test_hot_models_take_their_part_of_the_room(header: GgufHeader) -> None:
 
 
 def test_fewer_slots_come_before_a_quantised_cache_and_that_before_a_short_context(header: GgufHeader) -> None:
-    base = estimate(header, context=WORTH_HAVING, slots=1).total
+    base = estimate(header, LoadOptions(context=WORTH_HAVING, slots=1)).total
     one = fit(header, Room(budget=base))
-    assert (one.slots, one.kv_type, one.context) == (1, "f16", WORTH_HAVING)
+    assert (one.options.slots, one.options.kv_type_k, one.context) == (1, "f16", WORTH_HAVING)
     quantised = fit(header, Room(budget=base - (150 << 20)))
-    assert (quantised.slots, quantised.kv_type) == (1, "q8_0")
+    assert (quantised.options.slots, quantised.options.kv_type_k) == (1, "q8_0")
     assert quantised.context >= WORTH_HAVING
     short = fit(header, Room(budget=base - (400 << 20)))
-    assert (short.slots, short.kv_type, short.short) == (1, "q8_0", 0)
+    assert (short.options.slots, short.options.kv_type_k, short.short) == (1, "q8_0", 0)
     assert 0 < short.context < WORTH_HAVING
     odd = fit(replace(header, key_length=80, value_length=80), Room(budget=base - (400 << 20)))
-    assert odd.kv_type == "f16", "heads of 80 numbers cannot be quantised in blocks of 32"
+    assert odd.options.kv_type_k == "f16", "heads of 80 numbers cannot be quantised in blocks of 32"
 
 
 def test_what_does_not_fit_says_how_much_is_missing(header: GgufHeader) -> None:
     found = fit(header, Room(budget=2 * GIB))
     assert found.short == found.memory.total - 2 * GIB > 0
-    assert found.slots == 1
+    assert found.options.slots == 1
 
 
 def test_the_model_that_drafts_needs_room_too(header: GgufHeader) -> None:
     draft = replace(header, weight_bytes=GIB, kv_heads=(2,) * 4)
     room = Room(budget=32 * GIB)
     alone, both = fit(header, room), fit(header, room, draft)
-    own = estimate(header, context=both.context, slots=both.slots)
-    assert both.memory == own + estimate(draft, context=both.context, slots=both.slots)
+    assert both.memory == estimate(header, both.options) + estimate_draft(draft, both.options)
     assert both.memory.total <= 16 * GIB
     assert both.context < alone.context
 
@@ -89,11 +88,10 @@ def test_what_is_proposed_fits_and_leaves_no_slot_unused(
     model = replace(header, context_length=context_length, kv_heads=(kv_heads,) * 32)
     found = fit(model, room)
     assert 1 <= found.context <= context_length
-    assert 1 <= found.slots <= MOST_SLOTS
-    assert found.context * found.slots <= MAX_CELLS
+    assert 1 <= found.options.slots <= MOST_SLOTS
+    assert found.context * found.options.slots <= MAX_CELLS
     assert found.short == max(0, found.memory.total - room.free)
-    again = estimate(model, context=found.context, slots=found.slots, key_type=found.kv_type, value_type=found.kv_type)
-    assert found.memory == again
-    if found.slots < MOST_SLOTS and (found.slots + 1) * found.context <= MAX_CELLS:
-        more = estimate(model, context=found.context, slots=found.slots + 1, key_type=found.kv_type)
+    assert found.memory == estimate(model, found.options)
+    if found.options.slots < MOST_SLOTS and (found.options.slots + 1) * found.context <= MAX_CELLS:
+        more = estimate(model, replace(found.options, slots=found.options.slots + 1))
         assert more.total > room.free // 2

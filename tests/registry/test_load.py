@@ -4,8 +4,9 @@ import pytest
 
 from registry.errors import RegistryError
 from registry.load import PACKAGED, PACKAGED_PERSONAS, find_registry, load_personas, load_registry
-from registry.memory import estimate
-from registry.models import Registry, Speculation
+from registry.memory import estimate_draft
+from registry.models import Registry
+from registry.options import SpeculationOptions
 from tests.registry.conftest import WriteGguf
 
 GOOD = """\
@@ -57,8 +58,10 @@ def test_a_good_registry_is_complete(folder: Path) -> None:
     registry = _load(folder)
     big, little = registry.models["big"], registry.models["little"]
     assert (big.file, little.file) == (folder / "big.gguf", folder / "sub" / "little.gguf")
-    assert (big.residency, big.context, big.slots, big.threads, big.flash_attention) == ("hot", 512, 8, 2, "on")
-    assert (little.residency, little.context, little.threads, little.flash_attention) == ("warm", 800, None, "auto")
+    assert (big.residency, big.context, big.slots) == ("hot", 512, 8)
+    assert (big.options.threads, big.options.flash_attention) == (2, "on")
+    assert (little.residency, little.context) == ("warm", 800)
+    assert (little.options.threads, little.options.flash_attention) == (None, "auto")
     assert big.header is not None
     assert big.memory is not None
     assert big.memory.weights == big.header.weight_bytes
@@ -171,12 +174,11 @@ def test_a_draft_needs_the_same_vocabulary(folder: Path, write_gguf: WriteGguf) 
         assert any(reason in problem for problem in _problems(folder, text))
     write_gguf(folder / "sub" / "little.gguf")
     big, little = (_load(folder, text).models[name] for name in ("big", "little"))
-    assert little.file is not None
-    assert big.speculation == Speculation("worker", little.file, 8)
+    assert big.options.speculation == SpeculationOptions(str(little.file), 8)
     alone = _load(folder).models["big"].memory
     assert alone is not None
     assert little.header is not None
-    assert big.memory == alone + estimate(little.header, context=512, slots=8)
+    assert big.memory == alone + estimate_draft(little.header, big.options)
 
 
 def test_a_role_that_writes_needs_a_model_that_can(folder: Path, write_gguf: WriteGguf) -> None:
@@ -206,7 +208,7 @@ def test_a_cache_is_measured_by_the_context_that_a_model_gets(folder: Path) -> N
 
 def test_experts_are_taken_over(folder: Path, write_gguf: WriteGguf) -> None:
     write_gguf(folder / "big.gguf", experts=4)
-    assert _load(folder, GOOD.replace("threads: 2", "experts: 3")).models["big"].experts == 3
+    assert _load(folder, GOOD.replace("threads: 2", "experts: 3")).models["big"].options.experts == 3
 
 
 def test_memory_is_read_with_its_unit(folder: Path) -> None:
@@ -245,8 +247,8 @@ def test_the_old_name_of_batch_invariant_is_understood_and_reported_once(
     text = text.replace("    threads: 2\n", f"    threads: 2\n    exact: {not value}\n".lower())
     for _ in range(2):
         registry = _load(folder, text)
-        assert registry.defaults.batch_invariant is registry.models["little"].batch_invariant is value
-        assert registry.models["big"].batch_invariant is not value
+        assert registry.defaults.batch_invariant is registry.models["little"].options.batch_invariant is value
+        assert registry.models["big"].options.batch_invariant is not value
     file = folder / "model_registry.yaml"
     assert [record.getMessage() for record in caplog.records] == [
         f"{file}:4: defaults.exact: is called batch_invariant now; the old name is still understood",

@@ -1,5 +1,6 @@
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -7,6 +8,7 @@ from hypothesis import strategies as st
 
 from registry.gguf import GgufHeader, read_header
 from registry.memory import CACHE_TYPES, estimate, size
+from registry.options import KvType, LoadOptions
 from tests.registry.conftest import WriteGguf
 
 
@@ -17,7 +19,7 @@ def header(tmp_path_factory: pytest.TempPathFactory, write_gguf: WriteGguf) -> G
 
 
 def test_kv_cache_by_hand(header: GgufHeader) -> None:
-    parts = estimate(header, context=2048, slots=4, key_type="f16", value_type="f16")
+    parts = estimate(header, LoadOptions(context=2048, slots=4))
     assert parts.kv_cache == 4 * 2 * (32 + 32) * 2 * 2048 * 4  # layers, heads, key and value, bytes, tokens, slots
     assert parts.weights == header.weight_bytes
     assert parts.total == parts.weights + parts.kv_cache + parts.compute + parts.process
@@ -26,29 +28,28 @@ def test_kv_cache_by_hand(header: GgufHeader) -> None:
 
 def test_layers_without_attention_have_no_cache_but_a_state(header: GgufHeader) -> None:
     hybrid = replace(header, kv_heads=(0, 2, 0, 0), state_bytes=1000)
-    parts = estimate(hybrid, context=256, slots=3, key_type="f16", value_type="f16")
+    parts = estimate(hybrid, LoadOptions(context=256, slots=3))
     assert parts.kv_cache == 2 * 64 * 2 * 256 * 3 + 3000
 
 
 def test_streams_are_rounded_up_one_by_one(header: GgufHeader) -> None:
-    short, whole = (estimate(header, context=context, slots=64).kv_cache for context in (300, 512))
+    short, whole = (estimate(header, LoadOptions(context=context, slots=64)).kv_cache for context in (300, 512))
     assert short == whole
-    assert estimate(header, context=300, slots=64, cells=300).kv_cache == whole // 64
+    assert estimate(header, LoadOptions(context=300, slots=64, cells=300)).kv_cache == whole // 64
 
 
 @given(context=st.integers(64, 1 << 17), slots=st.integers(1, 64), key=st.sampled_from(sorted(CACHE_TYPES)))
-def test_more_never_takes_less(header: GgufHeader, context: int, slots: int, key: str) -> None:
-    base = estimate(header, context=context, slots=slots, key_type=key, value_type="f16").total
-    assert estimate(header, context=context + 1, slots=slots, key_type=key, value_type="f16").total >= base
-    assert estimate(header, context=context, slots=slots + 1, key_type=key, value_type="f16").total >= base
-    kept, flash = (
-        estimate(header, context=context, slots=slots, key_type=key, flash_attention=choice).total
-        for choice in ("off", "on")
-    )
-    assert (
-        kept >= base > flash > estimate(header, context=context, slots=slots, key_type=key, batch_invariant=True).total
-    )
-    assert estimate(header, context=context, slots=slots, key_type="f32", value_type="f16").total >= base
+def test_more_never_takes_less(header: GgufHeader, context: int, slots: int, key: KvType) -> None:
+    options = LoadOptions(context=context, slots=slots, kv_type_k=key)
+
+    def total(**changes: Any) -> int:
+        return estimate(header, replace(options, **changes)).total
+
+    assert total(context=context + 1) >= total()
+    assert total(slots=slots + 1) >= total()
+    assert total(kv_type_k="f32") >= total()
+    without, with_flash = total(flash_attention="off"), total(flash_attention="on")
+    assert without >= total() > with_flash > total(batch_invariant=True)
 
 
 def test_sizes_read_well() -> None:

@@ -42,8 +42,8 @@ def test_a_proposal_loads_and_says_what_was_proposed(registry: Registry, write_g
     registry.path.write_text(text)
     model = load_registry(registry.path).models["new"]
     assert model.file == registry.path.parent / "new.gguf"
-    assert (model.context, model.slots) == (made.fit.context, made.fit.slots) == (1000, 16)
-    assert (model.kv_type_k, model.flash_attention, model.threads) == ("f16", "auto", None)
+    assert (model.context, model.slots) == (made.fit.context, made.fit.options.slots) == (1000, 16)
+    assert (model.options.kv_type_k, model.options.flash_attention, model.options.threads) == ("f16", "auto", None)
     assert model.memory == made.fit.memory
     assert "a test model (llama F32" in model.description
 
@@ -62,7 +62,7 @@ def test_what_is_proposed_takes_what_it_was_said_to_take(
     registry.path.write_text(f"defaults: {{batch_invariant: {batch_invariant}}}\n{entries}{roles}")
     model = load_registry(registry.path).models["new"]
     assert model.memory == made.fit.memory
-    assert (model.batch_invariant, model.embeds) == (batch_invariant == "true", role == "embedder")
+    assert (model.options.batch_invariant, model.embeds) == (batch_invariant == "true", role == "embedder")
     assert model.memory is not None
     assert (model.memory.total <= room) == (made.fit.short == 0)
 

@@ -34,6 +34,7 @@ def test_lines_are_kept() -> None:
         (b"? [1]\n: 2\n", "a key must be a name"),
         (b"a: \xff\n", "byte 3 is not UTF-8"),
         (b"a: 1\n---\nb: 2\n", "expected a single document"),
+        (b'a:\n  b: "\\ud800"', "2: a.b: holds half of a surrogate pair"),
     ],
 )
 def test_what_is_not_strict_is_refused_at_its_line(text: bytes, message: str) -> None:

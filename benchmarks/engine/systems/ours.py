@@ -2,13 +2,13 @@
 
 import asyncio
 import time
-from pathlib import Path
 from typing import Self
 
 from benchmarks.engine.names import OURS
 from benchmarks.engine.system import Load, Measured, Setup
 from orchestrator.engine.client.engine import Engine
 from orchestrator.engine.contract import EngineSpec, Generation
+from registry.options import PromptLookupOptions, SpeculationOptions
 
 
 class Ours:
@@ -24,9 +24,8 @@ class Ours:
         setup: Setup,
         name: str = OURS,
         *,
-        lookup: tuple[int, int] | None = None,
-        draft: Path | None = None,
-        draft_tokens: int = 8,
+        lookup: PromptLookupOptions | None = None,
+        speculation: SpeculationOptions | None = None,
     ) -> Self:
         """Start it with the settings that it has by default. Raises ModelLoadFailed."""
         spec = EngineSpec(
@@ -36,8 +35,7 @@ class Ours:
             threads=setup.threads,
             niceness=0,
             prompt_lookup=lookup,
-            draft=None if draft is None else str(draft),
-            draft_tokens=draft_tokens,
+            speculation=speculation,
             step_costs=str(setup.folder / "curves"),
             hung_seconds=120.0,
         )

@@ -9,8 +9,9 @@ have come: an engine changes from one to the other when that would have paid by 
 
 from dataclasses import dataclass
 
-from orchestrator.engine.contract import EngineSpec, FlashAttention
+from orchestrator.engine.contract import EngineSpec
 from orchestrator.engine.step_cost.model import StepCostModel
+from registry.options import FlashAttention
 
 _PASSES = 2
 """A step for several sequences takes about as long as if it read the pool so often, ..."""
@@ -88,4 +89,4 @@ def layout_may_change(spec: EngineSpec, attention: FlashAttention) -> bool:
     draft model, whose cells lie as its target's. A single sequence reads as much in both.
     """
     settled = spec.batch_invariant or spec.cells is not None or spec.split is not None
-    return not settled and attention != "off" and spec.draft is None and spec.slots > 1
+    return not settled and attention != "off" and spec.speculation is None and spec.slots > 1

@@ -102,7 +102,7 @@ def new_context(model: Any, params: Any, log: Log) -> Any:
 def load_adapters(model: Any, spec: EngineSpec, log: Log) -> list[Any]:
     """Return the LoRA adapters, loaded: once a model, which keeps them until it is freed. Raises CannotLoad."""
     handles = []
-    for file, _ in spec.lora:
+    for file in (adapter.file for adapter in spec.lora):
         _check_file(file)
         log.errors.clear()
         handle = lib.llama_adapter_lora_init(model, os.fsencode(file))
@@ -122,7 +122,7 @@ def apply_adapters(context: Any, handles: list[Any], spec: EngineSpec, log: Log)
     adapters = (lib.llama_adapter_lora_p_ctypes * count)(
         *(ctypes.cast(h, lib.llama_adapter_lora_p_ctypes) for h in handles)
     )
-    scales = (ctypes.c_float * count)(*(scale for _, scale in spec.lora))
+    scales = (ctypes.c_float * count)(*(adapter.scale for adapter in spec.lora))
     log.errors.clear()
     if lib.llama_set_adapters_lora(context, adapters, count, scales):
         raise CannotLoad("settings", log.first_error("llama.cpp does not take the adapters"))

@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 import psutil
 
-from orchestrator.engine.contract import MAX_CELLS, EngineSpec, FlashAttention, ModelInfo
+from orchestrator.engine.contract import EngineSpec, ModelInfo
 from orchestrator.engine.llama.batch import Batch
 from orchestrator.engine.llama.grammar import Grammars, Logits
 from orchestrator.engine.llama.loading import (
@@ -26,6 +26,7 @@ from orchestrator.engine.llama.loading import (
 from orchestrator.engine.llama.vocabulary import Vocabulary
 from orchestrator.engine.step_cost.attention import MICRO_BATCH_WITH_SCORES, may_keep_scores
 from orchestrator.engine.worker.batching import padding_streams
+from registry.options import MAX_CELLS, FlashAttention
 
 BATCH = 512
 BATCH_INVARIANT_QUERIES = 63

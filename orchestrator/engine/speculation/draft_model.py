@@ -31,10 +31,10 @@ class DraftModel:
         `beat` is called before every step with the seconds that the step may take. Raises CannotLoad, also when the
         vocabulary differs from the target's.
         """
-        assert spec.draft is not None, "a draft model needs a file"
+        assert spec.speculation is not None, "a draft model needs a file"
         own = dataclasses.replace(
             spec,
-            file=spec.draft,
+            file=spec.speculation.draft,
             context=target.context_limit,
             slots=target.sequences if target.split else spec.slots,
             threads=target.threads,
@@ -46,7 +46,7 @@ class DraftModel:
             split=target.split,
             cells=None,
             prompt_lookup=None,
-            draft=None,
+            speculation=None,
             beyond_training=True,
         )
         self._llama = Llama(own)

@@ -216,7 +216,7 @@ class Speculator:
     def _proposal(self, sequence: Sequence) -> _Proposal:
         state = self._states.get(sequence.number)
         if state is None:
-            longest = self.spec.prompt_lookup[0] if self.spec.prompt_lookup else 0
+            longest = self.spec.prompt_lookup.ngram if self.spec.prompt_lookup else 0
             lookup = PromptLookup(sequence.prompt, longest) if longest else None
             state = self._states[sequence.number] = _State(lookup, sequence_acceptance(self._model))
         left = sequence.max_tokens - len(sequence.output) - 1
@@ -226,12 +226,13 @@ class Speculator:
                 state.lookup.append(token)
             state.seen = len(sequence.output)
             state.source = "lookup"
-            tokens = state.lookup.propose(max(0, min(self.spec.prompt_lookup[1], left)))
+            tokens = state.lookup.propose(max(0, min(self.spec.prompt_lookup.k, left)))
             max_tokens = len(tokens)
             state.expected = int(tokens[0]) if max_tokens else None
-        if not max_tokens and self.draft_model is not None:
+        speculation = self.spec.speculation
+        if not max_tokens and self.draft_model is not None and speculation is not None:
             state.source = "draft"
-            max_tokens = max(0, min(self.spec.draft_tokens, left))
+            max_tokens = max(0, min(speculation.k, left))
         return _Proposal(sequence, state, tokens, max_tokens)
 
     def _tokens(self, proposals: list[_Proposal], lengths: list[int]) -> list[Tokens]:
@@ -261,17 +262,17 @@ def make_speculator(llama: Llama, spec: EngineSpec, beat: Callable[[float], None
     file is missing or broken, that is printed and the speculator does without it, since drafts only save time. Raises
     CannotLoad where the settings are impossible: the target cannot take back tokens, or the vocabularies differ.
     """
-    if spec.prompt_lookup is None and spec.draft is None:
+    if spec.prompt_lookup is None and spec.speculation is None:
         return None
     if not llama.can_share:
         raise CannotLoad("settings", f"{llama.info.architecture} models cannot take back tokens, so nothing is drafted")
-    if spec.draft is None:
+    if spec.speculation is None:
         return Speculator(llama, spec, None)
     try:
         return Speculator(llama, spec, DraftModel(spec, llama, beat))
     except CannotLoad as error:
         if error.kind not in _UNUSABLE_FILE:
             raise
-        missing = f"the draft model {spec.draft} cannot be used: {error}"
+        missing = f"the draft model {spec.speculation.draft} cannot be used: {error}"
         print(missing, file=sys.stderr, flush=True)
         return Speculator(llama, spec, None, missing)

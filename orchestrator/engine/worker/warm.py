@@ -117,7 +117,7 @@ def _prefixes(llama: Llama, template: ChatTemplate, system_prompts: tuple[str, .
 
 def _key(llama: Llama, spec: EngineSpec) -> str:
     """Return a name for all that the cells depend on, down to their last bits."""
-    adapters = [(Path(file).stat().st_size, Path(file).stat().st_mtime_ns, scale) for file, scale in spec.lora]
+    adapters = [(Path(one.file).stat().st_size, Path(one.file).stat().st_mtime_ns, one.scale) for one in spec.lora]
     layout = llama.sequences if llama.split else 0
     settings = (
         spec.kv_type_k,

@@ -16,6 +16,7 @@ from orchestrator.engine.kv.layout import AttentionReads, CacheLayout, layout_ma
 from orchestrator.engine.llama import CannotLoad, Llama, loading, model
 from orchestrator.engine.step_cost.model import Points, StepCostModel
 from orchestrator.engine.worker import loop
+from registry.options import PromptLookupOptions, SpeculationOptions
 from tests.orchestrator.engine.driven_loop import Parent, driven_loop
 
 BASE, CELL = 0.01, 1e-6
@@ -99,10 +100,17 @@ def test_waiting_costs_no_more_than_the_change(loads: list[tuple[AttentionReads,
 
 @pytest.mark.parametrize(
     "settled",
-    [{"batch_invariant": True}, {"cells": 4096}, {"split": True}, {"split": False}, {"draft": "d.gguf"}, {"slots": 1}],
+    [
+        {"batch_invariant": True},
+        {"cells": 4096},
+        {"split": True},
+        {"split": False},
+        {"speculation": SpeculationOptions("d.gguf")},
+        {"slots": 1},
+    ],
 )
 def test_a_layout_that_is_settled_does_not_change(settled: dict[str, object]) -> None:
-    spec = EngineSpec(file="m.gguf", context=512, slots=4, prompt_lookup=(3, 6))
+    spec = EngineSpec(file="m.gguf", context=512, slots=4, prompt_lookup=PromptLookupOptions(3, 6))
     assert layout_may_change(spec, "auto")
     assert not layout_may_change(spec, "off")
     assert not layout_may_change(replace(spec, **settled), "auto")  # type: ignore[arg-type]

@@ -9,6 +9,7 @@ import pytest
 from orchestrator.engine.client.engine import Completion, Engine
 from orchestrator.engine.contract import EngineSpec, EngineStats, Generation, Message
 from orchestrator.engine.errors import ModelLoadFailed, PromptTooLong
+from registry.options import PromptLookupOptions, SpeculationOptions
 
 LOREM = "the quick brown fox jumps over the lazy dog and runs away "
 COPY = 'root ::= "round and round it goes, " root'
@@ -41,12 +42,15 @@ REQUESTS = [
 ]
 
 
-@pytest.mark.parametrize("drafts", [{}, {"prompt_lookup": (3, 6)}, {"draft": "quantised.gguf", "draft_tokens": 4}])
+@pytest.mark.parametrize(
+    "drafts",
+    [{}, {"prompt_lookup": PromptLookupOptions(3, 6)}, {"speculation": SpeculationOptions("quantised.gguf", 4)}],
+)
 async def test_more_sequences_than_cells_all_say_what_they_say_alone(models: Path, drafts: dict[str, object]) -> None:
     alone, before = await told(spec_of(models, cells=None, slots=1), REQUESTS)
     assert before.preempted == before.recomputed_tokens == 0
-    if "draft" in drafts:
-        drafts = {**drafts, "draft": str(models / str(drafts["draft"]))}
+    if "speculation" in drafts:
+        drafts = {"speculation": SpeculationOptions(str(models / "quantised.gguf"), 4)}
     crowd, stats = await told(spec_of(models, always_draft=bool(drafts), **drafts), REQUESTS)
     assert bool(stats.drafted) == bool(drafts)
     assert [(one.text, one.finish) for one in crowd] == [(one.text, one.finish) for one in alone]
@@ -121,9 +125,12 @@ async def test_what_fits_not_even_alone_is_refused_at_once_with_the_arithmetic(m
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        ({"cells": 128}, "cells is 128, and one sequence may take 256; accepted: 256 to"),
-        ({"batch_invariant": True}, "cells needs a common pool; accepted: batch_invariant and split false"),
-        ({"split": True}, "cells needs a common pool"),
+        ({"cells": 128}, "cells is 128, and one sequence may take 256; accepted: at least 256"),
+        (
+            {"batch_invariant": True},
+            "cells is for a common pool, but batch_invariant or split gives each",
+        ),
+        ({"split": True}, "cells is for a common pool"),
     ],
 )
 async def test_impossible_pools_are_refused(models: Path, options: dict[str, object], words: str) -> None:

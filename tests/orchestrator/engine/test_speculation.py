@@ -1,7 +1,6 @@
 """Drafted tokens never change what an engine says, on real processes with real (if ignorant) models."""
 
 import asyncio
-import dataclasses
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +10,7 @@ from benchmarks.models import Shape, write_llama
 from orchestrator.engine.client.engine import Completion, Engine
 from orchestrator.engine.contract import EngineSpec, EngineStats, Generation, Message
 from orchestrator.engine.errors import ModelLoadFailed
+from registry.options import PromptLookupOptions, SpeculationOptions
 
 LOREM = "the quick brown fox jumps over the lazy dog and runs away "
 
@@ -51,7 +51,7 @@ REQUESTS = [
 @pytest.mark.parametrize("slots", [1, 4, 16])
 async def test_prompt_lookup_changes_no_text(models: Path, slots: int) -> None:
     plain, _ = await told(spec_of(models, slots=slots), REQUESTS)
-    drafted, stats = await told(spec_of(models, slots=slots, prompt_lookup=(3, 8)), REQUESTS)
+    drafted, stats = await told(spec_of(models, slots=slots, prompt_lookup=PromptLookupOptions(3, 8)), REQUESTS)
     assert [done.text for done in drafted] == [done.text for done in plain]
     assert [done.finish for done in drafted] == [done.finish for done in plain]
     assert 0 < stats.accepted <= stats.drafted
@@ -61,14 +61,14 @@ async def test_prompt_lookup_changes_no_text(models: Path, slots: int) -> None:
 async def test_a_draft_model_changes_no_text(models: Path, slots: int) -> None:
     plain, _ = await told(spec_of(models, slots=slots), REQUESTS)
     same = str(models / "quantised.gguf")
-    drafted, stats = await told(spec_of(models, slots=slots, draft=same, draft_tokens=5), REQUESTS)
+    drafted, stats = await told(spec_of(models, slots=slots, speculation=SpeculationOptions(same, 5)), REQUESTS)
     assert [done.text for done in drafted] == [done.text for done in plain]
     assert stats.accepted > 0
 
 
 async def test_a_draft_model_that_is_right_saves_most_steps(models: Path) -> None:
     requests = [ask(f"{n} " + LOREM * n, max_tokens=60) for n in range(4)]
-    _, stats = await told(spec_of(models, draft=str(models / "quantised.gguf"), draft_tokens=5), requests)
+    _, stats = await told(spec_of(models, speculation=SpeculationOptions(str(models / "quantised.gguf"), 5)), requests)
     assert stats.accepted > 0.7 * stats.drafted
     assert stats.decode_steps < 20
 
@@ -77,7 +77,9 @@ async def test_a_draft_model_that_is_always_wrong_changes_no_text(models: Path, 
     write_llama(tmp_path / "other.gguf", Shape(), seed=77)
     requests = [ask(f"{n} " + LOREM, max_tokens=120) for n in range(4)]
     plain, _ = await told(spec_of(models), requests)
-    drafted, stats = await told(spec_of(models, draft=str(tmp_path / "other.gguf"), draft_tokens=4), requests)
+    drafted, stats = await told(
+        spec_of(models, speculation=SpeculationOptions(str(tmp_path / "other.gguf"), 4)), requests
+    )
     assert [done.text for done in drafted] == [done.text for done in plain]
     assert stats.accepted < stats.drafted / 4
 
@@ -85,7 +87,7 @@ async def test_a_draft_model_that_is_always_wrong_changes_no_text(models: Path, 
 async def test_drafts_that_do_not_pay_are_given_up(models: Path) -> None:
     """A draft model as large as the model itself never pays."""
     same = str(models / "quantised.gguf")
-    spec = spec_of(models, draft=same, draft_tokens=8, always_draft=False)
+    spec = spec_of(models, speculation=SpeculationOptions(same), always_draft=False)
     done, stats = await told(spec, [ask(f"{n} " + LOREM, max_tokens=150) for n in range(4)])
     assert stats.drafted < sum(one.usage.output_tokens for one in done) / 2
     assert 0 < stats.own_seconds < stats.llama_seconds, "what drafts took is counted once, as llama.cpp's"
@@ -93,7 +95,7 @@ async def test_drafts_that_do_not_pay_are_given_up(models: Path) -> None:
 
 @pytest.mark.parametrize("always_draft", [True, False])
 async def test_drafts_beside_a_sequence_that_is_nearly_full_leave_it_room(models: Path, always_draft: bool) -> None:
-    spec = spec_of(models, context=256, slots=2, prompt_lookup=(3, 8), always_draft=always_draft)
+    spec = spec_of(models, context=256, slots=2, prompt_lookup=PromptLookupOptions(3, 8), always_draft=always_draft)
     async with await Engine.start(spec) as engine:
         empty = await engine.count((Message("user", ""),))
         long = "x" * (256 - 12 - empty)
@@ -112,7 +114,7 @@ async def test_drafts_beside_a_sequence_that_is_nearly_full_leave_it_room(models
 
 
 async def test_a_common_pool_drafts_too(models: Path) -> None:
-    spec = spec_of(models, batch_invariant=False, split=False, prompt_lookup=(3, 8))
+    spec = spec_of(models, batch_invariant=False, split=False, prompt_lookup=PromptLookupOptions(3, 8))
     done, stats = await told(spec, REQUESTS)
     assert [one.usage.output_tokens for one in done[13:17]] == [60, 61, 62, 63]
     assert all(one.text == ("round and round it goes, " * 9)[: len(one.text)] for one in done[13:17])
@@ -120,7 +122,7 @@ async def test_a_common_pool_drafts_too(models: Path) -> None:
 
 
 async def test_speculation_is_told(models: Path) -> None:
-    _, stats = await told(spec_of(models, prompt_lookup=(2, 4)), [ask(LOREM, max_tokens=100)])
+    _, stats = await told(spec_of(models, prompt_lookup=PromptLookupOptions(2, 4)), [ask(LOREM, max_tokens=100)])
     assert stats.speculation.startswith(("on", "off"))
     _, stats = await told(spec_of(models), REQUESTS[:1])
     assert stats.speculation == "not set up"
@@ -129,17 +131,19 @@ async def test_speculation_is_told(models: Path) -> None:
 async def test_a_draft_model_needs_the_same_vocabulary(models: Path, tmp_path: Path) -> None:
     write_llama(tmp_path / "larger.gguf", Shape(vocabulary=700))
     with pytest.raises(ModelLoadFailed, match="tokens"):
-        await Engine.start(spec_of(models, draft=str(tmp_path / "larger.gguf")))
+        await Engine.start(spec_of(models, speculation=SpeculationOptions(str(tmp_path / "larger.gguf"))))
 
 
-@pytest.mark.parametrize("lookup", [None, (3, 8)])
+@pytest.mark.parametrize("lookup", [None, PromptLookupOptions(3, 8)])
 async def test_without_its_draft_model_it_goes_on_and_says_so(
-    models: Path, tmp_path: Path, lookup: tuple[int, int] | None
+    models: Path, tmp_path: Path, lookup: PromptLookupOptions | None
 ) -> None:
     (tmp_path / "broken.gguf").write_bytes(b"GGUF" + bytes(100))
     plain, _ = await told(spec_of(models), REQUESTS[13:15])
     for draft, why in (("/nowhere/draft.gguf", "there is no such file"), (str(tmp_path / "broken.gguf"), "")):
-        done, stats = await told(spec_of(models, draft=draft, prompt_lookup=lookup), REQUESTS[13:15])
+        done, stats = await told(
+            spec_of(models, speculation=SpeculationOptions(draft), prompt_lookup=lookup), REQUESTS[13:15]
+        )
         assert [one.text for one in done] == [one.text for one in plain]
         assert f"the draft model {draft} cannot be used: {why}" in stats.speculation
         assert (stats.drafted > 0) == (lookup is not None)
@@ -147,7 +151,9 @@ async def test_without_its_draft_model_it_goes_on_and_says_so(
 
 
 async def test_drafts_end_with_their_sequences(models: Path) -> None:
-    spec = dataclasses.replace(spec_of(models), prompt_lookup=(3, 8), draft=str(models / "quantised.gguf"))
+    spec = spec_of(
+        models, prompt_lookup=PromptLookupOptions(3, 8), speculation=SpeculationOptions(str(models / "quantised.gguf"))
+    )
     async with await Engine.start(spec) as engine:
         for _ in range(3):
             tasks = [asyncio.create_task(engine.generate(ask(f"{n} " + LOREM, max_tokens=200))) for n in range(8)]

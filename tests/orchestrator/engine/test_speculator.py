@@ -10,6 +10,7 @@ from orchestrator.engine.speculation.draft_model import DraftModel
 from orchestrator.engine.speculation.speculator import Speculator
 from orchestrator.engine.step_cost.model import Points, StepCostModel
 from orchestrator.engine.worker.sequence import Sequence
+from registry.options import PromptLookupOptions, SpeculationOptions
 
 POINTS = Points((1, 2, 3, 4), (1.0, 1.8, 2.6, 3.4))
 DEAR = StepCostModel(POINTS, POINTS, 0.8, 0.0)
@@ -20,7 +21,9 @@ TEXT = list(range(40, 100))
 @pytest.fixture
 def speculator(models: Path) -> Speculator:
     file = str(models / "quantised.gguf")
-    spec = EngineSpec(file=file, context=512, slots=1, threads=1, prompt_lookup=(3, 8), flash_attention="on")
+    spec = EngineSpec(
+        file=file, context=512, slots=1, threads=1, prompt_lookup=PromptLookupOptions(3, 8), flash_attention="on"
+    )
     return Speculator(Llama(spec), spec, None)
 
 
@@ -84,7 +87,9 @@ def test_drafts_that_look_too_dear_are_tried_now_and_then_if_they_would_be_right
 
 def test_drafts_that_would_be_wrong_are_not_tried(models: Path) -> None:
     file = str(models / "quantised.gguf")
-    spec = EngineSpec(file=file, context=2048, slots=1, threads=1, prompt_lookup=(3, 8), flash_attention="on")
+    spec = EngineSpec(
+        file=file, context=2048, slots=1, threads=1, prompt_lookup=PromptLookupOptions(3, 8), flash_attention="on"
+    )
     speculator = Speculator(Llama(spec), spec, None)
     dearest = StepCostModel(Points((1, 2), (1.0, 1.5)), Points((1, 2), (1.0, 1000.0)), 999.0, 0.0)
     text = range(40, 400)
@@ -98,7 +103,9 @@ def test_drafts_that_would_be_wrong_are_not_tried(models: Path) -> None:
 
 def test_a_text_is_read_once_by_the_draft_model(models: Path) -> None:
     file = str(models / "quantised.gguf")
-    spec = EngineSpec(file=file, context=512, slots=1, threads=1, draft=file, draft_tokens=4, flash_attention="on")
+    spec = EngineSpec(
+        file=file, context=512, slots=1, threads=1, speculation=SpeculationOptions(file, 4), flash_attention="on"
+    )
     draft = DraftModel(spec, Llama(spec), lambda _seconds: None)
     sequence = sequence_with(TEXT * 3)
     sequence.enter(0, 0)

@@ -16,6 +16,7 @@ from orchestrator.engine.errors import ModelLoadFailed
 from orchestrator.engine.llama import Llama, Logits
 from registry.errors import RegistryError
 from registry.load import load_registry
+from registry.options import PromptLookupOptions, SpeculationOptions
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -116,10 +117,12 @@ async def test_batch_invariance_is_possible_too(folder: Path) -> None:
         assert [done.text for done in await asyncio.gather(*map(engine.generate, requests))] == alone
 
 
-@pytest.mark.parametrize("options", [{"prompt_lookup": (2, 4)}, {"draft": "llama.gguf"}])
+@pytest.mark.parametrize(
+    "options", [{"prompt_lookup": PromptLookupOptions(2, 4)}, {"speculation": SpeculationOptions("llama.gguf")}]
+)
 async def test_the_engine_drafts_nothing_for_it(folder: Path, options: dict[str, object]) -> None:
-    if "draft" in options:
-        options = {"draft": str(folder / "llama.gguf")}
+    if "speculation" in options:
+        options = {"speculation": SpeculationOptions(str(folder / "llama.gguf"))}
     with pytest.raises(ModelLoadFailed, match="mamba models cannot take back tokens, so nothing is drafted"):
         await Engine.start(spec_of(folder, **options))
 

@@ -22,6 +22,7 @@ from orchestrator.pool.residency import Folders, Residency
 from orchestrator.pool.topology import Node, Topology
 from registry.memory import MemoryEstimate
 from registry.models import ModelEntry
+from registry.options import LoadOptions
 from tests.orchestrator.simulated_engine import SimulatedEngine, model_info
 from tests.orchestrator.virtual_time import VirtualTimeLoop
 
@@ -36,26 +37,9 @@ def entry(name: str, size: int, *, instances: int = 1, residency: str = "warm") 
         file=Path(name),
         description="",
         residency=residency,  # type: ignore[arg-type]
-        context=1024,
-        slots=SLOTS,
-        threads=None,
-        kv_type_k="f16",
-        kv_type_v="f16",
-        flash_attention="auto",
-        mlock=False,
-        mmap=True,
-        numa=None,
+        options=LoadOptions(context=1024, slots=SLOTS),
         instances=instances,
-        batch_invariant=False,
-        split=None,
-        cells=None,
-        experts=None,
-        speculation=None,
-        prompt_lookup=None,
-        lora=(),
-        header=None,
         memory=MemoryEstimate(weights=size, kv_cache=0, compute=0, process=0),
-        unavailable=None,
     )
 
 

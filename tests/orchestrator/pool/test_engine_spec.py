@@ -1,4 +1,4 @@
-"""Every option of a model in the registry reaches llama.cpp."""
+"""What the registry says of a model is what llama.cpp does with it, by its log and by the engine's process."""
 
 import re
 from collections.abc import Callable
@@ -15,42 +15,11 @@ from orchestrator.engine.contract import NOT_SET_UP, EngineSpec, Generation, Mes
 from orchestrator.pool.managed_model import Replica
 from orchestrator.pool.residency import Folders, engine_spec
 from orchestrator.pool.topology import Node, Topology
-from registry.forms import ModelForm
 from registry.load import load_registry
 
 SHAPE = Shape(width=128, heads=4, kv_heads=4, layers=2, feed_forward=128, vocabulary=512, context=1024)
 SHORT = Generation(messages=(Message("user", "hello"),), max_tokens=4)
 FLAT = Topology.flat(2, 1 << 40)
-CHANGED = {
-    "file": "small.gguf",
-    "context": "99",
-    "slots": "3",
-    "threads": "1",
-    "kv_type_k": "q8_0",
-    "kv_type_v": "q4_0",
-    "flash_attention": "off",
-    "mlock": "true",
-    "mmap": "false",
-    "batch_invariant": "true",
-    "split": "true",
-    "cells": "320",
-    "experts": "1",
-    "speculation": "{draft: guess, k: 5}",
-    "lora": "[{file: adapter.gguf, scale: 0.5}]",
-    "prompt_lookup": "{ngram: 4, k: 7}",
-}
-"""The options of a model that its engine is loaded with, each with a value that it does not have by default."""
-ELSEWHERE = {
-    "description": "for people",
-    "residency": "for the pool",
-    "instances": "for the pool",
-    "numa": "for the pool, which binds the process: tested there",
-    "backend": "another server runs it",
-    "base_url": "another server runs it",
-    "model": "another server runs it",
-    "api_key_env": "another server runs it",
-    "timeout_seconds": "another server runs it",
-}
 
 
 def _write_experts(path: Path) -> Path:
@@ -104,20 +73,10 @@ def spec_of(folder: Path, tmp_path: Path) -> Callable[..., EngineSpec]:
             "roles: {w: {model: m, tier: C}, guess: {model: d, tier: D}}\n"
         )
         model = load_registry(path).models["m"]
-        threads = model.threads or topology.cores
+        threads = model.options.threads or topology.cores
         return engine_spec(model, threads, Replica(("m", 0), node), topology, folders=Folders(tmp_path))
 
     return make
-
-
-@pytest.mark.parametrize("option", CHANGED)
-def test_an_option_makes_a_difference_to_the_engine(spec_of: Callable[..., EngineSpec], option: str) -> None:
-    others = {"threads": "2"} if option == "threads" else {}
-    assert spec_of(**{option: CHANGED[option]}) != spec_of(**others)
-
-
-def test_no_option_of_the_registry_is_forgotten() -> None:
-    assert set(ModelForm.model_fields) == {*CHANGED, *ELSEWHERE}
 
 
 def test_a_node_is_handed_on(spec_of: Callable[..., EngineSpec]) -> None:

@@ -98,7 +98,7 @@ class AnyCourse(RuleBasedStateMachine):
     @rule(model=MODELS, slots=st.integers(1, 3))
     def adopt(self, model: str, slots: int) -> None:
         """Let the registry say something else of a model, so that its engines have to go."""
-        self.entries[model] = replace(self.entries[model], slots=slots)
+        self.entries[model] = replace(self.entries[model], options=replace(self.entries[model].options, slots=slots))
         entries = dict(self.entries)
         self.world.do(lambda: self.world.residency.adopt(entries, {model}))
 

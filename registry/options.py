@@ -1,0 +1,135 @@
+"""The options that a model is loaded with: what the registry's file may say of one, and what an engine is given.
+
+They are declared here once. `registry.forms.ModelForm` and `orchestrator.engine.contract.EngineSpec` inherit them, and
+`registry.models.ModelEntry` holds them. The bounds in the annotations are those of the registry's file. This module
+imports nothing heavy, because every engine's process imports it.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Annotated, Final, Literal, NamedTuple
+
+from annotated_types import Ge, Le, Len
+
+MAX_CONTEXT: Final = 1 << 20
+MAX_SLOTS: Final = 128
+MAX_CELLS: Final = 1 << 22
+"""The most cells that a KV cache may have; a cell holds one token."""
+MAX_THREADS: Final = 1024
+
+KvType = Literal["f32", "f16", "bf16", "q8_0", "q5_1", "q5_0", "q4_1", "q4_0"]
+FlashAttention = Literal["auto", "on", "off"]
+Context = Annotated[int, Ge(64), Le(MAX_CONTEXT)]
+Slots = Annotated[int, Ge(1), Le(MAX_SLOTS)]
+DraftTokens = Annotated[int, Ge(1), Le(64)]
+FileName = Annotated[str, Len(1, 4096)]
+
+
+@dataclass(frozen=True, slots=True)
+class SpeculationOptions:
+    """A smaller model with the same vocabulary drafts tokens, which the model itself then verifies."""
+
+    draft: FileName
+    """In the registry's file: the role whose model drafts. In the options of a loaded registry: that model's file."""
+    k: DraftTokens = 8
+    """The most tokens to draft for one step of a sequence."""
+
+
+@dataclass(frozen=True, slots=True)
+class PromptLookupOptions:
+    """Draft tokens are copied from where the last tokens of a sequence stood in it before."""
+
+    ngram: Annotated[int, Ge(1), Le(16)] = 3
+    """How many of the last tokens are looked for, at most."""
+    k: DraftTokens = 8
+    """The most tokens to draft for one step of a sequence."""
+
+
+@dataclass(frozen=True, slots=True)
+class Lora:
+    """An adapter: low-rank weights that are added to the model's own, for all sequences."""
+
+    file: FileName
+    """In the registry's file it may be relative to that file; in a loaded registry it is absolute."""
+    scale: Annotated[float, Ge(-10), Le(10)] = 1.0
+    """The factor that the adapter's weights are multiplied with."""
+
+
+class OptionProblem(NamedTuple):
+    """Two options that do not go together: which one to change, what is wrong with it, and what would be accepted."""
+
+    option: str
+    what: str
+    accepted: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LoadOptions:
+    """How one model is loaded.
+
+    `batch_invariant` makes a sequence at temperature 0 give the same tokens whatever else is in the batch, at the price
+    of slower prefill and of a lone sequence decoding as if it were two: every micro-batch then has 2 to 63 query
+    tokens, for which llama.cpp computes each token the same way whatever else is in the batch, and the cache is split,
+    so that a sequence's cells lie in the order of its tokens and attention always sums in that order. That holds for
+    quantised weights with flash attention, and for state-space models with quantised weights, which have no attention.
+    It does not hold for F32, F16 and BF16 weights (other kernels for one row than for many), nor without flash
+    attention. Without `batch_invariant`, logits differ in their last bits with the batch, the prefix that was reused
+    and the number of threads, and a greedy choice between two nearly equal tokens may fall differently.
+    """
+
+    context: Context | None = None
+    """The longest sequence in tokens, prompt and answer together. None in a registry's file: as `defaults` say, but no
+    more than the model was trained with. None for an engine: what the model was trained with, at most 8,192."""
+    slots: Slots = 4
+    """How many sequences are generated at a time."""
+    threads: Annotated[int, Ge(1), Le(MAX_THREADS)] | None = None
+    """How many threads compute, or None for as many as there are physical cores. The pool gives an engine fewer while
+    others decode."""
+    kv_type_k: KvType = "f16"
+    """The type of the keys in the KV cache."""
+    kv_type_v: KvType = "f16"
+    """The type of the values in the KV cache."""
+    flash_attention: FlashAttention = "auto"
+    """Whether attention is computed block by block without keeping its scores; "auto" lets the engine choose
+    (`engine.step_cost.attention`)."""
+    mlock: bool = False
+    """Whether the weights are locked in memory, so that the system cannot swap them out."""
+    mmap: bool = True
+    """Whether the file is mapped; otherwise the weights are read into memory of the process."""
+    batch_invariant: bool = False
+    """Whether greedy output must not depend on what else is in the batch, see above."""
+    split: bool | None = None
+    """True gives every sequence a stream of KV cells of its own, which is faster for texts that have little in common.
+    With False all share one pool, in which a shared prefix is held once. None begins with streams, unless there are
+    `cells`, and the engine changes between both by what it is asked for (`engine.kv.layout`)."""
+    cells: Annotated[int, Ge(64), Le(MAX_CELLS)] | None = None
+    """How many cells the common pool has, where few sequences become as long as `context`; None for `slots` x
+    `context`. When they run out, the sequence with the most slack is preempted and computed again later."""
+    experts: Annotated[int, Ge(1), Le(1024)] | None = None
+    """How many experts of a mixture are used for a token; None for as many as the model was made with."""
+    speculation: SpeculationOptions | None = None
+    prompt_lookup: PromptLookupOptions | None = None
+    lora: Annotated[tuple[Lora, ...], Len(1, 8)] = ()
+
+    @property
+    def splits_cache(self) -> bool:
+        """Whether every sequence has a stream of cells of its own at first, where the architecture allows a choice."""
+        return self.batch_invariant or self.cells is None if self.split is None else self.split
+
+    def conflicts(self) -> Iterator[OptionProblem]:
+        """Yield what is impossible about these options together. Each option is within its own bounds."""
+        context = self.context or 1
+        if self.batch_invariant and self.split is False:
+            what = "is false, but batch_invariant needs a split cache"
+            yield OptionProblem("split", what, "batch_invariant: false, or no split")
+        if self.cells is not None and self.splits_cache:
+            what = "is for a common pool, but batch_invariant or split gives each sequence cells of its own"
+            yield OptionProblem("cells", what, "batch_invariant: false and no split, or no cells")
+        if self.cells is not None and self.cells < context:
+            what = f"is {self.cells:,}, and one sequence may take {context:,}"
+            yield OptionProblem("cells", what, f"at least {context}, or a smaller context")
+        if self.cells is None and self.slots * context > MAX_CELLS:
+            what = f"{self.slots} slots of {context:,} tokens make a KV cache of {self.slots * context:,} cells"
+            yield OptionProblem("slots", what, f"at most {MAX_CELLS:,}")
+        if self.kv_type_v.startswith("q") and self.flash_attention == "off":
+            yield OptionProblem("flash_attention", "is off, but a quantised kv_type_v needs it", "auto or on")
