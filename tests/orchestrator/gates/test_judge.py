@@ -8,7 +8,7 @@ import pytest
 
 from orchestrator.events import FailureKind
 from orchestrator.gates import Artifact, GateContext, JudgeAnswer, PipelineResult, Scope, run_gates
-from tests.orchestrator.gates.gate_world import step
+from tests.orchestrator.gates.gate_steps import step
 
 PASSED = '{"critique": "price 214, told 214: right", "score": 9, "verdict": "pass"}'
 FAILED = '{"critique": "price 214, told 21: wrong", "score": 3, "verdict": "fail"}'

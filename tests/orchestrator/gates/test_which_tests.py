@@ -2,7 +2,7 @@ import pytest
 
 from orchestrator.gates import Scope, unseen_tests
 from orchestrator.gates.tests import integration_tests, module_under_test, unit_tests
-from tests.orchestrator.gates.gate_world import step
+from tests.orchestrator.gates.gate_steps import step
 
 
 @pytest.mark.parametrize(

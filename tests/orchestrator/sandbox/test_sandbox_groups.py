@@ -3,6 +3,8 @@ import signal
 import subprocess
 from pathlib import Path
 
+import pytest
+
 from orchestrator.sandbox import Limits, Sandbox
 from orchestrator.sandbox.control_group import ControlGroups, find_control_groups
 
@@ -77,7 +79,7 @@ def test_sweeping_spares_what_is_not_in_our_namespace(tmp_path: Path) -> None:
 def test_groups_of_owners_that_were_killed_are_swept(sandbox: Sandbox) -> None:
     groups = sandbox.groups
     if groups is None:
-        return
+        pytest.skip("no control group can be created here")
     free = next(pid for pid in range(4_000_000, 4_100_000) if not Path("/proc", str(pid)).exists())
     left, held = groups.memory / f"orchestrator-{free}-1", groups.memory / f"orchestrator-{os.getpid()}-x"
     left.mkdir()
