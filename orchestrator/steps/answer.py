@@ -1,8 +1,11 @@
-"""Say what a step's answer has to look like, and take the artifacts out of it.
+"""Say what a step's answer has to look like, and take the artifacts out of an answer or a result.
 
-One output: the answer is the artifact. Several outputs: the answer is a JSON object that has them as keys. JSON is
-asked for by grammar and validated in any case, since a grammar cannot say all that a schema can. A schema holds for
-each output on its own.
+A step that generates has an answer. Where the step has one output, the answer is the artifact; where it has several,
+the answer is a JSON object with the outputs as keys. JSON is enforced by a grammar and validated in any case, since a
+grammar cannot express all that a schema can. An `output_schema` holds for each output on its own.
+
+A step that acts has a result: what its code gave to `final`, or its model or its tool returned. The same holds for the
+result, but for outputs that were written with `write_artifact`, which need not be in it.
 """
 
 import json
@@ -23,26 +26,29 @@ _FENCED = re.compile(r"```[^\n`]*\n(?P<inside>.*?)\n?[ \t]*```", re.DOTALL)
 
 
 class AnswerShape:
-    """The form of one step's answer. `schema` is for the engine's grammar, None for free text."""
+    """What the answer of one step has to look like."""
 
     def __init__(self, step: Step) -> None:
-        """Raises `AttemptError` for an output schema that is none: no answer could ever match it."""
+        """Raises `AttemptError` for an output schema that is no valid schema: no answer could ever match it."""
         self._step = step
         self._json = [name for name in step.outputs if is_json(step, name)]
         try:
             self._checked = OutputSchema(step.output_schema)
             self._whole = OutputSchema(self._object(ANY_JSON)) if len(step.outputs) > 1 else self._checked
         except BadSchema as error:
-            raise _hopeless(error) from error
+            raise _unusable_schema(error) from error
 
     @property
     def structured(self) -> bool:
-        """Whether the answer is JSON."""
+        """Whether the answer has to be JSON."""
         return bool(self._json) or len(self._step.outputs) > 1
 
     @property
     def schema(self) -> dict[str, Any] | None:
-        """The JSON Schema of the whole answer, as far as it can be put into one."""
+        """The JSON Schema of the whole answer, for the engine's grammar, as far as one schema can express it.
+
+        None for an answer that is free text.
+        """
         if not self.structured:
             return None
         wanted = self._checked.schema
@@ -52,20 +58,20 @@ class AnswerShape:
         return self._object(ANY_JSON if '"$ref"' in json.dumps(wanted) else wanted)
 
     def read(self, completion: Completion) -> dict[str, bytes]:
-        """Return the artifacts by name. Raises `AttemptError` for an answer that is cut off, empty or not in shape."""
+        """Return the artifacts by name. Raises `AttemptError` for one that is cut off, empty or does not match."""
         if failure := self._unfinished(completion):
             raise AttemptError(failure)
         text = strip_fence(completion.text)
         if not text:
-            told = "the answer is empty"
-            raise AttemptError(Failure(FailureKind.FORMAT, told, told))
+            message = "the answer is empty"
+            raise AttemptError(Failure(FailureKind.FORMAT, message, message))
         try:
             return self._read(text)
         except SchemaMismatch as error:
             message = f"the answer does not match: {error.evidence}"
             raise AttemptError(Failure(FailureKind.SCHEMA, message, error.evidence)) from error
         except BadSchema as error:
-            raise _hopeless(error) from error
+            raise _unusable_schema(error) from error
 
     def _read(self, text: str) -> dict[str, bytes]:
         names = self._step.outputs
@@ -93,22 +99,22 @@ class AnswerShape:
             case "stop":
                 return None
             case "length":
-                # The form is at fault, not the thought: a stronger role would not help, a shorter answer does.
+                # A stronger role would not help here; a shorter answer does.
                 kind = FailureKind.SCHEMA if self.structured else FailureKind.FORMAT
-                told = f"the answer was cut off after {tokens} tokens; it has to be shorter"
+                message = f"the answer was cut off after {tokens} tokens; it has to be shorter"
             case "repetition":
-                # A model that goes round in circles has lost the thread: a stronger one may not.
+                # A stronger model may get out of the loop that this one is caught in.
                 kind = FailureKind.SCHEMA if self.structured else FailureKind.LOGIC
-                told = "the answer repeats itself without end"
+                message = "the answer repeats itself without end"
             case "deadline":
                 return Failure(FailureKind.TIMEOUT, f"no answer in time: {tokens} tokens were written by then")
             case "cancelled":
                 return Failure(FailureKind.INFRASTRUCTURE, "the engine gave the answer up")
-        return Failure(kind, told, told)
+        return Failure(kind, message, message)
 
 
 def strip_fence(text: str) -> str:
-    """Return the text without the white space around it, and without a code fence around the whole of it."""
+    """Return the text without white space around it, and without a code fence that encloses the whole of it."""
     stripped = text.strip()
     fenced = _FENCED.fullmatch(stripped)
     if fenced is None or re.search("^[ \t]*```", fenced["inside"], re.MULTILINE):
@@ -116,12 +122,15 @@ def strip_fence(text: str) -> str:
     return fenced["inside"].strip("\n").rstrip()
 
 
-def _hopeless(error: BadSchema) -> AttemptError:
+def _unusable_schema(error: BadSchema) -> AttemptError:
     return AttemptError(Failure(FailureKind.SCHEMA, f"output_schema cannot be used: {error}", final=True))
 
 
 def outputs_from(step: Step, value: Any, written: Mapping[str, str]) -> dict[str, bytes]:
-    """Return the step's artifacts by name. Raises `AttemptError` for a value that is not what the step has to give."""
+    """Return the artifacts of a step that acts, by name: what it has `written`, and the rest from its result `value`.
+
+    Raises `AttemptError` for a value that lacks an output, or does not match the step's schema.
+    """
     missing = [name for name in step.outputs if name not in written]
     given = dict(written) | _given(step, missing, value)
     return {name: _artifact(step, name, given[name]) for name in step.outputs}
@@ -147,8 +156,9 @@ def _artifact(step: Step, name: str, value: Any) -> bytes:
 
 
 def _json(step: Step, name: str, value: Any, text: str) -> str:
-    """Return the artifact as JSON that fits the step's schema. A text is JSON already, or the string that a schema
-    asks for.
+    """Return the artifact as JSON that matches the step's schema.
+
+    A `value` that is a string either is JSON text already, or stands for the JSON string that the schema asks for.
     """
     try:
         form = OutputSchema(step.output_schema)

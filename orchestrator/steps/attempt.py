@@ -1,4 +1,4 @@
-"""Define what one try of a step is given and what it makes, whatever the kind of step."""
+"""Define what one attempt at a step is given and what it makes, whatever the kind of step."""
 
 import asyncio
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -15,7 +15,7 @@ from orchestrator.steps.role import ResolvedRole
 from orchestrator.taskir import Commands, Step
 
 MIN_ANSWER_TOKENS = 16
-"""A prompt that leaves less of the context than this (or than the answer's limit) is too long."""
+"""A prompt that leaves fewer tokens of the context than this, or than the answer's limit, is too long."""
 
 OnText = Callable[[str], None]
 OnGenerated = Callable[[Usage], None]
@@ -23,37 +23,40 @@ OnGenerated = Callable[[Usage], None]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Checks:
-    """What gates may use, beside what the step reads and writes.
-
-    `tests` are inputs of the task that belong to the step though it does not read them. `run` runs jobs in the sandbox.
-    """
+    """What gates may use, beside what the step reads and writes."""
 
     tests: tuple[Input, ...] = ()
+    """Inputs of the task that are tests of the step, though it does not read them."""
     commands: Commands = field(default_factory=Commands)
+    """The commands of the task, such as the one that builds it."""
     judge: ResolvedRole | None = None
+    """The role that judges; None where this installation has none."""
     run: RunJob = no_sandbox
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Attempt:
-    """One try of a step, with all that was decided about it.
-
-    `step` is concrete: a `foreach` child has outputs `name[0]`. `failures` are those of earlier attempts that it is
-    told of, oldest first. `gates` are those asked for.
-    """
+    """One attempt at a step, with all that was decided about it."""
 
     step: Step
+    """The step to carry out. The child of a `foreach` step has outputs such as `name[0]`."""
     role: ResolvedRole
+    """The role that makes the attempt."""
     inputs: tuple[Input, ...] = ()
+    """What the step reads, in the order of the prompt."""
     failures: tuple[Failure, ...] = ()
+    """The failures of earlier attempts that the prompt shows, oldest first."""
     gates: tuple[str, ...] = ()
+    """The gates that the outputs have to pass."""
     checks: Checks = field(default_factory=Checks)
+    """What these gates may use."""
     seed: int | None = None
     slack: float = 0.0
+    """Seconds by which the step may be late without delaying the end of its run, by prediction."""
 
     @property
     def max_tokens(self) -> int | None:
-        """The most tokens of an answer: the step's limit, else the role's, of which None sets none."""
+        """The most tokens of an answer: the step's limit, else the role's; None for no limit."""
         return self.step.max_tokens or self.role.max_tokens
 
 
@@ -69,11 +72,14 @@ class Models(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Produced:
-    """What an attempt made: artifacts by name, the gates' results, and what it took."""
+    """What an attempt made."""
 
     outputs: Mapping[str, bytes]
+    """The artifacts by name."""
     gates: tuple[GateResult, ...]
+    """The results of the gates, in their order."""
     usage: Usage
+    """What the models took for it."""
 
 
 class StepRunner(Protocol):
@@ -84,13 +90,13 @@ class StepRunner(Protocol):
     ) -> Produced:
         """Return what the attempt made. Raises `AttemptError`, and nothing else but `CancelledError`.
 
-        `on_generated` is called with what it took once the models are done, before anything looks at what they made;
-        `on_text` with pieces of what they write.
+        `on_generated` is called with the usage as soon as the models are done, before the gates run; `on_text` with
+        pieces of what the models write.
         """
 
 
 def added(*usages: Usage) -> Usage:
-    """Return the sum, field by field."""
+    """Return the sum of several usages, field by field."""
     return Usage(**{one.name: sum(getattr(usage, one.name) for usage in usages) for one in fields(Usage)})
 
 

@@ -1,4 +1,4 @@
-"""Say why an attempt came to nothing: its error, what engines and the pool raise as a failure, and its time limit."""
+"""The error of a failed attempt, the mapping of engine and pool errors to failures, and an attempt's time limit."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -9,15 +9,15 @@ from orchestrator.events import Failure, FailureKind, GateResult
 from orchestrator.pool.errors import ModelBroken, ModelTooLarge, ModelUnavailable, PoolError, UnknownModel
 from orchestrator.remote.errors import RemoteBusy
 
-_PASSING = ("died", "hung", "memory")
-"""Load failures that another try may not meet; all others are in the file or the settings."""
+_TRANSIENT = ("died", "hung", "memory")
+"""Kinds of load failure that may not come again; all others lie in the file or in the settings."""
 
 GRACE = 1.0
-"""Seconds past its deadline in which a model may still say how far it came, before it counts as hung."""
+"""Seconds past its deadline that a model has to report how far it came, before the attempt is stopped."""
 
 
 class AttemptError(Exception):
-    """An attempt came to nothing. `gates` are the results of those gates that had looked at what was made."""
+    """An attempt failed. `gates` are the results of the gates that had run by then."""
 
     def __init__(self, failure: Failure, gates: tuple[GateResult, ...] = ()) -> None:
         super().__init__(failure.message)
@@ -26,12 +26,12 @@ class AttemptError(Exception):
 
 
 def unusable_input(message: str) -> AttemptError:
-    """Return the error for an input that cannot be read: whoever tries again would find it as it is."""
+    """Return the error for an input that cannot be read. It is final, since another attempt would not change that."""
     return AttemptError(Failure(FailureKind.RESOURCE, message, final=True))
 
 
 def map_error(error: EngineError | PoolError) -> Failure:
-    """Return the failure that the error amounts to, `final` where trying again is useless."""
+    """Return the failure that an error of an engine or the pool stands for; `final` where a retry cannot help."""
     return Failure(_kind(error), str(error), final=_is_final(error))
 
 
@@ -39,7 +39,7 @@ def _kind(error: EngineError | PoolError) -> FailureKind:
     if isinstance(error, PromptTooLong | ModelTooLarge):
         return FailureKind.RESOURCE
     if isinstance(error, ModelBroken | RemoteBusy):
-        return FailureKind.RESOURCE  # it is tried again after a while: the rule that waits
+        return FailureKind.RESOURCE  # its rule waits before the next attempt
     if isinstance(error, ModelLoadFailed) and error.kind == "memory":
         return FailureKind.RESOURCE
     return FailureKind.INFRASTRUCTURE
@@ -47,15 +47,16 @@ def _kind(error: EngineError | PoolError) -> FailureKind:
 
 def _is_final(error: EngineError | PoolError) -> bool:
     if isinstance(error, ModelLoadFailed):
-        return error.kind not in _PASSING
+        return error.kind not in _TRANSIENT
     return isinstance(error, BadRequest | BrokenModel | UnknownModel | ModelUnavailable | ModelTooLarge)
 
 
 @asynccontextmanager
 async def attempt_timeout(seconds: float | None, grace: float = 0.0) -> AsyncIterator[asyncio.Timeout]:
-    """Let the block run for `seconds`, None for ever; what leaves it is `AttemptError` or `CancelledError`.
+    """Limit the block to `seconds` (None: no limit), and raise `AttemptError` for what goes wrong in it.
 
-    `grace` is how much longer it may run if what it waits for keeps the deadline by itself.
+    `grace` is how many seconds longer the block may take, for what it waits for to keep the deadline by itself. Beside
+    `AttemptError` only `CancelledError` and defects leave the block.
     """
     scope = asyncio.timeout(None if seconds is None else seconds + grace)
     try:
@@ -70,6 +71,6 @@ async def attempt_timeout(seconds: float | None, grace: float = 0.0) -> AsyncIte
 
 
 def seconds_left(scope: asyncio.Timeout, grace: float = 0.0) -> float | None:
-    """Return how long the block may still take, its `grace` aside; None for ever."""
+    """Return how many seconds the block of `attempt_timeout` has left, without its `grace`; None for no limit."""
     end = scope.when()
     return None if end is None else end - grace - asyncio.get_running_loop().time()

@@ -17,7 +17,7 @@ _FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
 
 
 class UnreadableFile(Exception):
-    """A file that cannot be an input; says which and why."""
+    """A file that cannot be an input. The message says which file and why."""
 
     def __init__(self, name: str, why: str) -> None:
         super().__init__(f"file {name!r} {why}")
@@ -61,7 +61,7 @@ def _opened(folder: Path, name: str) -> BinaryIO:
 
 
 def _open_beneath(folder: Path, parts: list[str]) -> int:
-    """Return an open descriptor. `folder` itself is the user's word and may be a link."""
+    """Return an open descriptor. `folder` itself was named by the user, so it may be a link."""
     here = os.open(folder, _FOLDER)
     try:
         for part in parts[:-1]:

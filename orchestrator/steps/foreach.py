@@ -1,4 +1,4 @@
-"""Take a list apart for the children of a `foreach` step, and join what they made into lists."""
+"""Take a list apart for the children of a `foreach` step, and join what the children made into lists."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -14,7 +14,8 @@ MAX_CHILDREN = 10_000
 def items_of(name: str, text: str) -> tuple[str, ...]:
     """Return the items of a JSON list as texts: strings as they are, anything else as compact JSON.
 
-    Raises `AttemptError` for a text that is no JSON list, or one of more than `MAX_CHILDREN` items.
+    `name` is what errors call the list. Raises `AttemptError` for a text that is no JSON list, and for a list of more
+    than `MAX_CHILDREN` items.
     """
     value, problems = read_json(text.strip())
     if problems:
@@ -41,7 +42,7 @@ def gather(step: Step, children: Sequence[Mapping[str, bytes]]) -> dict[str, byt
 
 
 def compact_json(value: object) -> str:
-    """Return JSON without white space, as the models write and read it."""
+    """Return JSON without white space between its parts, which is how the embedded models write and read it."""
     return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
 
 

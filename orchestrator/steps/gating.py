@@ -1,4 +1,4 @@
-"""Send what an attempt made through the gates that its step asks for, and ask the judge role on their behalf."""
+"""Send what an attempt made through the gates of its step, and ask the judge role for gates that need a model."""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -25,11 +25,14 @@ from orchestrator.steps.role import ResolvedRole
 from orchestrator.taskir.fields import ARTIFACT
 
 _FILE = re.compile(ARTIFACT)
-"""Names that may be those of files: labels of inputs can be any text."""
+"""Names that a file may have. Inputs can have labels that are no such names."""
 
 
 def judge_of(role: ResolvedRole | None, models: Models, slack: float) -> Judge:
-    """Return what lets the role judge, in the prompt layout of all steps; without a role, what refuses to."""
+    """Return the function by which gates ask the role to judge, in the prompt layout of all steps.
+
+    Without a role the function raises `NoVerdict`.
+    """
     if role is None:
         return no_judge
 
@@ -51,9 +54,10 @@ def judge_of(role: ResolvedRole | None, models: Models, slack: float) -> Judge:
 async def pass_gates(
     attempt: Attempt, outputs: Mapping[str, bytes], models: Models
 ) -> tuple[Mapping[str, bytes], tuple[GateResult, ...]]:
-    """Return the outputs, mended where a gate may do that, and what the gates said. Raises `AttemptError`.
+    """Return the outputs, which a gate may have reformatted, and the results of the gates.
 
-    Gates have limits of their own: they step back behind engines that decode, which is no fault of the step's model.
+    Raises `AttemptError` for outputs that do not pass. The time limit of the step does not count here: gates have
+    limits of their own, because they run at a lower priority than engines.
     """
     artifacts = [Artifact(name, data) for name, data in outputs.items()]
     async with attempt_timeout(None):
@@ -64,7 +68,7 @@ async def pass_gates(
 
 
 def gate_context(attempt: Attempt, models: Models) -> GateContext:
-    """Return what the gates may use."""
+    """Return what the gates of an attempt may use."""
     checks = attempt.checks
     return GateContext(
         Scope(attempt.step, tuple(test.name for test in checks.tests), checks.commands),

@@ -16,7 +16,7 @@ from orchestrator.steps.prompt import after_failure, step_messages
 
 
 class GenerateRunner:
-    """Carries out steps that generate: prompt, answer, artifacts, gates."""
+    """Carries out attempts at steps of kind `generate` that have no tools."""
 
     async def run(
         self,
@@ -27,8 +27,8 @@ class GenerateRunner:
     ) -> Produced:
         """Return what the attempt made, as `StepRunner.run` says.
 
-        The step's `timeout_seconds` covers all but the gates. It is the deadline of the model, which says then what it
-        took; only one that does not say is stopped, `GRACE` later.
+        The step's `timeout_seconds` covers all but the gates. It is given to the model as its deadline, so that the
+        usage is known when time runs out; a model that does not keep it is stopped `GRACE` seconds later.
         """
         async with attempt_timeout(attempt.step.timeout_seconds, GRACE) as scope:
             shape = AnswerShape(attempt.step)
@@ -40,7 +40,7 @@ class GenerateRunner:
 
 
 def with_evidence(action: str, failures: Sequence[Failure]) -> str:
-    """Return the action with what earlier answers failed for, each shortened to what matters."""
+    """Return the action with the evidence of earlier failures, shortened, for the next prompt."""
     return after_failure(action, feedback(failures))
 
 
@@ -61,6 +61,6 @@ async def _complete(
     try:
         return await models.generate(attempt.role.model, request, on_text)
     except BadGrammar:
-        # A schema that no grammar can follow is still a schema: the model writes JSON, the validator judges it.
+        # The schema cannot become a grammar. The model then writes any JSON, and the answer is validated afterwards.
         loose = replace(request, schema=ANY_JSON, deadline_seconds=seconds_left(scope, GRACE))
         return await models.generate(attempt.role.model, loose, on_text)

@@ -14,11 +14,11 @@ from orchestrator.taskir import Step, TaskInput
 
 
 class RunInputs:
-    """What the steps of one run can read. Its calls may block on the disk, and raise `AttemptError` (see there).
+    """What the steps of one run can read. Calls may block on the disk, and raise `AttemptError`.
 
-    `inputs` are those of the task by their labels, `directory` is the user's folder, and `get` returns an object by
-    its digest. `recent` returns one that needs no disk, or None, and `size` tells how many bytes one has. `prior` are
-    artifacts of earlier runs, name → digest; they stand before files of the same names.
+    `inputs` are those of the task by their labels, and `directory` is the user's folder. `get` returns an object by its
+    digest, `recent` returns it if that needs no disk, else None, and `size` returns its size in bytes. `prior` are
+    artifacts of earlier runs, name to digest; a name in `prior` stands for the artifact even where a file has it too.
     """
 
     def __init__(
@@ -42,7 +42,7 @@ class RunInputs:
         self._items: dict[tuple[str, str], tuple[str, ...]] = {}
 
     def planned(self, steps: Iterable[Step]) -> None:
-        """Take note of the steps that the plan has grown by: what several of them read comes first in their prompts."""
+        """Take note of steps that were added to the plan. What several steps read comes first in their prompts."""
         for step in steps:
             names = set(step.inputs)
             self._shared |= names if step.foreach is not None else names & self._read_once
@@ -53,7 +53,7 @@ class RunInputs:
         self._outputs[step] = outputs
 
     def may_block(self, step: Step, sources: Mapping[str, Source]) -> bool:
-        """Whether `read` may have to wait for the disk."""
+        """Return whether `read` may have to wait for the disk."""
         return not all(self._is_at_hand(name, sources[name]) for name in {*step.inputs, step.foreach} if name)
 
     def _is_at_hand(self, name: str, source: Source) -> bool:
@@ -62,11 +62,11 @@ class RunInputs:
         return source.kind == "input" and self._inputs[name].type == "text"
 
     def read(self, step: Step, sources: Mapping[str, Source], item: int | None = None) -> tuple[Input, ...]:
-        """Return the inputs of a step in the order of the prompt: what other steps read too, the rest, the item.
+        """Return the inputs of a step in the order of the prompt: what other steps read too, the rest, then the item.
 
-        In front, shared inputs make a prefix that the engine computes once. `sources` says what the names stand for;
-        those of a `foreach` child are its parent's. A child gets the `item`-th item of the list in the place of the
-        list, under the name `NAME[item]`.
+        Shared inputs come first, because the engine computes a common prefix once. `sources` says what each name
+        stands for; for a `foreach` child they are its parent's. A child gets one item of the list (`item` is its index)
+        in place of the list, under the name `NAME[item]`.
         """
         names = [name for name in dict.fromkeys(step.inputs) if name != step.foreach or item is None]
         ordered = sorted(names, key=lambda name: name not in self._shared)
@@ -76,9 +76,9 @@ class RunInputs:
         return tuple(found)
 
     def sizes(self, step: Step, sources: Mapping[str, Source], item: int | None = None) -> tuple[InputSize, ...]:
-        """Return how many bytes `read` would give for each input, without reading it where that can be helped.
+        """Return the size of each input in bytes, without reading the input where that can be avoided.
 
-        A size that cannot be found out is None: whoever reads the input is told why.
+        A size that cannot be found out is None; `read` then says why.
         """
         names = dict.fromkeys((*step.inputs, *((step.foreach,) if step.foreach is not None else ())))
         return tuple(self._sized(name, step, sources, item) for name in names)

@@ -1,4 +1,4 @@
-"""Carry out one attempt of a step whose model writes code: prompt, code, output, and so on, until `final`."""
+"""Carry out one attempt of a step whose model writes code: instructions, code, output, more code, until `final`."""
 
 import re
 from collections.abc import Sequence
@@ -28,17 +28,18 @@ from orchestrator.steps.tools.toolbox import OnCall, Toolbox
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReplRunner:
-    """Carries out one attempt in the interpreter.
-
-    `folder` is where it keeps what is printed. `context` is how long a sequence of its model may be, None if unknown.
-    """
+    """Carries out one attempt at a step of kind `repl`."""
 
     sessions: Open
+    """Opens the sandbox's session that the interpreter runs in."""
     toolbox: Toolbox
     subcalls: SubcallModels
     on_call: OnCall
+    """Gets every call of a tool or a model when it is over."""
     folder: Path
+    """Where the outputs of the code are kept."""
     context: int | None
+    """How many tokens a sequence of the step's model may have; None where that is not known."""
     budget: Budget = field(default_factory=Budget)
 
     async def run(
@@ -50,8 +51,8 @@ class ReplRunner:
     ) -> Produced:
         """Return what the attempt made, as `StepRunner.run` says.
 
-        `timeout_seconds` of the step, else the budget's seconds, cover all but the gates. The usage is that of the
-        step's model and of all models that its code asked.
+        The step's `timeout_seconds`, else the budget's seconds, limit everything but the gates. The usage is that of
+        the step's model and of all models that its code asked.
         """
         budget = replace(self.budget, seconds=attempt.step.timeout_seconds or self.budget.seconds)
         spending, outputs = Spending(budget), Outputs(self.folder)
@@ -71,13 +72,13 @@ class ReplRunner:
 
 
 async def _turns(attempt: Attempt, talk: Conversation, running: Interpreter, work: ReplRunner) -> dict[str, bytes]:
-    """Let the model write code, run it and show it what came of it, until a result stands."""
+    """Have the model write code, run it and show the model its output, until `final` gives an acceptable result."""
     await talk.begin()
     error: str | None = "the step has not begun"
     for _ in range(work.budget.turns):
         done = await talk.ask()
-        if told := _no_code(done):
-            await talk.add(Turn(done.text, told))
+        if reason := _why_not_run(done):
+            await talk.add(Turn(done.text, reason))
             continue
         end = await running.run(code_in(done.text))
         error = end.error
@@ -95,19 +96,19 @@ async def _turns(attempt: Attempt, talk: Conversation, running: Interpreter, wor
 
 def _head(attempt: Attempt, toolbox: Toolbox) -> tuple[Message, ...]:
     action = with_evidence(attempt.step.action, attempt.failures)
-    told = instructions(action, attempt.inputs, attempt.step.outputs, toolbox.tools)
-    return step_messages(attempt.role.system, attempt.role.persona, (), told)
+    text = instructions(action, attempt.inputs, attempt.step.outputs, toolbox.tools)
+    return step_messages(attempt.role.system, attempt.role.persona, (), text)
 
 
-def _no_code(done: Completion) -> str:
-    """Say why an answer cannot be run; nothing if it can."""
+def _why_not_run(done: Completion) -> str:
+    """Return why an answer cannot be run; empty if it can."""
     if done.finish != "stop":
         return f"The answer did not come to its end ({done.finish}). Nothing was run: write less at a time."
     return "" if code_in(done.text) else "There was no code in the answer."
 
 
 GLIMPSE = 200
-"""Characters of an input that the model is shown; it reads on by `peek`."""
+"""Characters of an input that the model is shown. It can read on with `peek`."""
 
 _HOW = """\
 Write Python. Each answer is one piece of code, run in an interpreter that keeps its variables; you see what it prints.
@@ -122,7 +123,7 @@ _FENCED = re.compile(r"```(?:python|py)?[ \t]*\n(.*?)(?:^[ \t]*```|\Z)", re.DOTA
 
 
 def instructions(action: str, inputs: Sequence[Input], outputs: Sequence[str], tools: Sequence[Tool]) -> str:
-    """Return what stands in the place of the action."""
+    """Return the action, with what the code can use, the beginnings of the inputs, and the names of the outputs."""
     lines = [_HOW]
     if tools:
         lines += ["tool(name, ...)              calls one of:", described(tools)]

@@ -6,28 +6,29 @@ from orchestrator.events import Usage
 
 
 class BudgetSpent(Exception):
-    """There is none left; the message says of what."""
+    """A budget is used up. The message says which one."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Budget:
-    """What one attempt at a REPL step may use.
-
-    `turns` are answers of its model, `calls` are tool calls and model calls of its code (each of a batch counts),
-    `tokens` those of the model calls (prompts and answers), `seconds` all that it takes. One turn may compute for
-    `turn_seconds` and print `turn_output` characters; the time of calls does not count as the turn's.
-    """
+    """What one attempt at a step of kind `repl` may use."""
 
     turns: int = 20
+    """Answers of the step's model."""
     calls: int = 500
+    """Tool calls and model calls of its code; every call of a batch counts."""
     tokens: int = 200_000
+    """Tokens of the model calls, prompts and answers together."""
     seconds: float = 900.0
+    """Time for the whole attempt but its gates."""
     turn_seconds: float = 30.0
+    """Time that the code of one turn may compute; waiting for calls does not count."""
     turn_output: int = 1_000_000
+    """Characters that the code of one turn may print."""
 
 
 class Spending:
-    """What is left of a budget's calls and tokens."""
+    """Keeps account of the calls and tokens that an attempt has used of its budget."""
 
     def __init__(self, budget: Budget) -> None:
         self._budget = budget
@@ -36,13 +37,13 @@ class Spending:
 
     @property
     def tokens_left(self) -> int:
-        """Return how many tokens model calls may still take."""
+        """How many tokens model calls may still take."""
         return self._budget.tokens - self.usage.prompt_tokens - self.usage.output_tokens
 
     def take(self, calls: int, prompt_tokens: int = 0) -> None:
-        """Take some calls, with prompts of about so many tokens in all.
+        """Count calls whose prompts have about so many tokens in all.
 
-        Raises `BudgetSpent`, and takes none, when that would be too many.
+        Raises `BudgetSpent`, and counts none of them, where the budget does not allow that.
         """
         left = self._budget.calls - self.calls
         if calls > left:

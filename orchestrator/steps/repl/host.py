@@ -1,4 +1,4 @@
-"""Answer what a step's code asks for. It comes from model-written code: every question has a schema and a price."""
+"""Answer the requests of a step's code. A model has written it, so every request is validated and counted."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
@@ -17,7 +17,7 @@ from orchestrator.steps.tools.workspace import NoSuchText
 
 
 class Host:
-    """What the code of one attempt can have done. Whatever it asks, it gets one answer."""
+    """Answers the requests that the code of one attempt may make. Each request gets exactly one answer."""
 
     def __init__(
         self,
@@ -44,7 +44,7 @@ class Host:
         }
 
     async def answer(self, asked: Ask) -> Answer:
-        """Carry a question out, and return what became of it."""
+        """Carry out a request and return its value, or the error that the code is to see."""
         carry_out = self._answers.get(asked.name)
         if carry_out is None:
             return Answer(error=f"there is no call {asked.name!r}; accepted: {', '.join(self._answers)}")
@@ -68,26 +68,26 @@ class Host:
         return [{"value": answer.value, "error": answer.error} for answer in answers]
 
     async def _asked(self, name: str, calls: list[LlmCall]) -> list[Answer]:
-        """Ask models, and tell it as one call. Of those that the budget refuses only the first is told."""
+        """Ask models, and report that as one call. Of calls that the budget refuses only the first is reported."""
         clock = asyncio.get_running_loop().time
         started = clock()
 
-        def tell(outcome: CallOutcome, message: str = "") -> None:
-            told = shortened({"calls": len(calls), "prompts": [call.prompt for call in calls]})
-            self._on_call(Call(name, told, outcome, message, clock() - started))
+        def report(outcome: CallOutcome, message: str = "") -> None:
+            arguments = shortened({"calls": len(calls), "prompts": [call.prompt for call in calls]})
+            self._on_call(Call(name, arguments, outcome, message, clock() - started))
 
         try:
             answers = await ask_all(calls, self._subcalls, self._spending, self._slack)
         except BudgetSpent as error:
             if not self._refused:
-                tell("refused", str(error))
+                report("refused", str(error))
             self._refused = True
             raise
         wrong = [answer.error for answer in answers if answer.error is not None]
         if wrong:
-            tell("failed", f"{len(wrong)} of {len(answers)}: {wrong[0]}")
+            report("failed", f"{len(wrong)} of {len(answers)}: {wrong[0]}")
         else:
-            tell("done")
+            report("done")
         return answers
 
     async def _tool(self, arguments: dict[str, Any]) -> Any:

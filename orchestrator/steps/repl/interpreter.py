@@ -26,15 +26,15 @@ CHUNK = 32 * 1024
 PIECE = 1_000_000
 LINE = 300
 AGAIN = 1.0
-"""Seconds after which the clock of a turn strikes again: a bare `except` of the step's code swallows a strike."""
+"""Seconds after which the timer of a turn fires again, since a bare `except` of the step's code catches `Stopped`."""
 
 
 class HostGone(BaseException):
-    """The host's end of the channel is closed. No error of the step's own, so it ends the interpreter."""
+    """The host has closed the channel, which ends the interpreter. It is no error of the step's code."""
 
 
 class Stopped(BaseException):
-    """The turn ends here. No `except Exception` of the step's code is in its way."""
+    """The turn has to end. It is no `Exception`, so that `except Exception` in the step's code does not catch it."""
 
 
 class Finished(Stopped):
@@ -45,11 +45,11 @@ class Finished(Stopped):
 
 
 class HostError(RuntimeError):
-    """What was asked for did not come to be; the message says why."""
+    """A request to the host failed. The message says why."""
 
 
 class Channel:
-    """The host's end is the other one. One question at a time, whichever thread asks."""
+    """The connection to the host. Requests are sent one at a time, whichever thread makes them."""
 
     def __init__(self, descriptor: int) -> None:
         self._socket = socket.socket(fileno=descriptor)
@@ -57,7 +57,7 @@ class Channel:
         self._asked = 0
 
     def send(self, message: dict[str, Any]) -> None:
-        """Send one message. The clock of the turn cannot cut it in two."""
+        """Send one message. The timer of the turn cannot interrupt it."""
         body = json.dumps(message).encode()
         with self._lock:
             signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGALRM})
@@ -71,7 +71,10 @@ class Channel:
         return json.loads(self._read(int.from_bytes(self._read(4), "big")))
 
     def ask(self, question: str, /, **arguments: Any) -> Any:
-        """Ask the host, and return its answer. Raises HostError. The clock of the turn stands still meanwhile."""
+        """Send a request to the host and return its answer. The timer of the turn is stopped meanwhile.
+
+        Raises HostError.
+        """
         with self._lock:
             left, _ = signal.setitimer(signal.ITIMER_REAL, 0)
             try:
@@ -96,7 +99,7 @@ class Channel:
 
 
 class Output(io.TextIOBase):
-    """What the code prints. It ends a turn that prints more than it may."""
+    """Sends what the code prints to the host. It ends a turn that prints more than it may."""
 
     def __init__(self, channel: Channel) -> None:
         self._channel = channel
@@ -105,11 +108,11 @@ class Output(io.TextIOBase):
         self.left = 0
 
     def writable(self) -> bool:
-        """Say yes."""
+        """Return True, as for any stream that can be written to."""
         return True
 
     def write(self, text: str) -> int:
-        """Take in some text."""
+        """Keep some text until there is enough to send. Raises Stopped for a turn that prints more than it may."""
         self.left -= len(text)
         if self.left < 0:
             self.left = CHUNK  # for the traceback
@@ -121,7 +124,7 @@ class Output(io.TextIOBase):
         return len(text)
 
     def flush(self) -> None:
-        """Send what there is."""
+        """Send the text that was kept."""
         text = "".join(self._pieces)
         self._pieces, self._size = [], 0
         for start in range(0, len(text), CHUNK):
@@ -129,7 +132,7 @@ class Output(io.TextIOBase):
 
 
 class Artifacts(MutableMapping[str, str]):
-    """The step's outputs, as far as they are written. Assigning writes one, and the host says whether it may be."""
+    """The outputs that the step has written. Assigning to a name writes that output, if the host allows it."""
 
     def __init__(self, channel: Channel) -> None:
         self._channel = channel
@@ -192,7 +195,7 @@ class Texts:
 
 
 def api(channel: Channel, inputs: dict[str, str]) -> dict[str, Any]:
-    """Return the names that the step's code begins with."""
+    """Return the names that are defined for the step's code."""
     artifacts = Artifacts(channel)
     texts = Texts(channel, inputs, artifacts)
     return {"inputs": inputs, "artifacts": artifacts, "peek": texts.peek, "grep": texts.grep, **_asking(channel)}
@@ -212,7 +215,7 @@ def _asking(channel: Channel) -> dict[str, Any]:
         return [HostError(one["error"]) if one["error"] is not None else one["value"] for one in answers]
 
     def tool(name: str, /, **arguments: Any) -> Any:
-        """Return what a tool of this step gives."""
+        """Call a tool of this step and return its result."""
         return channel.ask("tool", tool=name, arguments=arguments)
 
     def final(value: Any = None) -> None:
@@ -236,8 +239,8 @@ def run(code: str, turn: int, namespace: dict[str, Any]) -> None:
             print(repr(value))
 
 
-def told(error: BaseException) -> str:
-    """Return the traceback of the step's own code and what it called, without the frames of this file."""
+def format_error(error: BaseException) -> str:
+    """Return the traceback of the step's code and of what it called, without the frames of this file."""
     frames = [frame for frame in traceback.extract_tb(error.__traceback__) if frame.filename != __file__]
     while frames and not frames[0].filename.startswith("<turn "):
         del frames[0]
@@ -245,7 +248,7 @@ def told(error: BaseException) -> str:
     return "".join([*lines, *traceback.format_exception_only(error)]).strip()
 
 
-def late(signum: int, frame: FrameType | None) -> None:
+def on_alarm(signum: int, frame: FrameType | None) -> None:
     """End a turn that takes too long."""
     raise Stopped("the turn took longer than it may")
 
@@ -257,7 +260,7 @@ def main() -> None:
     inputs: dict[str, str] = {}
     namespace: dict[str, Any] = {"__name__": "__main__", **api(channel, inputs)}
     sys.stdout = sys.stderr = output
-    signal.signal(signal.SIGALRM, late)
+    signal.signal(signal.SIGALRM, on_alarm)
     while True:
         message = channel.receive()
         if message["type"] == "input":
@@ -274,14 +277,14 @@ def turn(message: dict[str, Any], namespace: dict[str, Any]) -> dict[str, Any]:
         try:
             signal.setitimer(signal.ITIMER_REAL, message["seconds"], AGAIN)
             run(message["code"], message["turn"], namespace)
-        finally:  # before anything is said of how it ended, which no strike may cut short
+        finally:  # the timer must not interrupt the report of how the turn ended
             signal.setitimer(signal.ITIMER_REAL, 0)
     except Finished as finished:
         done |= {"final": True, "value": finished.value}
     except HostGone:
         raise
     except BaseException as error:  # noqa: BLE001 - whatever the step's code raises is how its turn ended
-        done["error"] = told(error)
+        done["error"] = format_error(error)
     finally:
         sys.stdout.flush()
     return done

@@ -6,15 +6,15 @@ SHOWN = 2_000
 """Characters of a turn's output that its model sees: the first and the last half of them."""
 
 MOST_BYTES = 16 * 1024 * 1024
-"""What all turns of an attempt may print together."""
+"""The most bytes that all turns of an attempt may print together."""
 
 
 class TooMuchOutput(Exception):
-    """More was printed than is kept."""
+    """The code has printed more than is kept."""
 
 
 class NoSuchOutput(Exception):
-    """A name that no output has."""
+    """There is no output of this name. The message says which there are."""
 
 
 class Outputs:
@@ -31,7 +31,7 @@ class Outputs:
         return f"out{self._count}"
 
     def admit(self, text: str) -> None:
-        """Count what was printed. Raises `TooMuchOutput`."""
+        """Add what was printed to the total. Raises `TooMuchOutput`."""
         self._size += len(text.encode())
         if self._size > MOST_BYTES:
             raise TooMuchOutput(f"more than {MOST_BYTES >> 20} MiB were printed")
@@ -52,12 +52,12 @@ class Outputs:
 
 
 def cut(text: str, name: str) -> str:
-    """Return the output for the model: whole if short, else its two ends and how to see the rest."""
+    """Return an output as the model sees it: whole if short, else both its ends and the call that shows the rest."""
     if len(text) <= SHOWN:
         return text
     half = SHOWN // 2
-    told = f"… {len(text) - SHOWN} of {len(text)} characters left out: {peek(name)} …"
-    return f"{text[:half]}\n{told}\n{text[-half:]}"
+    mark = f"… {len(text) - SHOWN} of {len(text)} characters left out: {peek(name)} …"
+    return f"{text[:half]}\n{mark}\n{text[-half:]}"
 
 
 def peek(name: str) -> str:

@@ -1,7 +1,7 @@
-"""Say what goes over the channel between the host and a step's interpreter, and check all that comes from there.
+"""Define the messages between the host and a step's interpreter, and validate those that come from the interpreter.
 
-One JSON object a message. The host sends Input and Run; the interpreter sends Said and Ask, each Ask is answered by one
-Answer, and Done ends what Run began.
+Each message is one JSON object. The host sends Input and Run. The interpreter sends Said and Ask; the host answers each
+Ask by one Answer, and Done ends the turn that Run began.
 """
 
 from typing import Any
@@ -10,7 +10,7 @@ import msgspec
 
 
 class ProtocolError(Exception):
-    """The interpreter sent what is no message, or not now."""
+    """The interpreter sent something that is no message."""
 
 
 class Input(msgspec.Struct, tag_field="type", tag="input", frozen=True):
@@ -30,7 +30,7 @@ class Run(msgspec.Struct, tag_field="type", tag="run", frozen=True):
 
 
 class Answer(msgspec.Struct, frozen=True):
-    """What became of an Ask: a `value`, or an `error` that says what was wrong."""
+    """The outcome of an Ask: a `value`, or an `error` that says what was wrong."""
 
     value: Any = None
     error: str | None = None
@@ -43,7 +43,7 @@ class Said(msgspec.Struct, tag_field="type", tag="said", frozen=True, forbid_unk
 
 
 class Ask(msgspec.Struct, tag_field="type", tag="ask", frozen=True, forbid_unknown_fields=True):
-    """The code wants something of the host."""
+    """The code asks the host to do something. `name` is one of those that `Host` knows."""
 
     id: int
     name: str
@@ -51,7 +51,7 @@ class Ask(msgspec.Struct, tag_field="type", tag="ask", frozen=True, forbid_unkno
 
 
 class Done(msgspec.Struct, tag_field="type", tag="done", frozen=True, forbid_unknown_fields=True):
-    """The turn is over: by an `error` (its traceback), by `final` with a `value`, or just so."""
+    """The turn is over: by an `error` (its traceback), by `final` with a `value`, or at the end of its code."""
 
     error: str | None
     final: bool
@@ -70,7 +70,7 @@ class LlmCall(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class LlmBatch(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Ask models for all of this at once."""
+    """Ask models many things at once."""
 
     calls: list[LlmCall]
 

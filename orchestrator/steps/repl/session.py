@@ -1,4 +1,4 @@
-"""Run a step's code in one interpreter in the sandbox, turn by turn, and answer what it asks meanwhile."""
+"""Run a step's code in one interpreter in the sandbox, turn by turn, and answer its requests meanwhile."""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
@@ -38,16 +38,16 @@ from orchestrator.steps.repl.protocol import (
 
 PROGRAM = "interpreter.py"
 PIECE = 1_000_000
-"""Characters of an input in one message: however they are written in JSON, the message is short enough."""
+"""Characters of an input in one message. However JSON escapes them, the message stays below its limit."""
 
 MOST_MESSAGES = 50_000
-"""What an interpreter may send in all: code that does nothing but ask must not keep the host busy for ever."""
+"""The most messages that an interpreter may send, so that code which only sends requests ends some time."""
 
 EVIDENCE = 2_000
 MEMORY = 256 * MIB
 PROCESSES = 4
 DISK = 16 * MIB
-"""An interpreter is held for long, so it gets little: where no control group counts, each process may take MEMORY."""
+"""An interpreter runs for long, so its limits are low. Without a control group, MEMORY is the limit of each process."""
 
 Open = Callable[[Job], AbstractAsyncContextManager[Session]]
 """Opens a session in the sandbox. Raises `SandboxError`."""
@@ -57,17 +57,22 @@ _TIMES = ("wall", "cpu")
 
 @dataclass(frozen=True, slots=True)
 class TurnEnd:
-    """How a turn ended: what is shown of it, the call that shows the `rest`, and whether `final` gave a `value`."""
+    """How a turn ended."""
 
     shown: str
+    """What the model is shown of the output."""
     rest: str
+    """The call by which the code can look at the rest of it."""
     final: bool
+    """Whether the code has called `final`."""
     value: Any
+    """The value that `final` was given."""
     error: str | None
+    """The traceback of a turn that failed."""
 
 
 class Interpreter:
-    """One interpreter. Its calls raise `AttemptError` when its program ends, or no longer speaks as agreed."""
+    """One interpreter. Calls raise `AttemptError` where its program has ended, or breaks the protocol."""
 
     def __init__(self, session: Session, host: Host, outputs: Outputs, budget: Budget) -> None:
         self._session = session
@@ -78,7 +83,7 @@ class Interpreter:
         self._messages = 0
 
     async def feed(self, inputs: Mapping[str, str]) -> None:
-        """Give the code its inputs."""
+        """Send the interpreter the inputs of the step, by name."""
         for name, text in inputs.items():
             for start in range(0, max(1, len(text)), PIECE):
                 await self._send(Input(name, text[start : start + PIECE]))
@@ -115,13 +120,13 @@ class Interpreter:
         if len(body) > MESSAGE_LIMIT:
             body = encode(Answer(error=f"the answer is too long; accepted: {MESSAGE_LIMIT >> 20} MiB, ask for a part"))
         if not await self._session.send(body):
-            raise await self._gone(())
+            raise await self._ended_early(())
 
     async def _receive(self, printed: Sequence[str]) -> FromInterpreter:
         try:
             body = await self._session.receive()
             if body is None:
-                raise await self._gone(printed)
+                raise await self._ended_early(printed)
             self._messages += 1
             if self._messages > MOST_MESSAGES:
                 raise AttemptError(Failure(FailureKind.RESOURCE, f"the step's code sent {self._messages} messages"))
@@ -130,14 +135,14 @@ class Interpreter:
             message = f"the step's code broke its interpreter: {error}"
             raise AttemptError(Failure(FailureKind.CODE, message, message)) from error
 
-    async def _gone(self, printed: Sequence[str]) -> AttemptError:
+    async def _ended_early(self, printed: Sequence[str]) -> AttemptError:
         outcome = await self._session.end()
-        return AttemptError(_obituary(outcome, printed))
+        return AttemptError(_failure_of(outcome, printed))
 
 
 @asynccontextmanager
 async def interpreter(sessions: Open, host: Host, outputs: Outputs, budget: Budget) -> AsyncIterator[Interpreter]:
-    """Have an interpreter for as long as the block lasts. Raises `AttemptError` where the sandbox cannot be had."""
+    """Run an interpreter for as long as the block lasts. Raises `AttemptError` where the sandbox is not available."""
     limits = Limits(wall=budget.seconds, cpu=max(1, int(budget.seconds)), memory=MEMORY, processes=PROCESSES, disk=DISK)
     program = await asyncio.to_thread(Path(__file__).with_name(PROGRAM).read_bytes)
     job = Job(argv=("python", "-I", PROGRAM), files={PROGRAM: program}, limits=limits)
@@ -152,7 +157,7 @@ async def interpreter(sessions: Open, host: Host, outputs: Outputs, budget: Budg
         raise AttemptError(Failure(FailureKind.INFRASTRUCTURE, str(error), final=final)) from error
 
 
-def _obituary(outcome: Outcome, printed: Sequence[str]) -> Failure:
+def _failure_of(outcome: Outcome, printed: Sequence[str]) -> Failure:
     said = "".join([*printed, outcome.stderr.decode(errors="replace")])[-EVIDENCE:]
     if outcome.limit:
         kind = FailureKind.TIMEOUT if outcome.limit in _TIMES else FailureKind.RESOURCE

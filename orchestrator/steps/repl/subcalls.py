@@ -1,4 +1,4 @@
-"""Ask models on behalf of a step's code: one call, or many at once."""
+"""Ask models for a step's code: one call, or many at once."""
 
 import asyncio
 from collections import defaultdict
@@ -18,28 +18,28 @@ from orchestrator.steps.role import ResolvedRole
 
 
 class NoSuchRole(Exception):
-    """A role or a persona that there is not; says which there are."""
+    """There is no such role or persona. The message says which there are."""
 
 
 Resolve = Callable[[str | None, str | None], ResolvedRole]
-"""Return whom a role and a persona stand for, None for the step's own. Raises `NoSuchRole`."""
+"""Resolves the names of a role (None: the step's own) and of a persona. Raises `NoSuchRole`."""
 
 Batch = Callable[[str, Sequence[Generation]], Awaitable[list[Completion | EngineError | PoolError]]]
-"""The pool's `generate_batch`: all requests to one model at once, and what each came to."""
+"""The pool's `generate_batch`: sends requests to one model at once, and returns the outcome of each in their order."""
 
 
 @dataclass(frozen=True, slots=True)
 class SubcallModels:
-    """The models that a step's code may ask."""
+    """The models that a step's code may ask, and how they are asked."""
 
     resolve: Resolve
     batch: Batch
 
 
 async def ask_all(calls: Sequence[LlmCall], subcalls: SubcallModels, spending: Spending, slack: float) -> list[Answer]:
-    """Return the answer to each call, in order. Calls to one model are one batch; batches of several go side by side.
+    """Return the answer to each call, in order; a call that fails has its error as its answer.
 
-    Raises `BudgetSpent`. A call that fails has its error in its place.
+    Calls to one model are one batch, and the batches of several models run side by side. Raises `BudgetSpent`.
     """
     expected = sum(map(_bytes_of, calls)) // BYTES_A_TOKEN
     spending.take(max(1, len(calls)), expected)

@@ -1,4 +1,4 @@
-"""Say what the model of a step that uses tools may answer, and read its answer. Pure."""
+"""Define what the model of a step that uses tools may answer, and read its answers. Pure."""
 
 import json
 from collections.abc import Collection, Sequence
@@ -13,12 +13,12 @@ from orchestrator.taskir.json_text import read_json
 
 
 class BadAction(Exception):
-    """An answer that is no action; says what would be."""
+    """An answer that is no action, or none that is allowed now. The message says what would be accepted."""
 
 
 @dataclass(frozen=True, slots=True)
 class UseTool:
-    """Call a tool. The toolbox judges name and arguments."""
+    """Call a tool. Name and arguments are checked by the toolbox."""
 
     tool: str
     arguments: object
@@ -26,17 +26,19 @@ class UseTool:
 
 @dataclass(frozen=True, slots=True)
 class Prune:
-    """Drop these documents."""
+    """Drop the documents with these ids."""
 
     ids: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Finish:
-    """The task is done: its answer, and the documents that belong to it."""
+    """End the step."""
 
     answer: Any
+    """The step's result."""
     documents: tuple[str, ...] = ()
+    """The ids of the documents that are handed on with it."""
 
 
 Action = UseTool | Prune | Finish
@@ -44,11 +46,14 @@ Action = UseTool | Prune | Finish
 
 @dataclass(frozen=True, slots=True)
 class Allowed:
-    """What may be done now: `tools` are none past the hard mark, `shown` can be pruned, `kept` can be handed on."""
+    """The actions that are allowed now."""
 
     tools: Sequence[Tool]
+    """The tools that may be called; none under hard pressure, when the context is full."""
     shown: Collection[str]
+    """The ids of the documents that can be pruned."""
     kept: Collection[str]
+    """The ids of the documents that can be handed on."""
 
 
 def action_schema(step: Step, allowed: Allowed) -> dict[str, Any]:
@@ -63,7 +68,7 @@ def action_schema(step: Step, allowed: Allowed) -> dict[str, Any]:
 
 
 def read_action(text: str, allowed: Allowed) -> Action:
-    """Return what the model wants. Raises `BadAction` for what is none, or not now."""
+    """Return the action in the model's answer. Raises `BadAction` for an answer that is none, or not allowed now."""
     value, problems = read_json(text)
     if problems or not isinstance(value, dict):
         raise BadAction(f"that is no JSON object: {problems[0] if problems else type(value).__name__}")
@@ -79,7 +84,7 @@ def read_action(text: str, allowed: Allowed) -> Action:
 
 
 def hands_on(step: Step) -> bool:
-    """Whether documents can go along with the step's answer: it is one text."""
+    """Return whether documents can be handed on with the step's answer, which they can if it is one text."""
     return len(step.outputs) == 1 and not is_json(step, step.outputs[0])
 
 
@@ -121,12 +126,12 @@ Tools:"""
 
 
 def instructions(action: str, tools: Sequence[Tool]) -> str:
-    """Return what stands in the place of the action."""
+    """Return the action, with how the model has to answer and the tools that it can call."""
     return f"{action}\n\n{_HOW}\n{described(tools)}"
 
 
 def described(tools: Sequence[Tool]) -> str:
-    """Return one line for each tool: its name, its arguments (with a `?` those that may be left out), what it does."""
+    """Return a line for each tool: its name, its arguments (optional ones with a `?`), and what it does."""
     return "\n".join(f"  {tool.name}({', '.join(_parameters(tool))})  {tool.description}" for tool in tools)
 
 

@@ -1,4 +1,4 @@
-"""Carry out one attempt of a step that uses tools: one call that its document fixes, or as many as its model makes."""
+"""Carry out one attempt of a step that uses tools: the one call that the document gives, or those its model makes."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -22,14 +22,13 @@ from orchestrator.taskir.arguments import fill_arguments
 
 @dataclass(frozen=True, slots=True)
 class ToolRunner:
-    """Carries out one attempt with tools. `context` is how long a sequence of its model may be, None if unknown.
-
-    `turns` is how many answers its model has to come to an end.
-    """
+    """Carries out one attempt with tools."""
 
     toolbox: Toolbox
     context: int | None
+    """How many tokens a sequence of the step's model may have; None where that is not known."""
     turns: int = 200
+    """How many answers the model may take to finish."""
 
     async def run(
         self,
@@ -54,7 +53,7 @@ class ToolRunner:
 
 
 async def _called(attempt: Attempt, arguments: Mapping[str, Any], toolbox: Toolbox) -> str | None:
-    """Make the one call that the step fixes. It would go as it went another time, so its failures are final."""
+    """Make the one call that the document gives. Its failures are final, since it would end the same way again."""
     (name,) = attempt.step.tools
     try:
         result = await toolbox.call(name, fill_arguments(arguments, _texts(attempt)))

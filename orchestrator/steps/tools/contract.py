@@ -1,4 +1,4 @@
-"""Define a tool: what it is called, what it takes, and what it gives back."""
+"""Define a tool: its name, its arguments, and what it returns."""
 
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
@@ -11,9 +11,9 @@ from orchestrator.steps.tools.workspace import Workspace
 
 
 class ToolError(Exception):
-    """A call that came to nothing: what was wrong, and what would be accepted. The caller may try another one.
+    """A call failed. The message says what was wrong and what would be accepted, so that the model may try again.
 
-    `kind` is what it counts as where nobody can: in a step that is this one call.
+    `kind` is the kind of failure that it is for a step which consists of this one call.
     """
 
     def __init__(self, message: str, kind: FailureKind = FailureKind.RESOURCE) -> None:
@@ -23,22 +23,24 @@ class ToolError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class ToolResult:
-    """What a call gives: a JSON `value` for who asked, and the `text` that a step writes which is this one call.
-
-    `failure` says that the call went well but what it ran did not: a test that fails, an exit code.
-    """
+    """What a call returns."""
 
     value: Any
+    """The result as JSON, for a model or for code."""
     text: str | None = None
+    """The result as a text, for a step which consists of this one call; None if it is the `value`."""
     failure: Failure | None = None
+    """Set where the call itself went well, but what it ran failed: a test, or a command with an exit code."""
 
 
 @dataclass(frozen=True, slots=True)
 class ToolContext:
-    """What the calls of one attempt work on. `run` runs jobs in the sandbox."""
+    """What the calls of one attempt work on."""
 
     workspace: Workspace
+    """The texts that can be read and written."""
     notes: Notes
+    """The notes of the run."""
     run: RunJob = no_sandbox
 
 
@@ -58,7 +60,7 @@ class Tool:
 
     @property
     def parameters(self) -> dict[str, Any]:
-        """Return the JSON Schema of the arguments."""
+        """The JSON Schema of all arguments together."""
         return {
             "type": "object",
             "properties": {name: dict(schema) for name, schema in self.properties.items()},

@@ -59,7 +59,7 @@ WRITE_ARTIFACT = Tool(
 GREP_SECONDS = 20.0
 MOST = 200
 
-# A pattern is a program too: some take longer than the world will last, so it is matched where it can be killed.
+# A regular expression can take practically for ever, so it is matched in a process that can be killed.
 _GREP = """\
 import json, re, sys
 asked = json.load(sys.stdin)

@@ -1,4 +1,4 @@
-"""Let a model act with tools, turn by turn, until it says that it is done."""
+"""Let a model call tools, turn by turn, until it finishes."""
 
 from typing import Any
 
@@ -24,17 +24,17 @@ from orchestrator.steps.tools.contract import ToolError
 from orchestrator.steps.tools.toolbox import Toolbox, shortened
 
 MAX_BAD = 3
-"""Answers in a row that are no action."""
+"""Answers in a row that may be no action before the attempt fails."""
 
 RESULT = 4_000
-"""Characters of a result that the model sees."""
+"""Characters of a result that the model is shown."""
 
 LINE = 80
-"""A result of no more characters is no document: it is not worth pruning."""
+"""A result of at most so many characters is shown as it is: as a document it would not be worth pruning."""
 
 
 class ToolLoop:
-    """One attempt's way through its tools. What it raises is `AttemptError`, or comes from the model's engine."""
+    """The exchange between a model and its tools in one attempt."""
 
     def __init__(self, attempt: Attempt, toolbox: Toolbox, conversation: Conversation) -> None:
         self._attempt = attempt
@@ -42,7 +42,10 @@ class ToolLoop:
         self._talk = conversation
 
     async def run(self, turns: int) -> Any:
-        """Act until the model finishes, within so many turns; return the value of the step's outputs."""
+        """Carry out what the model asks for until it finishes, within so many turns, and return the step's result.
+
+        Raises `AttemptError`, EngineError, PoolError.
+        """
         await self._talk.begin()
         bad = 0
         for _ in range(turns):
@@ -82,7 +85,7 @@ class ToolLoop:
         await self._talk.add(turn_of(self._talk.window, action, wrote, text))
 
     def _value(self, finish: Finish) -> Any:
-        """Return the answer, with the documents that the model calls relevant behind it, and no others."""
+        """Return the answer, followed by the documents that the model has named."""
         if not finish.documents or not hands_on(self._attempt.step):
             return finish.answer
         known = {document.id: document for document in self._talk.window.kept}
@@ -91,7 +94,7 @@ class ToolLoop:
 
 
 def turn_of(window: Window, action: UseTool, wrote: str, text: str) -> Turn:
-    """Return the turn that a call has made: its result is a document, or a told line if it is short."""
+    """Return the turn of a call. Its result is a document, or is shown as it is if it is short."""
     if len(text) <= LINE:
         return Turn(wrote, text)
     return Turn(wrote, document=Document(window.next_id, _name(action), _cut(text)))
@@ -104,7 +107,7 @@ def _action(done: Completion, allowed: Allowed) -> Action:
 
 
 def _name(action: UseTool) -> str:
-    """Return what a result is of: the name of a file that was read, else the call."""
+    """Return the name of a call's result: the file that was read, else the call itself."""
     arguments = action.arguments if isinstance(action.arguments, dict) else {}
     if action.tool == "read_file" and arguments.keys() == {"name"}:
         return str(arguments["name"])

@@ -1,4 +1,4 @@
-"""Keep a run's memory: short notes that its steps add, edit and drop. A change is in the journal before it counts."""
+"""Keep the notes of a run, which its steps add, edit and drop. A change is in the journal before it takes effect."""
 
 import asyncio
 from collections import defaultdict
@@ -11,11 +11,11 @@ MAX_NOTES = 1_000
 MAX_TEXT = 10_000
 
 Journal = Callable[[str, NoteChange, str], NoteChanged]
-"""Has a change of a note (its id, what, its text) journaled, and returns the event."""
+"""Journals the change of a note, given the note's id, the change and its text. Returns the event."""
 
 
 class NoSuchNote(Exception):
-    """A change that cannot be made; says which notes there are."""
+    """A note cannot be changed as asked. The message says which notes there are."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,7 +28,7 @@ class Note:
 
 
 class RunNotes:
-    """The notes of one run, folded from its events. All steps see the same, at any time."""
+    """The notes of one run, folded from its events. All steps see the same notes at any time."""
 
     def __init__(self) -> None:
         self._notes: dict[str, Note] = {}
@@ -37,7 +37,7 @@ class RunNotes:
 
     @property
     def notes(self) -> tuple[Note, ...]:
-        """Return the notes, the oldest first."""
+        """The notes, the oldest first."""
         return tuple(self._notes.values())
 
     def new_id(self) -> str:
@@ -46,7 +46,7 @@ class RunNotes:
         return f"N{self._last}"
 
     def apply(self, event: NoteChanged) -> None:
-        """Take in a change that is in the journal."""
+        """Apply a change that is in the journal."""
         self._last = max(self._last, int(event.note[1:]))
         if event.change == "dropped":
             self._notes.pop(event.note, None)
@@ -58,14 +58,14 @@ class RunNotes:
                 waiting.set_result(None)
 
     async def applied(self, event: NoteChanged) -> None:
-        """Wait until an event has been taken in."""
+        """Wait until an event has been applied."""
         waiting: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._waiting[event].append(waiting)
         await waiting
 
 
 class Notes:
-    """The run's notes as one step may change them. Raises `NoSuchNote`."""
+    """The notes of a run, as one step reads and changes them. Calls raise `NoSuchNote`."""
 
     def __init__(self, run: RunNotes, step: str, journal: Journal) -> None:
         self._run = run
@@ -74,11 +74,14 @@ class Notes:
 
     @property
     def all(self) -> tuple[Note, ...]:
-        """Return the run's notes, the oldest first."""
+        """The notes of the run, the oldest first."""
         return self._run.notes
 
     async def add(self, text: str) -> str:
-        """Add a note and return its id. What this step has noted before stays one note: an attempt may be run again."""
+        """Add a note and return its id; the id of an equal note of this step where there is one.
+
+        So an attempt that is run again adds nothing twice.
+        """
         same = next((note.id for note in self.all if (note.step, note.text) == (self._step, text)), None)
         if same is not None:
             return same

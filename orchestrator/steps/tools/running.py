@@ -19,13 +19,13 @@ MEMORY = 256 * MIB
 PROCESSES = 8
 DISK = 32 * MIB
 EVIDENCE = 4_000
-"""Characters of the output that tell why something failed: its end, where tools sum up."""
+"""Characters of the output that serve as evidence of a failure. They are its last ones, where tools sum up."""
 
 _LIMITED = {"wall": FailureKind.TIMEOUT, "cpu": FailureKind.TIMEOUT}
 
 
 async def _run_tests(context: ToolContext, arguments: Mapping[str, Any]) -> ToolResult:
-    """Run what the gates would: nothing that a model has written decides which tests run, or whether they passed."""
+    """Run pytest as the gates do, so that no file of the step decides which tests run or whether they have passed."""
     outcome = await _outcome(context, PYTEST, arguments, {SETTINGS: SETTINGS_TEXT}, (REPORT,))
     failure = _failure(outcome) or _failed_tests(outcome)
     made = _result(outcome, failure)
@@ -44,7 +44,7 @@ async def _outcome(
     ours: Mapping[str, bytes] = MappingProxyType({}),
     keep: tuple[str, ...] = (),
 ) -> Outcome:
-    """Run a program with the texts that it is to have, and files of ours."""
+    """Run a program on the files that the arguments name. `ours` are files that it gets beside them."""
     workspace = context.workspace
     names = arguments.get("files", [*workspace.inputs, *workspace.written])
     files = await asyncio.to_thread(lambda: {name: workspace.read(name).encode() for name in _paths(names)})
@@ -54,7 +54,7 @@ async def _outcome(
 
 
 def _result(outcome: Outcome, failure: Failure | None) -> ToolResult:
-    return ToolResult(_told(outcome), outcome.stdout.decode(errors="replace"), failure)
+    return ToolResult(_format_outcome(outcome), outcome.stdout.decode(errors="replace"), failure)
 
 
 def _paths(names: Iterable[str]) -> list[str]:
@@ -65,13 +65,13 @@ def _paths(names: Iterable[str]) -> list[str]:
     return list(names)
 
 
-def _told(outcome: Outcome) -> dict[str, Any]:
-    told: dict[str, Any] = {
+def _format_outcome(outcome: Outcome) -> dict[str, Any]:
+    found: dict[str, Any] = {
         "exit_code": outcome.exit_code,
         "stdout": outcome.stdout.decode(errors="replace"),
         "stderr": outcome.stderr.decode(errors="replace"),
     }
-    return told | ({"limit": outcome.limit} if outcome.limit else {}) | ({"cut": True} if outcome.cut else {})
+    return found | ({"limit": outcome.limit} if outcome.limit else {}) | ({"cut": True} if outcome.cut else {})
 
 
 def _failure(outcome: Outcome) -> Failure | None:
@@ -86,7 +86,7 @@ def _failure(outcome: Outcome) -> Failure | None:
 
 
 def _failed_tests(outcome: Outcome) -> Failure | None:
-    """Return why tests failed that ended with 0. Raises `ToolError` where there is no pytest."""
+    """Return the failure of tests whose process ended with 0, if one failed. Raises `ToolError` without pytest."""
     try:
         report = read_report(outcome)
     except GateError as error:

@@ -1,4 +1,4 @@
-"""Find the texts that fit a query: by words, by n-grams, and both fused by reciprocal rank."""
+"""Find the texts that match a query: by words (BM25), by n-grams, and both fused by reciprocal rank."""
 
 import math
 import re
@@ -52,17 +52,17 @@ FUSION = 60
 """The constant of reciprocal rank fusion (Cormack, Clarke and Büttcher, 2009): a rank r is worth 1 / (FUSION + r)."""
 
 NOTHING = 2 / DIMENSIONS**0.5
-"""A cosine below this is chance: of n-grams that are hashed to the same place, two standard deviations."""
+"""A cosine below this counts as chance: two standard deviations of what hash collisions of n-grams bring about."""
 
 PASSAGE = 300
-"""Characters of a text that are shown for it."""
+"""Characters of the part of a text that a hit shows."""
 
 Embed = Callable[[Sequence[str]], Vectors]
 
 
 @dataclass(frozen=True, slots=True)
 class Hit:
-    """A text that fits, how well, and the part of it that shares most words with the query."""
+    """A text that was found, its score, and the part of it that shares most words with the query."""
 
     name: str
     score: float
@@ -111,9 +111,9 @@ def passage(text: str, query: str, length: int = PASSAGE) -> str:
 
 @lru_cache(maxsize=4)
 def index_of(texts: tuple[tuple[str, str], ...]) -> SearchIndex:
-    """Return the index of these (name, text) pairs, the same one while it is among the last that were asked for.
+    """Return the index of these (name, text) pairs. The last four indexes are kept.
 
-    Whoever has one more text, or another one, has another index, and all of its texts are gone through for it.
+    Any other collection of texts has an index of its own, for which all of its texts are read.
     """
     return SearchIndex(dict(texts))
 

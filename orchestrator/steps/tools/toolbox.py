@@ -1,4 +1,4 @@
-"""Call the tools that a step was granted: its rights, its arguments and the call itself, each told."""
+"""Call the tools that a step was granted: check its rights and the arguments, make the call, and report it."""
 
 import asyncio
 import json
@@ -48,25 +48,27 @@ NOTES = Tool(
 )
 
 
-TOLD = 400
-"""Characters of a call's arguments that are told."""
+SHOWN_ARGUMENTS = 400
+"""Characters of a call's arguments that are journaled and shown."""
 
 TOOLS: Mapping[str, Tool] = {
     tool.name: tool for tool in (READ_FILE, LIST_FILES, SEARCH, GREP, WRITE_ARTIFACT, RUN_TESTS, SHELL, NOTES)
 }
-"""The tools there are."""
+"""All tools, by name."""
 
 _FORMS = {name: OutputSchema(tool.parameters) for name, tool in TOOLS.items()}
 
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """A call that is over. `arguments` are JSON, shortened; `message` says why it was refused or failed."""
+    """A call that is over, as it is journaled."""
 
     tool: str
     arguments: str
+    """JSON, shortened to `SHOWN_ARGUMENTS` characters."""
     outcome: CallOutcome
     message: str = ""
+    """Why it was refused or failed."""
     seconds: float = 0.0
 
 
@@ -74,7 +76,7 @@ OnCall = Callable[[Call], None]
 
 
 class Toolbox:
-    """The tools of one attempt: those that the step names, and no others."""
+    """The tools of one attempt, which are those that the step names. `on_call` gets every call when it is over."""
 
     def __init__(self, granted: Sequence[str], context: ToolContext, on_call: OnCall) -> None:
         self.context = context
@@ -83,11 +85,11 @@ class Toolbox:
 
     @property
     def tools(self) -> tuple[Tool, ...]:
-        """Return the tools that may be called, in the order in which the step names them."""
+        """The tools that may be called, in the order in which the step names them."""
         return tuple(TOOLS[name] for name in self._granted if name in TOOLS)
 
     async def call(self, name: str, arguments: object) -> ToolResult:
-        """Call a tool. Raises `ToolError`; however it ends, the call is told."""
+        """Call a tool and return its result. The call is reported however it ends. Raises `ToolError`."""
         clock = asyncio.get_running_loop().time
         started = clock()
         outcome: CallOutcome = "refused"
@@ -126,6 +128,6 @@ class Toolbox:
 
 
 def shortened(arguments: object) -> str:
-    """Return arguments as JSON for people to read: whole if short, else its beginning."""
+    """Return arguments as JSON for people to read, of which a long one is cut at the end."""
     text = json.dumps(arguments, ensure_ascii=False, default=str)
-    return text if len(text) <= TOLD else f"{text[:TOLD]}…"
+    return text if len(text) <= SHOWN_ARGUMENTS else f"{text[:SHOWN_ARGUMENTS]}…"

@@ -1,7 +1,8 @@
-"""Say which texts an attempt may read and write: rights come from the TaskIR, never from what a model writes.
+"""Define which texts an attempt may read and write. Its rights come from the TaskIR, never from what a model writes.
 
-It reads the files under the user's folder and the step's own inputs. Artifacts of other steps are not among them unless
-the step names them as inputs: what it finds must not depend on who else was done by then. It writes its outputs.
+An attempt reads the files under the user's folder and its step's own inputs, and writes its step's outputs. It does not
+read artifacts of other steps unless its step names them as inputs, so that what it finds does not depend on which other
+steps were done by then.
 """
 
 import fnmatch
@@ -11,11 +12,11 @@ from pathlib import Path
 from orchestrator.steps.files import UnreadableFile, read_text
 
 MAX_TEXTS_BYTES = 64 * 1024 * 1024
-"""What one call may go through at most."""
+"""The most bytes of text that one call may read."""
 
 
 class NoSuchText(Exception):
-    """A name that cannot be read or written here; says what could be."""
+    """A name that cannot be read or written here. The message says which names can be."""
 
 
 class Workspace:
@@ -36,7 +37,7 @@ class Workspace:
 
     @property
     def inputs(self) -> Mapping[str, str]:
-        """Return the step's inputs by name."""
+        """The step's inputs by name."""
         return self._inputs
 
     def names(self, pattern: str = "*") -> tuple[str, ...]:
@@ -55,7 +56,7 @@ class Workspace:
             raise NoSuchText(str(error)) from error
 
     def texts(self, pattern: str = "*") -> dict[str, str]:
-        """Return all that match and that can be read, by name. What is no text is left out."""
+        """Return all texts whose names match the pattern, by name. Files that are no text are left out."""
         found: dict[str, str] = {}
         size = 0
         for name in self.names(pattern):
