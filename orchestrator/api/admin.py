@@ -15,7 +15,7 @@ router = APIRouter(tags=["upkeep"], responses=dict(DOCUMENTED))
 
 
 class HealthBody(BaseModel):
-    """`ok`, or the reason why the daemon takes no runs."""
+    """`ok`, or the reason why the daemon accepts no runs."""
 
     status: str
 
@@ -46,9 +46,11 @@ async def live() -> HealthBody:
     return HealthBody(status="ok")
 
 
-@router.get("/health/ready", responses={503: {"model": HealthBody, "description": "It takes no runs at the moment."}})
+@router.get(
+    "/health/ready", responses={503: {"model": HealthBody, "description": "The daemon accepts no runs at the moment."}}
+)
 async def ready(service: ServiceDep, response: Response) -> HealthBody:
-    """Return whether the daemon takes runs."""
+    """Return whether the daemon accepts runs."""
     if (reason := service.why_not_ready) is None:
         return HealthBody(status="ok")
     response.status_code = HTTPStatus.SERVICE_UNAVAILABLE

@@ -91,9 +91,7 @@ class Connection(H11Protocol):
 
     @property
     def _settings(self) -> ConnectionConfig:
-        assert isinstance(self.config, ConnectionConfig), (
-            "only a listener with a ConnectionConfig makes these connections"
-        )
+        assert isinstance(self.config, ConnectionConfig), "no other configuration names this class"
         return self.config
 
     def _stop_head_timer(self) -> None:

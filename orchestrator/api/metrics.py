@@ -39,15 +39,15 @@ class _ServiceCollector(Collector):
     def collect(self) -> Iterator[Metric]:
         """Yield every metric family."""
         service = self._service
-        yield _gauge("ready", "1 if the daemon takes runs", float(service.why_not_ready is None))
-        yield _gauge("runs_waiting", "runs that wait for a place", service.waiting)
-        yield _gauge("runs_running", "runs that have a place", len(service.running))
+        yield _gauge("ready", "1 if the daemon accepts runs", float(service.why_not_ready is None))
+        yield _gauge("runs_waiting", "runs in the queue", service.waiting)
+        yield _gauge("runs_running", "runs in progress", len(service.running))
         totals = service.totals
         yield _counter("runs_accepted", "runs accepted", (), [((), totals.accepted)])
-        yield _counter("runs_refused", "runs refused since too many wait", (), [((), totals.refused)])
+        yield _counter("runs_refused", "runs refused because the queue was full", (), [((), totals.refused)])
         yield _counter("runs_finished", "runs that ended", ("status",), _with_label(totals.runs))
         seconds = _with_label(totals.run_seconds)
-        yield _counter("run_seconds", "from acceptance to the end of a run, in all", ("status",), seconds)
+        yield _counter("run_seconds", "seconds from the acceptance to the end of runs, summed", ("status",), seconds)
         yield _counter("attempts", "attempts that ended", ("model", "outcome"), totals.attempts.items())
         yield _counter("tokens", "tokens of finished generations", ("model", "kind"), totals.tokens.items())
         if self._pool is not None:
@@ -63,11 +63,11 @@ async def exposition(service: Service) -> bytes:
 
 
 def _pool_metrics(snapshot: PoolSnapshot) -> Iterator[Metric]:
-    yield _gauge("pool_budget_bytes", "memory that models may take", snapshot.budget)
-    yield _gauge("pool_used_bytes", "memory that models have taken", snapshot.used)
+    yield _gauge("pool_budget_bytes", "memory that models may use", snapshot.budget)
+    yield _gauge("pool_used_bytes", "memory that models use", snapshot.used)
     families: dict[str, tuple[str, Callable[[ModelStatus], float]]] = {
         "model_ready": ("1 if the model is loaded", lambda one: float(one.state == "ready")),
-        "model_bytes": ("memory the model holds", lambda one: one.bytes),
+        "model_bytes": ("memory that the model uses", lambda one: one.bytes),
         "model_waiting": ("requests that wait for an engine", lambda one: one.waiting),
         "model_active": ("requests that generate", lambda one: one.active),
     }
@@ -79,12 +79,14 @@ def _pool_metrics(snapshot: PoolSnapshot) -> Iterator[Metric]:
     counted = {one.model: one.counters for one in snapshot.models if one.counters is not None}
     kinds = ("prompt_tokens", "reused_tokens", "output_tokens", "drafted", "accepted", "preempted")
     numbers = [((name, kind), getattr(one, kind)) for name, one in counted.items() for kind in kinds]
-    yield _counter("engine", "what engines counted since they were loaded", ("model", "kind"), numbers)
+    yield _counter("engine", "counters of engines since they were loaded", ("model", "kind"), numbers)
     spent = [
         ((name, kind), getattr(one, f"{kind}_seconds")) for name, one in counted.items() for kind in ("llama", "own")
     ]
-    yield _counter("engine_seconds", "in llama.cpp, and outside of it", ("model", "kind"), spent)
-    saved = GaugeMetricFamily(f"{PREFIX}_engine_saved_seconds", "saved by drafts, or lost", labels=("model",))
+    yield _counter("engine_seconds", "seconds in llama.cpp, and outside of it", ("model", "kind"), spent)
+    saved = GaugeMetricFamily(
+        f"{PREFIX}_engine_saved_seconds", "seconds saved by speculation; negative if it cost time", labels=("model",)
+    )
     for name, counters in counted.items():
         saved.add_metric([name], counters.saved_seconds)
     yield saved

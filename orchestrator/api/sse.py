@@ -26,9 +26,9 @@ Events = AsyncGenerator[bytes, None]
 class EventStream(StreamingResponse):
     """Sends server-sent events as the generator `events` yields them, each in its wire format.
 
-    Every `keep_alive_seconds` a comment is sent, so that neither clients nor proxies give the
-    connection up while nothing happens. When the client disconnects, the generator is closed. `on_end` is called once
-    the response has ended for whatever reason, also where nothing could be sent.
+    Every `keep_alive_seconds` a comment is sent, so that neither clients nor proxies close the connection while nothing
+    happens. When the client disconnects, the generator is closed. `on_end` is called once the response has ended, for
+    whatever reason, and also where nothing could be sent.
     """
 
     media_type = MEDIA_TYPE
