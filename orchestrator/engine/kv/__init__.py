@@ -1,8 +1,8 @@
-"""Which tokens lie in which cells of the KV cache.
+"""Which tokens are in which cells of the KV cache.
 
-prefix_tree   which sequence holds which tokens, as a radix tree
-prefix_store  KV cells of prompt beginnings in a folder
-slots         who may enter a common pool of cells, and which prefix it starts from
-streams       the same where every sequence has cells of its own
-layout        which of the two takes less time for what is being read
+prefix_tree   records which sequence holds which tokens, as a radix tree
+prefix_store  keeps the KV cells of prefixes in a folder
+slots         admits sequences to a pool of cells that all share, and evicts finished prompts
+streams       does the same where every sequence has cells of its own
+layout        chooses between the two by which would have taken less time
 """

@@ -1,9 +1,9 @@
-"""Choose where KV cells lie: in streams, one for each sequence, or in a pool that all share.
+"""Choose the layout of the KV cache: a stream of cells for each sequence, or a pool of cells that all share.
 
-A step reads each stream for its own sequence. A pool it reads whole for every sequence, but a beginning that many share
-lies there once, and passes the processor's caches once for many of them. So streams are faster for texts that have
-little in common, and a pool for many that begin with the same document. Which of them come is known only when they
-have come: an engine changes from one to the other when that would have paid by now.
+With streams, a step reads for each sequence only that sequence's cells. A pool is read as a whole for every sequence,
+but a prefix that many sequences share is there once, and is read from the processor's caches for many of them. So
+streams are faster for texts that have little in common, and a pool for many texts that begin with the same document.
+Which of them come is not known in advance: an engine changes its layout when the change would have paid by now.
 `docs/adr/0012-the-cache-is-laid-out-for-what-comes.md` has figures. Pure: no clock, no model.
 """
 
@@ -14,79 +14,84 @@ from orchestrator.engine.step_cost.model import StepCostModel
 from registry.options import FlashAttention
 
 _PASSES = 2
-"""A step for several sequences takes about as long as if it read the pool so often, ..."""
+"""A step for several sequences takes about as long as if it read the pool this many times, ..."""
 _TILE = 8
-"""... or once for so many sequences, where there are many of them."""
-_CLEARLY = 0.05
-"""A layout that takes no more than so much longer is as good as the other one, for no more is known."""
-_LEARNED = 0.1
-"""The part of an observed error that is corrected at once."""
-_FAR_OFF = 8.0
-"""What is learned of a pool is at most so many times what was assumed, or so small a part: a process that was suspended
-says nothing."""
+"""... or once for this many sequences, where there are many of them."""
+_TOLERANCE = 0.05
+"""A layout that takes longer by at most this fraction counts as equally good, since no more is known for certain."""
+_LEARNING_RATE = 0.1
+"""The fraction of an observed error that is corrected at once."""
+_MAX_COST_RATIO = 8.0
+"""The observed cost of a pool is limited to this many times what was assumed, and to that fraction of it: a process
+that was suspended says nothing."""
 
 
 @dataclass(frozen=True, slots=True)
 class AttentionReads:
-    """What a step that decodes `width` sequences reads: `attended` cells, summed over the sequences, in streams; in a
-    pool the `held` ones, where shared cells count once and those kept for others count too."""
+    """The cells that a step reads when it decodes one token for each of several sequences."""
 
     width: int
+    """How many sequences decode."""
     stream_cells: int
+    """The cells that are read with streams, summed over the sequences."""
     pool_cells: int
+    """The cells that are held in a pool, where shared cells count once, including those of finished prompts."""
 
     @property
     def pool_read_cells(self) -> float:
-        """As how many cells of streams those of a pool count before anything is learned."""
+        """How many cells of streams take as long to read as the pool, before anything is learned."""
         return self.pool_cells * min(self.width, max(_PASSES, self.width / _TILE))
 
 
 class CacheLayout:
-    """How the cells lie now, `split` into streams or not, and what that has cost.
-
-    `regret` are the seconds that decoding took longer than it would have with the other layout, as well as can be told;
-    while the other one would be slower, it goes back to 0.
-    """
+    """The layout that is in use, and how much time the other one would have saved."""
 
     def __init__(self, *, split: bool) -> None:
         self.split = split
+        """Whether the cells are split into streams."""
         self.regret = 0.0
+        """The estimated seconds by which decoding took longer than it would have with the other layout. It falls,
+        down to 0, while the other layout would be slower."""
         self._pool_cost_ratio = 1.0
 
-    def record(self, reading: AttentionReads, seconds: float, streams: StepCostModel, count: int = 1) -> None:
-        """Account for `count` steps like this one, which took `seconds`. `streams` is what steps cost with streams."""
+    def record(self, reads: AttentionReads, seconds: float, streams: StepCostModel, count: int = 1) -> None:
+        """Account for `count` steps like this one, which took `seconds`.
+
+        `streams` is what steps cost with streams. Nothing is learned while it does not know what a cell costs.
+        """
         if not streams.per_cell:
             return
         if not self.split:
-            self._learn(reading, seconds, streams)
-        longer = streams.per_cell * (reading.stream_cells - self._pool_cost_ratio * reading.pool_read_cells)
-        clearly = (longer if self.split else -longer) - _CLEARLY * seconds
-        self.regret = max(0.0, self.regret + count * clearly)
+            self._learn(reads, seconds, streams)
+        longer = streams.per_cell * (reads.stream_cells - self._pool_cost_ratio * reads.pool_read_cells)
+        saved = (longer if self.split else -longer) - _TOLERANCE * seconds
+        self.regret = max(0.0, self.regret + count * saved)
 
-    def due(self, change_seconds: float) -> bool:
-        """Return whether to change, when that takes so long.
+    def change_is_due(self, change_seconds: float) -> bool:
+        """Return whether to change the layout when the change takes so long.
 
-        Who waits until it would have paid never loses more by waiting than by the change itself.
+        Waiting until the change would have paid never loses more than the change itself costs.
         """
         return self.regret > change_seconds
 
     def change(self) -> None:
-        """Go over to the other layout."""
+        """Note that the other layout is in use now."""
         self.split = not self.split
         self.regret = 0.0
 
-    def _learn(self, reading: AttentionReads, seconds: float, streams: StepCostModel) -> None:
-        """Learn how many times as dear as assumed it is to read a pool, from what a step took longer than without."""
-        longer = seconds - streams.seconds(reading.width, reading.width)
-        seen = longer / (streams.per_cell * reading.pool_read_cells)
-        self._pool_cost_ratio += _LEARNED * (max(1 / _FAR_OFF, min(seen, _FAR_OFF)) - self._pool_cost_ratio)
+    def _learn(self, reads: AttentionReads, seconds: float, streams: StepCostModel) -> None:
+        """Learn how much more than assumed it costs to read a pool, from the time beyond that of an empty cache."""
+        longer = seconds - streams.seconds(reads.width, reads.width)
+        seen = longer / (streams.per_cell * reads.pool_read_cells)
+        limited = max(1 / _MAX_COST_RATIO, min(seen, _MAX_COST_RATIO))
+        self._pool_cost_ratio += _LEARNING_RATE * (limited - self._pool_cost_ratio)
 
 
 def layout_may_change(spec: EngineSpec, attention: FlashAttention) -> bool:
-    """Return whether an engine with these settings may choose its layout while it runs.
+    """Return whether an engine with these settings may change its layout while it runs.
 
-    Not where a setting says which it is, nor with scores of attention kept, which take memory by the layout, nor with a
-    draft model, whose cells lie as its target's. A single sequence reads as much in both.
+    It may not if a setting decides the layout, if scores of attention are kept, whose memory depends on the layout, or
+    if there is a draft model, whose layout follows the target's. With a single slot, both layouts read the same cells.
     """
     settled = spec.batch_invariant or spec.cells is not None or spec.split is not None
     return not settled and attention != "off" and spec.speculation is None and spec.slots > 1

@@ -1,7 +1,7 @@
-"""Keep the KV cells of prompt beginnings in a folder, so that an engine that is started again need not compute them.
+"""Keep the KV cells of prefixes in a folder, so that an engine that is started again does not have to compute them.
 
-A file is a line of JSON, which says what the cells belong to and what they should look like, and then the cells as
-llama.cpp writes them. They are only given to llama.cpp when every byte is as it was written.
+A file begins with a line of JSON that says what the cells belong to and how to verify them, followed by the cells as
+llama.cpp writes them. They are given to llama.cpp only if every byte is as it was written.
 """
 
 import hashlib
@@ -17,11 +17,11 @@ from orchestrator.engine.kv.prefix_tree import Tokens
 SCHEMA = 1
 _SUFFIX = ".kv"
 _HEADER = 4096
-"""The most bytes of the line of JSON."""
+"""The largest size of the line of JSON, in bytes."""
 
 
 class BadPrefix(Exception):
-    """A stored prefix is damaged, or belongs to something else."""
+    """A stored prefix is damaged, or was written under another key or for other tokens."""
 
 
 class _Header(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -33,12 +33,12 @@ class _Header(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 def prefix_file(folder: Path, key: str, tokens: Tokens) -> Path:
-    """Return where the cells of these tokens are kept. `key` stands for the model and all that its cells depend on."""
+    """Return the path for the cells of these tokens. `key` identifies the model and all that its cells depend on."""
     return folder / (hashlib.sha256(f"{key} {_digest(tokens)}".encode()).hexdigest()[:32] + _SUFFIX)
 
 
 def read_prefix(folder: Path, key: str, tokens: Tokens) -> bytes | None:
-    """Return the cells of these tokens, or None if there are none. Raises BadPrefix, and OSError."""
+    """Return the cells of these tokens, or None if there is no file. Raises BadPrefix, and OSError."""
     path = prefix_file(folder, key, tokens)
     try:
         with path.open("rb") as file:
@@ -54,12 +54,12 @@ def read_prefix(folder: Path, key: str, tokens: Tokens) -> bytes | None:
     if hashlib.sha256(state).hexdigest() != header.state_sha256:
         raise BadPrefix("its cells are not those that were written")
     with suppress(OSError):
-        os.utime(path)  # it was used, so others are deleted before it
+        os.utime(path)  # the files that were used last are deleted last
     return state
 
 
 def write_prefix(folder: Path, key: str, tokens: Tokens, state: bytes) -> None:
-    """Put cells in the place of what was kept for these tokens, whole or not at all. Raises OSError."""
+    """Replace the cells that are kept for these tokens, completely or not at all. Raises OSError."""
     folder.mkdir(parents=True, exist_ok=True)
     header = _Header(SCHEMA, key, _digest(tokens), len(state), hashlib.sha256(state).hexdigest())
     path = prefix_file(folder, key, tokens)
@@ -76,9 +76,9 @@ def write_prefix(folder: Path, key: str, tokens: Tokens, state: bytes) -> None:
 
 
 def keep_within(folder: Path, most_bytes: int) -> int:
-    """Delete what was used least recently until the folder has at most so many bytes. Return how many files went.
+    """Delete the least recently used files until the folder has at most `most_bytes`, and return how many were deleted.
 
-    What a killed engine has left unfinished counts and goes like the rest.
+    Unfinished files that a killed engine has left count, and are deleted like others.
     """
     files = []
     for path in folder.glob(f"*{_SUFFIX}*"):

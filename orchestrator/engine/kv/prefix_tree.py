@@ -1,6 +1,6 @@
-"""Know which sequence holds which prompt tokens in the KV cache, as a radix tree, and count the cells they take.
+"""Record in a radix tree which sequence holds which prompt tokens in the KV cache, and count the cells that they take.
 
-A cell is shared by every sequence that was forked behind it. Two sequences may hold equal tokens in different cells.
+A cell is shared by all sequences that were forked after it. Two sequences may hold equal tokens in different cells.
 """
 
 from collections.abc import Iterable
@@ -22,15 +22,16 @@ def common_prefix(left: Tokens, right: Tokens) -> int:
 
 @dataclass(slots=True, eq=False)
 class _Node:
-    """A stretch of tokens behind those of its parent. `ends` are the sequences that hold exactly up to its end."""
+    """A run of tokens that follows those of its parent."""
 
     tokens: Tokens
     parent: "_Node | None"
     children: list["_Node"] = field(default_factory=list)
     ends: set[int] = field(default_factory=set)
+    """The sequences whose last token is the last one of this node."""
 
     def any_sequence(self) -> int:
-        """Return a sequence that holds all of this stretch; every leaf has one."""
+        """Return a sequence that holds all tokens of this node; at least one does."""
         node = self
         while not node.ends:
             node = node.children[0]
@@ -38,10 +39,11 @@ class _Node:
 
 
 class PrefixTree:
-    """Sequences and the prompt tokens they hold. `cells` is how many tokens are held, shared ones counted once."""
+    """Sequences and the prompt tokens that they hold."""
 
     def __init__(self) -> None:
         self.cells = 0
+        """How many tokens are held, shared ones counted once."""
         self._root = _Node(np.empty(0, np.int32), None)
         self._at: dict[int, _Node] = {}
 
@@ -50,11 +52,11 @@ class PrefixTree:
         self._place(seq, self._root)
 
     def match(self, tokens: Tokens) -> tuple[int, int]:
-        """Return the sequence with the longest beginning of these tokens, and its length; (-1, 0) for none."""
+        """Return the sequence that holds the longest prefix of `tokens`, and the prefix's length; (-1, 0) for none."""
         return self._longest(self._root, tokens)
 
     def exclusive(self, seq: int) -> int:
-        """Return how many cells would be free without this sequence."""
+        """Return how many cells removing this sequence would free."""
         node, count = self._at[seq], 0
         if node.children or node.ends != {seq}:
             return 0
@@ -66,16 +68,19 @@ class PrefixTree:
         return count
 
     def common(self, seq: int, other: int) -> int:
-        """Return with how many equal tokens two sequences begin."""
+        """Return how many cells two sequences share."""
         pairs = zip(self._path(seq), self._path(other), strict=False)
         return sum(len(node.tokens) for node, its in pairs if node is its)
 
     def cells_of(self, seqs: Iterable[int]) -> int:
-        """Return how many tokens these sequences hold, those that they share counted once."""
+        """Return how many tokens these sequences hold, shared ones counted once."""
         return sum(len(node.tokens) for node in {node for seq in seqs for node in self._path(seq)})
 
     def fork(self, source: int, target: int, length: int) -> None:
-        """Add `target`, which shares the first `length` tokens of `source`; at least one and at most all of them."""
+        """Add `target`, which shares the first `length` tokens of `source`, at least one of them.
+
+        Raises ValueError if `source` holds fewer.
+        """
         for node in self._path(source):
             if length <= len(node.tokens):
                 self._place(target, node if length == len(node.tokens) else self._split(node, length))
@@ -84,7 +89,7 @@ class PrefixTree:
         raise ValueError(f"sequence {source} is {length} tokens too short to be forked there")
 
     def extend(self, seq: int, tokens: Tokens) -> None:
-        """Note that a sequence has computed more of its prompt."""
+        """Note that a sequence holds further tokens of its prompt."""
         node = self._at[seq]
         self.cells += len(tokens)
         if node is not self._root and not node.children and node.ends == {seq}:
@@ -96,7 +101,7 @@ class PrefixTree:
         self._place(seq, child)
 
     def drop(self, seq: int) -> None:
-        """Remove a sequence, and the cells that nobody else holds."""
+        """Remove a sequence, and the tokens that no other sequence holds."""
         node = self._at.pop(seq)
         node.ends.discard(seq)
         while node.parent is not None and not node.ends and not node.children:
@@ -108,12 +113,12 @@ class PrefixTree:
         best = (-1, 0)
         for child in node.children:
             length = common_prefix(child.tokens, tokens)
-            holder = child.any_sequence() if length else -1
+            seq = child.any_sequence() if length else -1
             if length == len(child.tokens):
                 deeper, more = self._longest(child, tokens[length:])
-                holder, length = (deeper if more else holder), length + more
+                seq, length = (deeper if more else seq), length + more
             if length > best[1]:
-                best = (holder, length)
+                best = (seq, length)
         return best
 
     def _place(self, seq: int, node: _Node) -> None:
@@ -121,7 +126,7 @@ class PrefixTree:
         self._at[seq] = node
 
     def _split(self, node: _Node, length: int) -> _Node:
-        """Cut a stretch in two and return the first part, a new node; whoever ended at the old one still does."""
+        """Split a node in two and return the first part, a new node. The sequences that end at the node still do."""
         upper = _Node(node.tokens[:length], node.parent, [node])
         if node.parent is not None:
             node.parent.children[node.parent.children.index(node)] = upper
@@ -129,7 +134,7 @@ class PrefixTree:
         return upper
 
     def _path(self, seq: int) -> list[_Node]:
-        """Return the stretches of a sequence, the first one first."""
+        """Return the nodes that a sequence passes through, from the root."""
         path, node = [], self._at[seq]
         while node.parent is not None:
             path.append(node)

@@ -1,7 +1,8 @@
-"""Decide who may enter a common pool of KV cells, from which shared prefix, and which finished prompts stay in it.
+"""Decide which sequences get a place in a KV cache whose cells form one pool, and which finished prompts stay in it.
 
-Whoever enters has room for its prompt and for what it will say soon. A pool that has fewer cells than all sequences
-could take may run out in the middle: then `reserve_cells` says no, and somebody has to be preempted.
+A sequence is admitted when the pool has cells for its prompt and for the next tokens of its answer. A pool with fewer
+cells than all sequences could take may run out of them later. Then `reserve_cells` returns False, and the caller has to
+preempt a sequence.
 """
 
 import bisect
@@ -14,33 +15,36 @@ from orchestrator.engine.kv.prefix_tree import PrefixTree
 from orchestrator.engine.llama import Llama, Tokens
 
 MIN_RETAINED_CELLS = 32
-"""A finished prompt that would keep fewer cells than this is not kept: computing it again is as cheap."""
+"""A finished prompt that would keep fewer cells than this is not retained, because computing it again is as cheap."""
 
 ANSWER_RESERVE = 64
-"""Who enters a pool finds room for so many tokens of answer, for itself and for each that is there already. So between
-two preemptions much is said."""
+"""When a sequence is admitted, the pool must have cells for this many further tokens of its answer and of the answers
+of all admitted sequences. So many tokens are made between two preemptions."""
 
 
 @dataclass(slots=True)
 class CellReservation:
-    """What a live sequence takes: `head` tokens to begin with, of which `computed` are there, and then its answer."""
+    """What an admitted sequence needs: cells for the tokens that it prefills, and then for its answer."""
 
-    head: int
+    prefill: int
+    """How many tokens are computed before it decodes."""
     answer: int
+    """The most tokens of the answer that may follow."""
     computed: int
+    """How many of the prefill tokens are in the cache."""
 
     @property
-    def to_come(self) -> int:
-        """How many tokens of its head are still to be computed."""
-        return self.head - self.computed
+    def to_compute(self) -> int:
+        """How many prefill tokens still have to be computed."""
+        return self.prefill - self.computed
 
-    def said(self, held: int) -> int:
-        """Return how many cells hold its answer, when it holds so many in all."""
+    def answer_cells(self, held: int) -> int:
+        """Return how many of the `held` cells of the sequence belong to its answer."""
         return max(0, held - self.computed)
 
 
 class Slots(ABC):
-    """The sequences of one context: who is in it, and what is kept for those to come."""
+    """The sequences of one context: those that are live, and finished prompts that are retained to be shared."""
 
     def __init__(self, llama: Llama, slots: int) -> None:
         self.tree = PrefixTree()
@@ -51,19 +55,19 @@ class Slots(ABC):
         self._retained: OrderedDict[int, int] = OrderedDict()
         self._admission_blocked = False
         self.min_shared_tokens = 1
-        """Beginnings of fewer tokens are computed again rather than shared."""
+        """Shared prefixes of fewer tokens are computed again."""
 
     @property
     def retained(self) -> int:
-        """How many finished prompts are kept."""
+        """How many finished prompts are retained."""
         return len(self._retained)
 
     @property
     def pooled_cells(self) -> int:
-        """How many cells are held in a pool, or would be, which keeps less of finished prompts than streams do."""
-        said = sum(claim.said(self._llama.held(seq)) for seq, claim in self._live.items())
+        """How many cells are held, or would be held in a pool, which retains less of finished prompts than streams."""
+        answers = sum(one.answer_cells(self._llama.held(seq)) for seq, one in self._live.items())
         kept = min(self.tree.cells, self._llama.context_limit)
-        return said + max(kept, self.tree.cells_of(self._live))
+        return answers + max(kept, self.tree.cells_of(self._live))
 
     @property
     def full(self) -> bool:
@@ -73,43 +77,47 @@ class Slots(ABC):
     @property
     @abstractmethod
     def used_cells(self) -> int:
-        """Cells held, or promised to heads that are being computed and to what will be said soon."""
+        """How many cells are held, or reserved for prompts that are being computed and for answers."""
 
     @abstractmethod
     def available_cells(self, wanted: int) -> int:
-        """Return how many of the `wanted` cells there are for live sequences, if finished prompts make way."""
+        """Return how many of the `wanted` cells live sequences could get if finished prompts were evicted."""
 
     @abstractmethod
     def reserve_cells(self, cells: int) -> bool:
-        """Let finished prompts make way for so many cells, and return whether there is room for them in this step."""
+        """Evict finished prompts until so many cells are free for this step, and return whether they are."""
 
     @abstractmethod
-    def longest_shared_prefix(self, head: Tokens) -> tuple[int, int]:
-        """Return the sequence that holds the longest beginning of a head, and its length; (-1, 0) for none.
+    def longest_shared_prefix(self, tokens: Tokens) -> tuple[int, int]:
+        """Return the sequence that holds the longest prefix of `tokens`, and the prefix's length; (-1, 0) for none.
 
-        The last token is never shared: its logits are needed.
+        The last token is never shared, because its logits are needed.
         """
 
     @abstractmethod
-    def admit(self, head: Tokens, answer: int) -> tuple[int, int] | None:
-        """Give a sequence its place: (sequence id, tokens already there), or None when there is no room now."""
+    def admit(self, tokens: Tokens, answer: int) -> tuple[int, int] | None:
+        """Give a place to a sequence that will prefill `tokens` and then make up to `answer` tokens.
+
+        Returns its sequence id and how many of the tokens it shares with others, or None if there is no place now.
+        """
 
     def retry_admission(self) -> None:
-        """Take note that another one is to be let in first now."""
+        """Note that another sequence is now the first to be admitted, so that `admit` may succeed again."""
         self._admission_blocked = False
 
     @abstractmethod
     def release(self, seq: int, computed: int) -> None:
-        """Free a sequence's place. What it has computed of its head stays for others, as long as there is room."""
+        """Free the place of a sequence. The `computed` tokens of its prompt are retained while there are cells."""
 
     @abstractmethod
     def can_insert_prefix(self, length: int) -> bool:
-        """Return whether so many tokens may be kept that nobody here has computed."""
+        """Return whether a prefix of so many tokens that was not computed here may be retained."""
 
     def insert_prefix(self, tokens: Tokens, fill: Callable[[int], bool]) -> bool:
-        """Keep a beginning that `fill` puts into the empty sequence it is given, as if a finished prompt had left it.
+        """Retain a prefix as if a finished prompt had left it, and return whether that was possible.
 
-        Return whether it did. The last sequence is taken: the first ones lie side by side for those that come.
+        `fill` is called with an empty sequence, puts the cells into it and returns whether it did. The last free
+        sequence is used, so that the first ones stay adjacent for those that will be admitted.
         """
         if not self._free or not self.can_insert_prefix(len(tokens)) or not fill(self._free[-1]):
             return False
@@ -120,22 +128,22 @@ class Slots(ABC):
         return True
 
     def preempt(self, seq: int) -> None:
-        """Take a sequence's place away, and what it holds for itself alone."""
+        """Take a sequence's place away, and the cells that it shares with nobody."""
         del self._live[seq]
         self._remove(seq)
 
     def cells_freed_by(self, seq: int) -> int:
-        """Return how many cells would be free without a live sequence, held or promised."""
-        claim = self._live[seq]
-        return self.tree.exclusive(seq) + claim.to_come + claim.said(self._llama.held(seq))
+        """Return how many cells, held or reserved, preempting a live sequence would free."""
+        one = self._live[seq]
+        return self.tree.exclusive(seq) + one.to_compute + one.answer_cells(self._llama.held(seq))
 
     def mark_computed(self, seq: int, tokens: Tokens) -> None:
-        """Note that a chunk of the head is in the cache now."""
+        """Note that the next prefill tokens of a sequence are in the cache now."""
         self.tree.extend(seq, tokens)
         self._live[seq].computed += len(tokens)
 
     def _begin(self, seq: int, source: int, reused: int) -> None:
-        """Let an empty sequence begin with what it shares."""
+        """Let an empty sequence begin with the first `reused` tokens of `source`."""
         if not reused:
             self.tree.start(seq)
             return
@@ -145,6 +153,7 @@ class Slots(ABC):
             self._retained.move_to_end(source)
 
     def _evict(self, seq: int) -> None:
+        """Remove a finished prompt."""
         del self._retained[seq]
         self._remove(seq)
 
@@ -155,22 +164,22 @@ class Slots(ABC):
 
 
 class PooledSlots(Slots):
-    """The sequences of one pool. `retain` is the most cells that finished prompts may keep to themselves."""
+    """The sequences of a pool that all share. Finished prompts together retain at most `retain` cells of their own."""
 
     def __init__(self, llama: Llama, slots: int, retain: int) -> None:
         super().__init__(llama, slots)
         self._retain = retain if llama.can_fork else 0
-        self._spare = 0  # so many cells are free for sure: counting them at every step would take too long
+        self._spare = 0  # so many cells are certainly free: counting them in every step would take too long
 
     @property
     def used_cells(self) -> int:
-        """Cells held, or promised to heads that are being computed and to what will be said soon."""
-        claims = self._live.items()
-        soon = sum(min(ANSWER_RESERVE, claim.answer - claim.said(self._llama.held(seq))) for seq, claim in claims)
+        """How many cells are held, or reserved for prompts that are being computed and for the next answer tokens."""
+        live = self._live.items()
+        soon = sum(min(ANSWER_RESERVE, one.answer - one.answer_cells(self._llama.held(seq))) for seq, one in live)
         return self._taken + soon
 
     def available_cells(self, wanted: int) -> int:
-        """Return how many of the `wanted` cells there are for live sequences, if finished prompts make way."""
+        """Return how many of the `wanted` cells live sequences could get if finished prompts were evicted."""
         if wanted > self._spare:
             self._spare = self._llama.cells - self._taken
         if wanted > self._spare:
@@ -179,12 +188,12 @@ class PooledSlots(Slots):
 
     @property
     def _taken(self) -> int:
-        """Cells held, or promised to heads that are being computed."""
-        claims = self._live.items()
-        return self.tree.cells + sum(claim.to_come + claim.said(self._llama.held(seq)) for seq, claim in claims)
+        """How many cells are held, or reserved for prompts that are being computed."""
+        live = self._live.items()
+        return self.tree.cells + sum(one.to_compute + one.answer_cells(self._llama.held(seq)) for seq, one in live)
 
     def reserve_cells(self, cells: int) -> bool:
-        """Let finished prompts make way for so many cells, and return whether there is room for them in this step."""
+        """Evict finished prompts until so many cells are free for this step, and return whether they are."""
         if cells > self._spare:
             self._spare = self._llama.cells - self._taken
         while cells > self._spare and self._retained:
@@ -196,15 +205,15 @@ class PooledSlots(Slots):
         self._spare -= cells
         return True
 
-    def longest_shared_prefix(self, head: Tokens) -> tuple[int, int]:
-        """Return the sequence that holds the longest beginning of a head, and its length; (-1, 0) for none."""
-        return self.tree.match(head[:-1]) if self._llama.can_fork else (-1, 0)
+    def longest_shared_prefix(self, tokens: Tokens) -> tuple[int, int]:
+        """Return the sequence that holds the longest prefix of `tokens`, and the prefix's length; (-1, 0) for none."""
+        return self.tree.match(tokens[:-1]) if self._llama.can_fork else (-1, 0)
 
-    def admit(self, head: Tokens, answer: int) -> tuple[int, int] | None:
-        """Give a sequence its place: (sequence id, tokens already there), or None when there is no room now."""
+    def admit(self, tokens: Tokens, answer: int) -> tuple[int, int] | None:
+        """Give a place to a sequence, as `Slots.admit` says, if the pool has cells for it."""
         if self.full or self._admission_blocked:
             return None
-        source, reused = self.longest_shared_prefix(head)
+        source, reused = self.longest_shared_prefix(tokens)
         if not self._free:
             oldest = next((seq for seq in self._retained if seq != source), None)
             if oldest is None:
@@ -212,36 +221,36 @@ class PooledSlots(Slots):
             self._evict(oldest)
         seq = self._free.pop(0)
         self._begin(seq, source, reused)
-        need = len(head) - reused + min(ANSWER_RESERVE, answer) + self.used_cells - self._taken
+        need = len(tokens) - reused + min(ANSWER_RESERVE, answer) + self.used_cells - self._taken
         # Where even all finished prompts would not make enough room, none of them is evicted.
         hopeless = bool(self._live) and self.available_cells(need) < need
         fits = not hopeless and self.reserve_cells(need)
         self._spare = 0
         if not fits:
             self._remove(seq)
-            self._admission_blocked = True  # until someone leaves: trying again would cost as much at every step
+            self._admission_blocked = True  # until a sequence leaves: trying again in every step would cost as much
             return None
-        self._live[seq] = CellReservation(len(head), answer, reused)
+        self._live[seq] = CellReservation(len(tokens), answer, reused)
         self._evict_surplus()
         return seq, reused
 
     def _evict_surplus(self) -> None:
-        """Forget the finished prompts that those which run now will push out when they finish, as it is: until then
-        every step would read their cells."""
-        while self._retained and self.tree.cells + sum(claim.to_come for claim in self._live.values()) > self._retain:
+        """Evict now the finished prompts for which there will be no cells when the live ones finish: until then every
+        step would read their cells."""
+        while self._retained and self.tree.cells + sum(one.to_compute for one in self._live.values()) > self._retain:
             self._evict(next(iter(self._retained)))
 
     def can_insert_prefix(self, length: int) -> bool:
-        """Return whether so many tokens may be kept that nobody here has computed."""
+        """Return whether a prefix of so many tokens that was not computed here may be retained."""
         return sum(map(self.tree.exclusive, self._retained)) + length <= self._retain
 
     def preempt(self, seq: int) -> None:
-        """Take a sequence's place away, and what it holds for itself alone."""
+        """Take a sequence's place away, and the cells that it shares with nobody."""
         super().preempt(seq)
         self._admission_blocked = False
 
     def release(self, seq: int, computed: int) -> None:
-        """Free a sequence's place. What it has computed of its head stays for others, as long as there is room."""
+        """Free the place of a sequence. The `computed` tokens of its prompt are retained while there are cells."""
         del self._live[seq]
         self._admission_blocked = False
         if not self._retain or self.tree.exclusive(seq) < MIN_RETAINED_CELLS:

@@ -48,6 +48,19 @@ def stored_step_costs(llama: Llama, spec: EngineSpec, threads: int | None = None
     return None
 
 
+def store_step_costs(llama: Llama, spec: EngineSpec, threads: int, costs: StepCostModel) -> None:
+    """Store costs that were measured with a number of threads where `stored_step_costs` finds them.
+
+    Implausible costs are not stored, nor is anything if the folder cannot be written: then they are measured again at
+    the next start.
+    """
+    key = None if spec.step_costs is None else _step_cost_key(llama, spec, threads)
+    if spec.step_costs is None or key is None or costs.implausible(most=_widest(llama)) is not None:
+        return
+    with suppress(OSError):
+        cost_cache.store(Path(spec.step_costs), key, costs)
+
+
 def assumed_step_costs(llama: Llama) -> StepCostModel:
     """Return the costs that are assumed of a model that was not measured, from the time of a step of one token."""
     seconds = llama.warm_seconds
@@ -105,7 +118,7 @@ class Calibration:
             pause = next(self._steps)
         except StopIteration:
             assert self.costs is not None, "the generator sets the cost model before it ends"
-            _store_step_costs(self._llama, self._spec, self._threads, self.costs)
+            store_step_costs(self._llama, self._spec, self._threads, self.costs)
             self._on_measured(self._threads, self.costs)
         else:
             self._due = time.monotonic() + pause if pause else 0.0
@@ -204,15 +217,6 @@ class Calibration:
 def _step_cost_key(llama: Llama, spec: EngineSpec, threads: int) -> cost_cache.CacheKey | None:
     settings = (llama.flash_attention, spec.experts, spec.batch_invariant, llama.split, spec.slots, len(spec.lora))
     return cost_cache.key_of(spec, llama.info.llama_cpp, threads, *settings)
-
-
-def _store_step_costs(llama: Llama, spec: EngineSpec, threads: int, costs: StepCostModel) -> None:
-    """Store measured costs, unless they are implausible; then they are measured again at the next start."""
-    key = None if spec.step_costs is None else _step_cost_key(llama, spec, threads)
-    if spec.step_costs is None or key is None or costs.implausible(most=_widest(llama)) is not None:
-        return
-    with suppress(OSError):  # with a full disk, they are measured again at the next start
-        cost_cache.store(Path(spec.step_costs), key, costs)
 
 
 def _widest(llama: Llama) -> int:

@@ -281,8 +281,8 @@ class Loop:
             padded = width if batch.size == width else 0
             self._step_costs.observe(size, running, seconds, cells, padded, disturbed=disturbed)
             if self._layout is not None and not disturbed and self._counts["steps"] % LEARNED_EVERY == 0:
-                reading = AttentionReads(running, cells, self._sequences.slots.pooled_cells)
-                self._layout.record(reading, seconds, self._layouts[True].current, LEARNED_EVERY)
+                reads = AttentionReads(running, cells, self._sequences.slots.pooled_cells)
+                self._layout.record(reads, seconds, self._layouts[True].current, LEARNED_EVERY)
         drafted, accepted = self._sample(asked, logits)
         self._counts["decode_steps"] += running > 0
         if self._tuner.granted > 1:
@@ -411,7 +411,7 @@ class Loop:
         if layout is None or not layout.regret:
             return
         lost = min(self._sequences.slots.tree.cells, llama.context_limit)
-        if not layout.due(llama.open_seconds + lost * self._step_costs.current.prefill):
+        if not layout.change_is_due(llama.open_seconds + lost * self._step_costs.current.prefill):
             return
         self._link.heartbeat(2 * llama.open_seconds)
         layout.change()

@@ -18,7 +18,7 @@ from orchestrator.engine.processor import cpu_model
 from orchestrator.engine.step_cost import cost_cache
 from orchestrator.engine.worker.chat import ChatTemplate, prompt_tokens
 
-MIN_RETAINED_CELLS = 32
+MIN_STORED_TOKENS = 32
 """Fewer tokens than this are computed sooner than they are looked for."""
 
 
@@ -49,7 +49,7 @@ class WarmPrefixes:
             keep_within(self._folder, self._most_bytes)  # an engine that was killed could not
         for tokens in self._prefixes:
             missing = len(tokens) - slots.tree.match(tokens)[1]
-            if missing >= MIN_RETAINED_CELLS and slots.insert_prefix(tokens, partial(self._fill, tokens)):
+            if missing >= MIN_STORED_TOKENS and slots.insert_prefix(tokens, partial(self._fill, tokens)):
                 self.restored += 1
                 self.restored_tokens += len(tokens)
 
@@ -59,7 +59,7 @@ class WarmPrefixes:
         for tokens in self._prefixes:
             source, length = slots.tree.match(tokens)
             alike = max((common_prefix(tokens, longer) for longer in kept), default=0)
-            if length == len(tokens) and length - alike >= MIN_RETAINED_CELLS:
+            if length == len(tokens) and length - alike >= MIN_STORED_TOKENS:
                 self._llama.truncate(source, length)
                 kept.append(tokens)
                 self._save(source, tokens)
@@ -110,7 +110,7 @@ def _prefixes(llama: Llama, template: ChatTemplate, system_prompts: tuple[str, .
             _log(f"a system message is not looked for: {error}")
             continue
         prefix = one[: common_prefix(one, other)]
-        if MIN_RETAINED_CELLS <= len(prefix) < llama.context_limit:
+        if MIN_STORED_TOKENS <= len(prefix) < llama.context_limit:
             prefixes[prefix.tobytes()] = prefix
     return tuple(sorted(prefixes.values(), key=len, reverse=True))
 

@@ -7,7 +7,8 @@ import numpy as np
 import pytest
 
 from orchestrator.engine.contract import EngineSpec
-from orchestrator.engine.kv.streams import MIN_RETAINED_CELLS, StreamSlots
+from orchestrator.engine.kv.slots import MIN_RETAINED_CELLS
+from orchestrator.engine.kv.streams import StreamSlots
 from orchestrator.engine.llama import Llama, Tokens
 
 SHARED = MIN_RETAINED_CELLS + 8
