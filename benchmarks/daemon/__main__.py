@@ -12,11 +12,11 @@ from pathlib import Path
 
 from benchmarks import results
 from benchmarks.daemon import chain, clients, control, dag, fairness, memory, pressure, queued
-from benchmarks.daemon.figures import Part
+from benchmarks.daemon.figures import PartResult
 from benchmarks.daemon.report import merged, read
 
 RESULTS = results.FOLDER / "daemon.json"
-PARTS: dict[str, tuple[Callable[[Path, int], Awaitable[Part]], int, str]] = {
+PARTS: dict[str, tuple[Callable[[Path, int], Awaitable[PartResult]], int, str]] = {
     "chain": (chain.measure, 300, "steps of a chain"),
     "control": (control.measure, 1000, "rounds of requests"),
     "queued": (queued.measure, 10_000, "runs that wait"),
@@ -26,13 +26,13 @@ PARTS: dict[str, tuple[Callable[[Path, int], Awaitable[Part]], int, str]] = {
     "pressure": (pressure.measure, 1000, "runs"),
     "fairness": (fairness.measure, 400, "batch runs"),
 }
-"""What is measured: how, with how much of what."""
+"""The parts of the benchmark by name: the function that measures one, its default size, and what the size counts."""
 
 say = partial(print, flush=True)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Measure what is asked for, one part after the other; 1 if a goal is missed."""
+    """Measure the chosen parts one after the other. Returns 1 if a goal is missed, else 0."""
     options = _parser().parse_args(arguments)
     sizes = {name: size for name, (_, size, _) in PARTS.items()} | dict(options.size)
     missed = 0
@@ -43,17 +43,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
             part = asyncio.run(_measured(name, Path(folder), sizes[name]))
         found = merged(read(options.out), name, part, load, time.perf_counter() - begun)
         results.write(options.out, found)
-        _tell(part)
+        _print(part)
         missed += sum(not goal.met for goal in part.goals)
     say(f"written to {options.out}")
     return 1 if missed else 0
 
 
-async def _measured(name: str, folder: Path, size: int) -> Part:
+async def _measured(name: str, folder: Path, size: int) -> PartResult:
     return await PARTS[name][0](folder, size)
 
 
-def _tell(part: Part) -> None:
+def _print(part: PartResult) -> None:
     for name, value in part.figures.items():
         say(f"       {name}: {value}")
     for goal in part.goals:

@@ -1,6 +1,6 @@
-"""What the daemon is asked to do: runs whose answers are as short, or as long, as a measurement needs.
+"""Make the bodies of requests for runs whose answers are as short, or as long, as a measurement needs.
 
-Their form is given by a schema, so that how well a model does its task plays no part.
+A schema fixes the form and length of the answers, so that it does not matter how well the model does the task.
 """
 
 from collections.abc import Sequence
@@ -10,27 +10,27 @@ Body = dict[str, Any]
 
 
 def short(priority: str = "interactive") -> Body:
-    """Return a run of one step, whose answer is two digits."""
+    """Return the body of a run of one step, whose answer is two digits."""
     return _body([_step(1, [])], priority)
 
 
 def modest(priority: str) -> Body:
-    """Return a run of one step, whose answer takes some dozens of tokens."""
+    """Return the body of a run of one step, whose answer takes some dozens of tokens."""
     return _body([_step(1, [], items=24)], priority)
 
 
 def lasting() -> Body:
-    """Return a batch run that decodes for a long time."""
+    """Return the body of a batch run that decodes for a long time."""
     return _body([_step(number, [number - 1] if number > 1 else [], items=100) for number in range(1, 13)], "batch")
 
 
 def chain(steps: int) -> Body:
-    """Return a run of width 1: each step reads what the one before has written."""
+    """Return the body of a run of width 1: each step reads the output of the one before."""
     return _body([_step(number, [number - 1] if number > 1 else []) for number in range(1, steps + 1)], "interactive")
 
 
 def layered(steps: int, width: int) -> Body:
-    """Return a run of layers: each step reads what two of the layer before have written."""
+    """Return the body of a run of layers of `width` steps: each step reads the outputs of two in the layer before."""
     return _body([_step(number, _above(number, width)) for number in range(1, steps + 1)], "interactive")
 
 

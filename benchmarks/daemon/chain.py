@@ -1,4 +1,4 @@
-"""Measure the daemon's own time per step: a chain of width 1, its wall time less the time in the engine."""
+"""Measure the daemon's own time per step: the wall time of a chain of width 1 without the time in the engine."""
 
 import statistics
 from collections.abc import Sequence
@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import Any, Final
 
 from benchmarks.daemon.bodies import chain
-from benchmarks.daemon.figures import Part
-from benchmarks.daemon.served import ended, idle, served, submit
+from benchmarks.daemon.figures import PartResult
+from benchmarks.daemon.process import running_daemon, submit, wait_ended, wait_idle
 from benchmarks.goals import at_most
 from orchestrator.events import AttemptGenerated, AttemptStarted, AttemptSucceeded, Event
 from orchestrator.journal import JournalReader
@@ -17,25 +17,25 @@ WARMING_STEPS: Final = 50
 GOAL_MS: Final = 3.0
 
 
-async def measure(folder: Path, steps: int) -> Part:
-    """Run chains of `steps` steps, watched by one client and watched by none, in turns."""
+async def measure(folder: Path, steps: int) -> PartResult:
+    """Run chains of `steps` steps, alternately with one client that follows the events and with none."""
     found: dict[str, list[dict[str, float]]] = {"watched": [], "unwatched": []}
-    with served(folder / "home") as daemon:
+    with running_daemon(folder / "home") as daemon:
         async with daemon.client() as client:
-            await ended(client, await submit(client, chain(WARMING_STEPS)))
+            await wait_ended(client, await submit(client, chain(WARMING_STEPS)))
             for _ in range(ROUNDS):
                 for name, rounds in found.items():
                     run = await submit(client, chain(steps))
-                    await (ended(client, run) if name == "watched" else idle(client))
+                    await (wait_ended(client, run) if name == "watched" else wait_idle(client))
                     with JournalReader.open_to_read(daemon.home) as journal:
                         rounds.append(figures([event for _, event in journal.events(run)]))
     medians = {name: statistics.median(one["overhead_ms"] for one in rounds) for name, rounds in found.items()}
-    told: dict[str, Any] = {"steps": steps, "overhead_ms": medians, "rounds": found}
-    return Part(told, [at_most("daemon overhead per step, ms", medians["watched"], GOAL_MS)])
+    result: dict[str, Any] = {"steps": steps, "overhead_ms": medians, "rounds": found}
+    return PartResult(result, [at_most("daemon overhead per step, ms", medians["watched"], GOAL_MS)])
 
 
 def figures(events: Sequence[Event]) -> dict[str, float]:
-    """Return what a chain took per step, in milliseconds. What an engine did is told by itself."""
+    """Return what a chain took per step, in milliseconds. The engine's time is reported separately."""
     begun = next(event.at for event in events if isinstance(event, AttemptStarted))
     done = [event.at for event in events if isinstance(event, AttemptSucceeded)]
     usages = [event.usage for event in events if isinstance(event, AttemptGenerated)]

@@ -1,4 +1,4 @@
-"""Let many clients at once submit runs, watch them and fetch what came of them."""
+"""Let many clients at once submit runs, follow their events and fetch their results."""
 
 import asyncio
 import time
@@ -9,15 +9,15 @@ from typing import Final
 import httpx2
 
 from benchmarks.daemon.bodies import short
-from benchmarks.daemon.figures import Part, spread
-from benchmarks.daemon.served import ended, served, status_of, submit
+from benchmarks.daemon.figures import PartResult, spread
+from benchmarks.daemon.process import running_daemon, status_of, submit, wait_ended
 from benchmarks.goals import exactly
 
 RUNS_EACH: Final = 3
 
 
-async def measure(folder: Path, count: int) -> Part:
-    """Have `count` clients, each with connections of its own, do the same at the same time."""
+async def measure(folder: Path, count: int) -> PartResult:
+    """Let `count` clients, each with its own connections, do the same at the same time."""
     submitting: list[float] = []
     whole: list[float] = []
     statuses: Counter[str] = Counter()
@@ -27,18 +27,18 @@ async def measure(folder: Path, count: int) -> Part:
             begun = time.perf_counter()
             run = await submit(client, short())
             submitting.append(time.perf_counter() - begun)
-            await ended(client, run)
+            await wait_ended(client, run)
             whole.append(time.perf_counter() - begun)
             statuses[await status_of(client, run)] += 1
 
-    with served(folder / "home") as daemon:
+    with running_daemon(folder / "home") as daemon:
         async with daemon.client(2 * count) as client:
             begun = time.perf_counter()
             async with asyncio.TaskGroup() as group:
                 for _ in range(count):
                     group.create_task(one(client))
             seconds = time.perf_counter() - begun
-    told = {
+    found = {
         "clients": count,
         "runs": count * RUNS_EACH,
         "runs_per_second": round(count * RUNS_EACH / seconds, 1),
@@ -46,4 +46,4 @@ async def measure(folder: Path, count: int) -> Part:
         "from_submit_to_end": spread(whole),
         "ends": dict(statuses),
     }
-    return Part(told, [exactly("runs of clients at once that are done", statuses["done"], count * RUNS_EACH)])
+    return PartResult(found, [exactly("runs of clients at once that are done", statuses["done"], count * RUNS_EACH)])

@@ -1,4 +1,4 @@
-"""Measure how soon the daemon answers while its engines are busy, beside what a bare socket and fsync take then."""
+"""Measure the daemon's response times while its engines are busy, and what a bare socket and fsync take meanwhile."""
 
 import asyncio
 import os
@@ -15,8 +15,8 @@ from typing import Final
 import httpx2
 
 from benchmarks.daemon.bodies import lasting, short
-from benchmarks.daemon.figures import Part, percentile, spread
-from benchmarks.daemon.served import BenchmarkFailed, metric, served, submit, until
+from benchmarks.daemon.figures import PartResult, percentile, spread
+from benchmarks.daemon.process import BenchmarkFailed, metric, running_daemon, submit, wait_until
 from benchmarks.goals import at_least, at_most
 
 GOAL_MS: Final = 50.0
@@ -28,11 +28,11 @@ BLOCK: Final = b"x" * 4096
 Probe = Callable[[], Awaitable[object]]
 
 
-async def measure(folder: Path, rounds: int) -> Part:
-    """Ask everything once a round, one after the other, while more runs decode than there are places."""
+async def measure(folder: Path, rounds: int) -> PartResult:
+    """Send each request once a round, one after the other, while more runs are active than the engine has slots."""
     seconds: dict[str, list[float]] = defaultdict(list)
     busy: list[float] = []
-    with served(folder / "home") as daemon:
+    with running_daemon(folder / "home") as daemon:
         async with daemon.client() as client:
             for _ in range(BUSY_RUNS):
                 await submit(client, lasting())
@@ -56,12 +56,14 @@ async def measure(folder: Path, rounds: int) -> Part:
         at_most("control plane p99 while engines are busy, ms", 1000 * worst, GOAL_MS),
         at_least("share of rounds in which engines were busy", share, 0.95),
     ]
-    told = {name: spread(found) for name, found in seconds.items()}
-    return Part({"rounds": rounds, "requests_that_decode": round(sum(busy) / len(busy), 1), "latencies": told}, goals)
+    latencies = {name: spread(samples) for name, samples in seconds.items()}
+    return PartResult(
+        {"rounds": rounds, "requests_that_decode": round(sum(busy) / len(busy), 1), "latencies": latencies}, goals
+    )
 
 
 def _requests(client: httpx2.AsyncClient, run: str) -> Mapping[str, Probe]:
-    """Return what is asked of the daemon, by name."""
+    """Return the requests to the daemon, by name."""
 
     async def get(path: str) -> None:
         _check(await client.get(path))
@@ -100,7 +102,7 @@ async def _until_busy(client: httpx2.AsyncClient) -> None:
     async def busy() -> bool:
         return bool(await metric(client, "model_active"))
 
-    await until(busy, 0.1)
+    await wait_until(busy, 0.1)
 
 
 async def _an_ended_run(client: httpx2.AsyncClient) -> str:
@@ -110,7 +112,7 @@ async def _an_ended_run(client: httpx2.AsyncClient) -> str:
 
 
 async def _fsync(folder: Path) -> None:
-    """Make a block durable, on the disk that the journal is on."""
+    """Write a block and fsync it, on the disk that the journal is on."""
     descriptor = os.open(folder / "block", os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
     try:
         os.write(descriptor, BLOCK)
@@ -121,7 +123,7 @@ async def _fsync(folder: Path) -> None:
 
 @asynccontextmanager
 async def _echoing(path: Path) -> AsyncIterator[Probe]:
-    """Yield a round trip through a process that only echoes."""
+    """Yield a function that makes a round trip to a process that only echoes."""
     with _echo_server(path):
         reader, writer = await asyncio.open_unix_connection(str(path))
 

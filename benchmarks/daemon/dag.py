@@ -5,8 +5,8 @@ from pathlib import Path
 from typing import Final
 
 from benchmarks.daemon.bodies import layered
-from benchmarks.daemon.figures import Part
-from benchmarks.daemon.served import ended, served, submit
+from benchmarks.daemon.figures import PartResult
+from benchmarks.daemon.process import running_daemon, submit, wait_ended
 from benchmarks.goals import exactly
 from orchestrator.events import AttemptGenerated, AttemptSucceeded
 from orchestrator.journal import JournalReader
@@ -14,17 +14,17 @@ from orchestrator.journal import JournalReader
 WIDTH: Final = 100
 
 
-async def measure(folder: Path, steps: int) -> Part:
-    """Run layers of WIDTH steps, each of which reads what two steps of the layer before have written."""
-    with served(folder / "home") as daemon:
+async def measure(folder: Path, steps: int) -> PartResult:
+    """Run layers of WIDTH steps, each of which reads the outputs of two steps in the layer before."""
+    with running_daemon(folder / "home") as daemon:
         async with daemon.client() as client:
             begun = time.perf_counter()
             run = await submit(client, layered(steps, WIDTH))
             accepted = time.perf_counter()
-            await ended(client, run)
+            await wait_ended(client, run)
             done = time.perf_counter()
             answer = await client.get(f"/v1/runs/{run}")
-            told = time.perf_counter()
+            fetched = time.perf_counter()
             resident = daemon.resident_bytes
     with JournalReader.open_to_read(folder / "home") as journal:
         events = [event for _, event in journal.events(run)]
@@ -37,8 +37,8 @@ async def measure(folder: Path, steps: int) -> Part:
         "run_seconds": round(done - accepted, 3),
         "steps_per_second": round(steps / (done - accepted), 1),
         "decode_seconds_of_all_steps": round(sum(usage.decode_seconds for usage in usages), 1),
-        "report_seconds": round(told - done, 3),
+        "report_seconds": round(fetched - done, 3),
         "report_status": answer.json()["status"],
         "daemon_resident_mib": round(resident / (1 << 20), 1),
     }
-    return Part(figures, [exactly(f"steps of a DAG of {steps} that are done", succeeded, steps)])
+    return PartResult(figures, [exactly(f"steps of a DAG of {steps} that are done", succeeded, steps)])

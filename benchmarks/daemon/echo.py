@@ -1,11 +1,11 @@
-"""`python -m benchmarks.daemon.echo SOCKET`: answer lines with themselves, which is the least that a server can do."""
+"""`python -m benchmarks.daemon.echo SOCKET`: a server that only echoes lines, as a lower bound for response times."""
 
 import asyncio
 import sys
 
 
 async def serve(path: str) -> None:
-    """Serve until it is killed."""
+    """Serve on the Unix socket `path` until the process is killed."""
     server = await asyncio.start_unix_server(_answer, path)
     async with server:
         await server.serve_forever()

@@ -1,4 +1,4 @@
-"""Measure what a flood of batch runs does to interactive ones, and whether batch runs get on beside many of those."""
+"""Measure how a flood of batch runs slows interactive ones, and whether batch runs progress beside many of those."""
 
 import asyncio
 import statistics
@@ -9,8 +9,8 @@ from typing import Final
 import httpx2
 
 from benchmarks.daemon.bodies import modest
-from benchmarks.daemon.figures import Part, spread
-from benchmarks.daemon.served import ended, served, submit
+from benchmarks.daemon.figures import PartResult, spread
+from benchmarks.daemon.process import running_daemon, submit, wait_ended
 from benchmarks.goals import at_least, at_most
 from orchestrator.journal import JournalReader
 from orchestrator.service.queue import PATIENCE
@@ -20,18 +20,18 @@ INSISTENT: Final = 16
 SLOWER: Final = 4.0
 
 
-async def measure(folder: Path, flood: int) -> Part:
-    """Ask interactively alone, then behind `flood` batch runs; then let batch runs wait beside an interactive crowd."""
-    with served(folder / "home") as daemon:
+async def measure(folder: Path, flood: int) -> PartResult:
+    """Time interactive runs alone, then behind `flood` batch runs; then count batch runs that end beside a crowd."""
+    with running_daemon(folder / "home") as daemon:
         async with daemon.client() as client:
-            alone = await _asked(client)
+            alone = await _interactive_seconds(client)
             batch = [await submit(client, modest("batch")) for _ in range(flood)]
-            beside = await _asked(client)
+            beside = await _interactive_seconds(client)
             behind = _ended_among(daemon.home, batch)
             share = await _crowded(client, daemon.home, batch)
             daemon.kill()
     slower = statistics.median(beside) / statistics.median(alone)
-    told = {
+    found = {
         "batch_runs": flood,
         "interactive_alone": spread(alone),
         "interactive_behind_the_flood": spread(beside),
@@ -42,26 +42,26 @@ async def measure(folder: Path, flood: int) -> Part:
         at_most("interactive runs behind a flood of batch runs, times slower", slower, SLOWER),
         at_least("share of batch runs beside a crowd of interactive ones", share, 1 / (2 * PATIENCE)),
     ]
-    return Part(told, goals)
+    return PartResult(found, goals)
 
 
-async def _asked(client: httpx2.AsyncClient) -> list[float]:
-    """Return how long interactive runs take, one after the other."""
+async def _interactive_seconds(client: httpx2.AsyncClient) -> list[float]:
+    """Run interactive runs one after the other, and return the seconds that each took."""
     seconds = []
     for _ in range(ASKED):
         begun = time.perf_counter()
-        await ended(client, await submit(client, modest("interactive")))
+        await wait_ended(client, await submit(client, modest("interactive")))
         seconds.append(time.perf_counter() - begun)
     return seconds
 
 
 async def _crowded(client: httpx2.AsyncClient, home: Path, batch: list[str]) -> float:
-    """Let INSISTENT clients ask on and on while batch runs wait, and return the share of these in what ended."""
+    """Let INSISTENT clients submit run after run, and return the share of batch runs among the runs that ended."""
     before, left = _ended_among(home, batch), iter(range(INSISTENT * 10))
 
     async def insist() -> None:
         for _ in left:
-            await ended(client, await submit(client, modest("interactive")))
+            await wait_ended(client, await submit(client, modest("interactive")))
 
     async with asyncio.TaskGroup() as group:
         for _ in range(INSISTENT):

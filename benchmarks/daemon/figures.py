@@ -1,4 +1,4 @@
-"""Turn samples into figures. Pure."""
+"""Compute percentiles and slopes of samples, without I/O."""
 
 import math
 from collections.abc import Sequence
@@ -9,28 +9,28 @@ from benchmarks.goals import Goal
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
-    """What one part has measured."""
+class PartResult:
+    """What one part of the benchmark has measured."""
 
     figures: dict[str, Any]
     goals: list[Goal] = field(default_factory=list)
 
 
 def percentile(samples: Sequence[float], percent: float) -> float:
-    """Return the smallest sample that so many percent of all do not exceed (the nearest rank)."""
+    """Return the percentile by nearest rank: the smallest sample that `percent` of all samples do not exceed."""
     ordered = sorted(samples)
     return ordered[max(0, math.ceil(percent / 100 * len(ordered)) - 1)]
 
 
 def spread(seconds: Sequence[float]) -> dict[str, float]:
-    """Return what times in seconds are like, in milliseconds."""
+    """Return percentiles and the maximum of times in seconds, in milliseconds, by name."""
     named = {"p50_ms": 50, "p95_ms": 95, "p99_ms": 99, "max_ms": 100}
-    told = {name: round(1000 * percentile(seconds, percent), 3) for name, percent in named.items()}
-    return {"samples": len(seconds), **told}
+    found = {name: round(1000 * percentile(seconds, percent), 3) for name, percent in named.items()}
+    return {"samples": len(seconds), **found}
 
 
 def slope(points: Sequence[tuple[float, float]]) -> float:
-    """Return by how much y grows with x, by least squares; 0 for fewer than two different x."""
+    """Return the slope of a least-squares line through (x, y); 0 if there are fewer than two different x."""
     count = len(points)
     if len({x for x, _ in points}) < 2:
         return 0.0

@@ -1,4 +1,4 @@
-"""Run many short runs, one after the other on a few connections, and see whether the daemon's memory grows."""
+"""Run many short runs over a few connections, and measure whether the daemon's memory grows."""
 
 import asyncio
 import time
@@ -8,33 +8,33 @@ from typing import Final
 import httpx2
 
 from benchmarks.daemon.bodies import short
-from benchmarks.daemon.figures import Part, slope
-from benchmarks.daemon.served import ended, served, submit
+from benchmarks.daemon.figures import PartResult, slope
+from benchmarks.daemon.process import running_daemon, submit, wait_ended
 from benchmarks.goals import at_most
 
 CLIENTS: Final = 8
 SAMPLES: Final = 200
 WARMING: Final = 0.25
-"""The part of the runs after which memory counts: caches fill first."""
+"""The share of runs before memory counts, as caches fill first."""
 
 OF_A_DAY: Final = 50_000
-"""Short runs that stand for 24 hours."""
+"""How many short runs stand for 24 hours of use."""
 
 GOAL_MIB: Final = 16.0
 MIB: Final = 1 << 20
 
 
-async def measure(folder: Path, count: int) -> Part:
-    """Run `count` short runs, and put a line through the daemon's resident memory after each so many of them."""
+async def measure(folder: Path, count: int) -> PartResult:
+    """Run `count` short runs, sampling the daemon's resident memory, and fit a line through the samples."""
     points: list[tuple[float, float]] = []
     left = iter(range(1, count + 1))
     every = max(1, count // SAMPLES)
-    with served(folder / "home") as daemon:
+    with running_daemon(folder / "home") as daemon:
         async with daemon.client(2 * CLIENTS) as client:
 
             async def work(client: httpx2.AsyncClient) -> None:
                 for number in left:
-                    await ended(client, await submit(client, short()))
+                    await wait_ended(client, await submit(client, short()))
                     if number % every == 0:
                         points.append((number, daemon.resident_bytes / MIB))
 
@@ -46,7 +46,7 @@ async def measure(folder: Path, count: int) -> Part:
             database = (daemon.home / "journal.db").stat().st_size
     counted = [point for point in points if point[0] > WARMING * count]
     grown = slope(counted) * OF_A_DAY
-    told = {
+    found = {
         "runs": count,
         "runs_per_second": round(count / seconds, 1),
         "resident_mib_at_first": round(points[0][1], 1),
@@ -55,4 +55,4 @@ async def measure(folder: Path, count: int) -> Part:
         "slope_bytes_per_run": round(slope(counted) * MIB, 1),
         "database_bytes_per_run": round(database / count),
     }
-    return Part(told, [at_most(f"growth over {OF_A_DAY} runs, extrapolated from {count}, MiB", grown, GOAL_MIB)])
+    return PartResult(found, [at_most(f"growth over {OF_A_DAY} runs, extrapolated from {count}, MiB", grown, GOAL_MIB)])

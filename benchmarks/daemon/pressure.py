@@ -1,4 +1,4 @@
-"""Ask for more than the daemon takes on: it has to say so at once, and everyone who comes back gets a place."""
+"""Submit more runs than the queue takes: the daemon refuses at once with 429, and accepts the retries in the end."""
 
 import asyncio
 import time
@@ -9,8 +9,8 @@ from typing import Final
 import httpx2
 
 from benchmarks.daemon.bodies import short
-from benchmarks.daemon.figures import Part, spread
-from benchmarks.daemon.served import ended, served, status_of
+from benchmarks.daemon.figures import PartResult, spread
+from benchmarks.daemon.process import running_daemon, status_of, wait_ended
 from benchmarks.goals import exactly
 
 CLIENTS: Final = 200
@@ -19,7 +19,7 @@ ACCEPTED, BUSY = 201, 429
 
 
 class Flood:
-    """What came of the requests of all clients."""
+    """Counts the answers to the requests of all clients."""
 
     def __init__(self) -> None:
         self.statuses: Counter[int] = Counter()
@@ -28,7 +28,7 @@ class Flood:
         self.refusing: list[float] = []
 
     async def insist(self, client: httpx2.AsyncClient) -> None:
-        """Submit a run, and come back when the daemon says, until it is accepted."""
+        """Submit a run until it is accepted, waiting after each refusal as long as the daemon says."""
         while True:
             begun = time.perf_counter()
             answer = await client.post("/v1/runs", json=short())
@@ -42,10 +42,10 @@ class Flood:
             await asyncio.sleep(float(wait or 1))
 
 
-async def measure(folder: Path, count: int) -> Part:
-    """Submit `count` runs through CLIENTS connections where only MOST_QUEUED may wait."""
+async def measure(folder: Path, count: int) -> PartResult:
+    """Submit `count` runs from CLIENTS clients, where only MOST_QUEUED may be queued."""
     flood, left = Flood(), iter(range(count))
-    with served(folder / "home", runs_max_queued=MOST_QUEUED) as daemon:
+    with running_daemon(folder / "home", runs_max_queued=MOST_QUEUED) as daemon:
         async with daemon.client(CLIENTS) as client:
 
             async def one() -> None:
@@ -57,11 +57,11 @@ async def measure(folder: Path, count: int) -> Part:
                 for _ in range(CLIENTS):
                     group.create_task(one())
             for run in flood.accepted:
-                await ended(client, run)
+                await wait_ended(client, run)
             seconds = time.perf_counter() - begun
             done = [await status_of(client, run) for run in flood.accepted].count("done")
     refused, others = flood.statuses[BUSY], flood.statuses.total() - flood.statuses[BUSY] - flood.statuses[ACCEPTED]
-    told = {
+    found = {
         "runs": count,
         "clients": CLIENTS,
         "may_wait": MOST_QUEUED,
@@ -74,4 +74,4 @@ async def measure(folder: Path, count: int) -> Part:
         exactly("answers under pressure that are neither a place nor 429", others, 0),
         exactly("429 without Retry-After", flood.without_retry_after, 0),
     ]
-    return Part(told, goals)
+    return PartResult(found, goals)

@@ -1,4 +1,4 @@
-"""Write the results, part by part: each keeps its place until it is measured again."""
+"""Merge the results of a part into the file of results: a part stays there until it is measured again."""
 
 import json
 from dataclasses import asdict
@@ -6,13 +6,13 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks import results
-from benchmarks.daemon.figures import Part
+from benchmarks.daemon.figures import PartResult
 
 
-def merged(before: dict[str, Any], name: str, part: Part, load: float, seconds: float) -> dict[str, Any]:
-    """Return the results with those of a part. What was measured on another machine is left out. Pure but for that.
+def merged(before: dict[str, Any], name: str, part: PartResult, load: float, seconds: float) -> dict[str, Any]:
+    """Return the results `before` with those of a part in place of its old ones, without those of another machine.
 
-    `load` is the machine's before the part began, and `seconds` is how long it took.
+    `load` is the load average of the machine before the part began, and `seconds` how long the part took.
     """
     machine = results.machine()
     parts = dict(before.get("parts", {})) if before.get("machine") == machine else {}
@@ -28,7 +28,7 @@ def merged(before: dict[str, Any], name: str, part: Part, load: float, seconds: 
 
 
 def read(file: Path) -> dict[str, Any]:
-    """Return the results that there are. Raises OSError, ValueError."""
+    """Return the results in a file; empty if there is no file. Raises OSError, ValueError."""
     if not file.exists():
         return {}
     found = json.loads(file.read_text(encoding="utf-8"))

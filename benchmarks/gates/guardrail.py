@@ -1,7 +1,7 @@
-"""Measure how fast an engine decodes alone and while gates run beside it: it has to keep nine tenths of its speed.
+"""Measure how fast an engine decodes alone and while gates run: it has to keep nine tenths of its speed.
 
-Two engines are measured, on all cores each: the largest embedded model, whose steps are so short that every
-interruption shows, and one of 150 M parameters with random weights, whose steps are like those of a small real one.
+Two engines are measured, each on all cores: the largest embedded model, whose steps are so short that every
+interruption matters, and one of 150 M parameters with random weights, whose steps are as long as a small real model's.
 """
 
 import asyncio
@@ -11,8 +11,8 @@ from statistics import median
 from time import perf_counter
 
 from benchmarks.engine.models import SMALL
-from benchmarks.gates.tasks import BenchTask, a_right_answer
-from benchmarks.gates.world import WEIGHTS
+from benchmarks.gates.setups import WEIGHTS
+from benchmarks.gates.tasks import BenchTask, correct_answer
 from orchestrator.engine.client.engine import Engine
 from orchestrator.engine.contract import EngineSpec, Generation, Message
 from orchestrator.gates import Artifact, GateContext, RunJob, Scope, run_gates
@@ -24,23 +24,25 @@ GOAL = 0.9
 
 @dataclass(frozen=True, slots=True)
 class Decoder:
-    """A model that decodes answers of so many `tokens`; without a `schema` it is one that never ends by itself."""
+    """A model, and how long the answers are that it decodes."""
 
     name: str
     file: Path
     tokens: int
+    """The tokens of an answer."""
     schema: dict[str, object] | None = None
+    """A schema that keeps the answer from ending early; None for a model that never ends an answer by itself."""
 
 
 def decoders(folder: Path) -> list[Decoder]:
-    """Return the models to measure. What is not shipped is written under `folder`."""
+    """Return the models to measure. Those that are not shipped are written to `folder`."""
     embedded = Decoder("embedded large", WEIGHTS / "large.gguf", 600, ENDLESS)
     return [embedded, Decoder(SMALL.name, SMALL.write(folder), 60)]
 
 
 @dataclass(frozen=True, slots=True)
 class Guardrail:
-    """Tokens per second, and seconds of one check by all gates: medians of rounds, alone and side by side."""
+    """Medians over rounds: tokens per second, and seconds of one check by all gates, each alone and both together."""
 
     model: str
     threads: int
@@ -52,23 +54,23 @@ class Guardrail:
 
     @property
     def share(self) -> float:
-        """The share of its speed that decoding keeps."""
+        """Return the share of its speed that decoding keeps."""
         return self.beside_gates / self.alone
 
 
 class _Decoding:
-    """An engine that gives one answer after the other."""
+    """Lets an engine decode one answer after the other, and measures its speed."""
 
     def __init__(self, engine: Engine, decoder: Decoder) -> None:
         self._engine = engine
         self._decoder = decoder
 
     async def alone(self) -> float:
-        """Return the tokens per second of a few long answers."""
+        """Return the tokens per second of a few answers."""
         return _speed([await self._answer() for _ in range(ANSWERS_ALONE)])
 
     async def beside(self, check: "asyncio.Task[float]") -> float:
-        """Return the tokens per second of as many as a check lasts."""
+        """Return the tokens per second of answers, until the check has ended."""
         answers = [await self._answer()]
         while not check.done():
             answers.append(await self._answer())
@@ -82,7 +84,7 @@ class _Decoding:
 
 
 async def measure(decoder: Decoder, task: BenchTask, run: RunJob, threads: int, rounds: int) -> Guardrail:
-    """Decode in rounds, every other one while the task's gates check a right answer."""
+    """Decode in rounds, alone and while the task's gates check a correct answer. `run` runs the gates' jobs."""
     spec = EngineSpec(file=str(decoder.file), context=2048, slots=4, threads=threads, batch_invariant=True)
     rows = list[tuple[float, float, float, float]]()
     await _check(task, run)  # mypy's first check fills its cache
@@ -99,16 +101,16 @@ async def measure(decoder: Decoder, task: BenchTask, run: RunJob, threads: int, 
 
 
 async def _check(task: BenchTask, run: RunJob) -> float:
-    """Let all gates check a right answer, and return how many seconds that took."""
+    """Let all gates of the task check a correct answer, and return the seconds that they took."""
     document = task.task(gates=True)
     (step,) = document.plan.steps
     tests = {label: given.value.encode() for label, given in zip(document.labels, document.inputs, strict=True)}
     context = GateContext(Scope(step, tuple(tests)), tests=tests, run=run)
     begun = perf_counter()
-    checked = await run_gates(step.gates or (), [Artifact(task.output, a_right_answer(task).encode())], context)
+    checked = await run_gates(step.gates or (), [Artifact(task.output, correct_answer(task).encode())], context)
     seconds = perf_counter() - begun
     if checked.failure is not None:
-        raise RuntimeError(f"the gates refuse a right answer: {checked.failure.message}")
+        raise RuntimeError(f"the gates fail a correct answer: {checked.failure.message}")
     return seconds
 
 

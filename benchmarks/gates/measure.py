@@ -1,4 +1,4 @@
-"""Run the tasks in one world, keep what became of each as soon as it has ended, and sum it up."""
+"""Run the tasks in one setup, log the result of each as soon as it ends, and sum them up."""
 
 import asyncio
 import time
@@ -6,9 +6,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from benchmarks.gates.rows import Result, Rows, digest
+from benchmarks.gates.rows import Result, ResultLog, digest
+from benchmarks.gates.setups import MODELS, Setup
 from benchmarks.gates.tasks import PATIENCE, BenchTask
-from benchmarks.gates.world import MODELS, World
 from orchestrator.engine.contract import Message
 from orchestrator.history import Report, load_report
 from orchestrator.journal import JournalReader
@@ -19,29 +19,26 @@ AT_ONCE = 4
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Plan:
-    """What to run, and until when on the clock `time.monotonic`; rows are kept in `rows`, runs under `folder`.
-
-    `deadline` is what an attempt at code may take, in seconds.
-    """
+class BenchPlan:
+    """What to run, and where the results go."""
 
     tasks: Sequence[BenchTask]
-    rows: Rows
+    rows: ResultLog
     folder: Path
+    """The folder of registries and state folders."""
     until: float
+    """When the last task may begin, on the clock `time.monotonic`."""
     say: Callable[[str], None]
+    """Prints a line of progress."""
     deadline: float = PATIENCE
+    """The timeout of an attempt at code, in seconds."""
 
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """The tasks of one family (or all) in one world.
+    """The results of the tasks of one family, or of all families, in one setup."""
 
-    Seconds are sums over attempts; those of gates include waiting for a place. `task_seconds` are from a task's
-    acceptance to its end, on average.
-    """
-
-    world: str
+    setup: str
     family: str
     tasks: int
     right: int
@@ -51,27 +48,30 @@ class Row:
     prompt_tokens: int
     output_tokens: int
     engine_seconds: float
+    """Sum over attempts."""
     gate_seconds: float
+    """Sum over attempts, with the time in which gates waited to run."""
     task_seconds: float
+    """Average time from the acceptance of a task to its end."""
 
 
-async def run_world(world: World, plan: Plan) -> list[Result]:
-    """Return what became of the tasks, in their order; those that are kept are not run again.
+async def run_setup(setup: Setup, plan: BenchPlan) -> list[Result]:
+    """Return the results of the tasks, in their order. Those that are in the log are not run again.
 
-    A task that has begun is finished; none begins when the time is up.
+    No task begins after `plan.until`, so results may be missing. A task that has begun is finished.
     """
-    documents = [task.task(gates=world.gates, deadline=plan.deadline) for task in plan.tasks]
+    documents = [task.task(gates=setup.gates, deadline=plan.deadline) for task in plan.tasks]
     names = [digest(document.model_dump_json().encode()) for document in documents]
-    known = plan.rows.read(world.name, names)
+    known = plan.rows.read(setup.name, names)
     left = [
         (task, document, name)
         for task, document, name in zip(plan.tasks, documents, names, strict=True)
         if name not in known
     ]
-    plan.say(f"{world.name}: {len(known)} of {len(names)} tasks are finished already")
+    plan.say(f"{setup.name}: {len(known)} of {len(names)} tasks are finished already")
     turns = asyncio.Semaphore(AT_ONCE)
 
-    async def carry_out(task: BenchTask, document: TaskIR, name: str) -> None:
+    async def run_task(task: BenchTask, document: TaskIR, name: str) -> None:
         async with turns:
             if time.monotonic() >= plan.until:
                 return
@@ -80,28 +80,28 @@ async def run_world(world: World, plan: Plan) -> list[Result]:
                 pass
             result = await asyncio.to_thread(_result, task, name, run, orchestrator.journal)
             known[name] = result
-            plan.rows.append(world.name, result)
-            plan.say(f"{world.name}: {len(known)} of {len(names)}: {task.name} {result.outcome}")
+            plan.rows.append(setup.name, result)
+            plan.say(f"{setup.name}: {len(known)} of {len(names)}: {task.name} {result.outcome}")
 
     if left and time.monotonic() < plan.until:
-        async with Orchestrator.open(plan.folder / world.folder, world.registry(plan.folder)) as orchestrator:
+        async with Orchestrator.open(plan.folder / setup.folder, setup.registry(plan.folder)) as orchestrator:
             await asyncio.gather(*(orchestrator.pool.count(model, (Message("user", "?"),)) for model in MODELS))
-            await asyncio.gather(*(carry_out(*one) for one in left))
+            await asyncio.gather(*(run_task(*one) for one in left))
     return [known[name] for name in names if name in known]
 
 
-def rows_of(world: World, results: Sequence[Result]) -> list[Row]:
-    """Return a row for each family and one for all."""
+def rows_of(setup: Setup, results: Sequence[Result]) -> list[Row]:
+    """Return a row for each family, and one for all."""
     families = dict.fromkeys(result.family for result in results)
     chosen = {family: [result for result in results if result.family == family] for family in families}
-    return [_row(world, family, some) for family, some in {**chosen, "all": [*results]}.items()]
+    return [_row(setup, family, some) for family, some in {**chosen, "all": [*results]}.items()]
 
 
-def _row(world: World, family: str, results: Sequence[Result]) -> Row:
+def _row(setup: Setup, family: str, results: Sequence[Result]) -> Row:
     attempts = [attempt for result in results for attempt in result.attempts]
     outcomes = [result.outcome for result in results]
     return Row(
-        world=world.name,
+        setup=setup.name,
         family=family,
         tasks=len(results),
         right=outcomes.count("right"),

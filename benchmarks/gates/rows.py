@@ -1,4 +1,4 @@
-"""Keep what became of each task, row by row as it comes, so that a run that was killed or out of time goes on."""
+"""Log the result of each task as soon as it ends, so that a run that was killed or out of time can continue."""
 
 import hashlib
 import json
@@ -12,22 +12,22 @@ from pydantic import TypeAdapter
 from orchestrator.history.view import AttemptRow
 
 Stamp = dict[str, Any]
-"""What results depend on besides the task and the world; rows with another stamp do not count."""
+"""What results depend on beside the task and the setup; results with another stamp are ignored."""
 
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """What became of a task: right, wrong (it was delivered), or refused (its step has failed).
-
-    `document` is the hash of the task as it was given, `seconds` the time from its acceptance to its end.
-    """
+    """The result of a task."""
 
     task: str
     family: str
     document: str
+    """The hash of the TaskIR document."""
     run: str
     outcome: str
+    """"right"; "wrong", if the run is done but the answer is not right; "refused", if its step has failed."""
     seconds: float
+    """From the acceptance of the task to its end."""
     attempts: tuple[AttemptRow, ...]
 
 
@@ -40,30 +40,34 @@ def digest(data: bytes) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Rows:
-    """The file of the rows that this stamp counts."""
+class ResultLog:
+    """The log of results in a file, of which only those with this stamp are read."""
 
     file: Path
     stamp: Stamp
 
-    def read(self, world: str, documents: Collection[str]) -> dict[str, Result]:
-        """Return by document what became of these in a world."""
+    def read(self, setup: str, documents: Collection[str]) -> dict[str, Result]:
+        """Return the results of these documents in a setup, by document."""
         found: dict[str, Result] = {}
         for entry in self._entries():
-            if entry["stamp"] == self.stamp and entry["world"] == world and entry["result"]["document"] in documents:
+            if (
+                entry["stamp"] == self.stamp
+                and entry.get("setup") == setup
+                and entry["result"]["document"] in documents
+            ):
                 result = _ADAPTER.validate_python(entry["result"])
                 found[result.document] = result
         return found
 
-    def append(self, world: str, result: Result) -> None:
-        """Add a row. Raises OSError."""
+    def append(self, setup: str, result: Result) -> None:
+        """Append a result. Raises OSError."""
         self.file.parent.mkdir(parents=True, exist_ok=True)
-        entry = {"stamp": self.stamp, "world": world, "result": _ADAPTER.dump_python(result, mode="json")}
+        entry = {"stamp": self.stamp, "setup": setup, "result": _ADAPTER.dump_python(result, mode="json")}
         with self.file.open("a", encoding="utf-8") as file:
             file.write(f"\n{json.dumps(entry)}")
 
     def _entries(self) -> Iterator[dict[str, Any]]:
-        """Yield what the file holds, but a line that was cut off when its writer was killed."""
+        """Yield the entries of the file, without a line that was cut off when its writer was killed."""
         if not self.file.exists():
             return
         for line in filter(None, self.file.read_text(encoding="utf-8").split("\n")):

@@ -1,4 +1,4 @@
-"""Show every story in the report of one run: a task of code and shell steps, of which some told one before."""
+"""Show each kind of recovery in the report of one run, made of tasks in which recoveries happened before."""
 
 import asyncio
 import os
@@ -9,22 +9,22 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from benchmarks.gates.recoveries import RECOVERIES
 from benchmarks.gates.rows import Result
-from benchmarks.gates.stories import STORIES
+from benchmarks.gates.setups import MODELS, Setup
 from benchmarks.gates.tasks import BenchTask
-from benchmarks.gates.world import MODELS, World
 from orchestrator.engine.contract import Message
 from orchestrator.history import Report, load_report
 from orchestrator.runs import Job, Orchestrator
 from orchestrator.taskir import TaskIR, dump_task, task_from
 
 TRIES = 5
-"""Runs at most: a deadline is not met or missed every time, however the task is chosen."""
+"""How many runs are tried at most: whether a deadline is met varies from run to run."""
 
 
 @dataclass(frozen=True, slots=True)
 class Shown:
-    """One run with its tasks by step, and its report as `orchestrator show` prints it."""
+    """A run, its tasks by step id, and its report as `orchestrator show` prints it."""
 
     tasks: Mapping[str, str]
     document: TaskIR
@@ -32,31 +32,35 @@ class Shown:
     text: str
 
     @property
-    def stories(self) -> dict[str, list[str]]:
-        """The steps that tell each story."""
+    def recoveries(self) -> dict[str, list[str]]:
+        """Return the ids of the steps in which each kind of recovery happened."""
         attempts = {step.id: step.attempts for step in self.report.steps}
-        return {name: [step for step, tried in attempts.items() if tells(tried)] for name, tells in STORIES.items()}
+        return {
+            name: [step for step, tried in attempts.items() if matches(tried)] for name, matches in RECOVERIES.items()
+        }
 
     def to_json(self) -> dict[str, Any]:
-        """Return what the results tell of it."""
+        """Return the entry for the file of results."""
         return {
             "tasks": dict(self.tasks),
-            "stories": self.stories,
+            "recoveries": self.recoveries,
             "document": dump_task(self.document),
             "report": self.report.to_json(),
         }
 
 
 def candidates(results: Sequence[Result]) -> list[list[str]]:
-    """Return for each story the tasks that told it, code and shell first; then shell tasks that told none."""
-    told = [[one for one in results if tells(one.attempts)] for tells in STORIES.values()]
+    """Return for each kind of recovery the tasks in which it happened, code and shell first; then tasks without."""
+    recovered = [[one for one in results if matches(one.attempts)] for matches in RECOVERIES.values()]
     plain = [one for one in results if one.family == "shell" and len(one.attempts) == 1]
     acting = ("code", "shell")
-    return [[one.task for one in sorted(some, key=lambda one: one.family not in acting)] for some in (*told, plain)]
+    return [
+        [one.task for one in sorted(some, key=lambda one: one.family not in acting)] for some in (*recovered, plain)
+    ]
 
 
 def chosen(found: Sequence[Sequence[str]], number: int) -> list[str]:
-    """Return the tasks of a try: the next one of each kind, none twice."""
+    """Return the tasks of try `number`: the next one of each kind, none twice."""
     picked: list[str] = []
     for some in found:
         left = [task for task in some if task not in picked]
@@ -65,7 +69,7 @@ def chosen(found: Sequence[Sequence[str]], number: int) -> list[str]:
 
 
 def joined(tasks: Sequence[BenchTask], deadline: float) -> TaskIR:
-    """Return one document of several tasks, a step each. Outputs and labels that are there already get a number."""
+    """Return one document of several tasks, a step each. Names of outputs and labels that repeat get a number."""
     steps, inputs = list[dict[str, Any]](), dict[str, Mapping[str, str]]()
     taken: set[str] = set()
     for number, task in enumerate(tasks, start=1):
@@ -78,14 +82,14 @@ def joined(tasks: Sequence[BenchTask], deadline: float) -> TaskIR:
 
 
 async def show(
-    world: World, folder: Path, tasks: Mapping[str, BenchTask], results: Sequence[Result], deadline: float
+    setup: Setup, folder: Path, tasks: Mapping[str, BenchTask], results: Sequence[Result], deadline: float
 ) -> Shown | None:
-    """Run tasks that told stories as one, until one report tells every story or the tries are over; return the last.
+    """Run tasks with recoveries as one run, up to TRIES times until one report has each kind; return the last run.
 
-    None where no task told any.
+    Returns None if there are no such tasks.
     """
     found, shown = candidates(results), None
-    async with Orchestrator.open(folder / "showcase", world.registry(folder)) as orchestrator:
+    async with Orchestrator.open(folder / "showcase", setup.registry(folder)) as orchestrator:
         await asyncio.gather(*(orchestrator.pool.count(model, (Message("user", "?"),)) for model in MODELS))
         for number in range(TRIES):
             names = chosen(found, number)
@@ -98,20 +102,20 @@ async def show(
             report = await asyncio.to_thread(load_report, orchestrator.journal, run)
             steps = {f"S{place}": name for place, name in enumerate(names, start=1)}
             shown = Shown(steps, document, report, await asyncio.to_thread(_printed, folder, run))
-            if all(shown.stories.values()):
+            if all(shown.recoveries.values()):
                 break
     return shown
 
 
 def _printed(folder: Path, run: str) -> str:
-    """Return the report as users see it."""
+    """Return the report of a run as `orchestrator show` prints it."""
     command = [str(Path(sys.executable).with_name("orchestrator")), "show", run]
     environment = {**os.environ, "ORCHESTRATOR_HOME": str(folder / "showcase"), "COLUMNS": "100"}
     return subprocess.run(command, env=environment, capture_output=True, text=True, check=True).stdout  # noqa: S603
 
 
 def _free(name: str, taken: set[str]) -> str:
-    """Return a name that is not taken, and take it: the name itself, or with a number before its ending."""
+    """Return the name, with a number before its suffix if it is in `taken`, and add it there."""
     stem, dot, ending = name.rpartition(".") if "." in name else (name, "", "")
     free = name
     for number in range(2, len(taken) + 3):

@@ -1,4 +1,4 @@
-"""Make the tasks: one step each, with the gates that fit its family. A task is a function of its family and number."""
+"""Make the tasks: one step each, with gates for its family. The same family and number always give the same task."""
 
 import ast
 from collections.abc import Callable, Iterator, Mapping
@@ -12,15 +12,15 @@ from benchmarks.tiny.words import Lexicon, Split, seeded
 from orchestrator.taskir import TaskIR, task_from
 
 SHARES: Mapping[str, int] = {"code": 85, "shell": 25, "extract": 30, "summarize": 60}
-"""How many of 200 tasks each family has. Summaries are many because one in 130 of the smallest model's is out of form,
-and every kind of failure is to be found among the tasks."""
+"""How many of 200 tasks each family has. There are many summaries so that all kinds of failure occur: only one in 130
+of the smallest model's has a wrong format."""
 
 SPLIT: Split = "wording"
 MAX_TOKENS: Mapping[str, int] = {"code": 1024, "shell": 64, "extract": 256, "summarize": 128}
-"""What an answer may take: half again as much as any right one, but for code, which has a deadline instead."""
+"""The most tokens of an answer: 1.5 times those of the longest right one, except for code, which has a deadline."""
 
 PATIENCE = 30.0
-"""Seconds of an attempt at what has no deadline."""
+"""The timeout of an attempt in seconds, where there is no deadline yet or the family has none."""
 
 CODE_GATES = ("format", "lint", "build", "typecheck", "security", "unit")
 _SAMPLES: Mapping[str, tuple[object, ...]] = {
@@ -44,7 +44,7 @@ def test_{name}(arguments):
 
 @dataclass(frozen=True, slots=True)
 class BenchTask:
-    """A task, and whether an output is right; no gate knows that."""
+    """A task, and a check whether an output is right, which is not known to the gates."""
 
     name: str
     family: str
@@ -54,11 +54,11 @@ class BenchTask:
 
     @property
     def output(self) -> str:
-        """The name of its only output."""
+        """Return the name of its only output."""
         return str(self.step["outputs"][0])
 
     def task(self, *, gates: bool, deadline: float = PATIENCE) -> TaskIR:
-        """Return the task as a document, with its gates or with none. An attempt at code has a deadline, in seconds."""
+        """Return the task as a document, with or without gates. `deadline` is the timeout of code, in seconds."""
         timeout = deadline if self.family == "code" else PATIENCE
         step = {**self.step, "run_gates": gates, "timeout_seconds": timeout}
         named = {"objective": self.name, "task_id": self.name}
@@ -66,7 +66,7 @@ class BenchTask:
 
 
 def make_tasks(count: int) -> list[BenchTask]:
-    """Return `count` tasks, the families in their shares."""
+    """Return `count` tasks, distributed over the families as in SHARES."""
     total = sum(SHARES.values())
     wanted = {family: max(1, share * count // total) for family, share in SHARES.items()}
     wanted["code"] += max(0, count - sum(wanted.values()))
@@ -78,8 +78,8 @@ def _family(family: str, count: int) -> Iterator[BenchTask]:
         yield _code(number) if family == "code" else _other(family, number)
 
 
-def a_right_answer(task: BenchTask) -> str:
-    """Return code that every gate of a task of the family code lets pass."""
+def correct_answer(task: BenchTask) -> str:
+    """Return an answer to a task of the family code that passes all of its gates."""
     reference = task.inputs[0]["value"].split("def reference", 1)[1].split("\n\n", 1)[0]
     return f"def {task.output.removesuffix('.py')}{reference}\n"
 
@@ -95,7 +95,7 @@ def _code(number: int) -> BenchTask:
 
 
 def unit_test(spec: Specification) -> str:
-    """Return a test that compares a function with its specification on samples; no answer can make it skip one."""
+    """Return a test that compares a function with its specification on samples. No answer can make it skip a sample."""
     columns = [_SAMPLES[kind] for kind in spec.operation.kinds]
     rows = range(max(map(len, columns)))
     samples = [tuple(column[(row + shift) % len(column)] for shift, column in enumerate(columns)) for row in rows]
@@ -105,7 +105,7 @@ def unit_test(spec: Specification) -> str:
 
 
 def _is_defined(reference: str, arguments: tuple[object, ...]) -> bool:
-    """Return whether a function has a value there: 0 divides nothing, and no item of an empty list is the first."""
+    """Return whether a function is defined for the arguments: not for a division by 0 or the first of no items."""
     names: dict[str, Any] = {}
     exec(reference, names)  # noqa: S102 - the text is our own
     try:
@@ -116,7 +116,7 @@ def _is_defined(reference: str, arguments: tuple[object, ...]) -> bool:
 
 
 def _other(family: str, number: int) -> BenchTask:
-    """Return the task of an example, with its inputs."""
+    """Return a task of a family other than code, made of an example of it."""
     name = f"{family}/{number}"
     example = FAMILIES[family].generate(seeded(f"gates/{name}/0"), SPLIT)
     output = {"shell": "command.sh", "extract": "facts.json", "summarize": "summary.txt"}[family]

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from benchmarks.daemon.__main__ import PARTS, main
 from benchmarks.daemon.bodies import chain, lasting, layered, modest, short
 from benchmarks.daemon.chain import figures
-from benchmarks.daemon.figures import Part, percentile, slope, spread
+from benchmarks.daemon.figures import PartResult, percentile, slope, spread
 from benchmarks.daemon.report import merged, read
 from benchmarks.goals import at_least, at_most, exactly
 from benchmarks.results import FOLDER, write
@@ -38,8 +38,8 @@ def test_a_slope_needs_two_places() -> None:
 
 
 def test_times_are_told_in_milliseconds() -> None:
-    told = spread([0.001 * number for number in range(1, 101)])
-    assert told == {"samples": 100, "p50_ms": 50.0, "p95_ms": 95.0, "p99_ms": 99.0, "max_ms": 100.0}
+    found = spread([0.001 * number for number in range(1, 101)])
+    assert found == {"samples": 100, "p50_ms": 50.0, "p95_ms": 95.0, "p99_ms": 99.0, "max_ms": 100.0}
 
 
 def test_a_goal_that_is_just_reached_is_met() -> None:
@@ -65,16 +65,16 @@ def test_the_time_of_the_engine_does_not_count_as_the_daemons() -> None:
             AttemptSucceeded(at=done, step=name, number=1, outputs={}),
         ]
 
-    told = figures([*step(1, 10.0, 10.008), *step(2, 10.009, 10.017)])
-    assert told == {"wall_ms": 8.5, "engine_ms": 5.0, "overhead_ms": 3.5, "of_it_before_prefill_ms": 1.0}
+    found = figures([*step(1, 10.0, 10.008), *step(2, 10.009, 10.017)])
+    assert found == {"wall_ms": 8.5, "engine_ms": 5.0, "overhead_ms": 3.5, "of_it_before_prefill_ms": 1.0}
 
 
 def test_a_part_that_is_measured_again_takes_its_own_place(tmp_path: Path) -> None:
     file = tmp_path / "daemon.json"
     assert read(file) == {}
-    write(file, merged(read(file), "chain", Part({"steps": 3}, [at_most("overhead", 2.0, 3.0)]), 0.5, 1.0))
-    write(file, merged(read(file), "dag", Part({"steps": 9}, [exactly("done", 9, 9)]), 0.5, 1.0))
-    write(file, merged(read(file), "chain", Part({"steps": 4}, [at_most("overhead", 4.0, 3.0)]), 0.5, 1.0))
+    write(file, merged(read(file), "chain", PartResult({"steps": 3}, [at_most("overhead", 2.0, 3.0)]), 0.5, 1.0))
+    write(file, merged(read(file), "dag", PartResult({"steps": 9}, [exactly("done", 9, 9)]), 0.5, 1.0))
+    write(file, merged(read(file), "chain", PartResult({"steps": 4}, [at_most("overhead", 4.0, 3.0)]), 0.5, 1.0))
     found = read(file)
     assert {name: part["steps"] for name, part in found["parts"].items()} == {"chain": 4, "dag": 9}
     assert [(goal["name"], goal["met"]) for goal in found["goals"]] == [("overhead", False), ("done", True)]
@@ -82,7 +82,7 @@ def test_a_part_that_is_measured_again_takes_its_own_place(tmp_path: Path) -> No
 
 def test_figures_of_another_machine_are_not_mixed_in() -> None:
     before = {"machine": {"processor": "another", "cores": 1}, "parts": {"dag": {"goals": []}}}
-    assert list(merged(before, "chain", Part({}), 0.0, 0.0)["parts"]) == ["chain"]
+    assert list(merged(before, "chain", PartResult({}), 0.0, 0.0)["parts"]) == ["chain"]
 
 
 @pytest.mark.parametrize("words", [["--only", "nothing"], ["--size", "chain"], ["--size", "chain=0"]])

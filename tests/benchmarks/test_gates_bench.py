@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 
 from benchmarks.gates.deadline import FACTOR, deadline_of
-from benchmarks.gates.measure import Plan, rows_of, run_world
-from benchmarks.gates.rows import Result, Rows
-from benchmarks.gates.stories import code_retry_then_escalation, format_retry, found, frequencies, timeout_escalation
-from benchmarks.gates.tasks import SHARES, a_right_answer, make_tasks
-from benchmarks.gates.world import FIRST, WORLDS
+from benchmarks.gates.measure import BenchPlan, rows_of, run_setup
+from benchmarks.gates.recoveries import code_retry_then_escalation, find, format_retry, frequencies, timeout_escalation
+from benchmarks.gates.rows import Result, ResultLog
+from benchmarks.gates.setups import FIRST, SETUPS
+from benchmarks.gates.tasks import SHARES, correct_answer, make_tasks
 from orchestrator.events import GateResult, Usage
 from orchestrator.gates import gates_for_step
 from orchestrator.gates.tests import PYTEST, REPORT, SETTINGS, SETTINGS_TEXT
@@ -52,7 +52,7 @@ def test_every_task_is_a_document_and_its_gates_look() -> None:
 
 def test_an_answer_is_right_when_it_says_the_same_as_the_reference() -> None:
     code = next(task for task in make_tasks(8) if task.family == "code")
-    answer = a_right_answer(code)
+    answer = correct_answer(code)
     assert code.right(answer)
     assert not code.right(f"{answer.rstrip()} + 1\n")
     assert not code.right("def (")
@@ -61,7 +61,7 @@ def test_an_answer_is_right_when_it_says_the_same_as_the_reference() -> None:
 def test_an_answer_that_is_not_right_fails_its_unit_test(tmp_path: Path) -> None:
     tasks = [task for task in make_tasks(80) if task.family == "code"]
     raises, gives_none, *right = tasks
-    answers = {task.name: a_right_answer(task) for task in tasks}
+    answers = {task.name: correct_answer(task) for task in tasks}
     answers[raises.name] += "raise ValueError\n"
     answers[gives_none.name] = answers[gives_none.name].replace("return ", "return None and ")
     for task in tasks:
@@ -81,8 +81,8 @@ def test_stories_are_told_apart() -> None:
     handed_over = attempts(("worker", "code"), ("worker", "code"), ("coder", "done"))
     late = attempts(("worker", "timeout"), ("coder", "done"))
     lost = attempts(("worker", "timeout"), ("coder", "code"))
-    stories = (format_retry, code_retry_then_escalation, timeout_escalation)
-    told = [[tells(one) for tells in stories] for one in (retried, handed_over, late, lost)]
+    recoveries = (format_retry, code_retry_then_escalation, timeout_escalation)
+    told = [[matches(one) for matches in recoveries] for one in (retried, handed_over, late, lost)]
     assert told == [[True, False, False], [False, True, False], [False, False, True], [False, False, False]]
 
 
@@ -92,8 +92,8 @@ def test_what_failed_and_what_followed_is_counted() -> None:
         result("refused", ("worker", "timeout")),
     ]
     assert frequencies(results) == {"code": {"retried": 1, "escalated": 1}, "timeout": {"given up": 1}}
-    assert [len(tasks) for tasks in found(results).values()] == [0, 1, 0]
-    row = rows_of(WORLDS[0], results)[-1]
+    assert [len(tasks) for tasks in find(results).values()] == [0, 1, 0]
+    row = rows_of(SETUPS[0], results)[-1]
     assert (row.tasks, row.right, row.refused, row.attempts, row.task_seconds) == (2, 1, 1, 4, 3.0)
     assert (row.prompt_tokens, row.output_tokens, row.engine_seconds, row.gate_seconds) == (40, 20, 2.0, 8.0)
 
@@ -107,7 +107,7 @@ def test_the_deadline_is_a_multiple_of_what_attempts_took() -> None:
 
 
 def test_rows_are_kept_for_their_stamp_and_world_and_a_line_that_was_cut_off_is_not(tmp_path: Path) -> None:
-    rows, first = Rows(tmp_path / "new" / "rows.jsonl", {"weights": "a"}), result("right", ("worker", "done"))
+    rows, first = ResultLog(tmp_path / "new" / "rows.jsonl", {"weights": "a"}), result("right", ("worker", "done"))
     assert rows.read("w", ["d1"]) == {}
     rows.append("w", first)
     with rows.file.open("a") as file:
@@ -117,18 +117,18 @@ def test_rows_are_kept_for_their_stamp_and_world_and_a_line_that_was_cut_off_is_
     assert rows.read("w", ["d1", "d2"]) == {"d1": first, "d2": second}
     assert rows.read("w", ["d2"]) == {"d2": second}
     assert rows.read("other", ["d1", "d2"]) == {}
-    assert Rows(rows.file, {"weights": "b"}).read("w", ["d1", "d2"]) == {}
+    assert ResultLog(rows.file, {"weights": "b"}).read("w", ["d1", "d2"]) == {}
 
 
 async def test_a_run_that_was_stopped_goes_on_where_it_was(tmp_path: Path) -> None:
     said = list[str]()
-    rows = Rows(tmp_path / "rows.jsonl", {})
+    rows = ResultLog(tmp_path / "rows.jsonl", {})
     some, all_tasks = make_tasks(4)[:2], make_tasks(4)
-    first = await run_world(FIRST, Plan(tasks=some, rows=rows, folder=tmp_path, until=inf, say=said.append))
+    first = await run_setup(FIRST, BenchPlan(tasks=some, rows=rows, folder=tmp_path, until=inf, say=said.append))
     assert [one.task for one in first] == [task.name for task in some]
-    over = await run_world(FIRST, Plan(tasks=all_tasks, rows=rows, folder=tmp_path, until=0, say=said.append))
+    over = await run_setup(FIRST, BenchPlan(tasks=all_tasks, rows=rows, folder=tmp_path, until=0, say=said.append))
     assert over == first
-    went_on = await run_world(FIRST, Plan(tasks=all_tasks, rows=rows, folder=tmp_path, until=inf, say=said.append))
+    went_on = await run_setup(FIRST, BenchPlan(tasks=all_tasks, rows=rows, folder=tmp_path, until=inf, say=said.append))
     assert [one.task for one in went_on] == [task.name for task in all_tasks]
     assert went_on[:2] == first
     assert all(one.outcome in ("right", "wrong", "refused") and one.attempts for one in went_on)

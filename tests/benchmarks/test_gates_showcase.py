@@ -1,13 +1,13 @@
-"""One task of several that told stories."""
+"""One task of several that told recoveries."""
 
 from math import inf
 from pathlib import Path
 
-from benchmarks.gates.measure import Plan, run_world
-from benchmarks.gates.rows import Result, Rows
+from benchmarks.gates.measure import BenchPlan, run_setup
+from benchmarks.gates.rows import Result, ResultLog
+from benchmarks.gates.setups import SETUPS
 from benchmarks.gates.showcase import candidates, chosen, joined, show
 from benchmarks.gates.tasks import make_tasks
-from benchmarks.gates.world import WORLDS
 from orchestrator.history.view import AttemptRow
 
 
@@ -53,17 +53,17 @@ def test_tasks_are_joined_to_one_with_names_of_their_own() -> None:
 
 
 async def test_a_run_is_shown_as_its_users_see_it(tmp_path: Path) -> None:
-    world = next(world for world in WORLDS if world.ladder)
+    setup = next(setup for setup in SETUPS if setup.escalation)
     tasks = {task.name: task for task in make_tasks(4) if task.family == "shell"}
-    rows = Rows(tmp_path / "rows.jsonl", {})
-    plan = Plan(tasks=[*tasks.values()], rows=rows, folder=tmp_path, until=inf, say=list[str]().append)
-    results = await run_world(world, plan)
-    assert await show(world, tmp_path, tasks, [], 5.0) is None
+    rows = ResultLog(tmp_path / "rows.jsonl", {})
+    plan = BenchPlan(tasks=[*tasks.values()], rows=rows, folder=tmp_path, until=inf, say=list[str]().append)
+    results = await run_setup(setup, plan)
+    assert await show(setup, tmp_path, tasks, [], 5.0) is None
     plain = [one for one in results if len(one.attempts) == 1]
     assert plain, "the small model writes this command"
-    shown = await show(world, tmp_path, tasks, plain, 5.0)
+    shown = await show(setup, tmp_path, tasks, plain, 5.0)
     assert shown is not None
     assert shown.tasks == {"S1": plain[0].task}
-    assert not any(shown.stories.values())
+    assert not any(shown.recoveries.values())
     assert "── Figures ──" in shown.text
     assert shown.to_json()["report"]["run_id"] == shown.report.run_id

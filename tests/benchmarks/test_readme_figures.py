@@ -89,7 +89,7 @@ def test_what_context_editing_brings() -> None:
 
 def test_what_gates_and_escalation_bring() -> None:
     found = results("gates")
-    total = {row["world"]: row for row in found["rows"] if row["family"] == "all"}
+    total = {row["setup"]: row for row in found["rows"] if row["family"] == "all"}
     bare, gated = total["small without gates"], total["small with gates"]
     escalated, large = total["small with gates and escalation"], total["large without gates"]
     assert (

@@ -1,4 +1,4 @@
-"""Run the daemon as a process of its own, on a state folder of its own, and talk to it over its socket."""
+"""Run the daemon in its own process with its own state folder, and call its API over its socket."""
 
 import asyncio
 import os
@@ -24,40 +24,43 @@ BASE: Final = "http://localhost"
 
 
 class BenchmarkFailed(Exception):
-    """The daemon did not do what a measurement needs."""
+    """The daemon did not do what a measurement needs, so there is no result."""
 
 
 @dataclass(frozen=True, slots=True)
-class Served:
-    """A daemon: its state folder and its process."""
+class DaemonProcess:
+    """A running daemon: its state folder and its process."""
 
     home: Path
     process: subprocess.Popen[bytes]
 
     def client(self, connections: int = 100) -> httpx2.AsyncClient:
-        """Return a client that has as many connections at a time, and waits as long as it takes."""
+        """Return a client with up to `connections` connections and no time limit."""
         limits = httpx2.Limits(max_connections=connections, max_keepalive_connections=connections)
         transport = httpx2.AsyncHTTPTransport(uds=str(Home(self.home).socket), limits=limits)
         return httpx2.AsyncClient(transport=transport, base_url=BASE, timeout=None)
 
     @property
     def resident_bytes(self) -> int:
-        """The memory of the daemon's own process that is resident; its engines have theirs."""
+        """Return the resident memory of the daemon's process, without that of its engines."""
         return int(psutil.Process(self.process.pid).memory_info().rss)
 
     def kill(self) -> None:
-        """End it as a power cut would."""
+        """Kill the process without warning, as a power cut would."""
         self.process.kill()
         self.process.wait(ENDING_SECONDS)
 
 
 @contextmanager
-def served(home: Path, **settings: int | float) -> Iterator[Served]:
-    """Start a daemon, with these values of its configuration (`runs_max_running=4`), and end it whatever happens."""
+def running_daemon(home: Path, **settings: int | float) -> Iterator[DaemonProcess]:
+    """Run a daemon while the block lasts. `settings` are values of its configuration, such as `runs_max_running=4`.
+
+    Raises BenchmarkFailed if it does not start.
+    """
     command, environment = [sys.executable, "-m", "orchestrator.api"], _environment(home, settings)
     with open(home.parent / f"{home.name}.log", "ab") as log:
         process = subprocess.Popen(command, env=environment, stderr=log)  # noqa: S603 - our own program
-        daemon = Served(home, process)
+        daemon = DaemonProcess(home, process)
         try:
             _wait_ready(daemon)
             yield daemon
@@ -68,44 +71,44 @@ def served(home: Path, **settings: int | float) -> Iterator[Served]:
 
 
 async def submit(client: httpx2.AsyncClient, body: Mapping[str, Any]) -> str:
-    """Submit a run and return its id. Raises BenchmarkFailed."""
+    """Submit a run and return its id. Raises BenchmarkFailed if it is refused."""
     answer = await client.post("/v1/runs", json=body)
     if answer.status_code != 201:
         raise BenchmarkFailed(f"a run was refused with {answer.status_code}: {answer.text[:300]}")
     return str(answer.json()["run_id"])
 
 
-async def ended(client: httpx2.AsyncClient, run: str) -> None:
-    """Return when a run has ended."""
+async def wait_ended(client: httpx2.AsyncClient, run: str) -> None:
+    """Wait until a run has ended."""
     async with client.stream("GET", f"/v1/runs/{run}/events") as answer:
         async for _ in answer.aiter_raw():
             pass
 
 
 async def status_of(client: httpx2.AsyncClient, run: str) -> str:
-    """Return where a run is."""
+    """Return the status of a run."""
     return str((await client.get(f"/v1/runs/{run}/result")).json()["status"])
 
 
 async def metric(client: httpx2.AsyncClient, name: str) -> float:
-    """Return a metric, all of its labels together."""
+    """Return the value of a metric, summed over its labels."""
     lines = (await client.get("/metrics")).text.splitlines()
     named = (line for line in lines if line.startswith((f"orchestrator_{name} ", f"orchestrator_{name}{{")))
     return sum(float(line.rsplit(" ", 1)[1]) for line in named)
 
 
-async def idle(client: httpx2.AsyncClient, seconds: float = 0.2) -> None:
-    """Return when no run waits or runs any more, looked at every so many seconds."""
+async def wait_idle(client: httpx2.AsyncClient, seconds: float = 0.2) -> None:
+    """Wait until no run is queued or running, checking every `seconds`."""
 
     async def none() -> bool:
         return not await metric(client, "runs_waiting") + await metric(client, "runs_running")
 
-    await until(none, seconds)
+    await wait_until(none, seconds)
 
 
-async def until(holds: Callable[[], Awaitable[bool]], seconds: float) -> None:
-    """Return when something holds in another process, looked at every so many seconds."""
-    while not await holds():  # noqa: ASYNC110 - nothing tells us
+async def wait_until(holds: Callable[[], Awaitable[bool]], seconds: float) -> None:
+    """Wait until a condition in another process holds, checking every `seconds`."""
+    while not await holds():  # noqa: ASYNC110 - the other process sends no event
         await asyncio.sleep(seconds)
 
 
@@ -116,17 +119,17 @@ def _environment(home: Path, settings: Mapping[str, int | float]) -> dict[str, s
     return {**kept, **own, **stated}
 
 
-def _wait_ready(daemon: Served) -> None:
-    """Return when it takes runs. Raises BenchmarkFailed."""
+def _wait_ready(daemon: DaemonProcess) -> None:
+    """Wait until the daemon accepts runs. Raises BenchmarkFailed if it does not start."""
     end = time.monotonic() + STARTING_SECONDS
     while not _answers(daemon):
         if daemon.process.poll() is not None or time.monotonic() > end:
-            told = (daemon.home.parent / f"{daemon.home.name}.log").read_text(errors="replace")
-            raise BenchmarkFailed(f"the daemon does not start: {told[-LOG_TAIL:]}")
+            log = (daemon.home.parent / f"{daemon.home.name}.log").read_text(errors="replace")
+            raise BenchmarkFailed(f"the daemon does not start: {log[-LOG_TAIL:]}")
         time.sleep(0.1)
 
 
-def _answers(daemon: Served) -> bool:
+def _answers(daemon: DaemonProcess) -> bool:
     transport = httpx2.HTTPTransport(uds=str(Home(daemon.home).socket))
     with httpx2.Client(transport=transport, base_url=BASE, timeout=STARTING_SECONDS) as client:
         try:

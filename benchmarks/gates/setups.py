@@ -1,4 +1,4 @@
-"""Write registries in which the embedded models work from the smallest to the largest, with or without a ladder."""
+"""Define the setups to compare: which embedded model works first, with or without gates and escalation."""
 
 import json
 from dataclasses import dataclass
@@ -11,25 +11,28 @@ from registry.models import Registry
 
 WEIGHTS = Path(__file__).parents[2] / "registry" / "tiny"
 MODELS = {f"tiny-{size}": f"{size}.gguf" for size in ("small", "medium", "large")}
-"""The files of the models that work, by name."""
+"""The files of the models, by name."""
 
 
 @dataclass(frozen=True, slots=True)
-class World:
-    """One way to carry out the tasks: who works, whether gates look, whether stronger roles take over."""
+class Setup:
+    """One way to run the tasks."""
 
     name: str
     worker: str
+    """The size of the model of the role worker."""
     gates: bool
-    ladder: bool
+    """Whether steps have gates."""
+    escalation: bool
+    """Whether stronger roles take over after failures."""
 
     @property
     def folder(self) -> str:
-        """The name of its state folder."""
+        """Return the name of its state folder."""
         return self.name.replace(" ", "-")
 
     def registry(self, folder: Path) -> Registry:
-        """Write the registry of this world into the folder, and load it."""
+        """Write the registry of this setup into the folder, and load it."""
         folder.mkdir(parents=True, exist_ok=True)
         file = folder / f"{self.folder}.yaml"
         file.write_text(json.dumps(self._document()), encoding="utf-8")  # JSON is YAML
@@ -44,18 +47,18 @@ class World:
         }
         roles["worker"]["tier"] = "C"
         roles["coder"]["level"], roles["architect"]["level"] = "B1", "B2"
-        if self.ladder:
+        if self.escalation:
             roles["worker"]["escalates_to"], roles["coder"]["escalates_to"] = "coder", "architect"
         roles["judge"] = {"model": "tiny-large", "tier": "B", "system": SYSTEM_PROMPTS["judge"]}
-        # Loaded before the first task, so that no deadline has to wait for a model.
+        # Models are loaded before the first task, so that no deadline includes loading.
         defaults = {"residency": "hot", "context": 2048, "slots": 8, "batch_invariant": True, "temperature": 0}
         return {"defaults": defaults, "models": models, "roles": roles}
 
 
-FIRST = World("small without gates", "small", gates=False, ladder=False)
-WORLDS = (
+FIRST = Setup("small without gates", "small", gates=False, escalation=False)
+SETUPS = (
     FIRST,
-    World("small with gates", "small", gates=True, ladder=False),
-    World("small with gates and escalation", "small", gates=True, ladder=True),
-    World("large without gates", "large", gates=False, ladder=False),
+    Setup("small with gates", "small", gates=True, escalation=False),
+    Setup("small with gates and escalation", "small", gates=True, escalation=True),
+    Setup("large without gates", "large", gates=False, escalation=False),
 )

@@ -1,4 +1,4 @@
-"""Find what the failures of real runs led to: how often each kind, and the tasks where it can be seen again."""
+"""Find what followed failures in real runs: how often each kind was retried or escalated, and in which tasks."""
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
@@ -24,42 +24,42 @@ def frequencies(results: Sequence[Result]) -> dict[str, dict[str, int]]:
 
 
 def format_retry(attempts: Attempts) -> bool:
-    """Whether a FORMAT failure was retried in the same role, and that came to something."""
+    """Return whether a FORMAT failure was retried in the same role, and the step was done in the end."""
     moves = [(one.outcome, two.role == one.role) for one, two in pairwise(attempts)]
-    return ("format", True) in moves and _ended(attempts)
+    return ("format", True) in moves and _was_done(attempts)
 
 
 def code_retry_then_escalation(attempts: Attempts) -> bool:
-    """Whether a role retried for CODE, and then handed over."""
+    """Return whether a role retried after a CODE failure, then escalated, and the step was done in the end."""
     moves = [(one.outcome, two.role == one.role) for one, two in pairwise(attempts)]
-    return ("code", True) in moves and ("code", False) in moves and _ended(attempts)
+    return ("code", True) in moves and ("code", False) in moves and _was_done(attempts)
 
 
 def timeout_escalation(attempts: Attempts) -> bool:
-    """Whether a role ran out of time and a stronger one took over."""
+    """Return whether a role escalated after a timeout, and the step was done in the end."""
     moves = [(one.outcome, two.role == one.role) for one, two in pairwise(attempts)]
-    return ("timeout", False) in moves and _ended(attempts)
+    return ("timeout", False) in moves and _was_done(attempts)
 
 
-STORIES: Mapping[str, Callable[[Attempts], bool]] = {
+RECOVERIES: Mapping[str, Callable[[Attempts], bool]] = {
     "a FORMAT retry": format_retry,
     "a CODE retry, then an escalation": code_retry_then_escalation,
     "a TIMEOUT escalation": timeout_escalation,
 }
 
 
-def found(results: Sequence[Result]) -> dict[str, list[dict[str, object]]]:
-    """Return for each story the tasks that tell it."""
-    return {name: [_told(one) for one in results if tells(one.attempts)] for name, tells in STORIES.items()}
+def find(results: Sequence[Result]) -> dict[str, list[dict[str, object]]]:
+    """Return the tasks in which each kind of recovery happened, by its name."""
+    return {name: [_describe(one) for one in results if matches(one.attempts)] for name, matches in RECOVERIES.items()}
 
 
-def _told(result: Result) -> dict[str, object]:
-    story = [
+def _describe(result: Result) -> dict[str, object]:
+    attempts = [
         {"role": attempt.role, "model": attempt.model, "outcome": attempt.outcome, "message": attempt.message}
         for attempt in result.attempts
     ]
-    return {"task": result.task, "run": result.run, "outcome": result.outcome, "attempts": story}
+    return {"task": result.task, "run": result.run, "outcome": result.outcome, "attempts": attempts}
 
 
-def _ended(attempts: Attempts) -> bool:
+def _was_done(attempts: Attempts) -> bool:
     return attempts[-1].outcome == "done"
