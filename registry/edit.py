@@ -1,40 +1,50 @@
-"""Change a registry's file as a person would: a few lines are added or changed, and every other byte stays.
+"""Change a registry's file as a person would: an entry is added or changed, and comments stay where they are.
 
-A change is only written if the file then says what it said before and what was to be added, and loads.
+The file goes through ruamel.yaml's round trip, which may change spaces within braces and how long texts are wrapped. A
+change is only written if the file then says what it said before and what was to be added, and loads.
 """
 
+import io
 import os
 import secrets
 import stat
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from copy import deepcopy
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
+
+from ruamel.yaml import YAML
+from ruamel.yaml.comments import CommentedMap, CommentedSeq
+from ruamel.yaml.error import CommentMark, YAMLError
+from ruamel.yaml.scalarstring import FoldedScalarString, LiteralScalarString, SingleQuotedScalarString
+from ruamel.yaml.tokens import CommentToken
 
 from registry.errors import RegistryError, RegistryProblem
 from registry.load import registry_from
 from registry.models import Registry
-from registry.strict_yaml import Place, Span, outline, parse_text, write_yaml
+from registry.strict_yaml import Place, needs_quotes, parse_text
 
 Data = dict[str, Any]
+_BYTE_ORDER_MARK: Final = "\ufeff"
 
 
 def add_model(raw: bytes, path: Path, name: str, entry: Mapping[str, object]) -> bytes:
     """Return the registry `raw` of the file `path` with another model. Raises RegistryError."""
-    return _added(raw, path, ("models", name), entry)
+    return _with_entry(raw, path, ("models", name), entry)
 
 
 def give_role(raw: bytes, path: Path, role: str, model: str, tier: str) -> bytes:
-    """Return the registry `raw` with `model` in `role`, which is added with this tier if there is none. Raises so."""
-    place: Place = ("roles", role, "model")
-    text = raw.decode()
-    span = outline(text).get(place)
-    if span is None:
-        return _added(raw, path, ("roles", role), {"model": model, "tier": tier})
-    expected = _data(raw, path)
-    expected["roles"][role]["model"] = model
-    written = write_yaml({"model": model}, 0).removeprefix("model: ").rstrip()
-    return _checked(text[: span.start] + written + text[span.end :], path, place, expected)
+    """Return the registry `raw` of the file `path` with `model` as the model of `role`.
+
+    If there is no such role, it is added with this tier. Raises RegistryError.
+    """
+    if role not in _data(raw, path)["roles"]:
+        return _with_entry(raw, path, ("roles", role), {"model": model, "tier": tier})
+
+    def change(roles: Any) -> None:
+        roles[role]["model"] = _scalar(model)
+
+    return _changed(raw, path, ("roles", role, "model"), change, model)
 
 
 def replace_registry(path: Path, before: bytes, after: bytes) -> Registry:
@@ -82,57 +92,100 @@ def _sync(folder: Path) -> None:
         os.close(descriptor)
 
 
-def _added(raw: bytes, path: Path, place: tuple[str, str], entry: Mapping[str, object]) -> bytes:
-    """Add an entry to a section, behind its last one and indented like it."""
+def _with_entry(raw: bytes, path: Path, place: tuple[str, str], entry: Mapping[str, object]) -> bytes:
+    """Return the registry with another entry at the end of a section."""
     section, name = place
-    text, spans = raw.decode(), outline(raw.decode())
-    expected = _data(raw, path)
-    if name in expected[section]:
+    if name in _data(raw, path)[section]:
         raise _refused(path, "is taken", "another name", place)
-    if spans[section,].flow:
-        raise _refused(path, "is written in braces", f"an indented list of {section}", (section,))
-    first = next(iter(expected[section]))
-    outer = spans[section, first].column
-    inner = _inner(spans, (section, first)) - outer
-    line_end = "\r\n" if "\r\n" in text else "\n"
-    block = f"{' ' * outer}{name}:\n{write_yaml(entry, outer + inner)}".replace("\n", line_end)
-    at = _behind(text, spans[section,].end, outer)
-    if at and not text[:at].endswith("\n"):
-        block = line_end + block
-    expected[section][name] = dict(entry)
-    return _checked(text[:at] + block + text[at:], path, place, expected)
+
+    def change(entries: Any) -> None:
+        if entries.fa.flow_style():
+            raise _refused(path, "is written in braces", f"an indented list of {section}", (section,))
+        new = CommentedMap({key: _scalar(value) for key, value in entry.items()})
+        rest = _cut_comment(entries, entries.lc.key(next(iter(entries)))[1])
+        if rest:
+            last = next(reversed(new))
+            new.ca.items[last] = [None, None, CommentToken(rest, CommentMark(0), None), None]
+        entries[name] = new
+
+    return _changed(raw, path, place, change, dict(entry))
 
 
-def _inner(spans: Mapping[Place, Span], entry: Place) -> int:
-    """Return the column of the keys of an entry, or one of its own if they stand in braces."""
-    own = spans[entry]
-    columns = [span.column for place, span in spans.items() if place[:-1] == entry]
-    return own.column + 2 if own.flow or not columns else columns[0]
+def _changed(raw: bytes, path: Path, place: tuple[str, ...], change: Callable[[Any], None], value: object) -> bytes:
+    """Apply `change` to the section of `place`, after which the file must say `value` there, and else what it said.
 
-
-def _behind(text: str, end: int, column: int) -> int:
-    """Return the start of the line after `end`, or after the comments that follow it and are indented as deeply."""
-    at = end if text[end - 1 : end] == "\n" else _next_line(text, end)
-    while at < len(text):
-        line = text[at : _next_line(text, at)]
-        indent = len(line) - len(line.lstrip(" "))
-        if indent < max(1, column) or not line.lstrip(" ").startswith("#"):
-            break
-        at += len(line)
-    return at
-
-
-def _next_line(text: str, at: int) -> int:
-    found = text.find("\n", at)
-    return len(text) if found < 0 else found + 1
-
-
-def _checked(text: str, path: Path, place: Place, expected: Data) -> bytes:
-    """Return the text as bytes if it says what it should. Raises RegistryError."""
-    raw = text.encode()
-    if _data(raw, path) != expected:
+    Raises RegistryError if it does not.
+    """
+    expected = _data(raw, path)
+    parent = expected
+    for key in place[:-1]:
+        parent = parent[key]
+    parent[place[-1]] = value
+    text = raw.decode().removeprefix(_BYTE_ORDER_MARK)
+    round_trip = YAML()
+    round_trip.preserve_quotes = True
+    round_trip.width = len(text) + 1000  # so that no line is wrapped
+    try:
+        data = round_trip.load(text)
+    except YAMLError as error:  # YAML 1.2 refuses some of what YAML 1.1 accepts
+        raise _refused(path, f"cannot be edited: {error}", "the entry, put there by hand", place) from error
+    section = data[place[0]]
+    round_trip.map_indent = section.lc.key(next(iter(section)))[1] or 2
+    change(section)
+    written = io.StringIO()
+    round_trip.dump(data, written)
+    made = written.getvalue()
+    if "\r\n" in text:
+        made = made.replace("\r\n", "\n").replace("\n", "\r\n")
+    if raw.decode().startswith(_BYTE_ORDER_MARK):
+        made = _BYTE_ORDER_MARK + made
+    if _data(made.encode(), path) != expected:
         raise _refused(path, "cannot be changed without changing more", "the entry, put there by hand", place)
-    return raw
+    return made.encode()
+
+
+def _scalar(value: object) -> object:
+    """Return a value as it is to be written: mappings in braces, and texts in quotes where YAML 1.1 needs them.
+
+    ruamel.yaml writes YAML 1.2, in which `on` or `1_000` are plain texts, and the registry is read as YAML 1.1.
+    """
+    if isinstance(value, Mapping):
+        inner = CommentedMap({key: _scalar(item) for key, item in value.items()})
+        inner.fa.set_flow_style()
+        return inner
+    if isinstance(value, str) and needs_quotes(value):
+        return SingleQuotedScalarString(value)
+    return value
+
+
+def _cut_comment(node: Any, column: int) -> str:
+    """Cut off the comments after the last entry that do not belong to it, and return them.
+
+    ruamel.yaml attaches all comments up to the next key to what stands before them. Those that follow an entry and are
+    indented at least to `column` stay; the others belong to the next section.
+    """
+    while isinstance(node, CommentedMap | CommentedSeq) and node:
+        last = next(reversed(node)) if isinstance(node, CommentedMap) else len(node) - 1
+        token = next(filter(None, node.ca.items.get(last, ())), None)
+        if isinstance(token, CommentToken):
+            lines = token.value.splitlines(keepends=True)
+            kept = 1  # the rest of the line of the value itself
+            if isinstance(node[last], LiteralScalarString | FoldedScalarString):  # they end with their line
+                lines[0] = " " * token.start_mark.column + lines[0]
+                kept = 0
+            while kept < len(lines) and _belongs(lines[kept], column):
+                kept += 1
+            if kept:
+                token.value = "".join(lines[:kept]).removeprefix(" " * token.start_mark.column)
+            else:
+                del node.ca.items[last]
+            return "\n" + "".join(lines[kept:]) if lines[kept:] else ""
+        node = node[last]
+    return ""
+
+
+def _belongs(line: str, column: int) -> bool:
+    return line.lstrip(" ").startswith("#") and len(line) - len(line.lstrip(" ")) >= max(1, column)
 
 
 def _data(raw: bytes, path: Path) -> Data:

@@ -39,19 +39,6 @@ class Document:
         return RegistryProblem(self.path, self.lines.get(known), ".".join(map(str, place)), what, accepted, place)
 
 
-@dataclass(frozen=True, slots=True)
-class Span:
-    """Where a value stands in the text, as offsets of characters; `end` is that of its last scalar or bracket.
-
-    `column` is that of its key, or where it begins itself if it has none. `flow` tells braces and brackets.
-    """
-
-    start: int
-    end: int
-    column: int
-    flow: bool
-
-
 def parse_file(path: Path) -> Document:
     """Read and parse `path`. Raises RegistryError if it is missing, too large, or not strict YAML."""
     try:
@@ -84,15 +71,6 @@ def parse_text(raw: bytes, path: Path) -> Document:
     return Document(path, data, lines)
 
 
-def outline(text: str) -> dict[Place, Span]:
-    """Return where each value of a document stands that `parse_text` accepts."""
-    spans: dict[Place, Span] = {}
-    node = _StrictLoader(text).get_single_node()
-    if node is not None:
-        _outline(node, (), node.start_mark.column, spans)
-    return spans
-
-
 def write_yaml(data: Mapping[str, object], indent: int = 2) -> str:
     """Write a mapping of scalars, and of mappings of scalars, as YAML, a line for each key."""
     lines = (
@@ -100,6 +78,14 @@ def write_yaml(data: Mapping[str, object], indent: int = 2) -> str:
         for key, value in data.items()
     )
     return "".join(f"{' ' * indent}{line}" for line in lines)
+
+
+def needs_quotes(text: str) -> bool:
+    """Return whether YAML would take `text` without quotes for something else, such as `on` for a truth value."""
+    try:
+        return bool(yaml.safe_load(text) != text)
+    except (yaml.YAMLError, ValueError, OverflowError):
+        return True
 
 
 class _StrictLoader(yaml.SafeLoader):
@@ -144,20 +130,6 @@ def _mapping(
         lines[(*place, key)] = line
         result[key] = _value(loader, value_node, (*place, key), lines, path)
     return result
-
-
-def _outline(node: yaml.Node, place: Place, column: int, spans: dict[Place, Span]) -> int:
-    """Note the span of a node and of all below it, and return its end."""
-    end = node.end_mark.index
-    flow = bool(getattr(node, "flow_style", False))
-    if isinstance(node, yaml.MappingNode):
-        ends = [_outline(value, (*place, key.value), key.start_mark.column, spans) for key, value in node.value]
-        end = end if flow else max(ends, default=end)
-    elif isinstance(node, yaml.SequenceNode):
-        ends = [_outline(item, (*place, at), item.start_mark.column, spans) for at, item in enumerate(node.value)]
-        end = end if flow else max(ends, default=end)
-    spans[place] = Span(node.start_mark.index, end, column, flow)
-    return end
 
 
 def _error(path: Path, line: int | None, what: str, accepted: str = "", at: Place = ()) -> RegistryError:

@@ -68,7 +68,7 @@ def test_a_written_entry_and_its_role_are_used_and_the_rest_stays(command: Cli, 
     assert after.roles["worker"].model == "mine"
     assert after.models["mine"].file == model
     lines = registry.read_text().splitlines()
-    changed = "  worker: {model: mine, tier: C, system: Do the task.}  # all of it"
+    changed = "  worker: {model: mine, tier: C, system: Do the task.}   # all of it"  # the comment keeps its column
     for line in TEXT.splitlines():
         assert (changed if line.startswith("  worker") else line) in lines
     listed = command("--registry", registry, "models", "--json").json
