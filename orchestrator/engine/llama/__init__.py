@@ -1,7 +1,8 @@
-"""Call llama.cpp: the only package that imports llama_cpp. Much down there aborts the process, so this checks first.
+"""Call llama.cpp. This is the only package that imports llama_cpp.
 
-One `Llama` is a model with one context, for one thread, and so is one `Embedder`. Token arrays are int32, logits and
-vectors float32.
+llama.cpp aborts the process where it is called in a wrong way, so arguments are checked here first. One `Llama` is a
+model with one context, to be used by one thread, and so is one `Embedder`. Token arrays are int32, logits and vectors
+float32.
 """
 
 from orchestrator.engine.llama.batch import Batch, Tokens, as_tokens

@@ -18,8 +18,8 @@ def as_tokens(tokens: Sequence[int]) -> Tokens:
 class Batch:
     """The arrays of a llama_batch, reused for every step: token, position, sequence and whether logits are wanted.
 
-    `capacity` is for the caller's tokens; `padding` more rows are there for tokens that nobody asked for. `ends` are
-    (sequence, tokens it holds when the batch is computed), in the order in which they were added.
+    There are `capacity` rows for tokens of the caller, and `padding` more for padding tokens. `ends` are pairs of a
+    sequence and the number of tokens that it will have in the cache, in the order in which they were added.
     """
 
     def __init__(self, capacity: int, padding: int) -> None:
@@ -45,12 +45,12 @@ class Batch:
         )
 
     def clear(self) -> None:
-        """Start over with no tokens."""
+        """Remove all tokens from the batch."""
         self.size = self.outputs = 0
         self.ends.clear()
 
     def add_one(self, seq: int, pos: int, token: int) -> None:
-        """Add a token whose logits are wanted, as most are: several times faster than `add`."""
+        """Add one token whose logits are wanted. For a single token this is several times faster than `add`."""
         at = self.size
         self.token[at], self.pos[at], self.seq[at], self.logits[at] = token, pos, seq, 1
         self.size += 1
@@ -58,7 +58,7 @@ class Batch:
         self.ends.append((seq, pos + 1))
 
     def add(self, seq: int, pos: int, tokens: Sequence[int] | Tokens, outputs: int) -> None:
-        """Add tokens that follow each other. The logits of the last `outputs` of them are wanted: as many rows."""
+        """Add consecutive tokens of a sequence, the first at position `pos`. The last `outputs` of them get logits."""
         start, end = self.size, self.size + len(tokens)
         self.token[start:end] = tokens
         self.pos[start:end] = np.arange(pos, pos + len(tokens), dtype=np.int32)
@@ -70,17 +70,17 @@ class Batch:
         self.ends.append((seq, pos + len(tokens)))
 
     def pad(self, places: Iterable[tuple[int, int]], count: int) -> None:
-        """Add `count` tokens that nobody asked for at each (sequence, position)."""
+        """Add `count` padding tokens without logits at each (sequence, position)."""
         for seq, pos in places:
             self.add(seq, pos, (0,) * count, 0)
 
     def sort(self) -> None:
-        """Put the sequences in order, each with its tokens as they are. So are the rows of their logits."""
+        """Sort the tokens by sequence, without changing their order within one. Rows of logits follow that order."""
         order = np.argsort(self.seq[: self.size], kind="stable")
         for array in (self.token, self.pos, self.seq, self.logits):
             array[: self.size] = array[order]
 
     def struct(self) -> lib.llama_batch:
-        """Return what llama_decode takes."""
+        """Return the llama_batch, for llama_decode. It refers to the arrays of this object."""
         self._struct.n_tokens = self.size
         return self._struct

@@ -1,4 +1,4 @@
-"""Embed: a loaded model with a context that makes a vector of each text, and writes none."""
+"""Hold a loaded model that makes vectors of texts, and embed with it."""
 
 import time
 from collections.abc import Callable, Sequence
@@ -29,16 +29,17 @@ _POOLING: dict[str, int] = {
     "2": lib.LLAMA_POOLING_TYPE_CLS,
     "3": lib.LLAMA_POOLING_TYPE_LAST,
 }
-"""How the vectors of a text's tokens are joined, by what the header says; a model made to write says nothing."""
+"""How the vectors of a text's tokens become one, by the header's `pooling_type`: mean, that of the first token (CLS) or
+that of the last. Models that generate text have no such key."""
 _FLASH = {"auto": -1, "off": 0, "on": 1}
 _WARM_TOKENS = 64
 
 
 class Embedder:
-    """A model and a context that embeds. Raises CannotLoad; `progress` is called with the part loaded, 0 to 1.
+    """A model and a context that embeds. Raises CannotLoad; `progress` is called with the part that is loaded, 0 to 1.
 
     One call computes up to `slots` texts of `limit` tokens in all. `size` is how many numbers a vector has, and
-    `token_seconds` what a token took in the first batch.
+    `token_seconds` how long a token took in the first batch.
     """
 
     def __init__(self, spec: EngineSpec, progress: Callable[[float], None] = lambda _: None) -> None:
@@ -61,8 +62,8 @@ class Embedder:
         params = lib.llama_context_default_params()
         params.embeddings = True
         params.pooling_type = _pooling(self._model)
-        # A text is joined within one micro-batch, and a model that looks ahead has to see all of it.
-        # When llama.cpp reserves memory it deals a micro-batch out evenly, and aborts where that leaves a rest.
+        # The vectors of a text are pooled within one micro-batch, and an encoder has to see all its tokens at once.
+        # When llama.cpp reserves memory, it divides a micro-batch among the sequences, and aborts if there is a rest.
         even = -(-self.limit // self.slots) * self.slots
         params.n_ctx = params.n_batch = params.n_ubatch = even
         params.n_seq_max = self.slots
@@ -76,7 +77,7 @@ class Embedder:
         return context
 
     def _warm_up(self) -> float:
-        """Embed a few tokens, which touches every weight, and return the seconds that each took."""
+        """Embed a few tokens, which reads every weight, and return how many seconds each took. Raises CannotLoad."""
         count = min(_WARM_TOKENS, self.vocab.size, self.limit)
         started = time.monotonic()
         (vector,) = self.embed([np.arange(count, dtype=np.int32)])
@@ -101,14 +102,17 @@ class Embedder:
         )
 
     def tokenize(self, index: int, text: str) -> Tokens:
-        """Return the tokens of the text with this index, with what the model wants around it. Raises TextTooLong."""
+        """Return the tokens of a text, with those that the model needs around it. Raises TextTooLong with `index`."""
         tokens = as_tokens(self.vocab.tokenize(text, special=False, whole=True))
         if not 0 < len(tokens) <= self.limit:
             raise TextTooLong(index, len(tokens), self.limit)
         return tokens
 
     def embed(self, texts: Sequence[Tokens]) -> Vectors:
-        """Return a vector of length 1 for each text: shape (texts, size). NaN where there is none of any length."""
+        """Return the vectors of the texts: shape (texts, size), each of length 1, or of NaN where a vector was zero.
+
+        Raises DecodeFailed.
+        """
         self._batch.clear()
         for seq, tokens in enumerate(texts):
             self._batch.add(seq, 0, tokens, len(tokens))
@@ -128,13 +132,13 @@ class Embedder:
         return np.ctypeslib.as_array(pointer, shape=(self.size,))
 
     def set_threads(self, threads: int) -> None:
-        """Use this many threads from the next batch on."""
+        """Compute with this many threads from the next batch on."""
         self.threads = threads
         lib.llama_set_n_threads(self._context, threads, threads)
 
 
 def _context_of(model: Any, spec: EngineSpec) -> int:
-    """Return the most tokens of a text. Beyond those that it was trained on, a model may have no positions at all."""
+    """Return the most tokens of a text. It is at most the training context: some models have no positions beyond it."""
     trained: int = lib.llama_model_n_ctx_train(model)
     wanted = spec.context or min(trained, DEFAULT_CONTEXT)
     if wanted > trained:

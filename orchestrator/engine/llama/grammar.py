@@ -1,4 +1,4 @@
-"""Hold the output of a sequence to a grammar."""
+"""Restrict the tokens of a sequence to those that its grammar allows."""
 
 import ctypes
 from typing import Any
@@ -13,74 +13,76 @@ from orchestrator.engine.llama.vocabulary import Vocabulary
 Logits = npt.NDArray[np.float32]
 
 MAX_NESTING = 100
+"""How deep the parentheses of a grammar may be nested: llama.cpp's parser is recursive."""
 _CACHED = 32
+"""How many parsed grammars are kept."""
 _CANDIDATE = np.dtype([("id", np.int32), ("logit", np.float32), ("p", np.float32)])
 
 
 class Grammar:
-    """The state of one sequence in its grammar. `close` frees it; it is not to be used afterwards."""
+    """The state of one sequence in its grammar. It must not be used after `close`."""
 
-    def __init__(self, sampler: Any, size: int, unsaid: npt.NDArray[np.int32]) -> None:
-        """`unsaid` are tokens that are never allowed."""
+    def __init__(self, sampler: Any, size: int, forbidden: npt.NDArray[np.int32]) -> None:
+        """`sampler` is llama.cpp's, the vocabulary has `size` tokens, and `forbidden` ones are never allowed."""
         self._sampler = sampler
-        self._unsaid = unsaid
-        self._never = frozenset(unsaid.tolist())
+        self._forbidden = forbidden
+        self._never = frozenset(forbidden.tolist())
         self._one = np.zeros(1, _CANDIDATE)
         self._one_array = _candidates(self._one)
         self._size = size
 
     def allows(self, token: int) -> bool:
-        """Return whether this token may come next. Far cheaper than asking for all of them."""
+        """Return whether this token may come next. That takes far less time than `mask`."""
         self._one[0] = (token, 0.0, 0.0)
         self._one_array.size = 1
         lib.llama_sampler_apply(self._sampler, ctypes.byref(self._one_array))
         return bool(self._one["logit"][0] == 0.0) and token not in self._never
 
     def mask(self, logits: Logits) -> Logits:
-        """Return a copy of the logits with minus infinity where a token is not allowed."""
+        """Return a copy of the logits, with minus infinity for tokens that may not come next."""
         candidates = np.empty(self._size, _CANDIDATE)
         candidates["id"] = np.arange(self._size, dtype=np.int32)
         candidates["logit"] = logits
         lib.llama_sampler_apply(self._sampler, ctypes.byref(_candidates(candidates)))
         allowed = np.ascontiguousarray(candidates["logit"])
-        allowed[self._unsaid] = -np.inf
+        allowed[self._forbidden] = -np.inf
         return allowed
 
     def accept(self, token: int) -> None:
-        """Move on by a token that is allowed (another one would abort the process)."""
+        """Go on to the state after a token. It must be one that is allowed: another one aborts the process."""
         lib.llama_sampler_accept(self._sampler, token)
 
     def close(self) -> None:
-        """Free it."""
+        """Free the memory that llama.cpp holds for it."""
         if self._sampler:
             lib.llama_sampler_free(self._sampler)
             self._sampler = None
 
 
 class Grammars:
-    """Parses grammars in GBNF and keeps the last ones: steps of one kind ask for the same again and again."""
+    """Parses grammars in GBNF, and caches the last ones: steps of one kind use the same grammar again and again."""
 
     def __init__(self, vocab: Vocabulary, errors: list[str]) -> None:
         self._vocab = vocab
         self._errors = errors
         self._parsed: dict[str, Any] = {}
-        # Control tokens but those that end: llama.cpp's grammars take them for their names, and no text comes of them.
+        # Control tokens, but for end tokens: llama.cpp's grammars match their names, but they make no text.
         silent = [token for token in range(vocab.size) if not vocab.piece(token) and token not in vocab.end]
-        self._unsaid = np.array(silent, np.int32)
+        self._forbidden = np.array(silent, np.int32)
 
     def start(self, text: str) -> Grammar:
-        """Return a grammar at its start. Raises BadGrammar."""
+        """Return a grammar in its first state. Raises BadGrammar."""
         master = self._parsed.get(text)
         if master is None:
             master = self._parse(text)
             if len(self._parsed) >= _CACHED:
                 lib.llama_sampler_free(self._parsed.pop(next(iter(self._parsed))))
             self._parsed[text] = master
-        return Grammar(lib.llama_sampler_clone(master), self._vocab.size, self._unsaid)
+        return Grammar(lib.llama_sampler_clone(master), self._vocab.size, self._forbidden)
 
     def _parse(self, text: str) -> Any:
         if _nesting(text) > MAX_NESTING:
-            raise BadGrammar(f"the grammar is nested more than {MAX_NESTING} deep")  # its parser is recursive
+            raise BadGrammar(f"the grammar is nested more than {MAX_NESTING} deep")
         if "\0" in text:
             raise BadGrammar("the grammar holds a zero byte")
         self._errors.clear()

@@ -15,14 +15,14 @@ from orchestrator.engine.llama.vocabulary import Vocabulary, meta
 
 _LEVEL_WARN, _LEVEL_ERROR, _LEVEL_CONTINUE = 3, 4, 5
 _MOST_ERRORS = 8
-_MOST_TOLD = 300
-"""Characters of an error that are told; the log has all of it."""
+_ERROR_CHARACTERS = 300
+"""How many characters of an error are shown; the log holds all of it."""
 _FUNCTION = re.compile(r"^(?:[a-z]\w*_\w+(?:\(\))?: )+")
-"""The names of C++ functions that llama.cpp puts before what it says."""
+"""The names of C++ functions that llama.cpp puts in front of its messages."""
 
 
 class CannotLoad(Exception):
-    """The model cannot be loaded; `kind` says why."""
+    """The model cannot be loaded. `kind` says why in one word, the message in a sentence."""
 
     def __init__(self, kind: LoadFailure, message: str) -> None:
         super().__init__(message)
@@ -30,10 +30,14 @@ class CannotLoad(Exception):
 
 
 class Log:
-    """llama.cpp's log: everything while loading, then warnings and errors, to standard error (the log file)."""
+    """Writes llama.cpp's log to standard error, which is the log file, and collects errors.
+
+    Everything is written while `verbose` is true, which is while the model loads; later only warnings and errors.
+    """
 
     _installed: ClassVar[Any] = None
-    """The callback that llama.cpp calls now: it does so until it is given another, whoever made it is gone or not."""
+    """The callback that llama.cpp calls. It is referred to here since llama.cpp calls it until it is given another one,
+    even if the object that made it no longer exists."""
 
     def __init__(self) -> None:
         self.verbose = True
@@ -44,7 +48,7 @@ class Log:
         Log._installed = callback
 
     def first_error(self, otherwise: str) -> str:
-        """Return the first error since `errors` was cleared, which tells the cause; the others follow from it."""
+        """Return the first error since `errors` was cleared, which is the cause of the others; else `otherwise`."""
         return self.errors[0] if self.errors else otherwise
 
     def _write(self, level: int, text: bytes, _: object) -> None:
@@ -52,14 +56,17 @@ class Log:
         self._last = level
         if level == _LEVEL_ERROR and len(self.errors) < _MOST_ERRORS:
             line = text.decode("utf-8", "replace").strip().partition("\n")[0]
-            if line := _FUNCTION.sub("", line)[:_MOST_TOLD]:
+            if line := _FUNCTION.sub("", line)[:_ERROR_CHARACTERS]:
                 self.errors.append(line)
         if (self.verbose and 0 < level <= _LEVEL_ERROR and level != 1) or level in (_LEVEL_WARN, _LEVEL_ERROR):
             os.write(2, text)
 
 
 def load_model(spec: EngineSpec, log: Log, progress: Callable[[float], None]) -> Any:
-    """Return the handle of the loaded model. Raises CannotLoad; `progress` is called with the part loaded, 0 to 1."""
+    """Load a model and return llama.cpp's handle of it. `progress` is called with the part that is loaded, 0 to 1.
+
+    Raises CannotLoad.
+    """
     _check_file(spec.file)
     lib.llama_backend_init()
     params = lib.llama_model_default_params()
@@ -77,7 +84,7 @@ def load_model(spec: EngineSpec, log: Log, progress: Callable[[float], None]) ->
 
     callback = lib.llama_progress_callback(report)
     params.progress_callback = callback
-    overrides = None  # llama.cpp keeps no copy of them while it loads
+    overrides = None  # referred to while the model loads, since llama.cpp keeps no copy
     if spec.experts is not None:
         overrides = params.kv_overrides = _expert_override(spec, log)
     model = lib.llama_model_load_from_file(os.fsencode(spec.file), params)
@@ -90,7 +97,7 @@ def load_model(spec: EngineSpec, log: Log, progress: Callable[[float], None]) ->
 
 
 def new_context(model: Any, params: Any, log: Log) -> Any:
-    """Return a context of the model. Raises CannotLoad."""
+    """Return a new context of the model. Raises CannotLoad."""
     log.errors.clear()
     context = lib.llama_init_from_model(model, params)
     if not context:
@@ -100,7 +107,10 @@ def new_context(model: Any, params: Any, log: Log) -> Any:
 
 
 def load_adapters(model: Any, spec: EngineSpec, log: Log) -> list[Any]:
-    """Return the LoRA adapters, loaded: once a model, which keeps them until it is freed. Raises CannotLoad."""
+    """Load the LoRA adapters of a model and return their handles, which are valid until the model is freed.
+
+    Raises CannotLoad.
+    """
     handles = []
     for file in (adapter.file for adapter in spec.lora):
         _check_file(file)
@@ -115,7 +125,7 @@ def load_adapters(model: Any, spec: EngineSpec, log: Log) -> list[Any]:
 
 
 def apply_adapters(context: Any, handles: list[Any], spec: EngineSpec, log: Log) -> None:
-    """Add the adapters to all that a context computes. Raises CannotLoad."""
+    """Let a context compute everything with the adapters. Raises CannotLoad."""
     if not handles:
         return
     count = len(handles)
@@ -151,7 +161,8 @@ def describe(model: Any, vocab: Vocabulary, **context_fields: Any) -> ModelInfo:
 
 
 def _expert_override(spec: EngineSpec, log: Log) -> Any:
-    """Return the overrides that set the number of experts used per token; needs the architecture's name first."""
+    """Return the overrides that set how many experts are used per token. Reads the file's header first, since the name
+    of the setting begins with that of the architecture."""
     params = lib.llama_model_default_params()
     params.vocab_only = True
     model = lib.llama_model_load_from_file(os.fsencode(spec.file), params)

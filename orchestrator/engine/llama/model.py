@@ -1,4 +1,4 @@
-"""Compute: a loaded model with its context, its KV cache and its vocabulary."""
+"""Hold a loaded model that generates text, with its context, its KV cache and its vocabulary, and decode with it."""
 
 import ctypes
 import os
@@ -32,26 +32,31 @@ BATCH = 512
 BATCH_INVARIANT_QUERIES = 63
 MAX_SEQUENCES = 256
 VERIFIED = 64
-"""How many logits a step may ask for at least, so that draft tokens can be verified."""
+"""At least this many tokens of a step may have logits, so that draft tokens can be verified."""
 DEFAULT_CONTEXT = 8192
+"""The most tokens of a sequence for a spec that does not say."""
 _KV_TYPES = {"f32": 0, "f16": 1, "q4_0": 2, "q4_1": 3, "q5_0": 6, "q5_1": 7, "q8_0": 8, "bf16": 30}
 _FLASH = {"auto": -1, "off": 0, "on": 1}
 _logits_address = ctypes.CFUNCTYPE(ctypes.c_void_p, ctypes.c_void_p)(
     ctypes.cast(lib.llama_get_logits, ctypes.c_void_p).value or 0
 )
-"""The same function, asked for a number: to make a pointer object of it at each step takes ten times as long."""
+"""llama_get_logits, declared to return a number: making a pointer object at each step would take ten times as long."""
 
 
 class DecodeFailed(Exception):
-    """llama_decode refused a batch. Admission and batching make sure of what it needs, so this is a defect."""
+    """llama_decode refused a batch. Admission and batching should have prevented that: it is a defect."""
 
 
 class Llama:
-    """A model and its context. Raises CannotLoad; `progress` is called with the part loaded, 0 to 1.
+    """A model and its context. Raises CannotLoad; `progress` is called with the part that is loaded, 0 to 1.
 
     Sequences are numbered from 0 to `sequences` - 1. When the cache is `split`, each has a stream of cells of its own:
-    a fork copies it whole, attention reads nobody else's cells, and a sequence's cells lie in the order of its tokens.
-    Otherwise all share one pool of cells, and a fork shares those of its source.
+    a fork copies the whole stream, attention reads only the cells of the sequence, and they lie in the order of its
+    tokens. Otherwise all share one pool of cells, and a fork shares those of its source.
+
+    `can_share` says whether tokens can be removed from the end of a sequence, which a state-space model cannot;
+    `can_fork` whether a sequence can begin with a part of another one; and `can_keep` whether the cells of a prefix
+    can be stored and restored.
     """
 
     def __init__(self, spec: EngineSpec, progress: Callable[[float], None] = lambda _: None) -> None:
@@ -62,10 +67,10 @@ class Llama:
         self.vocab = Vocabulary(self._model)
         self.grammars = Grammars(self.vocab, self.log.errors)
         self.can_share = not (lib.llama_model_is_recurrent(self._model) or lib.llama_model_is_hybrid(self._model))
-        # Of a sliding window only what is in it now would be written down, and a shorter prefix needs what was before.
+        # Of a sliding window only the present content would be stored, and a shorter prefix needs what was before it.
         self.can_keep = self.can_share and lib.llama_model_n_swa(self._model) == 0
         self.split = spec.splits_cache and self.can_share
-        # In a common pool, what lies behind the window of a model that forgets is given to other sequences.
+        # In a common pool, cells that have left a model's sliding window are given to other sequences.
         self.can_fork = self.can_keep or self.split
         self.context_limit = self._choose_context(spec)
         self._context: Any = None
@@ -89,16 +94,16 @@ class Llama:
             )
         return wanted
 
-    def attend(self, spec: EngineSpec, flash_attention: FlashAttention) -> None:
-        """Compute attention that way from now on. Everything held is forgotten. Raises CannotLoad."""
+    def set_flash_attention(self, spec: EngineSpec, flash_attention: FlashAttention) -> None:
+        """Compute attention in this way from now on, with an empty cache. Raises CannotLoad."""
         lib.llama_free(self._context)
         self.flash_attention = flash_attention
         self._open(spec)
 
-    def lay_out(self, spec: EngineSpec, *, split: bool) -> None:
-        """Give each sequence a stream of its own, or all of them one pool. Everything held is forgotten.
+    def set_layout(self, spec: EngineSpec, *, split: bool) -> None:
+        """Give each sequence a stream of cells of its own, or all of them one pool. The cache is empty afterwards.
 
-        Raises CannotLoad; then nothing else can be done before this is done again.
+        Raises CannotLoad, after which only another call of this method is possible.
         """
         threads = self.threads
         lib.llama_free(self._context)
@@ -143,7 +148,7 @@ class Llama:
         params.type_k = _KV_TYPES[spec.kv_type_k]
         params.type_v = _KV_TYPES[spec.kv_type_v]
         params.kv_unified = not self.split
-        params.swa_full = True  # a window that forgets cannot be forked from
+        params.swa_full = True  # without all cells of a sliding window, sequences could not be forked
         params.offload_kqv = False
         params.no_perf = True
         context = new_context(self._model, params, self.log)
@@ -156,7 +161,7 @@ class Llama:
         return context
 
     def _warm_up(self) -> None:
-        """Decode a few tokens: touches every weight, and finds those that give NaN."""
+        """Decode a few tokens, which reads every weight. Raises CannotLoad if their logits are not finite."""
         self.batch.clear()
         self.batch.add(0, 0, np.arange(min(8, self.vocab.size), dtype=np.int32), 1)
         started = time.monotonic()
@@ -189,11 +194,11 @@ class Llama:
     # Decoding
 
     def decode(self, width: int = 0) -> Logits:
-        """Compute the batch and return its logits, a row for each output, valid until the next call.
+        """Compute the batch and return its logits, of shape (outputs, vocabulary), valid until the next call.
 
-        With a split cache the batch holds equally many tokens each of several sequences, in their order, or tokens of
-        one sequence only: llama.cpp then needs as few micro-batches as can be. There sequences beside them may be given
-        tokens too, up to a `width` that takes less time.
+        With a split cache the batch must hold equally many tokens of each of its sequences, in their order, so that
+        llama.cpp needs as few micro-batches as possible. Sequences beside them are padded, up to `width` sequences in
+        all, where that takes less time. Padding tokens are removed from the cache afterwards. Raises DecodeFailed.
         """
         batch = self.batch
         padded, count = self._padding(width)
@@ -211,8 +216,10 @@ class Llama:
         return self._rows(batch.outputs) if batch.outputs else self._logits[:0]
 
     def _rows(self, count: int) -> Logits:
-        """Return the first rows of llama.cpp's logits. To make an array of them takes long, and they seldom move: never
-        for a single row, once they are somewhere. To ask for several also puts them in order.
+        """Return the first rows of llama.cpp's logits, as an array that is not a copy.
+
+        Making the array takes long, so it is kept: the logits seldom move in memory, and never for a single row once
+        there was one. For several rows llama.cpp has to be asked in any case, since only that puts them in order.
         """
         if count == 1 and self._logits_at:
             return self._logits[:1]
@@ -224,7 +231,7 @@ class Llama:
         return self._logits[:count]
 
     def _padding(self, width: int) -> tuple[list[int], int]:
-        """Return the sequences that get tokens which nobody asked for, and how many each."""
+        """Return the sequences that are padded, and with how many tokens each."""
         batch = self.batch
         lone = self._batch_invariant and batch.size % self.micro_batch == 1
         if not self.split:
@@ -239,22 +246,22 @@ class Llama:
         return (padded if fits else []), count
 
     def _position(self, seq: int) -> int:
-        """Return where the next token of a sequence goes, behind what the batch holds of it."""
+        """Return the position of a sequence's next token, after those that the batch holds."""
         batch = self.batch
         mine = batch.pos[: batch.size][batch.seq[: batch.size] == seq]
         return int(mine[-1]) + 1 if len(mine) else self._held[seq]
 
     def held(self, seq: int) -> int:
-        """Return how many tokens a sequence holds."""
+        """Return how many tokens of a sequence are in the cache."""
         return self._held[seq]
 
     def set_threads(self, threads: int) -> None:
-        """Use this many threads from the next decode on."""
+        """Compute with this many threads from the next call of `decode` on."""
         self.threads = threads
         lib.llama_set_n_threads(self._context, threads, threads)
 
     def fork(self, source: int, target: int, length: int) -> None:
-        """Let `target`, which is empty, hold the first `length` tokens of `source`."""
+        """Let the empty sequence `target` begin with the first `length` tokens of `source`, without computing them."""
         if self.split:
             lib.llama_memory_seq_cp(self._memory, source, target, -1, -1)  # only whole streams can be copied
             self.truncate(target, length)
@@ -263,20 +270,20 @@ class Llama:
             self._held[target] = length
 
     def truncate(self, seq: int, length: int) -> None:
-        """Forget what a sequence holds from position `length` on; all of it for 0."""
+        """Remove all tokens of a sequence but the first `length` from the cache."""
         lib.llama_memory_seq_rm(self._memory, seq, length if length else -1, -1)
         self._held[seq] = length
 
     def state(self, seq: int) -> bytes:
-        """Return the cells of a sequence, as `restore` takes them."""
+        """Return the contents of a sequence's cells, for `restore`."""
         buffer = np.empty(lib.llama_state_seq_get_size(self._context, seq), np.uint8)
         size = lib.llama_state_seq_get_data(self._context, _bytes_of(buffer), len(buffer), seq)
         return buffer[:size].tobytes()
 
     def restore(self, seq: int, state: bytes, length: int) -> bool:
-        """Give an empty sequence cells that `state` has returned for `length` tokens, and return whether it has them.
+        """Fill an empty sequence with what `state` has returned for `length` tokens, and return whether that succeeded.
 
-        They must be unchanged: llama.cpp believes what they say of themselves. It refuses those of another layout.
+        The bytes must be unchanged, since llama.cpp does not check them. It refuses those of another layout.
         """
         buffer = np.frombuffer(state, np.uint8)
         taken = lib.llama_state_seq_set_data(self._context, _bytes_of(buffer), len(buffer), seq)
@@ -288,7 +295,7 @@ class Llama:
         return True
 
     def clear(self) -> None:
-        """Forget everything."""
+        """Remove all tokens of all sequences from the cache."""
         lib.llama_memory_clear(self._memory, False)
         self._held = [0] * len(self._held)
 
@@ -298,6 +305,6 @@ def _bytes_of(buffer: npt.NDArray[np.uint8]) -> Any:
 
 
 def default_threads() -> int:
-    """Return the number of physical cores that this process may use."""
+    """Return the number of physical cores, at most as many as this process may use logical CPUs."""
     allowed = len(os.sched_getaffinity(0))
     return max(1, min(psutil.cpu_count(logical=False) or allowed, allowed))

@@ -9,15 +9,16 @@ import llama_cpp.llama_cpp as lib
 
 from orchestrator.engine.llama.batch import Tokens, as_tokens
 
-_KEPT = 256
-_LONGEST_KEPT = 1 << 15
-"""So many texts keep their tokens, none of more characters: 32 MiB at most."""
+_CACHED = 256
+_LONGEST_CACHED = 1 << 15
+"""The tokens of up to 256 texts are cached, each of at most 32,768 characters: 32 MiB at most."""
 
 
 class Vocabulary:
-    """The tokens of one model. `end` are those that end a generation; `bos` is -1 where there is none.
+    """The tokens of one model. `end` are the tokens that end a text; `bos` and `eos` are -1 where there is none.
 
-    `llama_seconds` is how long llama.cpp took, in all, to make tokens of texts.
+    `adds_bos` says whether the model needs BOS in front of a prompt, `adds_space` whether a space is put in front of
+    every text that is tokenized. `llama_seconds` is how long llama.cpp took to tokenize texts, in all.
     """
 
     def __init__(self, model: Any) -> None:
@@ -32,20 +33,20 @@ class Vocabulary:
         )
         self.llama_seconds = 0.0
         self._buffer = ctypes.create_string_buffer(64)
-        # All of them now, in some dozen milliseconds: to ask for one between two steps takes as long as all else there.
+        # All are made now, in a few dozen milliseconds: asking llama.cpp for one takes as long as the rest of a step.
         self._pieces = [self._spell(token, special=False) for token in range(self.size)]
-        self._kept = lru_cache(_KEPT)(self._frozen)
+        self._cached = lru_cache(_CACHED)(self._frozen)
 
     def tokenize(self, text: str, special: bool, *, whole: bool = False) -> list[int]:
-        """Return the tokens of a text; `special` lets the text spell control tokens.
+        """Return the tokens of a text. With `special`, names of control tokens in it become these tokens.
 
-        `whole` adds what the model wants around a text that is all of its input, such as BOS; else there is none.
+        With `whole`, the tokens that the model needs around its whole input are added, such as BOS.
         """
         data = text.encode()
-        room = len(data) + 8
-        tokens = (ctypes.c_int32 * room)()
+        most = len(data) + 8
+        tokens = (ctypes.c_int32 * most)()
         started = time.monotonic()
-        count = lib.llama_tokenize(self.handle, data, len(data), tokens, room, whole, special)
+        count = lib.llama_tokenize(self.handle, data, len(data), tokens, most, whole, special)
         if count < 0:
             tokens = (ctypes.c_int32 * -count)()
             count = lib.llama_tokenize(self.handle, data, len(data), tokens, -count, whole, special)
@@ -53,10 +54,11 @@ class Vocabulary:
         return list(tokens[:count])
 
     def tokens_of(self, text: str, special: bool) -> Tokens:
-        """Return the tokens of a part of a prompt, not to be changed. They are kept for a while: prompts begin alike,
-        and a conversation comes back with each of its turns.
+        """Return the tokens of a part of a prompt, as an array that cannot be changed.
+
+        They are cached: many prompts begin alike, and each turn of a conversation repeats the ones before it.
         """
-        make = self._kept if len(text) <= _LONGEST_KEPT else self._frozen
+        make = self._cached if len(text) <= _LONGEST_CACHED else self._frozen
         return make(text, special)
 
     def _frozen(self, text: str, special: bool) -> Tokens:
@@ -65,11 +67,11 @@ class Vocabulary:
         return tokens
 
     def piece(self, token: int) -> bytes:
-        """Return the bytes of a token; none for control tokens."""
+        """Return the bytes of a token's text; none for control tokens."""
         return self._pieces[token]
 
     def text(self, token: int) -> str:
-        """Return how a token is spelled in a template, control tokens included; empty for no token."""
+        """Return how a template spells a token, which may be a control token; empty if there is no such token."""
         return self._spell(token, special=True).decode("utf-8", "replace") if 0 <= token < self.size else ""
 
     def _spell(self, token: int, special: bool) -> bytes:
@@ -82,7 +84,7 @@ class Vocabulary:
 
 
 def meta(model: Any, key: str) -> str:
-    """Return a value of the model's header as text, empty where there is none."""
+    """Return a value of the header of a model's file, as text; empty if it has none."""
     text = ctypes.create_string_buffer(256)
     count = lib.llama_model_meta_val_str(model, key.encode(), text, 256)
     return text.value.decode("utf-8", "replace") if count >= 0 else ""

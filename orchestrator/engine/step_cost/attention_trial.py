@@ -115,7 +115,7 @@ class AttentionTrial:
     def _switch_to(self, attention: cost_cache.Attention) -> None:
         if attention != self._llama.flash_attention:
             threads = self._llama.threads
-            self._llama.attend(self._spec, attention)
+            self._llama.set_flash_attention(self._spec, attention)
             self._llama.set_threads(threads)
 
     def _time_answer(self) -> Generator[float, None, tuple[float, bool]]:
@@ -152,7 +152,7 @@ def apply_stored_attention(llama: Llama, spec: EngineSpec) -> None:
     key = attention_key(spec, llama.info.llama_cpp, llama.threads)
     attention = None if key is None else cost_cache.load_attention(Path(spec.step_costs), key)
     if attention not in (None, llama.flash_attention):
-        llama.attend(spec, attention)
+        llama.set_flash_attention(spec, attention)
 
 
 def attention_key(spec: EngineSpec, llama_cpp: str, threads: int) -> cost_cache.CacheKey | None:

@@ -1,19 +1,17 @@
 """What runs in the engine's process.
 
-process     its main function
-link        the connection to the caller
-outbox      collects what there is to say in a step
-loop        take commands; choose this step's tokens; decode; sample; emit
-embedding   the loop of a model that embeds: take texts; fill a batch; compute; answer
-sequence    one generation on its way through the engine
-sequences   who is queued, in prefill, decoding; into the cache and out of it
-priority    who goes first, and who is preempted, as pure functions
-batching    what goes into one llama_decode, as pure functions
-chat        messages to segments of a prompt, through the model's own template
-prompt      segments to tokens
-sampling    logits to a token
-text        bytes of tokens to text: whole characters, stop strings
-warm        which prompt beginnings an engine starts with and leaves behind in a folder
-threads     how many threads compute beside other processes, as a pure state machine
-contention  whether other processes had the cores during a step
+process          its main function
+link             messages from and to the caller
+loop             the loop of a model that generates text: take commands; schedule; decode; sample; emit
+embedding        the loop of a model that embeds: take texts; fill a batch; compute; answer
+sequence         one generation, from the queue to its end
+sequences        all of them: queued, in prefill, decoding; admission to the KV cache and preemption
+priority         in which order requests go, and which sequence is preempted; pure functions
+batching         what goes into one call of llama_decode; pure functions
+chat             messages to the tokens of a prompt, through the model's own template
+sampling         logits to a token
+text             bytes of tokens to text: whole characters, stop strings
+stored_prefixes  KV cells of system prompts, kept on disk from one engine to the next
+threads          how many threads compute beside other processes; a pure state machine
+contention       whether other processes had the cores during a step
 """

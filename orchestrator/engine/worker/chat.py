@@ -1,7 +1,8 @@
-"""Render chat messages through a model's own template, without letting their content pose as the template's.
+"""Turn chat messages into the tokens of a prompt through the model's own template.
 
-The template is rendered with placeholders instead of contents. What comes out is cut into segments: text of the
-template, in which control tokens are meant, and contents, in which "<|im_end|>" is ten characters like any others.
+The contents of messages cannot spell control tokens: the template is rendered with placeholders instead of contents,
+and the result is cut into segments. In those of the template control tokens are recognized, and in those of contents
+"<|im_end|>" is ten characters like any others.
 """
 
 import json
@@ -24,27 +25,29 @@ PLAIN = (
     "{% for message in messages %}### {{ message.role | capitalize }}:\n{{ message.content }}\n\n{% endfor %}"
     "### Assistant:{{ '\n' }}"
 )
-"""Used for a model without a template; its answer ends where it would begin the next "### "."""
+"""The template for a model without one."""
 PLAIN_STOPS = ("\n### ",)
+"""Stop strings that go with `PLAIN`: the answer ends where the model would begin the next message."""
 
 _CLOCK = "strftime_now"
 _KEPT = 64
 
-# \x1c counts as white space in Python and occurs in no template: it shows whether the template strips contents.
+# Python counts \x1c as white space, and no template contains it: it shows whether the template strips contents.
 _EDGE = "\x1c"
 _PLACEHOLDER = re.compile("(\x1c?)\ue0f0([0-9]+)\ue0f1(\x1c?)")
 
 
 @dataclass(frozen=True, slots=True)
 class Segment:
-    """A piece of a prompt; `special` says whether control tokens may be spelled in it."""
+    """A piece of a prompt."""
 
     text: str
     special: bool
+    """Whether control tokens may be spelled in it."""
 
 
 class ChatTemplate:
-    """A Jinja template of a model, or the plain one. `stops` end an answer besides the model's own end tokens."""
+    """A model's Jinja template, or the plain one. `stops` are strings that end an answer, besides the end tokens."""
 
     def __init__(self, source: str | None, bos: str, eos: str) -> None:
         environment = ImmutableSandboxedEnvironment(trim_blocks=True, lstrip_blocks=True, extensions=[loopcontrols])
@@ -61,9 +64,9 @@ class ChatTemplate:
             self._broken = f"the model's chat template is broken: {_one_line(error)}"
 
     def segments(self, messages: Sequence[Message]) -> list[Segment]:
-        """Return the prompt that asks for the assistant's next message. Raises BadPrompt.
+        """Return the segments of the prompt that asks for the assistant's next message. Raises BadPrompt.
 
-        Where the template refuses or drops a system message, it goes in front of the first user message.
+        Where the template refuses or drops a system message, its text is put in front of the first user message.
         """
         if self._broken:
             raise BadPrompt(self._broken)
@@ -81,20 +84,20 @@ class ChatTemplate:
         return _cut(rendered, contents)
 
     def _render(self, messages: tuple[Message, ...]) -> str:
-        """Render messages of placeholders. What comes out is kept where it depends on nothing else, as on the date."""
+        """Render messages of placeholders. The result is cached unless it also depends on the date."""
         dicts = [{"role": role, "content": content} for role, content in messages]
         try:
             return self._template.render(
                 messages=dicts, add_generation_prompt=True, tools=None, documents=None, **self._tokens
             )
-        except Exception as error:  # boundary: a template is foreign code, whatever it raises means a bad prompt
+        except Exception as error:  # a template is code of somebody else: whatever it raises means a bad prompt
             raise BadPrompt(f"the model's chat template refuses the messages: {_one_line(error)}") from error
 
 
 def prompt_tokens(vocab: Vocabulary, segments: Sequence[Segment]) -> Tokens:
-    """Return the tokens of a prompt, with BOS in front where the model wants it and the template has none.
+    """Return the tokens of a prompt, with BOS in front if the model needs one and the template has not put it there.
 
-    Segments are tokenized one by one: a token never spans the border of template and content.
+    Segments are tokenized one by one, so that no token spans the border of template and content.
     """
     parts: list[Tokens] = []
     for segment in segments:
@@ -107,9 +110,10 @@ def prompt_tokens(vocab: Vocabulary, segments: Sequence[Segment]) -> Tokens:
 
 
 def _continued(vocab: Vocabulary, segment: Segment) -> Tokens:
-    """Tokenize text that does not begin the prompt.
+    """Return the tokens of a segment that does not begin the prompt.
 
-    SentencePiece vocabularies put a space before whatever they are given. A line break in front takes it, and goes.
+    SentencePiece vocabularies put a space before any text. So it is tokenized with a line break in front, whose tokens
+    are then removed.
     """
     if not vocab.adds_space:
         return vocab.tokens_of(segment.text, segment.special)
@@ -128,7 +132,7 @@ def _placeholder(index: int, contents: Sequence[str]) -> str:
 
 
 def _normal(rendered: str) -> str:
-    """Return the rendered text with every placeholder as it was before the template may have stripped it."""
+    """Return the rendered text with all placeholders complete, also those that the template has stripped."""
     return _PLACEHOLDER.sub(f"{_EDGE}\ue0f0\\2\ue0f1{_EDGE}", rendered)
 
 
@@ -138,7 +142,7 @@ def _merged(messages: Sequence[Message]) -> tuple[Message, ...]:
 
 
 def _cut(rendered: str, contents: Sequence[str]) -> list[Segment]:
-    """Return the segments of a rendered prompt, with contents stripped where the template strips them."""
+    """Return the segments of a rendered prompt, with contents stripped where the template has stripped them."""
     segments, end = [], 0
     for match in _PLACEHOLDER.finditer(rendered):
         segments.append(Segment(rendered[end : match.start()], special=True))

@@ -1,4 +1,4 @@
-"""Tell whether other processes had the cores while this one computed.
+"""Find out whether other processes had the cores while this one computed.
 
 A thread that computes, or spins until its neighbours are done, uses CPU time. Where a process with n busy threads used
 much less than n times the time that has passed, some of its threads were waiting for a core.
@@ -7,31 +7,31 @@ much less than n times the time that has passed, some of its threads were waitin
 import time
 
 QUIET_SHARE = 0.8
-"""The share of its threads' time that an undisturbed step uses, at least. llama.cpp computes with one thread for a
-small part of each step, while the others spin or sleep."""
+"""The least share of its threads' time that an undisturbed step uses as CPU time. It is below 1 since llama.cpp
+computes a small part of each step with one thread, while the others spin or sleep."""
 
 SHORT_SECONDS = 0.002
-"""Nothing is said of a shorter step: to lay it out takes longer than to compute it, with most threads asleep."""
+"""A shorter step is never called disturbed: most of it is preparation, during which most threads sleep."""
 
 
 class CpuUse:
-    """Measures the seconds that pass and the CPU seconds that this process uses from `start` to `stop`."""
+    """Measures the time that passes from `start` to `stop`, and the CPU time that this process uses meanwhile."""
 
     def __init__(self) -> None:
         self.seconds = 0.0
         self._wall = self._cpu = self._used = 0.0
 
     def start(self) -> None:
-        """Begin to measure."""
+        """Start measuring."""
         self._cpu = time.process_time()
         self._wall = time.monotonic()
 
     def stop(self) -> float:
-        """Stop measuring, and return the seconds that have passed."""
+        """Stop measuring, and return how many seconds have passed."""
         self.seconds = time.monotonic() - self._wall
         self._used = time.process_time() - self._cpu
         return self.seconds
 
     def disturbed(self, threads: int) -> bool:
-        """Return whether `threads` threads that had work all the time had to wait for cores for a part of it."""
+        """Return whether threads had to wait for cores, of `threads` threads that had work all the time."""
         return self.seconds > SHORT_SECONDS and self._used < QUIET_SHARE * threads * self.seconds

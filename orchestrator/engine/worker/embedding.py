@@ -1,4 +1,4 @@
-"""Run an engine that embeds: take texts; fill a batch; compute it; answer."""
+"""Run an engine that embeds, batch by batch: take texts; fill a batch; compute it; answer."""
 
 import time
 from collections import Counter, deque
@@ -17,16 +17,18 @@ from orchestrator.engine.worker.threads import ThreadTuner
 
 @dataclass(slots=True, eq=False)
 class _Job:
-    """A request: its texts, of which the first `begun` are computed or in the batch, and their vectors so far."""
+    """A request."""
 
     number: int
     texts: list[Tokens]
     begun: int = 0
+    """How many of the texts are computed or in the batch."""
     vectors: list[Vectors] = field(default_factory=list)
+    """The vectors of the first texts, as far as they are computed."""
 
 
 class EmbeddingLoop:
-    """The state of a running engine that embeds. `_jobs` are the requests of which not all texts are begun."""
+    """A running engine that embeds. `_jobs` are the requests of which not all texts are in a batch yet."""
 
     def __init__(self, embedder: Embedder, link: Link) -> None:
         self._embedder = embedder
@@ -39,7 +41,7 @@ class EmbeddingLoop:
         self._cpu = CpuUse()
 
     def run(self) -> None:
-        """Work until the parent says stop or goes away."""
+        """Serve the parent until it sends Stop or closes its end of the socket."""
         while not self._link.closed:
             for command in self._link.receive(0.0 if self._jobs else None):
                 self._take(command)
@@ -63,7 +65,7 @@ class EmbeddingLoop:
             case protocol.Stop():
                 self._link.closed = True
             case _:
-                raise protocol.ProtocolError(f"{type(command).__name__} in an engine that embeds")
+                raise protocol.ProtocolError(f"an engine that embeds was sent {type(command).__name__}")
 
     def _begin(self, number: int, texts: tuple[str, ...]) -> None:
         tokens = []
@@ -95,14 +97,14 @@ class EmbeddingLoop:
                 self._answer(job)
 
     def _fill(self) -> list[tuple[_Job, Tokens]]:
-        """Return the texts of one batch. Requests take turns, so that a small one does not wait for a large one."""
+        """Return the texts of the next batch. Requests take turns: a small one need not wait for a large one."""
         filled: list[tuple[_Job, Tokens]] = []
-        room = self._embedder.limit
+        left = self._embedder.limit
         while self._jobs and len(filled) < self._embedder.slots:
             job = self._jobs[0]
             tokens = job.texts[job.begun]
-            room -= len(tokens)
-            if room < 0:
+            left -= len(tokens)
+            if left < 0:
                 break
             self._jobs.popleft()
             filled.append((job, tokens))

@@ -24,8 +24,8 @@ from orchestrator.engine.worker.priority import ALIKE
 from orchestrator.engine.worker.sampling import verify_drafts
 from orchestrator.engine.worker.sequence import LogitsAreNaN, NoTokenAllowed, Sequence
 from orchestrator.engine.worker.sequences import Sequences
+from orchestrator.engine.worker.stored_prefixes import StoredPrefixes
 from orchestrator.engine.worker.threads import ThreadTuner
-from orchestrator.engine.worker.warm import WarmPrefixes
 
 _Scheduled = tuple[Sequence, Tokens]
 """A sequence and the tokens that a step computes for it: a chunk of its prefill, or draft tokens, which follow its last
@@ -54,8 +54,8 @@ class Loop:
         self._template = ChatTemplate(llama.chat_template(), llama.info.bos, llama.info.eos)
         self._counts: Counter[str] = Counter()
         self._sequences = Sequences(llama, self._counts, self._forget_drafts)
-        self._warm = WarmPrefixes(llama, spec, self._template)
-        self._warm.restore(self._sequences.slots)
+        self._stored_prefixes = StoredPrefixes(llama, spec, self._template)
+        self._stored_prefixes.restore(self._sequences.slots)
         self._llama_seconds = self._own_seconds = 0.0
 
     def run(self) -> None:
@@ -125,7 +125,7 @@ class Loop:
         if self._llama.flash_attention != self._learned_attention:
             self._begin_learning()
         self._sequences = Sequences(self._llama, self._counts, self._forget_drafts)
-        self._warm.restore(self._sequences.slots)
+        self._stored_prefixes.restore(self._sequences.slots)
 
     def _stop_measuring(self) -> None:
         """Stop the measurements of idle moments, since there is work to do."""
@@ -146,7 +146,7 @@ class Loop:
                 case protocol.GetStats(number):
                     self._outbox.add(protocol.Stats(number, self._snapshot()))
                 case protocol.Stop():
-                    self._warm.save(self._sequences.slots)
+                    self._stored_prefixes.save(self._sequences.slots)
                     self._link.closed = True
                 case protocol.Load():
                     raise protocol.ProtocolError("a second Load")
@@ -416,18 +416,18 @@ class Loop:
         self._link.heartbeat(2 * llama.open_seconds)
         layout.change()
         try:
-            llama.lay_out(self._spec, split=layout.split)
+            llama.set_layout(self._spec, split=layout.split)
         except CannotLoad as error:
             print(f"the layout of the KV cache stays as it was: {error}", file=sys.stderr, flush=True)
             self._layout = None
-            llama.lay_out(self._spec, split=not layout.split)
+            llama.set_layout(self._spec, split=not layout.split)
         self._counts["layout_changes"] += 1
         self._step_costs = self._layouts.setdefault(
             llama.split, self._step_costs.for_new_layout(llama.threads, pads=llama.split)
         )
         self._step_costs.use_threads(llama.threads)
         self._sequences = Sequences(llama, self._counts, self._forget_drafts)
-        self._warm.restore(self._sequences.slots)
+        self._stored_prefixes.restore(self._sequences.slots)
 
     def _set_threads(self, threads: int) -> None:
         """Compute with up to this many threads: fewer while other processes use some of the cores."""
@@ -443,8 +443,8 @@ class Loop:
     def _snapshot(self) -> EngineStats:
         return EngineStats(
             **self._counts,
-            restored_prefixes=self._warm.restored,
-            restored_tokens=self._warm.restored_tokens,
+            restored_prefixes=self._stored_prefixes.restored,
+            restored_tokens=self._stored_prefixes.restored_tokens,
             saved_seconds=self._speculator.controller.saved_seconds if self._speculator else 0.0,
             speculation=self._speculator.status if self._speculator else NOT_SET_UP,
             llama_seconds=self._llama_seconds,

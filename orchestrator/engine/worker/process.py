@@ -1,6 +1,6 @@
-"""The main function of an engine's process.
+"""Run an engine's process.
 
-It is started by `orchestrator.engine.client.spawn`, as `python -m orchestrator.engine.worker.process SOCKET_FD NICE`.
+`orchestrator.engine.client.spawn` starts it as `python -m orchestrator.engine.worker.process SOCKET_FD NICENESS`.
 """
 
 import ctypes
@@ -11,6 +11,7 @@ import signal
 import socket
 import sys
 import time
+from collections.abc import Callable
 
 from orchestrator.engine.contract import EngineSpec, ModelInfo
 from orchestrator.engine.llama import CannotLoad, Embedder, Llama
@@ -26,9 +27,12 @@ _LOAD_HEARTBEAT_SECONDS = 1.0
 
 
 def main(descriptor: int, niceness: int) -> int:
-    """Serve the parent on an inherited socket until it stops us or is gone. Returns the exit code."""
+    """Serve the parent on an inherited socket until it sends Stop or is gone. Returns the exit code.
+
+    `niceness` is added to the niceness of the process.
+    """
     _die_with_parent()
-    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))  # a core as large as the model helps nobody
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))  # a core file would be as large as the model
     os.nice(niceness)
     link = Link(socket.socket(fileno=descriptor))
     commands = link.receive(None)
@@ -43,16 +47,16 @@ def main(descriptor: int, niceness: int) -> int:
         loop, info = _set_up(load.spec, link)
     except CannotLoad as error:
         link.send([LoadFailed(error.kind, str(error))])
-        link.receive(None)  # until the parent has read it and lets go
+        link.receive(None)  # until the parent has read it and closes the socket
         return 1
     link.send([Ready(info)])
-    gc.freeze()  # what is there now stays: to look through it again and again takes milliseconds
+    gc.freeze()  # what exists now stays for ever, and each look through it would take milliseconds
     loop.run()
-    os._exit(0)  # the parent does not wait for gigabytes to be freed one by one
+    os._exit(0)  # without freeing gigabytes bit by bit, for which the parent would have to wait
 
 
 def _set_up(spec: EngineSpec, link: Link) -> tuple[Loop | EmbeddingLoop, ModelInfo]:
-    """Load the model for what it is to do. Raises CannotLoad."""
+    """Load the model, to embed or to generate text, and return its loop. Raises CannotLoad."""
     if spec.embeds:
         embedder = Embedder(spec, _progress(link))
         return EmbeddingLoop(embedder, link), embedder.info
@@ -62,7 +66,10 @@ def _set_up(spec: EngineSpec, link: Link) -> tuple[Loop | EmbeddingLoop, ModelIn
 
 
 def _bind(cpus: tuple[int, ...]) -> None:
-    """Run on these logical CPUs only, as do all threads that are started from here on. None means all."""
+    """Run only on these logical CPUs, as all threads do that are started afterwards. An empty tuple means all CPUs.
+
+    Raises CannotLoad.
+    """
     try:
         if cpus:
             os.sched_setaffinity(0, cpus)
@@ -71,7 +78,8 @@ def _bind(cpus: tuple[int, ...]) -> None:
         raise CannotLoad("settings", f"the process cannot be bound to CPUs {listed}: {error.strerror}") from error
 
 
-def _progress(link: Link):  # type: ignore[no-untyped-def]
+def _progress(link: Link) -> Callable[[float], None]:
+    """Return a callback for the progress of loading, which sends heartbeats and exits when the parent is gone."""
     last = time.monotonic()
 
     def report(_: float) -> None:
@@ -86,7 +94,10 @@ def _progress(link: Link):  # type: ignore[no-untyped-def]
 
 
 def _die_with_parent() -> None:
-    """Ask Linux to kill us when the thread that started us ends; the closed socket says so too, but only to a loop."""
+    """Let Linux kill this process when the thread that started it ends.
+
+    The socket is closed then, too, but a process notices that only between two steps.
+    """
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
 
 

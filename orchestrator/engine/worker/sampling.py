@@ -1,4 +1,4 @@
-"""Choose a token from logits. Each sequence has its own random numbers, so the batch it is in does not matter."""
+"""Choose a token from logits. Each sequence has random numbers of its own, so that they do not depend on the batch."""
 
 from collections.abc import Callable, Iterator
 
@@ -6,20 +6,26 @@ import numpy as np
 import numpy.typing as npt
 
 Logits = npt.NDArray[np.float32]
+"""A number for each token of the vocabulary."""
 
 _NEGLIGIBLE = 30.0
-"""Tokens this much below the best one, in units of the temperature, have a probability below 1e-13."""
+"""Tokens whose logits are this much below the largest, in units of the temperature, are dropped: their probability is
+below 1e-13."""
 
 
 def distribution(
     logits: Logits, temperature: float, top_p: float
 ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.float64]]:
-    """Return token ids and their probabilities at a temperature above 0, cut to the smallest set that holds `top_p`."""
+    """Return token ids and their probabilities at a temperature above 0, both of shape (kept,).
+
+    With `top_p` below 1 only the smallest set of tokens whose probabilities come to that is kept: nucleus sampling
+    (Holtzman et al. 2020, section 3.1).
+    """
     best = logits.max()
     ids = np.flatnonzero(logits >= best - _NEGLIGIBLE * temperature)
     weights = np.exp((logits[ids].astype(np.float64) - float(best)) / temperature)
     if top_p < 1:
-        # All that weigh less than this come to less than what is cut off; to sort them too would take far longer.
+        # Tokens that weigh less than this come to less than is cut off. Sorting them too would take far longer.
         total = weights.sum()
         heavy = np.flatnonzero(weights >= (1 - top_p) * total / len(weights))
         order = heavy[np.argsort(-weights[heavy], kind="stable")]
@@ -29,17 +35,17 @@ def distribution(
 
 
 class Sampler:
-    """Greedy at temperature 0, otherwise random from `seed`."""
+    """Chooses the tokens of one sequence: the most likely ones at temperature 0, otherwise random ones from `seed`."""
 
     def __init__(self, temperature: float, top_p: float, seed: int) -> None:
         # Below this, the division overflows and the result is the greedy one anyway.
         self.greedy = temperature < 1e-6
         self._temperature = temperature
         self._top_p = top_p
-        self._random = None if self.greedy else np.random.Generator(np.random.PCG64(seed))  # slow to make
+        self._random = None if self.greedy else np.random.Generator(np.random.PCG64(seed))  # takes long to make
 
     def pick(self, logits: Logits) -> int:
-        """Return a token. The logits are finite or minus infinity, with at least one finite."""
+        """Return a token. The logits are finite or minus infinity, and at least one of them is finite."""
         if self._random is None:
             return int(logits.argmax())
         ids, weights = distribution(logits, self._temperature, self._top_p)

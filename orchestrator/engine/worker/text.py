@@ -1,12 +1,13 @@
-"""Turn the bytes of tokens into text: whole characters only, and nothing of a stop string."""
+"""Turn the bytes of tokens into text, in whole characters and without stop strings."""
 
 import codecs
 
 
 class TextStream:
-    """Text of one generation. Bytes that are no UTF-8 become U+FFFD. Once `stopped`, nothing more comes out.
+    """The text of one generation. Bytes that are not UTF-8 become U+FFFD.
 
-    Text is held back while it may still turn out to be the beginning of a stop string, or of a character.
+    Text is held back while it may still turn out to be the beginning of a stop string, and bytes while a character is
+    not complete. `stopped` becomes true at a stop string; no text is returned after that.
     """
 
     def __init__(self, stops: tuple[str, ...]) -> None:
@@ -17,12 +18,12 @@ class TextStream:
         self._parts: list[str] = []
 
     def push(self, data: bytes) -> str:
-        """Take the bytes of a token and return the text that is certain by now."""
+        """Add the bytes of a token, and return the text that is certain by now."""
         text = self._decode(data, final=False)
         return self._release(self._cut(self._held + text)) if self._stops else self._release(text)
 
     def finish(self) -> str:
-        """Return what was held back, now that nothing more will come. Empty after a stop string."""
+        """Return the text that was held back, since no more tokens follow. It is empty after a stop string."""
         if self.stopped:
             return ""
         text = self._cut(self._held + self._decode(b"", final=True))
@@ -31,11 +32,11 @@ class TextStream:
 
     @property
     def text(self) -> str:
-        """All text that came out so far."""
+        """All text that was returned so far."""
         return "".join(self._parts)
 
     def _decode(self, data: bytes, *, final: bool) -> str:
-        """Decode, and keep the bytes of an unfinished character. codecs has a class for that, many times slower."""
+        """Decode, and keep the bytes of an unfinished character. The class of codecs for that is many times slower."""
         data = self._rest + data
         text, used = codecs.utf_8_decode(data, "replace", final)
         self._rest = data[used:]
@@ -47,7 +48,7 @@ class TextStream:
         return text
 
     def _cut(self, text: str) -> str:
-        """Return the part before a stop string, or before what may become one, which is held."""
+        """Return the part before a stop string, or before what may become one, which is held back."""
         found = [at for at in (text.find(stop) for stop in self._stops) if at >= 0]
         if found:
             self.stopped, self._held = True, ""
@@ -58,7 +59,7 @@ class TextStream:
 
 
 def utf8_rest(pending: bytes, data: bytes) -> bytes | None:
-    """Return the bytes of the unfinished character after these, or None when they are no UTF-8."""
+    """Return the bytes of an unfinished character at the end of `pending` and `data`; None if they are not UTF-8."""
     data = pending + data
     try:
         return data[codecs.utf_8_decode(data, "strict", False)[1] :]

@@ -1,44 +1,46 @@
 """Choose with how many threads an engine computes, when other processes use the cores too. Pure: time is given.
 
-llama.cpp's threads meet after every operation, so that the slowest decides. Where another process holds one of the
-cores, a thread that shares it keeps all others waiting, and fewer threads, which leave that core alone, are faster. How
-many are best depends on what else runs, and changes with it. So it is tried: when steps take longer than they should,
-or threads had to wait for cores, a few steps are computed with each of some numbers of threads, and the fastest stays.
-After a while that is tried again, so that all cores are used again when they are free.
+llama.cpp's threads wait for each other after every operation, so the slowest decides. Where another process uses one of
+the cores, a thread that shares that core keeps all others waiting, and fewer threads, which leave the core alone, are
+faster. How many are best depends on what else runs, and changes with it. So it is tried out: when steps take longer
+than they should, or threads had to wait for cores, a few steps are computed with each of some numbers of threads, and
+the fastest is used. After a while that is repeated, so that all cores are used again when they are free.
 """
 
 from collections.abc import Iterable
 from dataclasses import dataclass
 
 SLOWER = 1.5
-"""Steps that take so many times as long as expected are a reason to try other numbers of threads."""
+"""Steps that take this many times as long as expected are a reason to try other numbers of threads."""
 
 BETTER = 0.9
-"""Another number of threads is taken over only where steps take at most this part of the time."""
+"""Another number of threads is used only where steps take at most this part of the time."""
 
-WINDOW_SECONDS = 0.1
-"""How long steps are watched before they are judged, ..."""
-
-WINDOW_STEPS = 8
-"""... and how many there are at least, unless they take longer than `LONG_WINDOW` all together."""
+WINDOW_SECONDS, WINDOW_STEPS = 0.1, 8
+"""Steps are judged together once they have taken this long and are this many."""
 
 TRIAL_SECONDS, TRIAL_STEPS = 0.06, 3
-"""The same for a number of threads that is tried."""
+"""The same for steps with a number of threads that is tried."""
 
 LONG_WINDOW = 0.4
+"""Steps that have taken this many seconds together are judged however few they are."""
 
 FIRST_PAUSE, LONGEST_PAUSE = 0.5, 4.0
-"""How long a choice stays before others are tried again, in seconds: longer each time that it was right."""
+"""How many seconds a choice is kept before others are tried. It doubles, up to the second one, while the same number of
+threads turns out best."""
 
 
 @dataclass(slots=True)
 class _Window:
-    """Steps that were computed with one number of threads: how long they took and how long they should have taken."""
+    """Some steps that were computed with one number of threads."""
 
     seconds: float = 0.0
+    """How long they took."""
     expected: float = 0.0
+    """How long they should have taken."""
     steps: int = 0
     disturbed: int = 0
+    """In how many of them threads had to wait for cores."""
 
     def add(self, seconds: float, expected: float, *, disturbed: bool) -> None:
         self.seconds += seconds
@@ -56,14 +58,14 @@ class _Window:
 
 
 class ThreadTuner:
-    """The number of `threads` that an engine computes with, at most as many as it was `granted`."""
+    """Chooses the number of `threads` that an engine computes with, at most as many as it was `granted`."""
 
     def __init__(self, granted: int) -> None:
         self.granted = self.threads = granted
         self._begin(granted)
 
     def grant(self, threads: int) -> None:
-        """Take note that the engine may use so many threads from now on. All of them are used at first."""
+        """Note that the engine may use this many threads from now on. All of them are used at first."""
         if threads != self.granted:
             self._begin(threads)
 
@@ -78,14 +80,14 @@ class ThreadTuner:
         self._best = granted
 
     def observe(self, seconds: float, expected: float, now: float, *, disturbed: bool) -> None:
-        """Take note of a step that took `seconds` with the present `threads`, and choose those for the next step.
+        """Note that a step took `seconds` with the present number of `threads`, and set it for the next step.
 
-        `expected` is how long it takes on a quiet machine with all threads that were granted, and `disturbed` says
-        whether some threads had to wait for a core. `now` is the time in seconds, from any beginning.
+        `expected` is how many seconds it takes on a quiet machine with all threads that were granted, and `disturbed`
+        says whether threads had to wait for a core. `now` is the time in seconds on any clock that does not go back.
         """
         if self.granted == 1:
             return
-        if self._skip and seconds < TRIAL_SECONDS:  # the first step with other threads also has to start or end them
+        if self._skip and seconds < TRIAL_SECONDS:  # the first step with another number also starts or ends threads
             self._skip = False
             return
         self._window.add(seconds, expected, disturbed=disturbed)
@@ -126,6 +128,6 @@ class ThreadTuner:
 
 
 def candidates(threads: int, granted: int) -> list[int]:
-    """Return the numbers of threads to try, the most first, when there are `threads` now and may be `granted`."""
+    """Return the numbers of threads to try, the largest first. `threads` are used now, and `granted` may be used."""
     near: Iterable[int] = (granted, granted - 1, 2 * threads, threads + 1, threads, threads - 1, threads // 2)
     return sorted({number for number in near if 1 <= number <= granted}, reverse=True)

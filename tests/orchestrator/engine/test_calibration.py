@@ -145,7 +145,7 @@ def test_a_calibration_ends_when_the_threads_or_the_layout_change(llama: Llama, 
     llama.set_threads(2)
     assert calibration.wait(0.0) is None
     llama.set_threads(1)
-    llama.lay_out(spec, split=False)
+    llama.set_layout(spec, split=False)
     assert calibration.wait(0.0) is None
 
 

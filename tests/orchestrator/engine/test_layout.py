@@ -217,5 +217,5 @@ def test_threads_that_were_set_stay(models: Path, tmp_path: Path) -> None:
     spec = spec_of(models, tmp_path, slots=2, threads=2)
     llama = Llama(spec)
     llama.set_threads(1)
-    llama.lay_out(spec, split=False)
+    llama.set_layout(spec, split=False)
     assert (llama.threads, llama.split, llama.sequences) == (1, False, 4)

@@ -57,6 +57,6 @@ def test_an_adapter_is_loaded_once_whatever_the_layout(
     adapter = str(write_adapter(tmp_path / "adapter.gguf", WIDTH))
     spec = EngineSpec(file=str(models / "quantised.gguf"), context=256, slots=2, threads=1, lora=(Lora(adapter),))
     llama = Llama(spec)
-    llama.lay_out(spec, split=not llama.split)
-    llama.lay_out(spec, split=not llama.split)
+    llama.set_layout(spec, split=not llama.split)
+    llama.set_layout(spec, split=not llama.split)
     assert loaded == [adapter.encode()]

@@ -1,6 +1,6 @@
-"""Begin with the KV cells of known beginnings of prompts that an earlier engine has kept, and keep them at the end.
+"""Restore the KV cells of system prompts that an earlier engine has left on disk, and leave them for the next one.
 
-They are those of system messages that the engine was told of: role's system prompt, with and without a persona.
+The system prompts are `EngineSpec.system_prompts`: those of roles, with and without a persona.
 """
 
 import sys
@@ -19,13 +19,13 @@ from orchestrator.engine.step_cost import cost_cache
 from orchestrator.engine.worker.chat import ChatTemplate, prompt_tokens
 
 MIN_STORED_TOKENS = 32
-"""Fewer tokens than this are computed sooner than they are looked for."""
+"""A shorter prefix is not stored: computing it takes less time than reading it."""
 
 
-class WarmPrefixes:
-    """What is kept of one model's beginnings. `restored` prefixes of `restored_tokens` were there from the start.
+class StoredPrefixes:
+    """The stored prefixes of one model: `restored` of them, with `restored_tokens` in all, were read from disk.
 
-    Whatever goes wrong is told in the log and costs no more than computing them again.
+    Whatever goes wrong is logged, and the prefix is computed as if it had not been stored. Nothing is raised.
     """
 
     def __init__(self, llama: Llama, spec: EngineSpec, template: ChatTemplate) -> None:
@@ -38,15 +38,17 @@ class WarmPrefixes:
         self._prefixes = () if self._folder is None else _prefixes(llama, template, spec.system_prompts)
 
     def restore(self, slots: Slots) -> None:
-        """Put what was kept for this layout of the cache into free sequences, the longest first; what such a one begins
-        with is there, too."""
+        """Put the prefixes that were stored for this layout of the cache into free sequences, the longest first.
+
+        Prefixes that a longer one begins with are shared from it.
+        """
         try:
             self._key = _key(self._llama, self._spec) if self._prefixes else ""
         except OSError as error:  # a file that has gone since it was loaded
             _log(f"no prefixes are kept: {error}")
             self._prefixes = ()
         if self._folder is not None and self._prefixes:
-            keep_within(self._folder, self._most_bytes)  # an engine that was killed could not
+            keep_within(self._folder, self._most_bytes)  # an engine that was killed may have left too much
         for tokens in self._prefixes:
             missing = len(tokens) - slots.tree.match(tokens)[1]
             if missing >= MIN_STORED_TOKENS and slots.insert_prefix(tokens, partial(self._fill, tokens)):
@@ -54,7 +56,7 @@ class WarmPrefixes:
                 self.restored_tokens += len(tokens)
 
     def save(self, slots: Slots) -> None:
-        """Keep what the sequences hold of the beginnings. They are cut for that, so nothing is computed after it."""
+        """Store the prefixes that sequences hold. These are truncated for it: nothing may be computed afterwards."""
         kept: list[Tokens] = []
         for tokens in self._prefixes:
             source, length = slots.tree.match(tokens)
@@ -67,7 +69,7 @@ class WarmPrefixes:
             keep_within(self._folder, self._most_bytes)
 
     def _fill(self, tokens: Tokens, seq: int) -> bool:
-        """Return whether an empty sequence now holds these tokens."""
+        """Restore the tokens into an empty sequence, and return whether that has succeeded."""
         assert self._folder is not None, "without a folder there are no prefixes"
         path = prefix_file(self._folder, self._key, tokens)
         try:
@@ -75,7 +77,7 @@ class WarmPrefixes:
             if state is None:
                 return False
             if not self._llama.restore(seq, state, len(tokens)):
-                raise BadPrefix("llama.cpp does not take it")
+                raise BadPrefix("llama.cpp refuses it")
         except (BadPrefix, OSError) as error:
             _log(f"the prefix in {path} is not used: {error}")
             with suppress(OSError):
@@ -98,7 +100,7 @@ class WarmPrefixes:
 
 
 def _prefixes(llama: Llama, template: ChatTemplate, system_prompts: tuple[str, ...]) -> tuple[Tokens, ...]:
-    """Return the tokens with which every prompt with one of these system messages begins, the longest first."""
+    """Return the tokens that all prompts with one of these system prompts begin with, the longest first."""
     prefixes: dict[bytes, Tokens] = {}
     for text in system_prompts:
         try:
@@ -107,7 +109,7 @@ def _prefixes(llama: Llama, template: ChatTemplate, system_prompts: tuple[str, .
                 for content in "a1"
             )
         except BadPrompt as error:
-            _log(f"a system message is not looked for: {error}")
+            _log(f"a system prompt is not stored: {error}")
             continue
         prefix = one[: common_prefix(one, other)]
         if MIN_STORED_TOKENS <= len(prefix) < llama.context_limit:
@@ -116,7 +118,7 @@ def _prefixes(llama: Llama, template: ChatTemplate, system_prompts: tuple[str, .
 
 
 def _key(llama: Llama, spec: EngineSpec) -> str:
-    """Return a name for all that the cells depend on, down to their last bits."""
+    """Return a name that stands for everything that the contents of the cells depend on, down to their last bits."""
     adapters = [(Path(one.file).stat().st_size, Path(one.file).stat().st_mtime_ns, one.scale) for one in spec.lora]
     layout = llama.sequences if llama.split else 0
     settings = (
