@@ -18,11 +18,11 @@ from benchmarks.tiny.tokenizer import Tokenizer
 SEED = 7
 TOKENIZER = Path(__file__).parents[2] / "registry" / "tiny" / "tokenizer.json"
 RECOMPUTED = 1.3
-"""What may be computed with editing, as a share of without, where all would fit."""
+"""The goal for the tokens computed with editing, as a share of those without it."""
 
 
 def main() -> int:
-    """Measure; 1 if a goal is missed."""
+    """Measure and write the results. Returns 1 if a goal is missed, else 0."""
     with tempfile.TemporaryDirectory() as place:
         folder = Path(place) / "documents"
         folder.mkdir()
@@ -30,7 +30,7 @@ def main() -> int:
         shape = Shape(context=WHOLE, vocabulary=len(byte_letters()) + len(merges) + len(SPECIAL))
         model = write_llama(Path(place) / "random.gguf", shape, SEED, merges=merges)
         measured = asyncio.run(compare(model, folder, SEED))
-    goals = judged(measured)
+    goals = goals_of(measured)
     results = {
         "machine": machine(),
         "versions": versions("llama-cpp-python"),
@@ -47,8 +47,8 @@ def main() -> int:
     return 0 if all(goal.met for goal in goals) else 1
 
 
-def judged(measured: dict[str, Any]) -> list[Goal]:
-    """Return each goal, what was measured for it, and whether it is met: in the context of the embedded models."""
+def goals_of(measured: dict[str, Any]) -> list[Goal]:
+    """Return the goals with what was measured for them, for the context size of the embedded models."""
     plain, edited = measured["without"], measured["with"][str(CONTEXT)]
     right = plain["right"] and all(cost["right"] for cost in measured["with"].values())
     return [

@@ -1,7 +1,7 @@
-"""Decide by rule what a good gatherer would decide, from nothing but the messages that the model would see.
+"""Answer by a rule as a good model would, from nothing but the messages that the model would see.
 
-The embedded models do not know this task yet, and what is measured here is not their judgement but what a context
-costs: so every prompt goes through a real engine, which counts, computes and caches it, and the answer comes from here.
+The embedded models are not trained for this task, and what is measured is the cost of the context and not their
+answers. So a real engine counts, computes and caches each prompt, but the answer comes from this rule.
 """
 
 import json
@@ -20,30 +20,30 @@ Messages = Sequence[Message]
 
 
 def decide(messages: Messages, names: Sequence[str], asked_for_summary: bool) -> str:
-    """Return the answer to these messages, as JSON; `names` are the documents there are."""
+    """Return the answer to these messages, as JSON. `names` are the names of all documents."""
     if asked_for_summary:
         state = f"read up to {_last(messages)}"
         return json.dumps({"plan_state": state, "findings": _findings(messages), "open_points": []})
     shown = _documents(messages)
-    idle = [name for name, text in shown.items() if SHIP not in text]
+    irrelevant = [name for name, text in shown.items() if SHIP not in text]
     last = messages[-1][1]
-    if idle and ("Prune what is not needed" in last or "It is full" in last):
-        return json.dumps({"prune": idle})
+    if irrelevant and ("Prune what is not needed" in last or "It is full" in last):
+        return json.dumps({"prune": irrelevant})
     unread = [name for name in names if name > _last(messages)]
     if unread and "It is full" not in last:
         return json.dumps({"tool": "read_file", "arguments": {"name": unread[0]}})
-    relevant = [*_kept(messages), *(name for name in shown if name not in idle)]
+    relevant = [*_kept(messages), *(name for name in shown if name not in irrelevant)]
     answer = {"finish": "; ".join(_findings(messages))}
     return json.dumps(answer | ({"documents": relevant} if relevant else {}))
 
 
 def _documents(messages: Messages) -> dict[str, str]:
-    """Return the documents that are shown, by id."""
+    """Return the texts of the documents in the messages, by id."""
     return {found[1]: found[3] for role, text in messages if role == "user" for found in _SHOWN.finditer(text)}
 
 
 def _findings(messages: Messages) -> list[str]:
-    """Return the facts in the documents that are shown and in the summary, each once."""
+    """Return the facts in the documents in the messages and in the summary, once each."""
     texts = [text for _, text in messages[2:]]
     found = [f"The {fact} of the {SHIP} is {value}." for text in texts for fact, value in _FACT.findall(text)]
     return list(dict.fromkeys(found))

@@ -1,4 +1,4 @@
-"""Gather with and without context editing, on a real engine, and add up the tokens."""
+"""Run the gathering step with and without context editing on a real engine, and count its tokens."""
 
 import asyncio
 from collections.abc import Sequence
@@ -26,32 +26,39 @@ from orchestrator.taskir import Step
 log = structlog.get_logger(__name__)
 
 CONTEXTS = (2_048, 4_096, 8_192)
-"""What the edited conversation may have; the first is the context of the embedded models."""
+"""Context sizes for the edited conversation, in tokens; the first one is that of the embedded models."""
 
 WHOLE = 16_384
-"""What the engine's sequences may have, so that the conversation fits that nobody edits."""
+"""Context size of the engine's sequences, in tokens: enough for the conversation without editing."""
 
 ANSWER = 256
+"""The most tokens of an answer."""
 
 
 @dataclass(slots=True)
 class Cost:
-    """What one gathering took, in tokens. `computed` prompt tokens were not in the KV cache; `written` are answers."""
+    """What one run of the step cost."""
 
     prompts: int = 0
+    """How many prompts there were."""
     prompt_tokens: int = 0
     computed: int = 0
+    """Prompt tokens that were not in the KV cache."""
     written: int = 0
+    """Tokens of answers."""
     peak: int = 0
+    """Tokens of the longest prompt."""
     prefill_seconds: float = 0.0
     prunings: int = 0
     condensations: int = 0
     handed_on: int = 0
+    """Tokens of the step's output, which later steps read."""
     right: bool = False
+    """Whether the output has all facts."""
 
 
 class Gatherer:
-    """Stands for a model: a real engine reads each prompt, a rule gives the answer."""
+    """Stands in for a model: a real engine computes each prompt, and a rule gives the answer."""
 
     def __init__(self, engine: Engine, names: Sequence[str]) -> None:
         self._engine = engine
@@ -59,11 +66,11 @@ class Gatherer:
         self.cost = Cost()
 
     async def count(self, model: str, messages: Sequence[Message], priority: Priority = "interactive") -> int:
-        """Return the tokens of a prompt."""
+        """Return the number of tokens of a prompt."""
         return await self._engine.count(messages)
 
     async def generate(self, model: str, request: Generation, on_text: OnText | None = None) -> Completion:
-        """Have the engine read the prompt and begin to answer, and answer by rule."""
+        """Let the engine compute the prompt and one token, and return the rule's answer."""
         done = await self._engine.generate(replace(request, max_tokens=1, schema=None))
         text, cost, usage = decide(request.messages, self._names, request.schema == SUMMARY), self.cost, done.usage
         cost.prompts += 1
@@ -78,7 +85,7 @@ class Gatherer:
 
 
 async def compare(model: Path, folder: Path, seed: int) -> dict[str, Any]:
-    """Return the cost of gathering without editing, with it in each context, and of handing on everything."""
+    """Return the cost without editing, with editing in each context size, and the tokens of all documents together."""
     facts = await asyncio.to_thread(write_documents, folder, seed)
     texts = await asyncio.to_thread(lambda: {path.name: path.read_text() for path in sorted(folder.iterdir())})
     spec = EngineSpec(file=str(model), context=WHOLE, slots=2, niceness=0, step_costs=str(model.parent))
@@ -95,7 +102,7 @@ async def compare(model: Path, folder: Path, seed: int) -> dict[str, Any]:
 async def gather(
     engine: Engine, folder: Path, names: Sequence[str], context: int | None, facts: dict[str, int]
 ) -> Cost:
-    """Carry the step out, and return what it took."""
+    """Run the step, and return its cost. `context` is the context size for editing, or None for no editing."""
     gatherer = Gatherer(engine, names)
     step = Step(
         id="S1",
@@ -116,7 +123,7 @@ async def gather(
 
 
 def _ignore(call: Call) -> None:
-    """Calls are not told to anyone here."""
+    """Do nothing: nobody follows the calls here."""
 
 
 def _no_notes(note: str, change: NoteChange, text: str) -> NoteChanged:

@@ -1,4 +1,4 @@
-"""The task: fifty short documents, of which a few are about one ship. What has to be found is known."""
+"""Make the task: fifty short documents, of which a few are about one ship, whose facts have to be found."""
 
 import random
 from pathlib import Path
@@ -18,7 +18,7 @@ _FILLER = (
 
 
 def write_documents(folder: Path, seed: int) -> dict[str, int]:
-    """Write the documents into a folder, and return the facts about the ship, by name."""
+    """Write the documents into a folder, and return the values of the facts about the ship, by fact."""
     rng = random.Random(seed)  # noqa: S311 - a task, no secret
     facts = {fact: rng.randrange(10, 300) for fact in _FACTS[:RELEVANT]}
     about = [(SHIP, fact, value) for fact, value in facts.items()]

@@ -76,7 +76,7 @@ def test_an_answer_that_is_not_right_fails_its_unit_test(tmp_path: Path) -> None
     assert report["passed"] >= 4 * len(right), "there are samples enough where the reference has a value"
 
 
-def test_stories_are_told_apart() -> None:
+def test_kinds_of_recovery_are_told_apart() -> None:
     retried = attempts(("worker", "format"), ("worker", "done"))
     handed_over = attempts(("worker", "code"), ("worker", "code"), ("coder", "done"))
     late = attempts(("worker", "timeout"), ("coder", "done"))
@@ -106,7 +106,7 @@ def test_the_deadline_is_a_multiple_of_what_attempts_took() -> None:
         deadline_of(others)
 
 
-def test_rows_are_kept_for_their_stamp_and_world_and_a_line_that_was_cut_off_is_not(tmp_path: Path) -> None:
+def test_results_are_kept_for_their_stamp_and_setup_and_a_line_that_was_cut_off_is_not(tmp_path: Path) -> None:
     rows, first = ResultLog(tmp_path / "new" / "rows.jsonl", {"weights": "a"}), result("right", ("worker", "done"))
     assert rows.read("w", ["d1"]) == {}
     rows.append("w", first)

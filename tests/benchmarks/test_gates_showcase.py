@@ -1,4 +1,4 @@
-"""One task of several that told recoveries."""
+"""One run made of several tasks with recoveries."""
 
 from math import inf
 from pathlib import Path
@@ -11,7 +11,7 @@ from benchmarks.gates.tasks import make_tasks
 from orchestrator.history.view import AttemptRow
 
 
-def told(task: str, *moves: tuple[str, str]) -> Result:
+def result(task: str, *moves: tuple[str, str]) -> Result:
     attempts = tuple(
         AttemptRow(number, role, None, "m", 0.0, "", 1.0, outcome)
         for number, (role, outcome) in enumerate(moves, start=1)
@@ -19,14 +19,14 @@ def told(task: str, *moves: tuple[str, str]) -> Result:
     return Result(task, task.partition("/")[0], "d", "r", "right", 1.0, attempts)
 
 
-def test_each_story_has_its_tasks_code_and_shell_first() -> None:
+def test_each_kind_of_recovery_has_its_tasks_code_and_shell_first() -> None:
     late = (("worker", "timeout"), ("coder", "done"))
     results = [
-        told("summarize/1", *late),
-        told("code/1", *late),
-        told("code/2", ("worker", "code"), ("worker", "code"), ("coder", "done")),
-        told("shell/1", ("worker", "done")),
-        told("extract/1", ("worker", "done")),
+        result("summarize/1", *late),
+        result("code/1", *late),
+        result("code/2", ("worker", "code"), ("worker", "code"), ("coder", "done")),
+        result("shell/1", ("worker", "done")),
+        result("extract/1", ("worker", "done")),
     ]
     found = candidates(results)
     assert found == [[], ["code/2"], ["code/1", "summarize/1"], ["shell/1"]]

@@ -1,4 +1,4 @@
-"""Models that a test scripts, and attempts that ask them."""
+"""Scripted models for tests, and attempts that use them."""
 
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, fields
@@ -12,13 +12,13 @@ from orchestrator.taskir import Step
 
 
 async def count_characters(model: str, messages: Sequence[Message]) -> int:
-    """Count a token for each character."""
+    """Return the number of characters, as if each were a token."""
     return sum(len(text) for _, text in messages)
 
 
 @dataclass
 class ModelCalls:
-    """Counts and generates as two functions do."""
+    """Implements `Models` with two functions: one counts tokens, one generates."""
 
     counter: Callable[[str, Sequence[Message]], Awaitable[int]]
     generator: Callable[[str, Generation, OnText | None], Awaitable[Completion]]
@@ -31,7 +31,7 @@ class ModelCalls:
 
 
 def attempt_of(step: Step, **fields_of_both: Any) -> Attempt:
-    """Return an attempt at a step. Fields of its role are given beside its own."""
+    """Return an attempt at a step. Fields of `ResolvedRole` and of `Attempt` are given side by side."""
     role: dict[str, Any] = {"model": "m", "system": "Do the task.", "max_tokens": 64}
     names = {field.name for field in fields(ResolvedRole)}
     role |= {name: value for name, value in fields_of_both.items() if name in names}

@@ -1,4 +1,4 @@
-"""Make jobs for tests, and carry them out."""
+"""Make jobs for tests, and run them."""
 
 from pathlib import Path
 from typing import Any
@@ -13,7 +13,7 @@ RECORDS = Path(__file__).parents[2] / "examples" / "records"
 
 
 def step(name: str, action: str, inputs: list[str], outputs: list[str], **more: Any) -> dict[str, Any]:
-    """Return a step of a TaskIR document, whose answer is kept short."""
+    """Return a step of a TaskIR document, with at most 96 tokens of output."""
     return {
         "id": name,
         "actor": "worker",
@@ -38,7 +38,7 @@ def job(
 
 
 async def execute(orchestrator: Orchestrator, asked: Job) -> str:
-    """Run a job to its end and return its run."""
+    """Run a job to its end and return the id of its run."""
     run = await orchestrator.submit(asked)
     async for _ in orchestrator.watch(run):
         pass
@@ -46,7 +46,7 @@ async def execute(orchestrator: Orchestrator, asked: Job) -> str:
 
 
 def report_of(home: Path, run: str) -> Report:
-    """Return the report of a run from its journal, in which time has to go forward."""
+    """Return the report of a run from its journal, after checking that the times of its events never decrease."""
     with JournalReader.open_to_read(home) as journal:
         times = [event.at for _, event in journal.events(run)]
         assert times == sorted(times)

@@ -1,4 +1,4 @@
-"""A daemon on paper: it answers the scheduler's commands with events, and checks each one against its own ledger."""
+"""Drive the scheduler in tests: answer its commands with events, and check each command against what was answered."""
 
 from collections import Counter
 from collections.abc import Callable, Mapping
@@ -41,7 +41,7 @@ from orchestrator.scheduler.invariants import violations
 from orchestrator.taskir import Step
 
 CHAIN = Ladder({"worker": EscalationTarget("coder", "B1")})
-"""A ladder with one rung above the worker."""
+"""A ladder in which the coder takes over from the worker."""
 
 
 def step(number: int, *after: int, **fields: Any) -> Step:
@@ -58,20 +58,20 @@ def step(number: int, *after: int, **fields: Any) -> Step:
 
 @dataclass
 class Driver:
-    """`settings` go to each `RunState`. `working` are the commands that have not been answered, by step id.
-
-    `extending` is the step after which the plan is to go on, as long as that has not been answered.
-    """
+    """Holds a `RunState`, sends it events, and notes its commands."""
 
     settings: dict[str, Any]
+    """Arguments of each `RunState`."""
     estimate: Callable[[Step], float] = lambda step: 1.0
     state: RunState = field(init=False)
     journal: list[Event] = field(default_factory=list)
     working: dict[str, StartAttempt | ExpandStep | GatherStep] = field(default_factory=dict)
+    """The commands that have not been answered yet, by step id."""
     to_cancel: dict[str, CancelAttempt] = field(default_factory=dict)
     started: Counter[str] = field(default_factory=Counter)
     done: set[str] = field(default_factory=set)
     extending: str | None = None
+    """The step after which the plan is to be extended, until that is answered."""
     finish: FinishRun | None = None
     latest: list[Command] = field(default_factory=list)
     crashed: bool = False
@@ -84,14 +84,14 @@ class Driver:
         return RunState(**self.settings, estimate=self.estimate)
 
     def send(self, event: Event) -> list[Command]:
-        """Hand over one event, and note the commands. Nothing may be wrong with the state afterwards."""
+        """Send one event to the scheduler, note its commands, and check the invariants of its state."""
         commands = self.state.handle(event)
         self.journal.append(event)
         self._note(commands)
         return commands
 
     def crash(self, estimate: Callable[[Step], float] | None = None) -> None:
-        """Lose everything but the journal, and go on from that. The history may predict other times by then."""
+        """Lose everything but the journal, and continue from it, with other predicted times if `estimate` is given."""
         before = self.state
         same = estimate is None and not self.crashed
         self.estimate, self.crashed = estimate or self.estimate, True
@@ -162,7 +162,7 @@ class Driver:
         self.send(AttemptGenerated(at=0, step=step_id, number=self.attempt(step_id).number, usage=Usage()))
 
     def succeed(self, step_id: str) -> None:
-        """Let a step do well with whatever it is doing; a list has two items."""
+        """Let the current work of a step succeed; a list has two items."""
         self._begin(step_id)
         command = self.working.pop(step_id)
         cancelled = self.to_cancel.pop(step_id, None)
@@ -189,7 +189,7 @@ class Driver:
         self.send(AttemptFailed(at=0, step=step_id, number=number, failure=Failure(kind, f"{step_id} broke")))
 
     def stopped(self, step_id: str) -> None:
-        """Answer a CancelAttempt, whether there is such an attempt or a crash has seen to it."""
+        """Answer a CancelAttempt, whether the attempt is running or was lost in a crash."""
         command = self.to_cancel.pop(step_id)
         self.working.pop(step_id, None)
         self.send(AttemptCancelled(at=0, step=step_id, number=command.number))
@@ -228,7 +228,7 @@ class Driver:
         return [step_id for step_id, view in self.state.steps.items() if view.state is state]
 
     def _begin(self, step_id: str) -> None:
-        """Start an attempt unless it has been: it cannot end before."""
+        """Start the attempt if it was not started, as it cannot end before."""
         command = self.working[step_id]
         if isinstance(command, StartAttempt) and self.started[step_id] < command.number:
             self.start(step_id)
@@ -246,7 +246,7 @@ def views(state: RunState) -> tuple[object, ...]:
 
 
 def outcomes(state: RunState) -> dict[str, tuple[object, ...]]:
-    """Return what has become of each step that ended, by its own doing. It does not depend on who went first."""
+    """Return the outcome of each step that ended by itself. It does not depend on the order of events."""
     return {
         step_id: (view.state, view.role, view.failures, view.children)
         for step_id, view in state.steps.items()
@@ -255,7 +255,7 @@ def outcomes(state: RunState) -> dict[str, tuple[object, ...]]:
 
 
 def ends(state: RunState) -> dict[str, tuple[object, ...]]:
-    """Return all that is told of the steps of a finished run, but for the order in which causes reached them."""
+    """Return the outcomes of all steps of a finished run, without the causes, which depend on the order of events."""
     return {
         step_id: (view.state, view.role, view.failures, view.children, bool(view.cause))
         for step_id, view in state.steps.items()

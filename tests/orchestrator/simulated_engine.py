@@ -1,4 +1,4 @@
-"""Engines without processes: they take the time that a cost curve says, and write what they are told to."""
+"""Simulated engines without processes: a curve gives the time of each step, and a function the answers."""
 
 import asyncio
 from collections.abc import Callable, Sequence
@@ -12,10 +12,10 @@ from orchestrator.engine.errors import EngineDied, EngineStopped
 from orchestrator.events import Usage
 
 GATHERING_SECONDS = 1e-6
-"""What is asked for at the same moment is in the same step, in whichever order the event loop comes to it."""
+"""Delay before a step, so that requests of the same moment are in the same step in whatever order they come."""
 
 Curve = Callable[[int, int], float]
-"""The seconds of a step in which so many sequences get a token each, with so many threads."""
+"""The seconds of a step, by the number of sequences that get a token each and the number of threads."""
 
 
 @dataclass(slots=True, eq=False)
@@ -28,7 +28,7 @@ class _Sequence:
 
 
 class SimulatedEngine:
-    """Decodes as many sequences together as it has slots, those with the least slack first."""
+    """Decodes as many sequences at a time as it has slots, in order of their time of arrival plus slack."""
 
     def __init__(self, spec: EngineSpec, info: ModelInfo, curve: Curve, write: Callable[[Generation], str]) -> None:
         self.spec = spec
@@ -45,13 +45,13 @@ class SimulatedEngine:
         self._step: asyncio.TimerHandle | None = None
 
     async def generate(self, request: Generation, on_text: OnText | None = None) -> Completion:
-        """Write what `write` says, a token for each word and one for the end."""
+        """Return the answer of `write`, after a step for each of its words and one for the end."""
         if self.failure is not None:
             raise self.failure
         left = len(self._write(request).split()) + 1
         one = _Sequence(request, left, self._loop.time(), self._loop.create_future())
         self._waiting.append(one)
-        self._go_on()
+        self._schedule()
         try:
             completion = await one.done
         finally:
@@ -63,36 +63,36 @@ class SimulatedEngine:
         return completion
 
     async def count(self, messages: Sequence[tuple[str, str]]) -> int:
-        """Count words."""
+        """Return the number of words."""
         return sum(len(text.split()) for _, text in messages)
 
     async def embed(self, texts: Sequence[str]) -> Embeddings:
-        """Return vectors of ones."""
+        """Return a vector of one 1 for each text."""
         return Embeddings(np.ones((len(texts), 1), dtype=np.float32), len(texts))
 
     async def stats(self) -> EngineStats:
-        """Return how many steps there were."""
+        """Return how many steps there were, and how many sequences are running and queued."""
         if self.failure is not None:
             raise self.failure
         return EngineStats(steps=self.steps, running=len(self._running), queued=len(self._waiting))
 
     async def set_threads(self, threads: int) -> None:
-        """Take effect with the next step; rest with 0."""
+        """Set the threads of the next steps; with 0 the engine pauses."""
         self._threads = threads
-        self._go_on()
+        self._schedule()
 
     async def stop(self) -> None:
-        """End it."""
+        """Stop the engine."""
         self.die(EngineStopped("the engine was stopped"))
 
     async def wait_dead(self) -> EngineDied:
-        """Wait until it has ended."""
+        """Wait until the engine has ended, and return why."""
         await self.died.wait()
         assert self.failure is not None
         return self.failure
 
     def die(self, failure: EngineDied) -> None:
-        """End now, with this failure."""
+        """End the engine now, and fail all its requests with this failure."""
         if self.failure is not None:
             return
         self.failure = failure
@@ -103,12 +103,12 @@ class SimulatedEngine:
             if not one.done.done():
                 one.done.set_exception(failure)
 
-    def _go_on(self) -> None:
-        """Begin with a step, unless one is under way or there is nothing to do."""
+    def _schedule(self) -> None:
+        """Schedule a step, unless one is scheduled or there is nothing to do."""
         if self._step is None and self._threads and self.failure is None and (self._waiting or self._running):
-            self._step = self._loop.call_later(GATHERING_SECONDS, self._begin)
+            self._step = self._loop.call_later(GATHERING_SECONDS, self._run_step)
 
-    def _begin(self) -> None:
+    def _run_step(self) -> None:
         self._step = None
         if not self._threads:
             return
@@ -119,9 +119,9 @@ class SimulatedEngine:
             self._running.append(one)
         if self._running:
             seconds = self._curve(len(self._running), self._threads)
-            self._step = self._loop.call_later(seconds, self._stepped, tuple(self._running))
+            self._step = self._loop.call_later(seconds, self._finish_step, tuple(self._running))
 
-    def _stepped(self, together: tuple[_Sequence, ...]) -> None:
+    def _finish_step(self, together: tuple[_Sequence, ...]) -> None:
         self._step = None
         self.steps += 1
         for one in together:
@@ -129,7 +129,7 @@ class SimulatedEngine:
             if not one.left and not one.done.done():
                 self._running.remove(one)
                 one.done.set_result(self._completion(one))
-        self._go_on()
+        self._schedule()
 
     def _completion(self, one: _Sequence) -> Completion:
         text, now = self._write(one.request), self._loop.time()
@@ -144,15 +144,17 @@ class SimulatedEngine:
 
 @dataclass
 class SimulatedMachine:
-    """Starts simulated engines, which load in `load_seconds`. `engines` are all that were ever started."""
+    """Starts simulated engines."""
 
     curve: Curve
     write: Callable[[Generation], str]
     load_seconds: float = 1.0
+    """How long loading a model takes."""
     engines: list[SimulatedEngine] = field(default_factory=list)
+    """All engines that were ever started."""
 
     async def start(self, spec: EngineSpec) -> SimulatedEngine:
-        """Load a model."""
+        """Return an engine, after the time that loading takes."""
         await asyncio.sleep(self.load_seconds)
         engine = SimulatedEngine(spec, model_info(spec, self.load_seconds), self.curve, self.write)
         self.engines.append(engine)
@@ -160,7 +162,7 @@ class SimulatedMachine:
 
 
 def model_info(spec: EngineSpec, load_seconds: float) -> ModelInfo:
-    """Return what a simulated engine says of its model."""
+    """Return the description of a simulated engine's model."""
     context = spec.context or 4096
     return ModelInfo(
         pid=0,  # no process, so its memory cannot be measured

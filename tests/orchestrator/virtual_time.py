@@ -1,4 +1,4 @@
-"""An event loop whose time is virtual: it jumps to the next timer whenever there is nothing else to do."""
+"""An event loop with virtual time: when nothing is ready, its clock jumps to the next timer."""
 
 import asyncio
 import selectors
@@ -9,10 +9,10 @@ from typing import Any
 
 
 class VirtualTimeLoop(asyncio.SelectorEventLoop):
-    """Sleeps, timeouts and timers take no real time, and happen in the order of their times.
+    """Sleeps, timeouts and timers take no real time, and fire in the order of their times.
 
-    Threads and other work outside of the loop take real time and no virtual one: while it waits for them, time stands
-    still. Those that it starts itself it knows of; other work has to be announced by `outside`.
+    Work outside of the loop, as in threads, takes real time but no virtual time: the virtual clock stops until it ends.
+    The loop knows of threads that it starts itself; other work has to be wrapped in `outside`.
     """
 
     def __init__(self) -> None:
@@ -26,7 +26,7 @@ class VirtualTimeLoop(asyncio.SelectorEventLoop):
         return self._now
 
     def run_for(self, seconds: float) -> None:
-        """Let everything happen that does within so many seconds; with 0, all that needs no time."""
+        """Run the loop for this many virtual seconds; with 0, run what is ready now."""
         self._until = self._now + seconds
         try:
             self.run_forever()
@@ -35,7 +35,7 @@ class VirtualTimeLoop(asyncio.SelectorEventLoop):
 
     @contextmanager
     def outside(self) -> Iterator[None]:
-        """Let time stand still: something is going on that is no part of the loop, and will wake it."""
+        """Stop the virtual clock while the block lasts: work outside of the loop is going on that will wake it."""
         self._outside += 1
         try:
             yield
@@ -45,7 +45,7 @@ class VirtualTimeLoop(asyncio.SelectorEventLoop):
     def run_in_executor(  # type: ignore[override]
         self, executor: Executor | None, func: Callable[..., Any], *args: Any
     ) -> asyncio.Future[Any]:
-        """Run something in a thread, while time stands still."""
+        """Run a function in a thread, while the virtual clock stops."""
         future = super().run_in_executor(executor, func, *args)
         self._outside += 1
         future.add_done_callback(self._back)
@@ -55,7 +55,7 @@ class VirtualTimeLoop(asyncio.SelectorEventLoop):
         self._outside -= 1
 
     def pass_time(self, timeout: float | None) -> bool:
-        """Go on to the next timer, which is due in `timeout` seconds. Return False if the loop has to wait for real."""
+        """Advance the clock by `timeout` seconds to the next timer. Returns False if the loop has to wait."""
         if self._outside:
             return False
         if self._until is not None and (timeout is None or self._now + timeout > self._until):
@@ -69,7 +69,7 @@ class VirtualTimeLoop(asyncio.SelectorEventLoop):
 
 
 class _Selector(selectors.DefaultSelector):
-    """Waits for files only where no virtual time can pass instead."""
+    """Waits for files only when no virtual time can pass instead."""
 
     def __init__(self, loop: VirtualTimeLoop) -> None:
         super().__init__()
@@ -83,6 +83,6 @@ class _Selector(selectors.DefaultSelector):
 
 
 def run_virtually(main: Callable[[], Any]) -> Any:
-    """Run a coroutine function to its end in a loop of its own with virtual time."""
+    """Run a coroutine function to its end in a new loop with virtual time, and return its result."""
     with asyncio.Runner(loop_factory=VirtualTimeLoop) as runner:
         return runner.run(main())
