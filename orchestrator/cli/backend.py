@@ -1,4 +1,4 @@
-"""Ask whoever owns the state folder, in one way: a daemon, or this process for as long as a command lasts."""
+"""One interface to what commands need done: by the daemon of the state folder, or by this process if there is none."""
 
 import asyncio
 from collections.abc import AsyncGenerator, Awaitable, Callable
@@ -26,10 +26,9 @@ T = TypeVar("T")
 
 
 class Backend(Protocol):
-    """What commands ask for that a daemon does, and that this process does itself where there is none.
+    """What commands need done. An async context manager.
 
-    An async context manager. Every call raises what the work itself raises, and a daemon's NoDaemon, DaemonGone and
-    DaemonRefused.
+    Every call raises the errors of the work itself, and NoDaemon, DaemonGone and DaemonRefused if a daemon does it.
     """
 
     async def __aenter__(self) -> Self: ...
@@ -46,22 +45,22 @@ class Backend(Protocol):
         """
 
     async def submit(self, job: Job) -> str:
-        """Accept a job, begin with it and return its run."""
+        """Accept a job, start it and return the id of its run."""
 
     async def resume(self, run: str) -> str:
-        """Go on with a run that was interrupted, and return it."""
+        """Resume a run that was interrupted, and return its id."""
 
     def watch(self, run: str) -> AsyncGenerator[Update, None]:
-        """Yield what has happened to a run, and what happens, until it has ended."""
+        """Yield the updates of a run, from its first event until it has ended."""
 
     async def cancel(self, run: str) -> None:
-        """Ask for a run to be cancelled."""
+        """Request that a run is cancelled."""
 
     async def plan(self, job: Job) -> PlannedTask:
         """Return the plan of a request; nothing runs."""
 
     async def rate(self, run: str, rating: RatingGiven) -> RatingGiven:
-        """Rate a run that has ended, and return the rating with the time by which it was journaled."""
+        """Rate a run that has ended, and return the rating with the time at which it was journaled."""
 
     async def vacuum(
         self,
@@ -72,17 +71,17 @@ class Backend(Protocol):
         dry_run: bool,
         purge_outcomes: bool,
     ) -> VacuumResult:
-        """Remove runs that are kept no longer, and what no run has a use for, and return what that was.
+        """Remove the runs that the limits do not keep, and data that no run uses, and return what was removed.
 
         A limit that is None is the configuration's, and 0 stands for no limit. With `purge_outcomes`, what is kept for
         learning of runs that are gone is removed too.
         """
 
     async def restore(self, name: str) -> None:
-        """Put a backup in the place of all runs."""
+        """Replace all runs by those of a backup."""
 
     async def memory(self) -> int:
-        """Return the bytes that models may take together where the registry does not say it."""
+        """Return how many bytes of memory models may take together if the registry does not limit them."""
 
 
 class EmbeddedBackend:
@@ -122,17 +121,17 @@ class EmbeddedBackend:
         return await self._prepared.submit(job, checked)
 
     async def resume(self, run: str) -> str:
-        """Go on with a run that was interrupted, and return it."""
+        """Resume a run that was interrupted, and return its id."""
         return await self._prepared.resume(run)
 
     async def watch(self, run: str) -> AsyncGenerator[Update, None]:
-        """Yield what has happened to a run, and what happens, until it has ended."""
+        """Yield the updates of a run, from its first event until it has ended."""
         async with aclosing(self._prepared.watch(run)) as updates:
             async for update in updates:
                 yield update
 
     async def cancel(self, run: str) -> None:
-        """Ask for a run to be cancelled."""
+        """Request that a run is cancelled."""
         await self._prepared.cancel(run)
 
     async def plan(self, job: Job) -> PlannedTask:
@@ -152,7 +151,7 @@ class EmbeddedBackend:
         dry_run: bool,
         purge_outcomes: bool,
     ) -> VacuumResult:
-        """Remove runs that are kept no longer, and write the database anew. Raises HomeLocked, InputError.
+        """Remove the runs that the limits do not keep, and rewrite the database. Raises HomeLocked, InputError.
 
         When this is cancelled, the work ends early, with everything in order.
         """
@@ -174,11 +173,11 @@ class EmbeddedBackend:
             stopped.set()
 
     async def restore(self, name: str) -> None:
-        """Put a backup in the place of all runs. Raises HomeLocked while another process owns the state folder."""
+        """Replace all runs by those of a backup. Raises HomeLocked while another process owns the state folder."""
         await asyncio.to_thread(restore_backup, self._chosen.home, name)
 
     async def memory(self) -> int:
-        """Return the bytes that are free for models now."""
+        """Return how many bytes of memory are free for models now."""
         return memory_budget()
 
     @property
@@ -188,14 +187,14 @@ class EmbeddedBackend:
 
 
 def backend(chosen: Settings) -> Backend:
-    """Return the daemon of the state folder where one answers, else this process, to be entered."""
+    """Return the backend of the state folder, which has to be entered: its daemon if one answers, else this process."""
     if answers(chosen.home):
         return DaemonBackend(chosen.home, chosen.registry_path)
     return EmbeddedBackend(chosen)
 
 
 def ask_backend(chosen: Settings, ask: Callable[[Backend], Awaitable[T]]) -> T:
-    """Return what the backend of the state folder answers to one call, which is all that is asked of it."""
+    """Enter the backend of the state folder, and return what `ask` returns, which makes one call to it."""
 
     async def asked() -> T:
         async with backend(chosen) as one:

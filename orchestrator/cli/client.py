@@ -1,4 +1,4 @@
-"""Speak to the daemon of a state folder over its socket. The one file of the command line that knows HTTP."""
+"""The client of the daemon: requests over the socket of a state folder. Only this file of the cli uses HTTP."""
 
 import json
 import os
@@ -41,11 +41,11 @@ class DaemonRefused(OrchestratorError):
 
 
 class DaemonGone(OrchestratorError):
-    """The daemon has gone away in the middle of something."""
+    """The connection to the daemon broke while something was asked of it."""
 
 
 def answers(home: Path) -> bool:
-    """Say whether a daemon listens on the socket of a state folder."""
+    """Return whether a daemon listens on the socket of a state folder."""
     with socket.socket(socket.AF_UNIX) as caller:
         caller.settimeout(CONNECT_SECONDS)
         try:
@@ -56,7 +56,10 @@ def answers(home: Path) -> bool:
 
 
 class DaemonClient:
-    """The daemon of a state folder, for one command. Every call raises NoDaemon, DaemonRefused, InputError."""
+    """Asks the daemon of a state folder, for commands that only a daemon can carry out. A context manager.
+
+    Every call raises NoDaemon, DaemonGone, DaemonRefused, InputError.
+    """
 
     def __init__(self, home: Path) -> None:
         self._home = home
@@ -64,12 +67,12 @@ class DaemonClient:
         self._client = httpx2.Client(transport=transport, base_url=BASE, timeout=WAIT_FOREVER)
 
     def ask(self, method: str, path: str, **more: Any) -> dict[str, Any]:
-        """Return the JSON object that a request is answered with; an empty one for no content."""
+        """Send a request, and return the JSON object of the answer, which is empty for an answer without content."""
         with _connection_errors(self._home):
             return read_answer(self._client.request(method, path, **more))
 
     def check_registry(self, ours: Path) -> None:
-        """Raises InputError where the daemon goes by another registry."""
+        """Raises InputError if the daemon uses another registry file than `ours`."""
         _refuse_other(self.ask("GET", "/v1/registry")["path"], ours, self._home)
 
     def __enter__(self) -> Self:
@@ -85,13 +88,13 @@ class DaemonClient:
 
 
 class DaemonBackend:
-    """Has the daemon do what commands ask for (see `orchestrator.cli.backend`). An async context manager.
+    """A `Backend` (see `orchestrator.cli.backend`) whose work a daemon does. An async context manager.
 
     Every call raises NoDaemon, DaemonGone, DaemonRefused, InputError.
     """
 
     def __init__(self, home: Path, registry: Path) -> None:
-        """What is submitted is to be run by the models of this `registry`; to follow a run, any will do."""
+        """`registry` is the file that the daemon has to use if something is submitted to it."""
         self._home = home
         self._registry = registry
         transport = httpx2.AsyncHTTPTransport(uds=str(Home(home).socket))
@@ -109,20 +112,23 @@ class DaemonBackend:
         """Do nothing: a daemon loads models by itself, and checks a job when it is submitted."""
 
     async def submit(self, job: Job) -> str:
-        """Submit a job and return its run. Raises InputError where the daemon goes by another registry."""
+        """Submit a job and return the id of its run. Raises InputError if the daemon uses another registry."""
         await self._check_registry()
         submitted = await self._ask("POST", "/v1/runs", json=job_json(job), headers=key_header(job.key))
         return str(submitted["run_id"])
 
     async def resume(self, run: str) -> str:
-        """Return the run if it has not ended: the daemon goes on with it by itself. Raises InputError otherwise."""
+        """Return `run`, which the daemon resumes by itself. Raises InputError if the run has ended."""
         status = (await self._ask("GET", f"/v1/runs/{run}/result"))["status"]
         if status in ("done", "failed", "cancelled"):
             raise InputError(Problem(f"run {run}", f"has ended: {status}", "a run that was interrupted"))
         return run
 
     async def watch(self, run: str) -> AsyncGenerator[Update, None]:
-        """Yield what has happened to a run, and what happens, until it has ended. Raises DaemonGone."""
+        """Yield the updates of a run, from its first event until it has ended.
+
+        A connection that breaks is made again, from the last event that was seen. Raises DaemonGone when that fails.
+        """
         seen, failures = 0, 0
         while failures < ATTEMPTS:
             try:
@@ -140,18 +146,18 @@ class DaemonBackend:
         raise DaemonGone(f"the daemon has ended; it goes on with run {run} when it starts again")
 
     async def cancel(self, run: str) -> None:
-        """Ask for a run to be cancelled."""
+        """Request that a run is cancelled."""
         await self._ask("POST", f"/v1/runs/{run}/cancel", json={})
 
     async def plan(self, job: Job) -> PlannedTask:
-        """Return the plan of a request. Raises InputError where the daemon goes by another registry."""
+        """Return the plan of a request, without running it. Raises InputError if the daemon uses another registry."""
         await self._check_registry()
         asked = {"request": job.request, "directory": _text(job.directory)}
         planned = await self._ask("POST", "/v1/plans", json=asked)
         return PlannedTask(task_from(planned["task"]), planned["goes_on_after"])
 
     async def rate(self, run: str, rating: RatingGiven) -> RatingGiven:
-        """Rate a run that has ended, and return the rating with the time by which it was journaled."""
+        """Rate a run that has ended, and return the rating with the time at which it was journaled."""
         body = {"step": rating.step, "score": rating.score, "by": rating.by, "note": rating.note}
         made = await self._ask("POST", f"/v1/runs/{run}/ratings", json=body)
         return replace(rating, at=made["at"])
@@ -165,18 +171,18 @@ class DaemonBackend:
         dry_run: bool,
         purge_outcomes: bool,
     ) -> VacuumResult:
-        """Remove runs that are kept no longer, while others go on."""
+        """Remove the runs that the limits do not keep, while other runs go on."""
         limits = {"days": days, "runs": runs, "bytes": most_bytes}
         body = {**limits, "dry_run": dry_run, "outcomes": purge_outcomes}
         answer = await self._ask("POST", "/v1/vacuum", json=body)
         return VacuumResult(**{**answer, "runs": tuple(answer["runs"])})
 
     async def restore(self, name: str) -> None:
-        """Put a backup in the place of all runs."""
+        """Replace all runs by those of a backup."""
         await self._ask("POST", f"/v1/backups/{path_part('NAME', name)}/restore")
 
     async def memory(self) -> int:
-        """Return the bytes that were free for models before the daemon had loaded any."""
+        """Return how many bytes of memory models may take together."""
         return int((await self._ask("GET", "/v1/pool"))["budget"])
 
     async def _check_registry(self) -> None:
@@ -198,7 +204,7 @@ class DaemonBackend:
 
 
 def path_part(where: str, name: str) -> str:
-    """Return a name that the user has given (`where`) as a part of a path. Raises InputError for what can be none."""
+    """Return `name` quoted as one segment of a URL path. Raises InputError, about `where`, if it can be none."""
     if name in ("", ".", "..") or "/" in name or not name.isprintable():
         accepted = "a name without '/' and control characters, and neither '.' nor '..'"
         raise InputError(Problem(where, f"there can be none named {name!r}", accepted))
@@ -206,7 +212,7 @@ def path_part(where: str, name: str) -> str:
 
 
 def key_header(key: str | None) -> dict[str, str]:
-    """Return the header that has one run submitted for all requests with a key. Raises InputError."""
+    """Return the header that makes requests with the same key submit one run only. Raises InputError for a bad key."""
     if key is None:
         return {}
     if not 1 <= len(key) <= LONGEST_KEY or not key.isascii() or not key.isprintable() or key != key.strip():
@@ -216,7 +222,7 @@ def key_header(key: str | None) -> dict[str, str]:
 
 
 def job_json(job: Job) -> dict[str, Any]:
-    """Return a job as the API takes it."""
+    """Return a job as the body of a request to the API."""
     limits = {"tokens": job.limits.tokens, "seconds": job.limits.seconds, "bytes": job.limits.bytes}
     body: dict[str, Any] = {
         "mode": job.mode,
@@ -229,7 +235,7 @@ def job_json(job: Job) -> dict[str, Any]:
 
 
 def read_answer(response: httpx2.Response) -> dict[str, Any]:
-    """Return the JSON object of an answer. Raises InputError for a request that was wrong, else DaemonRefused."""
+    """Return the JSON object of an answer. Raises InputError if the request had problems, else DaemonRefused."""
     if response.status_code == HTTPStatus.NO_CONTENT:
         return {}
     try:
@@ -252,10 +258,10 @@ def _update(message: httpx2.ServerSentEvent) -> Update:
 
 
 def _refuse_other(theirs: str, ours: Path, home: Path) -> None:
-    """Raises InputError where two registries are not the same file."""
+    """Raises InputError if `theirs`, the registry of the daemon of `home`, is another file than `ours`."""
     if os.path.realpath(theirs) != os.path.realpath(ours):
-        what = f"the daemon that owns {home} goes by {theirs}"
-        raise InputError(Problem(f"--registry {ours}", what, "the same, or another --home"))
+        what = f"the daemon that owns {home} uses {theirs}"
+        raise InputError(Problem(f"--registry {ours}", what, "the same registry, or another --home"))
 
 
 def _text(path: Path | None) -> str | None:

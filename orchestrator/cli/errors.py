@@ -22,7 +22,7 @@ MAX_PROBLEMS = 20
 
 
 class ExitCode(IntEnum):
-    """What the shell is told. A usage error of the command line counts as bad input."""
+    """The exit codes of commands. A usage error of the command line counts as bad input."""
 
     DONE = 0
     FAILED = 1
@@ -39,16 +39,18 @@ class Cancelled(Exception):
 
 @dataclass(frozen=True, slots=True)
 class CommandFailure:
-    """How a command ended badly. `problems` are those of its input; `defect`: the fault is ours, so show where."""
+    """Why a command did not succeed, as it is printed."""
 
     code: ExitCode
     message: str
     problems: tuple[Problem, ...] = ()
+    """The problems of the command's input, which are printed instead of the message."""
     defect: bool = False
+    """Whether this is a defect of the program, so that a traceback is printed too."""
 
 
 class Boundary(TyperGroup):
-    """The outermost command. Whatever happens inside, it prints one message and exits with the right code."""
+    """The outermost command. It turns every error of a command into one message and an exit code."""
 
     def main(
         self,
@@ -79,7 +81,7 @@ def _wants_json(words: Sequence[str]) -> bool:
 
 
 def leaves(error: BaseException) -> Iterator[BaseException]:
-    """Yield the causes inside a group, an error that is none as it is: what a task group raises says nothing itself."""
+    """Yield the errors inside of an exception group, at any depth, or the error itself if it is no group."""
     if isinstance(error, BaseExceptionGroup):
         for inner in error.exceptions:
             yield from leaves(inner)
@@ -88,7 +90,7 @@ def leaves(error: BaseException) -> Iterator[BaseException]:
 
 
 def _report(error: BaseException, *, as_json: bool) -> int:
-    """Print what went wrong and return the exit code. Where stdout cannot be written, stderr is told in any case."""
+    """Print what went wrong and return the exit code. A message that stdout cannot take goes to stderr."""
     failure = failure_of(error)
     printed = as_json and _print_json(failure)
     discard_output()
@@ -101,7 +103,7 @@ def _report(error: BaseException, *, as_json: bool) -> int:
 
 
 def _print_json(failure: CommandFailure) -> bool:
-    """Print the failure on stdout, and return whether that could be written."""
+    """Print the failure as JSON on stdout, and return whether it could be written."""
     message: dict[str, Any] = {"error": failure.message}
     if failure.problems:
         message["problems"] = [asdict(problem) for problem in failure.problems]
@@ -122,7 +124,7 @@ def _lines(failure: CommandFailure) -> list[str]:
 
 
 def failure_of(error: BaseException) -> CommandFailure:
-    """Return what an exception means to the user."""
+    """Return the failure that is printed for an exception."""
     match error:
         case InputError():
             return CommandFailure(ExitCode.BAD_INPUT, str(error), error.problems)

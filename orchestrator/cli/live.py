@@ -20,14 +20,18 @@ from orchestrator.runs.updates import Progress
 from orchestrator.scheduler import State
 
 FRAMES_PER_SECOND = 8
-DRAWING_SHARE = 20  # of the time, at most one part in this many is spent on drawing
+DRAWING_SHARE = 20
+"""At most one part in this many of the time is spent on drawing."""
 LINES_AROUND_ROWS = 7
+"""The lines of a frame that are not rows of steps."""
 TAIL_LENGTH = 200
+"""How many of the last characters that a step has written are kept."""
 TAIL_SHOWN = 50
+"""How many of them are shown."""
 
 
 class RunDisplay(Protocol):
-    """What a run tells its user while it runs. `begin` and `end` frame one run or more."""
+    """Shows runs to the user while they run. `begin` comes before the first run, and `end` after the last one."""
 
     def begin(self) -> None: ...
 
@@ -46,22 +50,22 @@ class SilentDisplay:
     """Shows nothing, so that stdout holds one JSON object and stderr nothing at all."""
 
     def begin(self) -> None:
-        """There is nothing to begin."""
+        """Do nothing."""
 
     def event(self, event: Event) -> None:
-        """Pass over the event."""
+        """Do nothing."""
 
     def progress(self, progress: Progress) -> None:
-        """Pass over the progress."""
+        """Do nothing."""
 
     def show_message(self, text: str) -> None:
-        """Keep quiet."""
+        """Do nothing."""
 
     def end(self) -> None:
-        """There is nothing to end."""
+        """Do nothing."""
 
     async def animate(self) -> None:
-        """There is nothing to animate."""
+        """Do nothing."""
 
 
 class PlainDisplay(SilentDisplay):
@@ -72,14 +76,14 @@ class PlainDisplay(SilentDisplay):
         self._start: float | None = None
 
     def event(self, event: Event) -> None:
-        """Write the line of an event, if it is one that a user wants to hear of."""
+        """Write one line about an event, if it is of interest to a user."""
         if self._start is None or isinstance(event, RunAccepted):
             self._start = event.at
         if line := progress_line(event):
             self._print(f"{event.at - self._start:8.2f} s  {one_line(line)}")
 
     def show_message(self, text: str) -> None:
-        """Write a line of our own."""
+        """Write a message as a line."""
         self._print(text)
 
     def _print(self, line: str) -> None:
@@ -99,15 +103,15 @@ class LiveDisplay:
         self._skew = 0.0
 
     def begin(self) -> None:
-        """Take the lower part of the terminal."""
+        """Start to draw at the bottom of the terminal."""
         self._live.start()
 
     def end(self) -> None:
-        """Give the terminal back as it was. May be called twice, also from a signal handler."""
+        """Restore the terminal. May be called more than once, also from a signal handler."""
         write(self._live.stop)
 
     def event(self, event: Event) -> None:
-        """Take in an event; it shows with the next frame."""
+        """Apply an event to what the next frame shows."""
         if isinstance(event, RunAccepted):
             self._run, self._progress = RunView(event), {}
         else:
@@ -117,7 +121,7 @@ class LiveDisplay:
         self._skew = time.time() - event.at
 
     def progress(self, progress: Progress) -> None:
-        """Take in how far a step, or the plan, is."""
+        """Note how far a step, or the plan, has been written; the next frame shows it."""
         if progress.step:
             self._progress[progress.step] = progress
         self._tail = (progress.step, progress.text_tail[-TAIL_LENGTH:])
@@ -128,7 +132,7 @@ class LiveDisplay:
         self._refresh()
 
     async def animate(self) -> None:
-        """Draw frames until cancelled. The clock in the picture is why it is drawn even when nothing happens."""
+        """Draw frames until cancelled, also when nothing happens, since a frame shows the time that has passed."""
         while True:
             begun = time.monotonic()
             self._refresh()
@@ -153,11 +157,12 @@ def render(
 ) -> Group:
     """Return one frame with at most `height` rows of steps. `now` is in seconds since the epoch.
 
-    `tail` is a step and what it wrote last, `progress` what was heard last of each step that writes.
+    `message` is the last line. `tail` is a step, or an empty name for the plan, and the text that it wrote last.
+    `progress` is the latest progress of each step that is writing.
     """
     foot = Text(message, no_wrap=True, overflow="ellipsis", style="dim")
     step, text = tail
-    if text:  # behind what we say, which a narrow terminal must not cut off
+    if text:  # behind the message, so that a narrow terminal cuts off the tail first
         foot.append(f"  {step or 'plan'}: {one_line(text)[-TAIL_SHOWN:]}", style="italic")
     if run is None:
         return Group(Text("starting", style="bold"), Text(), Text(), foot)
@@ -192,7 +197,7 @@ def _rows(run: RunView, now: float, height: int, signs: Glyphs, progress: Mappin
 
 
 def choose_display(out: Console, err: Console, *, as_json: bool) -> RunDisplay:
-    """Return the live view where both stdout and stderr are terminals, else plain lines, and silence for JSON."""
+    """Return the live display if both stdout and stderr are terminals, the silent one for JSON, else plain lines."""
     if as_json:
         return SilentDisplay()
     if out.is_terminal and err.is_terminal:

@@ -1,4 +1,4 @@
-"""Say in one line what an event means to the user."""
+"""Describe an event in one line, for the user."""
 
 from orchestrator.cli.terminal import one_line
 from orchestrator.events import (
@@ -29,7 +29,7 @@ ACTION_LENGTH = 60
 
 
 def progress_line(event: Event) -> str:
-    """Return the line, or an empty one for an event that is of no interest while a run goes on."""
+    """Return one line about an event, or an empty string for an event that is of no interest while a run goes on."""
     match event:
         case AttemptStarted() | AttemptGenerated() | AttemptSucceeded() | AttemptFailed() | AttemptCancelled():
             return _attempt_line(event)

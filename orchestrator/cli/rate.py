@@ -1,4 +1,4 @@
-"""The command that says how good a run was, or a step of it: rate."""
+"""The command that rates a run, or a step of it: rate."""
 
 import getpass
 import os
@@ -22,14 +22,14 @@ def rate(
     context: typer.Context,
     run: RunArgument,
     rating: Annotated[
-        list[str], typer.Argument(metavar="[STEP] SCORE", help=f"The step, if it is only one; then {ACCEPTED}.")
+        list[str], typer.Argument(metavar="[STEP] SCORE", help=f"A step, if only that one is rated; then {ACCEPTED}.")
     ],
-    note: Annotated[str, typer.Option(metavar="TEXT", help="Why: kept with the rating.")] = "",
+    note: Annotated[str, typer.Option(metavar="TEXT", help="The reason, which is kept with the rating.")] = "",
     as_json: JsonFlag = False,
 ) -> None:
-    """Say how good a run was, or one step of it, when it has ended.
+    """Rate a run that has ended, or one step of it.
 
-    Ratings are journaled with who gave them and when, and shown by `show` and `explain`. A run may be rated more than
+    Ratings are journaled with their author and time, and `show` and `explain` print them. A run may be rated more than
     once.
     """
     *steps, score = rating
@@ -59,7 +59,7 @@ def read_score(text: str) -> float:
 
 
 def who() -> str:
-    """Return the name of the user, or the number of one without a name."""
+    """Return the name of the user, or `user` and the user id if there is no name."""
     try:
         return getpass.getuser()
     except (KeyError, OSError):

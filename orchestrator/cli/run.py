@@ -42,15 +42,15 @@ def run(
     out: OutOption = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Plan and analyse, but run nothing.")] = False,
     compare_serial: Annotated[
-        bool, typer.Option("--compare-serial", help="Run it serially too, and tell the speedup.")
+        bool, typer.Option("--compare-serial", help="Run it serially too, and print the speedup.")
     ] = False,
     full: AllFlag = False,
     as_json: JsonFlag = False,
 ) -> None:
     """Run a request or a TaskIR document.
 
-    The daemon of the state folder runs it, or this command itself where there is none. It is shown while it runs.
-    Ctrl-C cancels it in order, a second one ends at once. Exit codes: 0 done, 1 failed, 2 bad input, 130 cancelled.
+    The daemon of the state folder runs it, or this command itself if there is no daemon. Progress is shown meanwhile.
+    Ctrl-C cancels the run, and a second ctrl-C ends at once. Exit codes: 0 done, 1 failed, 2 bad input, 130 cancelled.
     """
     chosen = settings(context)
     job = make_job(read_source(task), check_folder(folder), mode)
@@ -73,7 +73,7 @@ def resume(
     full: AllFlag = False,
     as_json: JsonFlag = False,
 ) -> None:
-    """Go on with an interrupted run.
+    """Resume an interrupted run.
 
     Steps that are done do not run again.
     """
@@ -86,7 +86,7 @@ def resume(
 
 
 def make_job(source: str | TaskIR, folder: Path | None, mode: Mode) -> Job:
-    """Return the job that the command line describes."""
+    """Return the job for a request or a task that the command line gives."""
     if isinstance(source, str):
         return Job(request=source, task=None, directory=folder, mode=mode)
     return Job(request=None, task=source, directory=folder, mode=mode)
@@ -149,7 +149,7 @@ def report_runs(
 
 
 def _export(journal: JournalReader, report: Report, out: Path) -> str:
-    """Write the artifacts, and return what went wrong: the run itself is not undone by it."""
+    """Write the artifacts to a folder, and return what went wrong, or an empty string. The run is done in any case."""
     try:
         export(out, {name: journal.get(digest) for name, digest in report.artifacts.items()})
     except OrchestratorError as error:

@@ -1,4 +1,4 @@
-"""Hold what the global options say, and the options that several commands share."""
+"""The values of the global options, and the options that several commands share."""
 
 import os
 from dataclasses import dataclass
@@ -19,25 +19,29 @@ DirOption = Annotated[
 ]
 ModeOption = Annotated[
     Mode,
-    typer.Option(help="as-planned: as the steps say; discover: without edges that carry no data; serial: one by one."),
+    typer.Option(
+        help="as-planned: by the edges of the plan; discover: without edges that carry no data; serial: one by one."
+    ),
 ]
 
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """Where the registry and the state folder are, as far as the command line says."""
+    """The global options of the command line."""
 
     registry_flag: Path | None
+    """The path given by --registry; None to look it up in the environment and the configuration."""
     home_flag: Path | None
+    """The path given by --home; None to look it up in the environment."""
 
     @property
     def registry_path(self) -> Path:
-        """The registry file to use; it need not exist."""
+        """The path of the registry file to use; there may be no such file."""
         return find_registry(self.registry_flag)
 
     @property
     def home(self) -> Path:
-        """The state folder to use; it need not exist. Raises `InputError` for one below the home of nobody."""
+        """The state folder to use, which may not exist yet. Raises `InputError` for `~name` of an unknown user."""
         try:
             return self.home_flag.expanduser().absolute() if self.home_flag else home_path(os.environ)
         except RuntimeError as error:
@@ -50,7 +54,7 @@ class Settings:
 
 
 def settings(context: typer.Context) -> Settings:
-    """Return the settings of the command that is being run."""
+    """Return the settings of the current command."""
     found = context.find_object(Settings)
     assert found is not None, "the application's callback makes the settings"
     return found

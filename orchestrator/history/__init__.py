@@ -1,4 +1,4 @@
-"""What the events of a run say: its state, and the report of what became of it."""
+"""What the events of a run say: its current state, and the report of how it went."""
 
 from orchestrator.history.report import Report, build_report, load_report
 

@@ -1,4 +1,4 @@
-"""Keep the views of runs that were asked for lately, and bring them up to date with what the journal has gained."""
+"""Keep the views of runs that were requested lately, and apply the events to them that are new in the journal."""
 
 from collections import OrderedDict
 from collections.abc import Iterator
@@ -12,14 +12,14 @@ from orchestrator.history.view import RunView
 from orchestrator.journal import JournalReader
 
 EVENTS_KEPT: Final = 200_000
-"""How many events the views that are kept may have taken in together. One of 10,000 events takes about 12 MB."""
+"""How many events the cached views may hold together. One of 10,000 events takes about 12 MB."""
 
 
 class ViewCache:
-    """Views of the runs of one journal. Any number of threads may ask; each call may block on the disk.
+    """An LRU cache of the views of the runs of one journal. It is thread-safe; each call may block on the disk.
 
-    A run that was asked for before costs only the events that came since. When the views have taken in more than
-    `capacity` events together, those that were asked for longest ago are dropped; they are built anew when needed.
+    A view that is cached costs only the events that came since it was last requested. When the views hold more than
+    `capacity` events together, the least recently used ones are dropped.
     """
 
     def __init__(self, journal: JournalReader, capacity: int = EVENTS_KEPT) -> None:
@@ -30,7 +30,7 @@ class ViewCache:
 
     @contextmanager
     def view(self, run: str) -> Iterator[RunView]:
-        """Give the view of a run as of now. It does not change until the block ends, and may change afterwards.
+        """Return a context manager with the current view of a run, which does not change until the block ends.
 
         Raises JournalError (UnknownRun, JournalCorrupt).
         """
@@ -38,9 +38,9 @@ class ViewCache:
             yield kept.current
 
     def report(self, run: str) -> Report:
-        """Return the report of a run as of now. Raises JournalError (UnknownRun, JournalCorrupt).
+        """Return the current report of a run. Raises JournalError (UnknownRun, JournalCorrupt).
 
-        A run that waits is queued, however far it was before a restart.
+        A run that waits to be resumed after a restart has the status queued.
         """
         waits = self._journal.run(run).status == "queued"
         with self._current(run) as kept:
@@ -57,7 +57,7 @@ class ViewCache:
         with kept.lock:
             try:
                 kept.catch_up(self._journal, run)
-            except BaseException:  # the run was deleted, or never was; or the view has taken in only some of the events
+            except BaseException:  # the run is unknown or was deleted, or only some of the events were applied
                 self._forget(run)
                 raise
             self._drop_oldest(run)
@@ -68,7 +68,7 @@ class ViewCache:
             self._kept.pop(run, None)
 
     def _drop_oldest(self, asked: str) -> None:
-        """Drop the views that were asked for longest ago, but for the one that is `asked` for now, until all fit."""
+        """Drop the least recently used views, except for that of the run `asked`, until the others fit."""
         with self._lock:
             taken = sum(kept.events for kept in self._kept.values())
             for run in list(self._kept):
@@ -79,9 +79,9 @@ class ViewCache:
 
 
 class _Kept:
-    """The view of one run, up to event `number` of the journal, and its report, if nothing has come since.
+    """The view of one run up to event `number` of the journal, and its report, if that was built since.
 
-    `events` may be read without the lock: it is only ever a little out of date.
+    `events` may be read without the lock, when it may be slightly out of date.
     """
 
     def __init__(self) -> None:
@@ -97,7 +97,7 @@ class _Kept:
         return self._view
 
     def catch_up(self, journal: JournalReader, run: str) -> None:
-        """Take in the events that the journal has gained. Raises JournalError."""
+        """Apply the events that are new in the journal to the view. Raises JournalError."""
         gained = journal.events(run, self.number)
         if not gained:
             return

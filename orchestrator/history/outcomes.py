@@ -1,4 +1,4 @@
-"""Say of each attempt of a run what learning needs to know of it when the run's events are gone."""
+"""Derive from a run's events the outcome of each attempt, which is kept for learning when the events are removed."""
 
 from collections.abc import Iterator
 

@@ -1,4 +1,4 @@
-"""Find what earlier runs have produced, for a run that builds on them."""
+"""Find the artifacts of earlier runs, for a run that builds on them."""
 
 from collections.abc import Iterable
 
@@ -13,8 +13,8 @@ PRIOR_RUNS = "context.prior_task_ids"
 def prior_artifacts(journal: JournalReader, runs: Iterable[str]) -> dict[str, str]:
     """Return the artifacts of earlier runs: `RUN/NAME` → digest. A run is named by its id or its task's `task_id`.
 
-    An id comes first, and of several runs of one task the newest. Blocks on the disk. Raises InputError for runs that
-    are unknown or have not ended.
+    A name is looked up as an id first; of several runs of one task the newest counts. Blocks on the disk. Raises
+    InputError for runs that are unknown or have not ended.
     """
     found: dict[str, str] = {}
     for name in runs:

@@ -1,4 +1,4 @@
-"""Tell what became of a run, as a projection of its view: the same while it runs, when it ends and years later.
+"""Build the report of a run from its view. The same events always give the same report.
 
 Times are in seconds since the run was accepted.
 """
@@ -32,7 +32,8 @@ Times = Mapping[str, tuple[float | None, float | None]]
 class StepRow:
     """One step, or one child of a `foreach` step. `cause` says why it failed or was cancelled.
 
-    `gates` are those asked for, with what they do and why others do not look; what they found is in the attempts.
+    `gates` are those that were asked for, with the reasons of those that do not check it; their results are in the
+    attempts.
     """
 
     id: str
@@ -65,10 +66,10 @@ class StepRow:
 
 @dataclass(frozen=True, slots=True)
 class PathRow:
-    """The critical path, and what the run's parallelism came to.
+    """The critical path of a run, and how parallel the run was. Times are in seconds.
 
-    `replan_seconds` of the path's `seconds` are pauses between its steps in which the rest of the plan was written. The
-    pauses are work: they count in `sum_seconds` too.
+    `replan_seconds` is the part of the path's `seconds` in which none of its steps ran because the plan was being
+    continued. These pauses are work, so they count in `sum_seconds` too.
     """
 
     steps: tuple[str, ...]
@@ -83,9 +84,9 @@ class PathRow:
 
 @dataclass(frozen=True, slots=True)
 class _GraphWithPauses:
-    """A run's graph with a node for each pause: behind the step that the plan went on after, before what it added.
+    """A run's graph with a node for each pause, between the step after which planning went on and the steps it added.
 
-    `seconds` are those of the pauses alone.
+    `seconds` maps the pauses, and nothing else, to their durations.
     """
 
     before: Mapping[str, tuple[str, ...]]
@@ -95,11 +96,12 @@ class _GraphWithPauses:
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """What became of a run. `waves` are the steps at one depth, children in the place of their `foreach` step.
+    """How a run went, up to its latest event.
 
-    A run that is done has an `error` too where its plan was cut short: its steps are, but there were to be more.
-    `plan_origin`, `plan_reason` and `plan_usage` are of the plan's first part, `replans` of what came after it.
-    `ratings` are those of the run as a whole; steps have their own.
+    Each of `waves` holds the steps at one depth, with the children of a `foreach` step in its place.
+    A run that is done has an `error` too if its plan was cut short: all of its steps are done, but more were intended.
+    `plan_origin`, `plan_reason` and `plan_usage` are about the first part of the plan, and `replans` about the others.
+    `ratings` are those of the run as a whole; each step has its own.
     """
 
     run_id: str
@@ -151,7 +153,7 @@ class Report:
 def load_report(journal: JournalReader, run: str) -> Report:
     """Return the report of a journaled run. Raises JournalError (UnknownRun, JournalCorrupt).
 
-    One that waits is queued, however far it was before a restart.
+    A run that waits to be resumed after a restart has the status queued.
     """
     waits = journal.run(run).status == "queued"
     report = build_report(RunView.of(event for _, event in journal.events(run)), journal.get)
@@ -159,7 +161,7 @@ def load_report(journal: JournalReader, run: str) -> Report:
 
 
 def build_report(view: RunView, read: Read) -> Report:
-    """Return the report of a run as its view has it. `read` returns an object by its digest."""
+    """Return the report for a view of a run. `read` returns an object, given its digest."""
     state = view.state
     steps = _in_order(state)
     times = {step.id: view.times(step.id) for step in steps}
@@ -257,7 +259,7 @@ def _waves_with_children(state: RunState) -> tuple[tuple[str, ...], ...]:
 
 
 def _seconds_at_work(views: Sequence[StepView], times: Times) -> dict[str, float]:
-    """Return how long each step took. One that waited for its children took as long as it had to after the last."""
+    """Return the seconds of each step. Those of a `foreach` step are counted from the end of its last child."""
     seconds = measured_seconds(times)
     for view in views:
         ends = [end for child in view.children or () if (end := times[child][1]) is not None]
@@ -293,8 +295,10 @@ def _row(
 
 
 def _gates(step: StepView, view: RunView) -> tuple[PlannedGate, ...]:
-    """Return what the gates of a step do. That there is no sandbox for some is not in the plan; the last attempt says
-    so, unless it is a failure before them that it tells of."""
+    """Return the gates of a step, each with the reason if it does not check the step.
+
+    The plan does not say that a gate did not run for lack of a sandbox. The last attempt does, unless a gate failed.
+    """
     attempts = [attempt for name in (*(step.children or ()), step.id) for attempt in view.attempts.get(name, ())]
     results = attempts[-1].gates if attempts else ()
     failed = any(result.status == "failed" for result in results)
@@ -304,7 +308,7 @@ def _gates(step: StepView, view: RunView) -> tuple[PlannedGate, ...]:
 
 
 def _answer(graph: StepGraph, view: RunView, read: Read) -> str:
-    """Return what the steps that nothing goes on from have written: the text of one, or each under its name."""
+    """Return the outputs of the steps that no other step depends on: a single text, or each under its name."""
     planned_on = {row.after for row in view.replans if row.steps}
     last = [step for step in graph.steps if not graph.after[step] and step not in planned_on]
     outputs = {name: digest for step in last for name, digest in view.outputs.get(step, {}).items()}
@@ -321,5 +325,5 @@ def _step_json(step: StepRow) -> dict[str, Any]:
 
 
 def _plain(value: object) -> Any:
-    """Return dataclasses and tuples as the objects and lists that they are in JSON."""
+    """Return dataclasses as dicts and tuples as lists, at any depth."""
     return msgspec.json.decode(msgspec.json.encode(value))

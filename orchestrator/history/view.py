@@ -1,4 +1,4 @@
-"""Fold the events of one run, as they come, into the view that the report, the API and the command line show.
+"""Fold the events of one run, one after the other, into the view that the report, the API and the cli show.
 
 Times are in seconds since the run was accepted.
 """
@@ -43,7 +43,7 @@ from orchestrator.scheduler import FINAL, RunState, StepView
 from orchestrator.taskir import REQUEST_LABEL
 
 STEPS_NAMED: Final = 10
-"""How many steps of a run a message names, where one is asked for that the run does not have."""
+"""How many of a run's steps the message about an unknown step lists."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +59,7 @@ class CallRow:
 
 @dataclass(frozen=True, slots=True)
 class AttemptRow:
-    """One try of a step. `outcome` is running, checking, done, cancelled, interrupted or the kind of failure."""
+    """One attempt at a step. `outcome` is running, checking, done, cancelled, interrupted or the kind of failure."""
 
     number: int
     role: str
@@ -79,11 +79,11 @@ class AttemptRow:
 
 @dataclass(frozen=True, slots=True)
 class ReplanRow:
-    """One time that the plan was to go on after a step, which added `steps`.
+    """One continuation of the plan after the step `after`, which added `steps`.
 
-    `outcome` is waiting (for the step), planning, planned, repaired, stopped (what there is of the plan stands),
-    refused (by `max_replans`) or cancelled. `pause_seconds` passed until the first new step was there; or, if there was
-    none, until that was clear.
+    `outcome` is waiting (for the step), planning, planned, repaired, stopped (the plan stays as it is), refused (by
+    `max_replans`) or cancelled. `pause_seconds` is the time from the start of planning until the first new step was
+    known, or until it was known that there is none.
     """
 
     after: str
@@ -99,7 +99,7 @@ class ReplanRow:
 
 @dataclass(frozen=True, slots=True)
 class RatingRow:
-    """What somebody said of the run or of a step when it had ended, as in RatingGiven."""
+    """A rating of the run or of a step, as in RatingGiven."""
 
     at: float
     score: float
@@ -108,26 +108,26 @@ class RatingRow:
 
 
 class RunView:
-    """What the events of a run say so far: its steps and attempts, its outputs, how its plan grew, how it was rated.
+    """The state of a run after its events so far: steps, attempts, outputs, how its plan grew, and ratings.
 
-    A view begins with the run's acceptance and is brought forward by `apply`, one event after the other. However the
-    events are split among calls, the view is the same. Nothing else may change it.
+    A view starts from RunAccepted and is changed only by `apply`. It depends on the events alone, not on how they were
+    split among calls.
     """
 
     def __init__(self, accepted: RunAccepted) -> None:
         self.accepted = accepted
         self.state = fresh_state(accepted)
-        """The scheduler's state machine, which was given the same events. It is only to be read."""
+        """The scheduler's state machine, which has handled the same events. Others may only read it."""
         self.events = 1
-        """How many events were taken in, the acceptance included."""
+        """How many events were applied, RunAccepted included."""
         self.status: RunStatus = "queued"
         self.error: str | None = None
         self.origin: PlanOrigin | None = None
-        """How the first part of the plan came about; None until it is whole."""
+        """How the first part of the plan was made; None until it is complete."""
         self.plan_reason = ""
         self.plan_usage = Usage()
         self.plannings = 0
-        """How often the frontdoor was asked for a plan or for the rest of one."""
+        """How often the frontdoor was asked for a plan or for a part of one."""
         self.replans: list[ReplanRow] = []
         self.attempts: dict[str, list[AttemptRow]] = {}
         self.outputs: dict[str, Mapping[str, str]] = {}
@@ -135,7 +135,7 @@ class RunView:
         self.wall_seconds = 0.0
         """How long the run has taken, up to its latest event, or to its end."""
         self.ratings: dict[str | None, tuple[RatingRow, ...]] = {}
-        """What was said of the run (None) and of its steps, oldest first."""
+        """The ratings of the run (under None) and of its steps, oldest first."""
         self._planning: tuple[float, float] = (0.0, 0.0)
         self._fans: dict[str, tuple[float | None, float | None]] = {}
 
@@ -148,7 +148,7 @@ class RunView:
         return view
 
     def apply(self, *events: Event) -> None:
-        """Take in the events that come next. Raises IllegalTransition for one that cannot happen now."""
+        """Apply the next events. Raises IllegalTransition for an event that cannot happen now."""
         for event in events:
             at = event.at - self.accepted.at
             if isinstance(event, RatingGiven):
@@ -157,7 +157,7 @@ class RunView:
             else:
                 self.state.handle(event)
                 self.wall_seconds = at
-                self._take_in(event, at)
+                self._apply_event(event, at)
             self.events += 1
 
     @property
@@ -185,7 +185,7 @@ class RunView:
                 yield known[child]
 
     def check_step(self, step: str) -> None:
-        """Raise InputError if the run has no such step, or does not have it yet."""
+        """Raise InputError if the run has no such step, or none yet."""
         known = self.state.steps
         if step not in known:
             some = ", ".join(islice(known, STEPS_NAMED)) or "none is planned yet"
@@ -193,12 +193,12 @@ class RunView:
 
     @property
     def planning_seconds(self) -> float:
-        """Return how long the frontdoor took; steps may have begun meanwhile."""
+        """Return the seconds that the first part of the plan took; steps may have started meanwhile."""
         begun, done = self._planning
         return max(0.0, done - begun)
 
     def times(self, step: str) -> tuple[float | None, float | None]:
-        """Return when a step began and when it ended, as far as it did.
+        """Return when a step started and when it ended; None for what has not happened.
 
         A `foreach` step that failed or was cancelled, and so was never gathered, ended with the last of its children.
         """
@@ -210,13 +210,13 @@ class RunView:
             ended = max((end for end in ends if end is not None), default=None)
         return begun, ended
 
-    def _take_in(self, event: Event, at: float) -> None:
+    def _apply_event(self, event: Event, at: float) -> None:
         match event:
             case PlanningStarted():
                 self.status, self.plannings = "planning", self.plannings + 1
                 self._planning = (at, at)
             case StepsPlanned(steps=steps):
-                self._take_in_new(tuple(step.id for step in steps), at)
+                self._apply_new(tuple(step.id for step in steps), at)
             case PlanFinished(origin=origin, reason=reason, usage=usage):
                 self.origin, self.plan_reason, self.plan_usage = origin, reason, usage
                 self.status = "running" if self.status == "planning" else self.status
@@ -226,7 +226,7 @@ class RunView:
             case PlanFailed(failure=failure):
                 self.error = failure.message
             case ReplanStarted() | ReplanFinished():
-                self._take_in_replan(event, at)
+                self._apply_replan(event, at)
             case StepExpanded(step=step):
                 self._fans[step] = (at, None)
             case StepGathered(step=step, outputs=outputs):
@@ -237,9 +237,9 @@ class RunView:
                 if self.replans and self.replans[-1].outcome in ("waiting", "planning"):
                     self._change_replan(outcome="cancelled")
             case _:
-                self._take_in_attempt(event, at)
+                self._apply_attempt(event, at)
 
-    def _take_in_replan(self, event: ReplanStarted | ReplanFinished, at: float) -> None:
+    def _apply_replan(self, event: ReplanStarted | ReplanFinished, at: float) -> None:
         row = self.replans[-1]
         if isinstance(event, ReplanStarted):
             started = at if row.started is None else row.started
@@ -250,14 +250,14 @@ class RunView:
         self._end_pause(at)
         self._await(event.goes_on_after)
 
-    def _take_in_new(self, steps: tuple[str, ...], at: float) -> None:
-        """Note which steps the rest of a plan has; those of its first part are noted nowhere."""
+    def _apply_new(self, steps: tuple[str, ...], at: float) -> None:
+        """Add steps to the continuation of the plan that they belong to, if they are not of its first part."""
         if self.replans:
             self._change_replan(steps=self.replans[-1].steps + steps)
             self._end_pause(at)
 
     def _await(self, step: str | None) -> None:
-        """Note that the plan is to go on after a step, if it is."""
+        """Add a continuation of the plan after `step`, if there is to be one."""
         if step is None:
             return
         most = self.accepted.max_replans
@@ -267,12 +267,12 @@ class RunView:
             self.replans.append(ReplanRow(step, "refused", f"max_replans is {most}"))
 
     def _cut_short(self) -> str | None:
-        """Return where the plan was to go on and did not, or not as it was to, and why. None: it is whole."""
+        """Return after which steps the plan was cut short, and why; None if it is complete."""
         short = (row for row in self.replans if row.outcome in ("stopped", "refused"))
         return "; ".join(f"the plan was cut short after {row.after}: {row.reason}" for row in short) or None
 
     def _end_pause(self, at: float) -> None:
-        """Note how long the plan had stood still, now that a new step is there or it is clear that none will be."""
+        """Set the pause of the latest continuation, now that its first new step is known, or that there is none."""
         row = self.replans[-1]
         if row.pause_seconds is None and row.started is not None:
             self._change_replan(pause_seconds=at - row.started)
@@ -280,7 +280,7 @@ class RunView:
     def _change_replan(self, **changed: Any) -> None:
         self.replans[-1] = replace(self.replans[-1], **changed)
 
-    def _take_in_attempt(self, event: Event, at: float) -> None:
+    def _apply_attempt(self, event: Event, at: float) -> None:
         match event:
             case RunBegun() if self.status == "queued":
                 self.status = "running"
@@ -308,14 +308,14 @@ class RunView:
         return next((row for row in self.attempts.get(step, ()) if row.number == number), None)
 
     def _change_attempt(self, step: str, number: int, **changed: Any) -> None:
-        """Replace the row of an attempt, if there is one: rows are shared with reports, which must not change."""
+        """Replace the row of an attempt, if there is one. It is not changed itself, since reports share it."""
         rows = self.attempts.get(step, [])
         for index, row in enumerate(rows):
             if row.number == number:
                 rows[index] = replace(row, **changed)
 
     def _interrupt(self, step: str) -> None:
-        """A new attempt begins: one that is still open ended unseen, with the process that ran it."""
+        """Mark attempts that are still open as interrupted: the process that ran them has ended without an event."""
         for row in self.attempts.get(step, ()):
             if row.finished is None:
                 self._change_attempt(step, row.number, outcome="interrupted")
@@ -335,7 +335,7 @@ def _begun(event: AttemptStarted, at: float) -> AttemptRow:
 
 
 def fresh_state(accepted: RunAccepted) -> RunState:
-    """Return the state of a run that was only just accepted."""
+    """Return the scheduler's state of a run after RunAccepted."""
     task = accepted.task
     escalation = task.escalation if task else None
     ladder = Ladder(
@@ -356,7 +356,7 @@ def fresh_state(accepted: RunAccepted) -> RunState:
 
 
 def accepted_in(events: Iterable[Event]) -> RunAccepted:
-    """Return the event that a journaled run begins with."""
+    """Return the first event of a run, which is RunAccepted."""
     accepted = next(iter(events))
     assert isinstance(accepted, RunAccepted), "a run's first event is RunAccepted"
     return accepted

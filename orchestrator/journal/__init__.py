@@ -1,4 +1,4 @@
-"""The durable memory of runs: a state folder with an event table in SQLite and content-addressed objects."""
+"""The durable record of runs: a state folder with an event table in SQLite and content-addressed objects."""
 
 from orchestrator.journal.artifacts import publish
 from orchestrator.journal.disk import retry_when_disk_full

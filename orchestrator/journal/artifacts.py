@@ -1,4 +1,4 @@
-"""Show a run's artifacts under their own names, beside the objects that hold them."""
+"""Publish a run's artifacts under their own names, as links to the objects that hold them."""
 
 import errno
 import os
@@ -12,13 +12,13 @@ from orchestrator.journal.home import Home
 from orchestrator.journal.objects import ObjectStore
 
 MOST_TRIES: Final = 100
-"""How often an object is linked to that others replace. Each replaces it once, so there is an end to it."""
+"""How often a link to an object is tried that other steps replace at the same time. Each replaces it only once."""
 
 
 def publish(home: Home, objects: ObjectStore, run: str, outputs: Mapping[str, str]) -> Path:
     """Make each artifact of `outputs` (name → digest) appear as `runs/RUN/artifacts/NAME`, and return that folder.
 
-    The names are links to the objects: a view that can be made again at any time, so nothing waits for the disk.
+    The names are links to the objects, which can be made again at any time, so that nothing is synced to the disk.
     Raises `DiskFull`, and `JournalError`, also for a name that is a folder of another one.
     """
     folder = home.artifacts(run)
@@ -32,7 +32,7 @@ def publish(home: Home, objects: ObjectStore, run: str, outputs: Mapping[str, st
 
 
 def _link(source: Path, path: Path) -> None:
-    """Make `path` a link to `source`. The folder is there and the name is new, but for the first and for retries."""
+    """Make `path` a link to `source`. The folder is created and the old link removed only if the first try fails."""
     try:
         os.link(source, path)
     except OSError as error:
@@ -44,10 +44,9 @@ def _link(source: Path, path: Path) -> None:
 
 
 def _link_or_copy(source: Path, path: Path) -> None:
-    """Make a link, or a copy where the object has as many as there can be: 65,000 on ext4.
+    """Make a link, or a copy if the object has as many links as the file system allows, which are 65,000 on ext4.
 
-    A file that is replaced at this very moment, by the same bytes that another step has made, cannot be linked to: the
-    one that replaces it can.
+    If another step that made the same bytes replaces the object at this moment, linking fails, and is tried again.
     """
     for tries_left in reversed(range(MOST_TRIES)):
         try:
@@ -62,7 +61,7 @@ def _link_or_copy(source: Path, path: Path) -> None:
 
 
 def _beneath(folder: Path, name: str) -> Path:
-    """Return the path of an artifact. Names come from models too, so one that would leave the folder is refused."""
+    """Return the path of an artifact. Models choose names too, so a name that leads out of the folder is refused."""
     parts = PurePosixPath(name).parts
     if not parts or name.startswith("/") or ".." in parts or "\0" in name:
         raise JournalError(folder, f"{name!r} is no name of an artifact; accepted: relative names without '..'")

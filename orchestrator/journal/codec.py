@@ -10,12 +10,12 @@ _EVENTS: TypeAdapter[Event] = TypeAdapter(Annotated[Event, Field(discriminator="
 
 
 def encode_event(event: Event) -> str:
-    """Return the event as one JSON object. A TaskIR inside keeps only what its author wrote."""
+    """Return the event as one JSON object. Fields of a TaskIR that its author did not set are left out."""
     return _EVENTS.dump_json(event, exclude_unset=True).decode()
 
 
 def decode_event(body: str) -> Event:
-    """Return the event that `encode_event` wrote. Raises `ValueError` with a one-line reason for anything else."""
+    """Return the event that `encode_event` encoded. Raises `ValueError`, with a reason in one line, for other text."""
     try:
         return _EVENTS.validate_json(body)
     except ValidationError as error:

@@ -1,4 +1,4 @@
-"""Ask the disk itself whether there is room, since not every error of a write says so, and wait until there is."""
+"""Find out whether the disk is full, by writing to it, and retry writes until there is space."""
 
 import asyncio
 import os
@@ -16,39 +16,42 @@ T = TypeVar("T")
 log = structlog.get_logger(__name__)
 
 DISK_FULL_RETRY_SECONDS: Final = 1.0
-"""Between two tries to write on a disk that is full: nothing tells when there is room."""
+"""The time between two tries to write on a full disk, since nothing reports that space was freed."""
 
 PROBE_BYTES: Final = 1 << 16
-"""That are written to see whether the disk is full: more than a failed write of SQLite has left of a quota."""
+"""How much is written to find out whether the disk is full: more than a failed write of SQLite leaves of a quota."""
 
 
 def is_full(folder: Path) -> bool:
-    """Try whether a little more can be written into a folder."""
+    """Return whether the disk of a folder is full, by writing 64 KiB there.
+
+    Not every error of SQLite says whether a full disk caused it.
+    """
     try:
         with TemporaryFile(dir=folder) as file:
             file.write(bytes(PROBE_BYTES))
             file.flush()
-            os.fsync(file.fileno())  # some file systems tell only now
+            os.fsync(file.fileno())  # some file systems report a full disk only here
     except OSError as error:
         return error.errno in DISK_FULL_ERRNOS
     return False
 
 
 async def retry_when_disk_full(write: Callable[[], T]) -> T:
-    """Return what `write` returns, called in a thread, and again as long as the disk is full. Raises what it raises.
+    """Call `write` in a thread, again and again while it raises DiskFull, and return what it returns.
 
-    When this is cancelled, it ends after a call that is under way.
+    Raises its other errors. If this is cancelled, a call that is under way is awaited first.
     """
     while True:
         try:
-            return await _to_its_end(write)
+            return await _uninterrupted(write)
         except DiskFull as error:
-            log.warning("a step waits for room on the disk", error=str(error))
+            log.warning("the disk is full: a step waits until it can write", error=str(error))
             await asyncio.sleep(DISK_FULL_RETRY_SECONDS)
 
 
-async def _to_its_end(write: Callable[[], T]) -> T:
-    """Return what `write` returns, called in a thread, which nothing can stop: so a cancellation waits for it."""
+async def _uninterrupted(write: Callable[[], T]) -> T:
+    """Return what `write` returns, called in a thread. A thread cannot be stopped, so a cancellation waits for it."""
     writing = asyncio.ensure_future(asyncio.to_thread(write))
     try:
         return await asyncio.shield(writing)

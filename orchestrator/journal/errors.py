@@ -1,12 +1,12 @@
-"""What can go wrong with the state folder.
+"""The errors of the state folder and its journal.
 
 JournalError
 ├── HomeLocked        another process owns the state folder
 ├── JournalCorrupt    the database, an event or an object is damaged
 ├── JournalTooNew     a later version wrote the database
-├── DiskFull          there is no room on the disk for what is to be written
-├── JournalClosed     whoever owned the folder has closed it
-├── ObjectMissing     an object that an event names is not there
+├── DiskFull          the disk is full
+├── JournalClosed     the owner of the folder has closed the journal
+├── ObjectMissing     no object with this digest is stored
 └── UnknownRun        there is no such run
 """
 
@@ -34,7 +34,7 @@ class HomeLocked(JournalError):
 
 
 class JournalCorrupt(JournalError):
-    """Something in the state folder is damaged. It is never repaired by guessing."""
+    """A file of the state folder is damaged. `what` says how. It is never repaired by guessing."""
 
     def __init__(self, path: Path, what: str) -> None:
         super().__init__(
@@ -55,17 +55,17 @@ class JournalTooNew(JournalError):
 
 
 class DiskFull(JournalError):
-    """Nothing of what was to be written is there. It can be written again once there is room."""
+    """The disk is full. Nothing was written, and the same can be written again once there is space."""
 
     def __init__(self, path: Path) -> None:
-        super().__init__(path, "cannot be written: no room is left on its disk; go on by making room there")
+        super().__init__(path, "cannot be written: no room is left on its disk; free some space there to go on")
 
 
 class JournalClosed(JournalError):
-    """Whoever owned the folder has closed it meanwhile, as to put a backup back."""
+    """The owner of the state folder has closed the journal, for example to restore a backup."""
 
     def __init__(self, path: Path) -> None:
-        super().__init__(path, "was closed; try again when it is open")
+        super().__init__(path, "was closed, for example to restore a backup; try again later")
 
 
 class ObjectMissing(JournalError):
@@ -88,5 +88,5 @@ DISK_FULL_ERRNOS = frozenset({errno.ENOSPC, errno.EDQUOT})
 
 
 def write_error(path: Path, what: str, error: OSError) -> JournalError:
-    """Return what to raise for something that could not be written."""
+    """Return the error to raise for a failed write: DiskFull, or else a JournalError about `what`."""
     return DiskFull(path) if error.errno in DISK_FULL_ERRNOS else JournalError(path, f"{what}: {error.strerror}")

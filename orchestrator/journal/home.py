@@ -1,4 +1,4 @@
-"""Find, create and lock the state folder, and say where in it everything lies."""
+"""Find, create and lock the state folder, and give the paths in it."""
 
 import fcntl
 import os
@@ -27,7 +27,7 @@ def home_path(environ: Mapping[str, str]) -> Path:
 
 @dataclass(frozen=True, slots=True)
 class Home:
-    """The state folder. Its parts are created by whoever writes to them."""
+    """The paths of a state folder. The folders below it are created when something is written to them."""
 
     path: Path
 
@@ -37,7 +37,7 @@ class Home:
 
     @property
     def restored(self) -> Path:
-        """Where the copy of a backup is, until it takes the place of the database."""
+        """The database of a backup that is being restored, until it replaces `database`."""
         return self.path / "journal.db.restored"
 
     @property
@@ -73,13 +73,13 @@ class Home:
         return self.path / "api.sock"
 
     def artifacts(self, run: str) -> Path:
-        """Return the folder of a run's artifacts. Raises `JournalError` for a name that is no run's."""
+        """Return the folder of a run's artifacts. Raises `JournalError` for what cannot be the id of a run."""
         if not RUN_NAME.match(run):
-            raise JournalError(self.path, f"{run!r} is no name of a run; accepted: letters, digits, '_' and '-'")
+            raise JournalError(self.path, f"{run!r} is not a run id; accepted: letters, digits, '_' and '-'")
         return self.runs / run / "artifacts"
 
     def create(self) -> None:
-        """Create the folder, readable by its owner only. Raises `JournalError` where that cannot be done."""
+        """Create the folder if need be, and make it accessible to its owner only. Raises `JournalError`."""
         try:
             self.path.parent.mkdir(parents=True, exist_ok=True)
             self.path.mkdir(mode=0o700, exist_ok=True)
@@ -89,9 +89,9 @@ class Home:
 
 
 class HomeLock:
-    """Owns a state folder from `acquire` until `release`, or until the process dies in whatever way.
+    """The lock on a state folder, held from `acquire` until `release`, or until the process ends.
 
-    The lock belongs to the open file, so a stale file left by a killed process locks nobody out.
+    It is a lock on the open file, so the file of a killed process locks nobody out.
     """
 
     def __init__(self, home: Home) -> None:
@@ -119,7 +119,7 @@ class HomeLock:
         self._file = descriptor
 
     def release(self) -> None:
-        """Give the lock back. The file stays: removing it would let two processes lock two files of one name."""
+        """Release the lock. The file stays, since otherwise two processes could lock two files of the same name."""
         if self._file is not None:
             os.ftruncate(self._file, 0)
             os.close(self._file)

@@ -1,18 +1,18 @@
-"""Say which objects the events of a database name, and give the room that it does not need back to the disk."""
+"""Maintain the database: list the objects that its events name, purge outcomes, and free unused pages."""
 
 from typing import Final
 
 from orchestrator.journal.store import Store, sqlite_errors
 
 FREED_PAGES: Final = 1000
-"""That are given back at a time."""
+"""How many pages are freed at a time."""
 
 
 class MaintenanceStore(Store):
-    """A connection for what takes a while: others read and write with theirs."""
+    """A connection of its own for work that takes a while, so that others can read and write meanwhile."""
 
     def named_objects(self) -> list[tuple[str, str]]:
-        """Return which runs name which objects, as outputs of their own or as artifacts of earlier runs."""
+        """Return pairs of a run and an object that its events name, as an output or an artifact of an earlier run."""
         return self._rows(
             """
             SELECT run, named.value FROM events, json_each(body, '$.outputs') AS named
@@ -23,7 +23,7 @@ class MaintenanceStore(Store):
         )
 
     def prompt_objects(self) -> list[str]:
-        """Return the objects with the prompts of attempts, also of attempts that only their outcomes are left of."""
+        """Return the digests of the prompts of all attempts, also of those of which only the outcome is left."""
         rows = self._rows(
             """
             SELECT body ->> '$.prompts.system', body ->> '$.prompts.persona' FROM events WHERE kind = 'attempt_started'
@@ -36,7 +36,7 @@ class MaintenanceStore(Store):
     def purge_outcomes(self) -> int:
         """Remove the outcomes that were kept of all runs that are gone, and return how many there were.
 
-        Their texts are overwritten, and not only given up. Raises `JournalError`.
+        Their pages are overwritten with zeros, so that their texts are not left in the file. Raises `JournalError`.
         """
         with sqlite_errors(self.path):
             self._connection.execute("PRAGMA secure_delete = ON").fetchall()
@@ -44,9 +44,9 @@ class MaintenanceStore(Store):
                 return self._connection.execute("DELETE FROM outcomes").rowcount
 
     def free_some(self) -> bool:
-        """Give some of the pages that are free back to the disk, and return whether there may be more.
+        """Give some free pages back to the disk, and return whether there may be more.
 
-        Writers wait meanwhile, which takes milliseconds. Databases of early versions keep theirs until `rewrite`.
+        Writers wait for some milliseconds meanwhile. Databases of early versions keep free pages until `rewrite`.
         Raises `JournalError`.
         """
         before = self._free_pages()
@@ -56,14 +56,14 @@ class MaintenanceStore(Store):
         return 0 < self._free_pages() < before
 
     def rewrite(self) -> None:
-        """Write the database anew, without gaps. Nobody else can write meanwhile. Raises `JournalError`."""
+        """Rewrite the database without free pages. Nobody else can write meanwhile. Raises `JournalError`."""
         with sqlite_errors(self.path):
             self._connection.execute("PRAGMA auto_vacuum = INCREMENTAL")
             self._connection.execute("VACUUM")
             self._connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
 
     def bytes(self) -> int:
-        """Return what all pages take, free ones included."""
+        """Return the size of all pages in bytes, free ones included."""
         return self._number("page_count") * self._number("page_size")
 
     def _free_pages(self) -> int:

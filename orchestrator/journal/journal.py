@@ -23,7 +23,7 @@ MEASURED_GENERATIONS = 2000
 
 
 class JournalReader:
-    """What is committed, for anyone who may read the state folder; it takes no lock. All calls may block on the disk.
+    """Reads what is committed to the journal of a state folder, without a lock. All calls may block on the disk.
 
     Every call raises `JournalError` for a state folder that cannot be read.
     """
@@ -35,7 +35,7 @@ class JournalReader:
 
     @classmethod
     def open_to_read(cls, home: Path) -> "JournalReader":
-        """Open the journal of the state folder at `home`; where there is none it reads as an empty one."""
+        """Open the journal of the state folder at `home`. If there is none, it is read as an empty one."""
         place = Home(home)
         return JournalReader(place, Store.open_to_read(place.database))
 
@@ -55,14 +55,14 @@ class JournalReader:
         return [(number, self._decoded(run, number, body)) for number, body in rows]
 
     def first_event(self, run: str) -> Event:
-        """Return the event that a run begins with. Raises `UnknownRun`, `JournalCorrupt`."""
+        """Return the first event of a run, which is RunAccepted. Raises `UnknownRun`, `JournalCorrupt`."""
         row = self._store.first_event(run)
         if row is None:
             raise UnknownRun(self.home.database, run)
         return self._decoded(run, *row)
 
     def run(self, run: str) -> RunRow:
-        """Return the line of one run. Raises `UnknownRun`."""
+        """Return the row of one run. Raises `UnknownRun`."""
         row = self._store.run(run)
         if row is None:
             raise UnknownRun(self.home.database, run)
@@ -83,9 +83,7 @@ class JournalReader:
         return self._store.run_of_task(task)
 
     def copy_to(self, path: Path) -> None:
-        """Write the database as it is now into a new file, while its owner goes on, and readers too. Objects are not in
-        it.
-        """
+        """Copy the database, without the objects, into a new file. Its owner and readers go on meanwhile."""
         with closing(Store.open_to_read(self.home.database)) as store:
             store.copy_to(path)
 
@@ -98,28 +96,31 @@ class JournalReader:
         return self._store.measured_generations(limit)
 
     def named_objects(self) -> list[tuple[str, str]]:
-        """Return which runs name which objects, each pair once or more often. Takes a while where there are many."""
+        """Return pairs of a run and an object that its events name, each at least once.
+
+        It takes a while if there are many.
+        """
         with closing(MaintenanceStore.open_to_read(self.home.database)) as store:
             return store.named_objects()
 
     def prompt_objects(self) -> frozenset[str]:
-        """Return the objects with the prompts of attempts, also of attempts that only their outcomes are left of.
+        """Return the digests of the prompts of all attempts, also of those of which only the outcome is left.
 
-        It takes a while where there are many attempts.
+        It takes a while if there are many attempts.
         """
         with closing(MaintenanceStore.open_to_read(self.home.database)) as store:
             return frozenset(store.prompt_objects())
 
     def outcomes(self) -> list[AttemptOutcome]:
-        """Return what was kept of the attempts of runs that are gone. Raises `JournalCorrupt`."""
+        """Return the outcomes that were kept of the attempts of removed runs. Raises `JournalCorrupt`."""
         return [self._outcome(run, body) for run, body in self._store.outcomes()]
 
     def count_outcomes(self) -> int:
-        """Return of how many attempts an outcome was kept when their runs were removed."""
+        """Return how many outcomes were kept of the attempts of removed runs."""
         return self._store.count_outcomes()
 
     def database_bytes(self) -> int:
-        """Return what the pages of the database take, wherever they are, free ones included."""
+        """Return the size of all pages of the database in bytes, free ones included."""
         with closing(MaintenanceStore.open_to_read(self.home.database)) as store:
             return store.bytes()
 
@@ -132,7 +133,7 @@ class JournalReader:
         return self.objects.get(digest)
 
     def recent(self, digest: str) -> bytes | None:
-        """Return a small object that was put lately, without asking the disk; None for any other."""
+        """Return an object from memory if it is small and was stored lately by this process, else None."""
         return self.objects.recent(digest)
 
     def damage(self) -> list[str]:
@@ -173,8 +174,8 @@ class Journal(JournalReader):
     def open(cls, home: Path) -> Self:
         """Create the state folder if need be, lock it and open its journal.
 
-        Every page and every event is looked at before anything is written: on a warm disk that takes about 3 s per GB
-        of database. One of an earlier version is looked at in memory.
+        Every page and every event is checked before anything is written, which takes about 3 s per GB of database if
+        it is in the page cache. A database of an earlier version is checked in memory.
 
         Raises `HomeLocked` while another process owns the folder, `JournalTooNew` or `JournalCorrupt` for a database
         that must not be written to, and `JournalError` for a folder that cannot be used.
@@ -195,11 +196,11 @@ class Journal(JournalReader):
         return cls(place, lock, read, Writer(written))
 
     async def append(self, run: str, events: Sequence[Event]) -> None:
-        """Return when the events are durable: all of them, or none. The first event of a run is `RunAccepted`.
+        """Write events, all or none, and return when they are durable. The first event of a run is `RunAccepted`.
 
-        While the disk is full it waits for room; only events that a run begins with are refused then, with `DiskFull`.
-        Raises `JournalError` otherwise; after one that came from the disk no later append succeeds, so that no event
-        is ever durable without those before it.
+        While the disk is full, this waits for space; only the first events of a run are refused then, with `DiskFull`.
+        Other errors are `JournalError`. After an error of the disk no later append succeeds, so that no event is
+        durable without those before it.
         """
         rows = self._rows(run, events)
         try:
@@ -210,25 +211,25 @@ class Journal(JournalReader):
 
     @property
     def full(self) -> DiskFull | None:
-        """Why nothing can be written at the moment, while the disk is full."""
+        """The error for which nothing can be written at the moment, while the disk is full, else None."""
         return self._writer.full
 
     async def breakdown(self) -> JournalError:
-        """Return why no append succeeds any more, once that is so."""
+        """Wait until no append can succeed any more, and return the error."""
         return await asyncio.shield(asyncio.wrap_future(self._writer.broken))
 
     def put(self, data: bytes) -> str:
         """Store an object and return its digest once it is durable. It blocks on the disk: call it in a thread.
 
-        Store an object before the event that names it: until then no sweep removes it. Raises `DiskFull`,
-        `JournalError`.
+        Store an object before the event that names it; until that event is appended, no sweep removes the object.
+        Raises `DiskFull`, `JournalError`.
         """
         return self.objects.put(data)
 
     def delete(self, *runs: str, outcomes: Iterable[AttemptOutcome] = ()) -> None:
-        """Forget runs and remove their folders, and keep these `outcomes` in their place. Blocks on the disk.
+        """Delete runs and their folders, and keep `outcomes` of their attempts. Blocks on the disk.
 
-        What no other run names is left to `sweep`. Raises `JournalError`.
+        Objects that no run names any more are left to `sweep`. Raises `JournalError`.
         """
         folders = [self.home.artifacts(run).parent for run in runs]
         with closing(Store.open_to_write(self.home.database)) as store:
@@ -237,9 +238,9 @@ class Journal(JournalReader):
             shutil.rmtree(folder, ignore_errors=True)
 
     def purge_outcomes(self) -> int:
-        """Remove the outcomes that were kept of runs that are gone, and return how many there were. Blocks on the disk.
+        """Remove the outcomes that were kept of removed runs, and return how many there were. Blocks on the disk.
 
-        The prompts that only they name are left to `sweep`. Raises `JournalError`.
+        Prompts that only they name are left to `sweep`. Raises `JournalError`.
         """
         with closing(MaintenanceStore.open_to_write(self.home.database)) as store:
             return store.purge_outcomes()
@@ -266,7 +267,7 @@ class Journal(JournalReader):
                 pass
 
     def close(self) -> None:
-        """Commit what is waiting and give the state folder back."""
+        """Commit the events that wait, and release the state folder."""
         self._writer.close()
         super().close()
         self._lock.release()
@@ -277,9 +278,9 @@ class Journal(JournalReader):
 
 
 def _finish_restoring(place: Home) -> None:
-    """Put the copy of a backup in its place, should who was at it have died with the old database put aside already.
+    """Complete the restoring of a backup that was killed after the old database had been moved away.
 
-    What is left of the old one's log belongs to nothing here, and is kept under another name.
+    What is left of the old database's log does not belong to the new one, and is kept under another name.
     """
     if place.restored.exists() and not place.database.exists():
         for end in ("-wal", "-shm"):
@@ -289,7 +290,7 @@ def _finish_restoring(place: Home) -> None:
 
 
 def _named(events: Sequence[Event]) -> Iterator[str]:
-    """Yield the digests of what was stored for these events, as often as it was."""
+    """Yield the digests of the outputs that these events name, with repetitions."""
     for event in events:
         if isinstance(event, AttemptSucceeded | StepGathered):
             yield from event.outputs.values()

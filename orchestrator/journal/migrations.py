@@ -1,4 +1,4 @@
-"""List the schema of the journal's database, version by version. Entries are never edited, only added."""
+"""The migrations of the journal's database. Entries are never edited, only added."""
 
 _FIRST = """
 CREATE TABLE runs (
@@ -30,13 +30,13 @@ _KEYS = """
 CREATE UNIQUE INDEX events_by_key ON events (body ->> '$.key') WHERE kind = 'run_accepted';
 """
 
-# A plan was written step by step once, each event with a list of one text; now part by part, with that text itself.
+# Earlier, each event about planned steps had a list with one text; now it has the text itself.
 _PARTS = """
 UPDATE events SET body = json_replace(body, '$.written', body ->> '$.written[0]')
 WHERE kind = 'steps_planned' AND json_array_length(body, '$.written') = 1;
 """
 
-# Events that were there before have none. What rewrites bodies from here on has to write `checksum_of` them too.
+# Earlier events have no checksum. Later migrations that change a body have to write its `checksum_of` too.
 _CHECKSUMS = """
 ALTER TABLE events ADD COLUMN checksum INTEGER;
 """
@@ -45,7 +45,7 @@ _TASKS = """
 CREATE INDEX events_by_task ON events (body ->> '$.task.task_id', number) WHERE kind = 'run_accepted';
 """
 
-# What learning needs of runs that were removed. There is no reference to the table of runs: they are gone.
+# What learning needs of removed runs. It does not reference the table of runs, which they are not in any more.
 _OUTCOMES = """
 CREATE TABLE outcomes (
     run TEXT NOT NULL,

@@ -1,4 +1,4 @@
-"""Store artifacts by the SHA-256 of their bytes, so that one that can be read is whole."""
+"""Store artifacts under the SHA-256 of their bytes, by which damage is noticed when they are read."""
 
 import hashlib
 import os
@@ -13,7 +13,7 @@ from uuid import uuid4
 from orchestrator.journal.errors import JournalCorrupt, JournalError, ObjectMissing, write_error
 
 SMALL, RECENT = 1 << 16, 256
-"""So many bytes at most have objects that are kept in memory, and so many are: steps read what was just written."""
+"""The latest objects are kept in memory, since steps read them soon: `RECENT` of at most `SMALL` bytes each."""
 
 DIGEST = re.compile(r"[0-9a-f]{64}\Z")
 
@@ -24,9 +24,9 @@ def digest_of(data: bytes) -> str:
 
 
 class ObjectStore:
-    """Files `ab/cdef…` under `root`, immutable. Any number of threads may call it at once.
+    """Immutable objects in files `ab/cdef…` under `root`. It is thread-safe.
 
-    What is stored is held until someone releases it, once an event that names it is committed: held objects stay.
+    A stored object is held, so that no sweep removes it, until it is released when an event that names it is committed.
     """
 
     def __init__(self, root: Path) -> None:
@@ -35,22 +35,22 @@ class ObjectStore:
         self._held: Counter[str] = Counter()
         self._released: set[str] | None = None
         self._recent: OrderedDict[str, bytes] = OrderedDict()
-        self._lasting: set[str] = set()  # folders whose own names are known to be on the disk; none is ever removed
+        self._lasting: set[str] = set()  # folders whose names were synced to the disk; none is ever removed
         self._lock = Lock()
 
     def clean(self) -> None:
-        """Remove what writers that were killed left half written. Only the owner of the state folder may."""
+        """Remove unfinished files of writers that were killed. Only the owner of the state folder may call this."""
         for path in self._unfinished.glob("*"):
             path.unlink(missing_ok=True)
 
     def path(self, digest: str) -> Path:
-        """Return where the object lies. Raises `JournalError` for what is no digest."""
+        """Return the path of an object, which may not exist. Raises `JournalError` for what is no digest."""
         if not DIGEST.match(digest):
             raise JournalError(self.root, f"{digest!r} is no SHA-256 digest; accepted: 64 lower-case hex digits")
         return self.root / digest[:2] / digest[2:]
 
     def put(self, data: bytes) -> str:
-        """Store `data` and return its digest once it would survive a power cut. It is held.
+        """Store `data`, hold it, and return its digest once it would survive a power cut.
 
         Raises `DiskFull`, `JournalError`.
         """
@@ -60,7 +60,7 @@ class ObjectStore:
         try:
             if not _holds(path, data):
                 self._write(path, data)
-            # Also for an object that was there: who wrote it may have died before making its name durable.
+            # Also if the object was there: its writer may have been killed before it had synced the name.
             _sync_folder(path.parent)
             if path.parent.name not in self._lasting:
                 _sync_folder(self.root)
@@ -72,7 +72,7 @@ class ObjectStore:
         return digest
 
     def recent(self, digest: str) -> bytes | None:
-        """Return a small object that was put here lately, without asking the disk; None for any other."""
+        """Return an object from memory if it is small and was stored lately by this process, else None."""
         return self._recent.get(digest)
 
     def _remember(self, digest: str, data: bytes) -> None:
@@ -84,12 +84,12 @@ class ObjectStore:
                 self._recent.popitem(last=False)
 
     def hold(self, digests: Iterable[str]) -> None:
-        """Let objects stay though no committed event may name them, until `release` has been called as often."""
+        """Keep objects from being swept, until `release` has been called as often for them."""
         with self._lock:
             self._held.update(digests)
 
     def release(self, digests: Iterable[str]) -> None:
-        """Hold objects once less. Those that were not held are passed over."""
+        """Undo one `hold` of each object. Objects that are not held are ignored."""
         with self._lock:
             for digest in digests:
                 if self._released is not None:
@@ -100,7 +100,7 @@ class ObjectStore:
 
     @contextmanager
     def holding(self, digests: Collection[str]) -> Iterator[None]:
-        """Let objects stay meanwhile. Raises `ObjectMissing` for one that is not there."""
+        """Return a context manager in which objects are held. Raises `ObjectMissing` for one that is not stored."""
         self.hold(digests)
         try:
             for digest in digests:
@@ -111,7 +111,7 @@ class ObjectStore:
             self.release(digests)
 
     def size(self, digest: str) -> int:
-        """Return the bytes of an object; 0 for one that is missing, which whoever reads it is told.
+        """Return the size of an object in bytes; 0 if it is missing, which is an error only when it is read.
 
         Raises `JournalError`.
         """
@@ -124,7 +124,7 @@ class ObjectStore:
             raise JournalError(path, f"cannot be read: {error.strerror}") from error
 
     def sizes(self) -> dict[str, int]:
-        """Return all objects by digest, with their bytes. Raises `JournalError`."""
+        """Return the sizes of all objects in bytes, by digest. Raises `JournalError`."""
         found: dict[str, int] = {}
         try:
             for folder in self.root.glob("[0-9a-f][0-9a-f]"):
@@ -135,14 +135,17 @@ class ObjectStore:
         return found
 
     def unnamed(self, named: Callable[[], Collection[str]]) -> list[str]:
-        """Return the objects that neither are held nor `named`, which is asked last: what was held is named by then."""
+        """Return the digests of the objects that are neither held nor in what `named` returns.
+
+        `named` is called last, so that an object that was released meanwhile is among the named ones.
+        """
         stored = self.sizes()
         with self._lock:
             held = frozenset(self._held)
         return list(stored.keys() - held - frozenset(named()))
 
     def sweep(self, named: Callable[[], Collection[str]], keep_going: Callable[[], bool]) -> list[str]:
-        """Remove what is `unnamed`, as long as `keep_going` says so, and return it. One sweep at a time.
+        """Remove the `unnamed` objects, as long as `keep_going` returns true, and return them. One sweep at a time.
 
         Raises `JournalError`.
         """
@@ -155,7 +158,7 @@ class ObjectStore:
                 self._released = None
 
     def _remove(self, digest: str) -> bool:
-        """Remove an object unless it is held or may have been named since the sweep began. Say whether it is gone."""
+        """Remove an object unless it is held or was released since the sweep began. Return whether it was."""
         path = self.path(digest)
         with self._lock:
             if digest in self._held or digest in (self._released or ()):
@@ -205,7 +208,7 @@ def _holds(path: Path, data: bytes) -> bool:
 
 
 def _sync_folder(path: Path) -> None:
-    """Make the names in a folder durable: fsync of a file says nothing about the entry that points to it."""
+    """Make the names in a folder durable, which an fsync of the files does not do."""
     descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
     try:
         os.fsync(descriptor)

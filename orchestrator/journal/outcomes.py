@@ -1,4 +1,4 @@
-"""What is kept of a run for learning when the run itself is removed: each attempt, who made it, and what came of it."""
+"""The outcomes of attempts, which are kept for learning when their runs are removed."""
 
 from dataclasses import dataclass
 
@@ -9,21 +9,25 @@ from orchestrator.events import PromptDigests, RunStatus
 
 @dataclass(frozen=True, slots=True)
 class Rating:
-    """What somebody said of a run or of a step, `at` in seconds since the epoch; `score` is from 0 to 1."""
+    """A rating of a run or of a step."""
 
     at: float
+    """When it was given, in seconds since the epoch."""
     score: float
+    """From 0 (bad) to 1 (good)."""
     by: str
+    """Who gave it."""
     note: str
+    """The reason, which may be empty."""
 
 
 @dataclass(frozen=True, slots=True)
 class AttemptOutcome:
-    """One attempt at a step: what was to be done, who was chosen for it and why, and what came of it.
+    """One attempt at a step: what was to be done, which role and model were chosen and why, and how it ended.
 
     `task_type` is None for a request in words. `started` is in seconds since the epoch, and `seconds` is how long the
-    attempt took, None where its end was not seen. `outcome` is done, cancelled, interrupted or the kind of failure.
-    `run_status` is what became of the run. `ratings` are those of the step, `run_ratings` those of the whole run.
+    attempt took, or None if its end was not journaled. `outcome` is done, cancelled, interrupted or the kind of
+    failure. `run_status` is how the run ended. `ratings` are those of the step, `run_ratings` those of the whole run.
     """
 
     run: str

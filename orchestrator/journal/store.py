@@ -1,6 +1,6 @@
-"""Keep encoded events in SQLite. The one file through which SQLite enters.
+"""Store encoded events in SQLite. Only this file and its subclasses of `Store` use SQLite.
 
-Write-ahead logging lets others read while a run is written; `synchronous=FULL` makes each commit wait for the disk.
+Write-ahead logging lets others read while events are written; `synchronous=FULL` makes each commit wait for the disk.
 """
 
 import sqlite3
@@ -21,7 +21,7 @@ from orchestrator.journal.outcomes import AttemptOutcome, encode_outcome
 
 TITLE_LENGTH = 200
 BUSY_SECONDS = 600.0
-"""For another connection of the same owner to end what it writes, as when it writes the database anew."""
+"""How long to wait for another connection of the owner that writes, which may be rewriting the whole database."""
 
 _STATUS_AFTER: dict[str, RunStatus] = {
     "run_begun": "running",
@@ -34,7 +34,7 @@ _STATUS_AFTER: dict[str, RunStatus] = {
 
 @dataclass(frozen=True, slots=True)
 class RunRow:
-    """One line of the list of runs. Times are in seconds since the epoch; `title` is the request or the objective."""
+    """One row of the table of runs. Times are in seconds since the epoch; `title` is the request or the objective."""
 
     run: str
     mode: Mode
@@ -47,7 +47,7 @@ class RunRow:
 
 @dataclass(frozen=True, slots=True)
 class EventRow:
-    """One event, encoded, with what the database indexes and projects of it."""
+    """One encoded event, with the values that the database has columns for."""
 
     run: str
     at: float
@@ -60,13 +60,13 @@ class EventRow:
 
     @property
     def checksum(self) -> int:
-        """The checksum that goes with it."""
+        """The checksum that is stored with the event."""
         return checksum_of(self.run.encode(), self.body.encode())
 
 
 @dataclass(frozen=True, slots=True)
 class MeasuredGeneration:
-    """What one finished generation took: tokens and seconds, and the role and model that it ran with."""
+    """The tokens and seconds of one finished generation, with its role and model."""
 
     role: str
     model: str
@@ -97,14 +97,14 @@ def _run_row(run: str, event: RunAccepted) -> RunRow:
 
 
 class RefusedEvents(Exception):
-    """The database's constraints do not allow these events: the run is unknown, or was accepted before."""
+    """A constraint of the database refuses these events: the run is unknown, or was accepted before."""
 
 
 class Store:
     """One connection to the database. The owner of the state folder opens it to write, all others to read.
 
-    Any number of threads may read. They take turns: a statement that began while another one was under way on the same
-    connection would see the database as of then, without what was committed since.
+    Any number of threads may read. They take turns, since a statement that begins while another one is under way on the
+    same connection sees the database as that one does, without what was committed since.
     """
 
     def __init__(self, connection: sqlite3.Connection, path: Path) -> None:
@@ -131,9 +131,9 @@ class Store:
 
     @classmethod
     def open_to_read(cls, path: Path) -> Self:
-        """Open the database to read what is committed; where there is none yet it reads as an empty one.
+        """Open the database to read what is committed. If there is none yet, it is read as an empty one.
 
-        One of an earlier version, as a backup may be, is read as its next owner will find it. Raises `JournalError`.
+        One of an earlier version, as a backup may be, is migrated in memory. Raises `JournalError`.
         """
         with sqlite_errors(path):
             store = cls(_connect(path if path.exists() else None), path)
@@ -213,7 +213,7 @@ class Store:
         return next((run for (run,) in self._rows(asked, task)), None)
 
     def delete(self, *runs: str, outcomes: Iterable[AttemptOutcome] = ()) -> None:
-        """Forget runs and their events, and keep these `outcomes` in their place. Raises `JournalError`."""
+        """Delete runs and their events, and store `outcomes` of their attempts. Raises `JournalError`."""
         named = [(run,) for run in runs]
         kept = [(one.run, one.step, one.attempt, encode_outcome(one)) for one in outcomes]
         with sqlite_errors(self.path), self._transaction():
@@ -222,11 +222,11 @@ class Store:
             self._connection.executemany("DELETE FROM runs WHERE run = ?", named)
 
     def outcomes(self) -> list[tuple[str, str]]:
-        """Return the runs and bodies of the outcomes that were kept of runs that are gone, in the order of the runs."""
+        """Return run and body of each outcome that was kept of removed runs, sorted by run."""
         return self._rows("SELECT run, body FROM outcomes ORDER BY run, rowid")
 
     def count_outcomes(self) -> int:
-        """Return how many outcomes were kept of runs that are gone."""
+        """Return how many outcomes were kept of removed runs."""
         return int(self._rows("SELECT count(*) FROM outcomes")[0][0])
 
     def copy_to(self, path: Path) -> None:
@@ -242,7 +242,7 @@ class Store:
         return next((RunRow(*row) for row in self._rows("SELECT * FROM runs WHERE run = ?", run)), None)
 
     def queue_unfinished(self) -> None:
-        """Note that the runs that have not ended wait: nobody carries them out yet. Raises `JournalError`."""
+        """Set the status of all runs that have not ended to queued, when a new owner starts. Raises `JournalError`."""
         with sqlite_errors(self.path), self._transaction():
             self._connection.execute(
                 "UPDATE runs SET status = 'queued' WHERE status NOT IN ('done', 'failed', 'cancelled', 'queued')"
@@ -279,7 +279,7 @@ class Store:
         return float(self._rows(asked)[0][0] or 0.0)
 
     def _whole(self, run: str, number: int, body: bytes, checksum: int | None) -> tuple[int, str]:
-        """Return number and body of an event. Raises `JournalCorrupt` for one that is not what was written.
+        """Return number and body of an event. Raises `JournalCorrupt` if its checksum is wrong.
 
         Early versions wrote no checksums.
         """
@@ -338,7 +338,7 @@ class Store:
                 self._connection.execute("INSERT INTO schema_version VALUES (?)", (number + 1,))
 
     def _brought_up_to_date(self) -> Self:
-        """Return a copy in memory with the schema of this version, and close this."""
+        """Return a copy in memory that is migrated to the current schema, and close this store."""
         copy = type(self)(_connect(None), self.path)
         with closing(self._connection) as earlier:
             earlier.backup(copy._connection)
@@ -369,7 +369,7 @@ class Store:
 
 
 def _connect(path: Path | None) -> sqlite3.Connection:
-    # The owner's connection is used by the writer thread alone, readers' ones by one at a time.
+    # Only the writer thread uses the owner's connection, and one thread at a time that of a reader.
     name = path or ":memory:"
     connection = sqlite3.connect(name, timeout=BUSY_SECONDS, isolation_level=None, check_same_thread=False)
     connection.create_function("checksum_of", 2, checksum_of, deterministic=True)
@@ -387,11 +387,11 @@ def _statements(script: str) -> Iterator[str]:
 
 @contextmanager
 def sqlite_errors(path: Path) -> Iterator[None]:
-    """Turn SQLite's errors into ours."""
+    """Return a context manager that turns SQLite's errors into those of the journal, about the file `path`."""
     try:
         yield
     except sqlite3.ProgrammingError as error:
-        raise JournalClosed(path) from error  # what else it stands for are mistakes of ours
+        raise JournalClosed(path) from error  # it is raised for a closed connection, and for defects of this program
     except sqlite3.OperationalError as error:
         if _says_full(error, path.parent):
             raise DiskFull(path) from error
@@ -401,6 +401,6 @@ def sqlite_errors(path: Path) -> Iterator[None]:
 
 
 def _says_full(error: sqlite3.OperationalError, folder: Path) -> bool:
-    """Say whether there is no room on the disk. SQLite tells of a quota that is used up as of any failed write."""
+    """Return whether an error means that the disk is full. SQLite reports an exceeded quota as a failed write."""
     write_error = error.sqlite_errorcode in (sqlite3.SQLITE_IOERR_WRITE, sqlite3.SQLITE_IOERR_SHMSIZE)
     return error.sqlite_errorcode == sqlite3.SQLITE_FULL or (write_error and is_full(folder))

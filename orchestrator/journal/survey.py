@@ -1,4 +1,4 @@
-"""Look for damage in a database before anything is written to it, and say what of a damaged one can still be read."""
+"""Check a database for damage before anything is written to it, and find out which runs can still be read."""
 
 from collections.abc import Sequence
 from contextlib import closing
@@ -13,18 +13,18 @@ MOST_NAMED: Final = 5
 
 
 class SurveyStore(Store):
-    """A connection that looks at the whole database, which takes time in proportion to its size."""
+    """A connection whose calls check the whole database, which takes time in proportion to its size."""
 
     def page_damage(self) -> list[str]:
-        """Look at every page and every event, and return what is wrong with them, in SQLite's words first.
+        """Check every page and the checksum of every event, and return what is wrong: SQLite's messages, or ours.
 
-        Measured on one core with a warm disk: 0.3 s for 100 MB, of which SQLite takes a third. So it can be done at
-        every start. What it leaves out is whether tables and indexes agree.
+        On one core this took 0.3 s for 100 MB in the page cache, of which SQLite took a third, so it can be done at
+        every start. It does not check whether tables and indexes agree.
         """
         return self._checked("PRAGMA quick_check(20)") or self._wrong_checksums()
 
     def damage(self) -> list[str]:
-        """Look at what `page_damage` looks at, and whether tables and indexes agree, and return what is wrong."""
+        """Check what `page_damage` checks, and whether tables and indexes agree, and return what is wrong."""
         return self._checked("PRAGMA integrity_check(20)") or self._wrong_checksums()
 
     def damaged_tables(self) -> list[str]:
@@ -32,7 +32,7 @@ class SurveyStore(Store):
         return [table for table in TABLES if self._checked(f"PRAGMA quick_check({table})")]
 
     def run_names(self) -> list[str]:
-        """Return the runs that events are of, oldest first, without the table of runs. Raises `JournalError`."""
+        """Return the ids of the runs from the table of events, oldest first. Raises `JournalError`."""
         asked = "SELECT CAST(run AS BLOB) FROM events GROUP BY run ORDER BY min(number)"
         return [_text(run) for (run,) in self._rows(asked)]
 
@@ -43,7 +43,7 @@ class SurveyStore(Store):
             return [str(error.__cause__)]
 
     def _wrong_checksums(self) -> list[str]:
-        """Return which events are not what was written: a page that was half written may still look like one."""
+        """Return messages about events with a wrong checksum. A page that was half written may be valid for SQLite."""
         rows = self._rows(
             """
             SELECT number, CAST(run AS BLOB) FROM events
@@ -54,7 +54,7 @@ class SurveyStore(Store):
 
 
 def refuse_damaged(path: Path) -> None:
-    """Raise `JournalCorrupt` for a database that is damaged, with what is lost and what can be read."""
+    """Raise `JournalCorrupt` if a database is damaged, with what is lost and what can still be read."""
     with closing(SurveyStore.open_to_read(path)) as store:
         if damage := store.page_damage():
             raise JournalCorrupt(path, f"{damage[0]}; {_format_losses(store)}")
@@ -65,7 +65,7 @@ def _format_losses(store: SurveyStore) -> str:
     tables = f"the table {' and the table '.join(damaged)} cannot be read whole; " if damaged else ""
     names = _names(store)
     if names is None:
-        return f"{tables}which runs there were is not known"
+        return f"{tables}it is not known which runs there were"
     lost = [name for name in names if not _can_be_read(store, name)]
     if not lost:
         return f"{tables}all events of all {len(names)} runs can be read"
@@ -73,7 +73,7 @@ def _format_losses(store: SurveyStore) -> str:
 
 
 def _names(store: SurveyStore) -> list[str] | None:
-    """Return all runs, from whatever tells of them, or None."""
+    """Return the ids of all runs from the tables that can be read, or None if neither can."""
     found: dict[str, None] = {}
     known = False
     for listing in (store.run_names, lambda: [row.run for row in store.runs()]):

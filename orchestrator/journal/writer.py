@@ -1,4 +1,4 @@
-"""Commit what many coroutines append, in one thread and in groups: one wait for the disk serves them all."""
+"""Commit what many coroutines append, in one thread and in groups (group commit), so that one sync serves them all."""
 
 import asyncio
 from collections.abc import Sequence
@@ -21,18 +21,17 @@ _Waiting = tuple[Sequence[EventRow], "Future[None]"]
 
 
 class Writer:
-    """Owns `store` until `close`. What is appended is committed in the order of the calls.
+    """Writes to `store`, which it owns until `close`. Rows are committed in the order of the calls.
 
-    While the disk is full, what goes on with a run waits for room, and what begins one is refused. After any other
-    error of the database nothing more is written. So what the journal holds of a run is always a prefix of what
-    happened.
+    While the disk is full, events of accepted runs wait for space, and new runs are refused. After any other error of
+    the database nothing more is written. So the journal always holds a prefix of what happened in a run.
     """
 
     def __init__(self, store: Store) -> None:
         self.full: DiskFull | None = None
-        """Why what was appended waits, while the disk is full."""
+        """The error for which appended rows wait, while the disk is full, else None."""
         self.broken: Future[JournalError] = Future()
-        """Why nothing more is written, once that is so."""
+        """It is resolved with the error after which nothing more is written."""
         self._store = store
         self._waiting: SimpleQueue[_Waiting | None] = SimpleQueue()
         self._closing = Lock()
@@ -41,16 +40,16 @@ class Writer:
         self._thread.start()
 
     async def append(self, rows: Sequence[EventRow]) -> None:
-        """Return when the rows are on the disk. A cancelled caller stops waiting; the rows are written all the same.
+        """Return when the rows are durable. If the caller is cancelled, the rows are written nevertheless.
 
         Raises `RefusedEvents` or `JournalError`.
         """
         await asyncio.shield(asyncio.wrap_future(self._submit(rows)))
 
     def close(self) -> None:
-        """Commit what is waiting, end the thread and close the database. Later appends raise `JournalClosed`.
+        """Commit the rows that wait, end the thread and close the database. Later appends raise `JournalClosed`.
 
-        On a full disk nothing is waited for: what cannot be committed now raises `DiskFull` in those who wait.
+        If the disk is full, rows that cannot be committed now are given up, and their callers get `DiskFull`.
         """
         with self._closing:
             if not self._closed:
@@ -87,7 +86,7 @@ class Writer:
                 self._note_disk_full(None)
 
     def _next_groups(self, seconds: float | None) -> tuple[list[_Waiting], bool]:
-        """Wait for one group, so many seconds at most; return it with all behind it, and whether they are the last."""
+        """Wait at most `seconds` for a group, and return it with all that follow, and whether the writer is closed."""
         groups: list[_Waiting] = []
         try:
             item = self._waiting.get(timeout=seconds)
@@ -101,10 +100,10 @@ class Writer:
         return groups, True
 
     def _commit(self, groups: list[_Waiting]) -> JournalError | None:
-        """Write all groups, answer those that wait for them and forget them; or return why nothing is written."""
+        """Commit all groups, resolve their futures and clear the list; or return the error if nothing was written."""
         try:
             outcomes = self._store.append([rows for rows, _ in groups])
-        except Exception as error:  # noqa: BLE001 - the thread's boundary: whoever waits has to hear of any failure
+        except Exception as error:  # noqa: BLE001 - the thread's boundary: callers have to get any failure
             return error if isinstance(error, JournalError) else JournalError(self._store.path, repr(error))
         _answer(groups, outcomes)
         groups.clear()
@@ -112,14 +111,14 @@ class Writer:
 
     def _note_disk_full(self, full: DiskFull | None) -> None:
         if full is not None and self.full is None:
-            log.error("runs wait for room on the disk", error=str(full))
+            log.error("the disk is full: runs wait until events can be written", error=str(full))
         elif full is None and self.full is not None:
-            log.info("there is room on the disk again")
+            log.info("events can be written again: the disk is not full any more")
         self.full = full
 
 
 def _without_beginnings(groups: list[_Waiting], full: DiskFull) -> list[_Waiting]:
-    """Refuse the groups that runs begin with, on which nothing hangs yet, and return the others."""
+    """Refuse the groups that begin new runs, and return the others."""
     beginnings = [group for group in groups if _begins_run(group)]
     _answer(beginnings, [full] * len(beginnings))
     return [group for group in groups if not _begins_run(group)]

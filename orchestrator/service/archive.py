@@ -1,4 +1,4 @@
-"""Pack a run into one file: its report, its events and its artifacts."""
+"""Write a run into one archive: its report, its events and its artifacts."""
 
 import io
 import json
@@ -25,7 +25,7 @@ def write_archive(journal: JournalReader, run: str, target: IO[bytes]) -> None:
 
 
 def _members(journal: JournalReader, run: str) -> Iterator[tuple[str, bytes, float]]:
-    """Yield names, contents and times."""
+    """Yield the name, the content and the modification time of each file of the archive."""
     events = [event for _, event in journal.events(run)]
     report, at = build_report(RunView.of(events), journal.get), events[-1].at
     yield "report.json", _json(report.to_json()), at

@@ -1,8 +1,8 @@
-"""Copy the state folder while it is in use, and put a copy back.
+"""Back up the state folder while it is in use, and restore backups.
 
 A backup is a folder `backups/NAME` with the database and the objects. An object that an earlier backup has is linked,
-not copied again. Names are the time and, where that is no later than the last name, a number: they tell the order in
-which backups were made, whatever the clock does.
+not copied again. A name is the time and, where that is no later than the last name, a number. So names give the order
+in which backups were made, even if the clock was set back.
 """
 
 import os
@@ -24,11 +24,13 @@ _PARTS = ("journal.db", "journal.db-wal", "journal.db-shm")
 
 @dataclass(frozen=True, slots=True)
 class Backup:
-    """One copy. `made` is in seconds since the epoch, `bytes` what its files have together, linked ones included."""
+    """One backup."""
 
     name: str
     made: float
+    """When it was made, in seconds since the epoch."""
     bytes: int
+    """The size of all its files, also of those that are links to files of earlier backups."""
 
 
 def backups(home: Path) -> list[Backup]:
@@ -41,9 +43,10 @@ def backups(home: Path) -> list[Backup]:
 
 
 def make_backup(journal: Journal) -> Backup:
-    """Copy what is committed now, and return the copy once it is whole. Blocks on the disk. Raises JournalError.
+    """Back up what is committed now, and return the backup. Blocks on the disk. Raises JournalError.
 
-    One at a time. The database is copied first: what its events name is stored before they are written.
+    There must be one call at a time. The database is copied before the objects, since the objects that events name are
+    stored before the events are.
     """
     folder = _folder(journal.home.path)
     _sweep(folder)
@@ -69,15 +72,17 @@ def find_backup(home: Path, name: str) -> Path:
     """Return the folder of a backup. Raises InputError, JournalError."""
     known = [backup.name for backup in backups(home)]
     if name not in known:
-        raise InputError(Problem("backup", f"there is none named {name!r}", ", ".join(known) or "none: make one first"))
+        raise InputError(
+            Problem("backup", f"there is none named {name!r}", ", ".join(known) or "none, since there are no backups")
+        )
     return _folder(home) / name
 
 
 def restore_backup(home: Path, name: str) -> None:
-    """Put a backup in the place of the journal, which is kept as `replaced-...` beside the backups. Blocks on the disk.
+    """Replace the journal by that of a backup, and keep the old one as `replaced-...` beside the backups.
 
-    Objects only come back: none is removed. Raises InputError, JournalError, and HomeLocked while someone owns the
-    state folder.
+    Objects are added, and none is removed. Blocks on the disk. Raises InputError, JournalError, and HomeLocked while a
+    process owns the state folder.
     """
     source, place = find_backup(home, name), Home(home)
     with JournalReader.open_to_read(source) as copy:
@@ -85,15 +90,15 @@ def restore_backup(home: Path, name: str) -> None:
             raise JournalError(source, f"is damaged: {damage[0]}")
     with HomeLock(place):
         try:
-            _put_back(source, place)
+            _replace_journal(source, place)
         except OSError as error:
-            raise write_error(home, "the backup cannot be put back", error) from error
+            raise write_error(home, "the backup cannot be restored", error) from error
 
 
-def _put_back(source: Path, place: Home) -> None:
+def _replace_journal(source: Path, place: Home) -> None:
     objects = ObjectStore(place.objects)
     for path in _objects(source / "objects"):
-        objects.put(path.read_bytes())  # which heals one that is damaged, and leaves none half written
+        objects.put(path.read_bytes())  # which replaces a damaged object, and leaves none half written
     shutil.copy2(source / "journal.db", place.restored)
     os.sync()
     aside = _folder(place.path) / f"replaced-{time.strftime('%Y%m%d-%H%M%S')}-{time.monotonic_ns()}"
@@ -105,7 +110,7 @@ def _put_back(source: Path, place: Home) -> None:
 
 
 def _sweep(folder: Path) -> None:
-    """Remove what backups left behind whose process was killed. None is being made now."""
+    """Remove unfinished backups, whose processes were killed."""
     for path in folder.glob(f"{UNFINISHED}*"):
         shutil.rmtree(path, ignore_errors=True)
 
@@ -115,16 +120,16 @@ def _folder(home: Path) -> Path:
 
 
 def next_name(names: Collection[str], now: str) -> str:
-    """Return the name of a backup made `now`, which comes after all `names`; those that are none of backups are passed.
+    """Return the name of a backup that is made `now`, which sorts after those of `names` that are names of backups.
 
-    After a name that is later than `now` it is that one with the next number: the clock was set back since.
+    If the last name is later than `now`, since the clock was set back, it is that name with the next number.
     """
     last, number = max((_order(name) for name in names if NAME.match(name)), default=("", 0))
     return now if now > last else f"{last}-{number + 1}"
 
 
 def _order(name: str) -> tuple[str, int]:
-    """Return by what backups are put in order: the time of the name, and its number, which is 1 where there is none."""
+    """Return the sort key of a backup's name: its time, and its number, which is 1 if there is none."""
     found = NAME.match(name)
     assert found is not None, "it is the name of a backup"
     return found[1], int(found[2] or 1)
@@ -135,7 +140,7 @@ def _objects(root: Path) -> Iterator[Path]:
 
 
 def _copy_object(path: Path, root: Path, earlier: list[Path]) -> None:
-    """Copy an object to another root, or link it to the copy that an earlier backup has."""
+    """Copy an object to the folder `root`, or link it to the copy in an earlier backup."""
     name = Path(path.parent.name) / path.name
     target = root / name
     if target.exists():
@@ -149,7 +154,7 @@ def _copy_object(path: Path, root: Path, earlier: list[Path]) -> None:
         return
     try:
         shutil.copy2(path, target)
-    except FileNotFoundError:  # a run was deleted meanwhile, and nothing names it any more
+    except FileNotFoundError:  # a run was deleted meanwhile, and no event names the object any more
         target.unlink(missing_ok=True)
 
 

@@ -1,7 +1,7 @@
-"""Read the one configuration file: TOML, every value also by environment, and a commented form of what is in force.
+"""Read the configuration from a TOML file and the environment, and print the current one with comments.
 
 A value is looked up in the environment (`ORCHESTRATOR_RUNS_MAX_RUNNING` for `max_running` of `[runs]`), then in the
-file, then its default counts.
+file; else it has its default.
 """
 
 import json
@@ -20,7 +20,7 @@ PREFIX = "ORCHESTRATOR"
 
 
 def _listed(value: object) -> object:
-    """Read a list from a variable of the environment: its parts stand between commas."""
+    """Split the text of an environment variable at its commas; leave a list of the file as it is."""
     return [part.strip() for part in value.split(",") if part.strip()] if isinstance(value, str) else value
 
 
@@ -41,9 +41,13 @@ class ServerSettings(_Section):
     hosts: Names = Field(default=(), description="names that requests may be addressed to, besides localhost")
     origins: Names = Field(default=(), description="web origins whose pages may send requests; none otherwise")
     max_body: int = Field(default=16 << 20, ge=1024, description="bytes of one request's body")
-    body_seconds: float = Field(default=30.0, gt=0, description="for a head to arrive, a body, and to go on reading")
-    max_requests: int = Field(default=1000, ge=1, description="requests at a time; more are told to come back")
-    max_generations: int = Field(default=64, ge=1, description="chat, response, embedding and plan requests, likewise")
+    body_seconds: float = Field(
+        default=30.0, gt=0, description="for a request's head to arrive, for its body, and for a client to read on"
+    )
+    max_requests: int = Field(
+        default=1000, ge=1, description="requests at a time; more are refused, to be tried again later"
+    )
+    max_generations: int = Field(default=64, ge=1, description="chat, response, embedding and plan requests at a time")
     drain_seconds: float = Field(default=30.0, ge=0, description="for runs to end when the daemon is to stop")
 
 
@@ -51,34 +55,44 @@ class RunSettings(_Section):
     """How many runs there may be, and what each may take."""
 
     max_running: int = Field(default=8, ge=1, description="runs at a time; the others wait")
-    reserved: int = Field(default=2, ge=0, description="of these, places that batch runs leave to interactive ones")
-    max_queued: int = Field(default=10_000, ge=1, description="of each class, may wait; more are told to come back")
-    max_tokens: int = Field(default=0, ge=0, description="of one run, prompts and answers together; 0: no limit")
-    max_seconds: float = Field(default=0.0, ge=0, description="of one run, from when it begins; 0: no limit")
-    max_bytes: int = Field(default=0, ge=0, description="of one run's artifacts; 0: no limit")
+    reserved: int = Field(default=2, ge=0, description="how many of these batch runs leave free for interactive ones")
+    max_queued: int = Field(default=10_000, ge=1, description="runs of each priority that may wait; more are refused")
+    max_tokens: int = Field(default=0, ge=0, description="tokens of one run, prompts and answers together; 0: no limit")
+    max_seconds: float = Field(default=0.0, ge=0, description="seconds that one run may be executed; 0: no limit")
+    max_bytes: int = Field(default=0, ge=0, description="bytes of one run's artifacts; 0: no limit")
     folders: Names = Field(default=(), description="folders that runs submitted over TCP may read")
 
 
 class FolderSettings(_Section):
     """What the state folder may take."""
 
-    max_bytes: int = Field(default=0, ge=0, description="of the state folder; at it no run is accepted; 0: no limit")
-    min_free_bytes: int = Field(default=256 << 20, ge=0, description="of the disk that have to stay free")
+    max_bytes: int = Field(
+        default=0, ge=0, description="bytes of the state folder above which no run is accepted; 0: no limit"
+    )
+    min_free_bytes: int = Field(
+        default=256 << 20, ge=0, description="bytes of the disk that must stay free for a run to be accepted"
+    )
 
 
 class RetentionSettings(_Section):
-    """What `orchestrator vacuum` leaves of runs that have ended, unless it is told otherwise."""
+    """Which runs that have ended `orchestrator vacuum` keeps, unless its options say otherwise."""
 
-    max_days: float = Field(default=0.0, ge=0, description="since a run has ended; 0: no limit")
-    max_runs: int = Field(default=0, ge=0, description="that have ended, the newest; 0: no limit")
-    max_bytes: int = Field(default=0, ge=0, description="of artifacts, those of the newest runs; 0: no limit")
+    max_days: float = Field(default=0.0, ge=0, description="days that a run is kept after its end; 0: no limit")
+    max_runs: int = Field(default=0, ge=0, description="how many runs are kept, the newest; 0: no limit")
+    max_bytes: int = Field(
+        default=0, ge=0, description="bytes of artifacts that are kept, those of the newest runs; 0: no limit"
+    )
 
 
 class LogSettings(_Section):
     """What is logged, in `logs/` of the state folder."""
 
-    level: Literal["debug", "info", "warning", "error"] = Field(default="info", description="the least that is logged")
-    max_bytes: int = Field(default=8 << 20, ge=4096, description="of a log file; a full one is put aside")
+    level: Literal["debug", "info", "warning", "error"] = Field(
+        default="info", description="the lowest level that is logged"
+    )
+    max_bytes: int = Field(
+        default=8 << 20, ge=4096, description="bytes of a log file; a full one is renamed, and a new one begun"
+    )
     keep: int = Field(default=4, ge=1, le=100, description="log files that are kept")
 
 
@@ -89,7 +103,7 @@ class ModelSettings(_Section):
 
 
 class Configuration(_Section):
-    """Everything that the configuration file may say."""
+    """All sections of the configuration file."""
 
     server: ServerSettings = ServerSettings()
     runs: RunSettings = RunSettings()
@@ -118,7 +132,7 @@ def models_folder(settings: ModelSettings, environ: Mapping[str, str]) -> Path:
 
 
 def load_configuration(environ: Mapping[str, str] = os.environ) -> Configuration:
-    """Return what the file and the environment say. Raises InputError; without a file the defaults count."""
+    """Return the configuration from the file, if there is one, and the environment. Raises InputError."""
     path = configuration_path(environ)
     stated = _read(path, required=bool(environ.get("ORCHESTRATOR_CONFIG")))
     variables = dict(_variables(environ))
@@ -131,12 +145,12 @@ def load_configuration(environ: Mapping[str, str] = os.environ) -> Configuration
 
 
 def show_configuration(configuration: Configuration) -> str:
-    """Return the file with what is in force, and a comment for each value; it can be used as a file as it is."""
+    """Return a configuration file with all current values, and a comment for each of them."""
     return "\n".join(_lines(configuration))
 
 
 def variable(section: str, key: str) -> str:
-    """Return the name of a value's variable in the environment."""
+    """Return the name of the environment variable for a value."""
     return f"{PREFIX}_{section}_{key}".upper()
 
 
@@ -182,7 +196,7 @@ def _problem(path: Path, variables: Mapping[tuple[str, str], str], error: Any) -
 
 
 def _lines(configuration: Configuration) -> Iterator[str]:
-    yield "# The configuration of the orchestrator. What is left out has its default value."
+    yield "# The configuration of the orchestrator. A value that is left out has its default."
     for section, model in _sections():
         yield f"\n# {' '.join((model.__doc__ or '').split())}\n[{section}]"
         stated = getattr(configuration, section)
@@ -192,5 +206,5 @@ def _lines(configuration: Configuration) -> Iterator[str]:
 
 
 def _toml(value: object) -> str:
-    """Return a value as TOML writes it, which for texts, numbers, truth and lists of them is JSON, but for DEL."""
+    """Return a value in TOML: for strings, numbers, booleans and lists this is JSON, except for the character DEL."""
     return json.dumps(list(value) if isinstance(value, tuple) else value, ensure_ascii=False).replace("\x7f", "\\u007f")

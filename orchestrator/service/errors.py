@@ -1,21 +1,21 @@
-"""Why the service does not do what it is asked.
+"""The errors of the service.
 
 ServiceError
-├── Busy            too much is asked at once; try again after `retry_seconds`
-├── NotReady        it is about to stop, puts a backup back, or cannot write; try again after `retry_seconds`
-├── FolderFull      the state folder or its disk has no room for more runs
-└── Conflict        what is asked does not go with what there is
+├── Busy            too many requests or runs wait already; try again after `retry_seconds`
+├── NotReady        the service is stopping, restoring a backup, or cannot write; try again after `retry_seconds`
+├── FolderFull      the state folder or its disk has no space for more runs
+└── Conflict        the state of the run, the key or the service does not allow the request
 """
 
 from orchestrator.errors import OrchestratorError
 
 
 class ServiceError(OrchestratorError):
-    """The root of what the service raises."""
+    """The root of the service's errors."""
 
 
 class Busy(ServiceError):
-    """There is too much to do already."""
+    """Too many requests or runs wait already. `retry_seconds` says when another attempt may succeed."""
 
     def __init__(self, message: str, retry_seconds: int) -> None:
         super().__init__(f"{message}; try again in {retry_seconds} s")
@@ -23,7 +23,7 @@ class Busy(ServiceError):
 
 
 class NotReady(ServiceError):
-    """The service takes nothing on at the moment."""
+    """The service accepts nothing at the moment. `retry_seconds` says when another attempt may succeed."""
 
     def __init__(self, message: str, retry_seconds: int = 5) -> None:
         super().__init__(message)
@@ -31,8 +31,8 @@ class NotReady(ServiceError):
 
 
 class FolderFull(ServiceError):
-    """No run is accepted until there is room."""
+    """The state folder or its disk is full, so that no run is accepted."""
 
 
 class Conflict(ServiceError):
-    """The run, or the key, is in a state that does not allow this."""
+    """The state of the run, the key or the service does not allow the request."""

@@ -1,4 +1,4 @@
-"""Choose which of the waiting runs begins next: interactive ones first, without starving the others. Pure."""
+"""Choose which queued run starts next: interactive runs first, without starving batch runs. Pure."""
 
 import itertools
 from collections import Counter, deque
@@ -7,17 +7,18 @@ from typing import Final, get_args
 from orchestrator.events import Priority
 
 PATIENCE: Final = 8
-"""Of so many runs that begin while batch runs wait, one at least is a batch run."""
+"""Of this many runs that start while batch runs wait, at least one is a batch run."""
 
 
 class RunQueue:
-    """Runs that wait, in the order they came within their class, and those that run.
+    """The runs that wait, in the order in which they came within their priority, and those that are being executed.
 
-    `places` is how many may run at once. Batch runs leave `reserved` of them free, but always have one.
+    At most `max_running` runs are executed at once. Batch runs leave `reserved` of these places free, but may always
+    have one.
     """
 
-    def __init__(self, places: int, reserved: int) -> None:
-        self.places = places
+    def __init__(self, max_running: int, reserved: int) -> None:
+        self.max_running = max_running
         self.reserved = reserved
         self._waiting: dict[Priority, deque[str]] = {name: deque() for name in get_args(Priority)}
         self._gone: set[str] = set()
@@ -29,26 +30,26 @@ class RunQueue:
 
     @property
     def waiting(self) -> int:
-        """How many runs wait."""
+        """How many runs wait, of both priorities."""
         return len(self._known)
 
     def waiting_as(self, priority: Priority) -> int:
-        """How many runs of a class wait."""
+        """Return how many runs of a priority wait."""
         return self._counts[priority]
 
     @property
     def running(self) -> frozenset[str]:
-        """The runs that have begun and not ended."""
+        """The runs that are being executed."""
         return frozenset(self._running)
 
     def push(self, run: str, priority: Priority) -> None:
-        """Let a run wait."""
+        """Add a run to the queue."""
         self._waiting[priority].append(run)
         self._known[run] = priority, next(self._numbers)
         self._counts[priority] += 1
 
     def remove(self, run: str) -> bool:
-        """Let a run wait no longer, and return whether it did."""
+        """Remove a run from the queue, and return whether it was there."""
         waited = run in self._known
         if waited:
             self._forget(run)
@@ -56,7 +57,10 @@ class RunQueue:
         return waited
 
     def position(self, run: str) -> int | None:
-        """Return how many runs came before it since the one that is next in its class, or None if it does not wait."""
+        """Return how many runs of its priority are ahead of a run, at most, or None if it does not wait.
+
+        Runs that were removed meanwhile may still count.
+        """
         if run not in self._known:
             return None
         priority, number = self._known[run]
@@ -65,22 +69,21 @@ class RunQueue:
         return number - self._known[first][1]
 
     def pop(self) -> str | None:
-        """Return the run that begins now, which has a place from now on; None where nothing may."""
+        """Remove the run that starts next from the queue, and return it; None if none may start now."""
         lanes = {name: lane for name, lane in self._waiting.items() if self._head(lane) and self._admits(name)}
         if not lanes:
             return None
-        patient: Priority = "batch"
         chosen: Priority = "interactive" if "interactive" in lanes else "batch"
-        if patient in lanes and self._passed_over >= PATIENCE - 1:
-            chosen = patient
-        self._passed_over = 0 if chosen == patient else self._passed_over + bool(self._head(self._waiting[patient]))
+        if "batch" in lanes and self._passed_over >= PATIENCE - 1:
+            chosen = "batch"
+        self._passed_over = 0 if chosen == "batch" else self._passed_over + bool(self._head(self._waiting["batch"]))
         run = lanes[chosen].popleft()
         self._forget(run)
         self._running[run] = chosen
         return run
 
     def end(self, run: str) -> None:
-        """Take the place of a run back."""
+        """Note that a run is not being executed any more, so that another one may start."""
         del self._running[run]
 
     def _forget(self, run: str) -> None:
@@ -88,13 +91,13 @@ class RunQueue:
         self._counts[priority] -= 1
 
     def _admits(self, priority: Priority) -> bool:
-        if len(self._running) >= self.places:
+        if len(self._running) >= self.max_running:
             return False
         batch = Counter(self._running.values())["batch"]
-        return priority == "interactive" or batch < max(1, self.places - self.reserved)
+        return priority == "interactive" or batch < max(1, self.max_running - self.reserved)
 
     def _head(self, lane: deque[str]) -> str | None:
-        """Drop those from the front that wait no longer, and return the first, if any is left."""
+        """Drop removed runs from the front of a lane, and return the first one that waits, or None."""
         while lane and lane[0] in self._gone:
             self._gone.discard(lane.popleft())
         return lane[0] if lane else None

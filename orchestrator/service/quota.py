@@ -1,4 +1,4 @@
-"""Count what a run and the state folder take, say when that is more than they may, and cancel the run that takes it."""
+"""Measure what runs and the state folder use, and cancel a run that exceeds its limits."""
 
 import asyncio
 import os
@@ -29,11 +29,11 @@ from orchestrator.service.totals import Totals
 
 N = TypeVar("N", int, float)
 
-_GONE: Final = "runs (`orchestrator vacuum`, after `orchestrator delete RUN` too), backups"
+_REMOVABLE: Final = "runs (`orchestrator vacuum`, after `orchestrator delete RUN` too), backups"
 
 
 def effective_limits(asked: RunLimits, settings: RunSettings) -> RunLimits:
-    """Return the limits of a run that asks for some: nobody gets more than the settings allow."""
+    """Return the limits of a run: those that were asked for, or the settings' where these are lower."""
     return RunLimits(
         tokens=_least(asked.tokens, settings.max_tokens),
         seconds=_least(asked.seconds, settings.max_seconds),
@@ -47,13 +47,15 @@ def _least(asked: N | None, most: N) -> N | None:
 
 @dataclass(slots=True)
 class RunUsage:
-    """What a run has taken so far: tokens of prompts and answers, and bytes of artifacts."""
+    """What a run has used so far."""
 
     tokens: int = 0
+    """Tokens of prompts and answers together."""
     bytes: int = 0
+    """Bytes of artifacts."""
 
-    def take(self, event: Event, size: Callable[[str], int]) -> None:
-        """Count what an event says. `size` returns the bytes of an object."""
+    def count(self, event: Event, size: Callable[[str], int]) -> None:
+        """Add what an event says was used. `size` returns the bytes of an object, given its digest."""
         match event:
             case AttemptGenerated(usage=usage) | PlanFinished(usage=usage) | ReplanFinished(usage=usage):
                 self.tokens += tokens_of(usage)
@@ -66,7 +68,7 @@ class RunUsage:
                 self.bytes += sum(map(size, outputs.values()))
 
     def excess(self, limits: RunLimits) -> str | None:
-        """Return what the run has too much of, or None."""
+        """Return in words which limit the run exceeds, or None."""
         if limits.tokens is not None and self.tokens > limits.tokens:
             return f"quota: {self.tokens} tokens used, {limits.tokens} allowed"
         if limits.bytes is not None and self.bytes > limits.bytes:
@@ -75,7 +77,10 @@ class RunUsage:
 
 
 def seconds_at_work(events: Iterable[Event]) -> float:
-    """Return for how long a run was at work, by its events: from each time that it began to the last that it did."""
+    """Return how many seconds a run was being executed, as its events say.
+
+    Each RunBegun starts an execution, which lasts until the last event before the next RunBegun.
+    """
     total, last = 0.0, 0.0
     begun: float | None = None
     for event in events:
@@ -90,14 +95,14 @@ def _passed(begun: float | None, last: float) -> float:
 
 
 def tokens_of(usage: Usage) -> int:
-    """Return the tokens of a prompt and its answer."""
+    """Return the tokens of a prompt and its answer together."""
     return usage.prompt_tokens + usage.output_tokens
 
 
 async def enforce_quota(orchestrator: Orchestrator, run: str, past: Sequence[Event], totals: Totals) -> None:
-    """Watch a run to its end, count its events in `totals`, and cancel it when it takes more than its limits allow.
+    """Watch a run until it ends, count its events in `totals`, and cancel it when it exceeds its limits.
 
-    `past` are the events from before it was taken up now, of which the first is its acceptance.
+    `past` are the events of earlier executions, of which the first is RunAccepted.
     """
     accepted = accepted_in(past)
     limits, used, models = accepted.limits, RunUsage(), dict[tuple[str, int], str]()
@@ -111,9 +116,9 @@ async def enforce_quota(orchestrator: Orchestrator, run: str, past: Sequence[Eve
             async for update in updates:
                 if not isinstance(update, EventUpdate):
                     continue
-                used.take(update.event, orchestrator.journal.objects.size)
-                if update.number > len(past):  # the daemon that ran it before has counted the others
-                    totals.take(update.event, accepted, models)
+                used.count(update.event, orchestrator.journal.objects.size)
+                if update.number > len(past):  # earlier executions have counted the others
+                    totals.count(update.event, accepted, models)
                 if not over and (excess := used.excess(limits)) is not None:
                     over = True
                     await orchestrator.cancel(run, reason=excess)
@@ -144,13 +149,14 @@ def folder_bytes(path: Path) -> int:
 
 
 def why_full(path: Path, settings: FolderSettings) -> str | None:
-    """Return why no run may be accepted any more, or None. Walks over the folder where its size is limited."""
+    """Return why the state folder is too full for another run, or None. A limit of its size needs a walk over it."""
     free = shutil.disk_usage(path).free
     if free < settings.min_free_bytes:
         less = "lower [folder] min_free_bytes in the configuration"
         state = f"{free} bytes are free on the disk of {path}, {settings.min_free_bytes} have to stay free"
-        return f"{state}; accepted when {_GONE} or other files are gone, or {less}"
+        return f"{state}; accepted when {_REMOVABLE} or other files are gone, or {less}"
     if settings.max_bytes and (used := folder_bytes(path)) > settings.max_bytes:
         more = "raise [folder] max_bytes in the configuration (0: no limit)"
-        return f"{path} takes {used} bytes, {settings.max_bytes} are allowed; accepted when {_GONE} are gone, or {more}"
+        full = f"{path} takes {used} bytes, {settings.max_bytes} are allowed"
+        return f"{full}; accepted when {_REMOVABLE} are gone, or {more}"
     return None

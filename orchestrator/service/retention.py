@@ -1,6 +1,6 @@
-"""Remove runs that are kept no longer, and all that no other run has a use for: objects, folders, free pages.
+"""Remove the runs that the retention limits do not keep, and what no other run uses: objects, folders, free pages.
 
-Objects that a run's events name are kept, whoever made them: what a follow-up run reads outlives the run it came from.
+Objects that a run's events name are kept, even if another run made them, so that a follow-up run can still read them.
 What learning needs of a run is kept too, until somebody asks for it to be purged: the outcomes of its attempts, and the
 prompts that they used.
 """
@@ -28,34 +28,35 @@ N = TypeVar("N", int, float)
 
 DAY_SECONDS: Final = 86_400
 RUNS_AT_ONCE: Final = 100
-"""Runs that one transaction forgets, so that nobody who writes waits for long."""
+"""How many runs one transaction deletes, so that others who write do not wait for long."""
 
 
 @dataclass(frozen=True, slots=True)
 class Retention:
-    """What is kept of runs that have ended: those of the last `days`, the newest `runs`, `bytes` of artifacts.
-
-    None: no limit. The artifacts of runs that have not ended count, but are kept in any case.
-    """
+    """Which runs that have ended are kept. None stands for no limit. Runs that have not ended are always kept."""
 
     days: float | None = None
+    """How many days a run is kept after its end."""
     runs: int | None = None
+    """How many runs are kept, the newest."""
     bytes: int | None = None
+    """How many bytes of artifacts are kept, those of the newest runs. Artifacts of runs that have not ended count."""
 
     @classmethod
     def of(
         cls, settings: RetentionSettings, days: float | None = None, runs: int | None = None, bytes: int | None = None
     ) -> "Retention":
-        """Return what the settings say, but for what is asked for; 0 stands for no limit in both."""
+        """Return the settings, except for the limits that are given; 0 stands for no limit in both."""
         return cls(_limit(days, settings.max_days), _limit(runs, settings.max_runs), _limit(bytes, settings.max_bytes))
 
 
 @dataclass(frozen=True, slots=True)
 class RunObjects:
-    """What a run holds: the digests of the objects that its events name. `finished` is None until it has ended."""
+    """The objects that the events of a run name."""
 
     run: str
     finished: float | None
+    """When the run ended, in seconds since the epoch; None if it has not."""
     digests: frozenset[str]
 
 
@@ -86,7 +87,7 @@ class VacuumResult:
 
 
 def expired(run_objects: Sequence[RunObjects], sizes: Mapping[str, int], retention: Retention, now: float) -> list[str]:
-    """Return the runs that are kept no longer, newest first. `sizes` are those of objects by digest. Pure."""
+    """Return the runs that are not kept, newest first. `sizes` maps digests of objects to bytes. Pure."""
     ended = sorted((one for one in run_objects if one.finished is not None), key=lambda one: -(one.finished or 0.0))
     held = {digest for one in run_objects if one.finished is None for digest in one.digests}
     taken, gone = sum(sizes.get(digest, 0) for digest in held), []
@@ -114,14 +115,18 @@ def vacuum(
     purge_outcomes: bool = False,
     keep_going: Callable[[], bool] = lambda: True,
 ) -> VacuumResult:
-    """Remove what is kept no longer, and return what that was. Blocks on the disk. `now` is by the clock of events.
+    """Remove the runs that `retention` does not keep, and data that no run uses, and return what was removed.
+
+    `now` is in seconds since the epoch, by the clock of events. Blocks on the disk.
 
     With `purge_outcomes` the outcomes of runs that are gone are removed too, and none are kept of those that go now.
     Runs go on meanwhile. With `exclusive` nobody else uses the state folder, and the database is written anew, without
     gaps. The work ends early, with everything in order, when `keep_going` returns false. Raises JournalError.
     """
     before, sizes = journal.database_bytes(), journal.objects.sizes()
-    folders = _folders(journal)  # before the runs are read: one that is accepted meanwhile is no stray
+    folders = _folders(
+        journal
+    )  # before the runs are read, so that the folder of a run that is accepted meanwhile stays
     run_objects = _run_objects(journal)
     gone = expired(run_objects, sizes, retention, now)
     outcomes = journal.count_outcomes() if purge_outcomes else 0
@@ -181,7 +186,7 @@ def _run_objects(journal: JournalReader) -> list[RunObjects]:
 
 
 def _folders(journal: JournalReader) -> set[str]:
-    """Return the runs that have a folder."""
+    """Return the ids of the runs that have a folder."""
     return {path.name for path in journal.home.runs.glob("*") if RUN_NAME.match(path.name)}
 
 
@@ -204,13 +209,13 @@ def _deleted(
 
 
 def _outcomes(journal: JournalReader, run: str) -> list[AttemptOutcome]:
-    """Return what is to be kept of a run; nothing for one that cannot be read, or of which only a folder is left."""
+    """Return the outcomes of a run's attempts; none if it cannot be read, or if only its folder is left."""
     try:
         return list(attempt_outcomes(RunView.of(event for _, event in journal.events(run))))
     except UnknownRun:
         return []
     except (JournalCorrupt, IllegalTransition, InputError) as error:
-        log.warning("nothing is kept of a run that cannot be read", run=run, error=str(error))
+        log.warning("no outcomes are kept of a run that cannot be read", run=run, error=str(error))
         return []
 
 

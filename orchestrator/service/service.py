@@ -1,6 +1,6 @@
-"""Own one state folder for months: runs wait for a place, are watched over, and can be asked about.
+"""Own one state folder for months: queue runs, execute them within their quotas, and look after the folder.
 
-The heart is `_hold`: it keeps an orchestrator open, and closes it only to put a backup back, or for good.
+The heart is `_hold`: it keeps an orchestrator open, and closes it only to restore a backup, or for good.
 """
 
 import asyncio
@@ -36,20 +36,23 @@ from registry.models import Registry
 T = TypeVar("T")
 
 LONGEST_RETRY: Final = 60
+"""The most seconds after which a client is asked to try again."""
 
 log = structlog.get_logger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
 class Submitted:
-    """A run that was accepted now, or (not `new`) earlier with the same key."""
+    """The answer to a submission."""
 
     run: str
+    """The id of the run."""
     new: bool
+    """Whether the run was accepted now, and not earlier with the same key."""
 
 
 class Service:
-    """Runs many jobs on one state folder. An async context manager; after it everything is journaled and stopped."""
+    """Runs many jobs on one state folder. An async context manager. Its exit interrupts runs, to be resumed."""
 
     def __init__(self, home: Path, registry: Registry, configuration: Configuration) -> None:
         self.home = home
@@ -72,7 +75,7 @@ class Service:
         self._broken: JournalError | None = None
 
     async def __aenter__(self) -> Self:
-        """Open the state folder, and go on with the runs that have not ended. Raises JournalError."""
+        """Open the state folder, and resume the runs that have not ended. Raises JournalError."""
         async with AsyncExitStack() as stack:
             self._tasks = await stack.enter_async_context(asyncio.TaskGroup())
             stack.callback(self._end)
@@ -89,44 +92,44 @@ class Service:
 
     @property
     def configuration(self) -> Configuration:
-        """What is in force."""
+        """The current configuration."""
         return self._configuration
 
     @property
     def orchestrator(self) -> Orchestrator:
-        """The orchestrator. Raises NotReady while there is none."""
+        """The orchestrator. Raises NotReady while a backup is being restored."""
         if self._orchestrator is None:
-            raise NotReady("a backup is being put back")
+            raise NotReady("a backup is being restored")
         return self._orchestrator
 
     @property
     def why_not_ready(self) -> str | None:
-        """Why no run is taken on, or None."""
+        """Why no run is accepted at the moment, or None."""
         if self._broken is not None:
             return str(self._broken)
         if self._draining:
             return "the daemon is about to stop"
         if self._orchestrator is None or self._restoring is not None:
-            return "a backup is being put back"
+            return "a backup is being restored"
         full = self._orchestrator.journal.full
         return None if full is None else str(full)
 
     @property
     def waiting(self) -> int:
-        """How many runs wait for a place."""
+        """How many runs wait in the queue."""
         return self._queue.waiting
 
     @property
     def running(self) -> frozenset[str]:
-        """The runs that have a place."""
+        """The ids of the runs that are being executed."""
         return self._queue.running
 
     def position(self, run: str) -> int | None:
-        """Return how many runs came before a run that waits, at most, or None if it does not wait."""
+        """Return how many runs are ahead of a run in the queue, at most, or None if it does not wait."""
         return self._queue.position(run)
 
     async def submit(self, job: Job) -> Submitted:
-        """Accept a job, which waits for its turn. A job with the key of an earlier run gives that run.
+        """Accept a job, and queue its run. For a job with the key of an earlier run, return that run.
 
         Raises InputError, NotReady, Busy, FolderFull, and Conflict for a key that another job has been given.
         """
@@ -151,10 +154,13 @@ class Service:
         return Submitted(run, True)
 
     async def _accept(self, job: Job) -> str | Exception:
-        """Accept a job and let it wait, to the end: whoever asked may go away meanwhile. Return what went wrong."""
+        """Accept a job, queue its run and return its id, or the error.
+
+        This is a task of its own, which is completed even if the client goes away meanwhile.
+        """
         try:
             run = await self.orchestrator.accept(job)
-        except Exception as error:  # noqa: BLE001 - who asked is told, and raises it
+        except Exception as error:  # noqa: BLE001 - the caller raises it
             return error
         self.totals.accepted += 1
         self._queue.push(run, job.urgency)
@@ -162,34 +168,34 @@ class Service:
         return run
 
     async def ended_job(self, run: str) -> Job:
-        """Return the job of a run that has ended, to be submitted once more. Raises UnknownRun, Conflict."""
+        """Return the job of a run that has ended, to be submitted again. Raises UnknownRun, Conflict."""
         row = await self.row(run)
         if row.finished is None:
             raise Conflict(f"run {run} has not ended: {row.status}; accepted: a run that has ended")
         return job_of(await self._accepted(run))
 
     async def cancel(self, run: str, step: str | None = None) -> None:
-        """Ask for a run or a step of it to be cancelled. Harmless when it has ended. Raises UnknownRun, InputError."""
+        """Cancel a run or a step of it; nothing happens if it has ended. Raises UnknownRun, InputError."""
         await self.row(run)
         waited = step is None and self._queue.remove(run)
         if step is not None:
             await asyncio.to_thread(self._check_step, run, step)
         await self.orchestrator.cancel(run, step)
-        self.totals.runs["cancelled"] += waited  # it never had a place, so nobody oversees its end
+        self.totals.runs["cancelled"] += waited  # it was never executed, so `enforce_quota` does not count it
 
     def _check_step(self, run: str, step: str) -> None:
         with self.orchestrator.views.view(run) as view:
             view.check_step(step)
 
     async def delete(self, run: str) -> None:
-        """Forget a run. Raises UnknownRun, and Conflict for one that has not ended."""
+        """Delete a run and all that is kept of it. Raises UnknownRun, and Conflict for a run that has not ended."""
         row = await self.row(run)
         if row.finished is None:
             raise Conflict(f"run {run} has not ended: {row.status}; accepted: a run that has ended, so cancel it first")
         await self.orchestrator.delete(run)
 
     async def rate(self, run: str, score: float, by: str, step: str | None = None, note: str = "") -> RatingGiven:
-        """Take in how good somebody finds a run that has ended, or a step of it. It is durable when this returns.
+        """Journal a rating of a run that has ended, or of a step of it. It is durable when this returns.
 
         `score` is from 0 (bad) to 1 (good). Raises UnknownRun, InputError, Conflict, JournalError.
         """
@@ -199,11 +205,11 @@ class Service:
         return rating
 
     async def row(self, run: str) -> RunRow:
-        """Return the line of a run. Raises UnknownRun."""
+        """Return the journal's row of a run. Raises UnknownRun."""
         return await asyncio.to_thread(self.orchestrator.journal.run, run)
 
     async def watch(self, run: str, after: int = 0) -> AsyncGenerator[Update, None]:
-        """Yield what has happened to a run since its event number `after`, and what happens. Raises UnknownRun."""
+        """Yield the updates of a run, from the event behind number `after` until it has ended. Raises UnknownRun."""
         async with aclosing(self.orchestrator.watch(run, after)) as updates:
             async for update in updates:
                 yield update
@@ -215,7 +221,7 @@ class Service:
     async def vacuum(
         self, retention: Retention, *, dry_run: bool = False, purge_outcomes: bool = False
     ) -> VacuumResult:
-        """Remove runs that are kept no longer, and what no run has a use for, and return what that was.
+        """Remove the runs that `retention` does not keep, and data that no run uses, and return what was removed.
 
         With `purge_outcomes`, what is kept for learning of runs that are gone is removed too. Raises NotReady,
         JournalError.
@@ -235,32 +241,32 @@ class Service:
         return await self._run_maintenance(vacuumed)
 
     async def restore(self, name: str) -> None:
-        """Put a backup in the place of all runs, and go on from there. Runs in progress end where they are.
+        """Replace all runs by those of a backup, and resume these. Runs that are being executed are interrupted.
 
-        Raises InputError, JournalError, and Conflict while another backup is put back.
+        Raises InputError, JournalError, and Conflict while another backup is being restored.
         """
         await asyncio.to_thread(find_backup, self.home, name)
         if self._restoring is not None:
-            raise Conflict(f"backup {self._restoring[0]} is being put back; accepted: another try after that")
+            raise Conflict(f"backup {self._restoring[0]} is being restored; accepted: another try after that")
         done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._restoring = (name, done)
         self._turn.set()
         await done
 
     def adopt(self, configuration: Configuration) -> None:
-        """Go by another configuration from now on. Runs that were accepted keep their limits."""
+        """Use another configuration from now on. Runs that were accepted keep their limits."""
         self._configuration = configuration
-        self._queue.places, self._queue.reserved = configuration.runs.max_running, configuration.runs.reserved
+        self._queue.max_running, self._queue.reserved = configuration.runs.max_running, configuration.runs.reserved
         self._pump()
 
     async def drain(self) -> None:
-        """Accept and begin nothing more, and wait until the runs in progress have ended. Those that wait stay so."""
+        """Accept and start no more runs, and wait until those in progress have ended. Queued runs stay queued."""
         self._draining = True
         self._update_idle()
         await self._idle.wait()
 
     async def _hold(self, ready: asyncio.Event) -> None:
-        """Keep an orchestrator open until this closes."""
+        """Keep an orchestrator open until the service is closed. `ready` is set when runs can be accepted."""
         while not self._closing:
             async with AsyncExitStack() as closed:
                 async with AsyncExitStack() as stack:
@@ -280,22 +286,22 @@ class Service:
         self._resolve_restore()
 
     async def _end_when_broken(self) -> None:
-        """End everything once the journal takes nothing more, by raising why. It is opened anew by the next daemon."""
+        """Wait until the journal cannot be written any more, and raise why, which ends the service."""
         self._broken = await self.orchestrator.journal.breakdown()
         log.error("the journal cannot be written any more: the daemon ends", error=str(self._broken))
         raise self._broken
 
     async def _run_maintenance(self, work: Callable[[Journal], T]) -> T:
-        """Do something to the state folder in a thread, one such thing at a time, to its end whoever goes away.
+        """Return what `work` returns, run in a thread, after any maintenance that is under way.
 
-        Raises what it raises, and NotReady.
+        It is completed even if the client goes away meanwhile. Raises NotReady, and what `work` raises.
         """
 
         async def outcome() -> T | Exception:
             async with self._upkeep:
                 try:
                     return await asyncio.to_thread(work, self.orchestrator.journal)
-                except Exception as error:  # noqa: BLE001 - who asked is told, and raises it
+                except Exception as error:  # noqa: BLE001 - the caller raises it
                     return error
 
         found = await asyncio.shield(self._tasks.create_task(outcome()))
@@ -308,7 +314,7 @@ class Service:
         self._turn.set()
 
     async def _restore(self, name: str) -> None:
-        """Put a backup back. What came of it is told when an orchestrator is open again."""
+        """Restore a backup. `_resolve_restore` reports the result when an orchestrator is open again."""
         if not self._closing:
             self._turn.clear()
         try:
@@ -316,10 +322,10 @@ class Service:
         except OrchestratorError as error:
             self._not_restored = error
         else:
-            log.info("a backup was put back", backup=name)
+            log.info("a backup was restored", backup=name)
 
     def _resolve_restore(self) -> None:
-        """Tell whoever asked for a backup to be put back what came of it."""
+        """Report to whoever requested a backup to be restored whether that succeeded."""
         restoring, failure = self._restoring, self._not_restored
         self._restoring = self._not_restored = None
         if restoring is None or restoring[1].done():
@@ -330,7 +336,7 @@ class Service:
             restoring[1].set_exception(failure)
 
     async def _requeue(self) -> None:
-        """Let all runs wait that have not ended, those first that had begun."""
+        """Queue all runs that have not ended, oldest first, and start as many as there are places for."""
         settings = self._configuration.runs
         self._queue = RunQueue(settings.max_running, settings.reserved)
         for run, priority in await asyncio.to_thread(_unfinished, self.orchestrator.journal):
@@ -349,7 +355,10 @@ class Service:
             task.cancel()
 
     def _check_queue_space(self, priority: Priority) -> None:
-        """Raise NotReady, or Busy when too many runs of this class wait: a flood of one keeps out none of the other."""
+        """Raise NotReady, or Busy if too many runs of this priority wait.
+
+        Each priority has its own limit, so that many batch runs do not keep out interactive ones.
+        """
         if (reason := self.why_not_ready) is not None:
             raise NotReady(reason)
         most = self._configuration.runs.max_queued
@@ -360,11 +369,11 @@ class Service:
 
     @property
     def retry_seconds(self) -> int:
-        """After how many seconds a place may be free, by how long runs held theirs so far."""
-        return min(LONGEST_RETRY, max(1, math.ceil(self.totals.typical_seconds / self._queue.places)))
+        """After how many seconds another run can probably start, from the mean duration of executions."""
+        return min(LONGEST_RETRY, max(1, math.ceil(self.totals.typical_seconds / self._queue.max_running)))
 
     def _pump(self) -> None:
-        """Begin the runs that there is a place for."""
+        """Start queued runs, as many as there are places for."""
         while self._taking and not self._draining and (run := self._queue.pop()) is not None:
             task = self._carrying.create_task(self._carry(run))
             self._carried.add(task)
@@ -372,14 +381,14 @@ class Service:
         self._update_idle()
 
     def _update_idle(self) -> None:
-        """Note whether any run is in progress."""
+        """Set or clear `_idle`, by whether any run is being executed."""
         if self._queue.running:
             self._idle.clear()
         else:
             self._idle.set()
 
     async def _carry(self, run: str) -> None:
-        """See one run through."""
+        """Execute one run until it has ended."""
         structlog.contextvars.bind_contextvars(run=run)
         begun = time.monotonic()
         try:
@@ -393,7 +402,7 @@ class Service:
         except Exception:
             log.exception("a run cannot go on; others do")
         finally:
-            self.totals.leave(time.monotonic() - begun)
+            self.totals.count_execution(time.monotonic() - begun)
             self._queue.end(run)
             self._pump()
 
@@ -401,7 +410,7 @@ class Service:
         return accepted_in([await asyncio.to_thread(self.orchestrator.journal.first_event, run)])
 
     async def _known(self, job: Job, key: str) -> Submitted | None:
-        """Return the run that was accepted with this key. Raises Conflict if it was another job."""
+        """Return the run that was accepted with this key, if any. Raises Conflict if it was for another job."""
         run = await asyncio.to_thread(self.orchestrator.journal.run_with_key, key)
         if run is None:
             return None
@@ -412,5 +421,5 @@ class Service:
 
 
 def _unfinished(journal: JournalReader) -> list[tuple[str, Priority]]:
-    """Return the runs that have not ended, oldest first, with their classes of priority. Blocks on the disk."""
+    """Return the runs that have not ended, oldest first, with their priorities. Blocks on the disk."""
     return [(row.run, accepted_in([journal.first_event(row.run)]).priority) for row in journal.unfinished()]

@@ -1,4 +1,4 @@
-"""Count what happened since the daemon began, for metrics."""
+"""Count events since the daemon started, for metrics."""
 
 from collections import Counter
 from dataclasses import dataclass, field
@@ -14,38 +14,46 @@ from orchestrator.events import (
     RunFinished,
 )
 
-TYPICAL_SECONDS: Final = 5.0
-"""Of a run, as long as none has ended."""
+DEFAULT_RUN_SECONDS: Final = 5.0
+"""How long a run is assumed to take as long as none has ended."""
 
 
 @dataclass(slots=True)
 class Totals:
-    """Counters since the start. `run_seconds` are those between acceptance and end, by status of the run.
-
-    `places_left` counts how often a run gave its place back, and `place_seconds` how long they had been held.
-    """
+    """Counters since the daemon started."""
 
     accepted: int = 0
+    """Runs that were accepted."""
     refused: int = 0
+    """Runs that were refused because too many waited."""
     runs: Counter[str] = field(default_factory=Counter)
+    """Runs that have ended, by status."""
     run_seconds: Counter[str] = field(default_factory=Counter)
+    """The seconds from acceptance to end of the runs that have ended, by status."""
     attempts: Counter[tuple[str, str]] = field(default_factory=Counter)
+    """Attempts that have ended, by model and outcome."""
     tokens: Counter[tuple[str, str]] = field(default_factory=Counter)
-    places_left: int = 0
-    place_seconds: float = 0.0
+    """Tokens, by model and kind: prompt, cached or output."""
+    executions: int = 0
+    """How often a run was executed until it ended or was interrupted."""
+    execution_seconds: float = 0.0
+    """How long these executions took together."""
 
     @property
     def typical_seconds(self) -> float:
-        """How long a run holds its place, on the mean."""
-        return self.place_seconds / self.places_left if self.places_left else TYPICAL_SECONDS
+        """The mean duration of an execution."""
+        return self.execution_seconds / self.executions if self.executions else DEFAULT_RUN_SECONDS
 
-    def leave(self, seconds: float) -> None:
-        """Count a run that gives back its place after `seconds`."""
-        self.places_left += 1
-        self.place_seconds += seconds
+    def count_execution(self, seconds: float) -> None:
+        """Count an execution of a run that has ended after `seconds`."""
+        self.executions += 1
+        self.execution_seconds += seconds
 
-    def take(self, event: Event, accepted: RunAccepted, models: dict[tuple[str, int], str]) -> None:
-        """Count an event of a run. `models` keeps, for the run, which model does which attempt."""
+    def count(self, event: Event, accepted: RunAccepted, models: dict[tuple[str, int], str]) -> None:
+        """Count an event of a run.
+
+        `models` maps the attempts of the run that are open, by step and number, to their models. It is kept up to date.
+        """
         match event:
             case AttemptStarted(step=step, number=number, model=model):
                 models[step, number] = model

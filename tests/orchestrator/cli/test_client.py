@@ -23,7 +23,7 @@ MODEL = {"model": "m", "state": "ready", "residency": "warm", "pinned": False, "
 
 @dataclass
 class Played:
-    """The registry that the daemon goes by, and the requests that it got: method, path, key."""
+    """The registry that the daemon uses, and the requests that it got: method, path, key."""
 
     registry: str = "/their/registry.yaml"
     got: list[tuple[str, str, str | None]] = field(default_factory=list)
@@ -94,7 +94,7 @@ def test_a_registry_that_the_daemon_does_not_go_by_is_refused_before_anything_is
         assert "--registry no/such.yaml: the daemon that owns" in refused.err
     refused = command("run", "Do it.")
     assert refused.code == 2
-    assert "goes by /their/registry.yaml" in refused.err
+    assert "uses /their/registry.yaml" in refused.err
     assert daemon.got == []
     assert command("--registry", daemon.registry, "submit", "Do it.").out == "R\n"
 

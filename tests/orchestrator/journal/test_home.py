@@ -56,7 +56,7 @@ def test_home_that_is_a_file_is_a_clear_error(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("run", ["", "..", "a/b", ".hidden", "a\n", "x" * 65])
 def test_names_that_are_no_runs_are_refused(tmp_path: Path, run: str) -> None:
-    with pytest.raises(JournalError, match="no name of a run"):
+    with pytest.raises(JournalError, match="not a run id"):
         Home(tmp_path).artifacts(run)
 
 
