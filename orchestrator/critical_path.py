@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from orchestrator.events import RoleRates
 from orchestrator.taskir import Step
 
-_DUST = 1e-9
-"""What sums in another order differ by, as a part of the whole: less slack than this is none."""
+_ROUNDING = 1e-9
+"""Slack below this share of the whole counts as 0: floating-point sums in another order differ by about as much."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,21 +24,25 @@ class CriticalPath:
 
 @dataclass(frozen=True, slots=True)
 class Figures:
-    """How a run made use of its parallelism.
-
-    `concurrency` is the sum of the steps' durations over the wall time, `bound` that sum over the critical path: how
-    much faster than one step at a time the plan can be at all (Amdahl). Both are 0 where nothing ran.
-    """
+    """How a run made use of its parallelism."""
 
     sum_seconds: float
+    """The durations of all steps together."""
     wall_seconds: float
+    """How long the run took."""
     critical_path: CriticalPath
     concurrency: float
+    """`sum_seconds` divided by `wall_seconds`; 0 where nothing ran."""
     bound: float
+    """`sum_seconds` divided by the critical path: how much faster the plan can be than one step at a time (Amdahl's
+    law); 0 where nothing ran."""
 
 
 def predict_step(step: Step, rates: Mapping[str, RoleRates]) -> float:
-    """Return how long a step should take: its role's typical prompt and answer at its rates, or the defaults'."""
+    """Return how many seconds a step should take: a typical prompt and answer of its role, at the role's rates.
+
+    A role that is not among the `rates` has those of `RoleRates`.
+    """
     role = rates.get(step.actor) or RoleRates()
     output = role.output_tokens if step.max_tokens is None else min(role.output_tokens, step.max_tokens)
     return role.prompt_tokens / role.prefill_rate + output / role.decode_rate
@@ -50,7 +54,9 @@ def predict_seconds(steps: Iterable[Step], rates: Mapping[str, RoleRates]) -> di
 
 
 def measured_seconds(times: Mapping[str, tuple[float | None, float | None]]) -> dict[str, float]:
-    """Return how long each step took, from when it started and finished. A step that did not do both is left out."""
+    """Return how many seconds each step took, given the times of its start and its end. Steps without both are left
+    out.
+    """
     return {
         step: max(0.0, finished - started)
         for step, (started, finished) in times.items()
@@ -61,9 +67,9 @@ def measured_seconds(times: Mapping[str, tuple[float | None, float | None]]) -> 
 def critical_path(
     before: Mapping[str, Sequence[str]], order: Sequence[str], seconds: Mapping[str, float]
 ) -> CriticalPath:
-    """Return the longest chain. A step without `seconds` takes no time, and is not told as a part of the path.
+    """Return the longest chain. A step without `seconds` takes no time and is not listed as a part of the path.
 
-    Of equally long chains it is the one whose steps come first in `order`, looked at from its end.
+    Of equally long chains it is the one whose steps, from the last one backwards, come first in `order`.
     """
     finish, latest = _earliest_finish(before, order, seconds)
     if not order:
@@ -87,8 +93,8 @@ def slack(before: Mapping[str, Sequence[str]], order: Sequence[str], seconds: Ma
         start = late[step] - seconds.get(step, 0.0)
         for earlier in before[step]:
             late[earlier] = min(late[earlier], start)
-    dust = _DUST * end
-    return {step: 0.0 if late[step] - finish[step] <= dust else late[step] - finish[step] for step in order}
+    rounding = _ROUNDING * end
+    return {step: 0.0 if late[step] - finish[step] <= rounding else late[step] - finish[step] for step in order}
 
 
 def _earliest_finish(

@@ -1,8 +1,8 @@
-"""Decide what follows a failed attempt: a retry, an escalation, or the end of the step.
+"""Decide what follows a failed attempt: a retry, an escalation to a stronger role, or the end of the step.
 
-Each kind of failure has its rule, because each has its own cure: a model that broke the format needs to be told, one
-that ran out of time needs a stronger role, and one whose engine died is not to blame at all. Everything here is
-pure; the scheduler carries the decision out.
+Each kind of failure has a rule of its own, because each needs something else: a model that broke the format has to see
+the complaint, one that ran out of time has to be replaced by a stronger role, and one whose engine died has done
+nothing wrong. Everything here is pure; the scheduler carries the decision out.
 """
 
 from collections.abc import Mapping, Sequence
@@ -23,12 +23,16 @@ BACK_OFF_SECONDS = (1.0, 4.0, 16.0)
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """The cure for one kind: how many retries one role gets, and whether a stronger role follows."""
+    """What follows failures of one kind."""
 
     retries: int
+    """How often one role may try again."""
     escalates: bool
+    """Whether a stronger role takes over after that."""
     remedy: str
+    """How the next attempt differs, in words that complete "retry as ROLE"."""
     backs_off: bool = False
+    """Whether there is a pause before the next attempt."""
 
 
 RULES: Mapping[FailureKind, Rule] = {
@@ -41,13 +45,13 @@ RULES: Mapping[FailureKind, Rule] = {
     FailureKind.INFRASTRUCTURE: Rule(MAX_RETRIES, escalates=False, remedy="on a fresh engine"),
 }
 
-_TAUGHT = (FailureKind.FORMAT, FailureKind.SCHEMA, FailureKind.CODE, FailureKind.LOGIC)
-"""Kinds that a model is to blame for, and may avoid when it is told."""
+_MODEL_FAULTS = (FailureKind.FORMAT, FailureKind.SCHEMA, FailureKind.CODE, FailureKind.LOGIC)
+"""Kinds that are the model's fault, and that it may avoid when the prompt says what was wrong."""
 
 
 @dataclass(frozen=True, slots=True)
 class FailedAttempt:
-    """A failure, and the role that had it."""
+    """A failure, and the role that made the attempt."""
 
     role: str
     failure: Failure
@@ -61,26 +65,26 @@ class FailedAttempt:
 
 
 @dataclass(frozen=True, slots=True)
-class Ladder:
-    """Who takes over from whom (role -> rung above), and how far up a task allows it.
-
-    `on_second_failure` hurries: a role that fails a second time hands over, even where its rule had a retry left.
-    """
+class EscalationChain:
+    """Which roles take over from weaker ones."""
 
     above: Mapping[str, EscalationTarget]
+    """The role that takes over from each role."""
     max_level: Level = "B3"
+    """The highest level that the task allows."""
     on_second_failure: bool = False
+    """Whether the second failure of a role escalates, even where its rule still allows a retry."""
 
-    def climb(self, tried: Sequence[str]) -> EscalationTarget | str:
-        """Return the rung above the last of the `tried` roles, or why there is none. No rung is climbed twice."""
-        rung = self.above.get(tried[-1])
-        if rung is None:
+    def next_target(self, tried: Sequence[str]) -> EscalationTarget | str:
+        """Return what takes over from the last of the `tried` roles, or why nothing does. No role takes over twice."""
+        target = self.above.get(tried[-1])
+        if target is None:
             return f"no role stands above {tried[-1]}"
-        if rung.level is not None and rung.level > self.max_level:
-            return f"{rung.role} ({rung.level}) is above the task's max_level {self.max_level}"
-        if rung.role in tried:
-            return f"{rung.role} has been tried already"
-        return rung
+        if target.level is not None and target.level > self.max_level:
+            return f"{target.role} ({target.level}) is above the task's max_level {self.max_level}"
+        if target.role in tried:
+            return f"{target.role} has been tried already"
+        return target
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,7 +105,7 @@ class Escalate:
 
 @dataclass(frozen=True, slots=True)
 class GiveUp:
-    """The step has failed."""
+    """Let the step fail."""
 
     reason: str
 
@@ -109,22 +113,22 @@ class GiveUp:
 FailureResponse = Retry | Escalate | GiveUp
 
 
-def decide(failed: FailedAttempt, history: Sequence[FailedAttempt], ladder: Ladder) -> FailureResponse:
+def decide(failed: FailedAttempt, history: Sequence[FailedAttempt], escalation: EscalationChain) -> FailureResponse:
     """Return what follows `failed`, given the step's earlier failures (oldest first).
 
-    A step gets at most one attempt, `MAX_RETRIES` more, and one for each rung of the ladder; then it is given up. That
-    holds whichever roles a router chooses for the attempts: who failed is who made the attempt, and what counts as a
-    retry or an escalation is what was asked for.
+    A step gets at most one attempt, `MAX_RETRIES` more, and one for each role of the escalation; then it is given up.
+    That holds whichever roles a router chooses for the attempts: a failure counts for the role that made the attempt,
+    and whether it was a retry or an escalation follows from the role that was asked for.
     """
     if failed.failure.final:
         return GiveUp(f"{failed.failure.kind}: trying again would not help")
-    story = (*history, failed)
-    kind, rule, used = failed.failure.kind, RULES[failed.failure.kind], retries_used(story)
-    tried = [role for attempt in story for role in (attempt.asked, attempt.role)]
-    above = ladder.climb(tried) if rule.escalates else f"{kind} failures never do"
+    attempts = (*history, failed)
+    kind, rule, used = failed.failure.kind, RULES[failed.failure.kind], retries_used(attempts)
+    tried = [role for attempt in attempts for role in (attempt.asked, attempt.role)]
+    above = escalation.next_target(tried) if rule.escalates else f"{kind} failures never do"
     refused = _why_no_retry(failed, history, used)
     if isinstance(above, EscalationTarget) and (
-        refused or (ladder.on_second_failure and _was_to_blame(failed.role, history))
+        refused or (escalation.on_second_failure and _failed_by_itself(failed.role, history))
     ):
         return Escalate(above.role, f"{kind}: {above.role} takes over, {refused or 'it is the second failure'}")
     if refused:
@@ -134,9 +138,10 @@ def decide(failed: FailedAttempt, history: Sequence[FailedAttempt], ladder: Ladd
 
 
 def failures_shown_to(role: str, history: Sequence[FailedAttempt]) -> tuple[Failure, ...]:
-    """Return the failures that the next attempt, of `role`, hears of: its own, and the last one before it took over.
+    """Return the failures that the prompt of the next attempt, by `role`, shows.
 
-    So its prompts differ from each other, and are not filled with what its predecessors got wrong.
+    These are the role's own failures and the last one before it took over. So no two of its prompts are equal, and none
+    is filled with the failures of weaker roles.
     """
     before = [failed for failed in history if failed.role != role]
     own = [failed for failed in history if failed.role == role]
@@ -144,21 +149,22 @@ def failures_shown_to(role: str, history: Sequence[FailedAttempt]) -> tuple[Fail
 
 
 def feedback(failures: Sequence[Failure]) -> tuple[str, ...]:
-    """Return what the next attempt is told of the earlier ones, oldest first: the evidence, shortened.
+    """Return what the next prompt says of earlier failures, oldest first: the evidence of each, shortened.
 
-    A model that is to blame is always told something, since the same prompt would bring the same answer.
+    Where a failure was the model's fault the prompt always says something, since the same prompt would have the same
+    answer.
     """
-    told = (failure.evidence or (failure.message if failure.kind in _TAUGHT else "") for failure in failures)
-    return tuple(_shortened(text) for text in told if text)
+    shown = (failure.evidence or (failure.message if failure.kind in _MODEL_FAULTS else "") for failure in failures)
+    return tuple(_shortened(text) for text in shown if text)
 
 
-def retries_used(story: Sequence[FailedAttempt]) -> int:
-    """Count the retries among a step's failures: the attempts that were asked of the role that had just failed."""
-    return sum(before.role == after.asked for before, after in pairwise(story))
+def retries_used(attempts: Sequence[FailedAttempt]) -> int:
+    """Return how many of a step's attempts were retries: they were asked of the role that had just failed."""
+    return sum(before.role == after.asked for before, after in pairwise(attempts))
 
 
 def _why_no_retry(failed: FailedAttempt, history: Sequence[FailedAttempt], used: int) -> str:
-    """Say why the role may not try again, or nothing when it may."""
+    """Return why the role may not try again; empty if it may."""
     kind = failed.failure.kind
     allowed = RULES[kind].retries
     if used >= MAX_RETRIES:
@@ -168,13 +174,13 @@ def _why_no_retry(failed: FailedAttempt, history: Sequence[FailedAttempt], used:
     return f"{failed.role} has used its {allowed} for this kind" if allowed else "this kind is not retried"
 
 
-def _was_to_blame(role: str, history: Sequence[FailedAttempt]) -> bool:
-    """Whether the role has failed before in a way that a stronger role might not."""
+def _failed_by_itself(role: str, history: Sequence[FailedAttempt]) -> bool:
+    """Return whether the role has failed before in a way that a stronger role might not."""
     return any(attempt.role == role and RULES[attempt.failure.kind].escalates for attempt in history)
 
 
 def _shortened(text: str) -> str:
-    """Cut the middle out of a long text, between lines where it has some: its ends tell where and what."""
+    """Return the text without its middle if it is long, cut between lines where it has several."""
     if len(text) <= FEEDBACK_LENGTH:
         return text
     head, tail = text[: FEEDBACK_LENGTH // 2], text[-FEEDBACK_LENGTH // 2 :]

@@ -1,8 +1,8 @@
-"""Embed texts without a model: hashed n-grams of their bytes, so that words match which only share a stem or a part.
+"""Embed texts without a model, by hashed n-grams of their bytes, so that words match which share a stem or a part.
 
-It knows how texts are written, not what they mean. A vector is the signed square root of its text's n-gram counts, over
-the root of their sum: of length 1, and made by operations that IEEE 754 rounds in one way only, so the same text has
-the same vector, bit for bit, on every machine.
+The vectors reflect how texts are written, not what they mean. A vector is the signed square root of its text's n-gram
+counts, divided by the root of their sum, so its length is 1. All operations are ones that IEEE 754 rounds in one way
+only, so the same text has the same vector, bit for bit, on every machine.
 """
 
 import unicodedata
@@ -13,14 +13,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 NAME: Final = "lexical"
-"""What vectors made here are stored under. Whoever changes what `embed` returns has to change it too."""
+"""The name that is stored with vectors made here. It has to change whenever `embed` returns something else."""
 
 DIMENSIONS: Final = 1024
 SIZES: Final = (3, 4, 5)
-"""Bytes of an n-gram."""
+"""The lengths of n-grams, in bytes."""
 
 BLOCK: Final = 1 << 16
-"""Windows that are hashed at a time, which bounds the memory that a long text takes."""
+"""How many n-grams are hashed at a time, which limits the memory that a long text takes."""
 
 _PRIME: Final = np.uint64(1099511628211)
 _BASIS: Final = np.uint64(14695981039346656037)
@@ -40,7 +40,7 @@ def embed(texts: Sequence[str], dimensions: int = DIMENSIONS) -> Vectors:
 
 
 def _plain(text: str) -> bytes:
-    """Return a text without case, accents and what kind of white space it has, with a space at either end."""
+    """Return a text in lower case, without accents, with single spaces between words and one at either end."""
     folded = text.casefold()
     if not folded.isascii():
         parts = unicodedata.normalize("NFKD", folded)
@@ -50,7 +50,7 @@ def _plain(text: str) -> bytes:
 
 
 def _counts(data: bytes, dimensions: int) -> NDArray[np.float64]:
-    """Count n-grams by their hash: whole numbers. The sign that a hash gives each keeps collisions from adding up."""
+    """Return the counts of n-grams by hash. The hash also gives each a sign, so that collisions do not add up."""
     total = np.zeros(dimensions)
     for size in SIZES:
         for start in range(0, len(data) - size + 1, BLOCK):

@@ -38,7 +38,7 @@ from orchestrator.events import (
     ToolCalled,
     Usage,
 )
-from orchestrator.failures import Ladder
+from orchestrator.failures import EscalationChain
 from orchestrator.scheduler import FINAL, RunState, StepView
 from orchestrator.taskir import REQUEST_LABEL
 
@@ -338,14 +338,14 @@ def fresh_state(accepted: RunAccepted) -> RunState:
     """Return the scheduler's state of a run after RunAccepted."""
     task = accepted.task
     escalation = task.escalation if task else None
-    ladder = Ladder(
+    chain = EscalationChain(
         accepted.rungs,
         max_level=escalation.max_level if escalation else "B3",
         on_second_failure=escalation.on_second_failure if escalation else False,
     )
     return RunState(
         mode=accepted.mode,
-        ladder=ladder,
+        escalation=chain,
         parallelism=task.plan.parallelism if task else None,
         agents=task.agents if task else (),
         labels=task.labels if task else (REQUEST_LABEL,),

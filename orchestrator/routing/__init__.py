@@ -1,8 +1,8 @@
-"""Choose who does an attempt, or answers a chat: role, persona and model, with the reason.
+"""Choose which role makes an attempt or answers a chat, with which persona and model, and for which reason.
 
-contract    the Router port: what a choice may depend on, and what it says
-rules       RuleRouter: the registry's rules, and the hints of the task's agents
-checked     CheckedRouter: keeps a router that fails, or names what there is not, from doing harm
+contract    the Router port: what a choice may depend on (DecisionContext), and what a router returns (Decision)
+rules       RuleRouter: follows the registry, and the hints of the task's agents
+checked     CheckedRouter: falls back to the rules where a router fails, or chooses something that does not exist
 """
 
 from orchestrator.routing.checked import CheckedRouter

@@ -1,4 +1,4 @@
-"""Keep a router from doing harm: where it fails, or names what there is not, the rules choose."""
+"""Check what a router chooses. Where it fails, or chooses something that does not exist, the rules choose instead."""
 
 from dataclasses import replace
 
@@ -11,37 +11,37 @@ log = structlog.get_logger(__name__)
 
 
 class CheckedRouter:
-    """A router around another one, whose choices can be carried out, or have a `problem` that says why not."""
+    """A router around another one. Each of its choices can be carried out, or has a `problem` that says why not."""
 
     def __init__(self, router: Router) -> None:
         self._router = router
 
     async def choose(self, context: DecisionContext) -> Decision:
-        """Return what the router chooses; what the rules do if it raises, or chooses what cannot be carried out."""
+        """Return what the router chooses; what the rules choose if it raises, or if that cannot be carried out."""
         try:
             decision = await self._router.choose(context)
         except Exception as error:
             log.exception("the router broke down; the rules choose instead")
-            return ruled(context, f"the router broke down: {error!r}")
+            return fall_back_to_rules(context, f"the router broke down: {error!r}")
         if decision.problem is None and (why := _why_not(decision, context)):
             log.warning("the router chose what cannot be had; the rules choose instead", why=why)
-            return ruled(context, why)
+            return fall_back_to_rules(context, why)
         return decision
 
 
-def ruled(context: DecisionContext, why: str) -> Decision:
-    """Return what the rules choose in the place of a router, and `why` they do."""
+def fall_back_to_rules(context: DecisionContext, why: str) -> Decision:
+    """Return what the rules choose, with `why` they do in place of a router."""
     decision = by_rules(context)
     return replace(decision, reason=f"{decision.reason} ({why})")
 
 
 def _why_not(decision: Decision, context: DecisionContext) -> str:
-    """Return why a choice cannot be carried out; nothing if it can."""
+    """Return why a choice cannot be carried out; empty if it can."""
     registry = context.registry
     if decision.role not in context.roles and decision.role != context.role:
         return f"the router chose the role {decision.role!r}; accepted: {', '.join(context.roles)}"
     if decision.role not in registry.roles:
-        return f"the router chose the role {decision.role!r}, which there is not"
+        return f"the router chose the role {decision.role!r}, which does not exist"
     if decision.model not in registry.models:
         return f"the router chose the model {decision.model!r}; accepted: {', '.join(registry.models)}"
     if decision.persona is not None and decision.persona not in registry.personas:

@@ -1,4 +1,4 @@
-"""Define the Router port: what a choice may depend on, and what a router says."""
+"""Define the Router port: what a choice may depend on, and what a router returns."""
 
 from dataclasses import dataclass
 from typing import Final, Protocol
@@ -10,7 +10,7 @@ from orchestrator.taskir import Agent, Step, TaskIR
 from registry.models import Registry
 
 NO_MODEL: Final = "none"
-"""The model of a decision that leads nowhere."""
+"""Stands for the model in a decision that cannot be carried out."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -28,7 +28,7 @@ class DecisionContext:
     task: TaskIR | None = None
     step: Step | None = None
     persona: str | None = None
-    """The persona that whoever asks has named. A router does not choose another one."""
+    """The persona that the step or the user has named, which a router does not replace."""
     inputs: tuple[InputSize, ...] = ()
     """What the step reads, by name, with its size where that is known."""
     failures: tuple[FailedAttempt, ...] = ()
@@ -38,18 +38,21 @@ class DecisionContext:
     resident: frozenset[str] = frozenset()
     """The models that need not be loaded first."""
     agents: tuple[Agent, ...] = ()
-    """The hints of the task."""
+    """The task's hints about roles: persona, model and how many attempts may run at once."""
     priority: Priority = "interactive"
+    """The class of the run or the chat."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Decision:
-    """A choice, and all that is to be known of how it was made. It is journaled with the attempt."""
+    """A choice, and how it was made. It is journaled with the attempt."""
 
     role: str
     persona: str | None
+    """The persona's name; None for none."""
     model: str
     reason: str
+    """Why this was chosen, in words."""
     propensity: float = 1.0
     """How probable this choice was, given the context; 1 for a rule."""
     candidates: tuple[RouteCandidate, ...] = ()
@@ -57,11 +60,11 @@ class Decision:
     router: str = ""
     """The router that made it, and its version."""
     problem: Problem | None = None
-    """Why the choice leads nowhere: the registry has lost what the run names since it was accepted."""
+    """Why the choice cannot be carried out: what the run names is no longer in the registry."""
 
 
 class Router(Protocol):
-    """Chooses who does an attempt. The only way to a choice, for steps of runs and for chats."""
+    """Chooses the role, persona and model of each attempt and of each chat."""
 
     async def choose(self, context: DecisionContext) -> Decision:
-        """Return the choice. It may take a while, as for an embedding; other steps go on meanwhile."""
+        """Return the choice. It may take a while, such as for an embedding; other steps go on meanwhile."""

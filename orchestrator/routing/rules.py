@@ -1,8 +1,8 @@
 """Choose by the registry's rules.
 
-The role is the one that is asked for: the step's actor, or whom a failure was escalated to. The persona is the one that
-whoever asks has named, else the hint of the task's agents, else the role's default. The model is the agents' hint where
-it names one, else the role's.
+The role is the one that is asked for: the step's actor, or the role that a failure was escalated to. The persona is
+the one that the step or the user has named, else the hint of the task's agents, else the role's default. The model is
+the one that the agents' hint names, else the role's.
 """
 
 from typing import Final, Literal
@@ -14,11 +14,11 @@ from orchestrator.taskir import Agent
 from registry.models import Registry
 
 RULES: Final = "rules-1"
-"""The name and the version of these rules, as decisions have it."""
+"""The name and version of these rules, which every decision by them carries."""
 
 
 class RuleRouter:
-    """The router that follows the rules. It keeps nothing, and answers without waiting."""
+    """The router that follows the rules. It has no state, and answers without waiting."""
 
     async def choose(self, context: DecisionContext) -> Decision:
         """Return the choice that the rules lead to."""
@@ -32,14 +32,14 @@ def by_rules(context: DecisionContext) -> Decision:
     """
     role, registry = context.role, context.registry
     if role not in registry.roles:
-        lost = _lost(context, "roles", role)
+        lost = _missing(context, "roles", role)
         return Decision(
             role=role, persona=context.persona, model=NO_MODEL, reason=lost.what, router=RULES, problem=lost
         )
     agent = next((agent for agent in context.agents if agent.role == role), None)
     persona, why_persona = _persona(context.persona, agent, registry.roles[role].persona)
     model, why_model = _model(agent, role, registry)
-    gone = None if persona is None or persona in registry.personas else _lost(context, "personas", persona)
+    gone = None if persona is None or persona in registry.personas else _missing(context, "personas", persona)
     return Decision(
         role=role,
         persona=persona,
@@ -62,7 +62,7 @@ def _why_role(context: DecisionContext) -> str:
     return f"escalated from {actor}"
 
 
-def _lost(context: DecisionContext, section: Literal["roles", "personas"], name: str) -> Problem:
+def _missing(context: DecisionContext, section: Literal["roles", "personas"], name: str) -> Problem:
     registry = context.registry
     there = ", ".join(registry.roles if section == "roles" else registry.personas) or "none"
     needed = f"which step {context.step.id} needs" if context.step is not None else "which was asked for"

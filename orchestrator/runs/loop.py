@@ -31,7 +31,7 @@ from orchestrator.events import (
 )
 from orchestrator.journal import Journal
 from orchestrator.routing import NO_MODEL, Decision, DecisionContext
-from orchestrator.routing.checked import ruled
+from orchestrator.routing.checked import fall_back_to_rules
 from orchestrator.runs.clock import Clock
 from orchestrator.runs.updates import Broadcast, EventUpdate
 from orchestrator.scheduler import (
@@ -253,7 +253,9 @@ class RunLoop:
             choice = choices[command.step.id, command.number]
             role = choice.decision.role
             if choice.context is not None and not self._state.admits(command.step.id, role):
-                ruling = ruled(choice.context, f"the router chose {role}, of which no more may run at once")
+                ruling = fall_back_to_rules(
+                    choice.context, f"the router chose {role}, of which no more may run at once"
+                )
                 choice = choices[command.step.id, command.number] = replace(choice, decision=ruling)
             prompts = self._effects.prompts(choice.decision.role, choice.decision.persona)
             begun.append(started := _started(command, choice, prompts, now))

@@ -1,7 +1,7 @@
-"""What the scheduler asks for. Each command is answered by events (see `orchestrator.events`), never by a return value.
+"""Define what the scheduler asks for. Each command is answered by events (see `orchestrator.events`), and by no value.
 
-Commands are carried out after the events that caused them are durable. Those that a restart has lost are asked for
-again by `RunState.resume`.
+Commands are carried out after the events that caused them are durable. After a restart `RunState.resume` returns again
+those that were not carried out to their end.
 """
 
 from dataclasses import dataclass
@@ -15,23 +15,25 @@ from orchestrator.taskir import Step
 class StartAttempt:
     """Carry out one attempt of a step, not earlier than `delay_seconds` from now.
 
-    `step` is concrete: a child of a `foreach` step has the id `S2[0]` and the outputs `name[0]`, and `item` is the
-    index of its item in the list that `step.foreach` names. `role` is the actor, or whom the step was escalated to, or
-    who made the attempt that is retried; a router may choose another one, which AttemptStarted tells. `reason` says why
-    the attempt is made. `failures` are all earlier ones, oldest first. `slack` is in seconds, for the engine to choose
-    among sequences.
-
     Answers: AttemptStarted, AttemptGenerated (may be left out), then one of AttemptSucceeded and AttemptFailed.
     """
 
     step: Step
+    """The step to carry out. A child of a `foreach` step has an id such as `S2[0]` and outputs such as `name[0]`."""
     number: int
+    """The number of the attempt, which counts from 1 for each step."""
     role: str
+    """The role that is asked for: the step's actor, the role that the step was escalated to, or the one that made the
+    attempt which is retried. A router may choose another role, which AttemptStarted then names."""
     reason: str = ""
+    """Why the attempt is made."""
     failures: tuple[FailedAttempt, ...] = ()
+    """All earlier failures of the step, oldest first."""
     delay_seconds: float = 0.0
     slack: float = 0.0
+    """Seconds by which the step may be late without delaying the end of the run, by prediction."""
     item: int | None = None
+    """The index of the child's item in the list that `step.foreach` names; None for a step that is no child."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +56,7 @@ class GatherStep:
 
 @dataclass(frozen=True, slots=True)
 class ExtendPlan:
-    """Have the rest of the plan written, now that step `after` is done.
+    """Ask the planner for the rest of the plan, now that step `after` is done.
 
     Answers: ReplanStarted, StepsPlanned (any number of them), ReplanFinished.
     """
@@ -64,7 +66,7 @@ class ExtendPlan:
 
 @dataclass(frozen=True, slots=True)
 class CancelAttempt:
-    """Stop an attempt. Answers: AttemptCancelled, even if there is no such attempt (any more), or its late outcome."""
+    """Stop an attempt. Answers: AttemptCancelled, also where there is no such attempt, or the attempt's own outcome."""
 
     step: str
     number: int
@@ -72,7 +74,7 @@ class CancelAttempt:
 
 @dataclass(frozen=True, slots=True)
 class FinishRun:
-    """Nothing is left to do. Answer: RunFinished."""
+    """End the run, for which nothing is left to do. Answer: RunFinished."""
 
     status: Literal["done", "failed", "cancelled"]
     error: str | None = None

@@ -1,4 +1,4 @@
-"""Say what is wrong with a run's state: what must hold between any two events. For tests, and for hunting a defect."""
+"""Check what must hold for a run's state between any two events. For tests, and for the search for a defect."""
 
 from collections.abc import Iterator
 from itertools import pairwise
@@ -16,37 +16,39 @@ def violations(state: RunState) -> Iterator[str]:
         if record.fans_out:
             yield from _of_parent(record)
     yield from _of_slots(state)
-    unended = sum(record.state not in FINAL for record in state._steps.values())
-    if unended != state._unended:
-        yield f"{unended} steps have not ended, but {state._unended} are counted"
-    if state._ending.finished and unended:
-        yield f"the run has finished, but {unended} steps have not ended"
+    unfinished = sum(record.state not in FINAL for record in state._steps.values())
+    if unfinished != state._unfinished:
+        yield f"{unfinished} steps have not ended, but {state._unfinished} are counted"
+    if state._ending.finished and unfinished:
+        yield f"the run has finished, but {unfinished} steps have not ended"
     awaited = None if state._ending.is_due else state._plan.awaited
     if awaited and state._steps[awaited].state in FINAL:
         yield f"the plan waits for {awaited}, which has ended"
-    if state._doomed or state._commands:
-        yield "something is left to do that no event will bring up"
+    if state._to_cancel or state._commands:
+        yield "something is left to do, but no event will cause it to be done"
 
 
 def _of_step(state: RunState, record: StepRecord) -> Iterator[str]:
     before = [state._steps[step] for step in state.graph.before.get(record.id, ())]
     unmet = [step.id for step in before if step.state is not State.DONE]
-    spoilt = [step.id for step in before if step.state in (State.FAILED, State.CANCELLED)]
+    failed_before = [step.id for step in before if step.state in (State.FAILED, State.CANCELLED)]
     if record.state is State.WAITING and (not unmet or len(unmet) != record.unmet):
         yield f"{record.id} waits for {unmet}, but counts {record.unmet}"
-    if record.state is State.WAITING and spoilt:
-        yield f"{record.id} waits for {spoilt}, which will never be done"
+    if record.state is State.WAITING and failed_before:
+        yield f"{record.id} waits for {failed_before}, which will never be done"
     if record.state not in (State.WAITING, State.CANCELLED) and unmet:
         yield f"{record.id} is {record.state} before {unmet} are done"
     if record.lost and not record.cause:
-        yield f"{record.id} was lost, but nobody wants it cancelled"
+        yield f"{record.id} was lost in a restart, but it is not to be cancelled"
     if record.cause and record.state not in (State.FAILED, State.CANCELLED, *ACTIVE):
         yield f"{record.id} is {record.state} in spite of {record.cause}"
     if not record.cause and record.state in (State.FAILED, State.CANCELLED):
         yield f"{record.id} is {record.state} without a cause"
-    if record.story[-1] is not record.state or any(pair not in TRANSITIONS for pair in pairwise(record.story)):
-        yield f"{record.id} is {record.state} with an impossible story {record.story}"
-    if record.story.count(State.DONE) > 1 or retries_used(record.failures) > MAX_RETRIES:
+    if record.state_history[-1] is not record.state or any(
+        pair not in TRANSITIONS for pair in pairwise(record.state_history)
+    ):
+        yield f"{record.id} is {record.state} with an impossible state_history {record.state_history}"
+    if record.state_history.count(State.DONE) > 1 or retries_used(record.failures) > MAX_RETRIES:
         yield f"{record.id} has run too often: {record.failures}"
 
 

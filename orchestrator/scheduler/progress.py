@@ -1,4 +1,4 @@
-"""Follow how a plan grows (who writes it, after which step it goes on) and how its run ends (what has stopped it)."""
+"""Keep track of how a run's plan grows, part by part, and of how the run ends."""
 
 from collections import deque
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -26,10 +26,13 @@ Stage = Literal["planning", "waiting", "asked", "extending", "closed"]
 
 
 class PlanProgress:
-    """A plan as far as it is known. First it is planned, then it may wait for step `after`, go on, and so again.
+    """The plan of a run, as far as it is known.
 
-    It may go on `most` times. What takes an event raises IllegalTransition for one that cannot come now, and then
-    nothing has changed.
+    It is in one of five stages. While it is "planning", steps are added. If it is to go on after its last step, it is
+    "waiting" for that step, then the planner is "asked" for the rest, and while it is "extending" more steps are added;
+    after that it may wait again. It may go on `most` times. When it is "closed", no more steps come.
+
+    Methods that take an event raise IllegalTransition for an event that cannot come now, and then nothing has changed.
     """
 
     def __init__(
@@ -60,16 +63,16 @@ class PlanProgress:
         return self.stage != "closed"
 
     def ask(self) -> None:
-        """The awaited step is done: whoever can go on with the plan is asked to."""
+        """Take note that the awaited step is done, and that the planner is asked for the rest of the plan."""
         self.stage = "asked"
 
     def ask_again(self) -> None:
-        """What was asked was lost in a restart."""
+        """Wait for the step again: what the planner was asked for was lost in a restart."""
         if self.stage in ("asked", "extending"):
             self.stage = "waiting"
 
     def close(self) -> None:
-        """No more steps will come."""
+        """Take note that no more steps will come."""
         self.stage = "closed"
 
     def check(self, steps: Sequence[Step]) -> None:
@@ -80,7 +83,7 @@ class PlanProgress:
         self._checked.append(self._analysis.add(steps))
 
     def grow(self, event: StepsPlanned) -> Mapping[str, Rank]:
-        """Take new steps in, and return the ranks of all. Raises InvalidTask for steps that do not fit the plan."""
+        """Add steps to the plan, and return the ranks of all steps. Raises InvalidTask for steps that do not fit."""
         self._require(event, "planning", "extending")
         self.graph = self._analyzed(event.steps)
         self._seconds.update((step.id, self._estimate(step)) for step in event.steps)
@@ -97,17 +100,17 @@ class PlanProgress:
         return self._analysis.add(steps)
 
     def finish_first(self, event: PlanFinished | PlanFailed) -> None:
-        """The plan is whole, or there is none."""
+        """Take note that the first plan is complete, or that there is none."""
         self._require(event, "planning")
         self._end(event.goes_on_after if isinstance(event, PlanFinished) else None)
 
     def begin_rest(self, event: ReplanStarted) -> None:
-        """The rest is being written; for the second time after a restart."""
+        """Take note that the rest of the plan is being written. After a restart this may happen a second time."""
         self._require(event, "asked", "extending")
         self.stage = "extending"
 
     def finish_rest(self, event: ReplanFinished) -> None:
-        """The rest is written, or there is none."""
+        """Take note that the rest of the plan is complete, or that there is none."""
         self._require(event, "extending")
         self._end(event.goes_on_after)
 
@@ -128,16 +131,18 @@ class PlanProgress:
             raise IllegalTransition(None, f"{event.kind} came while the plan was {self.stage}{after}: {event}")
 
 
-TOLD = 10
-"""Causes that the error of a run names at most. Each step's own is in its view."""
+SHOWN_CAUSES = 10
+"""How many causes the error of a run names at most. The cause of each step is in its view."""
 
 
 class Ending:
-    """The end of a run. `cause` is why no step starts any more, None as long as the run has not been stopped."""
+    """How a run ends."""
 
     def __init__(self) -> None:
         self.cause: Cause | None = None
+        """Why no step starts any more; None as long as the run has not been stopped."""
         self.finished: RunFinished | None = None
+        """The event that has ended the run."""
         self._stopped: FinishRun | None = None
         self._asked = False
 
@@ -148,26 +153,26 @@ class Ending:
 
     @property
     def is_asked(self) -> bool:
-        """Whether somebody was asked to finish the run, or it has finished."""
+        """Whether the run was asked to finish, or has finished."""
         return self._asked or self.finished is not None
 
     def stop(self, status: Literal["failed", "cancelled"], reason: str) -> Cause:
-        """The run is to end like this, unless it has been stopped before. Return why its steps are cancelled."""
+        """Let the run end with this status and reason, unless it was stopped before. Return why steps are cancelled."""
         self._stopped = self._stopped or FinishRun(status, reason)
         self.cause = Cause(None, reason)
         return self.cause
 
     def ask(self, steps: Sequence[StepRecord]) -> FinishRun:
-        """All steps of the plan have ended: return how the run is to end."""
+        """Return how the run is to end, now that all steps of the plan have ended."""
         self._asked = True
         return self._stopped or outcome(steps)
 
     def ask_again(self) -> None:
-        """What was asked was lost in a restart."""
+        """Let the run be asked to finish once more: the first time was lost in a restart."""
         self._asked = False
 
     def finish(self, event: RunFinished) -> Cause:
-        """The run has finished. Return why steps are cancelled that have not ended."""
+        """Take note that the run has finished. Return why steps that have not ended are cancelled."""
         self.finished = event
         return Cause(None, event.error or f"the run ended as {event.status}")
 
@@ -175,7 +180,7 @@ class Ending:
 def outcome(steps: Sequence[StepRecord]) -> FinishRun:
     """Return the end of a run with these steps: failed if one failed, else cancelled if one was cancelled."""
     if failed := [str(step.cause) for step in steps if step.state is State.FAILED]:
-        return FinishRun("failed", "; ".join(failed[:TOLD]))
+        return FinishRun("failed", "; ".join(failed[:SHOWN_CAUSES]))
     if cancelled := [str(step.cause) for step in steps if step.state is State.CANCELLED]:
-        return FinishRun("cancelled", "; ".join(dict.fromkeys(cancelled[:TOLD])))
+        return FinishRun("cancelled", "; ".join(dict.fromkeys(cancelled[:SHOWN_CAUSES])))
     return FinishRun("done")

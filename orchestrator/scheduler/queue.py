@@ -1,4 +1,4 @@
-"""Hand out slots: which ready step may start next, under the limits on what runs at once."""
+"""Order the ready steps by rank, and decide which may start next under the limits on what runs at once."""
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -12,7 +12,10 @@ from orchestrator.events import Mode
 from orchestrator.taskir import Agent, Parallelism
 
 Place = tuple[float, int, int]
+"""What ready steps are sorted by; the smallest goes first."""
+
 Lane = tuple[str, str]
+"""One of the limits that a step counts against: on all steps, on the worker roles, or on one role."""
 
 ALL: Lane = ("all", "")
 WORKERS: Lane = ("workers", "")
@@ -23,7 +26,9 @@ class Limits:
     """How many steps may run at once: in all, in each role, and in worker roles together."""
 
     slots: Mapping[Lane, float]
+    """The number of slots of each lane; a lane that is not in it has no limit."""
     workers: frozenset[str]
+    """The roles that count as workers."""
 
     @classmethod
     def of(cls, mode: Mode, parallelism: Parallelism, agents: Sequence[Agent]) -> "Limits":
@@ -38,16 +43,16 @@ class Limits:
         return cls(slots, frozenset({"worker"} | {agent.role for agent in agents if agent.tier == "C"}))
 
     def lanes(self, role: str | None) -> tuple[Lane, ...]:
-        """Return the limits that a step of this role counts against; None for work that needs no role."""
+        """Return the lanes in which a step of this role takes a slot. The role is None for work that needs no model."""
         if role is None:
             return (ALL,)
         return (ALL, WORKERS, ("role", role)) if role in self.workers else (ALL, ("role", role))
 
 
 class ReadyQueue:
-    """Ready steps, one heap a role, and the slots that running steps hold.
+    """The ready steps, in one heap for each role, and the slots that running steps hold.
 
-    Of n ready steps, `ready` and `replace` go through all: O(n). All else is O(log n + roles), amortized.
+    With n ready steps, `ready` and `replace` are O(n); every other call is O(log n + roles), amortized.
     """
 
     def __init__(self, limits: Limits) -> None:
@@ -59,6 +64,7 @@ class ReadyQueue:
 
     @property
     def ready(self) -> frozenset[str]:
+        """The steps that are ready."""
         return frozenset(self._ready)
 
     @property
@@ -67,20 +73,21 @@ class ReadyQueue:
         return self._holders
 
     def push(self, step: str, role: str | None, place: Place) -> None:
+        """Add a ready step, which needs a slot of the role."""
         self._ready[step] = (place, role)
         heappush(self._heaps.setdefault(role, []), (place, step))
 
     def remove(self, step: str) -> None:
-        """Take a step out. Its entry stays in the heap until it comes up."""
+        """Remove a step. Its entry stays in the heap until it comes to the top."""
         del self._ready[step]
 
     def first(self) -> str | None:
-        """Return the most urgent step that the limits admit now, and leave it in."""
+        """Return the first ready step that the limits admit now, which stays in the queue; None if there is none."""
         heads = [heap[0] for role, heap in self._heaps.items() if self._fresh(role, heap) and self._admits(role)]
         return min(heads)[1] if heads else None
 
     def replace(self, places: Mapping[str, Place]) -> None:
-        """Sort the ready steps anew, by these places."""
+        """Sort the ready steps again, by new places."""
         self._ready = {step: (places[step], role) for step, (_, role) in self._ready.items()}
         self._heaps = {}
         for step, (place, role) in self._ready.items():
@@ -89,7 +96,7 @@ class ReadyQueue:
             heapify(heap)
 
     def hold(self, step: str, role: str | None) -> None:
-        """Take a slot for a step. The limits are not enforced here: what has started has started."""
+        """Take a slot for a step that has started. The limits are not enforced here."""
         self._holders[step] = role
         self._used.update(self.limits.lanes(role))
 
@@ -99,7 +106,7 @@ class ReadyQueue:
             self._used.subtract(self.limits.lanes(self._holders.pop(step)))
 
     def admits_instead(self, held: str | None, role: str) -> bool:
-        """Whether a step that holds a slot of the role `held` may have one of another role in exchange."""
+        """Return whether a step that holds a slot of the role `held` may exchange it for a slot of another role."""
         given_back = self.limits.lanes(held)
         slots = self.limits.slots
         return all(self._used[lane] - (lane in given_back) < slots.get(lane, inf) for lane in self.limits.lanes(role))
@@ -109,7 +116,7 @@ class ReadyQueue:
         return all(self._used[lane] < slots.get(lane, inf) for lane in self.limits.lanes(role))
 
     def _fresh(self, role: str | None, heap: list[tuple[Place, str]]) -> bool:
-        """Drop entries of steps that have been taken out or moved since, and say whether any is left."""
+        """Drop entries of steps that were removed or moved since, and return whether any entry is left."""
         while heap and self._ready.get(heap[0][1]) != (heap[0][0], role):
             heappop(heap)
         return bool(heap)
@@ -117,19 +124,21 @@ class ReadyQueue:
 
 @dataclass(frozen=True, slots=True)
 class Rank:
-    """`slack` is in seconds, from the start of the plan; `place` sorts ready steps, the smallest goes first."""
+    """The position of a step in its plan."""
 
     slack: float = 0.0
+    """Seconds by which the step may be late without delaying the end of the plan, by prediction."""
     place: tuple[float, int] = (0.0, 0)
+    """What ready steps are sorted by; the smallest goes first."""
 
 
 def rank(graph: StepGraph, mode: Mode, seconds: Mapping[str, float]) -> Mapping[str, Rank]:
     """Rank every step of the graph by the predicted `seconds` of each. Linear in steps and edges.
 
-    Of steps that could all start now, the one with the least slack left is the one with the longest chain of work from
-    it to the end of the plan (its own time included), whatever time it is. That differs from the least slack at the
-    start of the plan, which does not know that a step had to wait for a free slot. Equals go in document order. In
-    serial mode steps go in topological, then document order.
+    Of steps that could all start now, the one with the least slack left is the one with the longest chain of work to
+    the end of the plan, its own time included, whatever time it is. The slack at the start of the plan would not do,
+    since steps may have waited for a free slot. Steps with equal chains go in document order. In serial mode steps go
+    in topological, then document order.
     """
     slacks = slack(graph.before, graph.order, seconds)
     if mode == "serial":

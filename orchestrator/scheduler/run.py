@@ -1,7 +1,7 @@
 """Run a plan: turn each event of a run into the commands that follow from it. Pure, and the same for every replay.
 
-The heart is `RunState.handle`: *take the event in, settle what it dooms, dispatch what is ready, go on with the plan,
-finish when all is over*. Every change of a step's state goes through `RunState._move`, which knows `TRANSITIONS`.
+The heart is `RunState.handle`: *apply the event, cancel what it cancels, dispatch what is ready, go on with the plan,
+finish when all is over*. Every change of a step's state goes through `RunState._move`, which checks `TRANSITIONS`.
 """
 
 from collections import deque
@@ -33,28 +33,28 @@ from orchestrator.events import (
     StepsPlanned,
     ToolCalled,
 )
-from orchestrator.failures import FailureResponse, GiveUp, Ladder, decide
+from orchestrator.failures import EscalationChain, FailureResponse, GiveUp, decide
 from orchestrator.scheduler.commands import CancelAttempt, Command, ExtendPlan
 from orchestrator.scheduler.progress import Ending, PlanProgress
 from orchestrator.scheduler.queue import Limits, Rank, ReadyQueue
 from orchestrator.scheduler.states import ACTIVE, FINAL, TRANSITIONS, IllegalTransition, State
-from orchestrator.scheduler.step import Cause, StepEvent, StepRecord, StepViews, joined, spread
+from orchestrator.scheduler.step import Cause, StepEvent, StepRecord, StepViews, expand_children, outcome_of_children
 from orchestrator.taskir import Agent, Parallelism, Step
 
 
 class RunState:
-    """What has become of a run so far. It is built empty, and changed by events alone.
+    """The state of a run. It is built empty, and changed by events alone.
 
-    `estimate` predicts the seconds of a step. It only decides who goes first, so it may change between a run and its
-    replay. `labels` and `files` are what the steps may read beside artifacts. `ladder` holds the task's escalation,
-    and `max_replans` is how often the plan may go on after a step that it ended with.
+    `estimate` predicts the seconds of a step. It only decides which step goes first, so it may change between a run and
+    its replay. `labels` and `files` are what the steps may read beside artifacts. `escalation` says which role takes
+    over from which, and `max_replans` how often the plan may go on after a step that it ended with.
     """
 
     def __init__(
         self,
         *,
         mode: Mode,
-        ladder: Ladder,
+        escalation: EscalationChain,
         parallelism: Parallelism | None = None,
         agents: Sequence[Agent] = (),
         labels: Collection[str] = (),
@@ -63,13 +63,13 @@ class RunState:
         max_replans: int = 0,
     ) -> None:
         self.mode = mode
-        self._ladder = ladder
+        self._escalation = escalation
         self._plan = PlanProgress(mode, labels, files, estimate, max_replans)
         self._steps: dict[str, StepRecord] = {}
         self._queue = ReadyQueue(Limits.of(mode, parallelism or Parallelism(), agents))
-        self._doomed: deque[tuple[StepRecord, Cause]] = deque()
+        self._to_cancel: deque[tuple[StepRecord, Cause]] = deque()
         self._commands: list[Command] = []
-        self._unended = 0
+        self._unfinished = 0
         self._planning = False
         self._ending = Ending()
         self._take_in: Mapping[type[Event], Callable[[Any], None]] = {
@@ -95,7 +95,7 @@ class RunState:
         }
 
     def handle(self, *events: Event) -> list[Command]:
-        """Take events in, one after the other, and return what to do about them, in order.
+        """Apply events, one after the other, and return the commands that follow from them, in order.
 
         Raises IllegalTransition for an event that cannot happen now, and InvalidTask for steps that do not fit the
         plan. Such an event changes nothing.
@@ -108,7 +108,8 @@ class RunState:
         return self._drain()
 
     def resume(self) -> list[Command]:
-        """Return what to do after a restart, once the journal's events were handled and their commands discarded.
+        """Return the commands to begin with after a restart, when the journal's events were handled and their commands
+        discarded.
 
         Attempts that had not ended run again, under the next number if they had started. This is not a retry.
         """
@@ -128,19 +129,19 @@ class RunState:
         self._finish_when_over()
 
     def _settle(self) -> None:
-        """Cancel what is doomed, and what that dooms in turn."""
-        while self._doomed:
-            self._cancel(*self._doomed.popleft())
+        """Cancel the steps that are to be cancelled, and those that have to be cancelled because of that."""
+        while self._to_cancel:
+            self._cancel(*self._to_cancel.popleft())
 
     def _dispatch(self) -> None:
-        """Start ready steps, the most urgent first, as long as the limits admit one."""
+        """Start ready steps, in the order of the queue, as long as the limits admit one."""
         while (step := self._queue.first()) is not None:
             record = self._steps[step]
             self._move(record, State.RUNNING)
             self._commands.append(record.command())
 
     def _go_on_with_plan(self) -> None:
-        """Have the rest of the plan written when the step that it hangs on is done; if that failed, there is none."""
+        """Ask for the rest of the plan when the step that it depends on is done; if that step failed, there is none."""
         awaited = self._plan.awaited
         if awaited is None or self._ending.is_due:
             return
@@ -152,20 +153,20 @@ class RunState:
             self._plan.close()
 
     def _finish_when_over(self) -> None:
-        if self._unended or self._ending.is_asked or (self._plan.is_open and not self._ending.is_due):
+        if self._unfinished or self._ending.is_asked or (self._plan.is_open and not self._ending.is_due):
             return
         self._commands.append(self._ending.ask([self._steps[step] for step in self.graph.steps]))
 
     def _move(self, record: StepRecord, to: State) -> None:
-        """Change the state of a step, and see to all that this entails. Nothing else changes states."""
+        """Change the state of a step, with all that follows from it. Nothing else changes states."""
         if (record.state, to) not in TRANSITIONS:
-            raise IllegalTransition(record.id, f"cannot go from {record.state} to {to}", record.story)
+            raise IllegalTransition(record.id, f"cannot go from {record.state} to {to}", record.state_history)
         if record.state is State.READY:
             self._queue.remove(record.id)
         if to not in ACTIVE:
             self._queue.release(record.id)
         record.state = to
-        record.story.append(to)
+        record.state_history.append(to)
         if to is State.READY:
             self._queue.push(record.id, record.lane, record.place)
         elif to is State.RUNNING:
@@ -175,8 +176,8 @@ class RunState:
             self._end(record)
 
     def _end(self, record: StepRecord) -> None:
-        """Release or doom whoever was waiting for the step."""
-        self._unended -= 1
+        """Let the steps that wait for this one go on, or cancel them."""
+        self._unfinished -= 1
         if record.parent:
             record.parent.pending -= 1
             if not record.parent.pending:
@@ -184,7 +185,7 @@ class RunState:
             return
         for dependant in map(self._steps.__getitem__, self.graph.after[record.id]):
             if record.cause:
-                self._doomed.append((dependant, record.cause))
+                self._to_cancel.append((dependant, record.cause))
                 continue
             dependant.unmet -= 1
             if not dependant.unmet and dependant.state is State.WAITING:
@@ -199,9 +200,11 @@ class RunState:
             record = self._steps[step.id]
             before = [self._steps[earlier] for earlier in self.graph.before[step.id]]
             record.unmet = sum(earlier.state is not State.DONE for earlier in before)
-            spoilt = next((earlier.cause for earlier in before if earlier.state in FINAL and earlier.cause), None)
-            if cause := self._ending.cause or spoilt:
-                self._doomed.append((record, cause))
+            failed_before = next(
+                (earlier.cause for earlier in before if earlier.state in FINAL and earlier.cause), None
+            )
+            if cause := self._ending.cause or failed_before:
+                self._to_cancel.append((record, cause))
             elif not record.unmet:
                 self._move(record, State.READY)
 
@@ -210,7 +213,7 @@ class RunState:
         for record in self._steps.values():
             record.rank = ranks[record.parent.id if record.parent else record.id]
         self._steps.update((step.id, StepRecord(step, ranks[step.id])) for step in new)
-        self._unended += len(new)
+        self._unfinished += len(new)
         self._queue.replace({step: self._steps[step].place for step in self._queue.ready})
 
     def _on_plan_failed(self, event: PlanFailed) -> None:
@@ -248,7 +251,7 @@ class RunState:
         if record.fans_out:
             self._fail(record, event.failure.message)
         else:
-            self._follow(decide(failed, history, self._ladder), record)
+            self._follow(decide(failed, history, self._escalation), record)
 
     def _follow(self, decision: FailureResponse, record: StepRecord) -> None:
         """Carry out what was decided after a failure."""
@@ -263,10 +266,10 @@ class RunState:
         self._move(record, State.FAILED)
 
     def _subject(self, event: StepEvent) -> StepRecord | None:
-        """Return the step that the event tells of; None if it is cancelled already, which makes the event no news.
+        """Return the step that the event is about; None if it is cancelled already, so that the event has no effect.
 
-        What the event tells of may be work that this state would have started later: a replay whose estimates differ
-        from those of the run orders ready steps differently, and then what really happened counts.
+        The event may be about an attempt that this state would have started later: a replay whose estimates differ from
+        those of the run orders ready steps differently, and then the event counts.
         """
         if event.step not in self._steps:
             raise IllegalTransition(event.step, f"{event.kind}, but there is no such step")
@@ -274,13 +277,13 @@ class RunState:
         if record.state is State.CANCELLED:
             return None
         if not record.expects(event):
-            raise IllegalTransition(record.id, f"unexpected {event.kind}: {event}", record.story)
+            raise IllegalTransition(record.id, f"unexpected {event.kind}: {event}", record.state_history)
         if record.state is State.READY:
             self._move(record, State.RUNNING)
         return record
 
     def _uncancelled(self, event: StepEvent) -> StepRecord | None:
-        """Return the step that the event tells of, unless it was to be cancelled: then it is, now that it stopped."""
+        """Return the step that the event is about, unless it was to be cancelled: then it is now."""
         record = self._subject(event)
         if record and record.cancelling:
             self._move(record, State.CANCELLED)
@@ -288,7 +291,7 @@ class RunState:
         return record
 
     def _ask_again(self, record: StepRecord) -> None:
-        """Ask once more for what a step was doing when a restart came."""
+        """Ask once more for what a step was doing when the orchestrator was restarted."""
         if record.pending:
             return
         if record.cancelling and not record.fans_out:
@@ -310,8 +313,8 @@ class RunState:
         if record is None:
             return
         self._queue.release(record.id)
-        children = spread(record, event.count)
-        self._unended += len(children)
+        children = expand_children(record, event.count)
+        self._unfinished += len(children)
         self._steps.update((child.id, child) for child in children)
         for child in children:
             self._move(child, State.READY)
@@ -320,28 +323,28 @@ class RunState:
 
     def _join(self, record: StepRecord) -> None:
         """Go on with a step whose children have all ended."""
-        if (end := joined(record)) is None:
+        if (end := outcome_of_children(record)) is None:
             self._gather(record)
         else:
             to, record.cause = end
             self._move(record, to)
 
     def _gather(self, record: StepRecord) -> None:
-        """Ask for the parent's outputs. No limit is looked at: the slot is the one that the last child gave back."""
+        """Ask for the parent's outputs. Limits are not checked, since the last child has just given its slot back."""
         self._queue.hold(record.id, record.lane)
         self._commands.append(record.command())
 
     def _on_cancel(self, event: CancelRequested) -> None:
-        """Cancel the run or a step. To cancel what has ended already, or never was, is no error."""
+        """Cancel the run or a step. To cancel a step that has ended already, or does not exist, is no error."""
         if event.step is None:
             self._stop("cancelled", event.reason)
         elif event.step in self._steps:
-            self._doomed.append((self._steps[event.step], Cause(event.step, event.reason)))
+            self._to_cancel.append((self._steps[event.step], Cause(event.step, event.reason)))
 
     def _stop(self, status: Literal["failed", "cancelled"], reason: str) -> None:
         """Cancel every step, and let the run end like this, unless it has been stopped before."""
         cause = self._ending.stop(status, reason)
-        self._doomed.extend((record, cause) for record in self._steps.values())
+        self._to_cancel.extend((record, cause) for record in self._steps.values())
 
     def _cancel(self, record: StepRecord, cause: Cause) -> None:
         """Cancel a step now, or as soon as what it is doing has stopped."""
@@ -351,15 +354,15 @@ class RunState:
         if record.state not in ACTIVE:
             self._move(record, State.CANCELLED)
         elif record.fans_out:
-            self._doomed.extend((child, cause) for child in record.children or ())
+            self._to_cancel.extend((child, cause) for child in record.children or ())
         else:
             self._commands.append(CancelAttempt(record.id, record.number))
 
     def _on_finished(self, event: RunFinished) -> None:
-        """Take the journal's word for it that the run is over: whatever has not ended here was cancelled."""
+        """Take note that the run is over. Steps that have not ended in this state were cancelled."""
         cause = self._ending.finish(event)
         self._end_cancelled()
-        self._doomed.extend((record, cause) for record in self._steps.values())
+        self._to_cancel.extend((record, cause) for record in self._steps.values())
         self._settle()
         self._end_cancelled()
         self._commands.clear()
@@ -379,7 +382,7 @@ class RunState:
         self._plan.check(steps)
 
     def admits(self, step: str, role: str) -> bool:
-        """Whether the limits allow this step, which is asked to start, to be done by `role`."""
+        """Return whether the limits allow this step, which is asked to start, to be done by `role`."""
         record = self._steps[step]
         return role == record.role or self._queue.admits_instead(record.lane, role)
 
@@ -400,6 +403,7 @@ class RunState:
 
     @property
     def status(self) -> RunStatus:
+        """The status of the run, as reports have it."""
         if self._ending.finished:
             return self._ending.finished.status
         if self._steps:

@@ -40,12 +40,12 @@ TRANSITIONS: Mapping[tuple[State, State], str] = {
 
 
 class IllegalTransition(OrchestratorError):
-    """An event that the run's state does not allow: a defect of whoever sent it.
+    """An event that the run's state does not allow, which is a defect of the code that sent it.
 
-    `step` is None when the event concerns the run as a whole. `story` lists the states the step has been in.
+    `step` is None when the event concerns the run as a whole. `state_history` lists the states of the step so far.
     """
 
-    def __init__(self, step: str | None, what: str, story: Sequence[State] = ()) -> None:
-        past = f" (so far: {' → '.join(story)})" if story else ""
+    def __init__(self, step: str | None, what: str, state_history: Sequence[State] = ()) -> None:
+        past = f" (so far: {' → '.join(state_history)})" if state_history else ""
         super().__init__(f"{step or 'the run'}: {what}{past}")
-        self.step, self.what, self.story = step, what, tuple(story)
+        self.step, self.what, self.state_history = step, what, tuple(state_history)

@@ -1,4 +1,4 @@
-"""Keep what the scheduler knows of one step."""
+"""Hold what the scheduler knows of one step."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
@@ -36,25 +36,30 @@ class Cause:
 
 @dataclass(frozen=True, slots=True)
 class StepView:
-    """A step as the report sees it, at one moment.
-
-    `attempts` counts those that were asked for; `slack` is in seconds, by prediction, from the start of the plan;
-    `reason` says why the latest attempt is or was made. A `foreach` step has `children` (None until its list has
-    arrived), each of which names its `parent` and the index of its `item`.
-    """
+    """A step at one moment, as reports show it."""
 
     step: Step
     state: State
     role: str
+    """The role that makes the attempt, or is asked for the next one."""
     attempts: int
+    """How many attempts were asked for."""
     reason: str
+    """Why the latest attempt is or was made."""
     failures: tuple[FailedAttempt, ...]
+    """All failures, oldest first."""
     cause: Cause | None
+    """Why the step failed, was cancelled, or is to be cancelled."""
     slack: float
-    story: tuple[State, ...]
+    """Seconds by which the step may be late without delaying the end of the plan, by prediction."""
+    state_history: tuple[State, ...]
+    """All states that the step has been in, the present one last."""
     children: tuple[str, ...] | None
+    """The children of a `foreach` step; None until its list was read."""
     parent: str | None
+    """The `foreach` step that this step is a child of."""
     item: int | None
+    """The index of a child's item in the list."""
 
     @property
     def id(self) -> str:
@@ -63,31 +68,33 @@ class StepView:
 
 @dataclass(slots=True)
 class StepRecord:
-    """A step inside the state machine. `unmet` counts dependencies, `pending` children that have not ended.
-
-    `role` is who makes the attempt that has started; before that, and for the next one, it is who is asked for it.
-    `asked` is who was asked for the latest attempt, should a router have chosen another role.
-    `lost` says that a restart came while the step was being cancelled: it has no slot, and only has to be told ended.
-    """
+    """A step inside the state machine. What is not explained here is as in `StepView`."""
 
     step: Step
     rank: Rank
     parent: "StepRecord | None" = None
     item: int | None = None
     state: State = State.WAITING
-    story: list[State] = field(default_factory=lambda: [State.WAITING])
+    state_history: list[State] = field(default_factory=lambda: [State.WAITING])
     unmet: int = 0
+    """How many steps it still waits for."""
     number: int = 0
+    """The number of the latest attempt."""
     started: bool = False
+    """Whether that attempt has started."""
     lost: bool = False
+    """Whether a restart came while the step was being cancelled: it holds no slot, and only has to end."""
     role: str = ""
+    """The role that makes the attempt that has started; before that, the one that is asked for it."""
     asked: str = ""
+    """The role that was asked for the latest attempt, which a router may have replaced."""
     reason: str = "first attempt"
     delay_seconds: float = 0.0
     failures: list[FailedAttempt] = field(default_factory=list)
     cause: Cause | None = None
     children: tuple["StepRecord", ...] | None = None
     pending: int = 0
+    """How many children have not ended."""
 
     def __post_init__(self) -> None:
         self.role = self.asked = self.step.actor
@@ -113,7 +120,7 @@ class StepRecord:
 
     @property
     def place(self) -> tuple[float, int, int]:
-        """Where the step stands among those that are ready; the smallest goes first."""
+        """What ready steps are sorted by; the smallest goes first."""
         return (*self.rank.place, self.item or 0)
 
     @property
@@ -121,7 +128,7 @@ class StepRecord:
         return self.number if self.fans_out else self.number + 1
 
     def expects(self, event: StepEvent) -> bool:
-        """Whether this is news that a ready or active step can bring. A step with running children brings none."""
+        """Return whether the event can happen to the step now: it is ready or active, and has no running children."""
         if self.pending or not (self.state is State.READY or self.state in ACTIVE):
             return False
         if isinstance(event, StepExpanded | StepGathered):
@@ -137,7 +144,7 @@ class StepRecord:
         return news and event.number == self.number
 
     def command(self) -> StartAttempt | ExpandStep | GatherStep:
-        """Return what to ask for, for the step to go on."""
+        """Return the command by which the step goes on."""
         if self.children is not None:
             return GatherStep(self.step, tuple(child.id for child in self.children))
         if self.fans_out:
@@ -154,16 +161,16 @@ class StepRecord:
         )
 
     def start(self, event: AttemptStarted) -> None:
-        """Take note that an attempt has begun, and of the role that makes it."""
+        """Take note that an attempt has started, and which role makes it."""
         self.number, self.started, self.delay_seconds = event.number, True, 0.0
         self.asked, self.role = self.role, event.role
 
     def failed(self, failure: Failure) -> FailedAttempt:
-        """Return what is to be remembered of a failure of the attempt that is under way."""
+        """Return the failure of the attempt that is under way, with the role that made it."""
         return FailedAttempt(self.role, failure, None if self.asked == self.role else self.asked)
 
     def take_up(self, decision: FailureResponse) -> None:
-        """Go by what was decided after a failure: another role, a pause before the next attempt."""
+        """Apply what was decided after a failure: another role, or a pause before the next attempt."""
         self.reason = decision.reason
         if isinstance(decision, Escalate):
             self.role, self.delay_seconds = decision.role, 0.0
@@ -171,9 +178,9 @@ class StepRecord:
             self.delay_seconds = decision.delay_seconds
 
     def lose(self) -> None:
-        """Forget an attempt that a restart has cut off: the same role is asked again.
+        """Forget an attempt that a restart has interrupted. The same role is asked again.
 
-        If the attempt had not started, the next one has its number.
+        If the attempt had not started, the next one gets its number.
         """
         if self.started:
             self.role = self.asked
@@ -191,33 +198,34 @@ class StepRecord:
             failures=tuple(self.failures),
             cause=self.cause,
             slack=self.rank.slack,
-            story=tuple(self.story),
+            state_history=tuple(self.state_history),
             children=None if self.children is None else tuple(child.id for child in self.children),
             parent=self.parent.id if self.parent else None,
             item=self.item,
         )
 
 
-def spread(record: StepRecord, count: int) -> tuple[StepRecord, ...]:
-    """Give a step one child for each of the `count` items of its list, and return them in order."""
+def expand_children(record: StepRecord, count: int) -> tuple[StepRecord, ...]:
+    """Add a child to a step for each of the `count` items of its list, and return the children in order."""
     record.children = tuple(_child(record, item) for item in range(count))
     record.pending = count
     return record.children
 
 
-def joined(record: StepRecord) -> tuple[State, Cause] | None:
-    """Return how a step ends whose children have all ended, and why; None if its outputs are to be gathered.
+def outcome_of_children(record: StepRecord) -> tuple[State, Cause] | None:
+    """Return how a step whose children have all ended ends itself, and why; None if its outputs are to be gathered.
 
-    If it was to be cancelled, that comes first; then the first child that failed counts, then one that was cancelled.
+    It is cancelled if it was to be; else it fails with the first child that failed, or is cancelled with the first
+    child that was.
     """
     if record.cause:
         return State.CANCELLED, record.cause
     children = record.children or ()
     failed = [child for child in children if child.state is State.FAILED]
-    spoilt = next((child.cause for child in (*failed, *children) if child.cause), None)
-    if spoilt is None:
+    failed_before = next((child.cause for child in (*failed, *children) if child.cause), None)
+    if failed_before is None:
         return None
-    return State.FAILED if failed else State.CANCELLED, spoilt
+    return State.FAILED if failed else State.CANCELLED, failed_before
 
 
 def _child(record: StepRecord, item: int) -> StepRecord:
@@ -228,7 +236,7 @@ def _child(record: StepRecord, item: int) -> StepRecord:
 
 
 class StepViews(Mapping[str, StepView]):
-    """A window on the records: always up to date, and nothing can be changed through it."""
+    """A read-only mapping of the records, which is always up to date. A view is made when it is asked for."""
 
     def __init__(self, records: Mapping[str, StepRecord]) -> None:
         self._records = records
@@ -237,7 +245,7 @@ class StepViews(Mapping[str, StepView]):
         return self._records[step].view()
 
     def state_of(self, step: str) -> State:
-        """The state of one step, without a view of it."""
+        """Return the state of one step, without making a view of it."""
         return self._records[step].state
 
     def __iter__(self) -> Iterator[str]:

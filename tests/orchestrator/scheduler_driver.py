@@ -25,7 +25,7 @@ from orchestrator.events import (
     StepsPlanned,
     Usage,
 )
-from orchestrator.failures import Ladder
+from orchestrator.failures import EscalationChain
 from orchestrator.scheduler import (
     CancelAttempt,
     Command,
@@ -40,8 +40,8 @@ from orchestrator.scheduler import (
 from orchestrator.scheduler.invariants import violations
 from orchestrator.taskir import Step
 
-CHAIN = Ladder({"worker": EscalationTarget("coder", "B1")})
-"""A ladder in which the coder takes over from the worker."""
+CHAIN = EscalationChain({"worker": EscalationTarget("coder", "B1")})
+"""A chain in which the coder takes over from the worker."""
 
 
 def step(number: int, *after: int, **fields: Any) -> Step:
@@ -77,7 +77,7 @@ class Driver:
     crashed: bool = False
 
     def __post_init__(self) -> None:
-        self.settings = {"mode": "as-planned", "ladder": Ladder({})} | self.settings
+        self.settings = {"mode": "as-planned", "escalation": EscalationChain({})} | self.settings
         self.state = self._empty()
 
     def _empty(self) -> RunState:

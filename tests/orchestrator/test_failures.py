@@ -14,10 +14,10 @@ from orchestrator.failures import (
     MAX_RETRIES,
     RULES,
     Escalate,
+    EscalationChain,
     FailedAttempt,
     FailureResponse,
     GiveUp,
-    Ladder,
     Retry,
     decide,
     failures_shown_to,
@@ -33,13 +33,13 @@ CHAIN = {
 }
 
 
-def follow(kinds: Sequence[FailureKind], ladder: Ladder, role: str = "worker") -> list[FailureResponse]:
+def follow(kinds: Sequence[FailureKind], escalation: EscalationChain, role: str = "worker") -> list[FailureResponse]:
     """Fail once for each kind, in whichever role the step has got to, and return what was decided each time."""
     history: list[FailedAttempt] = []
     decisions: list[FailureResponse] = []
     for kind in kinds:
         failed = FailedAttempt(role, Failure(kind, f"{kind} went wrong"))
-        decisions.append(decide(failed, history, ladder))
+        decisions.append(decide(failed, history, escalation))
         history.append(failed)
         if isinstance(decisions[-1], GiveUp):
             break
@@ -69,11 +69,11 @@ def names(decisions: Sequence[FailureResponse]) -> list[str]:
     ],
 )
 def test_each_kind_has_its_rule(kinds: list[FailureKind], expected: list[str]) -> None:
-    assert names(follow(kinds, Ladder(CHAIN))) == expected
+    assert names(follow(kinds, EscalationChain(CHAIN))) == expected
 
 
 def test_a_retry_says_what_it_brings() -> None:
-    remedies = {kind: follow([kind], Ladder(CHAIN))[0].reason for kind in FailureKind if RULES[kind].retries}
+    remedies = {kind: follow([kind], EscalationChain(CHAIN))[0].reason for kind in FailureKind if RULES[kind].retries}
     assert remedies == {
         FORMAT: "format: retry 1 of 3 as worker with the complaint",
         SCHEMA: "schema: retry 1 of 3 as worker with the validator's message",
@@ -86,9 +86,9 @@ def test_a_retry_says_what_it_brings() -> None:
 
 def test_what_ran_out_of_resources_waits_longer_each_time() -> None:
     # An engine that dies in between is no reason to wait less.
-    decisions = follow([RESOURCE, INFRASTRUCTURE, RESOURCE], Ladder(CHAIN))
+    decisions = follow([RESOURCE, INFRASTRUCTURE, RESOURCE], EscalationChain(CHAIN))
     assert [decision.delay_seconds for decision in decisions if isinstance(decision, Retry)] == [1.0, 0.0, 4.0]
-    decisions = follow([RESOURCE] * 3, Ladder(CHAIN))
+    decisions = follow([RESOURCE] * 3, EscalationChain(CHAIN))
     assert tuple(decision.delay_seconds for decision in decisions if isinstance(decision, Retry)) == BACK_OFF_SECONDS
     assert list(BACK_OFF_SECONDS) == sorted(set(BACK_OFF_SECONDS))
     assert len(BACK_OFF_SECONDS) == MAX_RETRIES
@@ -99,24 +99,26 @@ def test_what_ran_out_of_resources_waits_longer_each_time() -> None:
     [("B1", ["coder", "GiveUp"]), ("B2", ["coder", "architect", "GiveUp"])],
 )
 def test_escalation_stops_at_the_task_s_level(max_level: str, expected: list[str]) -> None:
-    decisions = follow([TIMEOUT] * 4, Ladder(CHAIN, max_level=max_level))  # type: ignore[arg-type]
+    decisions = follow([TIMEOUT] * 4, EscalationChain(CHAIN, max_level=max_level))  # type: ignore[arg-type]
     assert names(decisions) == expected
     assert f"above the task's max_level {max_level}" in decisions[-1].reason
 
 
-def test_a_rung_without_a_level_is_open_to_every_task() -> None:
-    ladder = Ladder({"worker": EscalationTarget("senior"), "senior": EscalationTarget("coder", "B2")}, max_level="B1")
-    assert names(follow([TIMEOUT, TIMEOUT], ladder)) == ["senior", "GiveUp"]
+def test_a_role_without_a_level_is_open_to_every_task() -> None:
+    escalation = EscalationChain(
+        {"worker": EscalationTarget("senior"), "senior": EscalationTarget("coder", "B2")}, max_level="B1"
+    )
+    assert names(follow([TIMEOUT, TIMEOUT], escalation)) == ["senior", "GiveUp"]
 
 
-def test_the_end_of_the_ladder_is_told() -> None:
-    (decision,) = follow([TIMEOUT], Ladder({}))
+def test_the_end_of_the_chain_is_told() -> None:
+    (decision,) = follow([TIMEOUT], EscalationChain({}))
     assert decision == GiveUp("timeout: this kind is not retried, and no escalation: no role stands above worker")
 
 
-def test_a_ladder_that_leads_in_a_circle_ends() -> None:
-    ladder = Ladder({"worker": EscalationTarget("coder"), "coder": EscalationTarget("worker")})
-    decisions = follow([TIMEOUT, TIMEOUT], ladder)
+def test_a_chain_that_leads_in_a_circle_ends() -> None:
+    escalation = EscalationChain({"worker": EscalationTarget("coder"), "coder": EscalationTarget("worker")})
+    decisions = follow([TIMEOUT, TIMEOUT], escalation)
     assert names(decisions) == ["coder", "GiveUp"]
     assert "worker has been tried already" in decisions[-1].reason
 
@@ -133,17 +135,21 @@ def test_a_ladder_that_leads_in_a_circle_ends() -> None:
     ],
 )
 def test_a_task_in_a_hurry_escalates_at_the_second_failure(kinds: list[FailureKind], expected: list[str]) -> None:
-    assert names(follow(kinds, Ladder(CHAIN, on_second_failure=True))) == expected
+    assert names(follow(kinds, EscalationChain(CHAIN, on_second_failure=True))) == expected
 
 
 def test_a_task_in_a_hurry_still_retries_where_nobody_stands_above() -> None:
-    assert names(follow([CODE, CODE, CODE], Ladder({}, on_second_failure=True))) == ["Retry", "Retry", "GiveUp"]
+    assert names(follow([CODE, CODE, CODE], EscalationChain({}, on_second_failure=True))) == [
+        "Retry",
+        "Retry",
+        "GiveUp",
+    ]
 
 
 ROLES = ("worker", "coder", "architect", "oracle")
 LEVELS = ("B1", "B2", "B3")
-ladders = st.builds(
-    Ladder,
+chains = st.builds(
+    EscalationChain,
     st.dictionaries(
         st.sampled_from(ROLES), st.builds(EscalationTarget, st.sampled_from(ROLES), st.none() | st.sampled_from(LEVELS))
     ),
@@ -152,9 +158,11 @@ ladders = st.builds(
 )
 
 
-@given(st.lists(st.sampled_from(FailureKind), min_size=12, max_size=12), ladders, st.sampled_from(ROLES))
-def test_bounds_hold_for_any_failures_on_any_ladder(kinds: list[FailureKind], ladder: Ladder, first: str) -> None:
-    decisions = follow(kinds, ladder, first)
+@given(st.lists(st.sampled_from(FailureKind), min_size=12, max_size=12), chains, st.sampled_from(ROLES))
+def test_bounds_hold_for_any_failures_on_any_chain(
+    kinds: list[FailureKind], escalation: EscalationChain, first: str
+) -> None:
+    decisions = follow(kinds, escalation, first)
     escalations = [decision for decision in decisions if isinstance(decision, Escalate)]
     retries = [decision for decision in decisions if isinstance(decision, Retry)]
 
@@ -163,9 +171,9 @@ def test_bounds_hold_for_any_failures_on_any_ladder(kinds: list[FailureKind], la
     visited = [first, *(escalation.role for escalation in escalations)]
     assert len(set(visited)) == len(visited), "no role is asked again once it has handed over"
     for below, above in pairwise(visited):
-        rung = ladder.above[below]
-        assert rung.role == above
-        assert rung.level is None or rung.level <= ladder.max_level
+        target = escalation.above[below]
+        assert target.role == above
+        assert target.level is None or target.level <= escalation.max_level
     for kind, decision in zip(kinds, decisions, strict=False):
         assert not (isinstance(decision, Escalate) and not RULES[kind].escalates)
         assert not (isinstance(decision, Retry) and kind is TIMEOUT)
@@ -179,10 +187,10 @@ def test_retries_are_what_is_not_an_escalation(turns: list[tuple[str, int]]) -> 
     assert retries_used(story) == sum(attempts - 1 for _, attempts in turns)
 
 
-@given(st.sampled_from(FailureKind), ladders)
-def test_what_would_fail_again_is_given_up_at_once(kind: FailureKind, ladder: Ladder) -> None:
+@given(st.sampled_from(FailureKind), chains)
+def test_what_would_fail_again_is_given_up_at_once(kind: FailureKind, escalation: EscalationChain) -> None:
     failed = FailedAttempt("worker", Failure(kind, "the prompt is too long", final=True))
-    assert decide(failed, [], ladder) == GiveUp(f"{kind}: trying again would not help")
+    assert decide(failed, [], escalation) == GiveUp(f"{kind}: trying again would not help")
 
 
 def test_the_next_prompt_is_told_what_the_model_can_learn_from() -> None:
@@ -232,10 +240,10 @@ KINDS = st.sampled_from(FailureKind)
     st.booleans(),
 )
 def test_a_step_ends_whoever_a_router_lets_make_its_attempts(turns: list[tuple[FailureKind, str]], hurry: bool) -> None:
-    ladder, story, asked = Ladder(CHAIN, on_second_failure=hurry), list[FailedAttempt](), "worker"
+    escalation, story, asked = EscalationChain(CHAIN, on_second_failure=hurry), list[FailedAttempt](), "worker"
     for kind, chosen in turns:
         failed = FailedAttempt(chosen or asked, Failure(kind, "x"), asked)
-        decision = decide(failed, story, ladder)
+        decision = decide(failed, story, escalation)
         story.append(failed)
         match decision:
             case GiveUp():
@@ -244,7 +252,7 @@ def test_a_step_ends_whoever_a_router_lets_make_its_attempts(turns: list[tuple[F
                 assert failed.role in decision.reason, "who is asked again is who made the attempt"
                 asked = failed.role
             case Escalate(role):
-                assert role not in {attempt.asked for attempt in story}, "no rung is climbed twice"
+                assert role not in {attempt.asked for attempt in story}, "no target is climbed twice"
                 asked = role
     assert retries_used(story) <= MAX_RETRIES
-    assert len(story) <= 1 + MAX_RETRIES + len({rung.role for rung in CHAIN.values()})
+    assert len(story) <= 1 + MAX_RETRIES + len({target.role for target in CHAIN.values()})

@@ -69,7 +69,7 @@ def test_the_states_of_a_step() -> None:
         driver.succeed(step_id)
     driver.start("S3")
     driver.fail("S3", FailureKind.TIMEOUT)
-    assert [str(state) for state in driver.state.steps["S2"].story] == [
+    assert [str(state) for state in driver.state.steps["S2"].state_history] == [
         "waiting",
         "ready",
         "running",

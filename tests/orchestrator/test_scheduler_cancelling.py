@@ -17,7 +17,7 @@ def test_cancelling_a_run_stops_what_runs_and_never_starts_the_rest() -> None:
 
 @pytest.mark.parametrize("outcome", ["success", "failure"])
 def test_what_comes_too_late_to_be_cancelled_is_cancelled_all_the_same(outcome: str) -> None:
-    driver = planned(step(1), step(2), step(3, 1), ladder=CHAIN)
+    driver = planned(step(1), step(2), step(3, 1), escalation=CHAIN)
     driver.start("S1")
     driver.cancel("S1")
     (driver.succeed if outcome == "success" else driver.fail)("S1")

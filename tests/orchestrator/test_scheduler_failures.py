@@ -1,14 +1,14 @@
 """What follows when an attempt fails: a retry, another role, or the end of all that depends on the step."""
 
 from orchestrator.events import EscalationTarget, Failure, FailureKind
-from orchestrator.failures import FailedAttempt, Ladder
+from orchestrator.failures import EscalationChain, FailedAttempt
 from orchestrator.scheduler import Cause, FinishRun, State
 from orchestrator.taskir import Agent
 from tests.orchestrator.scheduler_driver import CHAIN, planned, step
 
 
 def test_a_retry_carries_what_went_wrong() -> None:
-    driver = planned(step(1), ladder=CHAIN)
+    driver = planned(step(1), escalation=CHAIN)
     driver.start("S1")
     driver.fail("S1", FailureKind.SCHEMA)
     again = driver.attempt("S1")
@@ -18,7 +18,7 @@ def test_a_retry_carries_what_went_wrong() -> None:
 
 
 def test_an_escalation_goes_to_the_next_role() -> None:
-    driver = planned(step(1), ladder=CHAIN)
+    driver = planned(step(1), escalation=CHAIN)
     driver.fail("S1", FailureKind.TIMEOUT)
     again = driver.attempt("S1")
     assert (again.number, again.role) == (2, "coder")
@@ -28,7 +28,9 @@ def test_an_escalation_goes_to_the_next_role() -> None:
 def test_what_follows_a_failure_follows_the_role_that_a_router_chose() -> None:
     driver = planned(
         step(1),
-        ladder=Ladder({"worker": EscalationTarget("coder", "B1"), "coder": EscalationTarget("architect", "B2")}),
+        escalation=EscalationChain(
+            {"worker": EscalationTarget("coder", "B1"), "coder": EscalationTarget("architect", "B2")}
+        ),
     )
     driver.start("S1", "coder")
     assert driver.state.steps["S1"].role == "coder"
@@ -49,14 +51,14 @@ def test_a_slot_that_a_router_does_not_use_is_free_for_others() -> None:
 
 
 def test_after_a_restart_the_same_role_is_asked_again() -> None:
-    driver = planned(step(1), ladder=CHAIN)
+    driver = planned(step(1), escalation=CHAIN)
     driver.start("S1", "coder")
     driver.crash()
     assert (driver.attempt("S1").number, driver.attempt("S1").role) == (2, "worker")
 
 
 def test_what_found_no_memory_waits_and_the_pause_ends_with_the_retry() -> None:
-    driver = planned(step(1), ladder=CHAIN)
+    driver = planned(step(1), escalation=CHAIN)
     driver.fail("S1", FailureKind.RESOURCE)
     assert driver.attempt("S1").delay_seconds == 1.0
     driver.start("S1")

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from orchestrator.events import AttemptStarted, EscalationTarget, FailureKind
-from orchestrator.failures import MAX_RETRIES, Ladder
+from orchestrator.failures import MAX_RETRIES, EscalationChain
 from orchestrator.scheduler import ExpandStep, StartAttempt, State
 from orchestrator.taskir import Agent, Parallelism, Step
 from tests.orchestrator.scheduler_driver import Driver
@@ -65,7 +65,7 @@ class SchedulerMachine(RuleBasedStateMachine):
         }
         run = {
             "mode": mode,
-            "ladder": Ladder(LADDER, escalation["max_level"], escalation["hurry"]),
+            "escalation": EscalationChain(LADDER, escalation["max_level"], escalation["hurry"]),
             "parallelism": Parallelism(max_concurrent_steps=all_steps, max_concurrent_workers=workers),
             "agents": (Agent(tier="C", role="coder", max_concurrency=coders),),
             "max_replans": replans,

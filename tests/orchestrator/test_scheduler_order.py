@@ -58,7 +58,7 @@ def test_limits_hold_in_all_per_role_and_for_workers() -> None:
 
 def test_an_escalated_step_needs_a_slot_of_its_new_role() -> None:
     agents = (Agent(tier="B", role="coder", max_concurrency=1),)
-    driver = planned(step(1), step(2, actor="coder"), step(3), agents=agents, ladder=CHAIN)
+    driver = planned(step(1), step(2, actor="coder"), step(3), agents=agents, escalation=CHAIN)
     driver.fail("S1", FailureKind.TIMEOUT)
     assert list(driver.working) == ["S2", "S3"]
     driver.succeed("S2")

@@ -1,14 +1,14 @@
 """What a run goes on with after a restart, from its journal alone."""
 
 from orchestrator.events import FailureKind
-from orchestrator.failures import Ladder
+from orchestrator.failures import EscalationChain
 from orchestrator.scheduler import CancelAttempt, FinishRun
 from orchestrator.taskir import Parallelism
 from tests.orchestrator.scheduler_driver import Driver, planned, step
 
 
 def test_an_attempt_lost_in_a_crash_runs_again_under_the_next_number_and_is_no_retry() -> None:
-    driver = planned(step(1), step(2), ladder=Ladder({}))
+    driver = planned(step(1), step(2), escalation=EscalationChain({}))
     for _ in range(6):
         driver.start("S1")
         driver.crash()

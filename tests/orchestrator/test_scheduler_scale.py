@@ -16,7 +16,7 @@ from orchestrator.events import (
     StepExpanded,
     StepsPlanned,
 )
-from orchestrator.failures import Ladder
+from orchestrator.failures import EscalationChain
 from orchestrator.scheduler import ExpandStep, FinishRun, GatherStep, RunState, StartAttempt, State
 from orchestrator.taskir import MAX_STEPS, Parallelism, Step
 from tests.orchestrator.scheduler_driver import step
@@ -30,7 +30,10 @@ def test_a_plan_of_any_size_runs_to_its_end(count: int) -> None:
         step(number, *{1 + number * 7 // 8, number - 1} if number > 8 else ()) for number in range(1, count + 1)
     )
     state = RunState(
-        mode="as-planned", ladder=Ladder({}), parallelism=Parallelism(max_concurrent_steps=4), estimate=seconds
+        mode="as-planned",
+        escalation=EscalationChain({}),
+        parallelism=Parallelism(max_concurrent_steps=4),
+        estimate=seconds,
     )
     commands = state.handle(StepsPlanned(at=0, steps=steps), PlanFinished(at=0, origin="taskir"))
     for _ in range(count):
@@ -42,7 +45,10 @@ def test_a_plan_of_any_size_runs_to_its_end(count: int) -> None:
 
 def test_a_great_fan_out_runs_to_its_end() -> None:
     state = RunState(
-        mode="as-planned", ladder=Ladder({}), parallelism=Parallelism(max_concurrent_steps=8), labels=["list"]
+        mode="as-planned",
+        escalation=EscalationChain({}),
+        parallelism=Parallelism(max_concurrent_steps=8),
+        labels=["list"],
     )
     commands = state.handle(StepsPlanned(at=0, steps=(step(1, foreach="list"),)), PlanFinished(at=0, origin="taskir"))
     assert commands == [ExpandStep(state.graph.steps["S1"])]
@@ -58,7 +64,7 @@ def test_a_great_fan_out_runs_to_its_end() -> None:
 
 def test_a_failure_at_the_root_cancels_a_great_plan() -> None:
     steps = (step(1), *(step(number, number - 1) for number in range(2, MANY + 1)))
-    state = RunState(mode="as-planned", ladder=Ladder({}))
+    state = RunState(mode="as-planned", escalation=EscalationChain({}))
     (command,) = state.handle(StepsPlanned(at=0, steps=steps), PlanFinished(at=0, origin="taskir"))
     assert isinstance(command, StartAttempt)
     started, _ = attempt(command)

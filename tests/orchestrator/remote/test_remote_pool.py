@@ -7,7 +7,7 @@ from orchestrator.cli.doctor import Check, examine
 from orchestrator.engine.contract import Generation, Message
 from orchestrator.engine.errors import EngineStopped
 from orchestrator.events import EscalationTarget, FailureKind
-from orchestrator.failures import FailedAttempt, GiveUp, Ladder, Retry, decide
+from orchestrator.failures import EscalationChain, FailedAttempt, GiveUp, Retry, decide
 from orchestrator.pool import ModelRemote, ModelStatus, ModelUnavailable, Pool, UnknownModel
 from orchestrator.remote import RemoteBusy, RemoteFailed, RemoteRefused, probe
 from orchestrator.remote.breaker import THRESHOLD
@@ -140,7 +140,9 @@ async def test_a_changed_registry_lets_requests_end_and_asks_the_new_server(
 def test_what_a_step_does_about_a_failure(failed: RemoteFailed, kind: FailureKind, follows: type) -> None:
     failure = map_error(failed)
     assert failure.kind is kind
-    decision = decide(FailedAttempt("worker", failure), [], Ladder({"worker": EscalationTarget("coder", "B1")}))
+    decision = decide(
+        FailedAttempt("worker", failure), [], EscalationChain({"worker": EscalationTarget("coder", "B1")})
+    )
     assert isinstance(decision, follows)
 
 

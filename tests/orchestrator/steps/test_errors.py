@@ -2,11 +2,11 @@ import pytest
 
 from orchestrator.engine.errors import BadPrompt, EngineDied, EngineError, ModelLoadFailed, PromptTooLong
 from orchestrator.events import EscalationTarget, FailureKind
-from orchestrator.failures import FailedAttempt, GiveUp, Ladder, Retry, decide
+from orchestrator.failures import EscalationChain, FailedAttempt, GiveUp, Retry, decide
 from orchestrator.pool.errors import ModelTooLarge, PoolError
 from orchestrator.steps.errors import map_error, unusable_input
 
-LADDER = Ladder({"worker": EscalationTarget("coder", "B1")})
+CHAIN_OF_ROLES = EscalationChain({"worker": EscalationTarget("coder", "B1")})
 
 
 def test_the_log_of_a_dead_engine_is_not_told() -> None:
@@ -24,14 +24,14 @@ def test_the_log_of_a_dead_engine_is_not_told() -> None:
     ],
 )
 def test_what_would_only_happen_again_ends_the_step(error: EngineError | PoolError) -> None:
-    assert isinstance(decide(FailedAttempt("worker", map_error(error)), [], LADDER), GiveUp)
+    assert isinstance(decide(FailedAttempt("worker", map_error(error)), [], CHAIN_OF_ROLES), GiveUp)
 
 
 def test_input_that_cannot_be_read_ends_the_step() -> None:
     failure = unusable_input("file 'a' is a link").failure
     assert failure.kind is FailureKind.RESOURCE
-    assert isinstance(decide(FailedAttempt("worker", failure), [], LADDER), GiveUp)
+    assert isinstance(decide(FailedAttempt("worker", failure), [], CHAIN_OF_ROLES), GiveUp)
 
 
 def test_dead_engine_is_tried_again() -> None:
-    assert isinstance(decide(FailedAttempt("worker", map_error(EngineDied("dead"))), [], LADDER), Retry)
+    assert isinstance(decide(FailedAttempt("worker", map_error(EngineDied("dead"))), [], CHAIN_OF_ROLES), Retry)
