@@ -2,6 +2,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 READY := .venv/.ready
+WORKERS ?= 2
 
 .PHONY: setup run test test-slow test-escape test-crash test-server check tiny bench-engine bench-http bench-gates bench-context bench-daemon lock clean
 
@@ -14,8 +15,8 @@ run: $(READY)  ## the main job on the embedded models: a request in words, then 
 	ORCHESTRATOR_HOME=$(CURDIR)/.demo $(BIN)/orchestrator run "Summarize a, b, c and d, then compare them" --dir examples/records
 	ORCHESTRATOR_HOME=$(CURDIR)/.demo $(BIN)/orchestrator run examples/fanout.json --dir examples/records
 
-test: $(READY)  ## all tests
-	$(BIN)/python -m pytest
+test: $(READY)  ## all tests, in two processes (WORKERS=4 for more): a file stays whole, since its tests share daemons and engines
+	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --durations=20
 
 test-slow: $(READY)  ## the tests that take minutes
 	$(BIN)/python -m pytest -m slow
@@ -30,7 +31,7 @@ test-server: $(READY)  ## remote workers against llama.cpp's own server, which i
 	$(BIN)/python -m benchmarks.engine build
 	LLAMA_SERVER="$${LLAMA_SERVER:-$(CURDIR)/build/bench/llama-server/bin/llama-server}" $(BIN)/python -m pytest tests/orchestrator/remote/test_llama_server.py
 
-check: $(READY)  ## format, lint, types, layers
+check: $(READY)  ## format, lint, types (of the tests too), layers
 	$(BIN)/ruff format --check . && $(BIN)/ruff check . && $(BIN)/mypy && $(BIN)/lint-imports
 
 bench-context: $(READY)  ## tokens of a gathering step, with and without a context that edits itself
