@@ -9,7 +9,7 @@ from benchmarks.tiny import corpus
 from benchmarks.tiny.example import Example
 from benchmarks.tiny.families import FAMILIES
 from benchmarks.tiny.families.facts import facts_of, written
-from benchmarks.tiny.families.judge import LONGEST, critique, spoil
+from benchmarks.tiny.families.judge import LONGEST, corrupt, critique
 from benchmarks.tiny.words import SPLITS, Lexicon, Split, seeded
 
 ASKED = ("extract", "summarize")
@@ -32,11 +32,11 @@ def test_facts_are_read_off_any_answer_and_written_in_its_form(family: str, spli
 def test_a_spoilt_answer_is_wrong_and_the_critique_says_where(family: str, split: Split) -> None:
     for index, example in enumerate(examples(family, split)):
         words = Lexicon(seeded(f"spoil/{index}"), split)
-        wrong, said = spoil(words, example.answer, example.inputs)
+        wrong, after_code = corrupt(words, example.answer, example.inputs)
         assert not FAMILIES[family].check(example, wrong)
-        assert any(fact.told != fact.value for fact in said)
-        assert {fact.told for fact in said if fact.told} == {value for _, value in facts_of(wrong)}
-        assert critique(said).count(": wrong") + critique(said).count(", missing") >= 1
+        assert any(fact.told != fact.value for fact in after_code)
+        assert {fact.told for fact in after_code if fact.told} == {value for _, value in facts_of(wrong)}
+        assert critique(after_code).count(": wrong") + critique(after_code).count(", missing") >= 1
 
 
 def test_a_verdict_follows_from_its_critique() -> None:

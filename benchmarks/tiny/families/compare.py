@@ -67,7 +67,7 @@ def number(record: Record, key: str) -> int:
     return int(str(record.value(key)))
 
 
-def told_record(record: Record, form: str) -> str:
+def format_record(record: Record, form: str) -> str:
     """Return `record` in `form`: a summary under some persona, a JSON object, or lines."""
     keys = ["name", *(key for key, _ in record.facts)]
     forms = {
@@ -102,7 +102,7 @@ class Compare:
         # Mostly all inputs have one form; summaries made under different personas have several.
         forms = rng.sample(FORMS, 3) if rng.random() < 0.15 else [rng.choice(FORMS)]
         inputs = [
-            Input(f"S{index}" if named_steps else words.file(), told_record(record, rng.choice(forms)))
+            Input(f"S{index}" if named_steps else words.file(), format_record(record, rng.choice(forms)))
             for index, record in enumerate(records, rng.choice((1, 1, 2, 5)))
         ]
         if forms == ["inline"] and rng.random() < 0.25:

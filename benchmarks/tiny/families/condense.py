@@ -4,7 +4,15 @@ from dataclasses import dataclass
 from random import Random
 
 from benchmarks.tiny import texts
-from benchmarks.tiny.acting import Act, act, acted, asked, example_of, opened_with_tools, schema_of
+from benchmarks.tiny.conversations import (
+    ToolTurn,
+    after_call,
+    example_of,
+    open_with_tools,
+    phrased,
+    schema_of,
+    tool_turn,
+)
 from benchmarks.tiny.example import Example
 from benchmarks.tiny.families.prune import WITH_READ, long_text
 from benchmarks.tiny.families.tools import same_json
@@ -30,7 +38,7 @@ class History:
 
     phrase: str
     key: str
-    reads: tuple[Act, ...]
+    reads: tuple[ToolTurn, ...]
     findings: tuple[str, ...]
     open_names: tuple[str, ...]
     files: tuple[str, ...]
@@ -46,7 +54,7 @@ class History:
     def next_action(self) -> str:
         """The answer behind the summary: look for what is open, else finish with what was found."""
         if self.open_names:
-            return act("grep", "", pattern=self.open_names[0]).wrote
+            return tool_turn("grep", "", pattern=self.open_names[0]).answer
         return compact_json({"finish": "\n".join(self.findings)})
 
 
@@ -70,7 +78,7 @@ def make_history(words: Lexicon, long: bool) -> History:
     return History(
         rng.choice(PHRASES).format(k=key, n=listing([record.name for record in records])),
         key,
-        tuple(act("read_file", text, name=file) for file, text in zip(files, results, strict=True)),
+        tuple(tool_turn("read_file", text, name=file) for file, text in zip(files, results, strict=True)),
         tuple(f"{record.name}: {key} {record.value(key)}" for record in read if record in records),
         tuple(record.name for record in records if record in lacking),
         tuple(files),
@@ -85,12 +93,12 @@ class Condense:
     def generate(self, rng: Random, split: Split, *, long: bool = False) -> Example:
         """Return a new example; `long` makes the results so long that the prompt takes up to 1,700 tokens."""
         history = make_history(Lexicon(rng, split), long)
-        action, wording = asked(rng, split, history.phrase)
+        action, wording = phrased(rng, split, history.phrase)
         continued = not long and rng.random() < CONTINUED
         tools = tuple(TOOLS[name] for name in (("read_file", "grep") if continued else rng.choice(WITH_READ)))
-        role, persona, window = opened_with_tools(rng, action, tools)
+        role, persona, window = open_with_tools(rng, action, tools)
         for read in history.reads:
-            window = acted(window, read)
+            window = after_call(window, read)
         if continued:
             window = window.condense(summary_text(action, 1, history.summary))
             schema, answer = schema_of(window, action, ("S1",), tools), history.next_action

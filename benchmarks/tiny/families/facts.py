@@ -1,4 +1,4 @@
-"""Read the facts off an answer, whatever its form, and write others in the same form; spoil them as a model would."""
+"""Parse the facts of an answer in any form, write facts in another answer's form, and corrupt them as models do."""
 
 import json
 from collections.abc import Sequence
@@ -10,7 +10,7 @@ from benchmarks.tiny.texts import Record
 from benchmarks.tiny.words import Lexicon
 
 Fact = tuple[str, str]
-"""What a fact is about (a key, or its place in a list), and its value."""
+"""(what the fact is about: a key, or its place in a list; its value)"""
 
 NOTHING = "null"
 _LETTERS, _DIGITS = "abcdefghiklmnoprstu", "0123456789"
@@ -19,9 +19,9 @@ _LETTERS, _DIGITS = "abcdefghiklmnoprstu", "0123456789"
 def facts_of(answer: str) -> list[Fact]:
     """Return the facts of a JSON object, a JSON list or a summary in any form."""
     if answer.startswith("{"):
-        return [(key, _told(value)) for key, value in json.loads(answer).items()]
+        return [(key, _format_value(value)) for key, value in json.loads(answer).items()]
     if answer.startswith("["):
-        return [(str(place), _told(value)) for place, value in enumerate(json.loads(answer), 1)]
+        return [(str(place), _format_value(value)) for place, value in enumerate(json.loads(answer), 1)]
     if answer.startswith("- "):
         return [_pair(line.removeprefix("- "), ": ") for line in answer.splitlines()]
     if answer.startswith("| "):
@@ -31,7 +31,7 @@ def facts_of(answer: str) -> list[Fact]:
 
 
 def written(facts: Sequence[Fact], like: str) -> str:
-    """Return facts in the form of another answer. A sentence needs a name, which comes first."""
+    """Return facts in the form of the answer `like`. For a sentence the first fact has to be the name."""
     if like.startswith("{"):
         return compact({key: None if value == NOTHING else as_json(value) for key, value in facts})
     if like.startswith("["):
@@ -44,8 +44,8 @@ def written(facts: Sequence[Fact], like: str) -> str:
     return texts.inline(Record(name, tuple(told)))
 
 
-def spoilt(words: Lexicon, facts: Sequence[Fact], elsewhere: Sequence[str] = ()) -> list[Fact]:
-    """Return the facts with one of them wrong or missing, or with one too many.
+def corrupted_facts(words: Lexicon, facts: Sequence[Fact], elsewhere: Sequence[str] = ()) -> list[Fact]:
+    """Return the facts with one of them changed, one missing, or one added.
 
     A wrong value is copied badly, taken from another fact or from `elsewhere`, or made up.
     """
@@ -59,7 +59,7 @@ def spoilt(words: Lexicon, facts: Sequence[Fact], elsewhere: Sequence[str] = ())
     if roll < 0.27 and about.isdigit():
         return [*facts, (str(len(facts) + 1), _made_up(words, about))]
     if roll < 0.5 and value != NOTHING:
-        wrong = miscopied(rng, value)
+        wrong = miscopy(rng, value)
     elif roll < 0.6 and others:
         wrong = rng.choice(others)
     elif roll < 0.72 and (strange := [one for one in elsewhere if one != value]):
@@ -69,8 +69,8 @@ def spoilt(words: Lexicon, facts: Sequence[Fact], elsewhere: Sequence[str] = ())
     return [*facts[:at], (about, wrong), *facts[at + 1 :]]
 
 
-def miscopied(rng: Random, value: str) -> str:
-    """Return the value with one letter or digit changed, lost or too many."""
+def miscopy(rng: Random, value: str) -> str:
+    """Return the value with one letter or digit changed, lost or added."""
     while True:
         at = rng.randrange(len(value))
         sign = rng.choice(_DIGITS if value[at].isdigit() else _LETTERS)
@@ -83,7 +83,7 @@ def _made_up(words: Lexicon, about: str) -> str:
     return words.name() if about == "name" or about.isdigit() else texts.make_value(words, about)
 
 
-def _told(value: object) -> str:
+def _format_value(value: object) -> str:
     return NOTHING if value is None else str(value)
 
 

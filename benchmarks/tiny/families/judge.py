@@ -12,9 +12,9 @@ from random import Random
 from benchmarks.tiny import texts
 from benchmarks.tiny.example import Example, pick_persona, step_example
 from benchmarks.tiny.families.code import Specification, make_specification, specify
-from benchmarks.tiny.families.compare import told_record
+from benchmarks.tiny.families.compare import format_record
 from benchmarks.tiny.families.extract import Extract, compact
-from benchmarks.tiny.families.facts import Fact, facts_of, spoilt, written
+from benchmarks.tiny.families.facts import Fact, corrupted_facts, facts_of, written
 from benchmarks.tiny.families.summarize import Summarize
 from benchmarks.tiny.words import Lexicon, Pool, Split
 from orchestrator.gates.judge import SCHEMA
@@ -43,20 +43,23 @@ ACTIONS = Pool(
 PASS_SCORE, MISSING_SCORE, WRONG_SCORE = 9, 5, 3
 LONGEST = int(SCHEMA["properties"]["critique"]["maxLength"])
 VALUE = re.compile(r"\b(?:[A-Z][\w-]*|\d+)\b")
-"""What may be mistaken for a value."""
+"""Words and numbers of a text that a wrong answer may give as a value."""
 
 
 @dataclass(frozen=True, slots=True)
-class Said:
-    """What a fact is about, its value, and what was told; None for nothing."""
+class Claim:
+    """What an answer says about one fact."""
 
     about: str
+    """What the fact is about: a key, or a place in a list."""
     value: str | None
+    """The true value, or None if there is no such fact."""
     told: str | None
+    """The value that the answer tells, or None if it tells none."""
 
     @property
     def score(self) -> int:
-        """What an answer gets for it."""
+        """Return the score of the claim."""
         if self.told == self.value:
             return PASS_SCORE
         return MISSING_SCORE if self.told is None else WRONG_SCORE
@@ -68,39 +71,41 @@ class Said:
         return f"{self.about} {self.value or 'none'}, told {self.told}: {rightly}"
 
 
-def critique(said: Sequence[Said]) -> str:
-    """Return what a judge finds, and what a retry is told of it."""
-    return "; ".join(map(str, said))
+def critique(claims: Sequence[Claim]) -> str:
+    """Return the critique of these claims, which is also the evidence that a retry reads."""
+    return "; ".join(map(str, claims))
 
 
-def verdict(said: Sequence[Said]) -> str:
-    """Return the answer of a judge on what was said."""
-    score = min(fact.score for fact in said)
-    return compact({"critique": critique(said), "score": score, "verdict": "pass" if score == PASS_SCORE else "fail"})
+def verdict(claims: Sequence[Claim]) -> str:
+    """Return the answer of a judge to these claims. The score is the lowest of theirs."""
+    score = min(fact.score for fact in claims)
+    return compact({"critique": critique(claims), "score": score, "verdict": "pass" if score == PASS_SCORE else "fail"})
 
 
-def compared(facts: Sequence[Fact], told: Sequence[Fact]) -> list[Said]:
-    """Return each fact with what was told of it, and behind them what was told and is none."""
+def claims_of(facts: Sequence[Fact], told: Sequence[Fact]) -> list[Claim]:
+    """Return the claims of an answer that tells the facts `told`: first on the true `facts`, then those without one."""
     left = dict(told)
-    known = [Said(about, value, left.pop(about, None)) for about, value in facts]
-    return [*known, *(Said(about, None, value) for about, value in left.items())]
+    known = [Claim(about, value, left.pop(about, None)) for about, value in facts]
+    return [*known, *(Claim(about, None, value) for about, value in left.items())]
 
 
-def spoil(words: Lexicon, right: str, sources: Sequence[Input] = ()) -> tuple[str, list[Said]]:
-    """Return a wrong answer where `right` is the right one to a task that reads `sources`, and what it says."""
+def corrupt(words: Lexicon, right: str, sources: Sequence[Input] = ()) -> tuple[str, list[Claim]]:
+    """Return a wrong answer and its claims, made from the right answer to a task that reads `sources`."""
     facts = facts_of(right)
     elsewhere = VALUE.findall(" ".join(source.text for source in sources))
-    wrong = written(spoilt(words, facts, elsewhere), like=right)
-    return wrong, compared(facts, facts_of(wrong))
+    wrong = written(corrupted_facts(words, facts, elsewhere), like=right)
+    return wrong, claims_of(facts, facts_of(wrong))
 
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """What is judged, as the action calls it, the inputs of the judge, and what there is to say."""
+    """Something to judge."""
 
     noun: str
+    """What the action calls it, such as "answer"."""
     inputs: tuple[Input, ...]
-    said: Sequence[Said]
+    """The inputs of the judge."""
+    claims: Sequence[Claim]
 
 
 class Judge:
@@ -115,49 +120,49 @@ class Judge:
         """Return a new example; half of the answers to judge are right."""
         words = Lexicon(rng, split)
         case = self._case(words, split)
-        while len(critique(case.said)) > LONGEST:
+        while len(critique(case.claims)) > LONGEST:
             case = self._case(words, split)
         wording = ACTIONS.pick(rng, split)
         action = wording.format(w=case.noun)
         persona = pick_persona(rng, ())
-        answer = verdict(case.said)
+        answer = verdict(case.claims)
         return step_example(self.name, rng, persona, case.inputs, action, answer, wording, schema=SCHEMA, role="judge")
 
     def _case(self, words: Lexicon, split: Split) -> Case:
         roll = words.rng.random()
         if roll < 0.5:
-            return self._asked(words, split)
-        return self._told(words) if roll < 0.75 else self._code(words)
+            return self._answer_case(words, split)
+        return self._record_case(words) if roll < 0.75 else self._code_case(words)
 
     @staticmethod
-    def _asked(words: Lexicon, split: Split) -> Case:
-        """Return an answer to a task that asks for facts."""
+    def _answer_case(words: Lexicon, split: Split) -> Case:
+        """Return a case with an answer to a task of another family that asks for facts."""
         family = words.rng.choice((Extract(), Extract(), Summarize()))
         asked = family.generate(words.rng, split)
-        answer, said = asked.answer, compared(facts_of(asked.answer), facts_of(asked.answer))
+        answer, claims = asked.answer, claims_of(facts_of(asked.answer), facts_of(asked.answer))
         if words.rng.random() < 0.5:
-            answer, said = spoil(words, asked.answer, asked.inputs)
-        return Case("answer", (*asked.inputs, Input("task", asked.action), Input("answer", answer)), said)
+            answer, claims = corrupt(words, asked.answer, asked.inputs)
+        return Case("answer", (*asked.inputs, Input("task", asked.action), Input("answer", answer)), claims)
 
     @staticmethod
-    def _told(words: Lexicon) -> Case:
-        """Return a text and what was told of it: as a summary all of its facts, as an object any of them."""
+    def _record_case(words: Lexicon) -> Case:
+        """Return a case with a text and its facts: all of them in a summary, some of them in a JSON object."""
         rng = words.rng
         record = texts.make_record(words, texts.make_keys(rng))
         form = rng.choice(("inline", "inline", "bullets", "table", "json"))
-        answer = told_record(record, form)
-        said = compared(facts_of(answer), facts_of(answer))
+        answer = format_record(record, form)
+        claims = claims_of(facts_of(answer), facts_of(answer))
         if rng.random() < 0.5:
-            answer, said = spoil(words, answer)
+            answer, claims = corrupt(words, answer)
         if form == "json":
-            said = [fact for fact in said if fact.told is not None]  # nobody says which were asked for
+            claims = [fact for fact in claims if fact.told is not None]  # which keys were wanted is unknown
         source = Input(texts.input_name(words), texts.source_text(words, record, rng.choice((0, 0, 1, 2))))
         noun = rng.choice(("answer", "record" if form == "json" else "summary"))
-        return Case(noun, (source, Input(rng.choice(("answer", f"S{rng.randint(1, 9)}")), answer)), said)
+        return Case(noun, (source, Input(rng.choice(("answer", f"S{rng.randint(1, 9)}")), answer)), claims)
 
     @staticmethod
-    def _code(words: Lexicon) -> Case:
-        """Return code written to a specification."""
+    def _code_case(words: Lexicon) -> Case:
+        """Return a case with code for a specification."""
         rng = words.rng
         spec, task, _ = specify(words, "train")
         made = spec
@@ -169,9 +174,9 @@ class Judge:
             if len(other.parameters) == len(spec.parameters):
                 made = Specification(spec.name, spec.parameters, other.operation, other.constant)
         body, told = (one.fill(one.operation.expression) for one in (spec, made))
-        said = [Said("name", spec.name, made.name), Said("body", body, told)]
+        claims = [Claim("name", spec.name, made.name), Claim("body", body, told)]
         code = made.source(rng.choice(("", "", "terse")))
-        return Case(rng.choice(("answer", "code")), (Input("task", task), Input("answer", code)), said)
+        return Case(rng.choice(("answer", "code")), (Input("task", task), Input("answer", code)), claims)
 
     def check(self, example: Example, answer: str) -> bool:
         """Return whether `answer` parses to the same verdict, score and critique."""

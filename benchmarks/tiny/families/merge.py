@@ -4,7 +4,7 @@ from random import Random
 
 from benchmarks.tiny import texts
 from benchmarks.tiny.example import Example, pick_persona, step_example
-from benchmarks.tiny.families.compare import listed_input, told_record
+from benchmarks.tiny.families.compare import format_record, listed_input
 from benchmarks.tiny.families.extract import compact
 from benchmarks.tiny.words import Lexicon, Pool, Split
 from orchestrator.steps.prompt import Input
@@ -63,7 +63,7 @@ class Merge:
         else:
             noun = rng.choice(TEXT_NOUNS)
             keys = texts.make_keys(rng, 1, 3)
-            contents = [told_record(texts.make_record(words, keys), form) for _ in range(count)]
+            contents = [format_record(texts.make_record(words, keys), form) for _ in range(count)]
             answer = "\n".join(contents)
         steps = rng.random() < 0.7
         inputs = [

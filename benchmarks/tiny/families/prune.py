@@ -4,7 +4,15 @@ from functools import partial, reduce
 from random import Random
 
 from benchmarks.tiny import texts
-from benchmarks.tiny.acting import act, acted, asked, estimated, example_of, opened_with_tools, schema_of
+from benchmarks.tiny.conversations import (
+    after_call,
+    estimate_tokens,
+    example_of,
+    open_with_tools,
+    phrased,
+    schema_of,
+    tool_turn,
+)
 from benchmarks.tiny.example import Example
 from benchmarks.tiny.families.tools import same_json
 from benchmarks.tiny.texts import Record
@@ -37,7 +45,7 @@ def long_text(words: Lexicon, record: Record, fillers: int) -> str:
 
 def full(window: Window, share: float) -> ContextBudget:
     """Return the budget of a context that the conversation fills to this `share` of its room."""
-    return ContextBudget.of(round(estimated(window) / share) + ANSWER, ANSWER)
+    return ContextBudget.of(round(estimate_tokens(window) / share) + ANSWER, ANSWER)
 
 
 class Prune:
@@ -52,17 +60,17 @@ class Prune:
         records = [texts.make_record(words, texts.make_keys(rng, 2, 2)) for _ in range(count)]
         wanted = rng.sample(range(count), rng.randint(1, count - 1))
         phrase = rng.choice(PHRASES).format(n=listing([records[index].name for index in wanted]))
-        action, wording = asked(rng, split, phrase)
+        action, wording = phrased(rng, split, phrase)
         tools = tuple(TOOLS[name] for name in rng.choice(WITH_READ))
         reads = [
-            act("read_file", long_text(words, record, rng.randint(6, 14) if long else 0), name=words.file())
+            tool_turn("read_file", long_text(words, record, rng.randint(6, 14) if long else 0), name=words.file())
             for record in records
         ]
-        role, persona, begun = opened_with_tools(rng, action, tools)
-        budget = full(reduce(acted, reads, begun), rng.uniform(SOFT + 0.02, 0.97))
-        window = reduce(partial(acted, budget=budget), reads, begun)
+        role, persona, begun = open_with_tools(rng, action, tools)
+        budget = full(reduce(after_call, reads, begun), rng.uniform(SOFT + 0.02, 0.97))
+        window = reduce(partial(after_call, budget=budget), reads, begun)
         answer = compact_json({"prune": [f"D{i + 1}" for i in range(count) if i not in wanted]})
-        callable_tools = () if budget.pressure(estimated(window)) == "hard" else tools
+        callable_tools = () if budget.pressure(estimate_tokens(window)) == "hard" else tools
         schema = schema_of(window, action, ("S1",), callable_tools)
         return example_of(self.name, (role, persona, window), answer, wording, schema)
 

@@ -7,9 +7,9 @@ from random import Random
 from string import Template
 
 from benchmarks.tiny import texts
-from benchmarks.tiny.acting import asked, example_of, opened, said
+from benchmarks.tiny.conversations import after_code, example_of, open_conversation, phrased
 from benchmarks.tiny.example import Example
-from benchmarks.tiny.families.tools import told_text
+from benchmarks.tiny.families.tools import lines_with_facts
 from benchmarks.tiny.words import Lexicon, Split, listing
 from orchestrator.steps.prompt import Input
 from orchestrator.steps.repl.attempt import code_in, instructions
@@ -96,7 +96,7 @@ def make_inputs(words: Lexicon, count: int, in_a_line: bool) -> tuple[tuple[Inpu
     rng = words.rng
     records = [texts.make_record(words, texts.make_keys(rng, 2, 2)) for _ in range(count)]
     inputs = tuple(
-        Input(words.file(), told_text(words, record, in_a_line, int(rng.random() < 0.2))) for record in records
+        Input(words.file(), lines_with_facts(words, record, in_a_line, int(rng.random() < 0.2))) for record in records
     )
     return inputs, rng.choice(records)
 
@@ -161,10 +161,10 @@ class Repl:
     def generate(self, rng: Random, split: Split) -> Example:
         """Return a new example."""
         work = rng.choices(WORKS, WEIGHTS)[0](Lexicon(rng, split))
-        action, wording = asked(rng, split, work.phrase)
-        role, persona, window = opened(rng, instructions(action, work.inputs, work.outputs, ()))
-        for wrote, printed in work.before:
-            window = said(window, wrote, printed)
+        action, wording = phrased(rng, split, work.phrase)
+        role, persona, window = open_conversation(rng, instructions(action, work.inputs, work.outputs, ()))
+        for answer, printed in work.before:
+            window = after_code(window, answer, printed)
         return example_of(self.name, (role, persona, window), work.code, wording)
 
     def check(self, example: Example, answer: str) -> bool:

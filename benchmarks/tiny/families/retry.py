@@ -10,7 +10,7 @@ from random import Random
 from benchmarks.tiny.example import Example, Family
 from benchmarks.tiny.families.code import Code
 from benchmarks.tiny.families.extract import Extract, compact
-from benchmarks.tiny.families.judge import critique, spoil
+from benchmarks.tiny.families.judge import corrupt, critique
 from benchmarks.tiny.families.shell import Shell
 from benchmarks.tiny.families.summarize import Summarize
 from benchmarks.tiny.words import Lexicon, Split
@@ -101,14 +101,14 @@ def failed_test(words: Lexicon, source: str) -> Flawed:
     function = re.findall(r"\w+", source.removeprefix("def "))[0]
     call = f"{function}({', '.join(str(rng.randint(0, 20)) for _ in names)})"
     got, right = rng.sample(range(50), 2)
-    said = f"assert {call} == {right} assert {got} == {right} + where {got} = {call}"
+    message = f"assert {call} == {right} assert {got} == {right} + where {got} = {call}"
     text = source
     if rng.random() < 0.5:
         text, wrong, line = _misspelt(words, source)
-        said = f"{line} NameError: name '{wrong}' is not defined"
+        message = f"{line} NameError: name '{wrong}' is not defined"
     counted = rng.choice(("1 failed", f"1 failed, {rng.randint(1, 5)} passed"))
-    told = format_findings([Finding(f"test_{stem}.py::test_{function}", 0, "", said)], {})
-    return Flawed("unit", FailureKind.CODE, f"{stem}.py", text, f"{told}\n{counted}")
+    evidence = format_findings([Finding(f"test_{stem}.py::test_{function}", 0, "", message)], {})
+    return Flawed("unit", FailureKind.CODE, f"{stem}.py", text, f"{evidence}\n{counted}")
 
 
 def open_quote(words: Lexicon, command: str) -> Flawed:
@@ -154,8 +154,8 @@ def out_of_form(words: Lexicon, example: Example) -> Flawed:
 
 def refused(words: Lexicon, example: Example) -> Flawed:
     """Facts that the judge finds wrong, or misses."""
-    text, said = spoil(words, example.answer, example.inputs)
-    return Flawed("judge", FailureKind.LOGIC, f"{words.stem()}.txt", text, critique(said))
+    text, message = corrupt(words, example.answer, example.inputs)
+    return Flawed("judge", FailureKind.LOGIC, f"{words.stem()}.txt", text, critique(message))
 
 
 def _refused(example: Example, text: str) -> str:

@@ -6,7 +6,17 @@ from dataclasses import asdict
 from random import Random
 
 from benchmarks.tiny import texts
-from benchmarks.tiny.acting import Act, Scene, act, acted, asked, example_of, offered, opened_with_tools, schema_of
+from benchmarks.tiny.conversations import (
+    ToolTask,
+    ToolTurn,
+    after_call,
+    choose_tools,
+    example_of,
+    open_with_tools,
+    phrased,
+    schema_of,
+    tool_turn,
+)
 from benchmarks.tiny.example import Example
 from benchmarks.tiny.texts import Record
 from benchmarks.tiny.words import EXTENSIONS, Lexicon, Split
@@ -45,7 +55,7 @@ NOTES = ("list the notes", "read the notes", "give all notes", "say which notes 
 DONE, NOTHING = "done", "not found"
 
 
-def told_text(words: Lexicon, record: Record, in_a_line: bool, fillers: int) -> str:
+def lines_with_facts(words: Lexicon, record: Record, in_a_line: bool, fillers: int) -> str:
     """Return a text of lines with the facts: all in the line that has the name, or each in one of its own."""
     body = [texts.inline(record)] if in_a_line else texts.lines(record)
     return "\n".join(texts.with_filler(words, body, fillers))
@@ -65,20 +75,20 @@ def _subject(words: Lexicon, in_a_line: bool) -> tuple[str, Record, str, str]:
     """Return a file, the record that it tells, a key of it and the text."""
     rng = words.rng
     record = texts.make_record(words, texts.make_keys(rng, 2, 3))
-    text = told_text(words, record, in_a_line, rng.choice((0, 0, 1, 2)))
+    text = lines_with_facts(words, record, in_a_line, rng.choice((0, 0, 1, 2)))
     return words.file(), record, rng.choice(record.facts)[0], text
 
 
-def _lookup(words: Lexicon) -> Scene:
+def _lookup(words: Lexicon) -> ToolTask:
     """Find a line with grep; the file is read as well where the line does not tell the fact."""
     in_a_line = words.rng.random() < 0.6
     file, record, key, text = _subject(words, in_a_line)
     phrase = words.rng.choice(LOOKUPS).format(k=key, n=record.name)
     if words.rng.random() < 0.12:
-        return Scene(phrase, (act("grep", [], pattern=record.name),), NOTHING, confusing=frozenset({"search"}))
-    found = act("grep", matches({file: text}, record.name), pattern=record.name)
-    acts = (found,) if in_a_line else (found, act("read_file", text, name=file))
-    return Scene(phrase, acts, str(record.value(key)), confusing=frozenset({"search"}))
+        return ToolTask(phrase, (tool_turn("grep", [], pattern=record.name),), NOTHING, confusing=frozenset({"search"}))
+    found = tool_turn("grep", matches({file: text}, record.name), pattern=record.name)
+    turns = (found,) if in_a_line else (found, tool_turn("read_file", text, name=file))
+    return ToolTask(phrase, turns, str(record.value(key)), confusing=frozenset({"search"}))
 
 
 def _hits(words: Lexicon, file: str, text: str) -> list[dict[str, object]]:
@@ -91,73 +101,73 @@ def _hits(words: Lexicon, file: str, text: str) -> list[dict[str, object]]:
     return [{**asdict(hit), "score": round(hit.score, 5)} for hit in found]
 
 
-def _search(words: Lexicon) -> Scene:
+def _search(words: Lexicon) -> ToolTask:
     file, record, key, text = _subject(words, words.rng.random() < 0.5)
     phrase = words.rng.choice(LOOKUPS).format(k=key, n=record.name)
-    call = act("search", _hits(words, file, text), query=f"{record.name} {key}")
-    return Scene(phrase, (call,), str(record.value(key)), confusing=frozenset({"grep"}))
+    call = tool_turn("search", _hits(words, file, text), query=f"{record.name} {key}")
+    return ToolTask(phrase, (call,), str(record.value(key)), confusing=frozenset({"grep"}))
 
 
-def _which(words: Lexicon) -> Scene:
+def _which(words: Lexicon) -> ToolTask:
     file, record, _, text = _subject(words, words.rng.random() < 0.5)
     phrase = words.rng.choice(WHICH).format(n=record.name)
-    call = act("search", _hits(words, file, text), query=record.name)
-    return Scene(phrase, (call,), file, confusing=frozenset({"grep"}))
+    call = tool_turn("search", _hits(words, file, text), query=record.name)
+    return ToolTask(phrase, (call,), file, confusing=frozenset({"grep"}))
 
 
-def _read(words: Lexicon) -> Scene:
+def _read(words: Lexicon) -> ToolTask:
     file, record, key, text = _subject(words, words.rng.random() < 0.5)
     phrase = words.rng.choice(READS).format(k=key, f=file)
-    return Scene(phrase, (act("read_file", text, name=file),), str(record.value(key)))
+    return ToolTask(phrase, (tool_turn("read_file", text, name=file),), str(record.value(key)))
 
 
-def _copy(words: Lexicon) -> Scene:
+def _copy(words: Lexicon) -> ToolTask:
     file, record, key, text = _subject(words, words.rng.random() < 0.5)
     output = words.file()
     value = str(record.value(key))
     phrase = words.rng.choice(COPIES).format(k=key, f=file, o=output)
-    return Scene(phrase, (act("read_file", text, name=file), _writing(output, value)), DONE, (output,))
+    return ToolTask(phrase, (tool_turn("read_file", text, name=file), _writing(output, value)), DONE, (output,))
 
 
-def _write(words: Lexicon) -> Scene:
+def _write(words: Lexicon) -> ToolTask:
     output, text = words.file(), texts.filler(words)
-    return Scene(words.rng.choice(WRITES).format(t=text, o=output), (_writing(output, text),), DONE, (output,))
+    return ToolTask(words.rng.choice(WRITES).format(t=text, o=output), (_writing(output, text),), DONE, (output,))
 
 
-def _writing(output: str, text: str) -> Act:
-    return act("write_artifact", f"wrote {output}, {len(text)} characters", name=output, text=text)
+def _writing(output: str, text: str) -> ToolTurn:
+    return tool_turn("write_artifact", f"wrote {output}, {len(text)} characters", name=output, text=text)
 
 
-def _list(words: Lexicon) -> Scene:
+def _list(words: Lexicon) -> ToolTask:
     rng = words.rng
     every = rng.random() < 0.4
     extension = rng.choice(EXTENSIONS)
     names = sorted(words.file() if every else f"{words.stem()}.{extension}" for _ in range(rng.randint(1, 4)))
     phrase = rng.choice(ALL_LISTS if every else LISTS).format(x=extension)
-    call = act("list_files", names) if every else act("list_files", names, pattern=f"*.{extension}")
-    return Scene(phrase, (call,), "\n".join(names))
+    call = tool_turn("list_files", names) if every else tool_turn("list_files", names, pattern=f"*.{extension}")
+    return ToolTask(phrase, (call,), "\n".join(names))
 
 
-def _notes(words: Lexicon) -> Scene:
+def _notes(words: Lexicon) -> ToolTask:
     """Change or list the notes; whoever changes one sees what there is."""
     rng = words.rng
     kept = [{"id": f"N{i}", "text": texts.filler(words), "step": "S1"} for i in range(1, rng.randint(2, 3))]
     new, note = texts.filler(words), f"N{rng.randint(4, 20)}"
     match rng.choice(("add", "edit", "drop", "list")):
         case "add":
-            return Scene(rng.choice(ADDS).format(t=new), (act("notes", note, change="add", text=new),), DONE)
+            return ToolTask(rng.choice(ADDS).format(t=new), (tool_turn("notes", note, change="add", text=new),), DONE)
         case "edit":
             listed = [*kept, {"id": note, "text": new, "step": "S1"}]
             phrase = rng.choice(EDITS).format(i=note, t=new)
-            return Scene(phrase, (act("notes", listed, change="edit", id=note, text=new),), DONE)
+            return ToolTask(phrase, (tool_turn("notes", listed, change="edit", id=note, text=new),), DONE)
         case "drop":
-            return Scene(rng.choice(DROPS).format(i=note), (act("notes", kept, change="drop", id=note),), DONE)
+            return ToolTask(rng.choice(DROPS).format(i=note), (tool_turn("notes", kept, change="drop", id=note),), DONE)
         case _:
             told = "\n".join(one["text"] for one in kept)
-            return Scene(rng.choice(NOTES), (act("notes", kept, change="list"),), told)
+            return ToolTask(rng.choice(NOTES), (tool_turn("notes", kept, change="list"),), told)
 
 
-SCENES: tuple[Callable[[Lexicon], Scene], ...] = (_lookup, _search, _which, _read, _copy, _write, _list, _notes)
+SCENES: tuple[Callable[[Lexicon], ToolTask], ...] = (_lookup, _search, _which, _read, _copy, _write, _list, _notes)
 WEIGHTS = (5, 2, 1, 3, 2, 2, 2, 3)
 
 
@@ -176,15 +186,15 @@ class Tools:
 
     def generate(self, rng: Random, split: Split) -> Example:
         """Return a new example."""
-        scene = rng.choices(SCENES, WEIGHTS)[0](Lexicon(rng, split))
-        action, wording = asked(rng, split, scene.phrase)
-        tools = offered(rng, scene)
-        role, persona, window = opened_with_tools(rng, action, tools)
-        turn = rng.randint(0, len(scene.acts))
-        for done in scene.acts[:turn]:
-            window = acted(window, done)
-        answer = scene.acts[turn].wrote if turn < len(scene.acts) else compact_json({"finish": scene.finish})
-        schema = schema_of(window, action, scene.outputs, tools)
+        task = rng.choices(SCENES, WEIGHTS)[0](Lexicon(rng, split))
+        action, wording = phrased(rng, split, task.phrase)
+        tools = choose_tools(rng, task)
+        role, persona, window = open_with_tools(rng, action, tools)
+        turn = rng.randint(0, len(task.turns))
+        for done in task.turns[:turn]:
+            window = after_call(window, done)
+        answer = task.turns[turn].answer if turn < len(task.turns) else compact_json({"finish": task.finish})
+        schema = schema_of(window, action, task.outputs, tools)
         return example_of(self.name, (role, persona, window), answer, wording, schema)
 
     def check(self, example: Example, answer: str) -> bool:

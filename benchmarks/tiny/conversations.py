@@ -1,4 +1,4 @@
-"""Lay out the conversations of steps that act, turn by turn, with the functions that the steps themselves use."""
+"""Build the conversations of steps that use tools or write code, with the functions that the steps themselves use."""
 
 from dataclasses import dataclass, field
 from random import Random
@@ -19,9 +19,9 @@ from orchestrator.steps.tools.toolbox import TOOLS
 from orchestrator.taskir import Step
 
 ANSWER = 512
-"""Tokens that an answer may take."""
+"""The most tokens of an answer."""
 
-ROOMY = ContextBudget.of(CONTEXT, ANSWER)
+EMPTY = ContextBudget.of(CONTEXT, ANSWER)
 MODEL_TOOLS = ("read_file", "list_files", "search", "grep", "write_artifact", "notes")
 
 FRAMES = Pool(
@@ -47,77 +47,78 @@ FRAMES = Pool(
 
 
 @dataclass(frozen=True, slots=True)
-class Act:
-    """A call and the text of its result."""
+class ToolTurn:
+    """A call of a tool, and the text of its result."""
 
     call: UseTool
     result: str
 
     @property
-    def wrote(self) -> str:
-        """The answer that makes the call."""
+    def answer(self) -> str:
+        """Return the model's answer that makes the call."""
         return compact_json({"tool": self.call.tool, "arguments": self.call.arguments})
 
 
 @dataclass(frozen=True, slots=True)
-class Scene:
-    """A task: what `phrase` asks for, which calls lead there, and the answer at the end.
-
-    `confusing` are tools that could do the same: they are not among those offered.
-    """
+class ToolTask:
+    """A task that is done with tools."""
 
     phrase: str
-    acts: tuple[Act, ...]
+    """What the task asks for."""
+    turns: tuple[ToolTurn, ...]
+    """The calls that lead to the answer."""
     finish: str
+    """The final answer."""
     outputs: tuple[str, ...] = ("S1",)
     confusing: frozenset[str] = field(default_factory=frozenset)
+    """Tools that could do the same, and so are not offered."""
 
 
-def act(tool: str, result: object, **arguments: object) -> Act:
-    """Return a call of `tool` with its result, as JSON where it is no text."""
-    return Act(UseTool(tool, arguments), result if isinstance(result, str) else compact_json(result))
+def tool_turn(tool: str, result: object, **arguments: object) -> ToolTurn:
+    """Return a call of `tool` with its result, which is written as JSON unless it is text."""
+    return ToolTurn(UseTool(tool, arguments), result if isinstance(result, str) else compact_json(result))
 
 
-def asked(rng: Random, split: Split, phrase: str) -> tuple[str, str]:
-    """Return an action that asks for what `phrase` says, and its wording."""
+def phrased(rng: Random, split: Split, phrase: str) -> tuple[str, str]:
+    """Return (an action that asks for what `phrase` says, the wording that it is made of)."""
     frame = FRAMES.pick(rng, split)
     return sentence(frame.format(p=phrase)), frame
 
 
-def offered(rng: Random, scene: Scene) -> tuple[Tool, ...]:
-    """Return those tools that the scene needs and a few others, at most four, in any order."""
-    needed = list(dict.fromkeys(one.call.tool for one in scene.acts))
-    others = [name for name in MODEL_TOOLS if name not in needed and name not in scene.confusing]
+def choose_tools(rng: Random, task: ToolTask) -> tuple[Tool, ...]:
+    """Return the tools that the task needs and a few others, at most four, in random order."""
+    needed = list(dict.fromkeys(one.call.tool for one in task.turns))
+    others = [name for name in MODEL_TOOLS if name not in needed and name not in task.confusing]
     count = rng.randint(min(4, max(2, len(needed))), 4) - len(needed)
     names = needed + rng.sample(others, max(0, count))
     rng.shuffle(names)
     return tuple(TOOLS[name] for name in names)
 
 
-def opened(rng: Random, instruction: str) -> tuple[str, str, Window]:
+def open_conversation(rng: Random, instruction: str) -> tuple[str, str, Window]:
     """Return a role, a persona and the conversation before the first answer."""
     role, persona = rng.choice(STEP_ROLES), pick_persona(rng, ())
     return role, persona, Window(step_messages(SYSTEM_PROMPTS[role], persona_texts()[persona], (), instruction))
 
 
-def opened_with_tools(rng: Random, action: str, tools: tuple[Tool, ...]) -> tuple[str, str, Window]:
+def open_with_tools(rng: Random, action: str, tools: tuple[Tool, ...]) -> tuple[str, str, Window]:
     """Return a role, a persona and the conversation of a step with `tools` before its first answer."""
-    return opened(rng, instructions(action, tools))
+    return open_conversation(rng, instructions(action, tools))
 
 
-def estimated(window: Window) -> int:
-    """Return the tokens of a conversation as a step estimates them."""
+def estimate_tokens(window: Window) -> int:
+    """Return the estimated number of tokens of a conversation, computed as steps do."""
     return -(-sum(len(text.encode()) for _, text in window.messages) // BYTES_A_TOKEN)
 
 
-def acted(window: Window, done: Act, budget: ContextBudget = ROOMY) -> Window:
+def after_call(window: Window, turn: ToolTurn, budget: ContextBudget = EMPTY) -> Window:
     """Return the conversation after a call."""
-    return settled(window.add(turn_of(window, done.call, done.wrote, done.result)), budget)
+    return with_notice(window.add(turn_of(window, turn.call, turn.answer, turn.result)), budget)
 
 
-def settled(window: Window, budget: ContextBudget = ROOMY, *, prunes: bool = True) -> Window:
-    """Return the conversation with the notice of how full it is."""
-    return with_budget_notice(window, estimated(window), budget, prunes=prunes)
+def with_notice(window: Window, budget: ContextBudget = EMPTY, *, prunes: bool = True) -> Window:
+    """Return the conversation with the notice of how full its context is."""
+    return with_budget_notice(window, estimate_tokens(window), budget, prunes=prunes)
 
 
 def schema_of(window: Window, action: str, outputs: tuple[str, ...], tools: tuple[Tool, ...]) -> dict[str, Any]:
@@ -128,13 +129,13 @@ def schema_of(window: Window, action: str, outputs: tuple[str, ...], tools: tupl
 
 
 def example_of(
-    family: str, begun: tuple[str, str, Window], answer: str, wording: str, schema: dict[str, Any] | None = None
+    family: str, opening: tuple[str, str, Window], answer: str, wording: str, schema: dict[str, Any] | None = None
 ) -> Example:
     """Return the example that asks for the next answer of a conversation."""
-    role, persona, window = begun
+    role, persona, window = opening
     return Example(family, role, persona, window.messages, answer, wording, schema)
 
 
-def said(window: Window, wrote: str, result: str) -> Window:
-    """Return the conversation of a step that writes code after one more turn."""
-    return settled(window.add(Turn(wrote, result)), prunes=False)
+def after_code(window: Window, answer: str, result: str) -> Window:
+    """Return the conversation of a step that writes code, after one more turn."""
+    return with_notice(window.add(Turn(answer, result)), prunes=False)
