@@ -60,7 +60,7 @@ class Remotes:
 
 def _status(remote: RemoteModel, now: float) -> ModelStatus:
     why_not = remote.entry.why_not
-    state: State = "unavailable" if why_not else "broken" if remote.rests_for(now) else "ready"
+    state: State = "unavailable" if why_not else "broken" if remote.open_seconds(now) else "ready"
     return ModelStatus(
         model=remote.entry.id,
         residency=remote.entry.residency,

@@ -1,12 +1,12 @@
 """Models that other servers run: any OpenAI-compatible endpoint, asked over HTTP with the contract of a local engine.
 
-client    RemoteModel: slots, deadline, retries, circuit breaker, around one try after another
-http      the connection: one streamed POST a try; the only file that knows the HTTP library and the API key
-wire      what is sent and what comes back, as JSON
-breaker   when a server that keeps failing is left alone; pure
-retry     how long to wait before asking again; pure
-slots     who may ask next
-errors    what can go wrong beside what can go wrong with any engine
+client    RemoteModel: slots, deadline, retries and circuit breaker around single requests
+http      one streamed POST request; the only file that knows the HTTP library and the API key
+wire      builds the JSON of a request, and reads the JSON of an answer
+breaker   circuit breaker: when a server that keeps failing is not asked for a while; pure
+retry     how long to wait before a request is tried again; pure
+slots     how many requests run at a time, and which waiting request is next
+errors    the errors of remote models, beside those of any engine
 """
 
 from orchestrator.remote.client import RemoteModel

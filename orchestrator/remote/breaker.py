@@ -1,38 +1,45 @@
-"""Decide when a server that keeps failing is left alone, and when it is tried again. Pure: time is passed in.
+"""A circuit breaker: decides when a server that keeps failing is not asked for a while. Pure: time is passed in.
 
     closed ──THRESHOLD failures in a row──▶ open ──after the pause──▶ half-open ──the probe is answered──▶ closed
                                              ▲                            │
                                              └────the probe fails; the pause doubles
 
-While it is half-open one request goes through, the probe. It closes the circuit as soon as the server answers, so that
-nobody waits for the end of a long answer; but one more failure, before anything has gone well, opens it again.
+While the circuit is half-open, one request goes through: the probe. The circuit closes as soon as the server begins to
+answer the probe, so that other requests need not wait for the end of a long answer. One more failure before a request
+has succeeded opens it again.
 """
 
 from dataclasses import dataclass, replace
 from typing import Final, Literal
 
 THRESHOLD: Final = 5
+"""How many failures in a row open the circuit."""
 FIRST_PAUSE: Final = 5.0
+"""Seconds that the circuit stays open for the first time."""
 LONGEST_PAUSE: Final = 60.0
+"""Seconds that it stays open at most."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Breaker:
     """The state of one circuit. Times are in seconds, from any clock that never runs backwards.
 
-    A request that may go has a permit: the `epoch` it was let through in. A new epoch begins whenever the circuit
-    opens, so that what was asked before says nothing about the server as it is afterwards. `until` holds while it is
-    open, `failures` (in a row) while it is closed; `pause` is how long it opens for the next time.
+    A request that may be sent gets a permit, which is the current `epoch`. Results of requests with the permit of an
+    earlier epoch are ignored, since they do not show how the server is now.
     """
 
     state: Literal["closed", "open", "half-open"] = "closed"
     epoch: int = 0
+    """Counts how often the circuit has opened."""
     failures: int = 0
+    """The failures in a row, while the circuit is closed."""
     pause: float = FIRST_PAUSE
+    """How many seconds the circuit opens for the next time."""
     until: float = 0.0
+    """When the circuit may be probed, while it is open."""
 
     def ask(self, now: float) -> tuple["Breaker", int | None]:
-        """Return the permit of a request that wants to go now, or None: it may not."""
+        """Return the next state, and the permit of a request that is to be sent, or None if it may not be sent now."""
         if self.state == "closed":
             return self, self.epoch
         if self.state == "open" and now >= self.until:
@@ -40,19 +47,19 @@ class Breaker:
         return self, None
 
     def answered(self, permit: int) -> "Breaker":
-        """The server has begun to answer."""
+        """Return the breaker after the server has begun to answer the request with this permit."""
         if self.state == "half-open" and permit == self.epoch:
             return replace(self, state="closed", failures=THRESHOLD - 1)
         return self
 
     def succeeded(self, permit: int) -> "Breaker":
-        """A request has gone well to its end."""
+        """Return the breaker after the request with this permit has succeeded."""
         if self.state == "open" or permit != self.epoch:
             return self
         return Breaker(epoch=self.epoch)
 
     def failed(self, permit: int, now: float) -> "Breaker":
-        """The server failed a request."""
+        """Return the breaker after the server has failed the request with this permit."""
         if self.state == "open" or permit != self.epoch:
             return self
         if self.state == "closed" and self.failures + 1 < THRESHOLD:
@@ -61,15 +68,15 @@ class Breaker:
         return Breaker(state="open", epoch=self.epoch + 1, pause=pause, until=now + self.pause)
 
     def abandoned(self, permit: int) -> "Breaker":
-        """The caller gave a request up: that says nothing of the server, but a probe has to be made anew."""
+        """Return the breaker after the caller has given the request up. If it was the probe, another one is needed."""
         if self.state == "half-open" and permit == self.epoch:
             return replace(self, state="open")
         return self
 
-    def rests_for(self, now: float) -> float:
-        """Return for how many seconds no request may go, 0 if one may or if a probe is on its way."""
+    def open_seconds(self, now: float) -> float:
+        """Return for how many seconds no request may be sent; 0 if one may, or if a probe is under way."""
         return max(0.0, self.until - now) if self.state == "open" else 0.0
 
 
 CLOSED: Final = Breaker()
-"""A circuit that has seen nothing yet."""
+"""The state of a circuit before the first request."""

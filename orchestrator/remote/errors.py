@@ -2,13 +2,13 @@
 
     EngineError                       orchestrator.engine
     ├── RemoteError                   no answer, and the request is not to blame
-    │   ├── RemoteFailed              unreachable, silent, broken off, HTTP 5xx, or an answer that makes no sense
-    │   └── RemoteBusy                HTTP 429, or the server is left alone for a while after failing too often
+    │   ├── RemoteFailed              unreachable, silent, broken off, HTTP 5xx, or an invalid answer
+    │   └── RemoteBusy                HTTP 429, or the circuit is open because the server failed too often
     └── BadRequest
         ├── RemoteRefused             the server refuses the request or the key; trying again is useless
         │   └── ParameterRefused      the server does not know one parameter, and there is another way to ask
         └── PromptTooLong
-            └── RemotePromptTooLong   the server says that it does not fit its context
+            └── RemotePromptTooLong   the server says that prompt and answer do not fit its context
 
 A schema that the server cannot enforce is the engine's BadGrammar. No message holds an API key.
 """
@@ -17,9 +17,10 @@ from orchestrator.engine.errors import BadRequest, EngineError, PromptTooLong
 
 
 class RemoteError(EngineError):
-    """The server gave no answer. If it is `passing`, the same request may be answered in a moment.
+    """The server gave no answer.
 
-    `retry_after` is how many seconds the server is to be left alone, None where nobody says.
+    `passing` says whether the same request may succeed in a moment; `retry_after` is how many seconds to wait before
+    that, None if that is unknown.
     """
 
     def __init__(self, message: str, *, passing: bool = False, retry_after: float | None = None) -> None:
@@ -33,7 +34,7 @@ class RemoteFailed(RemoteError):
 
 
 class RemoteBusy(RemoteError):
-    """The server wants to be asked later."""
+    """The server takes no request now, but may later."""
 
 
 class RemoteRefused(BadRequest):
@@ -53,7 +54,7 @@ class ParameterRefused(RemoteRefused):
 
 
 class RemotePromptTooLong(PromptTooLong):
-    """Prompt and answer do not fit the server's context. Numbers that the server does not tell are 0."""
+    """Prompt and answer do not fit the server's context. Numbers that the server does not give are 0."""
 
     def __init__(self, message: str, *, tokens: int = 0, limit: int = 0) -> None:
         super().__init__(tokens, limit)

@@ -1,7 +1,7 @@
-"""Ask a server over HTTP: one streamed POST a try. The only file that knows the HTTP library and the API key.
+"""Send requests to a server over HTTP. Only this file uses the HTTP library and the API key.
 
-The key is read from the environment for each request, and kept nowhere. What a server says of an error may repeat
-it, so that every such text has it taken out before it goes on.
+The key is read from the environment for each request, and is stored nowhere. A server's error message may repeat the
+key, so it is removed from every such message.
 """
 
 import os
@@ -19,9 +19,9 @@ from orchestrator.remote.errors import RemoteFailed, RemoteRefused
 from orchestrator.remote.retry import retry_after
 from orchestrator.remote.wire import (
     Chunk,
-    NotUnderstood,
-    Problem,
-    Question,
+    InvalidChunk,
+    ServerProblem,
+    WireRequest,
     error_of,
     one_line,
     read_chunk,
@@ -32,17 +32,22 @@ from registry.backends import why_no_key
 from registry.models import Endpoint
 
 CONNECT_SECONDS: Final = 10.0
+"""How long connecting to a server may take."""
 PROBE_SECONDS: Final = 5.0
+"""How long each phase of `probe` may take."""
 MAX_EVENT: Final = 1 << 20
+"""The most bytes of one event of a stream."""
 MAX_ERROR: Final = 1 << 16
+"""The most bytes that are read of an error's body."""
 NO_CLIENT: Final = (ImportError, ValueError)
-"""What the library raises for a proxy in the environment that it cannot use."""
+"""What the HTTP library raises if the environment names a proxy that it cannot use."""
 END: Final = "[DONE]"
+"""The data of the event that ends a stream."""
 HEADERS: Final = {"Content-Type": "application/json", "Accept": "text/event-stream", "Accept-Encoding": "identity"}
 
 
 class _Key(httpx2.Auth):
-    """Signs requests with the API key of an endpoint, if it wants one."""
+    """Adds an endpoint's API key to requests, if the endpoint has one."""
 
     def __init__(self, variable: str | None) -> None:
         self._variable = variable
@@ -54,9 +59,10 @@ class _Key(httpx2.Auth):
 
 
 class Server:
-    """One OpenAI-compatible server, as the model with the id `model` of the registry uses it.
+    """The connections to one OpenAI-compatible server, for the registry's model with the id `model`.
 
-    Connections are kept and used again. Use it from one event loop, and `close` it at the end.
+    Connections are reused. Use an object from one event loop, and `close` it at the end. `where` names the model and
+    the server, for messages.
     """
 
     def __init__(self, model: str, endpoint: Endpoint) -> None:
@@ -64,8 +70,8 @@ class Server:
         self._endpoint = endpoint
         self._client: httpx2.AsyncClient | None = None
 
-    async def chunks(self, asked: Question) -> AsyncGenerator[Chunk, None]:
-        """Send a question and yield the answer in pieces as they arrive; leave it to close the connection.
+    async def chunks(self, asked: WireRequest) -> AsyncGenerator[Chunk, None]:
+        """Send a request and yield the chunks of the answer as they arrive. Closing this closes the connection.
 
         Raises RemoteError, RemoteRefused, RemotePromptTooLong, BadGrammar.
         """
@@ -75,19 +81,19 @@ class Server:
         try:
             client = self._connected()
         except NO_CLIENT as error:
-            raise RemoteFailed(f"{self.where}: cannot be reached: {_told(error, self._endpoint)}") from None
+            raise RemoteFailed(f"{self.where}: cannot be reached: {_format_error(error, self._endpoint)}") from None
         try:
             async with client.stream("POST", url, content=asked.body, headers=HEADERS) as response:
                 if response.status_code != HTTPStatus.OK:
-                    raise await self._refusal(response, asked)
+                    raise await self._error_response(response, asked)
                 async with aclosing(_events(response)) as events:
                     ended = False
                     async for event in events:
                         ended = ended or event.data == END
-                        if event.data and not ended:  # read on to the end, so that the connection can be used again
+                        if event.data and not ended:  # the rest is read too, so that the connection can be reused
                             yield self._chunk(event.data, asked)
         except httpx2.RequestError as error:
-            raise self._broken(error) from None  # it may quote what the server repeats
+            raise self._connection_error(error) from None  # the original may hold the API key
 
     async def close(self) -> None:
         """Close all connections."""
@@ -105,18 +111,18 @@ class Server:
             )
         return self._client
 
-    def _chunk(self, data: str, asked: Question) -> Chunk:
+    def _chunk(self, data: str, asked: WireRequest) -> Chunk:
         try:
             chunk = read_chunk(data)
-        except NotUnderstood as error:
-            raise RemoteFailed(f"{self.where}: sent what is no piece of an answer: {error}") from error
+        except InvalidChunk as error:
+            raise RemoteFailed(f"{self.where}: sent an invalid piece of an answer: {error}") from error
         if chunk.problem is not None:
             raise self._error(status_of(chunk.problem), chunk.problem, asked)
         return chunk
 
-    async def _refusal(self, response: httpx2.Response, asked: Question) -> EngineError:
+    async def _error_response(self, response: httpx2.Response, asked: WireRequest) -> EngineError:
         body = bytearray()
-        with suppress(httpx2.RequestError):  # what has arrived is enough
+        with suppress(httpx2.RequestError):  # the part that has arrived is enough
             async for piece in response.aiter_bytes():
                 body += piece
                 if len(body) > MAX_ERROR:
@@ -124,26 +130,26 @@ class Server:
         wait = retry_after(response.headers.get("retry-after"), datetime.now(UTC))
         return self._error(response.status_code, read_problem(bytes(body)), asked, wait)
 
-    def _error(self, status: int, problem: Problem, asked: Question, wait: float | None = None) -> EngineError:
-        told = msgspec.structs.replace(problem, message=_redacted(problem.message or "", self._endpoint))
-        error = error_of(self.where, status, told, asked, wait)
+    def _error(self, status: int, problem: ServerProblem, asked: WireRequest, wait: float | None = None) -> EngineError:
+        redacted = msgspec.structs.replace(problem, message=_redacted(problem.message or "", self._endpoint))
+        error = error_of(self.where, status, redacted, asked, wait)
         if status in (HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN):
             variable = self._endpoint.api_key_env
             hint = f"the key in {variable}" if variable else "no key was sent, since the registry has no api_key_env"
             return RemoteRefused(f"{error}; {hint}", status)
         return error
 
-    def _broken(self, error: httpx2.RequestError) -> RemoteFailed:
-        told = _told(error, self._endpoint)
+    def _connection_error(self, error: httpx2.RequestError) -> RemoteFailed:
+        reason = _format_error(error, self._endpoint)
         match error:
             case httpx2.ConnectError() | httpx2.ConnectTimeout():
-                return RemoteFailed(f"{self.where}: cannot be reached: {told}", passing=True)
+                return RemoteFailed(f"{self.where}: cannot be reached: {reason}", passing=True)
             case httpx2.TimeoutException():
                 seconds = self._endpoint.timeout_seconds
                 return RemoteFailed(f"{self.where}: was silent for {seconds:g} s; accepted: a longer timeout_seconds")
             case httpx2.NetworkError() | httpx2.RemoteProtocolError() | httpx2.ProxyError():
-                return RemoteFailed(f"{self.where}: the connection broke: {told}", passing=True)
-        return RemoteFailed(f"{self.where}: {told}")
+                return RemoteFailed(f"{self.where}: the connection broke: {reason}", passing=True)
+        return RemoteFailed(f"{self.where}: {reason}")
 
     def _why_no_key(self) -> str | None:
         variable = self._endpoint.api_key_env
@@ -151,7 +157,7 @@ class Server:
 
 
 def probe(endpoint: Endpoint) -> str | None:
-    """Return why the server cannot be used, as far as a look at its list of models tells, or None.
+    """Ask a server for its list of models. Return why the server cannot be used, or None if nothing was found.
 
     Blocks for a few seconds at most.
     """
@@ -160,14 +166,14 @@ def probe(endpoint: Endpoint) -> str | None:
         with httpx2.Client(auth=key, timeout=PROBE_SECONDS, trust_env=proxied) as client:
             status = client.get(f"{endpoint.base_url}/models").status_code
     except (httpx2.RequestError, *NO_CLIENT) as error:
-        return f"cannot be reached: {_told(error, endpoint)}"
+        return f"cannot be reached: {_format_error(error, endpoint)}"
     if status in (HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN):
         variable = endpoint.api_key_env
         return f"HTTP {status}: {f'refuses the key in {variable}' if variable else 'wants a key'}"
     return f"HTTP {status}" if status >= HTTPStatus.INTERNAL_SERVER_ERROR else None
 
 
-def _told(error: Exception, endpoint: Endpoint) -> str:
+def _format_error(error: Exception, endpoint: Endpoint) -> str:
     return one_line(_redacted(str(error), endpoint)) or type(error).__name__
 
 
@@ -177,5 +183,5 @@ def _redacted(text: str, endpoint: Endpoint) -> str:
 
 
 def _events(response: httpx2.Response) -> AsyncGenerator[httpx2.ServerSentEvent, None]:
-    """Return the events of a response. That they are a generator, which can be closed, the library does not declare."""
+    """Return the events of a response. The library does not declare that this is a generator, which can be closed."""
     return cast(AsyncGenerator[httpx2.ServerSentEvent, None], aiter(httpx2.EventSource(response, MAX_EVENT)))

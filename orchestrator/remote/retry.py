@@ -1,4 +1,4 @@
-"""Say how long to wait before a server is asked again. Pure: chance and time are passed in."""
+"""Compute how long to wait before a request is tried again. Pure: randomness and time are passed in."""
 
 import math
 from datetime import UTC, datetime
@@ -6,18 +6,21 @@ from email.utils import parsedate_to_datetime
 from typing import Final
 
 TRIES: Final = 4
+"""How often a request is sent at most."""
 FIRST_PAUSE: Final = 0.5
+"""The most seconds between the first and the second try."""
 LONGEST_PAUSE: Final = 8.0
+"""The most seconds between any two tries, beyond what the server asks for."""
 PATIENCE: Final = 30.0
-"""A server that asks for more seconds than this is not waited for: whoever wants the answer decides what follows."""
+"""If a server asks for more seconds than this, the request fails at once, and the caller decides what follows."""
 
 
 def pause(tries: int, asked: float | None, chance: float) -> float | None:
-    """Return the seconds to wait after `tries` in vain, or None: enough.
+    """Return how many seconds to wait after `tries` failed tries, or None if the request is not to be tried again.
 
-    Exponential with full jitter: anything up to FIRST_PAUSE, doubling with each try, so that many clients of one
-    server do not come back at the same moment. `chance` is in [0, 1). What the server has `asked` for is waited for in
-    any case.
+    Exponential backoff with full jitter, so that many clients of one server do not come back at the same moment: a
+    share `chance` in [0, 1) of FIRST_PAUSE, which doubles with each try. The seconds that the server has `asked` for
+    are added.
     """
     if tries >= TRIES or (asked or 0.0) > PATIENCE:
         return None
@@ -25,7 +28,7 @@ def pause(tries: int, asked: float | None, chance: float) -> float | None:
 
 
 def retry_after(header: str | None, now: datetime) -> float | None:
-    """Read a Retry-After header (RFC 9110, 10.2.3): seconds or a date. None if it is absent or makes no sense."""
+    """Return the seconds that a Retry-After header (RFC 9110, 10.2.3) asks for; None if it is absent or invalid."""
     if header is None:
         return None
     try:

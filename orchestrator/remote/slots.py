@@ -1,4 +1,4 @@
-"""Let a bounded number of requests go at a time, the most urgent of those that wait first."""
+"""Bound how many requests run at a time. The most urgent of those that wait is next."""
 
 import asyncio
 import heapq
@@ -7,10 +7,11 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 
-class Slots:
-    """`count` places. Who waits gets one in the order of `due`, then of arrival; times are the event loop's.
+class RequestSlots:
+    """A semaphore of `count` slots. Waiting requests get one in the order of `due`, then of arrival.
 
-    Nobody starves: what is asked for later is due later, but for a difference in slack.
+    Times are the event loop's. No request starves, because later requests are due later, except for a difference in
+    slack.
     """
 
     def __init__(self, count: int) -> None:
@@ -20,7 +21,7 @@ class Slots:
 
     @asynccontextmanager
     async def hold(self, due: float) -> AsyncIterator[None]:
-        """Wait for a place and keep it inside of the block."""
+        """Wait for a slot, and hold it inside the block."""
         await self._take(due)
         try:
             yield
@@ -36,7 +37,7 @@ class Slots:
         try:
             await turn
         except asyncio.CancelledError:
-            if not turn.cancelled():  # the place came at the same moment as the cancellation
+            if not turn.cancelled():  # the slot was given at the same moment as the cancellation
                 self._give()
             raise
 

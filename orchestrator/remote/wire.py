@@ -1,6 +1,6 @@
-"""Turn a request into the JSON of a chat completion, and what comes back into text, counts and errors. Pure.
+"""Build the JSON of a chat completion request, and read text, token counts and errors from the answers. Pure.
 
-The form is OpenAI's, as llama-server, vLLM, Ollama and others speak it: `POST /chat/completions` with `stream`.
+The protocol is OpenAI's `POST /chat/completions` with `stream`, which llama-server, vLLM, Ollama and others support.
 """
 
 import json
@@ -22,14 +22,14 @@ from orchestrator.remote.errors import (
 )
 
 BYTES_A_TOKEN: Final = 4
-"""For an estimate of a prompt's tokens where the server does not count them."""
-INSTEAD: Final = {"max_tokens": "max_completion_tokens", "temperature": None, "top_p": None}
-"""What a server is sent that does not take a parameter: another name, or nothing.
+"""Estimates the tokens of a prompt if the server does not count them."""
+SUBSTITUTES: Final = {"max_tokens": "max_completion_tokens", "temperature": None, "top_p": None}
+"""What is sent instead of a parameter that a server refuses: a parameter of another name, or nothing (None).
 
-`max_tokens` is what every server took first, and most still take nothing else. OpenAI's models that reason refuse it,
-and choose by themselves how they draw their answers.
+Most servers only accept `max_tokens`. OpenAI's reasoning models refuse it, and refuse sampling parameters.
 """
-MAX_TOLD: Final = 400
+MAX_MESSAGE: Final = 400
+"""The most characters of a server's message that an error repeats."""
 _SEED_BITS: Final = 31
 _FINISHES: Final[dict[str, Finish]] = {"stop": "stop", "length": "length", "abort": "cancelled"}
 _TOO_LONG: Final = re.compile(r"maximum context length|context (size|length|window)|exceed_context_size|n_ctx", re.I)
@@ -41,24 +41,25 @@ _SCHEMA: Final = re.compile(r"schema|response_format|grammar", re.I)
 
 
 @dataclass(frozen=True, slots=True)
-class Question:
-    """A request as it is sent, with the names of its `parameters`. `prompt_bytes` of text are in it.
-
-    `structured`: the answer has to follow a schema.
-    """
+class WireRequest:
+    """A request as it is sent."""
 
     body: bytes
+    """The JSON."""
     parameters: frozenset[str]
+    """The names of its parameters."""
     structured: bool
+    """Whether the answer has to follow a schema."""
     prompt_bytes: int
+    """The length of all messages in UTF-8."""
 
 
-def question(model: str, request: Generation, context: int, refused: Set[str] = frozenset()) -> Question:
-    """Return what to send for a request to a `model` with a `context` of so many tokens.
+def wire_request(model: str, request: Generation, context: int, refused: Set[str] = frozenset()) -> WireRequest:
+    """Return the request to send to a server's `model`, whose context has `context` tokens.
 
-    Of the parameters that the server has `refused`, those of INSTEAD are sent under another name or not at all.
-    A seed is cut to 31 bits, which every server takes. Any JSON at all is not asked for by a schema, since not every
-    server can do that: the prompt says it, and whoever reads the answer checks it. Raises BadRequest, BadGrammar.
+    The parameters that the server has `refused` are replaced as SUBSTITUTES says. A seed is reduced to 31 bits, which
+    every server accepts. No schema is sent if any JSON is accepted, since not every server supports that: the prompt
+    asks for JSON, and the reader of the answer checks it. Raises BadRequest, BadGrammar.
     """
     try:
         if problem := request.problem():
@@ -88,33 +89,34 @@ def question(model: str, request: Generation, context: int, refused: Set[str] = 
         raise BadRequest(f"text that is no Unicode: {error}") from error
     except (TypeError, ValueError, RecursionError) as error:
         raise BadGrammar(f"the schema is no JSON: {error}") from error
-    return Question(body, frozenset(fields), schema is not None, prompt_bytes)
+    return WireRequest(body, frozenset(fields), schema is not None, prompt_bytes)
 
 
 def _name(parameter: str, refused: Set[str]) -> str | None:
-    return INSTEAD.get(parameter) if parameter in refused else parameter
+    return SUBSTITUTES.get(parameter) if parameter in refused else parameter
 
 
 def _schema(request: Generation) -> dict[str, object] | None:
     if request.grammar is not None:
-        raise BadGrammar("a GBNF grammar cannot be asked of a remote model; accepted: a JSON Schema")
+        raise BadGrammar("a remote model takes no GBNF grammar; accepted: a JSON Schema")
     if request.schema is False:
         raise BadGrammar("no JSON value satisfies the schema")
     return request.schema if isinstance(request.schema, dict) and request.schema else None
 
 
-class Problem(msgspec.Struct, frozen=True):
-    """What a server says is wrong. `code` is a word or an HTTP status; the last two are llama-server's.
-
-    `param` names the parameter that is to blame; some servers put other things there.
-    """
+class ServerProblem(msgspec.Struct, frozen=True):
+    """The error that a server describes in its answer."""
 
     message: str | None = None
     type: str | None = None
     code: str | int | None = None
+    """A word, or an HTTP status."""
     param: Any = None
+    """The name of the parameter that caused the error; some servers put other things here."""
     n_prompt_tokens: int | None = None
+    """Sent by llama-server: the length of the prompt, if it is too long."""
     n_ctx: int | None = None
+    """Sent by llama-server: the length of the context, if the prompt is too long."""
 
 
 class _Details(msgspec.Struct, frozen=True):
@@ -130,7 +132,7 @@ class Counts(msgspec.Struct, frozen=True):
 
     @property
     def cached_tokens(self) -> int:
-        """The tokens of the prompt that the server had already computed, as far as it says so."""
+        """How many tokens of the prompt the server took from its prefix cache; 0 if it does not say so."""
         return (self.prompt_tokens_details.cached_tokens if self.prompt_tokens_details else None) or 0
 
 
@@ -148,65 +150,68 @@ class _Body(msgspec.Struct, frozen=True):
 
     choices: list[_Choice] | None = None
     usage: Counts | None = None
-    error: Problem | str | None = None
+    error: ServerProblem | str | None = None
     object: str | None = None
     message: str | None = None
     detail: Any = None
     type: str | None = None
     code: str | int | None = None
 
-    def problem(self) -> Problem | None:
-        """Return what it says is wrong, if it says so."""
+    def problem(self) -> ServerProblem | None:
+        """Return the error that this describes, or None."""
         if isinstance(self.error, str):
-            return Problem(self.error)
+            return ServerProblem(self.error)
         if self.error is None and self.object == "error":
-            return Problem(self.message, self.type, self.code)
+            return ServerProblem(self.message, self.type, self.code)
         return self.error
 
 
 _bodies = msgspec.json.Decoder(_Body)
 
 
-class NotUnderstood(Exception):
-    """What the server sent is no piece of a chat completion."""
+class InvalidChunk(Exception):
+    """The server sent something else than a chunk of a chat completion."""
 
 
 @dataclass(frozen=True, slots=True)
 class Chunk:
-    """One event of a streamed answer: some text, why the answer ends here if it does, and the counts if they are told.
-
-    With a `problem` it is an error, and nothing more comes.
-    """
+    """One event of a streamed answer."""
 
     text: str = ""
     reason: str | None = None
+    """Why the answer ends with this chunk, or None if it goes on."""
     counts: Counts | None = None
-    problem: Problem | None = None
+    """The tokens of the request, if this chunk has them."""
+    problem: ServerProblem | None = None
+    """The error that ends the stream, or None."""
 
 
 def read_chunk(data: str) -> Chunk:
-    """Read the data of one event. Raises NotUnderstood."""
+    """Read the data of one event. Raises InvalidChunk."""
     try:
         body = _bodies.decode(data)
     except (msgspec.DecodeError, UnicodeEncodeError, RecursionError) as error:
-        raise NotUnderstood(str(error)) from error
+        raise InvalidChunk(str(error)) from error
     choice = body.choices[0] if body.choices else _Choice()
     text = choice.delta.content if choice.delta else None
-    return Chunk(text or "", choice.finish_reason or None, body.usage, body.problem())  # some say "" until the end
+    return Chunk(
+        text or "", choice.finish_reason or None, body.usage, body.problem()
+    )  # some servers send "" until the end
 
 
-def read_problem(body: bytes) -> Problem:
-    """Read the body of an answer that is not 200, whatever it is."""
+def read_problem(body: bytes) -> ServerProblem:
+    """Read the body of an answer whose status is not 200, in whatever form it is."""
     try:
-        told = _bodies.decode(body)
+        decoded = _bodies.decode(body)
     except (msgspec.DecodeError, RecursionError):
-        return Problem(body.decode(errors="replace"))
-    detail = told.detail if isinstance(told.detail, str) else None
-    return told.problem() or Problem(told.message or detail or body.decode(errors="replace"), told.type, told.code)
+        return ServerProblem(body.decode(errors="replace"))
+    detail = decoded.detail if isinstance(decoded.detail, str) else None
+    message = decoded.message or detail or body.decode(errors="replace")
+    return decoded.problem() or ServerProblem(message, decoded.type, decoded.code)
 
 
 def finish_of(where: str, reason: str) -> Finish:
-    """Return what a finish reason means. Raises RemoteRefused, RemoteFailed."""
+    """Return how an answer ended, by the server's finish reason. Raises RemoteRefused, RemoteFailed."""
     if reason == "content_filter":
         raise RemoteRefused(f"{where}: a content filter has cut the answer off")
     if reason not in _FINISHES:
@@ -215,45 +220,47 @@ def finish_of(where: str, reason: str) -> Finish:
     return _FINISHES[reason]
 
 
-def error_of(where: str, status: int, problem: Problem, asked: Question, retry_after: float | None) -> EngineError:
-    """Return the error that an answer with this HTTP status amounts to."""
-    told = f"{where}: HTTP {status}: {one_line(problem.message or '') or 'no reason given'}"
+def error_of(
+    where: str, status: int, problem: ServerProblem, asked: WireRequest, retry_after: float | None
+) -> EngineError:
+    """Return the error for an answer with this HTTP status."""
+    what = f"{where}: HTTP {status}: {one_line(problem.message or '') or 'no reason given'}"
     if status == 429:
-        return RemoteBusy(told, passing=True, retry_after=retry_after)
+        return RemoteBusy(what, passing=True, retry_after=retry_after)
     if status == 408 or status >= 500:
-        return RemoteFailed(told, passing=True, retry_after=retry_after)
+        return RemoteFailed(what, passing=True, retry_after=retry_after)
     if status in (400, 413, 422):
         if problem.code == "context_length_exceeded" or _TOO_LONG.search(f"{problem.type} {problem.message}"):
-            return _too_long(told, problem)
-        if (parameter := _unsupported(problem)) in asked.parameters & INSTEAD.keys():
-            return ParameterRefused(told, status, parameter)
+            return _too_long(what, problem)
+        if (parameter := _unsupported(problem)) in asked.parameters & SUBSTITUTES.keys():
+            return ParameterRefused(what, status, parameter)
         if asked.structured and _SCHEMA.search(problem.message or ""):
-            return BadGrammar(told)
+            return BadGrammar(what)
     if 300 <= status < 400:
-        told += "; redirections are not followed, since the key would go with them: put the new place into base_url"
-    return RemoteRefused(told, status)
+        what += "; redirections are not followed, since the key would go with them: put the new place into base_url"
+    return RemoteRefused(what, status)
 
 
-def _unsupported(problem: Problem) -> str:
-    """Return the parameter that a server does not take, by its code or, where a proxy has lost that, by its words."""
+def _unsupported(problem: ServerProblem) -> str:
+    """Return the parameter that a server refuses, by its error code or, if a proxy has dropped that, by its message."""
     if problem.code in ("unsupported_parameter", "unsupported_value") and isinstance(problem.param, str):
         return problem.param
     found = _UNSUPPORTED.search(problem.message or "")
     return (found[1] or found[2]).lower() if found else ""
 
 
-def status_of(problem: Problem) -> int:
-    """Return the HTTP status of an error that came after a 200: what its code says, else 500."""
+def status_of(problem: ServerProblem) -> int:
+    """Return the HTTP status for an error within a stream: its code if that is a status, else 500."""
     return problem.code if isinstance(problem.code, int) and 400 <= problem.code < 600 else 500
 
 
 def one_line(text: str) -> str:
-    """Return a server's words on one line, shortened to what matters."""
+    """Return a server's message on one line, cut to MAX_MESSAGE characters."""
     line = " ".join("".join(char if char.isprintable() else " " for char in text).split())
-    return line if len(line) <= MAX_TOLD else f"{line[: MAX_TOLD - 1]}…"
+    return line if len(line) <= MAX_MESSAGE else f"{line[: MAX_MESSAGE - 1]}…"
 
 
-def _too_long(told: str, problem: Problem) -> RemotePromptTooLong:
+def _too_long(what: str, problem: ServerProblem) -> RemotePromptTooLong:
     message = problem.message or ""
     tokens, limit = (int(found[1]) if (found := rule.search(message)) else 0 for rule in (_ASKED, _LIMIT))
-    return RemotePromptTooLong(told, tokens=problem.n_prompt_tokens or tokens, limit=problem.n_ctx or limit)
+    return RemotePromptTooLong(what, tokens=problem.n_prompt_tokens or tokens, limit=problem.n_ctx or limit)

@@ -35,7 +35,7 @@ def test_failures_in_a_row_open_it_and_a_success_starts_the_count_anew() -> None
 
 def test_it_stays_open_for_the_pause_and_then_lets_one_probe_through() -> None:
     breaker = _opened(now=100.0)
-    assert breaker.rests_for(101.0) == FIRST_PAUSE - 1
+    assert breaker.open_seconds(101.0) == FIRST_PAUSE - 1
     assert breaker.ask(100.0 + FIRST_PAUSE - 0.001)[1] is None
     breaker, permit = breaker.ask(100.0 + FIRST_PAUSE)
     assert permit is not None
@@ -46,11 +46,11 @@ def test_it_stays_open_for_the_pause_and_then_lets_one_probe_through() -> None:
 def test_each_failed_probe_doubles_the_pause_up_to_a_limit(rounds: int) -> None:
     breaker, now = _opened(), 0.0
     for _ in range(rounds):
-        now += breaker.rests_for(now)
+        now += breaker.open_seconds(now)
         breaker, permit = breaker.ask(now)
         assert permit is not None
         breaker = breaker.failed(permit, now)
-    assert breaker.rests_for(now) == min(LONGEST_PAUSE, FIRST_PAUSE * 2**rounds)
+    assert breaker.open_seconds(now) == min(LONGEST_PAUSE, FIRST_PAUSE * 2**rounds)
 
 
 def test_an_answered_probe_closes_it_on_trial() -> None:
@@ -130,8 +130,8 @@ class Circuit(RuleBasedStateMachine):
             assert probes == 1
         if self.breaker.state == "open":
             assert probes == 0
-            assert self.breaker.rests_for(self.now) <= LONGEST_PAUSE
-            assert self.breaker.ask(self.now + self.breaker.rests_for(self.now))[1] is not None
+            assert self.breaker.open_seconds(self.now) <= LONGEST_PAUSE
+            assert self.breaker.ask(self.now + self.breaker.open_seconds(self.now))[1] is not None
 
     @invariant()
     def the_count_stays_below_the_threshold(self) -> None:

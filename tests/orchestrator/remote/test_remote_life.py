@@ -126,7 +126,7 @@ async def test_a_server_that_keeps_failing_is_left_alone(remote: Remote, opened:
         resting = await failing(model, kind=RemoteBusy)
         assert "failed too often" in str(resting)
         assert "HTTP 500: down" in str(resting)
-        assert 0 < model.rests_for(asyncio.get_running_loop().time()) <= 3600.0
+        assert 0 < model.open_seconds(asyncio.get_running_loop().time()) <= 3600.0
         assert len(remote.seen()) == THRESHOLD
 
 

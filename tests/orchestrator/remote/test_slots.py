@@ -3,7 +3,7 @@ import asyncio
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from orchestrator.remote.slots import Slots
+from orchestrator.remote.slots import RequestSlots
 
 Course = list[tuple[float, bool]]
 
@@ -15,7 +15,7 @@ def test_any_mix_of_holders_and_cancellations_leaves_all_places_free(count: int,
 
 
 async def _course(count: int, course: Course) -> None:
-    slots, go = Slots(count), asyncio.Event()
+    slots, go = RequestSlots(count), asyncio.Event()
     holding: set[int] = set()
     order: list[int] = []
 
@@ -51,13 +51,13 @@ async def _course(count: int, course: Course) -> None:
                 group.create_task(_meet(slots, together))
 
 
-async def _meet(slots: Slots, together: asyncio.Barrier) -> None:
+async def _meet(slots: RequestSlots, together: asyncio.Barrier) -> None:
     async with slots.hold(0.0):
         await together.wait()
 
 
 async def test_a_place_that_comes_with_the_cancellation_is_passed_on() -> None:
-    slots = Slots(1)
+    slots = RequestSlots(1)
     first, second = asyncio.Event(), asyncio.Event()
 
     async def hold(until: asyncio.Event) -> None:

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from orchestrator.engine.contract import Generation, Message
 from orchestrator.engine.errors import BadRequest
-from orchestrator.remote.wire import NotUnderstood, one_line, question, read_chunk, read_problem
+from orchestrator.remote.wire import InvalidChunk, one_line, read_chunk, read_problem, wire_request
 
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(max_size=5),
@@ -21,7 +21,7 @@ JSON = st.recursive(
 def test_any_json_is_a_piece_or_is_refused(value: object) -> None:
     try:
         chunk = read_chunk(json.dumps(value))
-    except NotUnderstood:
+    except InvalidChunk:
         return
     assert isinstance(value, dict)
     assert isinstance(chunk.text, str)
@@ -51,7 +51,7 @@ def test_the_ways_to_say_what_is_wrong(body: bytes, message: str) -> None:
 
 
 def test_half_a_character_is_no_text() -> None:
-    with pytest.raises(NotUnderstood):
+    with pytest.raises(InvalidChunk):
         read_chunk(r'{"choices": [{"delta": {"content": "\ud83d"}}]}')
 
 
@@ -69,7 +69,7 @@ def test_pieces_without_text_or_choices_are_empty() -> None:
 @given(st.text(max_size=30), st.integers(0, (1 << 64) - 1), st.integers(1, 1 << 30))
 def test_any_good_request_becomes_json_that_every_server_takes(text: str, seed: int, max_tokens: int) -> None:
     request = Generation(messages=(Message("user", text),), seed=seed, max_tokens=max_tokens)
-    body = json.loads(question("m", request, 4096).body)
+    body = json.loads(wire_request("m", request, 4096).body)
     assert body["messages"] == [{"role": "user", "content": text}]
     assert 0 <= body["seed"] < 1 << 31
     assert body["max_tokens"] == min(max_tokens, 4096)
@@ -77,7 +77,7 @@ def test_any_good_request_becomes_json_that_every_server_takes(text: str, seed: 
 
 def test_text_that_is_no_unicode_is_refused() -> None:
     with pytest.raises(BadRequest, match="no Unicode"):
-        question("m", Generation(messages=(Message("user", "\udc80"),)), 4096)
+        wire_request("m", Generation(messages=(Message("user", "\udc80"),)), 4096)
 
 
 @given(st.text())
