@@ -114,7 +114,7 @@ class Generation:
     """The most tokens of the answer; None: as many as the context has left."""
     temperature: float = 0.0
     """0 is greedy. Above it, the same `seed` gives the same text whatever else the engine computes, as far as
-    `EngineSpec` says of logits."""
+    `LoadOptions` says of logits."""
     top_p: float = 1.0
     """Sample among the most likely tokens whose probabilities come to this."""
     seed: int | None = None
@@ -208,7 +208,7 @@ class ModelInfo:
     shares_prefixes: bool
     """Whether sequences that begin alike compute that beginning once."""
     batch_invariant: bool
-    """Whether greedy text is independent of the batch; see `EngineSpec`."""
+    """Whether greedy text is independent of the batch; see `LoadOptions`."""
     split_cache: bool
     """Whether each sequence has a stream of KV cells of its own, at first."""
     llama_cpp: str

@@ -14,7 +14,7 @@ import numpy as np
 
 from orchestrator.engine import errors
 from orchestrator.engine.client.grammar import schema_grammar
-from orchestrator.engine.client.spawn import Child, how_it_ended, launch, signal_name
+from orchestrator.engine.client.spawn import Child, describe_exit, launch, signal_name
 from orchestrator.engine.client.watchdog import Activity, Watchdog
 from orchestrator.engine.contract import (
     Embeddings,
@@ -435,7 +435,7 @@ class Engine(asyncio.Protocol):
         code = self._child.process.returncode
         log = self._child.log_tail()
         if self._ending is None:
-            error, message = EngineDied, self._describe_end(how_it_ended(code, log))
+            error, message = EngineDied, self._describe_end(describe_exit(code, log))
         else:
             error, message = type(self._ending), str(self._ending)
         return error(message, signal=signal_name(code), exit_code=code, log=log)

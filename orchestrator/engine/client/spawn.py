@@ -106,7 +106,7 @@ _CAUSE_CHARACTERS = 300
 """How many characters of a cause are shown."""
 
 
-def how_it_ended(code: int | None, log: str) -> str:
+def describe_exit(code: int | None, log: str) -> str:
     """Return how a process ended that this program did not end, as a part of a sentence: "was killed by SIGSEGV".
 
     `code` is the return code of subprocess. The cause is added where the process's `log` holds it: the failed assertion

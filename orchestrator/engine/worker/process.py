@@ -40,7 +40,7 @@ def main(descriptor: int, niceness: int) -> int:
         return 2
     load = commands[0]
     if load.version != VERSION:
-        link.send([LoadFailed("settings", f"the engine speaks protocol {VERSION}, not {load.version}")])
+        link.send([LoadFailed("settings", f"the engine's protocol is version {VERSION}, not {load.version}")])
         return 2
     try:
         _bind(load.spec.cpus)

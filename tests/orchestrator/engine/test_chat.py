@@ -1,4 +1,4 @@
-"""Templates as real models have them, rendered so that contents stay contents, and the tokens of prompts."""
+"""Templates of real models: contents cannot spell control tokens. And the tokens of prompts."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""An engine that embeds: the vectors of real models, encoders and decoders, alone and in company."""
+"""An engine that embeds: the vectors of real models, encoders and decoders, alone and in a batch."""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable

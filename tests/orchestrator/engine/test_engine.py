@@ -1,4 +1,4 @@
-"""What an engine promises, on a real process with a real (if ignorant) model."""
+"""What an engine promises, with a real process and a model of random weights."""
 
 import asyncio
 import contextlib
@@ -61,7 +61,7 @@ async def test_what_llama_cpp_takes_to_make_tokens_of_prompts_is_not_our_own_tim
 
 
 async def test_greedy_text_is_the_same_alone_and_in_company(engine: Engine, models: Path) -> None:
-    """With quantised weights and `batch_invariant`. With F32 weights it does not hold, see EngineSpec."""
+    """With quantised weights and `batch_invariant`. With F32 weights it does not hold, see LoadOptions."""
     requests = [ask(f"{n} " + LOREM * (n % 5 * 2), max_tokens=24) for n in range(12)]
     alone = [(await engine.generate(request)).text for request in requests]
     spec = EngineSpec(file=str(models / "quantised.gguf"), context=1024, slots=12, threads=1, batch_invariant=True)
@@ -73,7 +73,7 @@ async def test_greedy_text_is_the_same_alone_and_in_company(engine: Engine, mode
 
 
 async def test_greedy_text_does_not_depend_on_what_came_before_or_beside_it(models: Path) -> None:
-    """Requests come and go at random, share beginnings, outnumber the slots and are cancelled: cells are used again."""
+    """Requests start and end at random, share prefixes, outnumber the slots and are cancelled: cells are reused."""
     spec = EngineSpec(file=str(models / "quantised.gguf"), context=512, slots=4, threads=1, batch_invariant=True)
     rng = random.Random(5)  # noqa: S311 (no secrets)
     heads = [f"document {n} " + LOREM * rng.randint(1, 5) for n in range(3)]
@@ -95,9 +95,9 @@ async def test_greedy_text_does_not_depend_on_what_came_before_or_beside_it(mode
         visits = [visit(busy, r, rng.random(), rng.choice((60, 60, 60, 0.05))) for r in requests]
         together = await asyncio.gather(*visits)
         assert (await busy.stats()).reused_tokens > 500
-    told = [(text, other) for text, other in zip(together, alone, strict=True) if text]
-    assert len(told) > 30
-    assert all(text == other for text, other in told)
+    compared = [(text, other) for text, other in zip(together, alone, strict=True) if text]
+    assert len(compared) > 30
+    assert all(text == other for text, other in compared)
 
 
 async def test_more_requests_than_slots_all_finish(engine: Engine) -> None:

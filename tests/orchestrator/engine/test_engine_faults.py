@@ -150,7 +150,7 @@ def replaced(self, *args):
 
 
 @pytest.mark.parametrize(
-    ("code", "told"),
+    ("code", "description"),
     [
         (FAILED_ASSERTION, r"was killed by SIGABRT: [\w.-]+\.cpp:\d+: GGML_ASSERT\(.+\) failed$"),
         (EXCEPTION, r"exited with code 1: RuntimeError: this cannot be$"),
@@ -158,13 +158,13 @@ def replaced(self, *args):
     ],
 )
 async def test_the_error_of_a_dead_engine_tells_the_cause_in_one_sentence(
-    models: Path, sabotage: Callable[[str, str], None], code: str, told: str
+    models: Path, sabotage: Callable[[str, str], None], code: str, description: str
 ) -> None:
     sabotage("orchestrator.engine.worker.loop:Loop._sample", code)
     engine = await Engine.start(spec(models))
     with pytest.raises(EngineDied) as caught:
         await asyncio.wait_for(engine.generate(SHORT), 60)
-    assert re.fullmatch(rf"the engine process of quantised\.gguf {told}", str(caught.value))
+    assert re.fullmatch(rf"the engine process of quantised\.gguf {description}", str(caught.value))
 
 
 async def test_a_process_that_dies_while_it_loads_is_a_load_failure_that_tells_the_cause(
@@ -211,7 +211,7 @@ async def test_a_file_that_shrinks_while_it_is_mapped_is_the_end_of_its_engine(m
     assert not psutil.pid_exists(engine.info.pid)
 
 
-async def test_an_engine_without_threads_answers_and_gives_up_what_it_is_told_to(models: Path) -> None:
+async def test_an_engine_without_threads_answers_and_cancels(models: Path) -> None:
     async with await Engine.start(spec(models)) as engine:
         task = await running(engine)
         await engine.set_threads(0)
@@ -255,22 +255,22 @@ async def test_a_storm_of_cancellations_touches_nobody_else_and_leaks_nothing(
     async with await Engine.start(spec(models, slots=4, context=256, batch_invariant=batch_invariant)) as engine:
         alone = [(await engine.generate(request)).text for request in requests[::4]]
         before = held(engine)
-        told = await asyncio.gather(*(visit(engine, one, bool(n % 4)) for n, one in enumerate(requests)))
-        assert all(same(*pair, batch_invariant) for pair in zip(told[::4], alone, strict=True))
+        texts = await asyncio.gather(*(visit(engine, one, bool(n % 4)) for n, one in enumerate(requests)))
+        assert all(same(*pair, batch_invariant) for pair in zip(texts[::4], alone, strict=True))
         assert (await engine.stats()).cancelled > 10
         assert held(engine) == before
         await all_slots_take_their_fill(engine)
 
 
-def same(told: str | None, alone: str, batch_invariant: bool) -> bool:
-    """Whether a request said the same both times. A grammar fixes the text, not how many tokens it is written in."""
-    return told is not None and (told == alone if batch_invariant else told.startswith(alone) or alone.startswith(told))
+def same(text: str | None, alone: str, batch_invariant: bool) -> bool:
+    """Whether both texts of a request are the same. A grammar fixes the text, but not how many tokens it takes."""
+    return text is not None and (text == alone if batch_invariant else text.startswith(alone) or alone.startswith(text))
 
 
 def asked(number: int, batch_invariant: bool) -> Generation:
     """Return a request whose text is known: by `batch_invariant`, or else by a grammar that leaves no choice."""
     grammar = None if batch_invariant else f'root ::= "{number} goes round, " root'
-    shared = "in company of others " * (number % 3)
+    shared = "among several others " * (number % 3)
     return Generation(messages=(Message("user", f"{shared}{number}"),), max_tokens=20 + number % 13, grammar=grammar)
 
 
@@ -281,7 +281,7 @@ def held(engine: Engine) -> tuple[int, int, int, int]:
 
 
 async def all_slots_take_their_fill(engine: Engine) -> None:
-    """Use every slot to the end of its context at the same time: none and no cell is lost."""
+    """Use every slot to the end of its context at the same time, which shows that no slot and no cell is lost."""
     longest = engine.info.context - await engine.count(SHORT.messages)
     full = dataclasses.replace(SHORT, max_tokens=longest, grammar='root ::= "all of it, " root')
     done = await asyncio.gather(*(engine.generate(full) for _ in range(engine.info.slots)))

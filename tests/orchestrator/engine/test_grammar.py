@@ -1,4 +1,4 @@
-"""JSON Schema to GBNF, judged by llama.cpp's own grammar engine and by a validator."""
+"""JSON Schema to GBNF, checked with llama.cpp's own grammar engine and with a validator."""
 
 import json
 import time

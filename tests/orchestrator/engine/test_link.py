@@ -1,4 +1,4 @@
-"""The engine's end of the socket, without an engine."""
+"""The engine's end of the socket and its outbox, without an engine."""
 
 import socket
 import time
@@ -41,20 +41,20 @@ def pair() -> Iterator[tuple[Link, socket.socket]]:
         yield Link(ours), theirs
 
 
-def _say(end: socket.socket, *commands: Command) -> None:
+def _send(end: socket.socket, *commands: Command) -> None:
     end.sendall(b"".join(map(encode, commands)))
 
 
 def test_without_blocking_it_returns_what_is_there(pair: tuple[Link, socket.socket]) -> None:
     link, end = pair
     assert link.receive(0.0) == []
-    _say(end, Cancel(1), Cancel(2))
+    _send(end, Cancel(1), Cancel(2))
     assert link.receive(0.0) == [Cancel(1), Cancel(2)]
 
 
-def test_to_rest_is_no_time_awake_even_if_it_is_told_so_between_two_steps(pair: tuple[Link, socket.socket]) -> None:
+def test_resting_does_not_count_as_time_awake(pair: tuple[Link, socket.socket]) -> None:
     link, end = pair
-    _say(end, SetThreads(0))
+    _send(end, SetThreads(0))
     begun = time.monotonic()
     assert link.receive(0.0) == []
     assert link.awake_since > begun + 0.9  # it rests for a second before it says that it lives
@@ -62,33 +62,33 @@ def test_to_rest_is_no_time_awake_even_if_it_is_told_so_between_two_steps(pair: 
 
 def test_the_end_of_the_parent_is_noticed(pair: tuple[Link, socket.socket]) -> None:
     link, end = pair
-    _say(end, Cancel(1))
+    _send(end, Cancel(1))
     end.close()
     assert link.receive(None) == [Cancel(1)]
     assert link.closed
 
 
-def test_an_engine_without_threads_says_that_it_lives_and_hears_what_it_is_told(
+def test_an_engine_without_threads_sends_heartbeats_and_takes_commands(
     pair: tuple[Link, socket.socket],
 ) -> None:
     link, end = pair
-    _say(end, Cancel(1), SetThreads(0), Cancel(2))
+    _send(end, Cancel(1), SetThreads(0), Cancel(2))
     assert link.receive(0.0) == [Cancel(1), Cancel(2)]
     assert link.resting
     commands: list[Command] = []
-    while not _heard(end):
+    while not _sent_heartbeat(end):
         commands += link.receive(0.0)
     assert commands == []
-    _say(end, Cancel(3))
+    _send(end, Cancel(3))
     assert link.receive(0.0) == [Cancel(3)]
     assert link.resting
-    _say(end, SetThreads(2), Cancel(4))
+    _send(end, SetThreads(2), Cancel(4))
     assert link.receive(0.0) == [SetThreads(2), Cancel(4)]
     assert not link.resting
 
 
-def _heard(end: socket.socket) -> bool:
-    """Return whether the engine has said that it lives, and nothing else."""
+def _sent_heartbeat(end: socket.socket) -> bool:
+    """Return whether a heartbeat has arrived, and nothing else."""
     end.setblocking(False)
     try:
         said = [decode_reply(body) for body in Frames().feed(end.recv(100))]
@@ -98,19 +98,19 @@ def _heard(end: socket.socket) -> bool:
     return True
 
 
-def test_only_the_last_word_on_threads_counts(pair: tuple[Link, socket.socket]) -> None:
+def test_only_the_last_number_of_threads_counts(pair: tuple[Link, socket.socket]) -> None:
     link, end = pair
-    _say(end, SetThreads(0), SetThreads(3))
+    _send(end, SetThreads(0), SetThreads(3))
     assert link.receive(0.0) == [SetThreads(3)]
 
 
 @pytest.mark.parametrize("how", ["stop", "close"])
 def test_a_resting_engine_can_be_stopped(pair: tuple[Link, socket.socket], how: str) -> None:
     link, end = pair
-    _say(end, SetThreads(0))
+    _send(end, SetThreads(0))
     assert link.receive(0.0) == []
     if how == "stop":
-        _say(end, Stop())
+        _send(end, Stop())
         assert link.receive(0.0) == [Stop()]
         assert not link.resting
     else:
@@ -135,7 +135,7 @@ def _sent(end: socket.socket) -> list[Reply]:
     return [decode_reply(body) for body in Frames().feed(data)]
 
 
-def test_text_comes_before_the_replies_of_its_step_and_in_one_piece(outbox_pair: tuple[Outbox, socket.socket]) -> None:
+def test_text_is_sent_before_the_replies_of_its_step_in_one_message(outbox_pair: tuple[Outbox, socket.socket]) -> None:
     outbox, end = outbox_pair
     outbox.add(Counted(7, 3))
     outbox.add_text(1, "a")
@@ -144,10 +144,10 @@ def test_text_comes_before_the_replies_of_its_step_and_in_one_piece(outbox_pair:
     outbox.flush()
     assert _sent(end) == [Texts([(1, "ab"), (2, "x")]), Counted(7, 3)]
     outbox.flush()
-    assert _sent(end) == [], "nothing is said twice"
+    assert _sent(end) == [], "nothing is sent twice"
 
 
-def test_text_alone_waits_for_its_turn_and_none_of_it_is_lost(
+def test_text_without_replies_waits_and_none_of_it_is_lost(
     outbox_pair: tuple[Outbox, socket.socket], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     outbox, end = outbox_pair
@@ -179,7 +179,9 @@ def test_text_alone_waits_for_its_turn_and_none_of_it_is_lost(
         EngineError("what"),
     ],
 )
-def test_a_refusal_says_what_the_error_was(outbox_pair: tuple[Outbox, socket.socket], error: EngineError) -> None:
+def test_the_error_of_a_failed_request_arrives_unchanged(
+    outbox_pair: tuple[Outbox, socket.socket], error: EngineError
+) -> None:
     outbox, end = outbox_pair
     outbox.refuse(4, error)
     outbox.flush()

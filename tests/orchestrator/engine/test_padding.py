@@ -22,7 +22,7 @@ def llama(models: Path) -> Llama:
 
 
 def step(llama: Llama, width: int) -> tuple[Logits, int]:
-    """Decode a token of each sequence, take it back, and return the logits and how many tokens were computed."""
+    """Decode a token of each sequence, remove it, and return the logits and how many tokens were computed."""
     llama.batch.clear()
     for seq, prompt in PROMPTS.items():
         llama.batch.add_one(seq, len(prompt), 11)

@@ -1,4 +1,4 @@
-"""A pool of cells that is too small for all: sequences give way, come back, and say what they say alone."""
+"""A pool with too few cells: sequences are preempted and resumed, and their texts are those that they have alone."""
 
 import asyncio
 from pathlib import Path
@@ -28,7 +28,7 @@ def spec_of(models: Path, **options: Any) -> EngineSpec:
     return EngineSpec(file=str(models / "float.gguf"), **settings)
 
 
-async def told(spec: EngineSpec, requests: list[Generation]) -> tuple[list[Completion], EngineStats]:
+async def generate_all(spec: EngineSpec, requests: list[Generation]) -> tuple[list[Completion], EngineStats]:
     async with await Engine.start(spec) as engine:
         return await asyncio.gather(*map(engine.generate, requests)), await engine.stats()
 
@@ -46,12 +46,14 @@ REQUESTS = [
     "drafts",
     [{}, {"prompt_lookup": PromptLookupOptions(3, 6)}, {"speculation": SpeculationOptions("quantised.gguf", 4)}],
 )
-async def test_more_sequences_than_cells_all_say_what_they_say_alone(models: Path, drafts: dict[str, object]) -> None:
-    alone, before = await told(spec_of(models, cells=None, slots=1), REQUESTS)
+async def test_with_too_few_cells_all_texts_are_those_of_sequences_alone(
+    models: Path, drafts: dict[str, object]
+) -> None:
+    alone, before = await generate_all(spec_of(models, cells=None, slots=1), REQUESTS)
     assert before.preempted == before.recomputed_tokens == 0
     if "speculation" in drafts:
         drafts = {"speculation": SpeculationOptions(str(models / "quantised.gguf"), 4)}
-    crowd, stats = await told(spec_of(models, always_draft=bool(drafts), **drafts), REQUESTS)
+    crowd, stats = await generate_all(spec_of(models, always_draft=bool(drafts), **drafts), REQUESTS)
     assert bool(stats.drafted) == bool(drafts)
     assert [(one.text, one.finish) for one in crowd] == [(one.text, one.finish) for one in alone]
     assert [one.usage.output_tokens for one in crowd] == [one.usage.output_tokens for one in alone]
@@ -72,7 +74,7 @@ async def test_text_streams_on_after_a_preemption(models: Path) -> None:
     assert ["".join(heard) for heard in pieces] == [one.text for one in done]
 
 
-async def test_the_most_urgent_goes_on_to_its_end(models: Path) -> None:
+async def test_the_sequence_of_highest_priority_runs_to_its_end(models: Path) -> None:
     async with await Engine.start(spec_of(models)) as engine:
         patient = [asyncio.create_task(engine.generate(ask(f"{n}", slack=1e6, grammar=COPY))) for n in range(4)]
         urgent = await engine.generate(ask("hurry", slack=-1e6, grammar=COPY))
@@ -83,21 +85,21 @@ async def test_the_most_urgent_goes_on_to_its_end(models: Path) -> None:
 
 
 def _seconds(done: Completion) -> float:
-    """From when it came until it ended, by the engine's clock."""
+    """The seconds from its arrival to its end, by the engine's clock."""
     return done.usage.queued_seconds + done.usage.prefill_seconds + done.usage.decode_seconds
 
 
 async def test_what_was_computed_for_others_is_not_computed_again(models: Path) -> None:
-    """Both begin alike. The one that gives way finds the beginning when it comes back."""
+    """Both have a prefix in common. The one that is preempted finds it in the cache when it resumes."""
     requests = [ask(LOREM * 2 + str(n), slack=float(n), grammar=COPY, max_tokens=90) for n in range(2)]
-    done, stats = await told(spec_of(models, slots=2), requests)
+    done, stats = await generate_all(spec_of(models, slots=2), requests)
     alike = done[0].usage.prompt_tokens - 10
     assert alike > 80
     assert stats.preempted == 1
     assert 0 < stats.recomputed_tokens < alike
 
 
-async def test_a_preempted_one_can_be_cancelled_and_ends_in_time(models: Path) -> None:
+async def test_preempted_sequences_can_be_cancelled_and_keep_deadlines(models: Path) -> None:
     async with await Engine.start(spec_of(models)) as engine:
         tasks = [asyncio.create_task(engine.generate(ask(f"{n}", grammar=COPY, slack=float(n)))) for n in range(24)]
         async with asyncio.timeout(60):
@@ -113,7 +115,7 @@ async def test_a_preempted_one_can_be_cancelled_and_ends_in_time(models: Path) -
         assert stats.finished + stats.cancelled == len(tasks) + len(late), "none is lost or counted twice"
 
 
-async def test_what_fits_not_even_alone_is_refused_at_once_with_the_arithmetic(models: Path) -> None:
+async def test_a_request_that_does_not_fit_even_alone_is_refused_at_once(models: Path) -> None:
     async with await Engine.start(spec_of(models)) as engine:
         running = [asyncio.create_task(engine.generate(ask(f"{n}", max_tokens=60))) for n in range(6)]
         with pytest.raises(PromptTooLong, match="one sequence of this model may have 256 tokens in all") as caught:

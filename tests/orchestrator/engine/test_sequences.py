@@ -1,4 +1,4 @@
-"""Who is let in, on a real model's cache. Nothing is decoded: what is computed is only noted."""
+"""Which sequences are admitted, on a real model's cache. Nothing is decoded; computed chunks are only noted."""
 
 from collections import Counter
 from collections.abc import Iterator
@@ -29,7 +29,7 @@ def sequences(llama: Llama) -> Iterator[Sequences]:
 
 
 def sequence(number: int, common: int, own: int, slack: float = 0.0) -> Sequence:
-    """A prompt with `common` tokens that are everybody's, and `own` that are its alone."""
+    """Return a sequence whose prompt has `common` tokens in common with all others, and `own` tokens of its own."""
     prompt = np.concatenate((np.arange(common), 100 + 10 * number + np.arange(own) % 10)).astype(np.int32)
     request = Generation(messages=(Message("user", ""),), slack=slack)
     return Sequence(number, request, prompt, max_tokens=8, stops=(), grammar=None, stream=False)
@@ -43,7 +43,7 @@ def numbers(group: list[Sequence]) -> list[int]:
     return [one.number for one in group]
 
 
-def test_the_first_stops_where_the_others_fork_and_what_differs_is_computed_together(sequences: Sequences) -> None:
+def test_the_first_prefill_pauses_where_others_fork_and_the_rests_are_computed_together(sequences: Sequences) -> None:
     for number in range(1, 4):
         sequences.add(sequence(number, SHARED, own=6))
     sequences.admit()
@@ -55,7 +55,7 @@ def test_the_first_stops_where_the_others_fork_and_what_differs_is_computed_toge
     assert [sequences.next_chunk_limit(one) for one in sequences.prefilling] == [6, 6, 6]
 
 
-def test_it_stops_first_where_the_first_fork_is(sequences: Sequences) -> None:
+def test_a_prefill_pauses_first_at_the_first_fork(sequences: Sequences) -> None:
     for number, common in ((1, SHARED), (2, SHARED), (3, SHARED // 2)):
         sequences.add(sequence(number, common, own=30))
     sequences.admit()
@@ -79,7 +79,7 @@ def test_a_sequence_takes_over_the_priority_of_one_that_waits_for_its_prefix(seq
 
 
 @pytest.mark.parametrize("common", [10, 30])
-def test_who_shares_too_little_stops_nobody(sequences: Sequences, common: int) -> None:
+def test_a_sequence_that_shares_too_little_pauses_no_prefill(sequences: Sequences, common: int) -> None:
     assert sequences.slots.min_shared_tokens > common
     for number in (1, 2):
         sequences.add(sequence(number, common, own=40 - common))
@@ -88,7 +88,7 @@ def test_who_shares_too_little_stops_nobody(sequences: Sequences, common: int) -
     assert [sequences.next_chunk_limit(one) for one in sequences.prefilling] == [40, 40]
 
 
-def test_who_gives_up_waiting_stops_nobody(sequences: Sequences) -> None:
+def test_a_cancelled_sequence_pauses_no_prefill(sequences: Sequences) -> None:
     for number in (1, 2):
         sequences.add(sequence(number, SHARED, own=6))
     sequences.admit()
@@ -98,7 +98,7 @@ def test_who_gives_up_waiting_stops_nobody(sequences: Sequences) -> None:
 
 
 @pytest.mark.parametrize("gone", [True, False])
-def test_who_comes_first_now_is_tried_though_another_did_not_fit(models: Path, gone: bool) -> None:
+def test_a_new_first_in_the_queue_is_admitted_though_another_did_not_fit(models: Path, gone: bool) -> None:
     pool = Llama(
         EngineSpec(file=str(models / "quantised.gguf"), context=128, slots=4, cells=128, threads=1, split=False)
     )

@@ -1,4 +1,4 @@
-"""An engine's log, and what is told of its end."""
+"""An engine's log, and how the end of its process is described."""
 
 import signal
 from pathlib import Path
@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from orchestrator.engine.client.spawn import how_it_ended, launch
+from orchestrator.engine.client.spawn import describe_exit, launch
 from orchestrator.engine.contract import EngineSpec
 
 
@@ -32,7 +32,7 @@ THROWN = "terminate called after throwing an instance of 'std::runtime_error'\n 
 
 
 @pytest.mark.parametrize(
-    ("code", "log", "told"),
+    ("code", "log", "described"),
     [
         (-signal.SIGSEGV, "llama_model_loader: - kv 0", "was killed by SIGSEGV"),
         (-signal.SIGKILL, "", "was killed by SIGKILL: the system may have run out of memory"),
@@ -55,12 +55,12 @@ THROWN = "terminate called after throwing an instance of 'std::runtime_error'\n 
         (-64, "", "was killed by SIGRTMAX"),
     ],
 )
-def test_how_a_process_ended_is_told_with_the_cause_that_its_log_holds(code: int, log: str, told: str) -> None:
-    assert how_it_ended(code, log) == told
+def test_the_description_of_an_end_names_the_cause_that_the_log_holds(code: int, log: str, described: str) -> None:
+    assert describe_exit(code, log) == described
 
 
 @given(st.integers(-70, 255), st.text())
 def test_how_a_process_ended_is_one_line(code: int, log: str) -> None:
     for text in (log, f"Traceback (most recent call last)\n{log}", f"a.c:1: {log}", f"terminate called {log}"):
-        assert len(how_it_ended(code, text).splitlines()) == 1
-        assert len(how_it_ended(code, text)) < 400
+        assert len(describe_exit(code, text).splitlines()) == 1
+        assert len(describe_exit(code, text)) < 400

@@ -1,4 +1,4 @@
-"""A state-space model: it cannot take tokens back, so it shares no prefixes and drafts nothing."""
+"""A state-space model: no token can be removed from it, so it shares no prefixes and verifies no drafts."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -51,8 +51,8 @@ async def test_it_says_what_it_is(engine: Engine) -> None:
     assert (engine.info.architecture, engine.info.shares_prefixes, engine.info.split_cache) == ("mamba", False, False)
 
 
-async def test_company_changes_no_text(engine: Engine) -> None:
-    """With F32 weights the logits differ in their last bits alone and in company, which changes none of these texts."""
+async def test_the_batch_changes_no_text(engine: Engine) -> None:
+    """With F32 weights the logits differ in their last bits with the batch, which changes none of these texts."""
     requests = [ask(f"{n} " + LOREM * (n % 4), max_tokens=20 + n) for n in range(10)]
     alone = [await engine.generate(request) for request in requests]
     together = await asyncio.gather(*map(engine.generate, requests))

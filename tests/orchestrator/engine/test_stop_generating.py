@@ -1,4 +1,4 @@
-"""A text that its reader has had enough of ends there, and what it took is told."""
+"""A text ends where `on_text` stops it, and the completion holds what was used so far."""
 
 from pathlib import Path
 

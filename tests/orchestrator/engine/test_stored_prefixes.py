@@ -1,4 +1,4 @@
-"""A stopped engine leaves what it knows of common beginnings, and the next one begins with it."""
+"""A stopped engine leaves the cells of system prompts on disk, and the next one restores them."""
 
 from pathlib import Path
 from typing import Any

@@ -1,4 +1,4 @@
-"""With how many threads an engine computes beside other processes, on machines that are simulated."""
+"""With how many threads an engine computes beside other processes, on simulated machines."""
 
 from collections.abc import Callable
 
@@ -11,7 +11,7 @@ EXPECTED = 0.008
 """How long a step takes with all threads on a quiet machine, in seconds."""
 
 Machine = Callable[[int], tuple[float, bool]]
-"""Returns how many times as long as expected a step takes with so many threads, and whether it is disturbed."""
+"""From a number of threads: how many times as long as expected a step takes, and whether it is disturbed."""
 
 
 def quiet(granted: int) -> Machine:
@@ -19,7 +19,7 @@ def quiet(granted: int) -> Machine:
 
 
 def one_core_taken(granted: int) -> Machine:
-    """Another process holds one core: whoever needs that core too waits for it."""
+    """Another process uses one core: a thread that needs that core too waits for it."""
     return lambda threads: (granted / threads, False) if threads < granted else (12.0, True)
 
 
@@ -41,7 +41,7 @@ def run_for(tuner: ThreadTuner, machine: Machine, seconds: float, now: float = 0
 
 
 @given(st.integers(1, 96), st.floats(1.0, 30.0))
-def test_a_quiet_machine_is_used_whole(granted: int, seconds: float) -> None:
+def test_all_cores_of_a_quiet_machine_are_used(granted: int, seconds: float) -> None:
     tuner = ThreadTuner(granted)
     _, work = run_for(tuner, quiet(granted), seconds)
     assert tuner.threads == granted
@@ -49,7 +49,7 @@ def test_a_quiet_machine_is_used_whole(granted: int, seconds: float) -> None:
 
 
 @given(st.integers(2, 64))
-def test_a_core_that_another_process_holds_is_left_to_it(granted: int) -> None:
+def test_a_core_that_another_process_uses_is_left_to_it(granted: int) -> None:
     tuner = ThreadTuner(granted)
     now, _ = run_for(tuner, one_core_taken(granted), 10.0)
     now, work = run_for(tuner, one_core_taken(granted), 30.0, now)

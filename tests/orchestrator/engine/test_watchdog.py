@@ -1,4 +1,4 @@
-"""Engines that hang are found, and engines that are only slow are left alone."""
+"""Engines that hang are killed, and engines that are only slow are not."""
 
 import asyncio
 import contextlib
@@ -22,7 +22,7 @@ from orchestrator.engine.contract import EngineSpec, Generation, Message
 from orchestrator.engine.errors import EngineHung, ModelLoadFailed
 
 LONG = Generation(messages=(Message("user", "go on"),), max_tokens=1900, grammar='root ::= "a" root')
-"""It ends after some hundred tokens, since it repeats itself."""
+"""The text ends after some hundred tokens, since it repeats itself."""
 SHORT = Generation(messages=(Message("user", "x"),), max_tokens=2, grammar='root ::= "ab" root')
 FRACTIONS = st.floats(0.001, 0.89)
 
@@ -56,7 +56,7 @@ class World:
         )
 
     def pass_time(self, seconds: float, late: float = 0.0) -> None:
-        """Let time pass. What is due meanwhile happens at its time, or `late` seconds after it."""
+        """Let time pass. Calls that become due are made at their time, or `late` seconds after it."""
         end = self.now + seconds
         while due := [timer for timer in self._timers if timer.due + late <= end and not timer.cancelled]:
             timer = min(due, key=lambda one: one.due)
@@ -67,7 +67,7 @@ class World:
 
     @property
     def armed(self) -> bool:
-        """Whether anything is due."""
+        """Whether any call is due later."""
         return any(not timer.cancelled for timer in self._timers)
 
     def _call_later(self, delay: float, call: Callable[[], None]) -> Timer:
@@ -107,7 +107,7 @@ def test_a_process_is_hung_when_its_last_sign_of_life_is_as_old_as_the_limit(
 
 
 @given(st.lists(st.floats(0, 1e5), min_size=1, max_size=30))
-def test_who_watches_may_be_late_and_takes_no_worker_for_hung(delays: list[float]) -> None:
+def test_a_late_watchdog_takes_no_working_process_for_hung(delays: list[float]) -> None:
     world = World(10.0)
     world.watchdog.start()
     for delay in delays:
@@ -116,7 +116,7 @@ def test_who_watches_may_be_late_and_takes_no_worker_for_hung(delays: list[float
     assert world.hung_at is None
 
 
-def test_time_in_which_nobody_looked_is_not_counted() -> None:
+def test_time_without_samples_is_not_counted() -> None:
     world = World(10.0)
     world.watchdog.start()
     world.pass_time(1.0)
@@ -127,7 +127,7 @@ def test_time_in_which_nobody_looked_is_not_counted() -> None:
 
 
 @pytest.mark.parametrize("sign", ["message", "work"])
-def test_a_sign_of_life_begins_the_count_anew(sign: str) -> None:
+def test_a_sign_of_life_restarts_the_count(sign: str) -> None:
     world = World(10.0)
     world.watchdog.start()
     for _ in range(5):
@@ -182,7 +182,7 @@ def process(program: str) -> Iterator[subprocess.Popen[str]]:
 
 
 def quiet(activity: Activity) -> bool:
-    """Return whether a process does no work in one of many short whiles: none is too busy to come to rest."""
+    """Return whether a process does no work in at least one of many short periods."""
     for _ in range(600):
         activity.worked()
         time.sleep(0.05)
@@ -220,7 +220,7 @@ def test_a_process_works_while_it_computes_and_not_while_it_is_stopped() -> None
         assert activity.worked()
 
 
-def test_a_process_that_sleeps_whenever_it_is_looked_at_works() -> None:
+def test_a_process_that_sleeps_at_every_sample_works() -> None:
     with process(NOW_AND_THEN) as child:
         activity = Activity(child.pid)
         for _ in range(20):
@@ -256,7 +256,7 @@ async def running(engine: Engine) -> "asyncio.Task[object]":
     return task
 
 
-async def test_a_stopped_engine_is_killed_and_told_from_an_idle_one(models: Path) -> None:
+async def test_a_stopped_engine_is_killed_and_an_idle_one_is_not(models: Path) -> None:
     engine = await Engine.start(spec(models, hung_seconds=2.0))
     await asyncio.sleep(2.5)  # idle: without work
     task = await running(engine)
