@@ -1,8 +1,8 @@
-"""Define the Planner port: a plan for a request, and the rest of one. The frontdoor is an implementation.
+"""Define the Planner port, which makes plans of requests, and the rest of plans. The frontdoor implements it.
 
-A plan comes in parts, each of which is handed on the moment that it is complete and checked. What was handed on is
-frozen: it is journaled, and its steps run while the rest is still being made. After a restart a planner is asked again,
-with the parts that it had handed on.
+A planner hands on its plan in parts, each as soon as it is complete and checked. What was handed on does not change any
+more: it is journaled, and its steps run while the rest is still being made. After a restart a planner is asked again,
+and is given the parts that it had handed on.
 """
 
 from collections.abc import Callable, Sequence
@@ -18,10 +18,11 @@ from registry.models import Registry
 
 @dataclass(frozen=True, slots=True)
 class PlannedPart:
-    """The steps of a part that was accepted, and how it was `written`; empty for one that no model wrote."""
+    """A part of a plan."""
 
     steps: tuple[Step, ...]
     written: str = ""
+    """The part as a model wrote it; empty for a part that no model wrote."""
 
 
 Accept = Callable[[PlannedPart], None]
@@ -33,7 +34,7 @@ CheckSteps = Callable[[Sequence[Step]], object]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlanContext:
-    """What to plan, and what with."""
+    """What to plan, and what the planner may use."""
 
     request: str
     files: tuple[str, ...]
@@ -53,38 +54,42 @@ class PlanContext:
 
 @dataclass(frozen=True, slots=True)
 class Planned:
-    """How a plan came about, why it is not the first one that was made, and what it took.
-
-    If it `goes_on_after` its last step, the rest can be had when that step is done.
-    """
+    """How a plan came about."""
 
     origin: PlanOrigin
     reason: str
+    """Why it is not the first plan that was made; empty if it is."""
     usage: Usage
+    """What the models took for it."""
     goes_on_after: str | None = None
+    """The last step, if the rest of the plan can be made when that step is done."""
 
 
 @dataclass(frozen=True, slots=True)
 class Extended:
-    """How the rest of a plan came about, or why it did not, what it took, and how often a model was asked."""
+    """How the rest of a plan came about, or why it did not."""
 
     outcome: ReplanOutcome
     reason: str
+    """What went wrong on the way; empty if nothing did."""
     usage: Usage = field(default_factory=Usage)
+    """What the models took for it."""
     asked: int = 0
+    """How often a model was asked."""
     goes_on_after: str | None = None
+    """As in `Planned`."""
 
 
 @dataclass(frozen=True, slots=True)
 class PlannedBy:
-    """Who plans, as the events and reports have it: a role and its model."""
+    """The role that plans and its model, for events and reports."""
 
     role: str
     model: str
 
 
 class PlanError(OrchestratorError):
-    """Nobody could be asked for a plan. `failure` says why, for the run's journal."""
+    """No model could be asked for a plan. `failure` says why, for the run's journal."""
 
     def __init__(self, failure: Failure) -> None:
         super().__init__(failure.message)
@@ -92,24 +97,24 @@ class PlanError(OrchestratorError):
 
 
 class Planner(Protocol):
-    """Makes plans of requests. What it raises beside the errors named here is a defect, and fails the plan."""
+    """Makes plans of requests. Any error beside those named here is a defect, and the plan fails."""
 
     def why_not(self, registry: Registry) -> Problem | None:
         """Return why no request can be planned with this registry, or None."""
 
     def planned_by(self, registry: Registry) -> PlannedBy:
-        """Return who is going to plan."""
+        """Return which role and model are going to plan."""
 
     async def plan(self, context: PlanContext, accept: Accept, on_text: OnText) -> Planned:
-        """Plan the request, and hand each part to `accept`; `on_text` gets what is written, as it comes.
+        """Plan the request, and hand each part to `accept`; `on_text` gets what a model writes, piece by piece.
 
-        Raises InputError where nobody can be asked, and PlanError where who was asked cannot answer.
+        Raises InputError where `why_not` has a reason, and PlanError where the model cannot answer.
         """
 
     async def extend(self, context: PlanContext, after: str, output: str, accept: Accept, on_text: OnText) -> Extended:
-        """Go on with the plan after its step `after`, which has written `output`. The rest may be nothing.
+        """Go on with the plan after its step `after`, which has written `output`. The rest may have no parts.
 
-        Of the known parts, those behind that step belong to the rest already. Raises InputError.
+        Known parts behind that step belong to the rest already. Raises InputError.
         """
 
 

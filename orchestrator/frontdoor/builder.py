@@ -14,14 +14,14 @@ from orchestrator.planning import CheckSteps, PlannedPart
 from orchestrator.taskir import REQUEST_LABEL, InvalidTask, Step, nearest
 
 EACH = "{each}"
-"""What stands in an action for the name of the one thing that a step is about."""
+"""Stands in the action of a part for the name of the one thing that a step of it is about."""
 
 MAX_EACH = 1000
-"""Steps that one part may stand for."""
+"""The most steps that one part may stand for."""
 
 
 class PlanBuilder:
-    """The plan as far as it is accepted. What was accepted never changes; a part names only earlier ones.
+    """Builds the steps of a plan, part by part. What was accepted never changes, and a part names only earlier ones.
 
     `known` are the parts that were accepted before now. If some are `done`, only the rest of the plan is being written:
     it depends on what the last done part has found, so each of its steps waits for that part. `check` is as in
@@ -51,30 +51,30 @@ class PlanBuilder:
 
     @property
     def steps(self) -> list[Step]:
-        """All steps that were accepted."""
+        """The steps of all accepted parts."""
         return [*chain.from_iterable(self.parts)]
 
     @property
     def fresh(self) -> list[Part]:
-        """The accepted parts of what is being written, without those that were done before."""
+        """The accepted parts of the plan, or of the rest that is being written."""
         return self.accepted[self.done :]
 
     @property
     def goes_on_after(self) -> str | None:
-        """The step that ends what is being written, because the plan is to go on when it is done."""
+        """The last step, if the plan is to go on after it; None if not."""
         return self.parts[-1][0].id if self.fresh and self.fresh[-1].replan else None
 
     def add(self, part: Part) -> PlannedPart:
-        """Accept a part and return its steps. Raises `PlanFlaw`, and the plan is as it was."""
+        """Accept a part and return its steps. Raises `PlanFlaw` for a part that does not fit; the plan is unchanged."""
         if last := self.goes_on_after:
             raise self._flaw(f"nothing may follow {last}, whose replan ends the plan for now")
         if part.role not in self._roles:
             near = nearest(part.role, self._roles)
             hint = f", perhaps {near!r}" if near else ""
             raise self._flaw(f"there is no role {part.role!r}{hint}; roles: {', '.join(self._roles)}")
-        each, inputs = self._names(part.each), self._names(part.inputs)
+        each, inputs = self._resolve_all(part.each), self._resolve_all(part.inputs)
         self._check_each(part, each)
-        action, foreach = self._told(part), self._list(part)
+        action, foreach = self._action(part), self._list_of(part)
         after = tuple(dict.fromkeys(chain.from_iterable(map(self._waited_for, part.after))))
         steps = list[Step]()
         for number, name in enumerate(each or ("",), len(self.steps) + 1):
@@ -86,7 +86,7 @@ class PlanBuilder:
         return PlannedPart(tuple(steps), part.written)
 
     def fall_back(self, role: str, request: str) -> PlannedPart:
-        """Accept and return one step that does the whole request, with the files that it speaks of."""
+        """Accept and return one step that does the whole request, with the files that the request mentions."""
         step = self._step(len(self.steps) + 1, role, request, self._files.mentioned(request) or (REQUEST_LABEL,))
         self._take([step])
         return PlannedPart((step,))
@@ -101,7 +101,7 @@ class PlanBuilder:
         output: str | None = None,
         after: tuple[str, ...] = (),
     ) -> Step:
-        """Return the step of this number; without an `output` it gets a name for one."""
+        """Return the step with this number. Without an `output` its output gets a default name."""
         if output is not None:
             self._check_output(output)
         depends_on = after + self._awaited({*inputs, foreach}, after)
@@ -121,7 +121,7 @@ class PlanBuilder:
         return step.model_copy(update={"gates": gates}) if gates else step
 
     def _take(self, steps: Sequence[Step]) -> None:
-        """Make these steps the next part, if they fit what is there."""
+        """Make these steps the next part, if they fit the plan. Raises `PlanFlaw`."""
         try:
             self._check(steps)
         except InvalidTask as error:
@@ -149,22 +149,22 @@ class PlanBuilder:
         if output == REQUEST_LABEL or output in self._files.files:
             raise self._flaw(f"the output {output!r} is the name of what can be read")
 
-    def _names(self, written: Sequence[str]) -> tuple[str, ...]:
-        """Return the artifacts, labels and files that names in a plan stand for, each once."""
-        return tuple(dict.fromkeys(chain.from_iterable(map(self._read, written))))
+    def _resolve_all(self, written: Sequence[str]) -> tuple[str, ...]:
+        """Return the artifacts, labels and files that the names in a part stand for, each once."""
+        return tuple(dict.fromkeys(chain.from_iterable(map(self._resolve, written))))
 
-    def _list(self, part: Part) -> str | None:
-        """Return the artifact whose items the part's step works on one by one."""
+    def _list_of(self, part: Part) -> str | None:
+        """Return the artifact that holds the list of a part with `foreach`."""
         if part.foreach is None:
             return None
-        found = self._read(part.foreach)
+        found = self._resolve(part.foreach)
         if found == (REQUEST_LABEL,) or len(found) > 1:
             what = "is none" if found == (REQUEST_LABEL,) else f"stands for {len(found)} outputs"
             raise self._flaw(f"foreach needs a list, and {part.foreach!r} {what}")
         return found[0]
 
-    def _read(self, name: str) -> tuple[str, ...]:
-        """Return what a name in a plan stands for: several for a part of several steps, and for a pattern."""
+    def _resolve(self, name: str) -> tuple[str, ...]:
+        """Return what a name in a part stands for. A part of several steps, or a pattern, stands for several."""
         if (number := referred_part(name)) is not None:
             return tuple(step.outputs[0] for step in self._earlier(name, number))
         if name == REQUEST_LABEL or any(name in step.outputs for step in self.steps):
@@ -183,11 +183,11 @@ class PlanBuilder:
         return (writer,)
 
     def _awaited(self, read: set[str | None], depends_on: tuple[str, ...]) -> tuple[str, ...]:
-        """Return the last of the steps that were done before, unless a new step waits for it anyway."""
-        hung_on = [*chain.from_iterable(self.parts[self.done - 1 :])] if self.done else []
-        if not hung_on or any(step.id in depends_on or not read.isdisjoint(step.outputs) for step in hung_on):
+        """Return the step that the rest of the plan depends on, unless the new step waits for it anyway."""
+        finding = [*chain.from_iterable(self.parts[self.done - 1 :])] if self.done else []
+        if not finding or any(step.id in depends_on or not read.isdisjoint(step.outputs) for step in finding):
             return ()
-        return (hung_on[0].id,)
+        return (finding[0].id,)
 
     def _earlier(self, name: str, number: int) -> tuple[Step, ...]:
         if number > len(self.parts):
@@ -195,12 +195,12 @@ class PlanBuilder:
             raise self._flaw(f"{name} is no earlier part{known}")
         return self.parts[number - 1]
 
-    def _told(self, part: Part) -> str:
-        """Return the action with the names that the part's inputs will have in its prompt."""
+    def _action(self, part: Part) -> str:
+        """Return the part's action, in which its inputs have the names that they will have in the prompt."""
         reads = {*part.inputs, part.foreach}
 
         def name_of(match: re.Match[str]) -> str:
-            return ", ".join(self._read(match[0])) if match[0] in reads else match[0]
+            return ", ".join(self._resolve(match[0])) if match[0] in reads else match[0]
 
         return re.sub(r"\bP[1-9][0-9]{0,5}\b", name_of, part.action)
 
@@ -209,7 +209,7 @@ class PlanBuilder:
 
 
 def _part(planned: PlannedPart) -> Part:
-    """Return an accepted part in its compact form; one that stands in for a plan has none of its own."""
+    """Return an accepted part in its compact form, which is made up for a step that no model has written."""
     if planned.written:
         return Part.model_validate_json(planned.written)
     (step,) = planned.steps

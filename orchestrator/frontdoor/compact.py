@@ -3,14 +3,14 @@
     {"plan":[{"role":"worker","action":"Summarize {each}.","each":["a.txt","b","*.md"]},
              {"role":"worker","action":"Compare the summaries.","inputs":["P1"],"output":"report.md"}]}
 
-Each entry is a part of the plan: one step, or with `each` one step for each thing named, which the step reads and whose
-name takes the place of `{each}`. `P1` is all that the first part puts out; other names are files, called as the request
-calls them (by name, by stem, all that match a pattern), or `request` for the text of the request itself. Code fills in
-the rest. The form is short because every token of it is waited for, and leaves to code what code cannot get wrong.
+Each entry is a part of the plan. A part is one step, or with `each` one step for each thing that is named there: the
+step reads it, and its name replaces `{each}`. `P1` stands for all outputs of the first part. Other names are files, as
+the request calls them (by name, by stem, or by a pattern for several), or `request` for the text of the request.
+Code fills in everything else. The form is short because the user waits for every token of it.
 
 A plan that depends on what a step finds ends with that step, which then has `"replan":true` as its last key: when it is
-done the frontdoor is asked to go on, and writes only the parts that are left, in the same form; none, if the plan is
-finished. They are numbered on.
+done the frontdoor is asked to go on, and writes only the parts that are left, in the same form, or none if the plan is
+finished. Their numbers continue those of the parts before.
 """
 
 import json
@@ -49,7 +49,7 @@ class PlanFlaw(OrchestratorError):
 
 
 class Part(BaseModel):
-    """A part of a plan as a model writes it. The order of the fields is that of the form."""
+    """A part of a plan as a model writes it. Its fields are in the order in which they are written."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -63,7 +63,7 @@ class Part(BaseModel):
     replan: Annotated[bool, Field(strict=True)] = False
 
     def as_json(self) -> dict[str, Any]:
-        """Return the part as it is written, without what it leaves out."""
+        """Return the part as JSON, without fields that are empty."""
         said = self.model_dump(mode="json")
         return {key: value for key, value in said.items() if value}
 
@@ -76,9 +76,9 @@ class Part(BaseModel):
 def plan_schema(
     roles: Collection[str], accepted: Sequence[Part] = (), *, least: int = 1, replan: bool = False
 ) -> dict[str, Any]:
-    """Return the JSON Schema of a plan for these roles that begins with the `accepted` parts and has `least` in all.
+    """Return the JSON Schema of a plan for these roles, which begins with the `accepted` parts.
 
-    Only with `replan` may a part ask for the plan to go on after it.
+    It has at least so many parts (`least`) in all. Only with `replan` may a part ask for the plan to go on after it.
     """
     name = {"type": "string", "minLength": 1, "maxLength": MAX_NAME}
     names = {"type": "array", "items": name, "maxItems": MAX_READS}

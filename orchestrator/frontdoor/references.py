@@ -1,4 +1,4 @@
-"""Find out what the names in a request or a plan stand for."""
+"""Resolve the names in a request or a plan to files and parts."""
 
 import re
 from collections import defaultdict
@@ -30,7 +30,7 @@ class FileNames:
                 self._by_stem[stem].add(file)
 
     def find(self, name: str) -> tuple[str, ...]:
-        """Return the file that is called `name`, or the only one whose stem it is, or all that match it (`*.txt`)."""
+        """Return the file with this name, else the only one with this stem, else all that match it as a pattern."""
         if name in self._names:
             return (name,)
         files = self._by_stem.get(name, ())
@@ -39,8 +39,8 @@ class FileNames:
         return tuple(file for file in self.files if fnmatchcase(file, name)) if "*" in name else ()
 
     def mentioned(self, request: str) -> tuple[str, ...]:
-        """Return the files that the request speaks of, in their order."""
-        return tuple(file for file in self.files if any(_speaks_of(request, name) for name in self._callings(file)))
+        """Return the files that the request mentions, in their own order."""
+        return tuple(file for file in self.files if any(_mentions(request, name) for name in self._callings(file)))
 
     def _callings(self, file: str) -> list[str]:
         stem = PurePosixPath(file).stem
@@ -48,20 +48,20 @@ class FileNames:
 
 
 def with_folders(names: Iterable[str]) -> set[str]:
-    """Return the names, and all folders that they are in: what nothing else can be called."""
+    """Return the names, and all folders that they are in. Nothing else can have one of these names."""
     return {str(path) for name in names for path in (PurePosixPath(name), *PurePosixPath(name).parents)}
 
 
 def default_output(number: int, foreach: bool, taken: Collection[str]) -> str:
     """Return a name for the output of a step that gives it none: `s1.txt`, or `s1.json` for the list of a `foreach`.
 
-    It is none of those taken, of which there may be many: they are not gone through.
+    It is none of the names that are `taken`.
     """
     names = (f"s{number}{'-output' * again}.{'json' if foreach else 'txt'}" for again in count())
     return next(name for name in names if name not in taken)
 
 
-def _speaks_of(request: str, name: str) -> bool:
+def _mentions(request: str, name: str) -> bool:
     if name not in request:
         return False
     # "a" is an article more often than a file; in a list ("a, b and c") or at the end it is a file.

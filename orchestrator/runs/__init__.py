@@ -1,4 +1,4 @@
-"""The composition root and the main loop: accept jobs, run them, and tell what happens to them."""
+"""The composition root and the main loop: accept jobs, run them, and publish what happens to them."""
 
 from orchestrator.planning import PlannedTask
 from orchestrator.runs.job import Job, capabilities, known_rates, list_files

@@ -1,4 +1,4 @@
-"""Give the attempts of one run what they may act with: tools, an interpreter, other models, the run's notes."""
+"""Make what the attempts of one run act with: tools, an interpreter, other models, and the run's notes."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -34,14 +34,17 @@ Emit = Callable[[Event], None]
 
 @dataclass(frozen=True, slots=True)
 class ToolDependencies:
-    """What tools and interpreters need that is no part of a run: the sandbox, and the batches of the pool."""
+    """What tools and interpreters need that is not part of a run."""
 
     registry: Registry
     home: Home
     clock: Clock
     run_tool: RunJob
+    """Runs the jobs of tools in the sandbox."""
     sessions: Open
+    """Opens the sessions of interpreters in the sandbox."""
     batch: Batch
+    """Asks a model many things at once."""
 
 
 class AttemptContextFactory:
@@ -54,7 +57,7 @@ class AttemptContextFactory:
     def runner(
         self, attempt: Attempt, number: int, chosen: Decision, needs: ToolDependencies, emit: Emit
     ) -> StepRunner:
-        """Return what carries out an attempt. A step that generates and has tools may use them."""
+        """Return what carries out an attempt, by the kind of its step. A step that generates may have tools, too."""
         if attempt.step.kind == "repl":
             return self._repl(attempt, number, chosen, needs, emit)
         if attempt.step.kind == "tool" or attempt.step.tools:
@@ -70,7 +73,7 @@ class AttemptContextFactory:
             sessions=needs.sessions,
             toolbox=self._toolbox(attempt, number, needs, emit),
             subcalls=SubcallModels(resolve, needs.batch),
-            on_call=self._told(attempt, number, needs, emit),
+            on_call=self._journal_calls(attempt, number, needs, emit),
             folder=needs.home.artifacts(self._accepted.run).parent / "repl" / f"{attempt.step.id}-{number}",
             context=needs.registry.models[attempt.role.model].context,
         )
@@ -87,11 +90,11 @@ class AttemptContextFactory:
             return event
 
         context = ToolContext(workspace, Notes(self.notes, step.id, journal), needs.run_tool)
-        return Toolbox(step.tools, context, self._told(attempt, number, needs, emit))
+        return Toolbox(step.tools, context, self._journal_calls(attempt, number, needs, emit))
 
     @staticmethod
-    def _told(attempt: Attempt, number: int, needs: ToolDependencies, emit: Emit) -> OnCall:
-        def told(call: Call) -> None:
+    def _journal_calls(attempt: Attempt, number: int, needs: ToolDependencies, emit: Emit) -> OnCall:
+        def journal_call(call: Call) -> None:
             emit(
                 ToolCalled(
                     at=needs.clock.now(),
@@ -105,7 +108,7 @@ class AttemptContextFactory:
                 )
             )
 
-        return told
+        return journal_call
 
 
 def subcall_role(registry: Registry, role: str, persona: str | None, priority: Priority) -> ResolvedRole:

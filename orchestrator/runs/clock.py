@@ -1,7 +1,7 @@
-"""Tell the time for events: seconds since the epoch that never run backwards.
+"""Define the clock that events are timed by: seconds since the epoch, which never go backwards.
 
-Everything else that has to do with time, which is sleeping, timers, limits and threads that are waited for, goes
-through the event loop: its clock is the one that a virtual time replaces.
+Everything else that has to do with time goes through the event loop: sleeping, timers, time limits, and waiting for
+threads. Virtual time replaces the clock of the event loop.
 """
 
 import time
@@ -10,28 +10,32 @@ from typing import Final, Protocol
 import structlog
 
 _COUNTER: Final = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
-"""Counts on while the machine is suspended, where there is such a clock."""
+"""The clock that counts seconds. Where the system has one, it goes on while the machine is suspended."""
 
 log = structlog.get_logger(__name__)
 
 
 class Clock(Protocol):
-    """Tells what time events happen at."""
+    """Gives the times of events."""
 
     def now(self) -> float:
         """Return seconds since the epoch; never less than before."""
 
 
 class SystemClock:
-    """Wall time, read once and then counted by a clock that is never set: a step of the system clock is not seen.
+    """Wall time. It is read once and then counted by a clock that is never set, so changes of the system clock do not
+    matter.
 
-    It begins at `not_before` where the system clock is behind that: what comes later has a later time.
+    Where the system clock is behind `not_before`, the time begins there, so that later events have later times.
     """
 
     def __init__(self, not_before: float = 0.0) -> None:
         now = time.time()
         if not_before > now:
-            log.warning("the system clock is behind the journal, whose time goes on", seconds=not_before - now)
+            log.warning(
+                "the system clock is behind the last event of the journal, whose time is used instead",
+                seconds=not_before - now,
+            )
         self._start = max(now, not_before) - time.clock_gettime(_COUNTER)
 
     def now(self) -> float:

@@ -1,4 +1,4 @@
-"""Carry out what a run's scheduler asks for: attempts, lists taken apart and joined, the plan itself and its rest."""
+"""Carry out the commands of a run's scheduler: attempts, reading and joining lists, making the plan and its rest."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterator, Mapping
@@ -56,67 +56,68 @@ PROGRESS_SECONDS = 0.1
 TAIL_LENGTH = 80
 
 
-async def no_reason() -> str:
-    """Say nothing: what is asked about can be had."""
+async def sandbox_available() -> str:
+    """Default for `why_no_sandbox`: return an empty string, meaning that the sandbox is available."""
     return ""
 
 
 @dataclass(slots=True)
 class Services:
-    """What all runs share. `models` is the pool as steps and the frontdoor see it, `batch` its call for many at once.
-
-    `router` chooses who does an attempt, `planner` makes plans of requests, and `resident` returns the models that need
-    not be loaded first.
-
-    `sessions` opens interpreters in the sandbox; `run_job` runs the jobs of gates there, and `run_tool` those of steps,
-    which wait for no gate of another run.
-
-    `registry` is replaced when its files change. It keeps what is no longer in them but a run may still name.
-    """
+    """What all runs share."""
 
     registry: Registry
+    """The registry in force. It is replaced when its files change; entries that a run may still name are kept."""
     models: Models
+    """The pool, as steps and planners see it."""
     journal: Journal
     clock: Clock
     batch: Batch
+    """The pool's call for many requests to one model."""
     sessions: Open
+    """Opens sessions of interpreters in the sandbox."""
     router: Router
+    """Chooses which role makes an attempt."""
     planner: Planner
+    """Makes plans of requests."""
     resident: Callable[[], frozenset[str]] = frozenset
+    """Returns the models that need not be loaded first."""
     run_job: RunJob = no_sandbox
     run_tool: RunJob = no_sandbox
-    why_no_sandbox: Callable[[], Awaitable[str]] = no_reason
+    why_no_sandbox: Callable[[], Awaitable[str]] = sandbox_available
 
     @property
     def tool_dependencies(self) -> ToolDependencies:
-        """What steps that act need of it."""
+        """What tools and interpreters need of it."""
         return ToolDependencies(self.registry, self.journal.home, self.clock, self.run_tool, self.sessions, self.batch)
 
 
 class Meter:
-    """Counts the pieces of text of one attempt and tells the watchers, ten times a second at most."""
+    """Counts the text of one attempt while it is written, and publishes the progress at most ten times a second."""
 
     def __init__(self, broadcast: Broadcast, step: str, attempt: int) -> None:
         self._broadcast = broadcast
         self._step, self._attempt = step, attempt
         self._pieces = 0
         self._tail = ""
-        self._first = self._told = 0.0
+        self._first = self._published = 0.0
 
     def __call__(self, text: str) -> None:
-        """Take in a piece. It is a token, but for characters that take several."""
+        """Count a piece of text, which is a token, or a character that takes several tokens."""
         now = asyncio.get_running_loop().time()
         self._first = self._first or now
         self._pieces += 1
         self._tail = (self._tail + text)[-TAIL_LENGTH:]
-        if now - self._told >= PROGRESS_SECONDS:
-            self._told = now
+        if now - self._published >= PROGRESS_SECONDS:
+            self._published = now
             rate = (self._pieces - 1) / (now - self._first) if now > self._first else 0.0
             self._broadcast.publish(Progress(self._step, self._attempt, self._pieces, rate, self._tail))
 
 
 class RunEffects:
-    """The effects of one run. `state` is read for what the names in a step stand for, never changed."""
+    """Carries out the commands of one run.
+
+    `state` is read to find out what the names in a step stand for. It is never changed here.
+    """
 
     def __init__(self, accepted: RunAccepted, state: RunState, services: Services, broadcast: Broadcast) -> None:
         self._accepted = accepted
@@ -136,7 +137,7 @@ class RunEffects:
         )
 
     def note(self, event: Event) -> None:
-        """Take note of an event that has happened. What it allows is begun once it is in the journal."""
+        """Take note of an event. Nothing that follows from it is begun before the event is in the journal."""
         match event:
             case PlanningStarted():
                 self._planning = True
@@ -152,7 +153,7 @@ class RunEffects:
                 self._inputs.produced(step, outputs)
 
     async def context(self, command: StartAttempt) -> DecisionContext:
-        """Return what the choice of who makes an attempt may depend on."""
+        """Return what the router's choice for an attempt may depend on."""
         services, task, step = self._services, self._task, command.step
         return DecisionContext(
             registry=services.registry,
@@ -171,15 +172,15 @@ class RunEffects:
         )
 
     def prompts(self, role: str, persona: str | None) -> PromptDigests:
-        """Return the versions of the prompts that an attempt by a role with a persona uses."""
+        """Return the digests of the prompts that an attempt by a role with a persona uses."""
         return prompt_digests(self._services.registry, role, persona)
 
     async def choose(self, context: DecisionContext) -> Decision:
-        """Let the router choose who makes an attempt."""
+        """Let the router choose the role, persona and model of an attempt."""
         return await self._services.router.choose(context)
 
     async def _sizes(self, command: StartAttempt) -> tuple[InputSize, ...]:
-        """Return the sizes of what a step reads, asked for in a thread where the disk may have to be waited for."""
+        """Return the sizes of a step's inputs. They are read in a thread where that may have to wait for the disk."""
         step, sources = command.step, self._sources(command.step.id)
         if self._inputs.may_block(step, sources):
             return await asyncio.to_thread(self._inputs.sizes, step, sources, command.item)
@@ -190,7 +191,7 @@ class RunEffects:
         step, number, now = command.step.id, command.number, self._services.clock.now
         gates = requested_gates(command.step, self._task.gates if self._task else ())
         try:
-            with self._telling(command, emit, at_once=bool(gates)) as generated:
+            with self._reporting_generated(command, emit, at_once=bool(gates)) as generated:
                 work = await self._prepared(command, chosen, gates)
                 meter = Meter(self._broadcast, step, number)
                 runner = self._contexts.runner(work, number, chosen, self._services.tool_dependencies, emit)
@@ -201,35 +202,36 @@ class RunEffects:
         return AttemptSucceeded(at=now(), step=step, number=number, outputs=outputs, gates=made.gates)
 
     async def _run_where_possible(self, job: Job) -> Outcome:
-        """Run the job of a gate that code has added to a plan. That does not keep the plan from a bare machine."""
+        """Run the job of a gate of a planned request. Without a sandbox the gate is skipped, and the plan goes on."""
         if reason := await self._services.why_no_sandbox():
             raise GateSkipped(reason)
         return await self._services.run_job(job)
 
     @contextmanager
-    def _telling(
+    def _reporting_generated(
         self, command: StartAttempt, emit: Callable[[Event], None], *, at_once: bool
     ) -> Iterator[Callable[[Usage], None]]:
-        """Give what tells that the model is done, `at_once` or at the end, with what came of it.
+        """Yield the function that takes an attempt's usage when its model is done, and emit AttemptGenerated for it.
 
-        Where no gate checks an answer there is nothing to tell apart, and the disk is waited for once less.
+        That is emitted `at_once`, or else when the block ends, together with the outcome of the attempt: without gates
+        nothing happens in between, and one commit less is waited for.
         """
-        untold: list[Usage] = []
+        unreported: list[Usage] = []
 
-        def tell() -> None:
-            while untold:
-                usage, at = untold.pop(0), self._services.clock.now()
+        def report() -> None:
+            while unreported:
+                usage, at = unreported.pop(0), self._services.clock.now()
                 emit(AttemptGenerated(at=at, step=command.step.id, number=command.number, usage=usage))
 
         def generated(usage: Usage) -> None:
-            untold.append(usage)
+            unreported.append(usage)
             if at_once:
-                tell()
+                report()
 
         try:
             yield generated
         finally:
-            tell()
+            report()
 
     async def expand(self, command: ExpandStep) -> Event:
         """Read the list of a `foreach` step."""
@@ -253,7 +255,7 @@ class RunEffects:
         return PlanningStarted(at=self._services.clock.now(), role=planner.role, model=planner.model)
 
     async def plan(self, emit: Callable[[Event], None]) -> Event:
-        """Have the request planned, emitting each step as it closes."""
+        """Have the request planned, and emit the steps of each part as soon as it is complete."""
         now, asked, meter = self._services.clock.now, self._plan_context(self._replans_left), self._plan_meter()
         try:
             planned = await self._services.planner.plan(asked, self._accept(emit), meter)
@@ -275,7 +277,7 @@ class RunEffects:
         return ReplanStarted(at=now, after=command.after, role=planner.role, model=planner.model)
 
     async def extend(self, command: ExtendPlan, emit: Callable[[Event], None]) -> Event:
-        """Have the plan go on, emitting each step as it closes."""
+        """Have the rest of the plan made, and emit the steps of each part as soon as it is complete."""
         now, after, asked = self._services.clock.now, command.after, self._plan_context(self._replans_left - 1)
         try:
             output = await asyncio.to_thread(self._text_of, after)
@@ -312,7 +314,7 @@ class RunEffects:
         return lambda made: emit(StepsPlanned(at=now(), steps=made.steps, written=made.written))
 
     def _text_of(self, step: str) -> str:
-        """Return what a step of the plan has written; it has one output. Blocks on the disk. Raises JournalError."""
+        """Return the output of a step of the plan, which has just one. Blocks on the disk. Raises JournalError."""
         (digest,) = self._outputs[step].values()
         return self._services.journal.get(digest).decode(errors="replace")
 
@@ -320,7 +322,7 @@ class RunEffects:
         if chosen.problem is not None:
             raise AttemptError(_final(str(chosen.problem)))
         step, registry = command.step, self._services.registry
-        inputs, checks = await self._has_read(command, gates)
+        inputs, checks = await self._read_inputs(command, gates)
         return Attempt(
             step=step,
             role=resolve_role(registry, chosen.role, chosen.persona, chosen.model, self._accepted.priority),
@@ -331,8 +333,8 @@ class RunEffects:
             slack=command.slack,
         )
 
-    async def _has_read(self, command: StartAttempt, gates: tuple[str, ...]) -> tuple[tuple[Input, ...], Checks]:
-        """Read in a thread, which takes long to come to, unless nothing has to be waited for."""
+    async def _read_inputs(self, command: StartAttempt, gates: tuple[str, ...]) -> tuple[tuple[Input, ...], Checks]:
+        """Read in a thread what may block. What does not block is read here, since a thread takes time to start."""
         if gates or self._inputs.may_block(command.step, self._sources(command.step.id)):
             return await asyncio.to_thread(self._read, command, gates)
         return self._read(command, gates)
@@ -366,16 +368,16 @@ class RunEffects:
         return gather(command.step, made)
 
     async def _store(self, outputs: Mapping[str, bytes]) -> dict[str, str]:
-        """Store artifacts and show them in the run's folder, once there is room for them. Raises JournalError.
+        """Store artifacts, and link them into the run's folder, once the disk has room for them. Raises JournalError.
 
-        They are held until an event that names them is committed; where none will be, they are let go.
+        They are kept from removal until an event that names them is committed, or released where none will be.
         """
         journal, run = self._services.journal, self._accepted.run
         digests: dict[str, str] = {}
 
         def stored() -> dict[str, str]:
             for name, data in outputs.items():
-                if name not in digests:  # what an earlier try has stored is held
+                if name not in digests:  # the others were stored before the disk was full
                     digests[name] = journal.put(data)
             publish(journal.home, journal.objects, run, digests)
             return digests
@@ -388,12 +390,12 @@ class RunEffects:
 
 
 def _final(message: str) -> Failure:
-    """Return the failure of something that this installation cannot do however often it is tried."""
+    """Return the failure of something that this installation cannot do, so that a retry would not help."""
     return Failure(FailureKind.INFRASTRUCTURE, message, final=True)
 
 
 def inputs_of(accepted: RunAccepted) -> dict[str, TaskInput]:
-    """Return what the steps of a run may read beside artifacts and files, by label."""
+    """Return the inputs of a run's task by label; for a request, the request itself."""
     if accepted.task is not None:
         return dict(zip(accepted.task.labels, accepted.task.inputs, strict=True))
     return {REQUEST_LABEL: TaskInput(type="text", value=accepted.request or "")}

@@ -1,4 +1,4 @@
-"""What a user asks for, and whether this installation can do it."""
+"""Define a job, which is what a user asks for, and check whether this installation can run it."""
 
 import asyncio
 import math
@@ -33,7 +33,7 @@ MAX_FILES = 10_000
 NO_LIMITS = RunLimits()
 MAX_REQUEST_BYTES = 1_000_000
 RATED_GENERATIONS = 32
-"""How many of the last generations of a role tell what is typical of it."""
+"""How many of the last generations of a role its typical rates are taken from."""
 FRONTDOOR_PLANNER = FrontdoorPlanner()
 JUDGE = "judge"
 """The gate that asks a model, and the role that it asks."""
@@ -41,25 +41,26 @@ JUDGE = "judge"
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """A request in words or a TaskIR document, exactly one of them, and the folder that its steps may read.
-
-    `follows` are earlier runs whose artifacts its steps may read, besides those that the document names itself. `found`
-    is what all of these have produced, where that is known: they may have been deleted since.
-    """
+    """What a user asks for: a request in words or a TaskIR document, exactly one of them."""
 
     request: str | None
     task: TaskIR | None
     directory: Path | None
+    """The folder whose files the steps may read."""
     mode: Mode
     priority: Priority | None = None
+    """The class of the run; None for the document's, else interactive."""
     limits: RunLimits = NO_LIMITS
     follows: tuple[str, ...] = ()
+    """Earlier runs whose artifacts the steps may read, beside those that the document names itself."""
     key: str | None = None
+    """The idempotency key: all jobs with one key are one run."""
     found: Mapping[str, str] | None = None
+    """The artifacts of all these runs, name to digest, where they are known already: the runs may be deleted since."""
 
     @property
     def prior(self) -> tuple[str, ...]:
-        """The earlier runs that it builds on."""
+        """The earlier runs whose artifacts the steps may read."""
         named = self.task.context.prior_task_ids if self.task is not None else ()
         return tuple(dict.fromkeys((*named, *self.follows)))
 
@@ -68,13 +69,13 @@ class Job:
         return replace(self, limits=limits)
 
     def asks_the_same(self, other: "Job") -> bool:
-        """Say whether another job wants the same done with the same files."""
+        """Return whether another job asks for the same work in the same folder."""
         fields = ("request", "task", "directory", "mode", "follows")
         return all(getattr(self, name) == getattr(other, name) for name in fields)
 
     @property
     def urgency(self) -> Priority:
-        """Its class of priority: its own, else the document's, else interactive."""
+        """The class of the run: the job's own, else the document's, else interactive."""
         return self.priority or (self.task.priority if self.task is not None else "interactive")
 
 
@@ -149,7 +150,9 @@ def check_job_given(
 
 
 def _unreadable(task: TaskIR, directory: Path | None, prior: Collection[str]) -> tuple[Problem, ...]:
-    """Return a problem for each path that no step can read, up to fifty. Without a folder there may be one later."""
+    """Return a problem for each path that cannot be read, up to `MAX_PROBLEMS`. Without a folder none is checked, since
+    a document may be checked before its folder is known.
+    """
     if directory is None:
         return ()
     paths = ((at, one.value) for at, one in enumerate(task.inputs) if one.type == "path" and one.value not in prior)
@@ -178,11 +181,11 @@ def _check_request(request: str, no_planner: Problem | None) -> None:
 
 
 def list_files(directory: Path) -> tuple[str, ...]:
-    """Return the names of the regular files under a folder, relative and in order.
+    """Return the names of the regular files under a folder, relative to it and in order.
 
-    Links and hidden names are left out, what may not be looked at, and what no document could name: too long names,
-    with control characters, or no Unicode.
-    Raises InputError for a folder that is none, that cannot be read, or that holds more than `MAX_FILES` files.
+    Left out are links, hidden files and folders, what this process may not read the status of, and files that no
+    document could name, because the name is too long, has control characters, or is no Unicode.
+    Raises InputError for a path that is no folder, a folder that cannot be read, and more than `MAX_FILES` files.
     """
     _check_folder(directory)
     names: list[str] = []
@@ -198,9 +201,9 @@ def list_files(directory: Path) -> tuple[str, ...]:
 
 
 def _check_folder(directory: Path) -> None:
-    """Raise InputError for what is no folder, or one that may not be both listed and entered."""
+    """Raise InputError for a path that is no folder, or a folder that may not be both listed and entered."""
     try:
-        os.scandir(os.path.join(directory, ".")).close()  # its `.` is found by entering it
+        os.scandir(os.path.join(directory, ".")).close()  # to find its `.` the folder has to be entered
     except OSError as error:
         missing = isinstance(error, FileNotFoundError | NotADirectoryError)
         what = "is not a folder" if missing else f"cannot be read: {error.strerror}"
@@ -208,7 +211,7 @@ def _check_folder(directory: Path) -> None:
 
 
 def _is_regular(path: Path) -> bool:
-    """Say whether this is a file and no link. One in a folder that may not be entered cannot be looked at."""
+    """Return whether this is a regular file and no link; False also where that cannot be found out."""
     try:
         return stat.S_ISREG(path.lstat().st_mode)
     except OSError:
@@ -222,7 +225,8 @@ def _can_be_named(file: str) -> bool:
 def capabilities(registry: Registry, no_sandbox: str = "") -> Capabilities:
     """Return what this installation can do. The gate judge needs the role judge, with a model that is there.
 
-    `no_sandbox` says why there is none, if there is none: then nothing that runs code can be had.
+    `no_sandbox` says why there is no sandbox, and is empty if there is one. Without it, nothing that runs code can be
+    used.
     """
     refused = frozenset({"repl", *(tool.name for tool in TOOLS.values() if tool.sandboxed)} if no_sandbox else ())
     return Capabilities(
@@ -238,7 +242,7 @@ def capabilities(registry: Registry, no_sandbox: str = "") -> Capabilities:
 
 
 def escalation_targets(registry: Registry) -> dict[str, EscalationTarget]:
-    """Return who takes over from whom: the next role up the chain that can work here."""
+    """Return which role takes over from each role: the next one up the chain that has a usable model."""
     above = {name: _next_usable(role.escalates_to, registry) for name, role in registry.roles.items()}
     return {
         name: EscalationTarget(role, registry.roles[role].level) for name, role in above.items() if role is not None
@@ -252,15 +256,15 @@ def _next_usable(role: str | None, registry: Registry) -> str | None:
 
 
 def known_rates(journal: JournalReader) -> dict[str, RoleRates]:
-    """Return what is typical of each role, from the generations that ended last."""
+    """Return the typical rates of each role, from the generations that ended last."""
     return rates_of(journal.measured_generations())
 
 
 def rates_of(newest_first: Iterable[MeasuredGeneration]) -> dict[str, RoleRates]:
-    """Return what is typical of each role: medians over the last `RATED_GENERATIONS` of its generations.
+    """Return the typical rates of each role: medians over the last `RATED_GENERATIONS` of its generations.
 
-    So an hour in which the machine was busy is forgotten after that many generations, however slow it was. The time
-    for which a generation waited in a queue does not count.
+    So the effect of a busy machine is gone after that many generations. Time that a generation has waited in a queue
+    does not count.
     """
     history: dict[str, list[MeasuredGeneration]] = {}
     for row in newest_first:

@@ -1,7 +1,7 @@
 """Run one task: events are journaled, the scheduler turns them into commands, and these are carried out.
 
-The heart is `drive`. Every command is carried out by a task of its own that ends in exactly one event, which goes into
-the inbox, and so round again until the run has finished.
+The heart is `RunLoop.drive`. Every command is carried out by a task of its own that ends in exactly one event. The
+event goes into the inbox, from which the scheduler gets it, and so on until the run has finished.
 """
 
 import asyncio
@@ -54,19 +54,19 @@ log = structlog.get_logger(__name__)
 
 
 class Effects(Protocol):
-    """What the loop can have done. Each call ends in one event; `emit` takes events on the way to it."""
+    """Carries out what the loop asks for. Each command ends in one event; `emit` takes events that come before it."""
 
     def note(self, event: Event) -> None:
-        """Take note of an event that has happened. What it allows is begun once it is in the journal."""
+        """Take note of an event. Nothing that follows from it is begun before the event is in the journal."""
 
     async def context(self, command: StartAttempt) -> DecisionContext:
-        """Return what the choice of who makes an attempt may depend on."""
+        """Return what the router's choice for an attempt may depend on."""
 
     def prompts(self, role: str, persona: str | None) -> PromptDigests:
-        """Return the versions of the prompts that an attempt by a role with a persona uses."""
+        """Return the digests of the prompts that an attempt by a role with a persona uses."""
 
     async def choose(self, context: DecisionContext) -> Decision:
-        """Choose who makes an attempt."""
+        """Choose the role, persona and model of an attempt."""
 
     async def attempt(self, command: StartAttempt, chosen: Decision, emit: Callable[[Event], None]) -> Event:
         """Carry out one attempt."""
@@ -81,18 +81,18 @@ class Effects(Protocol):
         """Return the event that the plan begins with; None where it began before a restart."""
 
     async def plan(self, emit: Callable[[Event], None]) -> Event:
-        """Make a plan of the request, emitting steps as they come."""
+        """Make a plan of the request, and emit its steps as they come."""
 
     def replanning(self, command: ExtendPlan) -> ReplanStarted:
         """Return the event that the rest of the plan begins with."""
 
     async def extend(self, command: ExtendPlan, emit: Callable[[Event], None]) -> Event:
-        """Make the rest of the plan, emitting steps as they come."""
+        """Make the rest of the plan, and emit its steps as they come."""
 
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """Who makes an attempt, and what that could depend on; None where not even that could be found out."""
+    """A router's choice for an attempt, and its context; None where the context could not be found out."""
 
     decision: Decision
     context: DecisionContext | None
@@ -100,18 +100,18 @@ class Choice:
 
 @dataclass(frozen=True, slots=True)
 class Due:
-    """A command that can be carried out now: its delay is over, or it has been chosen who makes the attempt."""
+    """A command that can be carried out now: its delay is over, or the router's choice for it has been made."""
 
     command: Command
     choice: Choice | None = None
 
 
 Attempt = tuple[str, int]
-"""The id of a step, and the number of one attempt at it."""
+"""The id of a step, and the number of an attempt at it."""
 
 
 class RunLoop:
-    """One run in progress. `state` may have been replayed from the journal."""
+    """Drives one run. `state` may have been replayed from the journal."""
 
     def __init__(
         self, run: str, state: RunState, effects: Effects, journal: Journal, clock: Clock, broadcast: Broadcast
@@ -138,9 +138,10 @@ class RunLoop:
         first: RunBegun | CancelRequested | None = None,
         plan: bool = False,
     ) -> None:
-        """Run until the run has finished. `outstanding` commands and the need for a `plan` come from a replay.
+        """Drive the run until it has finished.
 
-        What came `first`, and led to what is outstanding, is journaled with it.
+        `outstanding` are the commands to begin with, and `plan` says whether the request is still to be planned; both
+        come from the replay of the journal. The event `first` is journaled before they are carried out.
         """
         events: list[Event] = [] if first is None else [first]
         if plan and (begins := self._effects.planning()) is not None:
@@ -167,11 +168,11 @@ class RunLoop:
         return items
 
     async def _act(self, due: Sequence[Due], events: list[Event], tasks: asyncio.TaskGroup) -> bool:
-        """Journal what has happened and what begins now, in one commit; then begin it. Return whether it is over."""
+        """Journal what has happened and what begins, in one commit, then begin it. Return whether the run is over."""
         commands = [item.command for item in due]
-        for event in events:  # what happened is what a choice may depend on; nothing of it is acted on yet
+        for event in events:  # a choice may depend on them; nothing that follows from them is begun yet
             self._effects.note(event)
-        now = self._clock.now()  # what comes into the inbox from here on is later than what begins
+        now = self._clock.now()  # events that come into the inbox from here on are later than what begins
         replanned = [self._effects.replanning(c) for c in commands if isinstance(c, ExtendPlan)]
         ended = [RunFinished(at=now, status=c.status, error=c.error) for c in commands if isinstance(c, FinishRun)]
         choices = await self._choices(due, tasks)
@@ -183,12 +184,12 @@ class RunLoop:
         self._cancelled.update((c.step, c.number) for c in commands if isinstance(c, CancelAttempt))
         for command in commands:
             self._begin(command, choices, tasks)
-        for event in happened:  # watchers come last: what begins does not wait until all of them are told
+        for event in happened:  # only now, so that what begins does not wait for the watchers
             self._broadcast.publish(EventUpdate(event))
         return bool(ended)
 
     async def _choices(self, due: Sequence[Due], tasks: asyncio.TaskGroup) -> dict[Attempt, Choice]:
-        """Return who makes the attempts that can begin.
+        """Return the choices for the attempts that can begin.
 
         A router that answers without waiting, as the rules do, is done within a turn of the event loop, so what has
         happened and what begins share one commit. Any other choice comes into the inbox when it is made.
@@ -217,7 +218,7 @@ class RunLoop:
         return choices
 
     async def _choose(self, command: StartAttempt, sizes: "asyncio.Future[None]") -> Choice:
-        """Return who makes an attempt. Where that cannot be found out, the attempt is to fail, and says why.
+        """Return the choice for an attempt. Where none can be made, the attempt is to fail, and its failure says why.
 
         `sizes` is done when nothing but the router has to be waited for any more.
         """
@@ -231,7 +232,7 @@ class RunLoop:
             return Choice(await self._effects.choose(context), context)
         except Exception as error:
             log.exception("a choice broke down", run=self.run, step=command.step.id, attempt=command.number)
-            problem = Problem(f"step {command.step.id}", f"nobody could be chosen for it: {error!r}")
+            problem = Problem(f"step {command.step.id}", f"no role could be chosen for it: {error!r}")
             decision = Decision(
                 role=command.role, persona=command.step.persona, model=NO_MODEL, reason=problem.what, problem=problem
             )
@@ -241,10 +242,10 @@ class RunLoop:
         return Due(command, await choice)
 
     def _start(self, commands: Sequence[Command], choices: dict[Attempt, Choice], now: float) -> list[Event]:
-        """Let the attempts begin for which it has been chosen who makes them, and return the events of that.
+        """Return AttemptStarted for each attempt that there is a choice for, after the scheduler has taken note of it.
 
-        A role that has no free slot is not taken, whatever a router says: the rules choose instead, and `choices` says
-        so from here on.
+        A router cannot choose a role that has no free slot: the rules then choose instead, and `choices` is changed
+        accordingly.
         """
         begun: list[Event] = []
         for command in commands:
@@ -266,7 +267,7 @@ class RunLoop:
     def _begin(self, command: Command, choices: Mapping[Attempt, Choice], tasks: asyncio.TaskGroup) -> None:
         match command:
             case StartAttempt(step, number) if (step.id, number) in self._cancelled:
-                pass  # both came at once; the answer to CancelAttempt is the answer to this
+                pass  # it was cancelled at the same time, and AttemptCancelled answers both commands
             case StartAttempt(step, number) if command.delay_seconds:
                 work = self._carry(step.id, number, self._wait(command))
                 self._at_work[step.id, number] = tasks.create_task(work)
@@ -275,7 +276,7 @@ class RunLoop:
                 attempt = self._effects.attempt(command, chosen, self.emit)
                 self._at_work[step.id, number] = tasks.create_task(self._carry(step.id, number, attempt))
             case StartAttempt():
-                pass  # it comes back with who makes it
+                pass  # it comes back when the router has chosen
             case ExpandStep(step):
                 tasks.create_task(self._carry(step.id, 0, self._effects.expand(command)))
             case GatherStep(step):
@@ -286,7 +287,7 @@ class RunLoop:
             case CancelAttempt(step_id, number):
                 self._cancel(step_id, number)
             case FinishRun():
-                pass  # RunFinished is in the journal, and the loop ends
+                pass  # RunFinished is in the journal already
 
     async def _wait(self, command: StartAttempt) -> Due:
         await asyncio.sleep(command.delay_seconds)
@@ -303,7 +304,7 @@ class RunLoop:
         return isinstance(command, StartAttempt) and (command.step.id, command.number) in self._cancelled
 
     async def _carry(self, step: str, number: int, work: Awaitable[Event | Due]) -> None:
-        """Carry out one command and put what came of it into the inbox, whatever that is."""
+        """Carry out one command and put its outcome into the inbox, whatever it is."""
         structlog.contextvars.bind_contextvars(step=step, attempt=number)
         try:
             outcome = await work
@@ -319,7 +320,7 @@ class RunLoop:
         self._inbox.put_nowait(outcome)
 
     async def _plan(self, work: Awaitable[Event], broken: Callable[[str], Event]) -> None:
-        """Have the plan or its rest made, and put what came of it into the inbox, whatever that is."""
+        """Have the plan or its rest made, and put the outcome into the inbox, whatever it is."""
         try:
             outcome = await work
         except Exception as error:

@@ -1,4 +1,4 @@
-"""Put everything together: one state folder, one pool of models, and the runs in progress."""
+"""The composition root: one state folder, one pool of models, and the runs in progress."""
 
 import asyncio
 import math
@@ -64,13 +64,13 @@ class Ports:
     """What an orchestrator is built on. Each can be replaced by another implementation, as by one in virtual time."""
 
     router: Router = field(default_factory=RuleRouter)
-    """Chooses who does a step, and who answers a chat."""
+    """Chooses which role makes an attempt or answers a chat."""
     planner: Planner = FRONTDOOR_PLANNER
     """Makes plans of requests."""
     start_engine: StartEngine = Engine.start
     """Loads a model: as a process of its own."""
     clock: Callable[[float], Clock] = SystemClock
-    """Makes the clock that events are timed by, which begins no earlier than the given time: where the journal ends."""
+    """Makes the clock that events are timed by. It is given the time of the journal's last event, to begin after it."""
     journal: Callable[[Path], Journal] = Journal.open
     """Opens the journal of a state folder. Raises JournalError."""
 
@@ -79,10 +79,10 @@ PORTS: Final = Ports()
 
 
 class Orchestrator:
-    """Runs jobs. An async context manager: inside it the state folder is ours and engines run; after it, neither.
+    """Runs jobs. An async context manager: inside it, this process owns the state folder and engines run.
 
-    Runs that have not ended when it closes are interrupted: `resume` goes on with them. Changes of the registry's files
-    are taken up meanwhile, as far as they are valid.
+    Runs that have not ended when it closes are interrupted, and `resume` goes on with them. Changes of the registry's
+    files take effect while it is open, as far as they are valid.
     """
 
     def __init__(self, home: Path, registry: Registry, ports: Ports) -> None:
@@ -95,15 +95,15 @@ class Orchestrator:
         self._stack = AsyncExitStack()
         self._loops: dict[str, RunLoop] = {}
         self._broadcasts: dict[str, Broadcast] = {}
-        self._waiting: dict[str, asyncio.Lock] = {}  # held by who begins a run, or cancels what waits of it
+        self._waiting: dict[str, asyncio.Lock] = {}  # held while a run that waits is begun or cancelled
         self._rates: Mapping[str, RoleRates] = {}
         self._rated = -math.inf
 
     @classmethod
     def open(cls, home: Path, registry: Registry, ports: Ports = PORTS) -> Self:
-        """Return an orchestrator to be entered, which raises JournalError, as when another process has the folder.
+        """Return an orchestrator that is yet to be entered.
 
-        `ports` are what it is built on: the real ones, unless others are given.
+        Entering it raises JournalError, such as for a state folder that another process owns.
         """
         return cls(home, registry, ports)
 
@@ -156,7 +156,7 @@ class Orchestrator:
 
     @property
     def registry_status(self) -> WatchStatus:
-        """What of the registry's files is not in force, and why."""
+        """Which parts of the registry's files are not in force, and why."""
         return self._registry_status
 
     @property
@@ -171,7 +171,7 @@ class Orchestrator:
 
     @property
     def views(self) -> ViewCache:
-        """What the events of runs say: their views and reports, kept for those that were asked for lately."""
+        """The views and reports of runs, of which those that were asked for lately are kept."""
         return self._views
 
     @property
@@ -181,11 +181,14 @@ class Orchestrator:
 
     @property
     def pool(self) -> Pool:
-        """The models."""
+        """The pool of models."""
         return self._pool
 
     async def choose(self, role: str, objective: str, persona: str | None = None) -> Decision:
-        """Choose who answers what is no step of a run, such as a chat. `role` is the one that is asked for."""
+        """Choose role, persona and model for something that is no step of a run, such as a chat.
+
+        `role` is the one that is asked for, and `objective` what is wanted, in words.
+        """
         context = DecisionContext(
             registry=self._registry,
             role=role,
@@ -197,7 +200,7 @@ class Orchestrator:
         return await self._router.choose(context)
 
     async def survey(self) -> PoolSnapshot:
-        """Describe the models, with what their engines have counted."""
+        """Return the state of the models, with the counters of their engines."""
         return await self._pool.survey()
 
     async def submit(self, job: Job, checked: CheckedJob | None = None) -> str:
@@ -218,8 +221,8 @@ class Orchestrator:
         self._waiting[accepted.run] = asyncio.Lock()
         return accepted.run
 
-    async def _typical(self) -> Mapping[str, RoleRates]:
-        """Return what is typical of each role, not read anew for each of many runs that come at once."""
+    async def _role_rates(self) -> Mapping[str, RoleRates]:
+        """Return the typical rates of each role, which are read from the journal every `RATED_SECONDS` at most."""
         now = self._clock.now()
         if now - self._rated >= RATED_SECONDS:
             self._rated = now
@@ -240,7 +243,7 @@ class Orchestrator:
             directory=None if job.directory is None else str(job.directory.absolute()),
             files=checked.files,
             rungs=escalation_targets(registry),
-            rates=await self._typical(),
+            rates=await self._role_rates(),
             max_replans=registry.defaults.max_replans if job.task is None else 0,
             prior=checked.prior,
             follows=job.follows,
@@ -254,12 +257,15 @@ class Orchestrator:
                 StepsPlanned(at=accepted.at, steps=job.task.plan.steps),
                 PlanFinished(at=accepted.at, origin="taskir"),
             ]
-        with journal.objects.holding(checked.prior.values()):  # the runs that made them may be deleted at any time
+        with journal.objects.holding(checked.prior.values()):  # the runs that made them may be deleted meanwhile
             await journal.append(accepted.run, events)
         return events
 
     async def resume(self, run: str) -> str:
-        """Go on with a run that waits or was interrupted. Raises UnknownRun, and InputError for one that has ended."""
+        """Go on with a run that waits or was interrupted, and return its id.
+
+        Raises UnknownRun, and InputError for a run that has ended.
+        """
         turn = self._waiting.get(run)
         if turn is None:
             row = await asyncio.to_thread(self._services.journal.run, run)
@@ -267,7 +273,7 @@ class Orchestrator:
                 raise InputError(Problem(f"run {run}", f"has ended: {row.status}", "a run that was interrupted"))
             return run
         async with turn:
-            if run in self._waiting:  # it may have been cancelled
+            if run in self._waiting:  # it may have been begun or cancelled meanwhile
                 self._begin(await self._events(run))
         return run
 
@@ -281,9 +287,10 @@ class Orchestrator:
                 yield update
 
     async def cancel(self, run: str, step: str | None = None, reason: str = "cancelled by the user") -> None:
-        """Ask for a run, or one step and all that depends on it, to be cancelled. Harmless when it has ended.
+        """Cancel a run, or one step and all that depends on it. This has no effect on a run that has ended.
 
-        A run that waits begins with nothing; that a step of it is to be cancelled is journaled until then.
+        A run that waits ends without beginning any step. If only a step of it is to be cancelled, that is journaled and
+        takes effect when the run begins.
         """
         asked = CancelRequested(at=self._clock.now(), step=step, reason=reason)
         if (turn := self._waiting.get(run)) is not None:
@@ -301,7 +308,7 @@ class Orchestrator:
         await self._services.journal.append(run, [asked])  # watchers are told when it begins
 
     async def delete(self, run: str) -> None:
-        """Forget a run that has ended, its folder included. Raises UnknownRun, and InputError for one that has not."""
+        """Delete a run that has ended, with its folder. Raises UnknownRun, and InputError for one that has not."""
         row = await asyncio.to_thread(self._services.journal.run, run)
         if row.finished is None:
             raise InputError(Problem(f"run {run}", f"has not ended: {row.status}", "a run that has; cancel it first"))
@@ -311,23 +318,22 @@ class Orchestrator:
         return [event for _, event in await asyncio.to_thread(self._services.journal.events, run)]
 
     async def _broadcast(self, run: str) -> Broadcast:
-        """Return what tells of a run, whether it has begun, waits or has ended. Raises UnknownRun."""
+        """Return the broadcast of a run, whether it has begun, waits or has ended. Raises UnknownRun."""
         while run not in self._broadcasts:
             past = await self._events(run)
             if run in self._waiting:
                 self._broadcasts.setdefault(run, Broadcast(past))
-            elif run not in self._loops:  # it has ended, or broken down: then it goes on at the next start
-                told = Broadcast(past)
-                told.close()
-                return told
+            elif run not in self._loops:  # it has ended, or has failed by a defect and goes on at the next start
+                broadcast = Broadcast(past)
+                broadcast.close()
+                return broadcast
         return self._broadcasts[run]
 
     async def plan(self, job: Job) -> PlannedTask:
         """Return the plan of a request as a task that can be submitted. Nothing is journaled, nothing runs.
 
-        Of a plan that hangs on what a step of it finds, that is the part up to this step.
-
-        Raises InputError, and PlanError when the frontdoor's model cannot be asked.
+        A plan that depends on what one of its steps finds is returned up to that step. Raises InputError, and PlanError
+        when the planner's model cannot be asked.
         """
         registry = self._registry
         checked = await asyncio.to_thread(check_job_given, job, registry, {}, planner=self._ports.planner)
@@ -345,7 +351,7 @@ class Orchestrator:
         return planned_task(request, [step for part in made for step in part.steps], goes_on_after)
 
     def _begin(self, events: list[Event], cancel: CancelRequested | None = None) -> None:
-        """Drive a run on from where its journaled events end; with `cancel`, only to its end."""
+        """Begin to drive a run from where its journaled events end; with `cancel`, only to cancel it."""
         accepted = accepted_in(events)
         self._waiting.pop(accepted.run, None)
         state, broadcast = fresh_state(accepted), self._broadcasts.get(accepted.run) or Broadcast()
@@ -363,20 +369,20 @@ class Orchestrator:
         self._drive_on(self._drive(loop, state.resume(), first, plan=unplanned and cancel is None))
 
     def _drive_on(self, work: Coroutine[Any, Any, None]) -> None:
-        """Let something go on until it ends or this closes."""
+        """Run something in a task until it ends or the orchestrator closes."""
         task = self._tasks.create_task(work)
         self._driving.add(task)
         task.add_done_callback(self._driving.discard)
 
     async def _take_up(self, reload: Reload) -> None:
-        """Go by what has changed in the registry's files, once the prompts that attempts will name are stored."""
+        """Put a changed registry into force, after the prompts that attempts will name are stored."""
         if reload.difference:
             await keep_prompts(self._services.journal, reload.registry)
             self._adopt(reload.registry, reload.rewritten)
         self._registry_status = self._reloader.status
 
     def _adopt(self, registry: Registry, rewritten: Collection[Path]) -> None:
-        """Go by another version of the registry. Runs in progress may name what is no longer in it."""
+        """Use another version of the registry. What is no longer in it is kept for runs in progress that name it."""
         self._registry = registry
         self._services.registry = registry.beside(self._services.registry)
         self._pool.adopt(registry, rewritten)
@@ -391,7 +397,7 @@ class Orchestrator:
             raise
         except* Exception:
             log.exception("a run broke down; others go on")
-            self._waiting[loop.run] = asyncio.Lock()  # it can be cancelled, or goes on at the next start
+            self._waiting[loop.run] = asyncio.Lock()  # so it can be cancelled, or goes on at the next start
         finally:
             del self._loops[loop.run]
             self._broadcasts.pop(loop.run).close()

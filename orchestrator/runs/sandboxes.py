@@ -1,6 +1,6 @@
-"""Give runs the sandbox: probed when it is first needed, with interpreters that leave room for the jobs of gates.
+"""Give runs the sandbox, which is probed when it is first needed, and limit how many interpreters run in it.
 
-This module also says whether a task needs the sandbox at all, and why the sandbox cannot be had.
+This module also says whether a task needs the sandbox at all, and why the sandbox is not available.
 """
 
 import asyncio
@@ -18,7 +18,7 @@ log = structlog.get_logger(__name__)
 
 
 class SandboxOnDemand:
-    """The sandbox, probed once. Where it cannot be had, whoever needs it next looks again: it may have been mended."""
+    """The sandbox, which is probed until it is found to be available: what kept it from being so may be repaired."""
 
     def __init__(self) -> None:
         self._probing = asyncio.Lock()
@@ -29,13 +29,16 @@ class SandboxOnDemand:
         async with self._probing:
             if self._sandbox is None:
                 self._sandbox = await Sandbox.probe()
-                log.info("the sandbox stands", how=self._sandbox.describe())
+                log.info("the sandbox is available", how=self._sandbox.describe())
             return self._sandbox
 
 
 class Interpreters:
-    """The sessions of all runs. They may take a third of the sandbox's memory: a step's code may call tools that need
-    some too, and steps that all waited for each other's memory would wait for ever."""
+    """Opens the interpreter sessions of all runs.
+
+    Together they may take a third of the sandbox's memory. The code of a step may call tools that need memory too, so
+    without a limit steps could wait for each other's memory for ever.
+    """
 
     def __init__(self, sandbox: Callable[[], Awaitable[Sandbox]]) -> None:
         self._sandbox = sandbox
@@ -43,7 +46,7 @@ class Interpreters:
 
     @asynccontextmanager
     async def open(self, job: Job) -> AsyncIterator[Session]:
-        """Have a session for as long as the block lasts. Raises SandboxError."""
+        """Open a session for as long as the block lasts. It waits until there is room for one. Raises SandboxError."""
         sandbox = await self._sandbox()
         if self._turns is None:
             each = cost(job.limits, counted=sandbox.groups is not None)
@@ -53,12 +56,12 @@ class Interpreters:
 
 
 def runs_code(task: TaskIR | None) -> bool:
-    """Whether a step of the task runs what models wrote, in an interpreter or by a tool."""
+    """Return whether a step of the task runs code in the sandbox, in an interpreter or by a tool."""
     return task is not None and any(map(_runs_code, task.plan.steps))
 
 
 async def why_no_sandbox(sandbox: Callable[[], Awaitable[Sandbox]]) -> str:
-    """Say why the sandbox cannot be had; nothing if it can."""
+    """Return why the sandbox is not available; empty if it is."""
     try:
         await sandbox()
     except SandboxUnavailable as error:

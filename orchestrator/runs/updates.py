@@ -1,4 +1,4 @@
-"""Tell whoever watches a run what happens to it: its events, and text as it is written."""
+"""Publish what happens to a run to those who watch it: its events, and the progress of text that is being written."""
 
 import asyncio
 from collections.abc import AsyncGenerator, Iterable
@@ -11,40 +11,43 @@ from orchestrator.journal.codec import encode_event
 
 @dataclass(frozen=True)
 class EventUpdate:
-    """An event of the run. It is in the journal. Watchers get its `number` in the run too, which counts from 1."""
+    """An event of the run, which is in the journal."""
 
     event: Event
     number: int = 0
+    """Its number in the run, which counts from 1; 0 before it was published."""
 
     @cached_property
     def body(self) -> str:
-        """The event as JSON, as the journal has it. All watchers share it."""
+        """The event as JSON, in the form of the journal. It is encoded once for all watchers."""
         return encode_event(self.event)
 
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """An attempt is writing (the frontdoor, where `step` is empty). It is not journaled; pieces may be left out."""
+    """How far an attempt, or the plan, has been written. It is not journaled, and watchers may miss some of it."""
 
     step: str
+    """The step; empty for the plan."""
     attempt: int
     output_tokens: int
     tokens_per_second: float
     text_tail: str
+    """The last characters that were written."""
 
 
 Update = EventUpdate | Progress
 
 
 class Watcher:
-    """What one watcher of a run has not seen of its attempts: the latest progress of each, however slow it is."""
+    """What one watcher of a run has not seen yet: only the latest progress of each attempt is kept for it."""
 
     def __init__(self) -> None:
         self.wake = asyncio.Event()
         self._progress: dict[tuple[str, int], Progress] = {}
 
     def take(self, update: Update) -> None:
-        """Note an update. An event about an attempt makes its progress of no interest."""
+        """Take note of an update. An event about an attempt replaces the progress of the attempt."""
         if isinstance(update, Progress):
             self._progress[update.step, update.attempt] = update
         else:
@@ -52,14 +55,14 @@ class Watcher:
         self.wake.set()
 
     def progress(self) -> Progress | None:
-        """Return a progress that was not seen, and forget it."""
+        """Return a progress that the watcher has not seen, and forget it; None if there is none."""
         return self._progress.pop(next(iter(self._progress))) if self._progress else None
 
 
 class Broadcast:
-    """Hands updates to every watcher of one run. A watcher sees all events, from the first one or another one on.
+    """Hands updates to every watcher of one run. A watcher sees all events from the one that it begins with.
 
-    Watchers get the very same update of an event, so that it is encoded once however many there are.
+    All watchers get the same object for an event, so that it is encoded once however many there are.
     """
 
     def __init__(self, past: Iterable[Event] = ()) -> None:
@@ -69,24 +72,24 @@ class Broadcast:
 
     @property
     def events(self) -> int:
-        """How many events it knows of."""
+        """How many events were published."""
         return len(self._past)
 
     def publish(self, update: Update) -> None:
-        """Hand an update out. Watchers that are slow hold nobody up, and take no more memory than others."""
+        """Hand out an update. Slow watchers do not delay this, and take no more memory than others."""
         if isinstance(update, EventUpdate):
             self._past.append(EventUpdate(update.event, len(self._past) + 1))
         for watcher in self._watchers:
             watcher.take(update)
 
     def close(self) -> None:
-        """Let the watchers end where they are: nothing more will be published."""
+        """Let every watcher end when it has seen all events: nothing more will be published."""
         self._closed = True
         for watcher in self._watchers:
             watcher.wake.set()
 
     async def watch(self, after: int = 0) -> AsyncGenerator[Update, None]:
-        """Yield updates from behind event number `after` on, until the run has finished or this is closed."""
+        """Yield the events after number `after`, and progress, until the run has finished or this is closed."""
         watcher, place = Watcher(), min(after, len(self._past))
         self._watchers.add(watcher)
         try:
@@ -103,7 +106,7 @@ class Broadcast:
             self._watchers.discard(watcher)
 
     def _ended(self, place: int) -> bool:
-        """Say whether there is nothing more to tell behind event number `place`."""
+        """Return whether nothing comes after event number `place`."""
         if place < len(self._past):
             return False
         return self._closed or (place > 0 and isinstance(self._past[-1].event, RunFinished))
