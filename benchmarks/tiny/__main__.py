@@ -15,7 +15,7 @@ from benchmarks.tiny.sizes import SIZES, TOKENIZER_EXAMPLES, TOKENIZER_FILE, TOK
 from benchmarks.tiny.words import SPLITS, Split, seeded
 
 say = partial(print, flush=True)
-# To get memory from the kernel anew for each large tensor takes a fifth of a step with long rows.
+# Without this, getting memory from the kernel for each large tensor takes a fifth of a step with long rows.
 KEEP_MEMORY = {"MALLOC_MMAP_MAX_": "0", "MALLOC_TRIM_THRESHOLD_": str(2**34)}
 
 
@@ -30,14 +30,14 @@ def show_data(family: str, split: Split, count: int, seed: str) -> None:
 
 
 def train_tokenizer() -> None:
-    """Learn a tokenizer from training examples and write it to the registry: the start of another family."""
+    """Train a tokenizer on training examples, and write it to the registry. All models depend on it."""
     rng = seeded(TOKENIZER_SEED)
     texts = [corpus.text_of(corpus.draw(rng, "train")) for _ in range(TOKENIZER_EXAMPLES)]
     tokenizer.train(texts).save(TOKENIZER_FILE)
 
 
 def run_module(module: str, size: Size) -> None:
-    """Run a part that needs PyTorch in a process of its own, so that everything else does without it."""
+    """Run a module that needs PyTorch in its own process, so that other parts work without PyTorch."""
     command = [sys.executable, "-m", f"benchmarks.tiny.{module}", size.name]
     done = subprocess.run(command, check=False, env=os.environ | KEEP_MEMORY)  # noqa: S603 - our own modules
     if done.returncode:
@@ -51,25 +51,25 @@ def all_of(sizes: Sequence[Size]) -> None:
 
 
 def train(sizes: Sequence[Size]) -> None:
-    """Train `sizes`, going on from checkpoints."""
+    """Train `sizes`, continuing from checkpoints."""
     for size in sizes:
         run_module("train", size)
 
 
 def export(sizes: Sequence[Size]) -> None:
-    """Write what was trained as GGUF files."""
+    """Write the trained models as GGUF files."""
     for size in sizes:
         run_module("export", size)
 
 
 def measure(sizes: Sequence[Size]) -> None:
-    """Measure those through llama.cpp."""
+    """Measure the trained models with llama.cpp."""
     for size in sizes:
         asyncio.run(evaluate(size, say))
 
 
 def compare(sizes: Sequence[Size]) -> None:
-    """Compare what was measured with what ships."""
+    """Compare the measured models with the shipped ones."""
     seeds.compare(sizes, say)
 
 
@@ -77,7 +77,7 @@ PARTS = {"train": train, "export": export, "evaluate": measure, "compare": compa
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Do what the command line says."""
+    """Run the command line."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.tiny", description=__doc__)
     commands = parser.add_subparsers(dest="command", required=True)
     data = commands.add_parser("data", help="print the hash of the data and examples of a family")

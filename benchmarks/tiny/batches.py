@@ -1,4 +1,4 @@
-"""Pack training examples into rows of token ids with loss weights: a batch is a function of its step."""
+"""Pack training examples into rows of token ids with loss weights. A batch depends only on its step."""
 
 import os
 import pickle
@@ -38,7 +38,7 @@ class Batch:
 
 
 def batches_from(size: Size, first: int) -> Generator[Batch, None, None]:
-    """Yield the batches of the steps from `first` on, each made by another process while the one before is used."""
+    """Yield the batches of the steps from `first` on. Another process prepares each while the one before is used."""
     command = [sys.executable, "-m", __name__, size.name, str(first)]
     with subprocess.Popen(command, stdout=subprocess.PIPE) as maker:  # noqa: S603 - our own module
         assert maker.stdout
@@ -47,7 +47,7 @@ def batches_from(size: Size, first: int) -> Generator[Batch, None, None]:
 
 
 def make(size: Size, first: int, out: BinaryIO) -> None:
-    """Write the batches of the steps from `first` on to `out`, which takes one ahead of its reader."""
+    """Write the batches of the steps from `first` on to `out`, a pipe that buffers one batch."""
     tokenizer = Tokenizer.load(TOKENIZER_FILE)
     for step in range(first, size.steps):
         batch = training_batch(tokenizer, size, step)
@@ -55,13 +55,13 @@ def make(size: Size, first: int, out: BinaryIO) -> None:
 
 
 def empty(shape: tuple[int, int]) -> Batch:
-    """Return a batch of nothing but padding, without loss."""
+    """Return a batch of padding only, with loss weights of 0."""
     rows, length = shape
     return Batch(np.zeros((rows, length + 1), np.int64), np.zeros((rows, length), np.float32))
 
 
 def training_batch(tokenizer: Tokenizer, size: Size, step: int) -> Batch:
-    """Return the batch of `step`; each twelfth has rows as long as the context."""
+    """Return the batch of `step`. Every twelfth batch has rows as long as the context."""
     rng = seeded(f"train/{step}")
     long = step % LONG_EVERY == LONG_EVERY - 1
     cycle, _ = size.cycle_at(step)
@@ -90,7 +90,7 @@ def _drawn(rng: Random, long: bool, mix: Mix) -> Example:
 
 
 def _pack(tokenizer: Tokenizer, batch: Batch, first: int, draw: Callable[[], Example]) -> None:
-    """Put new examples where they fit, row by row, until several in turn find no room."""
+    """Fill the rows from `first` on with new examples, until several in a row do not fit anywhere."""
     rows, length = batch.ids.shape
     used = [0] * rows
     misses = 0
@@ -105,15 +105,15 @@ def _pack(tokenizer: Tokenizer, batch: Batch, first: int, draw: Callable[[], Exa
 
 
 def place(batch: Batch, row: int, start: int, ids: list[int], prompt: int) -> None:
-    """Write an example into `row` at `start`; its first token is predicted by nothing."""
+    """Write an example into `row` at `start`. There is no loss for its first token."""
     end = start + len(ids)
     batch.ids[row, start:end] = ids
-    # Position i of the weights judges the prediction of token i + 1.
+    # Position i of the weights is for the prediction of token i + 1.
     batch.weights[row, start : start + prompt - 1] = PROMPT_WEIGHT
     batch.weights[row, start + prompt - 1 : end - 1] = 1.0
 
 
 if __name__ == "__main__":
     os.nice(LEAST_URGENT)
-    signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # it ends with its reader, without a word
+    signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # it ends silently when its reader ends
     make(SIZES[sys.argv[1]], int(sys.argv[2]), sys.stdout.buffer)

@@ -1,4 +1,4 @@
-"""Write the results as JSON and the model card from them: every figure in the card comes from the results."""
+"""Write the results as JSON, and the model card from them, so that every figure in the card is in the results."""
 
 import json
 import shutil
@@ -21,7 +21,7 @@ Row = dict[str, Any]
 
 
 def share_of(rows: Iterable[Row], **wanted: object) -> Row:
-    """Return the one row with the `wanted` fields."""
+    """Return the only row with these values of its fields."""
     (row,) = [row for row in rows if all(row[key] == value for key, value in wanted.items())]
     return row
 
@@ -32,13 +32,13 @@ def size_rows(rows: Iterable[Row], size: str) -> list[Row]:
 
 
 def family_mean(rows: Sequence[Row], size: str, split: str) -> float:
-    """Return the mean over families of the exact answers of `size`, without grammar."""
+    """Return the share of exact answers of `size` without grammar, averaged over families."""
     shares = [share_of(rows, size=size, family=f, split=split, grammar=False)["share"] for f in FAMILIES]
     return float(sum(shares) / len(shares))
 
 
 def goals(rows: Sequence[Row], sizes_in_bytes: int) -> list[dict[str, Any]]:
-    """Return what the family has to reach and what it reached."""
+    """Return the goals of the models, with what was measured for them."""
     found = []
     for family, goal in LARGE_GOALS.items():
         for split in HELD_OUT:
@@ -56,12 +56,12 @@ def goals(rows: Sequence[Row], sizes_in_bytes: int) -> list[dict[str, Any]]:
 
 
 def training(size: Size) -> dict[str, Any]:
-    """Return what the training of `size` cost, as its last step noted it."""
+    """Return the cost of training `size`, as recorded at its end."""
     return read(size.cost)
 
 
 def measured(size: Size) -> list[Row]:
-    """Return the rows of `size` as it was trained."""
+    """Return the measured rows of the trained model of `size`."""
     if not size.measured.exists():
         raise SystemExit(f"{size.name} is not measured: python -m benchmarks.tiny evaluate {size.name}")
     rows: list[Row] = json.loads(size.measured.read_text(encoding="utf-8"))
@@ -69,7 +69,7 @@ def measured(size: Size) -> list[Row]:
 
 
 def shipping(published: dict[str, Any], sizes: Sequence[Size]) -> dict[str, Any]:
-    """Return the results with those of `sizes` as they were trained: machine, versions, training cost, rows, goals."""
+    """Return the results, with the trained models of `sizes`: machine, versions, training cost, rows, goals."""
     rows_of = {size.name: size_rows(published["rows"], size.name) for size in SIZES.values()}
     rows_of |= {size.name: measured(size) for size in sizes}
     bytes_of = published["bytes"] | {size.name: size.trained.stat().st_size for size in sizes}
@@ -98,7 +98,7 @@ def percent(row: Row) -> str:
 
 
 def accuracy_table(rows: Sequence[Row], split: str, families: Iterable[str], grammar: bool) -> str:
-    """Return the accuracy of each size on `families`."""
+    """Return a table of the accuracy of each size on `families`."""
     lines = [
         [family, *(percent(share_of(rows, size=s, family=family, split=split, grammar=grammar)) for s in SIZES)]
         for family in families
@@ -109,7 +109,7 @@ def accuracy_table(rows: Sequence[Row], split: str, families: Iterable[str], gra
 
 
 def size_table(found: dict[str, Any]) -> str:
-    """Return shape, bytes and training cost of each size."""
+    """Return a table of shape, bytes and training cost of each size."""
     lines = []
     for size in SIZES.values():
         cost = found["training"][size.name]
@@ -127,7 +127,7 @@ def size_table(found: dict[str, Any]) -> str:
 
 
 def long_table(rows: Sequence[Row]) -> str:
-    """Return the accuracy on long prompts and joins, held-out names and wordings together."""
+    """Return a table of the accuracy on long prompts and joins, for held-out names and wordings together."""
     lines = []
     for family in LONG_FAMILIES:
         longest = max(row["longest_prompt"] for row in rows if row["family"] == family)
@@ -141,7 +141,7 @@ def long_table(rows: Sequence[Row]) -> str:
 
 
 def seeds_table(published: Sequence[Row], seeds: dict[str, Any]) -> str:
-    """Return how the mean over families of each size compares when it is trained from the seeds."""
+    """Return a table that compares each size as shipped with the same size trained again from its seed."""
     lines = []
     for size, cost in seeds["training"].items():
         for split in HELD_OUT:
@@ -152,7 +152,7 @@ def seeds_table(published: Sequence[Row], seeds: dict[str, Any]) -> str:
 
 
 def render(found: dict[str, Any], seeds: dict[str, Any]) -> str:
-    """Return the model card, of the results of what ships and of what came out again from the seeds."""
+    """Return the model card from the results `found` of the shipped models and those of models trained again."""
     rows = found["rows"]
     goal_lines = [[g["name"], str(g["value"]), g["goal"], "yes" if g["met"] else "**no**"] for g in found["goals"]]
     return TEXT.read_text(encoding="utf-8").format(
@@ -172,7 +172,7 @@ def render(found: dict[str, Any], seeds: dict[str, Any]) -> str:
 
 
 def read(file: Path) -> dict[str, Any]:
-    """Return what a file of results holds. Raises OSError."""
+    """Return the contents of a file of results. Raises OSError."""
     found: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))
     return found
 
@@ -183,7 +183,7 @@ def write() -> None:
 
 
 def ship(sizes: Sequence[Size]) -> None:
-    """Let the registry have `sizes` as they were trained from the seeds, with results and card that say so."""
+    """Copy the trained models of `sizes` into the registry, and update results and model card."""
     found = shipping(read(RESULTS_FILE), sizes)
     for size in sizes:
         shutil.copyfile(size.trained, size.shipped)

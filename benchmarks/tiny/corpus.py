@@ -1,4 +1,4 @@
-"""Mix the families into the training text: which example comes where is a function of the seeds alone."""
+"""Mix the families into the training text. Which example comes where depends only on the seeds."""
 
 from collections.abc import Callable
 from functools import partial
@@ -19,8 +19,8 @@ from benchmarks.tiny.sizes import Mix
 from benchmarks.tiny.tokenizer import Tokenizer
 from benchmarks.tiny.words import SPLITS, Lexicon, Split, seeded
 
-# What a stretch of training draws from, by its share: first what reads and writes, then what acts as well. The large
-# model learns everything at once, also which of several inputs is meant; later, more of what it had learned least.
+# The share of each kind of example in a mix. The small models first learn to read and write, then to use tools as well.
+# The large model learns everything at once, also to choose among inputs; later, more of what it had learned least.
 READING = {"plan": 25, "extract": 17, "code": 11, "shell": 5, "summarize": 16, "compare": 13, "merge": 5, "judge": 8}
 ACTING = READING | {"tools": 8, "repl": 5, "prune": 2, "condense": 2, "retry": 4}
 EVERYTHING = (
@@ -45,19 +45,19 @@ HASHED_EXAMPLES = 500
 
 
 def draw(rng: Random, split: Split, mix: Mix = "reading") -> Example:
-    """Return an example of a kind drawn by its share of `mix`."""
+    """Return an example whose kind is drawn by its share in `mix`."""
     shares, _ = MIXES[mix]
     return example(rng, split, *rng.choices(list(shares), list(shares.values())))
 
 
 def draw_long(rng: Random, split: Split, mix: Mix = "reading") -> Example:
-    """Return an example with a long prompt or answer, of a kind drawn by its share of `mix`."""
+    """Return an example with a long prompt or answer, whose kind is drawn by its share in `mix`."""
     _, shares = MIXES[mix]
     return example(rng, split, *rng.choices(list(shares), list(shares.values())))
 
 
 def example(rng: Random, split: Split, kind: str) -> Example:
-    """Return an example of `kind`: the name of a family, alone or with what makes it long or harder to choose."""
+    """Return an example of `kind`: the name of a family, or that with a suffix for a longer or harder variant."""
     make = _KINDS.get(kind)
     return FAMILIES[kind].generate(rng, split) if make is None else make(rng, split)
 
@@ -86,18 +86,18 @@ _KINDS: dict[str, Callable[[Random, Split], Example]] = {
 
 
 def encode(tokenizer: Tokenizer, example: Example) -> tuple[list[int], int]:
-    """Return the ids of `example` and how many of them are the prompt."""
+    """Return (the token ids of `example`, how many of them are the prompt)."""
     prompt = encode_prompt(tokenizer, example.messages)
     return prompt + encode_answer(tokenizer, example.answer), len(prompt)
 
 
 def text_of(example: Example) -> str:
-    """Return all that an example says, for the tokenizer to learn from."""
+    """Return all text of an example, for training the tokenizer."""
     return "\n".join([*(message.content for message in example.messages), example.answer])
 
 
 def data_hash() -> str:
-    """Return the SHA-256 of the first examples of each family and split: the same data has the same hash."""
+    """Return the SHA-256 of the first examples of each family and split, which identifies the data."""
     digest = sha256()
     for name, family in FAMILIES.items():
         for split in SPLITS:
@@ -108,5 +108,5 @@ def data_hash() -> str:
 
 
 def example_rng(name: str, split: Split, index: int) -> Random:
-    """Return the random state of the example that evaluation and hash know by this family, split and index."""
+    """Return the random generator of the example with this family, split and index, for evaluation and hash."""
     return seeded(f"{name}/{split}/{index}")

@@ -36,33 +36,35 @@ LONG_FAMILIES = {
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """How many of `prompts` answers of a model were right, and how many of the first FIRST_PROMPTS of them.
-
-    The tests ask those again. `longest_prompt` is in tokens.
-    """
+    """The accuracy of one model on one family and split."""
 
     size: str
     family: str
     split: str
     grammar: bool
+    """Whether answers were constrained to the schema."""
     prompts: int
+    """How many prompts there were."""
     right: int
+    """How many answers were right."""
     first_right: int
+    """How many of the first FIRST_PROMPTS answers were right, which the tests generate again."""
     longest_prompt: int
+    """The tokens of the longest prompt."""
 
     @property
     def share(self) -> float:
-        """The share of right answers."""
+        """Return the share of right answers."""
         return self.right / self.prompts
 
     @property
     def interval(self) -> tuple[float, float]:
-        """The 95 % interval of the share."""
+        """Return the 95 % interval of the share."""
         return wilson(self.right, self.prompts)
 
 
 def wilson(right: int, count: int, z: float = 1.96) -> tuple[float, float]:
-    """Return the score interval of a share (Wilson 1927)."""
+    """Return the score interval of the share `right / count` (Wilson 1927); `z` is the normal quantile."""
     share = right / count
     centre = (share + z * z / (2 * count)) / (1 + z * z / count)
     spread = z / (1 + z * z / count) * math.sqrt(share * (1 - share) / count + z * z / (4 * count * count))
@@ -84,12 +86,12 @@ def shipped_tokenizer() -> Tokenizer:
 
 
 def longest_answer(example: Example) -> int:
-    """Return how many tokens an answer may take: one far longer than the reference is wrong, whatever follows."""
+    """Return the most tokens of an answer. One that is far longer than the reference is wrong anyway."""
     return len(shipped_tokenizer().encode(example.answer)) * 3 // 2 + 16
 
 
 async def answers(engine: Engine, examples: Sequence[Example], grammar: bool) -> list[Completion]:
-    """Return the greedy answers of `engine`, each within the schema of its example if `grammar`."""
+    """Return the greedy answers of `engine`, constrained to the schemas of the examples if `grammar`."""
 
     async def ask(example: Example) -> Completion:
         messages = tuple(example.messages)
@@ -102,12 +104,12 @@ async def answers(engine: Engine, examples: Sequence[Example], grammar: bool) ->
 
 
 def is_right(family: str, example: Example, completion: Completion) -> bool:
-    """Return whether a completed answer says what the reference says."""
+    """Return whether an answer ended by itself and says the same as the reference."""
     return completion.finish == "stop" and FAMILIES[LONG_FAMILIES.get(family, family)].check(example, completion.text)
 
 
 async def measure(engine: Engine, size: str, family: str, split: Split, grammar: bool) -> Row:
-    """Let `engine` answer the examples of one family and split."""
+    """Return the accuracy of `engine` on the examples of one family and split."""
     examples = family_examples(family, split, LONG_PROMPTS if family in LONG_FAMILIES else PROMPTS)
     completions = await answers(engine, examples, grammar)
     right = list(map(partial(is_right, family), examples, completions))
@@ -116,12 +118,12 @@ async def measure(engine: Engine, size: str, family: str, split: Split, grammar:
 
 
 def engine_spec(file: Path) -> EngineSpec:
-    """Return how the registry loads such a file by default: greedy answers are the same alone and in company."""
+    """Return how the registry loads such a file by default: greedy answers do not depend on the batch."""
     return EngineSpec(file=str(file), context=CONTEXT, slots=SLOTS, threads=1, batch_invariant=True, niceness=0)
 
 
 async def rows_of(size: Size) -> AsyncIterator[Row]:
-    """Measure everything that the model card tells of `size`, as it was trained."""
+    """Return all rows of the model card for the trained model of `size`."""
     async with await Engine.start(engine_spec(size.trained)) as engine:
         for family in (*FAMILIES, *LONG_FAMILIES):
             for split in HELD_OUT:
@@ -130,7 +132,7 @@ async def rows_of(size: Size) -> AsyncIterator[Row]:
 
 
 async def evaluate(size: Size, report: Callable[[str], None]) -> None:
-    """Measure `size` as it was trained, and keep its rows."""
+    """Measure the trained model of `size`, and write its rows to a file."""
     if not size.trained.exists():
         raise SystemExit(f"{size.trained} is not there: python -m benchmarks.tiny export {size.name}")
     rows = []

@@ -1,4 +1,4 @@
-"""Define what a task family gives: an example with its prompt, reference answer and schema."""
+"""Define what a task family generates: examples with prompt, reference answer and schema."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -40,29 +40,31 @@ PERSONAS_FILE = Path(__file__).parents[2] / "registry" / "personas.yaml"
 
 @dataclass(frozen=True, slots=True)
 class Example:
-    """One prompt with its only right answer. `wording` names the templates that the prompt was made from.
-
-    The prompt of a step is made from `inputs` and `action`; others have none.
-    """
+    """One prompt with its only right answer."""
 
     family: str
     role: str
     persona: str
     messages: tuple[Message, ...]
+    """The prompt."""
     answer: str
     wording: str
+    """The templates that the prompt was made from."""
     schema: dict[str, Any] | None = None
+    """The JSON Schema of the answer, if it is JSON."""
     inputs: tuple[Input, ...] = ()
+    """The inputs of the step, if the prompt is one of a step."""
     action: str = ""
+    """The action of the step, if the prompt is one of a step."""
 
 
 class Family(Protocol):
-    """Generates examples of one kind of task and checks answers to them. Never executes an answer."""
+    """Generates examples of one kind of task, and checks answers without executing them."""
 
     name: str
 
     def generate(self, rng: Random, split: Split) -> Example:
-        """Return a new example whose names (and wording) belong to `split`; the same `rng` state gives the same."""
+        """Return a new example whose names and wording belong to `split`. It depends only on the state of `rng`."""
 
     def check(self, example: Example, answer: str) -> bool:
         """Return whether `answer` says the same as the reference answer."""
@@ -70,13 +72,13 @@ class Family(Protocol):
 
 @cache
 def persona_texts() -> dict[str, str]:
-    """Return the overlay text of each persona, `""` for none."""
+    """Return the text of each persona by name; the name `""` stands for no persona."""
     loaded = yaml.safe_load(PERSONAS_FILE.read_text(encoding="utf-8"))["personas"]
     return {"": "", **{name: str(entry["text"]) for name, entry in loaded.items()}}
 
 
 def pick_persona(rng: Random, fitting: Sequence[str]) -> str:
-    """Return none, one of the `fitting` personas, or rarely one that the answer has to ignore."""
+    """Return no persona (`""`), one of the `fitting` ones, or rarely one that must not change the answer."""
     roll = rng.random()
     if roll < 0.5 or (not fitting and roll < 0.9):
         return ""
@@ -97,7 +99,7 @@ def step_example(
     schema: dict[str, Any] | None = None,
     role: str = "",
 ) -> Example:
-    """Return an example laid out as the prompt of a step. Without a `role` it is drawn from those that do steps.
+    """Return an example whose prompt is that of a step. If `role` is empty, a role that does steps is drawn.
 
     Steps escalate from role to role, so every role has to know every family.
     """

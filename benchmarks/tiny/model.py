@@ -47,7 +47,7 @@ def attend(query: Tensor, key: Tensor, value: Tensor) -> Tensor:
 
 
 class Block(nn.Module):  # type: ignore[misc]  # torch is not there for mypy
-    """Attention, then SwiGLU, each added to what it read."""
+    """A transformer block: attention, then SwiGLU, each with a residual connection."""
 
     def __init__(self, size: Size) -> None:
         super().__init__()
@@ -93,7 +93,7 @@ class Llama(nn.Module):  # type: ignore[misc]  # torch is not there for mypy
                 nn.init.normal_(parameter, std=scale / 2 if name.endswith(("output.weight", "down.weight")) else scale)
 
     def forward(self, ids: Tensor) -> Tensor:
-        """Return the logits of the token after each position."""
+        """Return the logits of the next token at each position."""
         x = self.embedding(ids)
         cosine, sine = self.cosine[: ids.shape[1]], self.sine[: ids.shape[1]]
         for block in self.blocks:

@@ -1,4 +1,4 @@
-"""Compare what the recipe makes of its seeds with what ships, and keep what came out."""
+"""Compare models trained again from their seeds with the shipped ones, and publish the comparison."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import asdict
@@ -12,11 +12,11 @@ from benchmarks.tiny.families import FAMILIES
 from benchmarks.tiny.sizes import RESULTS_FILE, SEEDS_FILE, SIZES, Size
 
 APART = 0.02
-"""How far the mean over families may be from that of the shipped weights: 200 prompts a family know it to 0.02."""
+"""How much the mean over families may differ from the shipped one; 200 prompts a family measure it to 0.02."""
 
 
 def goals(shipped: Sequence[card.Row], again: Sequence[card.Row], sizes: Sequence[str]) -> list[Goal]:
-    """Return what training from the seeds has to come to, for each of `sizes`."""
+    """Return the goals for models that are trained again from their seeds, one for each of `sizes`."""
     found = []
     for size in sizes:
         for split in HELD_OUT:
@@ -31,7 +31,7 @@ def goals(shipped: Sequence[card.Row], again: Sequence[card.Row], sizes: Sequenc
 
 
 def collect(shipped: dict[str, Any], before: dict[str, Any], sizes: Sequence[Size]) -> dict[str, Any]:
-    """Return the results with `sizes` as they were trained now, and others as they were trained `before`."""
+    """Return the results of models trained again: new ones for `sizes`, and those in `before` for other sizes."""
     before_rows = {name: card.size_rows(before["rows"], name) for name in before["training"]}
     rows_of = before_rows | {size.name: card.measured(size) for size in sizes}
     trained = before["training"] | {size.name: card.training(size) | {"machine": results.machine()} for size in sizes}
@@ -49,7 +49,7 @@ def collect(shipped: dict[str, Any], before: dict[str, Any], sizes: Sequence[Siz
 
 
 def compare(sizes: Sequence[Size], report: Callable[[str], None]) -> None:
-    """Tell family by family how `sizes` compare with what ships, and write the results and the card."""
+    """Print how the trained models of `sizes` compare with the shipped ones, and write the results and the card."""
     shipped = card.read(RESULTS_FILE)
     before = card.read(SEEDS_FILE) if SEEDS_FILE.exists() else {"training": {}, "rows": []}
     found = collect(shipped, before, sizes)

@@ -1,4 +1,4 @@
-"""Fix the sizes of the family and how long each is trained: the recipe, from seeds to weights."""
+"""Define the sizes of the models and how each is trained: the recipe from seeds to weights."""
 
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -20,24 +20,24 @@ TOKENIZER_EXAMPLES = 6000
 
 @dataclass(frozen=True, slots=True)
 class Cycle:
-    """A stretch of training: a short warm-up to `peak`, of the full learning rate, and a linear fall to zero.
-
-    The fall takes the last `fall` of the steps. What it learns is drawn from `mix`, and packed into rows of `length`
-    tokens.
-    """
+    """A stretch of training, in which the learning rate warms up to its peak and falls linearly to zero."""
 
     steps: int
     peak: float = 1.0
+    """The highest learning rate, as a share of the full one."""
     fall: float = 0.52
+    """The share of the steps, at the end, in which the learning rate falls."""
     mix: Mix = "reading"
+    """The mix of families from which examples are drawn."""
     length: int = ROW
+    """The tokens of a row."""
 
 
 @dataclass(frozen=True, slots=True)
 class Size:
-    """One model: its shape, the rows of 512 tokens in each step, and how its training goes.
+    """The shape and the training of one model.
 
-    The small ones take fewer steps: they are there to be quicker, and wrong more often.
+    The small models have fewer training steps: they are meant to be faster, and to be wrong more often.
     """
 
     name: str
@@ -45,15 +45,16 @@ class Size:
     layers: int
     heads: int
     rows: int
+    """Rows of 512 tokens in each training step."""
     cycles: tuple[Cycle, ...]
 
     @property
     def steps(self) -> int:
-        """The number of training steps."""
+        """Return the number of training steps."""
         return sum(cycle.steps for cycle in self.cycles)
 
     def cycle_at(self, step: int) -> tuple[Cycle, int]:
-        """Return the cycle that `step` belongs to, and which of its steps it is. `step` is below `steps`."""
+        """Return the cycle of `step`, and its index in the cycle. `step` has to be below `steps`."""
         for cycle in self.cycles:
             if step < cycle.steps:
                 return cycle, step
@@ -62,32 +63,32 @@ class Size:
 
     @property
     def hidden(self) -> int:
-        """The inner width of the SwiGLU."""
+        """Return the inner width of the SwiGLU."""
         return 3 * self.width
 
     @property
     def shipped(self) -> Path:
-        """Where the model lies that the registry loads."""
+        """Return the file of the shipped model, which the registry loads."""
         return REGISTRY / f"{self.name}.gguf"
 
     @property
     def trained(self) -> Path:
-        """Where the model lies that training from the seeds came to."""
+        """Return the file of the model that was trained here."""
         return BUILD / f"{self.name}.gguf"
 
     @property
     def measured(self) -> Path:
-        """Where evaluation notes what the trained model got right."""
+        """Return the file of the rows measured for the trained model."""
         return BUILD / f"{self.name}-rows.json"
 
     @property
     def checkpoint(self) -> Path:
-        """Where training saves its state."""
+        """Return the file in which training saves its state."""
         return BUILD / f"{self.name}.pt"
 
     @property
     def cost(self) -> Path:
-        """Where the end of training notes what it cost."""
+        """Return the file that records the cost of training."""
         return BUILD / f"{self.name}-cost.json"
 
 

@@ -1,4 +1,4 @@
-"""Write records (a name and its facts) as lines, prose or summaries, with filler that holds no fact."""
+"""Write records (a name and its facts) as lines, prose or summaries, with filler sentences without facts."""
 
 from dataclasses import dataclass
 from random import Random
@@ -53,13 +53,13 @@ DAYS = tuple("Monday Tuesday Wednesday Thursday Friday Saturday Sunday".split())
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """A name and its facts (key, value) in the order in which the text tells them."""
+    """A name and its facts (key, value), in the order in which a text gives them."""
 
     name: str
     facts: tuple[tuple[str, str], ...]
 
     def value(self, key: str) -> str | None:
-        """Return the value of `key`, the name for the key `name`, and None where there is none."""
+        """Return the value of `key`, or None. The key `name` stands for the name."""
         return self.name if key == "name" else dict(self.facts).get(key)
 
 
@@ -100,7 +100,7 @@ def filler(words: Lexicon) -> str:
 
 
 def with_filler(words: Lexicon, lines: list[str], count: int) -> list[str]:
-    """Return `lines` in their order with `count` filler sentences strewn in."""
+    """Return `lines` in their order, with `count` filler sentences at random places."""
     mixed = list(lines)
     for _ in range(count):
         mixed.insert(words.rng.randint(0, len(mixed)), filler(words))
@@ -135,7 +135,7 @@ def prose(record: Record, rng: Random) -> list[str]:
 
 
 def source_text(words: Lexicon, record: Record, fillers: int) -> str:
-    """Return a text that tells the record, in lines or in prose, with `fillers` sentences around its facts."""
+    """Return a text with the facts of the record, in lines or prose, and `fillers` filler sentences."""
     rng = words.rng
     if rng.random() < 0.35:
         body = lines(record, rng.choice((": ", ": ", " = ")))
@@ -145,12 +145,12 @@ def source_text(words: Lexicon, record: Record, fillers: int) -> str:
 
 
 def filler_count(rng: Random, long: bool) -> int:
-    """Return how many filler sentences to strew in; `long` fills most of a context of 2,048 tokens."""
+    """Return a random number of filler sentences; if `long`, enough to fill most of a context of 2,048 tokens."""
     return rng.randint(15, 110) if long else rng.choice((0, 0, 1, 1, 2, 3, 4, 6))
 
 
 def input_name(words: Lexicon) -> str:
-    """Return how an input may be called in a prompt: a file, an artifact, an item or the request."""
+    """Return a name of an input: of a file, an artifact, an item or the request."""
     roll = words.rng.random()
     if roll < 0.7:
         return words.file() if words.rng.random() < 0.9 else f"{words.rng.choice('abcdefgh')}.txt"
@@ -158,7 +158,7 @@ def input_name(words: Lexicon) -> str:
 
 
 def item_inputs(words: Lexicon, record: Record) -> list[Input]:
-    """Return the inputs of a `foreach` child: an item that tells itself, or a name to look up in a file."""
+    """Return the inputs of a `foreach` child: an item with all facts, or a name that is to be looked up in a file."""
     rng = words.rng
     index = rng.randint(0, 12)
     item = rng.choice(("item", "item", f"S{rng.randint(1, 9)}[{index}]", f"{words.file()}[{index}]", words.file()))
@@ -172,7 +172,7 @@ def item_inputs(words: Lexicon, record: Record) -> list[Input]:
 
 
 def among(words: Lexicon, record: Record, count: int) -> tuple[list[Input], str]:
-    """Return `count` inputs, each with a record of its own, and the name of the one that tells `record`."""
+    """Return (`count` inputs with a record each, the name of the input that has `record`)."""
     rng = words.rng
     others = [make_record(words, make_keys(rng)) for _ in range(count - 1)]
     named = [Input(words.file(), source_text(words, told, rng.randint(0, 2))) for told in (record, *others)]

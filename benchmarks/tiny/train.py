@@ -1,4 +1,4 @@
-"""Train one model of the family, in pieces: a run goes on from its checkpoint and ends after the last step."""
+"""Train one model. A run continues from its checkpoint and ends after the last step."""
 
 import json
 import sys
@@ -29,7 +29,7 @@ CHOOSING = ("choose summarize", "choose extract")
 
 @dataclass(slots=True)
 class Progress:
-    """How far a training is: what the model card tells of its cost."""
+    """The progress of a training, and its cost for the model card."""
 
     step: int = 0
     tokens: int = 0
@@ -80,7 +80,7 @@ class Training:
         return float(loss.item())
 
     def save(self, path: Path) -> None:
-        """Write the whole state to `path`, never half of it."""
+        """Write the whole state to `path` atomically."""
         progress = self.progress
         state = {
             "model": self.model.state_dict(),
@@ -93,7 +93,7 @@ class Training:
         partial.replace(path)
 
     def resume(self, path: Path) -> None:
-        """Go on from `path` if it exists."""
+        """Load the state from `path` if it exists."""
         if path.exists():
             state = torch.load(path, weights_only=True)
             self.model.load_state_dict(state["model"])
@@ -131,7 +131,7 @@ def probe(model: Llama, tokenizer: Tokenizer) -> dict[str, tuple[float, float]]:
 
 
 def train(size: Size, tokenizer: Tokenizer) -> None:
-    """Train `size` to its last step, saving its state to its checkpoint every few minutes, then note the cost."""
+    """Train `size` to its last step, saving a checkpoint every few minutes, then record the cost."""
     training = Training(size)
     training.resume(size.checkpoint)
     progress, saved = training.progress, time.monotonic()

@@ -49,12 +49,12 @@ class Pool:
 
 
 def seeded(seed: str) -> Random:
-    """Return a random state that is the same wherever `seed` is."""
+    """Return a random generator that depends only on `seed`."""
     return Random(seed)  # noqa: S311 - data to learn from, no secrets
 
 
 class Lexicon:
-    """Draws words of one split. Every made-up or English word that it returns belongs to that split."""
+    """Draws words of one split: every made-up or English word that it returns belongs to the split."""
 
     def __init__(self, rng: Random, split: Split) -> None:
         self.rng = rng
@@ -88,7 +88,7 @@ class Lexicon:
         return f"{first} {self.word().capitalize()}" if self.rng.random() < 0.15 else first
 
     def number(self) -> int:
-        """Return a number of one to four digits, three being the most frequent."""
+        """Return a number of one to four digits, most often three."""
         digits = self.rng.choices((1, 2, 3, 4), (1, 4, 5, 2))[0]
         return self.rng.randrange(10 ** (digits - 1), 10**digits)
 
