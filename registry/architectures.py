@@ -1,7 +1,7 @@
-"""Say what a GGUF architecture forbids.
+"""Tables of the architectures that cannot do what a transformer does: generate text, or take tokens back.
 
-The names are those for which llama.cpp's own `llm_arch_is_recurrent`, `llm_arch_is_hybrid` and
-`llm_arch_is_diffusion` hold; a test asks the installed library and fails when the tables no longer agree with it.
+The names are those for which llama.cpp's functions `llm_arch_is_recurrent`, `llm_arch_is_hybrid` and
+`llm_arch_is_diffusion` return true. A test compares the tables with the installed library.
 """
 
 from typing import Literal
@@ -53,7 +53,7 @@ NOT_GENERATIVE = frozenset(
 
 
 def family(architecture: str) -> Family:
-    """Return what kind of model `general.architecture` names. Unknown names count as transformers."""
+    """Return the family of an architecture, given as `general.architecture`. Unknown names count as transformers."""
     if architecture in STATE_SPACE or architecture.startswith(("rwkv", "mamba")):
         return "state-space"
     if architecture in HYBRID:
@@ -64,10 +64,10 @@ def family(architecture: str) -> Family:
 
 
 def why_no_rollback(architecture: str) -> str | None:
-    """Return why a sequence's last tokens cannot be taken back, or None if they can.
+    """Return why the last tokens of a sequence cannot be removed from the model's state, or None if they can.
 
-    Speculation takes back the draft tokens that were refused, and sharing a prefix takes back what follows it. Both
-    need a state per position; a recurrent layer keeps one state for the whole sequence, already folded over all of it.
+    Speculation removes the draft tokens that were refused, and sharing a prefix removes what follows it. Both need a
+    state for each position, and a recurrent layer keeps a single state for the whole sequence.
     """
     kind = family(architecture)
     if kind == "state-space":
@@ -78,7 +78,7 @@ def why_no_rollback(architecture: str) -> str | None:
 
 
 def why_no_generation(architecture: str) -> str | None:
-    """Return why a model cannot write text token after token, or None if it can."""
+    """Return why a model cannot generate text token by token, or None if it can."""
     kind = family(architecture)
     if kind == "diffusion":
         return f"{architecture} is a diffusion model: it does not write one token after the other"

@@ -1,6 +1,6 @@
-"""Check the keys of a model that another server runs, and the environment variable that holds its API key.
+"""Check the settings of a model that another server runs, and the environment variable that holds its API key.
 
-A key that was written where its name belongs must not travel on, so that no message here repeats a value.
+An API key may have been written by mistake where the name of its variable belongs, so no message here repeats a value.
 """
 
 import ipaddress
@@ -25,7 +25,7 @@ _URL: Final = re.compile(
 
 
 def check_backend(place: Place, model: ModelForm, document: Document) -> Iterator[RegistryProblem]:
-    """Yield what is wrong with the keys of one model, as far as they depend on who runs it."""
+    """Yield what is wrong with the settings of one model for its backend: keys that are missing or do not apply."""
     yield from (_local if model.backend == "llama.cpp" else _remote)(place, model, document)
 
 
@@ -57,8 +57,9 @@ def _remote(place: Place, model: ModelForm, document: Document) -> Iterator[Regi
 
 
 def why_no_key(variable: str, environment: Mapping[str, str]) -> str | None:
-    """Return why an environment variable holds no API key, or None if it does. What is no name may be a key itself, and
-    is not repeated.
+    """Return why an environment variable holds no API key, or None if it does.
+
+    If `variable` is no valid name it may be an API key itself, so the answer does not repeat it.
     """
     if not _VARIABLE.fullmatch(variable):
         return "api_key_env holds no name of an environment variable"

@@ -1,6 +1,6 @@
-"""Check what one entry of a registry says against the others and against the models' own files.
+"""Check the entries of a registry against each other and against the headers of the models' files.
 
-Every check yields problems instead of raising, so that a user sees all of them at once.
+Every check yields problems instead of raising the first one, so that a user sees all of them at once.
 """
 
 from collections.abc import Collection, Iterator, Mapping
@@ -15,6 +15,7 @@ from registry.options import LoadOptions
 from registry.strict_yaml import Document, Place
 
 QUANTISED_BLOCK: Final = 32
+"""How many numbers a block of a quantised KV cache has."""
 
 
 def check_registry(
@@ -102,7 +103,7 @@ def why_no_draft(target: GgufHeader, draft: GgufHeader) -> str | None:
 
 
 def why_no_text(header: GgufHeader) -> str | None:
-    """Return why a model cannot write text token after token, or None if it can."""
+    """Return why a model cannot generate text, or None if it can."""
     if header.pooling is not None:
         return f"it was made for embeddings (the vectors of its tokens are joined by {header.pooling!r})"
     return architectures.why_no_generation(header.architecture)
@@ -131,10 +132,10 @@ def _role(
 
 
 def _embedder(form: RegistryForm, document: Document) -> Iterator[RegistryProblem]:
-    """An engine that embeds writes nothing, so its model has no other role."""
+    """Report other roles of the embedder's model: an engine that embeds generates no text."""
     others = [name for name, role in form.roles.items() if role.model == form.embedder and name != EMBEDDER]
     if others:
-        what = f"{form.embedder} embeds, so it writes nothing and cannot be the model of {', '.join(others)} too"
+        what = f"{form.embedder} embeds, so it generates no text and cannot be the model of {', '.join(others)} too"
         yield document.problem(("roles", EMBEDDER, "model"), what, "another model, or a second entry for the same file")
 
 

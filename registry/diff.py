@@ -1,4 +1,4 @@
-"""Tell two versions of a registry apart, and which running engines the change concerns. Pure."""
+"""Compare two versions of a registry, and find the running engines that the change affects. Pure."""
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, fields
@@ -14,7 +14,7 @@ NOT_FOR_THE_ENGINE: Final = frozenset({"id", "description", "residency", "memory
 
 @dataclass(frozen=True, slots=True)
 class Names:
-    """Entries of one kind, by what became of them; each in the order of the version that has it."""
+    """The names of the entries of one kind that differ, in the order of the version that has them."""
 
     added: tuple[str, ...] = ()
     changed: tuple[str, ...] = ()
@@ -39,25 +39,26 @@ class Names:
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """What changed. `settings` tells of what concerns all entries together: the defaults, the order of the roles.
+    """How two versions of a registry differ.
 
-    `retired` are the models of the old version whose engine, if one runs, no longer is what the registry says: those
-    that were removed, may not be loaded any more, or would be loaded in another way. It ends when nobody uses it.
-    Whatever else changes is taken up by the next request: a role, a persona, a description, when a model is loaded.
+    Changes other than `retired` need no engine to end: the next request uses the new role, persona or description.
     """
 
     models: Names = Names()
     roles: Names = Names()
     personas: Names = Names()
     settings: bool = False
+    """Whether the defaults or the order of the roles has changed."""
     retired: frozenset[str] = frozenset()
+    """The models of the old version that were removed, may no longer be loaded, or would be loaded in another way.
+    Their engines end when no request uses them."""
 
     def __bool__(self) -> bool:
         return bool(self.models or self.roles or self.personas or self.settings or self.retired)
 
 
 def difference(old: Registry, new: Registry, rewritten: Collection[Path] = ()) -> Difference:
-    """Compare two versions of a registry. `rewritten` are model files whose content is no longer the same."""
+    """Compare two versions of a registry. `rewritten` are model files whose content has changed."""
     return Difference(
         models=Names.between(old.models, new.models),
         roles=Names.between(old.roles, new.roles),

@@ -1,8 +1,8 @@
-"""What can be wrong with a registry.
+"""The errors of the registry.
 
 Exception
-├── RegistryError    the YAML cannot be used; `problems` says why, at least once
-└── GgufError        a model file cannot be used; carries its path and the reason
+├── RegistryError    the registry's file cannot be used; `problems` has at least one reason
+└── GgufError        a model's file cannot be used; it has the path and the reason
 """
 
 from dataclasses import dataclass
@@ -11,17 +11,19 @@ from pathlib import Path
 
 @dataclass(frozen=True, slots=True)
 class RegistryProblem:
-    """One thing wrong: in which file and line (None if unknown), at which key, what, and what is accepted.
-
-    `place` is the key in parts, since names may hold dots.
-    """
+    """One error in a file."""
 
     file: Path
     line: int | None
+    """The line, from 1; None if it is unknown."""
     key: str
+    """Where in the document the error is, such as `models.big.context`; empty for the whole file."""
     what: str
+    """What is wrong."""
     accepted: str = ""
+    """What would be accepted, if that can be said."""
     place: tuple[str | int, ...] = ()
+    """The parts of `key`, whose names may contain dots."""
 
     def __str__(self) -> str:
         place = f"{self.file}:{self.line}" if self.line is not None else str(self.file)
@@ -31,7 +33,7 @@ class RegistryProblem:
 
 
 class RegistryError(Exception):
-    """The registry cannot be used as it is written."""
+    """The registry's file cannot be used."""
 
     def __init__(self, *problems: RegistryProblem) -> None:
         super().__init__("\n".join(map(str, problems)))
@@ -39,7 +41,7 @@ class RegistryError(Exception):
 
 
 class GgufError(Exception):
-    """`path` is missing, is not a GGUF file, or is a broken one."""
+    """The file `path` is missing, is no GGUF file, or is corrupt."""
 
     def __init__(self, path: Path, reason: str) -> None:
         super().__init__(f"{path}: {reason}")

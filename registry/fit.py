@@ -1,8 +1,8 @@
-"""Choose context, slots and KV types for a model by the memory that there is. Pure.
+"""Choose context, slots and KV types for a model so that it fits into memory. Pure.
 
-A model gets half of the room, so that others fit beside it, or all of it where half is too little for a context that is
-worth having. Within that the context is as long as the model was made for, if a few sequences of it fit; what is left
-goes into more sequences.
+A model gets half of the free memory, so that other models fit beside it; or all of it, if half is too little for a
+useful context. Within that, the context is as long as the model was trained with, if a few sequences of that length
+fit; the rest of the memory is used for more sequences.
 """
 
 import itertools
@@ -15,11 +15,14 @@ from registry.memory import MemoryEstimate, estimate, estimate_draft, size
 from registry.options import MAX_CELLS, MAX_CONTEXT, KvType, LoadOptions
 
 WORTH_HAVING: Final = 4096
-"""Tokens of context below which fewer sequences, and then a quantised cache, are the lesser evil."""
+"""Below so many tokens of context, fewer slots, and then a quantised cache, are chosen to get a longer context."""
 FEW_SLOTS: Final = (4, 2, 1)
+"""The numbers of slots that are tried, in this order, before the context is made shorter."""
 MOST_SLOTS: Final = 16
 STEP: Final = 256
+"""A context that is shorter than the model's is a multiple of this."""
 SMALLEST: Final = 64
+"""The shortest context that is proposed, in tokens."""
 QUANTISED_BLOCK: Final = 32
 Need = Callable[[LoadOptions], MemoryEstimate]
 """Returns what a model takes when it is loaded with these options."""
@@ -27,14 +30,14 @@ Need = Callable[[LoadOptions], MemoryEstimate]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Room:
-    """The memory that models may take: `budget` bytes together, of which HOT models keep `hot`."""
+    """The memory for models: `budget` bytes for all of them together, of which HOT models always hold `hot`."""
 
     budget: int
     hot: int = 0
 
     @property
     def free(self) -> int:
-        """Bytes that another model can have when only HOT ones are loaded."""
+        """The bytes that another model can get when only HOT models are loaded."""
         return max(0, self.budget - self.hot)
 
     def __str__(self) -> str:
@@ -116,14 +119,14 @@ def _within(need: Need, limit: int, options: LoadOptions) -> Fit | None:
 
 
 def _kv_types(header: GgufHeader) -> Iterator[KvType]:
-    """Yield the types of KV cache to try, the quicker one first."""
+    """Yield the types of KV cache to try, the faster one first."""
     yield "f16"
     if header.key_length and not (header.key_length % QUANTISED_BLOCK or header.value_length % QUANTISED_BLOCK):
         yield "q8_0"
 
 
 def _longest(fits: Callable[[int], bool], most: int) -> int:
-    """Return the longest context that fits, in whole steps if that is less than `most`; 0 if there is none."""
+    """Return the longest context up to `most` that fits; if it is below `most`, a multiple of STEP. 0 if none fits."""
     found, too_long = 0, most + 1
     while too_long - found > 1:
         middle = (found + too_long) // 2

@@ -1,7 +1,7 @@
-"""Validate the shape of `model_registry.yaml` and of the personas file, key by key.
+"""Validate the form of `model_registry.yaml` and of the personas file, key by key.
 
-These models mirror the YAML and go no further than `registry.load`, which turns them into the entries that the rest
-of the program sees.
+Only `registry.load` and the checks use these classes: they mirror the YAML, and `registry.load` makes the entries that
+the rest of the program uses from them.
 """
 
 import difflib
@@ -56,7 +56,7 @@ _STRICT: Final = ConfigDict(extra="forbid", strict=True)
 
 
 class Form(BaseModel):
-    """What all parts of the file have in common: nothing unknown, nothing converted."""
+    """The base of the forms: unknown keys are refused, and no value is converted to another type."""
 
     model_config = ConfigDict(frozen=True, **_STRICT)
 
@@ -103,10 +103,7 @@ class RoleForm(Form):
 
 
 class DefaultsForm(Form):
-    """What models and roles have that do not say otherwise.
-
-    `memory` bounds all loaded models together, `max_replans` how often one plan may go on after a step of it is done.
-    """
+    """The defaults of models and roles, and settings of all models together: see `registry.models.Defaults`."""
 
     residency: Residency = "warm"
     context: Context = 4096
@@ -197,7 +194,7 @@ def _warn_once(problem: RegistryProblem) -> None:
 
 
 def nearest(name: str, known: typing.Iterable[str]) -> str:
-    """Write what is accepted instead of an unknown name: the nearest known one first."""
+    """Format what is accepted instead of an unknown name: first the known name that is most like it, then all."""
     names = sorted(known)
     close = difflib.get_close_matches(name, names, n=1, cutoff=0.6)
     listed = ", ".join(names[:40]) + (", …" if len(names) > 40 else "")

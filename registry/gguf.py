@@ -1,4 +1,4 @@
-"""Read what a GGUF file says of its model: sizes, context, vocabulary, chat template.
+"""Read the metadata of a GGUF file: sizes, context, vocabulary, chat template.
 
 A model split into several files (`name-00001-of-00003.gguf`, …) is read through its first one; the others must be
 there too.
@@ -22,34 +22,48 @@ _PIECE: Final = re.compile(r"(?P<stem>.+)-(?P<number>\d{5})-of-(?P<count>\d{5})\
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GgufHeader:
-    """What a model's own file says of it. Sizes of heads are in numbers, `weight_bytes` and `file_bytes` in bytes.
-
-    `kv_heads` has one number a layer: hybrids have layers without attention, with 0. `vocab_digest` is equal for two
-    models exactly when they have the same tokens in the same order, cut the same way. `pooling` says how a model that
-    was made for embeddings joins those of its tokens; it is None for one that writes.
-    """
+    """The metadata of a model."""
 
     architecture: str
+    """llama.cpp's name of the architecture."""
     name: str
+    """The model's name, or that of its file."""
     file_type: str
+    """The type of most weights, such as Q4_K_M, or `unknown`."""
     parameters: int
+    """How many weights the model has."""
     weight_bytes: int
+    """The size of all weights, with those of adapters."""
     file_bytes: int
+    """The size of all files of the model."""
     context_length: int
+    """The longest sequence that the model was trained with, in tokens."""
     layers: int
     embedding: int
+    """The length of the vector of one token."""
     heads: int
+    """How many attention heads the layer with the most of them has."""
     kv_heads: tuple[int, ...]
+    """How many heads of keys and values each layer has; 0 for a layer without attention, as hybrid models have them."""
     key_length: int
+    """The length of the key vector of one head."""
     value_length: int
+    """The length of the value vector of one head."""
     feed_forward: int
+    """The width of the widest feed-forward layer."""
     vocab_size: int
     vocab_digest: str
+    """Equal for two models exactly if they have the same tokens in the same order and the same tokenizer."""
     experts: int
+    """How many experts each layer has; 0 if the model is no mixture of experts."""
     experts_used: int
+    """How many experts are used for each token."""
     state_bytes: int
+    """An upper bound for the recurrent state of one sequence; 0 for a transformer."""
     pooling: str | None
+    """How an embedding model combines the vectors of its tokens; None for a model that generates text."""
     chat_template: str | None
+    """The Jinja template of the model's prompts."""
 
 
 def read_header(path: Path) -> GgufHeader:
@@ -60,7 +74,7 @@ def read_header(path: Path) -> GgufHeader:
 
 
 def read_adapter(path: Path, model: GgufHeader) -> int:
-    """Check that `path` holds a LoRA adapter for a model of this kind, and return its bytes. Raises GgufError."""
+    """Return the size in bytes of the LoRA adapter in `path`. Raises GgufError if it is none for this architecture."""
     raw = read_raw(path)
     kind, way = raw.entries.get("general.type", "model"), raw.entries.get("adapter.type", "none")
     if kind != "adapter" or way != "lora":
@@ -72,7 +86,7 @@ def read_adapter(path: Path, model: GgufHeader) -> int:
 
 
 def pieces(path: Path) -> tuple[Path, ...]:
-    """Return the files of a model by the name of its first one: `path` alone, but for a split model."""
+    """Return all files of a model, given its first one: `path` alone, unless the model is split."""
     match = _PIECE.fullmatch(path.name)
     if match is None or int(match["number"]) != 1:
         return (path,)
@@ -93,7 +107,7 @@ def _other_pieces(path: Path, first: RawHeader) -> list[Path]:
 
 
 class _Fields:
-    """Typed look-ups among a header's key-values, which may hold anything."""
+    """Reads typed values from the entries of a header, which may have any type."""
 
     def __init__(self, path: Path, raw: RawHeader) -> None:
         self._path = path
@@ -142,7 +156,7 @@ class _Fields:
         return heads
 
     def _state_bytes(self, layers: int, embedding: int) -> int:
-        """The recurrent state of one sequence in F32, as if every layer had one: an upper bound for hybrids."""
+        """Return the bytes of a sequence's recurrent state in F32, as if every layer had one: an upper bound."""
         inner = self._size("ssm.inner_size", 0)
         state = self._size("ssm.state_size", 0)
         groups = self._size("ssm.group_count", 0)
@@ -169,7 +183,7 @@ class _Fields:
         raise GgufError(self._path, f"{key} is missing" if value is None else f"{key} is not a text")
 
     def _named(self, key: str, names: Mapping[int, str]) -> str | None:
-        """Return the name of the number under a key, or None where there is none that is known."""
+        """Return the name of the number under a key; None if there is no number, or it has no known name."""
         value = self._entries.get(key)
         return names.get(value) if isinstance(value, int) else None
 
@@ -181,7 +195,7 @@ class _Fields:
         return self._checked(full, value, most)
 
     def _per_layer(self, key: str, layers: int, default: int) -> tuple[int, ...]:
-        """A number for each layer, given as one number for all or as an array."""
+        """Return a number for each layer. The header has one number for all layers, or an array."""
         full = f"{self._architecture}.{key}"
         value = self._entries.get(full, default)
         if not isinstance(value, Array):

@@ -1,4 +1,4 @@
-"""Tables of the GGUF format: value types, tensor types and what `general.file_type` means.
+"""Tables of the GGUF format: types of values, of tensors and of files.
 
 From the specification (https://github.com/ggml-org/ggml/blob/master/docs/gguf.md) and ggml's own type traits.
 """

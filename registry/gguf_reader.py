@@ -1,8 +1,8 @@
 """Read the bytes of a GGUF header: key-values and tensor descriptions, never the tensors themselves.
 
-The file may be anything: every count and length is checked against the bytes that are really left before it is
-believed, so a corrupt header costs neither memory nor time. Arrays are walked, not built: only their length, their
-first few numbers and a digest of their bytes are kept.
+The file may be corrupt, so every count and length is compared with the bytes that are left before it is used; a corrupt
+header therefore costs neither memory nor time. Arrays are skipped over: only their length, their first few numbers and
+a digest of their bytes are kept.
 """
 
 import hashlib
@@ -34,7 +34,7 @@ Scalar = int | float | bool | str
 
 @dataclass(frozen=True, slots=True)
 class Array:
-    """An array that was walked: how many items, the first numbers of a numeric one, SHA-256 of its bytes."""
+    """An array: how many items it has, its first numbers if it is numeric, and the SHA-256 of its bytes."""
 
     length: int
     numbers: tuple[int | float, ...]
@@ -156,7 +156,7 @@ def _check_layout(source: "_Bytes", alignment: Scalar | Array, tensors: tuple[Te
 
 
 class _Bytes:
-    """A file read front to back in large pieces; nothing is taken that the file is too short for."""
+    """Reads a file from front to back in large pieces. Raises GgufError where the file is too short."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -184,11 +184,11 @@ class _Bytes:
 
     @property
     def position(self) -> int:
-        """Bytes from the start of the file."""
+        """How many bytes have been read from the start of the file."""
         return self._before + self._at
 
     def error(self, reason: str) -> GgufError:
-        """Return, not raise, an error about this file."""
+        """Return an error about this file, for the caller to raise."""
         return GgufError(self.path, reason)
 
     def take(self, size: int, what: str) -> bytes:
@@ -203,7 +203,7 @@ class _Bytes:
         return int.from_bytes(self.take(width, what), "little")
 
     def count(self, what: str, most: int, least_bytes: int) -> int:
-        """Return the next 64-bit count of things that take `least_bytes` each."""
+        """Return the next 64-bit count, of at most `most` items that take at least `least_bytes` each."""
         number = self.integer(8, f"the number of {what}")
         left = self.size - self.position
         if number > most or number * least_bytes > left:
@@ -229,7 +229,7 @@ class _Bytes:
         return value
 
     def skip(self, size: int, what: str, digest: "hashlib._Hash") -> str:
-        """Move on by `size` bytes and return the digest over them."""
+        """Skip `size` bytes and return their digest."""
         while size:
             piece = self.take(min(size, _CHUNK), what)
             digest.update(piece)
@@ -237,7 +237,7 @@ class _Bytes:
         return digest.hexdigest()
 
     def skip_strings(self, count: int, what: str) -> str:
-        """Move on by `count` strings and return the SHA-256 of their bytes, lengths included."""
+        """Skip `count` strings and return the SHA-256 of their bytes, including their lengths."""
         digest = hashlib.sha256()
         length_at = struct.Struct("<Q").unpack_from
         while count:

@@ -32,7 +32,7 @@ PACKAGED_PERSONAS: Final = Path(__file__).resolve().parent / "personas.yaml"
 def find_registry(flag: Path | None = None, environment: Mapping[str, str] = os.environ) -> Path:
     """Return the registry file to use: the flag, the environment, the user's configuration, else the packaged one.
 
-    A file that is named but not there is returned all the same: loading it says so, and nothing else is used instead.
+    A file that the flag or the environment names is returned even if it does not exist, so that loading it fails.
     """
     if flag is not None:
         return flag
@@ -182,7 +182,7 @@ def _model_files(registry: Path, form: ModelForm) -> tuple[Path, ...]:
 
 
 def _header(registry: Path, form: ModelForm) -> GgufHeader | None:
-    """Read a model's header, and count the weights of its adapters in. None where another server runs the model."""
+    """Return the header of a model's file, with the weights of its adapters; None if another server runs the model."""
     if form.file is None:
         return None
     header = read_header(_resolve(registry, form.file))

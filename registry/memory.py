@@ -1,7 +1,7 @@
-"""Estimate the memory that a loaded model takes, in bytes, from its header alone.
+"""Estimate the bytes of memory that a loaded model takes, from its file's header.
 
-Every part errs on the high side: what is estimated is admitted, and what is admitted has to fit. Sliding windows and
-compressed attention make the real KV cache smaller.
+Estimates are rather too high than too low, because a model is loaded if its estimate fits. Sliding windows and
+compressed attention make the real KV cache smaller than estimated.
 """
 
 from dataclasses import dataclass
@@ -23,16 +23,20 @@ CACHE_TYPES: Final[dict[KvType, Fraction]] = {
     "q4_0": Fraction(18, 32),
 }
 BATCH: Final = 512
-SCORED: Final = 128  # so many tokens are computed together where an engine keeps the scores of attention
+"""How many tokens are computed together."""
+SCORED: Final = 128
+"""How many tokens are computed together by an engine that keeps the scores of attention."""
 BATCH_INVARIANT_MICRO_BATCH: Final = 64
-MOST_SCORES: Final = 1 << 20  # a token; an engine that may choose its attention keeps no more of them
-CELLS: Final = 256  # llama.cpp makes room for a multiple of them, in every stream
+MOST_SCORES: Final = 1 << 20
+"""The most scores for one token that an engine with flash_attention "auto" keeps."""
+CELLS: Final = 256
+"""llama.cpp allocates a multiple of so many KV cells for every stream."""
 PROCESS: Final = 96 << 20
 
 
 @dataclass(frozen=True, slots=True)
 class MemoryEstimate:
-    """Bytes by what they are for. `process` is the interpreter and the libraries of an engine process."""
+    """Bytes by purpose. `process` is what the interpreter and the libraries of an engine's process take."""
 
     weights: int
     kv_cache: int
@@ -41,11 +45,11 @@ class MemoryEstimate:
 
     @property
     def total(self) -> int:
-        """All of it, in bytes."""
+        """The sum, in bytes."""
         return self.weights + self.kv_cache + self.compute + self.process
 
     def __add__(self, other: "MemoryEstimate") -> "MemoryEstimate":
-        """Both in one process."""
+        """Return the memory of two models in one process."""
         return MemoryEstimate(
             weights=self.weights + other.weights,
             kv_cache=self.kv_cache + other.kv_cache,
@@ -96,12 +100,12 @@ def estimate_draft(header: GgufHeader, options: LoadOptions) -> MemoryEstimate:
 
 
 def _rounded(cells: int) -> int:
-    """Return how many cells llama.cpp makes room for: it rounds every stream up."""
+    """Return how many cells llama.cpp allocates for a stream of so many."""
     return -(-cells // CELLS) * CELLS
 
 
 def size(number: int) -> str:
-    """Write a number of bytes as people read it: `1.5 GiB`."""
+    """Format a number of bytes for people, such as `1.5 GiB`."""
     value = float(number)
     for unit in ("B", "KiB", "MiB"):
         if abs(value) < 1024:

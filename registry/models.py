@@ -1,7 +1,7 @@
 """What a loaded registry is made of: models, roles, personas and defaults, checked and complete.
 
-A model whose file is missing or broken stays in the registry with the reason in `unavailable`, so that one absent
-file does not take everything else down; whoever is about to use it asks `Registry.why_not` first.
+A model whose file is missing or broken is in the registry too, with the reason in `unavailable`, so that one missing
+file does not make the other models unusable. `Registry.why_not` says whether a role can be used.
 """
 
 import ipaddress
@@ -24,16 +24,16 @@ STEP_TIERS = frozenset("BC")
 
 @dataclass(frozen=True, slots=True)
 class Endpoint:
-    """An OpenAI-compatible API under `base_url` (without a slash at the end) that knows a model as `model`.
-
-    The environment variable `api_key_env` holds its key; None: it wants none. A server that sends nothing for
-    `timeout_seconds` counts as failed.
-    """
+    """A model that an OpenAI-compatible server runs."""
 
     base_url: str
+    """The address of the API, without a slash at the end."""
     model: str
+    """The model's name on that server."""
     api_key_env: str | None
+    """The environment variable that holds the API key; None if the server needs none."""
     timeout_seconds: float
+    """A server that sends nothing for so long counts as failed."""
 
     @property
     def is_local(self) -> bool:
@@ -46,7 +46,7 @@ class Endpoint:
 
     @property
     def sends_key_in_clear(self) -> bool:
-        """Whether others on the network can read the key."""
+        """Whether the API key would be sent unencrypted over a network."""
         return self.api_key_env is not None and self.base_url.startswith("http://") and not self.is_local
 
 
@@ -88,12 +88,12 @@ class ModelEntry:
 
     @property
     def countable_context(self) -> int | None:
-        """How many tokens prompt and answer may have; None where nobody here can count them, but only its server."""
+        """How many tokens prompt and answer may have; None for a remote model, whose tokens its server counts."""
         return None if self.remote is not None else self.context
 
     @property
     def why_not(self) -> str | None:
-        """Why the model cannot be asked for anything, or None if it can."""
+        """Why the model cannot be used, or None if it can."""
         if self.unavailable is not None:
             return f"model {self.id}: {self.unavailable}"
         if self.residency == "cold" and self.remote is not None:
@@ -105,20 +105,21 @@ class ModelEntry:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RoleEntry:
-    """One kind of work: the model that does it, its system prompt, and how it samples.
-
-    `escalates_to` names the role that takes over when this one keeps failing; a role that can be escalated to has a
-    `level`. `persona` is the default one.
-    """
+    """One kind of work: the model that does it, its system prompt, and how it samples."""
 
     name: str
     model: str
+    """The id of the model."""
     tier: Tier
     system: str
+    """The system prompt."""
     description: str
     level: Level | None
+    """The role's place in the order of escalation; None if no role escalates to it."""
     escalates_to: str | None
+    """The role that takes over when this one keeps failing, or None."""
     persona: str | None
+    """The persona of attempts for which no other one is chosen, or None."""
     temperature: float
     top_p: float
     max_tokens: int
@@ -126,7 +127,7 @@ class RoleEntry:
 
 @dataclass(frozen=True, slots=True)
 class Persona:
-    """How work is done: `text` is added to the system prompt of a role."""
+    """A way to do the work of any role: `text` is added to the role's system prompt."""
 
     name: str
     text: str
@@ -135,22 +136,21 @@ class Persona:
 
 @dataclass(frozen=True, slots=True)
 class Defaults:
-    """What the registry says of all models together. `memory` is their budget in bytes, or None for what is free.
-
-    `max_replans` is how often one plan may go on, with more steps, after a step of it is done. A model that is not HOT
-    is unloaded when nobody has used it for `idle_unload_seconds`. `batch_invariant` holds for models whose entries do
-    not say.
-    """
+    """The settings of the registry that concern all models or runs together."""
 
     memory: int | None
+    """How many bytes all models together may take; None for what is free."""
     max_replans: int
+    """How often one plan may be extended with more steps after one of its steps is done."""
     idle_unload_seconds: float
+    """A model that is not HOT is unloaded when it has not been used for so long."""
     batch_invariant: bool
+    """The option of that name for models whose entries do not give it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Registry:
-    """A registry read from `path`. All names that its entries mention exist in it."""
+    """A registry that was read from `path`. Every name that an entry refers to exists in it."""
 
     path: Path
     models: Mapping[str, ModelEntry]
@@ -159,7 +159,7 @@ class Registry:
     defaults: Defaults
 
     def beside(self, former: "Registry") -> "Registry":
-        """Return this registry with the entries that only `former` has, for whoever may still name them."""
+        """Return this registry with those entries of `former` that it lacks, for runs that may still refer to them."""
         return replace(
             self,
             models=MappingProxyType({**self.models, **_missing(former.models, self.models)}),
@@ -168,7 +168,7 @@ class Registry:
         )
 
     def why_not(self, role: str) -> str | None:
-        """Return why `role` cannot work in this installation, or None if it can."""
+        """Return why `role` cannot be used in this installation, or None if it can."""
         return self.models[self.roles[role].model].why_not
 
     @property
@@ -178,14 +178,14 @@ class Registry:
 
     @property
     def step_roles(self) -> tuple[str, ...]:
-        """The roles that steps may have, in the registry's order: those that do work, with a model that is there."""
+        """The roles that steps may have, in the registry's order: those of tier B or C whose model can be used."""
         return tuple(
             name for name, role in self.roles.items() if role.tier in STEP_TIERS and self.why_not(name) is None
         )
 
     @property
     def usable_models(self) -> frozenset[str]:
-        """The models whose file is there, could be read, and may be loaded."""
+        """The ids of the models that can be used."""
         return frozenset(model.id for model in self.models.values() if model.why_not is None)
 
 

@@ -1,4 +1,4 @@
-"""Propose the registry's entry for a model from its file's header. Pure."""
+"""Propose a registry entry for a model from the header of its file. Pure."""
 
 import os
 import re
@@ -15,13 +15,12 @@ from registry.gguf import GgufHeader
 from registry.memory import size
 from registry.models import Registry
 from registry.options import PromptLookupOptions, SpeculationOptions
-from registry.suits import Suits, suits
 
 ID_LENGTH: Final = 64
 NAME_LENGTH: Final = 120
 LARGEST_DRAFT: Final = 2 * 10**9
 SMALLER: Final = 4
-"""How many times smaller a draft is: guessing has to cost little beside checking."""
+"""A draft model has to be so many times smaller than its target, so that drafting costs little beside verifying."""
 WRITTEN: Final = (
     "context",
     "slots",
@@ -32,24 +31,45 @@ WRITTEN: Final = (
     "prompt_lookup",
 )
 """The options that a proposed entry states, also where they are as they would be by default."""
+DRAFT: Final = "draft"
+LARGE: Final = 20 * 10**9
+"""A model with at least so many weights suits the role to which others escalate."""
+_WORDS: Final = {
+    EMBEDDER: frozenset({"embed", "embedding", "embeddings", "bge", "gte", "e5"}),
+    DRAFT: frozenset({"draft", "drafter"}),
+    "coder": frozenset(
+        {"code", "coder", "codellama", "codeqwen", "starcoder", "starcoder2", "codestral", "codegemma", "devstral"}
+    ),
+    "judge": frozenset({"judge", "prometheus"}),
+}
+TIERS: Final = {"frontdoor": "A", "coder": "B", "architect": "B", "judge": "B", DRAFT: "D", EMBEDDER: "D"}
 _PIECE: Final = re.compile(r"-\d{5}-of-\d{5}$")
+
+
+@dataclass(frozen=True, slots=True)
+class Suits:
+    """The role that a model suits, None if it suits none, and why."""
+
+    role: str | None
+    why: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Proposal:
-    """An entry for `models:`, as YAML would have it, with the reasons. `warnings` are about what will not go well.
-
-    `speechless` says why the model cannot write text, None if it can.
-    """
+    """A proposed entry for `models:` in the registry's file, with the reasons."""
 
     id: str
     entry: Mapping[str, object]
+    """The entry's keys and values, as in YAML."""
     suits: Suits
-    speechless: str | None
+    why_no_text: str | None
+    """Why the model cannot generate text, or None if it can."""
     fit: Fit
     room: Room
     notes: tuple[str, ...]
+    """The reasons for what the entry says."""
     warnings: tuple[str, ...]
+    """What will not work well."""
 
 
 def propose(
@@ -61,7 +81,7 @@ def propose(
     name: str | None = None,
     role: str | None = None,
 ) -> Proposal:
-    """Propose an entry for the model in `file`, which is to have `role`. Its id is `name`, or made from the file's."""
+    """Propose an entry for the model in `file`, which is to get `role`; its id is `name`, or made from `file`."""
     suited = suits(header, file.stem, drafts_for=_drafts_for(header, registry))
     embeds = (role or suited.role) == EMBEDDER
     draft = None if embeds else find_draft(header, registry, role)
@@ -72,7 +92,7 @@ def propose(
         batch_invariant=registry.defaults.batch_invariant,
         embeds=embeds,
     )
-    impossible = "it is to embed, and writes nothing" if embeds else why_not_drafted(header)
+    impossible = "it is to embed, so it generates no text" if embeds else why_not_drafted(header)
     options = replace(
         chosen.options,
         speculation=None if draft is None else SpeculationOptions(draft),
@@ -87,7 +107,7 @@ def propose(
         id=name or id_from(file),
         entry=entry,
         suits=suited,
-        speechless=why_no_text(header),
+        why_no_text=why_no_text(header),
         fit=chosen,
         room=room,
         notes=(_memory(header, chosen, room, draft), *_acceleration(header, draft, impossible)),
@@ -95,14 +115,41 @@ def propose(
     )
 
 
+def suits(header: GgufHeader, stem: str, *, drafts_for: str | None) -> Suits:
+    """Guess the role of a model whose file is named `stem`; `drafts_for` is a larger one with the same vocabulary."""
+    words = frozenset(re.findall(r"[a-z]+\d*", f"{stem} {header.name}".lower()))
+    named = next((role for role, known in _WORDS.items() if words & known), None)
+    if header.pooling == "rank":
+        return Suits(None, "it ranks texts, and there is no role for that")
+    if (reason := why_no_text(header)) is not None:
+        embeds = header.pooling is not None or named == EMBEDDER or "bert" in header.architecture
+        return Suits(EMBEDDER if embeds else None, reason)
+    if named == EMBEDDER:
+        return Suits(EMBEDDER, "its name says that it embeds")
+    if drafts_for is not None and named in (None, DRAFT):
+        return Suits(DRAFT, f"it is much smaller than {drafts_for} and has the same vocabulary")
+    if header.chat_template is None:
+        return Suits(None, "it has no chat template, so it continues a text instead of answering")
+    if named is not None and named != DRAFT:
+        return Suits(named, "its name says so")
+    if header.parameters >= LARGE:
+        return Suits("architect", f"it is large: {header.parameters / 1e9:.0f} B weights")
+    return Suits("worker", "it is a general model of no great size")
+
+
+def tier_of(role: str) -> str:
+    """Return the tier of a role by its name."""
+    return TIERS.get(role, "C")
+
+
 def id_from(file: Path) -> str:
-    """Make a model's id from the name of its file, without the number of a piece."""
+    """Make a model's id from the name of its file; the number of a piece of a split model is left out."""
     words = re.sub(r"[^a-z0-9_.-]+", "-", _PIECE.sub("", file.stem).lower())
     return words.strip("-._")[:ID_LENGTH].rstrip("-._") or "model"
 
 
 def file_name(file: Path, registry: Path) -> str:
-    """Return how a registry names a file: relative to itself if the file lies beside or below it, else in full."""
+    """Return a file's name for a registry: relative to it if the file is in or below its folder, else absolute."""
     full, folder = full_path(file), full_path(registry).parent
     if full.is_relative_to(folder):
         name = full.relative_to(folder).as_posix()
@@ -111,15 +158,14 @@ def file_name(file: Path, registry: Path) -> str:
 
 
 def full_path(file: Path) -> Path:
-    """Return a path as the registry's entries have theirs."""
+    """Return an absolute, normalised path, as in the entries of a loaded registry."""
     return Path(os.path.normpath(file.absolute()))
 
 
 def find_draft(header: GgufHeader, registry: Registry, own: str | None = None) -> str | None:
-    """Return the role whose model can best draft for a model: of tier D before others, the smallest first.
+    """Return the role whose model drafts best for a model: roles of tier D are preferred, then smaller models.
 
-    None if there is none, or the model cannot be drafted for. The role `own` will be the model's, which cannot draft
-    for itself.
+    None if no role can, or nothing can be drafted for the model. `own` is the role that the model itself is to get.
     """
     if why_not_drafted(header) is not None:
         return None
@@ -135,12 +181,12 @@ def find_draft(header: GgufHeader, registry: Registry, own: str | None = None) -
 
 
 def why_not_drafted(header: GgufHeader) -> str | None:
-    """Return why no tokens can be drafted for a model, by whatever way, or None if they can."""
+    """Return why no tokens can be drafted for a model, or None if they can."""
     return why_no_text(header) or architectures.why_no_rollback(header.architecture)
 
 
 def _drafts_for(header: GgufHeader, registry: Registry) -> str | None:
-    """Return the largest model of the registry that this one could draft for."""
+    """Return the id of the largest model in the registry that this one could draft for, or None."""
     if header.parameters > LARGEST_DRAFT:
         return None
     able = [
@@ -159,7 +205,7 @@ def _description(header: GgufHeader) -> str:
 
 
 def count(number: int) -> str:
-    """Write a number of weights as people read it: `512 K`, `2.3 M`, `7.1 B`."""
+    """Format a number of weights for people, such as `512 K`, `2.3 M` or `7.1 B`."""
     for unit, letter in ((10**9, "B"), (10**6, "M")):
         if number >= unit:
             return f"{number / unit:.1f} {letter}"
@@ -193,7 +239,7 @@ def _warnings(header: GgufHeader, file: Path, chosen: Fit, room: Room, registry:
             f"{size(chosen.short)} more than the {room} there are"
         )
     if header.chat_template is None and why_no_text(header) is None:
-        yield "it has no chat template: roles and turns are written out in plain words, which it may not understand"
+        yield "it has no chat template: roles and turns are written in plain words, which the model may not understand"
     if chosen.context < min(header.context_length, WORTH_HAVING) and not chosen.short:
         yield f"memory allows only {chosen.context:,} tokens of context"
     same = [model.id for model in registry.models.values() if model.file == full_path(file)]

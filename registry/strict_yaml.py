@@ -1,7 +1,7 @@
-"""Parse a YAML file strictly: each key once, no anchors, no tags, and the line of every key is kept.
+"""Parse a YAML file strictly: duplicate keys, anchors, aliases and tags are refused, and every key's line is kept.
 
-YAML itself lets a later duplicate of a key win and lets aliases blow a small file up to gigabytes; in a file that a
-person edits by hand the first is always a mistake and the second never needed.
+YAML itself takes the last of several equal keys, which in a hand-written file is always a mistake; and aliases can make
+a small file expand to gigabytes.
 """
 
 import math

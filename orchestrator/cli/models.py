@@ -25,9 +25,8 @@ from registry.fit import Room
 from registry.forms import NAME, NAME_RULE
 from registry.gguf import read_header
 from registry.models import ModelEntry, Registry, RoleEntry
-from registry.propose import Proposal, full_path, propose
+from registry.propose import Proposal, full_path, propose, tier_of
 from registry.strict_yaml import write_yaml
-from registry.suits import tier_of
 
 app = typer.Typer(rich_markup_mode=None, add_completion=False, subcommand_metavar="[COMMAND [ARGS]...]")
 
@@ -111,12 +110,12 @@ def _check(proposal: Proposal, registry: Registry, role: str | None) -> None:
     if proposal.id in registry.models:
         taken = f"is taken by {registry.models[proposal.id].file or 'a model that another server runs'}"
         raise InputError(Problem(f"--id {proposal.id}", taken, f"a new one, such as {_free(proposal.id, registry)}"))
-    if role is None or proposal.speechless is None:
+    if role is None or proposal.why_no_text is None:
         return
     tier = registry.roles[role].tier if role in registry.roles else tier_of(role)
     if tier != "D":
         raise InputError(
-            Problem(f"--role {role}", f"the model cannot have it: {proposal.speechless}", "a role of tier D")
+            Problem(f"--role {role}", f"the model cannot have it: {proposal.why_no_text}", "a role of tier D")
         )
 
 

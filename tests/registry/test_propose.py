@@ -114,7 +114,7 @@ def test_a_role_is_guessed_from_name_size_and_template(
 
 def test_an_embedding_model_is_told_apart_whatever_its_architecture(registry: Registry, write_gguf: WriteGguf) -> None:
     made = _propose(registry, write_gguf, architecture="llama", pooling=1)
-    assert made.speechless is not None
+    assert made.why_no_text is not None
     assert not any("chat template" in warning for warning in made.warnings)
     registry.path.write_text(TEXT.replace("model: big", "model: new").replace("big: {file: big", "new: {file: new"))
     with pytest.raises(Exception, match=r"roles.worker.model: new cannot do this: it was made for embeddings"):
