@@ -25,12 +25,13 @@ from orchestrator.engine.llama.loading import (
 )
 from orchestrator.engine.llama.vocabulary import Vocabulary
 from orchestrator.engine.step_cost.attention import MICRO_BATCH_WITH_SCORES, may_keep_scores
-from orchestrator.engine.worker.batching import padding_streams
+from orchestrator.engine.worker.batching import BATCH_INVARIANT_QUERIES, padding_streams
 from registry.options import MAX_CELLS, FlashAttention
 
 BATCH = 512
-BATCH_INVARIANT_QUERIES = 63
+"""The most tokens of a step."""
 MAX_SEQUENCES = 256
+"""The most sequences that llama.cpp allows in a context."""
 VERIFIED = 64
 """At least this many tokens of a step may have logits, so that draft tokens can be verified."""
 DEFAULT_CONTEXT = 8192

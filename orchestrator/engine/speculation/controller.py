@@ -9,9 +9,7 @@ from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
 from orchestrator.engine.step_cost.model import MAX_PADDING, StepCostModel
-
-BATCH_INVARIANT_QUERIES = 63
-"""The largest number of query tokens in a step for which no token's logits depend on what else is in the step."""
+from orchestrator.engine.worker.batching import BATCH_INVARIANT_QUERIES
 
 Source = Literal["lookup", "draft"]
 """Where draft tokens come from: prompt lookup, or a draft model."""

@@ -10,7 +10,6 @@ import numpy as np
 from orchestrator.engine.contract import EngineSpec
 from orchestrator.engine.llama import CannotLoad, Llama, Tokens, as_tokens
 from orchestrator.engine.speculation.controller import (
-    BATCH_INVARIANT_QUERIES,
     Acceptance,
     DraftCandidate,
     Source,
@@ -25,6 +24,7 @@ from orchestrator.engine.speculation.draft_model import DraftModel
 from orchestrator.engine.speculation.prompt_lookup import PromptLookup
 from orchestrator.engine.step_cost.learned import SETTLED
 from orchestrator.engine.step_cost.model import StepCostModel
+from orchestrator.engine.worker.batching import BATCH_INVARIANT_QUERIES
 from orchestrator.engine.worker.sequence import Sequence
 
 _NOTHING = as_tokens(())

@@ -6,6 +6,8 @@ from itertools import pairwise
 
 CHUNK = 128
 """Tokens of a prompt that are computed in a step while other sequences decode."""
+BATCH_INVARIANT_QUERIES = 63
+"""The most query tokens of a step for which no token's logits depend on what else is in the step."""
 MAX_PADDED_GAP = 3
 """A gap of at most this many streams is padded: their tokens cost less than reading all weights once more."""
 

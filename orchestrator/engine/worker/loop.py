@@ -82,7 +82,7 @@ class Loop:
             self._compute(scheduled)
 
     def _begin_learning(self) -> None:
-        """Take the model's cost model as it was measured before, or else as it is assumed, and learn on from there."""
+        """Begin with step costs that were measured before, or else with assumed ones, and learn from there on."""
         llama, spec = self._llama, self._spec
         self._learned_attention = llama.flash_attention
         measured = stored_step_costs(llama, spec)
@@ -201,7 +201,7 @@ class Loop:
         in groups of chunks of one length.
         """
         batch = self._llama.batch
-        decode = self._sequences.make_room(self._choose_decoding())
+        decode = self._sequences.reserve_or_preempt(self._choose_decoding())
         prefilling = self._sequences.prefilling
         drafts = self._propose(decode, bool(prefilling))
         decodes = list(zip(decode, drafts, strict=True))
@@ -236,9 +236,9 @@ class Loop:
             sequence.steps_left_out = 0
         return chosen
 
-    def _propose(self, decode: list[Sequence], crowded: bool) -> list[Tokens]:
-        """Return the draft tokens of each; none while prompts wait, which need the time more."""
-        if self._speculator is None or crowded or not decode:
+    def _propose(self, decode: list[Sequence], prompts_wait: bool) -> list[Tokens]:
+        """Return the draft tokens of each sequence: none while prompts wait, since their prefill comes first."""
+        if self._speculator is None or prompts_wait or not decode:
             return [_NONE] * len(decode)
         slots = self._sequences.slots
         token_budget = slots.available_cells(min(self._llama.max_outputs, self._llama.batch.capacity)) - len(decode)
@@ -256,7 +256,7 @@ class Loop:
         started = time.monotonic()
         batch, costs = self._llama.batch, self._step_costs.current
         batch.clear()
-        asked: list[_Scheduled] = []
+        with_logits: list[_Scheduled] = []
         depths: list[int] = []
         cells = 0
         for entry in scheduled:
@@ -269,9 +269,9 @@ class Loop:
                     batch.add(sequence.seq, depth, tokens, len(tokens))
                     cells += attended_cells(depth, len(tokens))
                 depths.append(depth)
-                asked.append(entry)
+                with_logits.append(entry)
             elif self._add_chunk(sequence, tokens):
-                asked.append((sequence, _NONE))
+                with_logits.append((sequence, _NONE))
         size, running, prompts = batch.size, len(depths), len(scheduled) - len(depths)
         self._link.heartbeat(0.0 if costs.is_short(size, cells) else costs.seconds(size, len(scheduled), cells))
         width = costs.padded_width(running, cells) if size == running else 0
@@ -283,7 +283,7 @@ class Loop:
             if self._layout is not None and not disturbed and self._counts["steps"] % LEARNED_EVERY == 0:
                 reads = AttentionReads(running, cells, self._sequences.slots.pooled_cells)
                 self._layout.record(reads, seconds, self._layouts[True].current, LEARNED_EVERY)
-        drafted, accepted = self._sample(asked, logits)
+        drafted, accepted = self._sample(with_logits, logits)
         self._counts["decode_steps"] += running > 0
         if self._tuner.granted > 1:
             self._tune(size, len(scheduled), cells, seconds, disturbed=disturbed)
@@ -318,24 +318,24 @@ class Loop:
         self._counts["steps"] += 1
         return seconds, logits
 
-    def _sample(self, asked: list[_Scheduled], logits: Logits) -> tuple[int, int]:
+    def _sample(self, with_logits: list[_Scheduled], logits: Logits) -> tuple[int, int]:
         """Give the sequences their next tokens, and return how many draft tokens were verified and accepted."""
         best = logits.argmax(axis=1).tolist() if len(logits) else []
         row = drafted = accepted = 0
-        for sequence, drafts in asked:
-            meant = self._speculator.drafted(sequence) if len(drafts) and self._speculator is not None else 0
+        for sequence, drafts in with_logits:
+            proposed = self._speculator.drafted(sequence) if len(drafts) and self._speculator is not None else 0
             end = row + len(drafts) + 1
-            accepted += min(meant, self._accept_tokens(sequence, drafts, meant, logits[row:end], best[row:end]))
-            drafted += meant
+            accepted += min(proposed, self._accept_tokens(sequence, drafts, proposed, logits[row:end], best[row:end]))
+            drafted += proposed
             row = end
         self._counts["drafted"] += drafted
         self._counts["accepted"] += accepted
         return drafted, accepted
 
-    def _accept_tokens(self, sequence: Sequence, drafts: Tokens, meant: int, logits: Logits, best: list[int]) -> int:
+    def _accept_tokens(self, sequence: Sequence, drafts: Tokens, proposed: int, logits: Logits, best: list[int]) -> int:
         """Add the tokens that a step has brought to a sequence, and return how many draft tokens are among them.
 
-        The first `meant` of the drafts were proposed; the others only pad the batch.
+        The first `proposed` of the drafts were proposed by the speculator; the others only pad the batch.
         """
         before, piece = len(sequence.output), self._llama.vocab.piece
         try:
@@ -353,7 +353,7 @@ class Loop:
             self._fail(sequence, BrokenModel("the model's logits are NaN: its weights or its KV types are unfit"))
         accepted = max(0, len(sequence.output) - before - 1)
         if self._speculator is not None and before and sequence.number in self._sequences.all:
-            self._speculator.observe(sequence, meant, accepted)
+            self._speculator.observe(sequence, proposed, accepted)
             if accepted < len(drafts):
                 self._llama.truncate(sequence.seq, sequence.length - 1)
         return accepted

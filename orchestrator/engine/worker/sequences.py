@@ -105,8 +105,8 @@ class Sequences:
         self.prefilling.remove(sequence)
         bisect.insort(self.decoding, sequence, key=_priority)
 
-    def make_room(self, decode: list[Sequence]) -> list[Sequence]:
-        """Free a cell for a token of each of these sequences, and return those that still hold cells after that.
+    def reserve_or_preempt(self, decode: list[Sequence]) -> list[Sequence]:
+        """Reserve a cell for the next token of each of these sequences, and return those that still hold cells then.
 
         Prompts of finished sequences are forgotten first. Where that is not enough, sequences are preempted: never the
         one with the highest priority, which fits into the cache alone.
