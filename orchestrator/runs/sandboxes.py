@@ -10,7 +10,7 @@ from contextlib import asynccontextmanager
 import structlog
 
 from orchestrator.sandbox import Job, Sandbox, SandboxUnavailable, Session
-from orchestrator.sandbox.budget import cost
+from orchestrator.sandbox.memory_budget import memory_cost
 from orchestrator.steps.tools.toolbox import TOOLS
 from orchestrator.taskir import Step, TaskIR
 
@@ -49,7 +49,7 @@ class Interpreters:
         """Open a session for as long as the block lasts. It waits until there is room for one. Raises SandboxError."""
         sandbox = await self._sandbox()
         if self._turns is None:
-            each = cost(job.limits, counted=sandbox.groups is not None)
+            each = memory_cost(job.limits, counted=sandbox.groups is not None)
             self._turns = asyncio.Semaphore(max(1, sandbox.budget.total // 3 // each))
         async with self._turns, sandbox.open(job) as session:
             yield session

@@ -1,4 +1,17 @@
-"""Run what a model wrote where it can do no harm: `await Sandbox.probe()`, then `run(job)` or `open(job)`."""
+"""Run model-written programs isolated from this machine: `await Sandbox.probe()`, then `run(job)` or `open(job)`.
+
+contract       what is run, within which limits, and how it ended: Job, Limits, Outcome
+sandbox        Sandbox: takes a job's memory, uid and control group, and runs it
+launch         starts bubblewrap and, in it, the program; bubblewrap: its command line
+process        watches the program, enforces limits, collects its output and files
+session        messages to and from a program while it runs
+inside         the first program in the sandbox: sets limits and identity, then executes the job's program
+filesystem     which files of this machine the sandbox shows
+files          copies files into the work folder and out of it
+control_group, rlimits, memory_budget, uid_pool    how memory, processes and identities are limited
+seccomp, syscalls    the system call filter, and the calls that it allows
+probe          checks that a sandbox really contains programs
+"""
 
 from orchestrator.sandbox.contract import MIB, Job, LimitName, Limits, Outcome
 from orchestrator.sandbox.errors import ChannelBroken, InvalidJob, ProgramMissing, SandboxError, SandboxUnavailable

@@ -1,7 +1,7 @@
-"""Write the command line of bubblewrap. Nothing else here knows its options.
+"""Build the command line of bubblewrap. Only this file knows bubblewrap's options.
 
-Run by root it needs no user namespace: it keeps the two capabilities that the launcher then uses to take on an
-unprivileged identity. Run by anyone else it makes one, in which the user is `NOBODY`.
+If root runs bubblewrap, no user namespace is needed: bubblewrap keeps the two capabilities with which the launcher
+takes on an unprivileged identity. If another user runs it, it creates a user namespace, in which the uid is `NOBODY`.
 """
 
 import os
@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import PurePosixPath
 
-from orchestrator.sandbox.view import WORK, View
+from orchestrator.sandbox.filesystem import WORK, FilesystemView
 
 NOBODY = 65534
 MINIMUM_VERSION = (0, 8)
@@ -18,25 +18,31 @@ _LAUNCHER = "/run/launcher.py"
 
 @dataclass(frozen=True, slots=True)
 class Descriptors:
-    """What bubblewrap reads from: the filter, and by path in the sandbox the files to make; and where it writes to."""
+    """The file descriptors that bubblewrap inherits."""
 
     seccomp: int
+    """Bubblewrap reads the system call filter from it."""
     files: Mapping[str, int]
+    """Bubblewrap reads the contents of files from them; the keys are the files' paths in the sandbox."""
     info: int
+    """Bubblewrap writes what it knows of the new namespaces to it, as JSON."""
 
     def all(self) -> tuple[int, ...]:
-        """Return those that have to be inherited."""
+        """Return all descriptors."""
         return (self.seccomp, self.info, *self.files.values())
 
 
-def command_line(program: str, view: View, launcher: str, disk: int, given: Descriptors) -> list[str]:
-    """Return the command that sets a sandbox up and runs the launcher in it. `disk` is the size of each file system
-    that can be written to, in bytes."""
+def command_line(program: str, view: FilesystemView, launcher: str, disk: int, descriptors: Descriptors) -> list[str]:
+    """Return the command that sets up a sandbox and runs the launcher in it.
+
+    `program` is bubblewrap's path, `launcher` that of the file `inside.py`, and `disk` the size in bytes of each file
+    system that can be written to.
+    """
     return [
         program,
         *_namespaces(),
-        *_file_system(view, launcher, disk, given.files),
-        *("--seccomp", str(given.seccomp), "--info-fd", str(given.info)),
+        *_file_system(view, launcher, disk, descriptors.files),
+        *("--seccomp", str(descriptors.seccomp), "--info-fd", str(descriptors.info)),
         *("--die-with-parent", "--clearenv", "--chdir", WORK, "--hostname", "sandbox"),
         *("--", view.interpreter, "-I", "-S", "-B", _LAUNCHER),
     ]
@@ -49,8 +55,8 @@ def _namespaces() -> list[str]:
     return [*shared, "--unshare-user", "--uid", str(NOBODY), "--gid", str(NOBODY), "--cap-drop", "ALL"]
 
 
-def _file_system(view: View, launcher: str, disk: int, files: Mapping[str, int]) -> list[str]:
-    """Return the mounts. The root itself is made read-only last: only `/tmp` and the work folder can be written to."""
+def _file_system(view: FilesystemView, launcher: str, disk: int, files: Mapping[str, int]) -> list[str]:
+    """Return the mounts. The root becomes read-only last, so that only `/tmp` and the work folder can be written to."""
     arguments = ["--proc", "/proc"]
     for folder in ("/tmp", WORK):  # noqa: S108 - the sandbox's own; first, as an installation may lie in /tmp
         arguments += ["--perms", "0777", "--size", str(disk), "--tmpfs", folder]
@@ -68,6 +74,6 @@ def _file_system(view: View, launcher: str, disk: int, files: Mapping[str, int])
 
 
 def _parents(paths: Iterable[str]) -> list[str]:
-    """Return the folders above these, outermost first; bubblewrap alone would make them for its own user only."""
+    """Return the folders above the paths, outermost first. Bubblewrap would create them for its own user only."""
     folders = {str(parent) for path in paths for parent in PurePosixPath(path).parents}
     return sorted(folders - {"/"})

@@ -1,4 +1,4 @@
-"""Define what the sandbox is asked to run, within which limits, and what it tells of it."""
+"""Define what the sandbox runs (Job), within which Limits, and how it ended (Outcome)."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -7,62 +7,63 @@ from typing import Literal
 MIB = 1024 * 1024
 
 LimitName = Literal["wall", "cpu", "memory", "processes", "disk", "output"]
-"""The limit that ended a job, or that it ran into."""
+"""The names of limits that can end a job or make it fail."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
-    """What one job may use. Times are in seconds, sizes in bytes.
-
-    `wall` begins with the program, `cpu` is for each process. `memory` is the total of all processes and files where a
-    control group can be had; elsewhere each process gets it, and as many processes are allowed as the sandbox's budget
-    pays for. A thread counts as a process. `disk` is for the work folder and for `/tmp`, each. Of stdout and stderr
-    `output` bytes each are kept; a job that writes much more than that is ended. `niceness` is added to ours; the
-    default lets engines (7) go first. An `idle` job gets only time that nobody else wants (SCHED_IDLE), and waits long
-    for it where everybody works: it needs a generous `wall`.
-    """
+    """What one job may use. Times are in seconds, sizes in bytes."""
 
     wall: float = 60.0
+    """Wall-clock time, from the start of the program."""
     cpu: int = 60
+    """CPU time of each process."""
     memory: int = 512 * MIB
+    """Memory of all processes and files together if there is a control group. Without one it is the limit of each
+    process, and as many processes are allowed as fit into the sandbox's memory budget."""
     processes: int = 32
+    """Processes at a time. A thread counts as a process."""
     disk: int = 64 * MIB
+    """Size of the work folder, and also of `/tmp`."""
     output: int = 256 * 1024
+    """How much is kept of stdout, and also of stderr. A job that writes far more is ended."""
     niceness: int = 10
+    """Added to our own niceness. The default gives engines (7) precedence."""
     idle: bool = False
+    """Whether the job gets only CPU time that nobody else wants (SCHED_IDLE). It then needs a generous `wall`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Job:
-    """A program to run in the sandbox.
-
-    `argv[0]` is found on the sandbox's own PATH (`python` is the interpreter of this installation, with its packages).
-    `files` lie in the work folder, which is the current one, before it starts: relative POSIX names, contents.
-    `keep` are names of files (or `fnmatch` patterns) in the work folder to read back when it has ended.
-    """
+    """A program to run in the sandbox."""
 
     argv: tuple[str, ...]
+    """The program and its arguments. The program is found on the sandbox's own PATH, where `python` is the interpreter
+    of this installation, with its packages."""
     files: Mapping[str, bytes] = field(default_factory=dict)
+    """Files that are in the work folder when the program starts: contents by relative POSIX name. The work folder is
+    the current folder of the program."""
     stdin: bytes = b""
     limits: Limits = field(default_factory=Limits)
     keep: tuple[str, ...] = ()
+    """Names of files in the work folder, or `fnmatch` patterns of names, that are read back after the program ended."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outcome:
-    """How a job ended. `exit_code` is None when a signal or a limit ended it; `limit` names the limit it hit.
-
-    A program that was not there, or could not be started, is an error and no outcome. A job that succeeded names no
-    limit. A program that exits with 128 + n reads like one that signal n has ended, as in a shell. `stdout` and
-    `stderr` are cut at the limit, and `cut` says so; it also says that a file of `keep` was left out. `files` are those
-    of `keep` that exist: regular files within the limits, links are never followed. `seconds` is the wall-clock time.
-    """
+    """How a job ended. A program that does not exist or cannot be started has no outcome: it raises an error."""
 
     exit_code: int | None
+    """The exit code, or None if a signal or a limit ended the program."""
     signal: int | None = None
+    """The signal that ended the program. As in a shell, an exit code of 128 + n reads as signal n."""
     limit: LimitName | None = None
+    """The limit that ended the program or made it fail; always None if the exit code is 0."""
     stdout: bytes = b""
     stderr: bytes = b""
     cut: bool = False
+    """Whether stdout or stderr was cut at the limit, or a file of `keep` was left out."""
     seconds: float = 0.0
+    """Wall-clock time."""
     files: Mapping[str, bytes] = field(default_factory=dict)
+    """Contents of those files of `keep` that are regular files and within the limits. Links are never followed."""

@@ -1,4 +1,4 @@
-"""Count a job's memory and processes together by a control group, version 1 or 2, where one can be written to."""
+"""Limit the memory and number of all processes of a job together with a control group, version 1 or 2, if possible."""
 
 import itertools
 import os
@@ -17,36 +17,39 @@ _numbers = itertools.count(1)
 
 @dataclass(frozen=True, slots=True)
 class ControlGroup:
-    """One job's group. The folders are one of version 2, or one a controller of version 1; `pids` may be missing."""
+    """The control group of one job."""
 
     version: int
+    """The version of the kernel's control groups, 1 or 2."""
     memory: Path
+    """The folder that limits memory."""
     pids: Path | None
+    """The folder that limits the number of processes: the same one in version 2; None if it cannot be limited."""
 
-    def entrances(self) -> list[str]:
-        """Return the files into which a process writes itself to join."""
+    def join_files(self) -> list[str]:
+        """Return the paths of the files to which a process writes its id to join the group."""
         folders = dict.fromkeys(filter(None, (self.memory, self.pids)))
         return [str(folder / "cgroup.procs") for folder in folders]
 
     def ran_out_of_memory(self) -> bool:
-        """Say whether the kernel ended one of its processes for its memory."""
+        """Return whether the kernel has ended a process of the group because of the memory limit."""
         return _counter(self.memory / ("memory.events" if self.version == 2 else "memory.oom_control"), "oom_kill") > 0
 
     def ran_out_of_processes(self) -> bool:
-        """Say whether a process or thread was refused for their number."""
+        """Return whether the kernel has refused to start a process or thread because of their number."""
         return self.pids is not None and _counter(self.pids / "pids.events", "max") > 0
 
 
 @dataclass(frozen=True, slots=True)
 class ControlGroups:
-    """Where groups can be made: the parent folders."""
+    """The folders in which control groups can be created; the fields are as in ControlGroup."""
 
     version: int
     memory: Path
     pids: Path | None
 
     def create(self, limits: Limits, own_processes: int) -> ControlGroup:
-        """Make a group with a job's limits. `own_processes` are the sandbox's, beside the job's. Raises OSError."""
+        """Create a group with a job's limits. `own_processes` more are allowed for the sandbox. Raises OSError."""
         name = f"{_PREFIX}{os.getpid()}-{next(_numbers)}"
         pids = self.pids / name if self.pids else None
         group = ControlGroup(self.version, self.memory / name, pids)
@@ -58,7 +61,7 @@ class ControlGroups:
         return group
 
     def sweep(self) -> None:
-        """Remove what owners that were killed have left: their groups, with any process in them."""
+        """Remove the groups of owners that were killed, and kill the processes in them."""
         for parent in filter(None, (self.memory, self.pids)):
             for folder in parent.glob(f"{_PREFIX}*-*"):
                 owner = folder.name.removeprefix(_PREFIX).split("-")[0]
@@ -68,12 +71,12 @@ class ControlGroups:
 
 
 def find_control_groups(own: Path = _OWN, mounts: Path = _MOUNTS) -> ControlGroups | None:
-    """Return where groups that count memory can be made, or None. Nothing is made yet, so making one may still fail."""
+    """Return where groups that limit memory can be created, or None. Creating one may still fail."""
     try:
         paths = dict(_own_paths(own.read_text(encoding="utf-8")))
         roots = dict(_hierarchies(mounts.read_text(encoding="utf-8")))
     except OSError:
-        return None  # a kernel that was built without control groups
+        return None  # the kernel was built without control groups
     if "memory" in roots:
         memory = _version_1(roots, paths, "memory")
         return ControlGroups(1, memory, _version_1(roots, paths, "pids")) if memory else None
@@ -82,21 +85,21 @@ def find_control_groups(own: Path = _OWN, mounts: Path = _MOUNTS) -> ControlGrou
 
 
 def remove_quietly(group: ControlGroup) -> None:
-    """Remove the group as far as it exists and is empty."""
+    """Remove the group's folders that exist and are empty. Raises nothing."""
     for folder in (group.memory, group.pids):
         if folder is not None and folder.exists():
             try:
                 folder.rmdir()
             except OSError:
-                continue  # still in use, or gone meanwhile: the next start sweeps again
+                continue  # still in use, or already removed: the next start sweeps again
 
 
 def _kill_members(folder: Path) -> None:
     try:
         members = [int(pid) for pid in (folder / "cgroup.procs").read_text(encoding="ascii").split()]
     except OSError:
-        return  # another process sweeps as well
-    for pid in filter(None, members):  # 0 stands for a process that is not in our namespace, and for ourselves in kill
+        return  # another process has removed it
+    for pid in filter(None, members):  # 0: a process outside our namespace; kill would take it for us
         try:
             os.kill(pid, signal.SIGKILL)
         except (ProcessLookupError, PermissionError):
@@ -104,7 +107,7 @@ def _kill_members(folder: Path) -> None:
 
 
 def _own_paths(text: str) -> Iterator[tuple[str, str]]:
-    """Yield (controller, path of our own group); the controller is empty for version 2."""
+    """Yield (controller, path of our own group) from /proc/self/cgroup; the controller is "" for version 2."""
     for line in text.splitlines():
         _, controllers, path = line.split(":", 2)
         for controller in controllers.split(","):
@@ -112,7 +115,7 @@ def _own_paths(text: str) -> Iterator[tuple[str, str]]:
 
 
 def _hierarchies(text: str) -> Iterator[tuple[str, Path]]:
-    """Yield (controller, mount point); the controller is empty for version 2."""
+    """Yield (controller, mount point) from /proc/self/mounts; the controller is "" for version 2."""
     for line in text.splitlines():
         _, place, kind, options, *_ = line.split()
         if kind == "cgroup2":
@@ -123,7 +126,7 @@ def _hierarchies(text: str) -> Iterator[tuple[str, Path]]:
 
 
 def _version_1(roots: dict[str, Path], paths: dict[str, str], controller: str) -> Path | None:
-    """Return the folder of our own group, else the hierarchy's root, whichever is there and can be written to."""
+    """Return the folder of our own group if it can be written to, else the hierarchy's root, else None."""
     root = roots.get(controller)
     if root is None:
         return None
@@ -132,7 +135,7 @@ def _version_1(roots: dict[str, Path], paths: dict[str, str], controller: str) -
 
 
 def _version_2(root: Path, own: str) -> tuple[Path, Path | None] | None:
-    """Return the nearest folder from our own upwards that can be written to and gives its children a memory limit."""
+    """Return the folders for memory and pids: the nearest one upwards from our own that can limit its children."""
     place = root / own.lstrip("/")
     for folder in (place, *place.parents):
         if not folder.is_relative_to(root):
@@ -166,7 +169,7 @@ def _write(file: Path, value: int, *, missing_ok: bool = False) -> None:
 
 
 def _counter(file: Path, name: str) -> int:
-    """Return a number out of a file of lines `name number`; 0 where there is none."""
+    """Return the number after `name` in a file of lines `name number`, or 0 if there is none."""
     try:
         lines = file.read_text(encoding="ascii").splitlines()
     except OSError:

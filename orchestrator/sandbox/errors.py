@@ -1,12 +1,12 @@
-"""Why the sandbox does not run a job.
+"""The errors of the sandbox.
 
     SandboxError
-    ├── SandboxUnavailable   it cannot be had on this machine, and why; no code is run instead
-    ├── InvalidJob           a job that cannot be run anywhere: its names, its files, its limits
+    ├── SandboxUnavailable   this machine has no working sandbox, so no code is run
+    ├── InvalidJob           the job's names, files or limits are not acceptable anywhere
     ├── ProgramMissing       the sandbox has no such program
-    └── ChannelBroken        a session's program sent what is no message
+    └── ChannelBroken        the program of a session sent something that is not a message
 
-What a job does within the sandbox is never an error: its Outcome tells it.
+Whatever a program does inside the sandbox raises no error: it is in the job's Outcome.
 """
 
 from orchestrator.errors import OrchestratorError
@@ -17,15 +17,15 @@ class SandboxError(OrchestratorError):
 
 
 class SandboxUnavailable(SandboxError):
-    """Model-written code cannot be contained here. `reason` says what is missing, and what would help."""
+    """This machine has no working sandbox. `reason` says what is missing, and what would help."""
 
     def __init__(self, reason: str) -> None:
-        super().__init__(f"the sandbox cannot be had: {reason}")
+        super().__init__(f"there is no sandbox: {reason}")
         self.reason = reason
 
 
 class InvalidJob(SandboxError):
-    """The job cannot be run as it is; the message says what is wrong and what is accepted."""
+    """The job is not acceptable. The message says what is wrong, and what would be accepted."""
 
 
 class ProgramMissing(SandboxError):

@@ -1,9 +1,9 @@
-"""Start the job's program, as the first thing that runs in the sandbox: limits, identity, descriptors, exec.
+"""The launcher, the first program that runs in the sandbox: set limits, identity and descriptors, and exec the job.
 
-bubblewrap runs this file alone, isolated, so it imports only the standard library. On stdout it says that the sandbox
-stands (READY), then reads its orders from stdin (four bytes of length, JSON), and says STARTED or MISSING; from there
-on all descriptors are the program's. It keeps no right that the program could use: the identity is dropped for good,
-and the limits are hard ones.
+Bubblewrap runs this file by itself, so it imports only the standard library. It writes READY to stdout when the sandbox
+is set up, reads a request from stdin (four bytes of length, then JSON), and writes STARTED or MISSING; from then on all
+descriptors belong to the job's program. The program cannot get back what the launcher gives up: the identity is
+dropped for good, and the limits are hard ones.
 """
 
 import contextlib
@@ -20,44 +20,45 @@ _CANNOT_START = 126
 
 
 def main() -> None:
-    """Obey the orders.
+    """Read the request and execute the program.
 
-    They are `argv`, `env`, `uid` or null, `limits` [[name, soft, hard]], `channel` or null, `niceness`, `idle`.
+    The request has the keys `argv`, `env`, `uid` (or null), `limits` ([name, soft, hard] of each resource limit),
+    `channel` (a descriptor or null), `niceness` and `idle`.
     """
     os.write(1, READY)
-    orders = _orders()
-    _connect(orders["channel"])
-    os.setpgid(0, 0)  # signals to its group are its own; the session stays that of bubblewrap, which stands back
-    stand_back(0, orders["niceness"], orders["idle"])
-    if orders["uid"] is not None:
-        _become(orders["uid"])
-    for name, soft, hard in orders["limits"]:
+    request = _read_request()
+    _connect(request["channel"])
+    os.setpgid(0, 0)  # it may signal its own group; it stays in bubblewrap's session, whose priority is lowered
+    lower_priority(0, request["niceness"], request["idle"])
+    if request["uid"] is not None:
+        _drop_privileges(request["uid"])
+    for name, soft, hard in request["limits"]:
         resource.setrlimit(getattr(resource, name), (soft, hard))
-    argv, env = orders["argv"], orders["env"]
+    argv, env = request["argv"], request["env"]
     program = shutil.which(argv[0], path=env["PATH"])
     if program is None:
         os.write(1, MISSING)
         return
     os.write(1, STARTED)
     try:
-        os.execve(program, argv, env)  # noqa: S606 - to run it is what the sandbox is for
+        os.execve(program, argv, env)  # noqa: S606 - the sandbox exists to run it
     except OSError as error:
         os.write(2, f"{program}: {error.strerror}\n".encode())
         os._exit(_CANNOT_START)
 
 
-def stand_back(pid: int, niceness: int, idle: bool) -> None:
-    """Let others go before a process (0: this one) and what it starts from now on. There is no way back without rights.
+def lower_priority(pid: int, niceness: int, idle: bool) -> None:
+    """Lower the priority of a process (0: this one) and of what it starts. Raising it again takes privileges.
 
-    `idle` adds the kernel's class for idle time, which weighs less than any niceness (sched(7)).
+    `idle` puts it into the scheduling class SCHED_IDLE, which gets less time than any niceness (sched(7)).
     """
-    with contextlib.suppress(OSError):  # it has ended, or it may not change at all and keeps what it has inherited
+    with contextlib.suppress(OSError):  # it has ended, or may not change its priority
         os.setpriority(os.PRIO_PROCESS, pid, niceness)
         if idle:
             os.sched_setscheduler(pid, os.SCHED_IDLE, os.sched_param(0))
 
 
-def _orders() -> Any:
+def _read_request() -> Any:
     length = int.from_bytes(_read(4), "big")
     return json.loads(_read(length))
 
@@ -67,14 +68,14 @@ def _read(count: int) -> bytes:
     while count:
         part = os.read(0, count)
         if not part:
-            sys.exit("the sandbox was given up before its program started")
+            sys.exit("the sandbox was closed before its program started")
         parts.append(part)
         count -= len(part)
     return b"".join(parts)
 
 
 def _connect(channel: int | None) -> None:
-    """Leave stdin, stdout, stderr and the channel open, and nothing else."""
+    """Move the channel to descriptor CHANNEL, and close all descriptors but stdin, stdout, stderr and the channel."""
     if channel is not None and channel != CHANNEL:
         os.dup2(channel, CHANNEL)
     if channel is not None:
@@ -82,8 +83,8 @@ def _connect(channel: int | None) -> None:
     os.closerange(3 if channel is None else CHANNEL + 1, os.sysconf("SC_OPEN_MAX"))
 
 
-def _become(uid: int) -> None:
-    """Take on an unprivileged identity. The kernel drops all capabilities of a process that leaves uid 0 like this."""
+def _drop_privileges(uid: int) -> None:
+    """Take on an unprivileged identity. The kernel then drops all capabilities of the process (capabilities(7))."""
     os.setgroups([])
     os.setresgid(uid, uid, uid)
     os.setresuid(uid, uid, uid)

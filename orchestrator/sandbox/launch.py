@@ -1,4 +1,4 @@
-"""Start bubblewrap for a job and bring it to the point where the job's program is about to run."""
+"""Start bubblewrap for a job and, when the sandbox is set up, the job's program in it."""
 
 import asyncio
 import contextlib
@@ -15,9 +15,9 @@ from orchestrator.sandbox.bubblewrap import NOBODY, Descriptors, command_line
 from orchestrator.sandbox.contract import Job, Limits
 from orchestrator.sandbox.control_group import ControlGroup
 from orchestrator.sandbox.errors import InvalidJob, ProgramMissing, SandboxUnavailable
-from orchestrator.sandbox.files import put
-from orchestrator.sandbox.limits import resource_limits
-from orchestrator.sandbox.view import WORK, View, environment, etc_files
+from orchestrator.sandbox.files import write_files
+from orchestrator.sandbox.filesystem import WORK, FilesystemView, environment, etc_files
+from orchestrator.sandbox.rlimits import resource_limits
 
 _START_SECONDS = 60.0
 _INFO = 4096
@@ -29,27 +29,32 @@ _JOIN = 'for group in $1; do echo 0 >"$group" || exit 125; done; shift; exec "$@
 
 
 @dataclass(frozen=True, slots=True)
-class Setting:
-    """What all jobs of this machine have in common: bubblewrap's path, the view, the filter, the launcher's file."""
+class SandboxConfig:
+    """What the sandboxes of all jobs have in common."""
 
     bwrap: str
-    view: View
+    """The path of bubblewrap."""
+    view: FilesystemView
     seccomp: bytes
+    """The system call filter."""
     launcher: str
+    """The path of the file `inside.py`."""
 
 
 @dataclass(frozen=True, slots=True)
 class Confinement:
-    """What one job is given: a uid (None: a user namespace keeps ours), a control group, a channel (a descriptor)."""
+    """What the sandbox of one job has for itself."""
 
     uid: int | None
+    """The job's uid, or None if it keeps ours, in a user namespace."""
     group: ControlGroup | None
     channel: int | None = None
+    """The descriptor of the program's end of a session's channel, if there is a session."""
 
 
 @dataclass(frozen=True, slots=True)
 class Child:
-    """bubblewrap's process, and what is its own and then the program's stdin, stdout and stderr."""
+    """Bubblewrap's process. Its stdin, stdout and stderr are later those of the job's program."""
 
     process: asyncio.subprocess.Process
     stdin: asyncio.StreamWriter
@@ -70,19 +75,19 @@ class Child:
             cwd="/",
             start_new_session=True,
         )
-        inside.stand_back(process.pid, _priority(limits), limits.idle)  # to set a sandbox up takes time as well
-        _session_stands_back(process.pid, _NICEST if limits.idle else _priority(limits))
+        inside.lower_priority(process.pid, _priority(limits), limits.idle)  # setting up the sandbox takes CPU time too
+        _lower_session_priority(process.pid, _NICEST if limits.idle else _priority(limits))
         assert process.stdin is not None
         assert process.stdout is not None
         assert process.stderr is not None
         return cls(process, process.stdin, process.stdout, process.stderr)
 
-    async def last_words(self) -> str:
-        """Return what it wrote to stderr before it failed."""
+    async def read_stderr(self) -> str:
+        """Return what the process wrote to stderr before it failed."""
         return (await self.stderr.read(_REASON)).decode("utf-8", "replace").strip()
 
     async def close(self) -> None:
-        """Wait for its end and read what nobody wants to know, which is when asyncio lets go of the pipes."""
+        """Wait for the end of the process, and read the pipes to their end, since asyncio closes them only then."""
         self.stdin.close()
         await self.process.wait()
         for stream in (self.stdout, self.stderr):
@@ -92,166 +97,174 @@ class Child:
 
 @dataclass(frozen=True, slots=True)
 class Spawned:
-    """bubblewrap's process, and the descriptor on which it tells of the namespace."""
+    """A bubblewrap that may still be setting up its sandbox."""
 
     child: Child
     info: int
+    """The descriptor from which the process id of the namespace's first process can be read, as JSON."""
 
 
 @dataclass(frozen=True, slots=True)
-class Started:
-    """bubblewrap's process, and descriptors of the namespace's first process (a pidfd) and of the work folder."""
+class StartedSandbox:
+    """A sandbox that is set up, in which the launcher waits for a request."""
 
     child: Child
     first: int
+    """A pidfd of the first process of the PID namespace."""
     work: int
+    """A descriptor of the work folder."""
 
     def close(self) -> None:
-        """Give the descriptors back; with the work folder's goes the last hold on its files."""
+        """Close the descriptors. The work folder and its files cease to exist."""
         os.close(self.first)
         os.close(self.work)
 
 
-async def start(setting: Setting, job: Job, means: Confinement) -> Started:
-    """Start bubblewrap and wait until the sandbox stands. Raises SandboxUnavailable, with what bubblewrap said.
+async def start(config: SandboxConfig, job: Job, confinement: Confinement) -> StartedSandbox:
+    """Start bubblewrap and wait until the sandbox is set up. Raises SandboxUnavailable with bubblewrap's message.
 
-    It must not be cancelled. bubblewrap's own child waits for bubblewrap before it binds its life to it, so one that is
-    killed at that moment leaves it behind.
+    It must not be cancelled: bubblewrap's child only dies with bubblewrap after both have set that up, so killing
+    bubblewrap before that would leave the child behind.
     """
     try:
-        spawned = await _spawn(setting, job, means)
+        spawned = await _spawn(config, job, confinement)
     except OSError as error:
         raise SandboxUnavailable(f"bubblewrap cannot be started: {error}") from error
     try:
-        return await _stand(spawned)
+        return await _wait_until_ready(spawned)
     except SandboxUnavailable:
-        await _give_up(spawned.child)
+        await _abort(spawned.child)
         raise
     finally:
         os.close(spawned.info)
 
 
-async def _spawn(setting: Setting, job: Job, means: Confinement) -> Spawned:
+async def _spawn(config: SandboxConfig, job: Job, confinement: Confinement) -> Spawned:
     with ExitStack() as ours:
         info, theirs = os.pipe()
         ours.callback(os.close, theirs)
         given = Descriptors(
-            ours.enter_context(_readable(setting.seccomp)),
-            {path: ours.enter_context(_readable(text)) for path, text in etc_files(_shown_uid(means)).items()},
+            ours.enter_context(_readable(config.seccomp)),
+            {path: ours.enter_context(_readable(text)) for path, text in etc_files(_shown_uid(confinement)).items()},
             theirs,
         )
-        command = command_line(setting.bwrap, setting.view, setting.launcher, job.limits.disk, given)
-        descriptors = (*given.all(), *([] if means.channel is None else [means.channel]))
+        command = command_line(config.bwrap, config.view, config.launcher, job.limits.disk, given)
+        descriptors = (*given.all(), *([] if confinement.channel is None else [confinement.channel]))
         try:
-            child = await Child.start(_joined(command, means.group), descriptors, job.limits)
+            child = await Child.start(_command_joining(command, confinement.group), descriptors, job.limits)
         except BaseException:
             os.close(info)
             raise
     return Spawned(child, info)
 
 
-async def _stand(spawned: Spawned) -> Started:
+async def _wait_until_ready(spawned: Spawned) -> StartedSandbox:
     child = spawned.child
     try:
         async with asyncio.timeout(_START_SECONDS):
             if await child.stdout.read(1) != inside.READY:
-                raise SandboxUnavailable(await child.last_words() or "bubblewrap ended without a word")
+                raise SandboxUnavailable(await child.read_stderr() or "bubblewrap ended without a message")
     except TimeoutError:
         raise SandboxUnavailable(f"bubblewrap did not start within {_START_SECONDS:.0f} s") from None
-    # bubblewrap has written it before it let anything of the sandbox start.
+    # Bubblewrap has written it before anything in the sandbox started.
     pid = json.loads(os.read(spawned.info, _INFO))["child-pid"]
     try:
         first = os.pidfd_open(pid)
     except OSError as error:
         raise SandboxUnavailable(f"its first process has ended: {error}") from error
     try:
-        return Started(child, first, os.open(f"/proc/{pid}/root{WORK}", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC))
+        return StartedSandbox(
+            child, first, os.open(f"/proc/{pid}/root{WORK}", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        )
     except OSError as error:
         os.close(first)
         raise SandboxUnavailable(f"its work folder cannot be reached: {error}") from error
 
 
-async def _give_up(child: Child) -> None:
-    """End what has not become a sandbox: bubblewrap's group, and by the end of its input a launcher beyond that."""
+async def _abort(child: Child) -> None:
+    """End a bubblewrap that failed. A launcher outside of its process group ends when its stdin is closed."""
     with contextlib.suppress(ProcessLookupError):
         os.killpg(child.process.pid, signal.SIGKILL)
     await child.close()
 
 
-async def give_orders(setting: Setting, job: Job, means: Confinement, started: Started) -> None:
-    """Put the job's files in place and let its program start. Raises ProgramMissing, InvalidJob."""
+async def start_program(config: SandboxConfig, job: Job, confinement: Confinement, started: StartedSandbox) -> None:
+    """Write the job's files into the work folder and start its program.
+
+    Raises ProgramMissing, InvalidJob if the files do not fit, or SandboxUnavailable if the launcher fails.
+    """
     child = started.child
     try:
-        put(started.work, job.files, means.uid)
+        write_files(started.work, job.files, confinement.uid)
     except OSError as error:
         raise InvalidJob(f"the files of the job do not fit into its work folder: {error}") from error
-    orders = json.dumps(_orders(setting, job, means)).encode()
-    child.stdin.write(len(orders).to_bytes(4, "big") + orders)
-    told = await child.stdout.read(1)
-    if told == inside.MISSING:
+    request = json.dumps(_launch_request(config, job, confinement)).encode()
+    child.stdin.write(len(request).to_bytes(4, "big") + request)
+    answer = await child.stdout.read(1)
+    if answer == inside.MISSING:
         raise ProgramMissing(job.argv[0])
-    if told != inside.STARTED:
-        raise SandboxUnavailable(f"its launcher failed: {await child.last_words()}")
+    if answer != inside.STARTED:
+        raise SandboxUnavailable(f"its launcher failed: {await child.read_stderr()}")
 
 
-def _orders(setting: Setting, job: Job, means: Confinement) -> Mapping[str, object]:
-    pids_counted = means.group is not None and means.group.pids is not None
+def _launch_request(config: SandboxConfig, job: Job, confinement: Confinement) -> Mapping[str, object]:
+    pids_counted = confinement.group is not None and confinement.group.pids is not None
     limits = resource_limits(
         job.limits,
-        memory_counted=means.group is not None,
-        one_more_process=pids_counted or means.uid is None,
+        memory_counted=confinement.group is not None,
+        one_more_process=pids_counted or confinement.uid is None,
     )
     return {
         "argv": job.argv,
-        "env": environment(setting.view),
-        "uid": means.uid,
+        "env": environment(config.view),
+        "uid": confinement.uid,
         "limits": limits,
-        "channel": means.channel,
+        "channel": confinement.channel,
         "niceness": _priority(job.limits),
         "idle": job.limits.idle,
     }
 
 
 def _priority(limits: Limits) -> int:
-    """Return the niceness of a job's processes: ours, and what its limits add."""
+    """Return the niceness of a job's processes: ours plus that of its limits."""
     return min(_NICEST, os.getpriority(os.PRIO_PROCESS, 0) + limits.niceness)
 
 
-def _session_stands_back(pid: int, niceness: int, tries: int = 4) -> None:
-    """Let other sessions go before that of a process. Where the kernel groups processes by session (sched(7)),
-    niceness and the class for idle time count within one session alone.
+def _lower_session_priority(pid: int, niceness: int, tries: int = 4) -> None:
+    """Lower the priority of the session of a process, as the kernel may group processes by session (sched(7)).
 
-    From those without rights the kernel takes one such change in a tenth of a second.
+    Niceness and scheduling class then count only within a session. Without privileges the kernel accepts one such
+    change in a tenth of a second, hence the `tries`.
     """
     try:
         with open(f"/proc/{pid}/autogroup", "w", encoding="ascii") as group:
             group.write(str(niceness))
     except BlockingIOError:
         if tries > 1:
-            asyncio.get_running_loop().call_later(_PAUSE, _session_stands_back, pid, niceness, tries - 1)
+            asyncio.get_running_loop().call_later(_PAUSE, _lower_session_priority, pid, niceness, tries - 1)
     except OSError:
-        return  # it has ended, or the kernel has no such groups
+        return  # the process has ended, or the kernel does not group by session
 
 
-def _shown_uid(means: Confinement) -> int:
-    return NOBODY if means.uid is None else means.uid
+def _shown_uid(confinement: Confinement) -> int:
+    return NOBODY if confinement.uid is None else confinement.uid
 
 
 def can_join(group: ControlGroup) -> bool:
-    """Say whether a process of ours may join the group, by having one do so."""
-    return subprocess.run(_joined(["true"], group), stderr=subprocess.DEVNULL, check=False).returncode == 0  # noqa: S603
+    """Return whether a process of ours may join the group, by starting one that does."""
+    return subprocess.run(_command_joining(["true"], group), stderr=subprocess.DEVNULL, check=False).returncode == 0  # noqa: S603
 
 
-def _joined(command: list[str], group: ControlGroup | None) -> list[str]:
-    """Have the process join its control group before it becomes bubblewrap, so that nothing runs uncounted."""
+def _command_joining(command: list[str], group: ControlGroup | None) -> list[str]:
+    """Return a command that joins the control group and then executes `command`, so that nothing runs uncounted."""
     if group is None:
         return command
-    return ["/bin/sh", "-c", _JOIN, "join", " ".join(group.entrances()), *command]
+    return ["/bin/sh", "-c", _JOIN, "join", " ".join(group.join_files()), *command]
 
 
 @contextlib.contextmanager
 def _readable(content: bytes) -> Iterator[int]:
-    """Lend a descriptor from which a child can read the content once."""
+    """Hold a descriptor open from which a child process can read the content once."""
     descriptor, end = os.pipe()
     try:
         with open(end, "wb") as file:  # a few kilobytes, which a pipe holds

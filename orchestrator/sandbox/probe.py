@@ -1,4 +1,4 @@
-"""Find out whether a sandbox contains what it should: run programs in it that try, and judge what they tell."""
+"""Check that a sandbox works: run programs in it that try to get out or to exceed limits, and evaluate their output."""
 
 import json
 from collections.abc import Iterator
@@ -72,39 +72,43 @@ _TAKE_MEMORY = "block = b'x' * int(__import__('sys').argv[1]); print(len(block))
 
 
 @dataclass(frozen=True, slots=True)
-class Findings:
-    """What a program in the sandbox saw of itself, and is worth telling: its uid."""
+class ProbeResult:
+    """What the probe found out about a working sandbox."""
 
     uid: int
+    """The uid of a program in the sandbox."""
 
 
-def looking(names: frozenset[str]) -> Job:
-    """Return the job that looks around. `names` are the variables that its environment may have."""
+def containment_job(names: frozenset[str]) -> Job:
+    """Return the job that tries everything but memory. `names` are the environment variables that it may see."""
     arguments = (json.dumps(sorted(names)), str(2 * _LIMITS.disk), str(3 * _LIMITS.processes))
     return Job(argv=("python", "-I", "-c", _LOOK, *arguments), limits=_LIMITS)
 
 
-def taking_memory() -> Job:
-    """Return the job that takes more memory than it may."""
+def memory_job() -> Job:
+    """Return the job that tries to use more memory than it may."""
     return Job(argv=("python", "-I", "-c", _TAKE_MEMORY, str(_BEYOND)), limits=_LIMITS)
 
 
-def judge(looked: Outcome, took: Outcome) -> Findings:
-    """Return what was found. Raises SandboxUnavailable with everything that was not contained."""
-    if looked.exit_code != 0:
-        said = looked.stderr.decode("utf-8", "replace").strip().splitlines()
-        raise SandboxUnavailable(f"a program in it failed ({_end(looked)}): {said[-1] if said else 'it said nothing'}")
-    seen = json.loads(looked.stdout)
-    holes = [*_holes(seen)]
-    if took.exit_code == 0:
-        holes.append(f"its memory limit of {_LIMITS.memory} bytes let {_BEYOND} pass")
-    if holes:
-        raise SandboxUnavailable("; ".join(holes))
-    return Findings(seen["uid"])
+def evaluate(contained: Outcome, memory: Outcome) -> ProbeResult:
+    """Return the result of the probe from the outcomes of `containment_job` and `memory_job`.
+
+    Raises SandboxUnavailable with everything that the sandbox did not prevent.
+    """
+    if contained.exit_code != 0:
+        lines = contained.stderr.decode("utf-8", "replace").strip().splitlines()
+        raise SandboxUnavailable(f"a program in it failed ({_end(contained)}): {lines[-1] if lines else 'no message'}")
+    seen = json.loads(contained.stdout)
+    failures = [*_containment_failures(seen)]
+    if memory.exit_code == 0:
+        failures.append(f"its memory limit of {_LIMITS.memory} bytes let {_BEYOND} pass")
+    if failures:
+        raise SandboxUnavailable("; ".join(failures))
+    return ProbeResult(seen["uid"])
 
 
-def _holes(seen: dict[str, object]) -> Iterator[str]:
-    """Yield what is not as it should be."""
+def _containment_failures(seen: dict[str, object]) -> Iterator[str]:
+    """Yield a message for each thing that the sandbox did not prevent."""
     if seen["identity"] != [seen["uid"]] or seen["uid"] == 0:
         yield f"its identity is {seen['identity']}, not one unprivileged uid"
     if seen["capabilities"]:
@@ -121,11 +125,14 @@ def _holes(seen: dict[str, object]) -> Iterator[str]:
         yield f"it sees our environment: {seen['environment']}"
     if seen["disk"] != "ENOSPC":
         yield f"its disk limit does not bind ({seen['disk']})"
-    yield from _process_holes(seen["forks"])
+    yield from _process_limit_failures(seen["forks"])
 
 
-def _process_holes(forks: object) -> Iterator[str]:
-    """The program itself is one of its processes. None at all means that others count in its limit."""
+def _process_limit_failures(forks: object) -> Iterator[str]:
+    """Yield what is wrong with the limit on processes. `forks` is how many children the program could start.
+
+    The program itself counts in the limit. If it could start none, then processes outside the sandbox count too.
+    """
     assert isinstance(forks, int), "the program above counts them"
     if forks >= _LIMITS.processes:
         yield f"its limit of {_LIMITS.processes} processes let {forks + 1} pass"

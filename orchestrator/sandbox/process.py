@@ -1,55 +1,68 @@
-"""Watch one sandboxed program to its end or to a limit, and leave nothing of it."""
+"""Watch one sandboxed program to its end or to a limit, and make sure that nothing of it is left."""
 
 import asyncio
 import signal
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
-from orchestrator.sandbox.capture import Captured, capture, feed
 from orchestrator.sandbox.contract import Job, LimitName, Outcome
 from orchestrator.sandbox.control_group import ControlGroup
-from orchestrator.sandbox.files import collect, is_full
-from orchestrator.sandbox.launch import Confinement, Setting, Started, give_orders, start
+from orchestrator.sandbox.files import collect_files, is_full
+from orchestrator.sandbox.launch import Confinement, SandboxConfig, StartedSandbox, start, start_program
 
 _SIGNAL_BASE = 128
+_CHUNK = 64 * 1024
+_FLOOD_FACTOR = 16
+"""A program that writes this many times more than is kept of its output is killed."""
+
+
+@dataclass(slots=True)
+class CapturedStream:
+    """What is kept of a program's stdout or stderr: its beginning."""
+
+    text: bytearray = field(default_factory=bytearray)
+    cut: bool = False
+    """Whether there was more."""
 
 
 @dataclass(slots=True)
 class SandboxedProcess:
-    """A program that has been started. `limit` is the one that ended it."""
+    """A program that has been started. `limit` is the limit for which it was killed, if any."""
 
     job: Job
-    started: Started
+    started: StartedSandbox
     group: ControlGroup | None
     limit: LimitName | None = None
 
     def kill(self, limit: LimitName | None = None) -> None:
-        """End every process of the namespace now, because of a limit or because it is no longer wanted."""
+        """Kill every process of the sandbox now, because of a limit or because the job is no longer wanted."""
         self.limit = self.limit or limit
         _kill(self.started.first)
 
     async def outcome(self) -> Outcome:
-        """Feed and watch the program to its end or to a limit, then read its files back."""
+        """Write the program's stdin, read its output until it ends or meets a limit, then read its files back."""
         clock, keep = asyncio.get_running_loop().time, self.job.limits.output
         child, begun = self.started.child, clock()
         async with asyncio.TaskGroup() as tasks:
-            tasks.create_task(feed(child.stdin, self.job.stdin))
-            stdout = tasks.create_task(capture(child.stdout, keep, self._flooded))
-            stderr = tasks.create_task(capture(child.stderr, keep, self._flooded))
-            await self._end()
+            tasks.create_task(_feed(child.stdin, self.job.stdin))
+            stdout = tasks.create_task(_capture(child.stdout, keep, self._on_flood))
+            stderr = tasks.create_task(_capture(child.stderr, keep, self._on_flood))
+            await self._wait_or_kill()
         seconds = clock() - begun
-        # Nobody may close the work folder while the thread reads it.
-        telling = asyncio.ensure_future(asyncio.to_thread(self._tell, stdout.result(), stderr.result(), seconds))
-        await to_the_end(telling)
-        return telling.result()
+        # The work folder must stay open while the thread reads it.
+        collecting = asyncio.ensure_future(
+            asyncio.to_thread(self._collect_outcome, stdout.result(), stderr.result(), seconds)
+        )
+        await wait_despite_cancellation(collecting)
+        return collecting.result()
 
-    def _flooded(self) -> None:
+    def _on_flood(self) -> None:
         self.kill("output")
 
-    async def _end(self) -> None:
-        """Wait until the program has ended or its time is over; then nothing of the namespace lives on."""
+    async def _wait_or_kill(self) -> None:
+        """Wait until the program has ended or its time is over, then kill what is left in the sandbox."""
         try:
             async with asyncio.timeout(self.job.limits.wall):
                 await self.started.child.process.wait()
@@ -59,22 +72,22 @@ class SandboxedProcess:
             self.kill()
         await _ended(self.started)
 
-    def _tell(self, stdout: Captured, stderr: Captured, seconds: float) -> Outcome:
+    def _collect_outcome(self, stdout: CapturedStream, stderr: CapturedStream, seconds: float) -> Outcome:
         code, by_signal = (None, None) if self.limit else _exit(self.started.child.process.returncode)
-        kept = collect(self.started.work, self.job.keep, self.job.limits.disk)
+        collected = collect_files(self.started.work, self.job.keep, self.job.limits.disk)
         return Outcome(
             exit_code=code,
             signal=by_signal,
             limit=None if code == 0 else self.limit or self._limit_met(by_signal),
             stdout=bytes(stdout.text),
             stderr=bytes(stderr.text),
-            cut=stdout.cut or stderr.cut or kept.left_out,
+            cut=stdout.cut or stderr.cut or collected.left_out,
             seconds=seconds,
-            files=kept.files,
+            files=collected.files,
         )
 
     def _limit_met(self, by_signal: int | None) -> LimitName | None:
-        """Return the limit that a program which failed has run into, as far as the kernel tells."""
+        """Return the limit that made a program fail, as far as the kernel reports it."""
         if by_signal == signal.SIGXCPU:
             return "cpu"
         if self.group is not None and self.group.ran_out_of_memory():
@@ -87,39 +100,39 @@ class SandboxedProcess:
 
 
 @asynccontextmanager
-async def sandboxed(setting: Setting, job: Job, means: Confinement) -> AsyncIterator[SandboxedProcess]:
-    """Run the job's program while the block lasts. After it no process is left, however it was left.
+async def run_sandboxed(config: SandboxConfig, job: Job, confinement: Confinement) -> AsyncIterator[SandboxedProcess]:
+    """Run the job's program while the block lasts. However the block is left, no process remains afterwards.
 
-    Raises ProgramMissing, InvalidJob, and SandboxUnavailable if bubblewrap fails.
+    Raises ProgramMissing, InvalidJob, or SandboxUnavailable if bubblewrap fails.
     """
-    starting = asyncio.ensure_future(start(setting, job, means))
+    starting = asyncio.ensure_future(start(config, job, confinement))
     try:
-        await to_the_end(starting)
+        await wait_despite_cancellation(starting)
         started = starting.result()
-        await give_orders(setting, job, means, started)
-        yield SandboxedProcess(job, started, means.group)
+        await start_program(config, job, confinement, started)
+        yield SandboxedProcess(job, started, confinement.group)
     finally:
         if starting.exception() is None:
-            await _leave_nothing(starting.result())
+            await _clean_up(starting.result())
 
 
-async def _leave_nothing(started: Started) -> None:
+async def _clean_up(started: StartedSandbox) -> None:
     _kill(started.first)
     try:
-        await to_the_end(asyncio.ensure_future(_let_go(started)))
+        await wait_despite_cancellation(asyncio.ensure_future(_wait_and_close(started)))
     finally:
         started.close()
 
 
-async def _let_go(started: Started) -> None:
+async def _wait_and_close(started: StartedSandbox) -> None:
     await _ended(started)
     await started.child.close()
 
 
-async def to_the_end(task: asyncio.Future[Any]) -> None:
-    """Wait for something that is sure to end, even if this task is cancelled meanwhile; then be cancelled.
+async def wait_despite_cancellation(task: asyncio.Future[Any]) -> None:
+    """Wait for a task that is sure to end, even if the current task is cancelled meanwhile.
 
-    Raises what the awaited task raises, unless this one was cancelled.
+    Raises CancelledError afterwards if the current task was cancelled, else whatever the awaited task raises.
     """
     cancelled: asyncio.CancelledError | None = None
     while not task.done():
@@ -132,8 +145,8 @@ async def to_the_end(task: asyncio.Future[Any]) -> None:
     task.result()
 
 
-async def _ended(started: Started) -> None:
-    """Wait until bubblewrap and all of the namespace have ended: the kernel ends its first process after all others."""
+async def _ended(started: StartedSandbox) -> None:
+    """Wait until bubblewrap and all processes of the sandbox have ended; the first process of a namespace ends last."""
     loop = asyncio.get_running_loop()
     ended = asyncio.Event()
     loop.add_reader(started.first, ended.set)
@@ -152,10 +165,34 @@ def _kill(pidfd: int) -> None:
 
 
 def _exit(returncode: int | None) -> tuple[int | None, int | None]:
-    """Return (exit code, None) or (None, signal). bubblewrap tells of signals as a shell does."""
+    """Return (exit code, None) or (None, signal). Bubblewrap reports signal n as exit code 128 + n, as a shell does."""
     assert returncode is not None, "bubblewrap has ended"
     if returncode < 0:
         return None, -returncode
     if returncode - _SIGNAL_BASE in signal.valid_signals():
         return None, returncode - _SIGNAL_BASE
     return returncode, None
+
+
+async def _capture(stream: asyncio.StreamReader, keep: int, on_flood: Callable[[], None]) -> CapturedStream:
+    """Read the stream to its end and return its first `keep` bytes. Calls `on_flood` once if there is far more."""
+    captured = CapturedStream()
+    seen = 0
+    while chunk := await stream.read(_CHUNK):
+        if seen <= keep * _FLOOD_FACTOR < seen + len(chunk):
+            on_flood()
+        seen += len(chunk)
+        captured.text += chunk[: keep - len(captured.text)]
+        captured.cut = seen > keep
+    return captured
+
+
+async def _feed(stream: asyncio.StreamWriter, content: bytes) -> None:
+    """Write the program's stdin and close it. A program need not read all of it."""
+    try:
+        stream.write(content)
+        await stream.drain()
+    except (BrokenPipeError, ConnectionResetError):
+        return
+    finally:
+        stream.close()

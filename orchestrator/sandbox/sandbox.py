@@ -1,4 +1,4 @@
-"""Run model-written programs, each in a sandbox of its own: the only place that does."""
+"""Run model-written programs, each in a sandbox of its own. Nothing else in this repository runs them."""
 
 import asyncio
 import os
@@ -15,71 +15,71 @@ import psutil
 
 from orchestrator.sandbox import inside
 from orchestrator.sandbox.bubblewrap import MINIMUM_VERSION
-from orchestrator.sandbox.budget import Budget, affordable, cost
 from orchestrator.sandbox.contract import MIB, Job, Limits, Outcome
 from orchestrator.sandbox.control_group import ControlGroup, ControlGroups, find_control_groups, remove_quietly
 from orchestrator.sandbox.errors import InvalidJob, SandboxUnavailable
 from orchestrator.sandbox.files import check_names
-from orchestrator.sandbox.identities import Identities
-from orchestrator.sandbox.launch import Confinement, Setting, can_join
-from orchestrator.sandbox.limits import OWN_PROCESSES
-from orchestrator.sandbox.probe import Findings, judge, looking, taking_memory
-from orchestrator.sandbox.process import SandboxedProcess, sandboxed, to_the_end
+from orchestrator.sandbox.filesystem import environment, host_filesystem
+from orchestrator.sandbox.launch import Confinement, SandboxConfig, can_join
+from orchestrator.sandbox.memory_budget import MemoryBudget, fit_to_budget, memory_cost
+from orchestrator.sandbox.probe import ProbeResult, containment_job, evaluate, memory_job
+from orchestrator.sandbox.process import SandboxedProcess, run_sandboxed, wait_despite_cancellation
+from orchestrator.sandbox.rlimits import OWN_PROCESSES
 from orchestrator.sandbox.seccomp import filter_program
 from orchestrator.sandbox.session import Session
-from orchestrator.sandbox.view import environment, installation_view
+from orchestrator.sandbox.uid_pool import UidPool
 
 
 @dataclass(frozen=True, slots=True)
 class Sandbox:
-    """What it takes to run jobs here. It is had by `probe`, which has seen it contain something.
+    """Runs jobs on this machine. `probe` returns one, after it has checked that it contains programs."""
 
-    `groups` is None where memory cannot be counted by a control group, `identities` where we are not root. `findings`
-    are the probe's.
-    """
-
-    setting: Setting
+    config: SandboxConfig
     groups: ControlGroups | None
-    identities: Identities | None
-    budget: Budget
-    findings: Findings | None = None
+    """None where no control group can limit the memory of a job."""
+    uids: UidPool | None
+    """None where we are not root, and jobs run under our own uid."""
+    budget: MemoryBudget
+    probe_result: ProbeResult | None = None
+    """None until the probe has succeeded."""
 
     @classmethod
     async def probe(cls, budget: int | None = None) -> "Sandbox":
-        """Return the sandbox of this machine, after programs in it have tried what they must not be able to do.
+        """Return the sandbox of this machine, after programs in it have tried, and failed, to do what they must not.
 
-        `budget` is the memory of all jobs together, in bytes; the default is half of the machine's. Raises
-        SandboxUnavailable with the reason; nothing may be run then.
+        `budget` is the memory of all jobs together, in bytes; the default is half of the machine's memory. Raises
+        SandboxUnavailable with the reason if there is no working sandbox. Model-written code must not be run then.
         """
-        setting = Setting(_find_bubblewrap(), installation_view(), filter_program(), inside.__file__)
-        identities = Identities.of_this_machine() if os.geteuid() == 0 else None
+        config = SandboxConfig(_find_bubblewrap(), host_filesystem(), filter_program(), inside.__file__)
+        uids = UidPool.for_this_machine() if os.geteuid() == 0 else None
         total = budget or psutil.virtual_memory().total // 2
-        sandbox = cls(setting, _working_groups(), identities, Budget(total))
-        names = frozenset(environment(setting.view))
-        looked, took = await sandbox.run(looking(names)), await sandbox.run(taking_memory())
-        return replace(sandbox, findings=judge(looked, took))
+        sandbox = cls(config, _working_groups(), uids, MemoryBudget(total))
+        names = frozenset(environment(config.view))
+        contained, memory = await sandbox.run(containment_job(names)), await sandbox.run(memory_job())
+        return replace(sandbox, probe_result=evaluate(contained, memory))
 
     def describe(self) -> str:
-        """Say in one line what contains a job here, as the probe has found it."""
+        """Return one line that says how jobs are contained on this machine."""
         by = f"control group v{self.groups.version}" if self.groups else "address space of each process"
-        found = self.findings
-        who = f"uid {found.uid}" if found else "not probed"
-        kind = "namespaces of root" if self.identities else "user namespace"
+        probed = self.probe_result
+        uid = f"uid {probed.uid}" if probed else "not probed"
+        kind = "namespaces of root" if self.uids else "user namespace"
         budget = f"{self.budget.total // MIB} MiB together"
-        return f"{self.setting.bwrap}: {kind}, no network, {who}, seccomp filter, memory by {by} ({budget})"
+        return f"{self.config.bwrap}: {kind}, no network, {uid}, seccomp filter, memory by {by} ({budget})"
 
     async def run(self, job: Job) -> Outcome:
-        """Run a program to its end, or to a limit. Waits until its memory is free among the running jobs.
+        """Run a program until it ends or meets a limit, and return how it ended.
 
-        Raises InvalidJob, ProgramMissing, SandboxUnavailable. When the awaiting task is cancelled, every process of the
-        job has ended before the cancellation goes on.
+        It starts as soon as the other running jobs leave enough memory in the budget. Raises InvalidJob, ProgramMissing
+        or SandboxUnavailable. If the awaiting task is cancelled, CancelledError is raised only after every process of
+        the job has ended.
         """
         async with self._process(job, None) as process:
             return await process.outcome()
 
     @asynccontextmanager
     async def open(self, job: Job) -> AsyncIterator[Session]:
-        """Run a program while the block lasts, and talk to it. It is killed when the block is left. Raises as `run`."""
+        """Run a program and exchange messages with it while the block lasts, then kill it. Raises as `run` does."""
         ours, theirs = socket.socketpair()
         with ours, theirs:
             async with self._process(job, theirs.fileno()) as process:
@@ -90,20 +90,20 @@ class Sandbox:
                     yield Session(process, outcome, reader, writer)
                 finally:
                     process.kill()
-                    await to_the_end(outcome)
+                    await wait_despite_cancellation(outcome)
                     writer.close()
 
     @asynccontextmanager
     async def _process(self, job: Job, channel: int | None) -> AsyncIterator[SandboxedProcess]:
         _check(job)
         counted = self.groups is not None
-        job = replace(job, limits=affordable(job.limits, self.budget.total, counted=counted))
+        job = replace(job, limits=fit_to_budget(job.limits, self.budget.total, counted=counted))
         async with AsyncExitStack() as stack:
-            await stack.enter_async_context(self.budget.share(cost(job.limits, counted=counted)))
-            uid = stack.enter_context(self.identities.lend()) if self.identities else None
+            await stack.enter_async_context(self.budget.reserve(memory_cost(job.limits, counted=counted)))
+            uid = stack.enter_context(self.uids.acquire()) if self.uids else None
             group = self._group(job, stack)
-            means = Confinement(uid, group, channel)
-            yield await stack.enter_async_context(sandboxed(self.setting, job, means))
+            confinement = Confinement(uid, group, channel)
+            yield await stack.enter_async_context(run_sandboxed(self.config, job, confinement))
 
     def _group(self, job: Job, stack: AsyncExitStack) -> ControlGroup | None:
         if self.groups is None:
@@ -111,7 +111,7 @@ class Sandbox:
         try:
             group = self.groups.create(job.limits, OWN_PROCESSES)
         except OSError as error:
-            raise SandboxUnavailable(f"a control group cannot be made: {error}") from error
+            raise SandboxUnavailable(f"a control group cannot be created: {error}") from error
         stack.callback(remove_quietly, group)
         return group
 
@@ -127,24 +127,24 @@ def _check(job: Job) -> None:
 
 
 def _find_bubblewrap() -> str:
-    """Return the path of bubblewrap. Raises SandboxUnavailable if there is none, or one that is too old."""
+    """Return the path of bubblewrap. Raises SandboxUnavailable if it is missing or too old."""
     if platform.system() != "Linux":
         raise SandboxUnavailable(f"it needs Linux, this is {platform.system()}")
     found = shutil.which("bwrap")
     if found is None:
         raise SandboxUnavailable("bubblewrap is not installed; on Debian or Ubuntu: apt-get install bubblewrap")
     try:
-        told = subprocess.run([found, "--version"], capture_output=True, text=True, check=False).stdout  # noqa: S603
+        version = subprocess.run([found, "--version"], capture_output=True, text=True, check=False).stdout  # noqa: S603
     except OSError as error:
         raise SandboxUnavailable(f"{found} cannot be run: {error}") from error
-    if tuple(map(int, re.findall(r"\d+", told))) < MINIMUM_VERSION:
+    if tuple(map(int, re.findall(r"\d+", version))) < MINIMUM_VERSION:
         least = ".".join(map(str, MINIMUM_VERSION))
-        raise SandboxUnavailable(f"{found} is {told.strip() or 'of no known version'}; bubblewrap {least} is needed")
+        raise SandboxUnavailable(f"{found} is {version.strip() or 'of no known version'}; bubblewrap {least} is needed")
     return found
 
 
 def _working_groups() -> ControlGroups | None:
-    """Return where control groups can be made, after making and joining one; None where they cannot."""
+    """Return where control groups can be created, after creating and joining one, or None if that fails."""
     groups = find_control_groups()
     if groups is None:
         return None

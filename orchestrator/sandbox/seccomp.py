@@ -1,8 +1,8 @@
 """Assemble the system call filter (classic BPF, Linux `Documentation/userspace-api/seccomp_filter.rst`).
 
-A call that is not on the list does not exist here (ENOSYS), so that C libraries fall back to an older one. A few calls
-are allowed for some arguments only (EPERM for the others). A call made for another architecture ends the program: its
-numbers mean something else.
+A call that is not on the list fails with ENOSYS, so that C libraries fall back to an older one. A few calls are allowed
+for some arguments only, and fail with EPERM for others. A call for another architecture ends the program, since the
+numbers of calls differ between architectures.
 """
 
 import errno
@@ -31,16 +31,16 @@ _NUMBER, _ARCH, _ARGUMENTS = 0, 4, 16
 _NEW_NAMESPACES = 0x7E020000  # CLONE_NEWNS, NEWCGROUP, NEWUTS, NEWIPC, NEWUSER, NEWPID, NEWNET
 _FAMILIES = frozenset({socket.AF_UNIX, socket.AF_INET, socket.AF_INET6})
 _DEVICES = frozenset({stat.S_IFCHR, stat.S_IFBLK})
-_TTY_INPUT = frozenset({0x5412, 0x541C})  # TIOCSTI, TIOCLINUX: they type into a terminal
+_TTY_INPUT = frozenset({0x5412, 0x541C})  # TIOCSTI, TIOCLINUX: they insert input into a terminal
 _WORD = 0xFFFFFFFF
 
 Instruction = tuple[int, int, int, int]
-"""Opcode, how many instructions to skip if true, if false, and the operand."""
+"""(opcode, instructions to skip if true, instructions to skip if false, operand)"""
 
 
 @dataclass(frozen=True, slots=True)
 class _Rule:
-    """The call is allowed if `argument & mask` is among `values`, or, where they are `refused`, if it is not."""
+    """Allows a call if `argument & mask` is among `values`; if `refused`, allows it if it is not among them."""
 
     call: str
     argument: int
@@ -59,7 +59,10 @@ _RULES = (
 
 
 def filter_program(machine: str | None = None) -> bytes:
-    """Return the filter for this machine as an array of `struct sock_filter`. Raises SandboxUnavailable."""
+    """Return the filter for a machine (default: this one) as an array of `struct sock_filter`.
+
+    Raises SandboxUnavailable if there is no filter for its architecture.
+    """
     machine = machine or platform.machine()
     if machine not in _AUDIT_ARCH:
         known = ", ".join(_AUDIT_ARCH)
@@ -91,7 +94,7 @@ def _conditional(number: int, rule: _Rule) -> Iterator[Instruction]:
 
 
 def _ranges(numbers: Iterable[int]) -> Iterator[tuple[int, int]]:
-    """Join numbers that follow each other: 1, 2, 3, 7 are (1, 3) and (7, 7)."""
+    """Yield the ranges (first, last) of consecutive numbers: 1, 2, 3, 7 are (1, 3) and (7, 7)."""
     first = last = -1
     for number in sorted(numbers):
         if number != last + 1 or first < 0:

@@ -1,8 +1,8 @@
-"""Talk to a program in the sandbox while it runs.
+"""Exchange messages with a program in the sandbox while it runs.
 
-The program finds its end of a duplex byte stream as descriptor 3 (`CHANNEL`), so that what it prints does not mix with
-what it says. A message is its length, four bytes big-endian, and its bytes; both sides speak like this. The stream is a
-Unix socket of our own, which reaches nothing else; descriptors sent over it are dropped.
+The program has its end of a duplex byte stream as descriptor 3 (`CHANNEL`), apart from its stdout. In both directions a
+message is its length, four bytes big-endian, and its bytes. The stream is a Unix socket pair that leads nowhere else;
+descriptors sent over it are dropped.
 """
 
 import asyncio
@@ -16,11 +16,12 @@ from orchestrator.sandbox.process import SandboxedProcess
 __all__ = ["CHANNEL", "MESSAGE_LIMIT", "Session"]
 
 MESSAGE_LIMIT = 16 * 1024 * 1024
+"""The longest message, in bytes."""
 _LENGTH = struct.Struct(">I")
 
 
 class Session:
-    """A running program and the channel to it. It ends with the program, its wall-clock limit, or the block."""
+    """A running program and the channel to it, until the program ends, meets a limit or is killed."""
 
     def __init__(
         self,
@@ -35,8 +36,8 @@ class Session:
         self._writer = writer
 
     async def send(self, message: bytes) -> bool:
-        """Send one message; waits while the program does not read. False if the program no longer listens."""
-        assert len(message) <= MESSAGE_LIMIT, "the caller knows the limit"
+        """Send one message, waiting while the program does not read. Returns False if it has closed the channel."""
+        assert len(message) <= MESSAGE_LIMIT, "callers keep to MESSAGE_LIMIT"
         try:
             self._writer.write(_LENGTH.pack(len(message)) + message)
             await self._writer.drain()
@@ -47,7 +48,7 @@ class Session:
     async def receive(self) -> bytes | None:
         """Return the next message, or None when the program has closed the channel or ended.
 
-        Raises ChannelBroken if it announces more than MESSAGE_LIMIT bytes.
+        Raises ChannelBroken if the message is announced with more than MESSAGE_LIMIT bytes.
         """
         try:
             (length,) = _LENGTH.unpack(await self._reader.readexactly(_LENGTH.size))
@@ -58,10 +59,10 @@ class Session:
             return None
 
     async def end(self) -> Outcome:
-        """Close the channel, let the program end by itself within its limits, and return how it ended."""
+        """Close the channel, wait for the program to end by itself or at a limit, and return how it ended."""
         self._writer.close()
         return await asyncio.shield(self._outcome)
 
     def kill(self) -> None:
-        """End the program now; `end` then tells of it."""
+        """Kill the program now. `end` still returns how it ended."""
         self._process.kill()

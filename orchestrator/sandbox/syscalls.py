@@ -1,15 +1,15 @@
 """List the system calls that a program in the sandbox may make, with their numbers.
 
-An allow list, because a deny list is wrong on the day that the kernel learns a new call. It holds what programs use for
-files, memory, threads, processes, signals, time and sockets. It leaves out what reaches beyond a process (ptrace,
+It is an allow list, because a deny list is incomplete as soon as the kernel gets a new call. It has what programs use
+for files, memory, threads, processes, signals, time and sockets. It leaves out what reaches beyond a process (ptrace,
 process_vm_readv, kcmp, pidfd_getfd), what changes the machine (mount, setns, unshare, chroot, bpf, kexec, modules,
-clocks, swap), what has been a source of holes in kernels (io_uring, userfaultfd, perf_event_open, keyctl, personality),
+clocks, swap), what has been a source of vulnerabilities (io_uring, userfaultfd, perf_event_open, keyctl, personality),
 and memory that no limit counts (memfd_create, System V and POSIX queues).
 """
 
 _COLUMNS = {"x86_64": 1, "aarch64": 2}
 
-# name:number on x86_64:number on aarch64, which lacks the older calls (-)
+# name:number on x86_64:number on aarch64, where older calls do not exist (-)
 _TABLE = """
 read:0:63 write:1:64 open:2:- close:3:57 stat:4:- fstat:5:80 lstat:6:- poll:7:- lseek:8:62 mmap:9:222
 mprotect:10:226 munmap:11:215 brk:12:214 rt_sigaction:13:134 rt_sigprocmask:14:135 rt_sigreturn:15:139 ioctl:16:29

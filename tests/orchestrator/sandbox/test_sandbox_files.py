@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from orchestrator.sandbox import InvalidJob, Sandbox
-from orchestrator.sandbox.files import check_names, collect, put
+from orchestrator.sandbox.files import check_names, collect_files, write_files
 from tests.orchestrator.sandbox.sandbox_jobs import QUICK, python, shell
 
 
@@ -48,8 +48,8 @@ def test_a_folder_that_became_a_link_is_not_entered(tmp_path: Path) -> None:
     descriptor = os.open(work, os.O_RDONLY)
     try:
         with pytest.raises(OSError, match=r"Not a directory|symbolic links"):
-            put(descriptor, {"folder/x": b""}, None)
-        assert collect(descriptor, ("*",), 1000).files == {}
+            write_files(descriptor, {"folder/x": b""}, None)
+        assert collect_files(descriptor, ("*",), 1000).files == {}
     finally:
         os.close(descriptor)
     assert [path.name for path in outside.iterdir()] == ["secret"]

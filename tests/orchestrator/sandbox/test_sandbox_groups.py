@@ -48,7 +48,7 @@ def test_version_2_is_limited_by_its_own_files(tmp_path: Path) -> None:
     group = groups.create(Limits(memory=1 << 20, processes=5), 2)
     assert (group.memory / "memory.max").read_text() == str(1 << 20)
     assert (group.memory / "pids.max").read_text() == "7"
-    assert group.entrances() == [str(group.memory / "cgroup.procs")]
+    assert group.join_files() == [str(group.memory / "cgroup.procs")]
     assert not group.ran_out_of_memory()
     (group.memory / "memory.events").write_text("low 0\noom 1\noom_kill 2\n")
     (group.memory / "pids.events").write_text("max 3\n")
@@ -60,7 +60,7 @@ def test_controllers_in_one_folder_make_one_group(tmp_path: Path) -> None:
     group = ControlGroups(1, tmp_path, tmp_path).create(Limits(memory=1 << 20, processes=5), 2)
     assert (group.memory / "memory.limit_in_bytes").read_text() == str(1 << 20)
     assert (group.memory / "pids.max").read_text() == "7"
-    assert group.entrances() == [str(group.memory / "cgroup.procs")]
+    assert group.join_files() == [str(group.memory / "cgroup.procs")]
 
 
 def test_sweeping_spares_what_is_not_in_our_namespace(tmp_path: Path) -> None:

@@ -43,9 +43,9 @@ except SandboxUnavailable as error:
 
 async def test_the_sandbox_says_what_contains_a_job(sandbox: Sandbox) -> None:
     told = sandbox.describe()
-    assert sandbox.findings is not None
-    assert sandbox.findings.uid != 0
-    for part in ("no network", f"uid {sandbox.findings.uid}", "seccomp", "memory by", "MiB"):
+    assert sandbox.probe_result is not None
+    assert sandbox.probe_result.uid != 0
+    for part in ("no network", f"uid {sandbox.probe_result.uid}", "seccomp", "memory by", "MiB"):
         assert part in told
 
 
@@ -61,9 +61,7 @@ async def test_what_bubblewrap_leaves_out_is_noticed(
     option: str, values: int, noticed: str, sandbox: Sandbox, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     bwrap = tmp_path / "bwrap"
-    bwrap.write_text(
-        _FORGETFUL.format(python=sys.executable, option=option, values=values, bwrap=sandbox.setting.bwrap)
-    )
+    bwrap.write_text(_FORGETFUL.format(python=sys.executable, option=option, values=values, bwrap=sandbox.config.bwrap))
     bwrap.chmod(0o755)
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(SandboxUnavailable, match=noticed):

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from orchestrator.sandbox import ChannelBroken, Sandbox
-from orchestrator.sandbox.budget import Budget
+from orchestrator.sandbox.memory_budget import MemoryBudget
 from tests.orchestrator.sandbox.sandbox_jobs import QUICK, own_groups, python, shell
 
 _ECHO = """
@@ -76,7 +76,7 @@ async def test_jobs_that_run_together_do_not_meet(sandbox: Sandbox) -> None:
         for session in (first, second):
             await session.send(b"uid")
             uids.add(await session.receive())
-        assert len(uids) == (2 if sandbox.identities else 1)
+        assert len(uids) == (2 if sandbox.uids else 1)
         seen = await sandbox.run(shell("ls -d /proc/[0-9]*"))
         assert len(seen.stdout.split()) <= 3
 
@@ -99,13 +99,13 @@ async def test_cancelling_ends_the_job(delay: float, sandbox: Sandbox) -> None:
 
 
 async def test_jobs_wait_for_their_share_of_memory(sandbox: Sandbox) -> None:
-    narrow = replace(sandbox, groups=None, budget=Budget(QUICK.memory * 2))
+    narrow = replace(sandbox, groups=None, budget=MemoryBudget(QUICK.memory * 2))
     outcomes = await asyncio.gather(*(narrow.run(shell("exit 0")) for _ in range(3)))
     assert [outcome.exit_code for outcome in outcomes] == [0, 0, 0]
 
 
 async def test_without_a_control_group_each_process_is_limited(sandbox: Sandbox) -> None:
-    alone = replace(sandbox, groups=None, budget=Budget(4 * QUICK.memory))
+    alone = replace(sandbox, groups=None, budget=MemoryBudget(4 * QUICK.memory))
     code = "import os\ntry:\n    block = b'x' * (2 * {0})\nexcept MemoryError:\n    print('held')\n"
     assert (await alone.run(python(code.format(QUICK.memory)))).stdout == b"held\n"
     fork = "import os, time\ntry:\n    for n in range(9):\n        os.fork() or time.sleep(60)\n"
@@ -118,14 +118,14 @@ def test_jobs_that_are_cancelled_together_leave_nothing_taken(
     wanted: list[int], cancelled: set[int], freed_first: bool
 ) -> None:
     async def scene() -> None:
-        budget, ran = Budget(10), list[int]()
+        budget, ran = MemoryBudget(10), list[int]()
 
         async def take(number: int) -> None:
-            async with budget.share(wanted[number]):
+            async with budget.reserve(wanted[number]):
                 ran.append(number)
 
         async with asyncio.TaskGroup() as tasks:
-            holder = budget.share(6)
+            holder = budget.reserve(6)
             await holder.__aenter__()
             jobs = [tasks.create_task(take(number)) for number in range(len(wanted))]
             await asyncio.sleep(0)
@@ -137,22 +137,22 @@ def test_jobs_that_are_cancelled_together_leave_nothing_taken(
             if not freed_first:
                 await holder.__aexit__(None, None, None)
         assert set(range(len(jobs))) - over <= set(ran), "those that nobody cancelled have run"
-        async with asyncio.timeout(60), budget.share(10):
+        async with asyncio.timeout(60), budget.reserve(10):
             pass
 
     asyncio.run(scene())
 
 
 async def test_a_waiting_job_that_is_cancelled_gives_its_turn_away() -> None:
-    budget = Budget(10)
+    budget = MemoryBudget(10)
     order = []
 
     async def take(name: str, wanted: int) -> None:
-        async with budget.share(wanted):
+        async with budget.reserve(wanted):
             order.append(name)
             await asyncio.sleep(0)
 
-    async with budget.share(6), asyncio.TaskGroup() as tasks:
+    async with budget.reserve(6), asyncio.TaskGroup() as tasks:
         waiting = tasks.create_task(take("large", 10))
         tasks.create_task(take("small", 4))
         await asyncio.sleep(0)

@@ -1,4 +1,4 @@
-"""Say what a program in the sandbox sees: this system's programs, this installation's Python, and little else."""
+"""Define which files a program in the sandbox sees: this system's programs, this Python installation, little else."""
 
 import os
 import site
@@ -13,7 +13,7 @@ WORK = "/sandbox"
 _SYSTEM = ("bin", "sbin", "lib", "lib32", "lib64", "libx32")
 _SYSTEM_PATH = ("/usr/local/bin", "/usr/bin", "/bin", "/usr/sbin", "/sbin")
 _LAST = "/run/bin"
-"""Where `python` is found at the latest: some systems have a python3 only."""
+"""A folder at the end of PATH with a `python`, since some systems have only a `python3`."""
 
 _ETC = ("/etc/ld.so.cache", "/etc/ld.so.conf", "/etc/ld.so.conf.d", "/etc/alternatives")
 _DEVICES = ("/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom")
@@ -27,18 +27,26 @@ _DEVICE_LINKS = {
 
 
 @dataclass(frozen=True, slots=True)
-class View:
-    """What is visible: folders and files (read-only), links (where they are, where they lead), devices."""
+class FilesystemView:
+    """What a program in the sandbox sees of this machine's file system. All strings are absolute paths."""
 
     readable: tuple[str, ...]
+    """Folders and files of this machine that are visible, read-only."""
     links: dict[str, str]
+    """Symbolic links in the sandbox, and where they lead."""
     devices: tuple[str, ...]
+    """Devices of this machine that are visible."""
     path: str
+    """The value of PATH."""
     interpreter: str
+    """This process's Python."""
 
 
-def installation_view() -> View:
-    """Return the view that belongs to this machine and to this interpreter. Raises SandboxUnavailable."""
+def host_filesystem() -> FilesystemView:
+    """Return the view for this machine and this Python.
+
+    Raises SandboxUnavailable if Python is installed in a folder that must not be shown.
+    """
     usr = [folder for folder in ("/usr", *(f"/{name}" for name in _SYSTEM)) if _is_folder(folder)]
     links = {f"/{name}": str(Path(f"/{name}").readlink()) for name in _SYSTEM if Path(f"/{name}").is_symlink()}
     etc = [name for name in _ETC if Path(name).exists()]
@@ -47,11 +55,14 @@ def installation_view() -> View:
     base = str(Path(sys.base_prefix) / "bin")
     path = ":".join(dict.fromkeys((scripts, str(Path(sys.executable).parent), base, *_SYSTEM_PATH, _LAST)))
     links = {**links, **_DEVICE_LINKS, f"{_LAST}/python": sys.executable}
-    return View((*usr, *etc, *python), links, _DEVICES, path, sys.executable)
+    return FilesystemView((*usr, *etc, *python), links, _DEVICES, path, sys.executable)
 
 
-def environment(view: View) -> dict[str, str]:
-    """Return the whole environment of a program, of which nothing is ours. Threads count as processes: few, please."""
+def environment(view: FilesystemView) -> dict[str, str]:
+    """Return all environment variables of a program, none of which are our own.
+
+    They ask libraries to use one thread, since threads count in the limit on processes.
+    """
     return {
         "PATH": view.path,
         "HOME": "/tmp",  # noqa: S108 - the sandbox's own
@@ -68,7 +79,7 @@ def environment(view: View) -> dict[str, str]:
 
 
 def etc_files(uid: int) -> dict[str, bytes]:
-    """Return the files of `/etc` that are made for the sandbox, where the only user has this uid."""
+    """Return the files of `/etc` that exist only in the sandbox, by path. They know one user, with this uid."""
     return {
         "/etc/passwd": f"sandbox:x:{uid}:{uid}::/tmp:/bin/sh\n".encode(),
         "/etc/group": f"sandbox:x:{uid}:\n".encode(),
@@ -82,9 +93,9 @@ def _is_folder(folder: str) -> bool:
 
 
 def _python_folders() -> list[str]:
-    """Return what the interpreter and its packages need, outermost folders only.
+    """Return the folders that the interpreter and its packages need, outermost ones only and without those in `/usr`.
 
-    `/usr` is visible anyway. A folder that would show more than an installation (the root or a home) is refused.
+    Raises SandboxUnavailable for a folder that would show more than an installation: the root, or one above a home.
     """
     found = [sys.prefix, sys.base_prefix, *(sysconfig.get_path(name) for name in ("stdlib", "purelib", "platlib"))]
     if site.ENABLE_USER_SITE:

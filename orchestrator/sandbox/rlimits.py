@@ -1,9 +1,9 @@
-"""Turn a job's limits into resource limits of the kernel (setrlimit(2)), hard ones."""
+"""Turn a job's limits into hard resource limits of the kernel (setrlimit(2))."""
 
 from orchestrator.sandbox.contract import Limits
 
 OWN_PROCESSES = 2
-"""bubblewrap outside and inside the namespaces, which a control group counts beside the job's own processes."""
+"""Bubblewrap's processes outside and inside the namespaces, which a control group counts with those of the job."""
 
 _OPEN_FILES = 256
 _LOCKED_MEMORY = 64 * 1024
@@ -11,15 +11,16 @@ _CPU_GRACE = 1
 _ADDRESS_SPACE_FACTOR = 8
 
 ResourceLimit = tuple[str, int, int]
-"""The name of a constant of the module `resource`, the soft limit, the hard limit."""
+"""(name of a constant of the module `resource`, soft limit, hard limit)"""
 
 
 def resource_limits(limits: Limits, *, memory_counted: bool, one_more_process: bool) -> list[ResourceLimit]:
-    """Return the limits of each process.
+    """Return the resource limits of each process.
 
-    Where a control group counts memory (`memory_counted`) the address space is only kept from growing without bound,
-    since programs reserve far more of it than they use; elsewhere it is the limit. `one_more_process` leaves room for
-    bubblewrap's inner process where that has the same uid, and lets a control group that counts processes refuse first.
+    `memory_counted` says that a control group limits memory. The address space is then only limited to a multiple,
+    since programs reserve far more of it than they use; without a control group it is the limit on memory.
+    `one_more_process` allows one for bubblewrap's inner process, where that has the same uid, or lets a control group
+    that counts processes refuse first.
     """
     space = limits.memory * (_ADDRESS_SPACE_FACTOR if memory_counted else 1)
     processes = limits.processes + one_more_process
