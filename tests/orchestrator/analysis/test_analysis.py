@@ -21,7 +21,8 @@ def plan(*steps: dict[str, Any]) -> list[Step]:
     ]
 
 
-def told(*steps: dict[str, Any], **context: Any) -> str:
+def refusal(*steps: dict[str, Any], **context: Any) -> str:
+    """Return the message with which a plan of these steps is refused."""
     with pytest.raises(InvalidTask) as caught:
         analyze(plan(*steps), **context)
     return str(caught.value)
@@ -63,9 +64,9 @@ def test_a_read_is_the_latest_earlier_writer_else_the_only_later_one_else_a_labe
     assert later.sources["S1"] == {"s2": Source("artifact", "S2"), "note": Source("input"), "f": Source("file")}
     assert later.order == ("S2", "S1")
     both = [{"inputs": ["a"]}, {"outputs": ["a"]}, {"outputs": ["a"]}]
-    assert 'S1 cannot tell which "a" is meant: S2 and S3 both write it later' in told(*both)
+    assert 'S1 cannot tell which "a" is meant: S2 and S3 both write it later' in refusal(*both)
     assert analyze(plan(*both), files=["a"]).sources["S1"] == {"a": Source("file")}
-    assert 'only S1 itself writes "a"' in told({"inputs": ["a"], "outputs": ["a"]})
+    assert 'only S1 itself writes "a"' in refusal({"inputs": ["a"], "outputs": ["a"]})
     own = analyze(plan({"inputs": ["a"], "outputs": ["a"]}), files=["a"])
     assert (own.sources["S1"], own.edges) == ({"a": Source("file")}, ())
 
@@ -131,21 +132,23 @@ def test_discover_keeps_dependencies_that_carry_data_and_conflicts() -> None:
     ],
 )
 def test_a_plan_that_cannot_run_is_refused_with_the_steps_in_question(steps: list[Any], message: str) -> None:
-    assert message in told(*steps, labels=["note"], files=["file"])
+    assert message in refusal(*steps, labels=["note"], files=["file"])
 
 
-def test_every_problem_with_names_is_told_at_once_with_the_nearest_name() -> None:
-    message = told({"inputs": ["reprot.md"]}, {"depends_on": ["S9"]}, files=["report.md"])
+def test_every_problem_with_names_is_refused_at_once_with_the_nearest_name() -> None:
+    message = refusal({"inputs": ["reprot.md"]}, {"depends_on": ["S9"]}, files=["report.md"])
     assert "accepted: 'report.md'?" in message
     assert "no step is called S9" in message
 
 
 def test_a_cycle_is_refused_in_discover_even_where_it_would_fall_apart() -> None:
-    assert "S1 → S2 → S1" in told({"depends_on": ["S2"]}, {"depends_on": ["S1"]}, mode="discover")
+    assert "S1 → S2 → S1" in refusal({"depends_on": ["S2"]}, {"depends_on": ["S1"]}, mode="discover")
 
 
-def test_each_of_several_cycles_is_told() -> None:
-    message = told({"depends_on": ["S2"]}, {"depends_on": ["S1"]}, {"depends_on": ["S1", "S4"]}, {"depends_on": ["S4"]})
+def test_each_of_several_cycles_is_in_the_message() -> None:
+    message = refusal(
+        {"depends_on": ["S2"]}, {"depends_on": ["S1"]}, {"depends_on": ["S1", "S4"]}, {"depends_on": ["S4"]}
+    )
     assert "S1 → S2 → S1" in message
     assert "S4 → S4" in message
     assert message.count("wait for each other") == 2
@@ -238,7 +241,7 @@ def test_order_waves_and_neighbours_follow_from_the_edges(drawn: list[dict[str, 
 
 @settings(max_examples=200, deadline=None)
 @given(st.lists(st.tuples(st.integers(1, 6), st.integers(1, 6)), max_size=10))
-def test_a_plan_is_refused_if_and_only_if_it_has_a_cycle_and_the_cycle_told_is_one(
+def test_a_plan_is_refused_if_and_only_if_it_has_a_cycle_and_the_cycle_of_the_message_is_one(
     pairs: list[tuple[int, int]],
 ) -> None:
     waits = {n: {before for before, after in pairs if after == n} for n in range(1, 7)}
