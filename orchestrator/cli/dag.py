@@ -1,4 +1,4 @@
-"""Draw a DAG as text, a row for each step, with lanes for the results that later steps still wait for.
+"""Draw a DAG as text: a row for each step, and a lane for each result that later steps still wait for.
 
 ```
 ✓       S1
@@ -19,7 +19,7 @@ CELL = 2
 
 @dataclass(frozen=True, slots=True)
 class Picture:
-    """What stands to the left of a step, and of any line that follows it before the next step."""
+    """What is printed to the left of a step (`row`), and of further lines of the same step (`below`)."""
 
     row: str
     below: str
@@ -33,11 +33,11 @@ def draw(
     *,
     growing: bool = False,
 ) -> dict[str, Picture] | None:
-    """Return the picture of each step, all equally wide; None where one would need more than MAX_LANES lanes.
+    """Return the picture of each step, all equally wide; None if the DAG needs more than MAX_LANES lanes.
 
     `order` is topological; `before` gives the direct dependencies; `marks` the character that stands for each step.
     A mark directly below another one continues its lane, so a step that depends on nothing gets a lane of its own
-    beside one that has just ended. In a plan that is still `growing` no lane ends for lack of readers.
+    beside one that has just ended. In a plan that is still `growing`, the lanes of steps that nothing reads stay open.
     """
     waiting = _consumers(order, before)
     if growing:
@@ -74,7 +74,7 @@ def _consumers(order: Sequence[str], before: Mapping[str, Sequence[str]]) -> dic
 
 
 def _lane_for(lanes: Sequence[str | None], needs: set[str], waiting: Mapping[str, int], ended: int | None) -> int:
-    """Return the lane of a dependency that nobody else waits for, else a free one, right of all dependencies."""
+    """Return the lane of a dependency that no other step waits for, else a free one right of all dependencies."""
     held = [index for index, name in enumerate(lanes) if name in needs]
     for index in held:
         if not waiting[str(lanes[index])]:

@@ -1,6 +1,6 @@
-"""Examine the installation: what a run needs, what it would like, and what is merely told.
+"""Check the installation: what a run needs, what is optional, and what is good to know.
 
-A check ends `ok`, `note` (something optional is missing) or `broken` (a run would fail); each says how to mend it.
+The state of a check is `ok`, `note` (something optional is missing) or `broken` (a run would fail).
 """
 
 import asyncio
@@ -41,12 +41,12 @@ TOOLS = {
     "bwrap": "running code that a model wrote",
 }
 MODULES = frozenset({"mypy", "pytest"})
-"""Those that are run as modules of this interpreter, whatever else is on the PATH."""
+"""The tools that are run as modules of this interpreter, so that the PATH does not matter."""
 
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """One thing that was looked at. `mend` says what to do about anything that is not `ok`."""
+    """The result of one check. `mend` says what to do if the state is not `ok`."""
 
     name: str
     state: Literal["ok", "note", "broken"]
@@ -55,7 +55,7 @@ class Check:
 
 
 def examine(registry: Path, home: Path, built_gates: frozenset[str]) -> list[Check]:
-    """Return all checks, in the order in which a person would go about them."""
+    """Run all checks and return them, in the order in which they are printed. `built_gates` are the gates there are."""
     return [
         _python(),
         _llama(),
@@ -80,7 +80,7 @@ def _python() -> Check:
 
 
 def _llama() -> Check:
-    """Import llama.cpp in a process of its own: one built for another processor dies of an illegal instruction."""
+    """Import llama.cpp in a process of its own, which a build for another processor would kill."""
     try:
         build = version("llama-cpp-python")
         probe = subprocess.run(  # noqa: S603 - our own interpreter and text
@@ -146,13 +146,13 @@ def _model(model: ModelEntry, registry: Registry) -> Check:
     assert model.memory is not None, "a usable model has a header"
     budget = memory_budget() if registry.defaults.memory is None else registry.defaults.memory
     if model.memory.total > budget:
-        needed = f"needs {size(model.memory.total)} ({model.memory}), but {size(budget)} can be had"
+        needed = f"needs {size(model.memory.total)} ({model.memory}), but {size(budget)} are available"
         return Check(name, "broken" if roles else "note", needed, "fewer slots, a smaller context, or a smaller file")
     return Check(name, "ok", f"{size(model.memory.total)} when loaded; {roles or 'no role uses it'}")
 
 
 def _remote(name: str, endpoint: Endpoint, roles: str) -> Check:
-    """Ask the server for its models; that also tells whether it takes the key."""
+    """Request the list of models from the server, which also checks the key."""
     found = f"{endpoint.model} at {endpoint.base_url}"
     if reason := probe(endpoint):
         mend = "start the server, or correct the entry in the registry"
@@ -163,7 +163,7 @@ def _remote(name: str, endpoint: Endpoint, roles: str) -> Check:
 
 
 def _folder(home: Path) -> Check:
-    """Look without leaving anything behind: where the folder does not exist, its nearest parent has to allow it."""
+    """Check that the folder can be written to, or that its nearest existing parent can. Nothing is created."""
     nearest = next(folder for folder in (home, *home.parents) if folder.exists())
     found = str(home) if nearest == home else f"{home}, to be created"
     if not nearest.is_dir() or not os.access(nearest, os.W_OK | os.X_OK):
@@ -174,7 +174,7 @@ def _folder(home: Path) -> Check:
 
 
 def _lock(home: Path) -> Check:
-    """Ask for the lock without taking it away from anyone: a shared lock on the file, given back at once."""
+    """Check whether the lock is free, by a shared lock on its file that is released at once."""
     try:
         with open(Home(home).lock_file, "rb") as file:
             try:
@@ -219,7 +219,7 @@ def _tools() -> Iterator[Check]:
 
 
 def _place(tool: str) -> str | None:
-    """Return the file of a tool, where whoever uses it would find it; None if it is not there."""
+    """Return the file of a tool, found as the code that uses it finds it; None if it is not installed."""
     if tool in MODULES:
         spec = find_spec(tool)
         return None if spec is None else spec.origin
@@ -228,8 +228,8 @@ def _place(tool: str) -> str | None:
 
 
 def _sandbox() -> Check:
-    """Run the sandbox's own probe: programs in it that try what they must not be able to do."""
+    """Run the sandbox's own probe, which starts programs that try to do what the sandbox has to prevent."""
     try:
         return Check("sandbox", "ok", asyncio.run(Sandbox.probe()).describe())
     except SandboxUnavailable as error:
-        return Check("sandbox", "note", error.reason, "until then steps and gates that run code refuse to")
+        return Check("sandbox", "note", error.reason, "until then, steps and gates that run code are refused")

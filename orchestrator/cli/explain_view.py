@@ -1,4 +1,4 @@
-"""Explain one step of a run: what it waited for, who did it and why, and what came of each attempt."""
+"""Explain one step of a run: what it waited for, which role and model did it and why, and how each attempt ended."""
 
 from dataclasses import asdict
 from typing import Any
@@ -15,7 +15,7 @@ from orchestrator.history.view import AttemptRow
 
 
 def explanation_json(report: Report, step: StepRow) -> dict[str, Any]:
-    """Return everything that `print_explanation` tells, as JSON."""
+    """Return what `print_explanation` prints as a JSON object."""
     planned = step.parent or step.id
     return {
         "run_id": report.run_id,
@@ -29,7 +29,7 @@ def explanation_json(report: Report, step: StepRow) -> dict[str, Any]:
 
 
 def print_explanation(console: Console, report: Report, step: StepRow) -> None:
-    """Print the explanation of `step`, which is one of the report's."""
+    """Print the explanation of `step`, which is one of the steps of the report."""
     table = Table.grid(padding=(0, 2, 0, 0))
     table.add_column(no_wrap=True, style="bold")
     table.add_column(overflow="fold")
@@ -98,12 +98,12 @@ def _add_waiting(table: Table, report: Report, step: StepRow) -> None:
 
 def _why(edge: Edge) -> str:
     passed = f" {one_line(edge.artifact)}" if edge.artifact else ""
-    dropped = ", dropped in mode discover: it held nothing up" if edge.dropped else ""
+    dropped = ", dropped in mode discover: the step did not wait for it" if edge.dropped else ""
     return f"{edge.reason}{passed}{dropped}"
 
 
 def _last(report: Report, step: StepRow) -> str | None:
-    """Return the dependency that ended last: the one that this step really waited for."""
+    """Return the dependency that ended last, after which the step could start; None if none has ended."""
     ends = {row.id: row.finished for row in report.steps}
     waited = [(end, name) for name in step.depends_on if (end := ends.get(name)) is not None]
     return max(waited)[1] if waited else None

@@ -20,7 +20,7 @@ class ExportFailed(OrchestratorError):
 
 
 def check_target(folder: Path) -> None:
-    """Create `folder` if need be. Raises `InputError` unless files can be put there: better before a run than after."""
+    """Create `folder` if need be. Raises `InputError` if it cannot be written to, which is checked before a run."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:

@@ -1,4 +1,4 @@
-"""Foretell a run from its plan alone, and print it: the DAG, why each step waits, the waves, the critical path."""
+"""Predict a run from its plan, and print the DAG, the reason of each edge, the waves and the critical path."""
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
@@ -19,9 +19,9 @@ from orchestrator.taskir import TaskIR, dump_task
 
 @dataclass(frozen=True, slots=True)
 class Forecast:
-    """What can be said of a task before it runs. Times are predictions, in seconds.
+    """What can be predicted of a task before it runs. Times are in seconds.
 
-    More steps follow, of which nothing can be said yet, if the plan `goes_on_after` one of these.
+    If the plan `goes_on_after` one of the steps, more steps follow that are not known yet.
     """
 
     task: TaskIR
@@ -41,13 +41,13 @@ class Forecast:
         rates: Mapping[str, RoleRates],
         goes_on_after: str | None = None,
     ) -> "Forecast":
-        """Foretell a task from its graph and from what is typical of each role."""
+        """Return the forecast for a task, from its graph and the measured rates of each role."""
         predicted = predict_seconds(task.plan.steps, rates)
         path = critical_path(graph.before, graph.order, predicted)
         return cls(task, mode, graph, predicted, path, slack(graph.before, graph.order, predicted), goes_on_after)
 
     def to_json(self) -> dict[str, Any]:
-        """Return the forecast under the keys of a run's report, as far as they apply."""
+        """Return the forecast as JSON, with the keys of a run's report as far as they apply."""
         steps = [
             {
                 "id": step.id,

@@ -1,4 +1,4 @@
-"""The commands about past runs: runs, show, explain. They only read the journal, and need no lock and no model."""
+"""The commands about past runs: runs, show, explain. They only read the journal, without a lock or a model."""
 
 import sys
 from collections.abc import Sequence
@@ -25,8 +25,8 @@ RUN_HELP = "The run: its id, the beginning of it, or `last`."
 
 
 def _complete_run(context: typer.Context, incomplete: str) -> list[str]:
-    """Return the runs that a word on the command line may become."""
-    home = Settings(None, context.find_root().params.get("home")).home  # nothing has made the settings yet
+    """Return the ids of runs that begin with an incomplete word of the command line."""
+    home = Settings(None, context.find_root().params.get("home")).home  # no callback has made the settings yet
     with JournalReader.open_to_read(home) as journal:
         return [row.run for row in journal.runs(MOST_COMPLETED) if row.run.startswith(incomplete)]
 
@@ -59,7 +59,7 @@ def show(
     full: AllFlag = False,
     as_json: JsonFlag = False,
 ) -> None:
-    """Show what became of a run."""
+    """Show the report of a run."""
     with JournalReader.open_to_read(settings(context).home) as journal:
         name = find_run(journal, run)
         views = ViewCache(journal)
@@ -84,7 +84,7 @@ def explain(
 ) -> None:
     """Explain one step of a run.
 
-    Tells what it waited for, who did it and why, what came of each attempt, and what the gates said.
+    Prints what it waited for, which role and model did it and why, how each attempt ended, and the gates' results.
     """
     with JournalReader.open_to_read(settings(context).home) as journal:
         report = load_report(journal, find_run(journal, run))
@@ -97,7 +97,7 @@ def explain(
 
 
 def find_run(journal: JournalReader, text: str) -> str:
-    """Return the id of the run that `text` means. Raises `InputError` where it means none, or more than one."""
+    """Return the id of the run for an id, its beginning, or `last`. Raises `InputError` for none or more than one."""
     rows = journal.runs()
     names = [row.run for row in rows]
     if text in names:

@@ -12,7 +12,7 @@ from rich.table import Table
 from rich.text import Text
 
 from orchestrator.cli.progress_lines import progress_line
-from orchestrator.cli.step_table import NO_PROGRESS, most_telling, step_table
+from orchestrator.cli.step_table import NO_PROGRESS, select_steps, step_table
 from orchestrator.cli.terminal import STATE_STYLES, Glyphs, glyphs, one_line, seconds, write
 from orchestrator.events import Event, RunAccepted
 from orchestrator.history.view import RunView
@@ -189,7 +189,7 @@ def _rows(run: RunView, now: float, height: int, signs: Glyphs, progress: Mappin
         return [Text("the frontdoor is making a plan", style="dim")] if run.status == "planning" else []
     if len(steps) <= height:
         return [step_table(run, steps, now, signs, progress=progress)]
-    chosen = most_telling(steps, height - 1)
+    chosen = select_steps(steps, height - 1)
     counts = Counter(step.state for step in steps)
     states = ", ".join(f"{counts[state]} {state}" for state in State if counts[state])
     more = Text(f"{len(steps) - len(chosen)} more; of all: {states}", style="dim")

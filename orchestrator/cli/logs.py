@@ -1,4 +1,4 @@
-"""Send the log to a file of the state folder: stdout and stderr belong to what the user asked for."""
+"""Log to a file of the state folder, since stdout and stderr are for the output of the command."""
 
 from pathlib import Path
 
@@ -8,13 +8,13 @@ MAX_BYTES = 8 << 20
 
 
 class RunLogFile:
-    """A text file that comes into being with the first line. A full one makes room: it becomes `NAME.old`."""
+    """A log file that is created with its first line. When it exceeds 8 MiB, it is renamed to `NAME.old`."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
 
     def write(self, text: str) -> int:
-        """Append `text`. A log that cannot be written is not worth a failed run."""
+        """Append `text`, and ignore errors: a run does not fail because it cannot be logged."""
         try:
             self._path.parent.mkdir(parents=True, exist_ok=True)
             if self._path.exists() and self._path.stat().st_size > MAX_BYTES:
@@ -26,7 +26,7 @@ class RunLogFile:
         return len(text)
 
     def flush(self) -> None:
-        """Every line is flushed as it is written."""
+        """Do nothing: each line is written when it is logged."""
 
 
 def log_to(path: Path) -> None:

@@ -1,4 +1,4 @@
-"""The commands about models: list them, propose an entry for a file; and those that the daemon carries out."""
+"""The commands about models: list, add and get them, and have the daemon load, unload or pin them."""
 
 import itertools
 import re
@@ -58,15 +58,15 @@ def add(
         str | None, typer.Option("--id", metavar="ID", help="The model's id; made from the file's name without it.")
     ] = None,
     role: Annotated[
-        str | None, typer.Option(metavar="ROLE", help="Give it this role too, which is added if there is none.")
+        str | None, typer.Option(metavar="ROLE", help="Give the model this role, which is added if it is new.")
     ] = None,
     save: Annotated[bool, typer.Option("--write", help="Add the entry to the registry.")] = False,
     as_json: JsonFlag = False,
 ) -> None:
     """Propose an entry of the registry for a model.
 
-    It is made from the file's header and the memory that there is, and printed as YAML, with the reasons. What is in
-    the registry stays as it is, comments too; nothing is written that would not load.
+    The entry is made from the file's header and the available memory, and printed as YAML, with the reasons. --write
+    leaves the rest of the registry as it is, with its comments, and writes nothing that could not be loaded.
     """
     chosen = settings(context)
     registry = chosen.registry()
@@ -83,7 +83,7 @@ def add(
 
 
 def _memory(chosen: Settings, registry: Registry) -> int:
-    """Return the bytes that models may take together: as the registry says, or what was free before there were any."""
+    """Return the bytes that models may take together: as the registry says, else the memory that the backend has."""
     if registry.defaults.memory is not None:
         return registry.defaults.memory
     return ask_backend(chosen, lambda backend: backend.memory())
@@ -103,7 +103,7 @@ def _proposed(file: Path, registry: Registry, budget: int, name: str | None, rol
 
 
 def _check(proposal: Proposal, registry: Registry, role: str | None) -> None:
-    """Raise InputError for names that cannot be, and for a role that the model cannot have."""
+    """Raise InputError for a bad or taken id, for a bad name of a role, and for a role that the model cannot have."""
     for option, name in (("--id", proposal.id), ("--role", role)):
         if name is not None and not re.fullmatch(NAME, name):
             raise InputError(Problem(f"{option} {name}", "is no name", NAME_RULE))
@@ -136,7 +136,7 @@ def _save(proposal: Proposal, registry: Registry, role: str | None) -> None:
 
 
 def _role_entry(proposal: Proposal, registry: Registry, role: str) -> dict[str, object]:
-    """Return what of a role is new: its model, or all of it."""
+    """Return the new keys of a role: its model, and its tier if the role is new."""
     return {"model": proposal.id} if role in registry.roles else {"model": proposal.id, "tier": tier_of(role)}
 
 
@@ -205,7 +205,7 @@ def _role_table(registry: Registry, arrow: str) -> Table:
 
 
 def _escalation(role: RoleEntry, registry: Registry, arrow: str) -> str:
-    """Return the whole chain, each role with its level. A registry has no cycles of escalation."""
+    """Return the chain of escalation, each role with its level. A registry has no cycles of escalation."""
     names = []
     following = role.escalates_to
     while following is not None:
@@ -224,7 +224,7 @@ def _table(*titles: str) -> Table:
 
 
 def _count(number: int) -> str:
-    """Return a number of parameters as people read it: `512 K`, `2.3 M`, `7.1 B`."""
+    """Return a number of parameters for people: `512 K`, `2.3 M`, `7.1 B`."""
     for unit, name in ((10**9, "B"), (10**6, "M")):
         if number >= unit:
             return f"{number / unit:.1f} {name}"

@@ -1,4 +1,4 @@
-"""The commands about what the daemon has loaded: pool; models load, unload, pin."""
+"""The commands about the models that the daemon has loaded: pool; models load, unload, pin."""
 
 import sys
 from collections.abc import Mapping, Sequence
@@ -17,7 +17,7 @@ ModelArgument = Annotated[str, typer.Argument(metavar="MODEL", help="The model, 
 
 
 def pool(context: typer.Context, as_json: JsonFlag = False) -> None:
-    """Show what the daemon has loaded, and who uses it."""
+    """Show which models the daemon has loaded, and what uses them."""
     with DaemonClient(settings(context).home) as daemon:
         state = daemon.ask("GET", "/v1/pool")
     if as_json:
@@ -28,22 +28,22 @@ def pool(context: typer.Context, as_json: JsonFlag = False) -> None:
 
 
 def load(context: typer.Context, model: ModelArgument, as_json: JsonFlag = False) -> None:
-    """Have the daemon load a model, and wait until it is there."""
+    """Have the daemon load a model, and wait until it is loaded."""
     _change(context, model, "load", as_json)
 
 
 def unload(context: typer.Context, model: ModelArgument, as_json: JsonFlag = False) -> None:
-    """Have the daemon unload a model when what it does is done."""
+    """Have the daemon unload a model when its current requests are done."""
     _change(context, model, "unload", as_json)
 
 
 def pin(
     context: typer.Context,
     model: ModelArgument,
-    off: Annotated[bool, typer.Option("--off", help="Let it be evicted again.")] = False,
+    off: Annotated[bool, typer.Option("--off", help="Allow the daemon to evict it again.")] = False,
     as_json: JsonFlag = False,
 ) -> None:
-    """Have the daemon keep a model once it is loaded."""
+    """Have the daemon keep a model in memory once it is loaded."""
     _change(context, model, "unpin" if off else "pin", as_json)
 
 
@@ -84,7 +84,7 @@ def _table(models: Sequence[Mapping[str, Any]]) -> Table:
 
 
 def _counter_lines(models: Sequence[Mapping[str, Any]]) -> list[str]:
-    """Return in words what the engines of each model have counted since they were loaded."""
+    """Return a line for each model about its prompt cache and its drafts since it was loaded."""
     lines = []
     for one in models:
         counters = one["counters"]

@@ -11,12 +11,12 @@ from orchestrator.cli.main import app
 COLUMNS = 100
 HEAD = """# The command line
 
-Made from the help of the commands by `python -m orchestrator.cli.reference > docs/cli.md`; a test says when it is old.
+Made from the help of the commands by `python -m orchestrator.cli.reference > docs/cli.md`; a test compares the two.
 """
 
 
 def reference() -> str:
-    """Return the page."""
+    """Return the Markdown page."""
     group = typer.main.get_group(app)
     root = group.make_context("orchestrator", [], resilient_parsing=True, terminal_width=COLUMNS)
     return "".join([HEAD, _block(root.get_help()), *_commands(group, root, "")])

@@ -1,4 +1,4 @@
-"""Print what became of a run: the DAG, the answer, a timeline with the critical path marked, and the figures."""
+"""Print the report of a run: the DAG, the answer, a timeline with the critical path marked, and the figures."""
 
 from collections.abc import Sequence
 from itertools import chain, groupby, pairwise
@@ -9,7 +9,7 @@ from rich.table import Table
 from rich.text import Text
 
 from orchestrator.cli.speedup import Speedup, format_speedup
-from orchestrator.cli.step_table import most_telling, step_table
+from orchestrator.cli.step_table import select_steps, step_table
 from orchestrator.cli.terminal import STATE_STYLES, Glyphs, glyphs, one_line, printable, seconds
 from orchestrator.cli.timeline import Bar, TimeSpan, timeline
 from orchestrator.events import Usage
@@ -27,7 +27,7 @@ NOT_FAILED = ("running", "checking", "done", "cancelled")
 
 
 def print_report(console: Console, report: Report, run: RunView, speedup: Speedup | None, *, full: bool) -> None:
-    """Print a run that has ended, or as far as it is. Without `full`, of more than 40 steps the most telling ones."""
+    """Print the report of a run, ended or not. Without `full`, at most the 40 steps of most interest are printed."""
     signs = glyphs(console)
     _print_head(console, report)
     heading(console, "Steps", signs)
@@ -63,7 +63,7 @@ def print_steps(console: Console, run: RunView, signs: Glyphs, *, full: bool) ->
     if full or len(steps) <= MANY:
         console.print(step_table(run, steps, None, signs))
         return
-    console.print(step_table(run, most_telling(steps, MANY), None, signs, drawn=False))
+    console.print(step_table(run, select_steps(steps, MANY), None, signs, drawn=False))
     console.print(Text(f"{len(steps) - MANY} more steps: `orchestrator show {run.accepted.run} --all`", style="dim"))
 
 
@@ -85,7 +85,7 @@ def _print_head(console: Console, report: Report) -> None:
 
 
 def _replan(row: ReplanRow) -> str:
-    """Say in one line what became of the plan after a step that it hung on."""
+    """Return in one line how the plan was continued after a step, or why it was not."""
     added = counted(len(row.steps), "more step") if row.steps else "nothing more to do"
     rest = f", but for {added}" if row.steps else ""
     line = {
@@ -101,7 +101,7 @@ def _replan(row: ReplanRow) -> str:
 
 
 def format_rating(row: RatingRow) -> str:
-    """Return in one line how somebody rated a run or a step."""
+    """Return a rating in one line."""
     return f"{row.score:g} by {one_line(row.by)}" + (f": {one_line(row.note)}" if row.note else "")
 
 
@@ -121,7 +121,7 @@ def heading(console: Console, title: str, signs: Glyphs) -> None:
 
 
 def _print_gates(console: Console, report: Report) -> None:
-    """Print what gates results, unless all they results is that all is well."""
+    """Print the results of gates that did not pass."""
     results: dict[tuple[str, str], dict[str, str]] = {}
     for step in report.steps:
         for gate in step.attempts[-1].gates if step.attempts else ():
@@ -195,12 +195,12 @@ def _print_timeline(console: Console, report: Report, signs: Glyphs, *, full: bo
     console.print(timeline(bars, total, console.width, signs))
     legend = f"* {signs.critical} on the critical path"
     if any(span.kind == "broken" for bar in bars for span in bar.spans):
-        legend += f"   {signs.broken} an attempt that came to nothing"
+        legend += f"   {signs.broken} an attempt that failed"
     console.print(Text(f"{legend}   {hidden} more steps" if hidden else legend, style="dim"))
 
 
 def _plan_spans(report: Report) -> tuple[TimeSpan, ...]:
-    """Return when the frontdoor was at work: on the first part of the plan, and on each later one."""
+    """Return when the frontdoor was writing the parts of the plan."""
     first = (TimeSpan(0.0, report.planning_seconds),) if report.planning_seconds else ()
     later = ((row.started, row.finished or report.wall_seconds) for row in report.replans)
     return (*first, *(TimeSpan(start, end) for start, end in later if start is not None))

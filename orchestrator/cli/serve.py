@@ -1,6 +1,6 @@
 """The commands about the daemon itself: serve, service, config, logs.
 
-`serve` becomes the daemon's own program by exec, so that no other command loads what only the daemon needs.
+`serve` replaces itself by the daemon's program with exec, so that the other commands need not import the daemon.
 """
 
 import os
@@ -53,21 +53,21 @@ config_app = typer.Typer(help="The configuration file.", rich_markup_mode=None, 
 def serve(
     context: typer.Context,
     tcp: Annotated[
-        str | None, typer.Option(metavar="ADDRESS:PORT", help="Listen there too; requests need the token then.")
+        str | None, typer.Option(metavar="ADDRESS:PORT", help="Listen on TCP too; requests over TCP need the token.")
     ] = None,
     insecure: Annotated[bool, typer.Option("--insecure", help="Allow TCP beyond loopback without TLS.")] = False,
 ) -> None:
     """Own the state folder and serve its socket until SIGTERM or ctrl-C.
 
-    Runs in progress then have some seconds to end; the others go on at the next start. SIGHUP reads the configuration
-    again.
+    Then runs in progress have some seconds to end, and the others are resumed at the next start. SIGHUP reads the
+    configuration again.
     """
     environ = _environment(settings(context))
     if tcp is not None:
         environ[variable("server", "tcp")] = tcp
     if insecure:
         environ[variable("server", "insecure")] = "true"
-    tcp_address(load_configuration(environ).server)  # told at once, before anything begins
+    tcp_address(load_configuration(environ).server)  # raises InputError here, before the daemon is started
     sys.stdout.flush()
     os.execve(PROGRAM[0], PROGRAM, environ)  # noqa: S606 - our own program
 
@@ -75,10 +75,12 @@ def serve(
 @service_app.command("install")
 def install(
     context: typer.Context,
-    user: Annotated[bool, typer.Option("--user", help="For this user; the only kind there is.")] = False,
+    user: Annotated[
+        bool, typer.Option("--user", help="Install it for this user, which is the only way and has to be given.")
+    ] = False,
     as_json: JsonFlag = False,
 ) -> None:
-    """Write the systemd unit of this user, and say how to start it."""
+    """Write a systemd unit for this user, and print how to start it."""
     if not user:
         raise InputError(Problem("service install", "installs nothing for the whole machine", "--user"))
     base = Path(os.environ.get("XDG_CONFIG_HOME") or Path.home() / ".config")
@@ -105,7 +107,7 @@ def show_unit(context: typer.Context, as_json: JsonFlag = False) -> None:
 
 @config_app.command("show")
 def show_config(as_json: JsonFlag = False) -> None:
-    """Print what is in force, with comments; it can be used as a file."""
+    """Print the current configuration with comments, in the form of a configuration file."""
     configuration = load_configuration()
     if as_json:
         print_json({"file": str(configuration_path(os.environ)), **configuration.model_dump(mode="json")})
@@ -115,7 +117,7 @@ def show_config(as_json: JsonFlag = False) -> None:
 
 @config_app.command("path")
 def show_path(as_json: JsonFlag = False) -> None:
-    """Print where the file is, or would be."""
+    """Print the path of the configuration file, which may not exist."""
     path = configuration_path(os.environ)
     if as_json:
         print_json({"file": str(path), "exists": path.exists()})
@@ -125,8 +127,10 @@ def show_path(as_json: JsonFlag = False) -> None:
 
 def logs(
     context: typer.Context,
-    lines: Annotated[int, typer.Option("--lines", "-n", min=1, help="How many, the newest.")] = 50,
-    run: Annotated[str | None, typer.Option(metavar="RUN", help="Only those about this run, by its whole id.")] = None,
+    lines: Annotated[int, typer.Option("--lines", "-n", min=1, help="How many of the newest lines to print.")] = 50,
+    run: Annotated[
+        str | None, typer.Option(metavar="RUN", help="Only the lines about this run, given by its full id.")
+    ] = None,
     as_json: JsonFlag = False,
 ) -> None:
     """Print the last lines of the daemon's log, each a JSON object."""
@@ -155,19 +159,21 @@ def unit(chosen: Settings) -> str:
     stated = {name: value for name, value in own.items() if name.startswith("ORCHESTRATOR_")}
     seconds = load_configuration(own).server.drain_seconds
     return TEMPLATE.format(
-        program=" ".join(_quoted(word).replace("$", "$$") for word in PROGRAM),  # variables, there alone
+        program=" ".join(
+            _quoted(word).replace("$", "$$") for word in PROGRAM
+        ),  # systemd substitutes variables only here
         environment=" ".join(_quoted(f"{name}={value}") for name, value in sorted(stated.items())),
         stop_seconds=seconds + 30,
     )
 
 
 def _environment(chosen: Settings) -> dict[str, str]:
-    """Return the environment of the daemon: the command line's settings are told by variables."""
+    """Return the environment of the daemon, with variables for the global options of the command line."""
     stated = {"ORCHESTRATOR_HOME": str(chosen.home), "ORCHESTRATOR_REGISTRY": str(chosen.registry_path.absolute())}
     return {**os.environ, **stated}
 
 
 def _quoted(text: str) -> str:
-    """Return a word as systemd reads it."""
+    """Return a word quoted for a systemd unit."""
     escaped = text.replace("\\", "\\\\").replace('"', '\\"').replace("%", "%%")
     return f'"{escaped}"'

@@ -1,4 +1,4 @@
-"""Tell a request in plain language from a TaskIR document, and read it from where it is: argument, file or stdin."""
+"""Read a request in plain language or a TaskIR document from an argument, a file or stdin, and tell them apart."""
 
 import os
 import sys
@@ -12,11 +12,11 @@ WHERE = "a request in plain language, the name of a TaskIR file, or - for stdin"
 
 
 def read_source(argument: str) -> str | TaskIR:
-    """Return the request or the task that `argument` gives. Raises `InputError`.
+    """Return the request or the task that an argument of the command line gives. Raises `InputError`.
 
-    An argument that names a file, or ends in `.json` without white space, is a file, `-` is stdin, anything else is the
-    request itself.
-    What a file or stdin holds is a task if it begins with `{` (or the file's name ends in `.json`), else a request.
+    An argument that names a file, or that ends in `.json` and has no white space, is a file; `-` is stdin; anything
+    else is the request itself. The content of a file or of stdin is a task if it begins with `{`, or if the file's name
+    ends in `.json`; else it is a request.
     """
     if not _is_file(argument):
         return _request(argument, "the request")
@@ -35,7 +35,7 @@ def read_task(argument: str) -> TaskIR:
 
 
 def read_raw(argument: str) -> bytes:
-    """Return what a file or stdin holds, at most a byte more than a TaskIR document may have. Raises `InputError`."""
+    """Return the bytes of a file or of stdin, at most one more than a TaskIR may have. Raises `InputError`."""
     if argument == STDIN:
         return sys.stdin.buffer.read(MAX_BYTES + 1)
     try:
@@ -47,7 +47,7 @@ def read_raw(argument: str) -> bytes:
 
 
 def check_folder(folder: Path | None) -> Path | None:
-    """Return the absolute path of the folder given as `--dir`. Raises `InputError` where there is none."""
+    """Return the absolute path of the folder given as `--dir`. Raises `InputError` if it cannot be read."""
     if folder is None:
         return None
     if not folder.is_dir():
@@ -59,7 +59,7 @@ def check_folder(folder: Path | None) -> Path | None:
 
 
 def _is_file(argument: str) -> bool:
-    """Whether an argument names a file. A name that ends in .json and is not there is a slip, a sentence is none."""
+    """Return whether an argument is meant as a file. A word that ends in .json is, even if there is no such file."""
     document = argument.endswith(".json") and not any(sign.isspace() for sign in argument)
     return argument == STDIN or document or os.path.isfile(argument)
 

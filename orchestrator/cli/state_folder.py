@@ -19,10 +19,10 @@ from orchestrator.service.retention import VacuumResult
 
 def backup(
     context: typer.Context,
-    listed: Annotated[bool, typer.Option("--list", help="List the backups; make none.")] = False,
+    listed: Annotated[bool, typer.Option("--list", help="List the backups, without making one.")] = False,
     as_json: JsonFlag = False,
 ) -> None:
-    """Have the daemon copy the state folder, while it goes on."""
+    """Have the daemon back up the state folder, while it goes on."""
     home = settings(context).home
     if listed:
         found = [{"name": one.name, "made": one.made, "bytes": one.bytes} for one in backups(home)]
@@ -44,11 +44,11 @@ def restore(
     name: Annotated[str, typer.Argument(metavar="NAME", help="The backup, as `backup --list` names it.")],
     as_json: JsonFlag = False,
 ) -> None:
-    """Put a backup in the place of all runs, with or without a daemon.
+    """Replace all runs by those of a backup, with or without a daemon.
 
-    What there is now is kept beside the backups.
+    The current journal is kept beside the backups.
     """
-    path_part("NAME", name)  # refuses what can be no name, whoever is asked
+    path_part("NAME", name)  # refuses what cannot be a name, with and without a daemon
     ask_backend(settings(context), lambda backend: backend.restore(name))
     if as_json:
         print_json({"restored": name})
@@ -57,27 +57,28 @@ def restore(
 def vacuum(
     context: typer.Context,
     days: Annotated[
-        float | None, typer.Option(min=0, help="Leave runs that ended within so many days; 0: no limit.")
+        float | None, typer.Option(min=0, help="Keep runs for so many days after their end; 0: no limit.")
     ] = None,
-    runs: Annotated[int | None, typer.Option(min=0, help="Leave so many runs, the newest; 0: no limit.")] = None,
+    runs: Annotated[int | None, typer.Option(min=0, help="Keep so many runs, the newest; 0: no limit.")] = None,
     most: Annotated[
-        int | None, typer.Option("--bytes", min=0, help="Leave so much of artifacts, the newest; 0: no limit.")
+        int | None,
+        typer.Option("--bytes", min=0, help="Keep so many bytes of artifacts, of the newest runs; 0: no limit."),
     ] = None,
     outcomes: Annotated[
-        bool, typer.Option("--outcomes", help="Purge what is kept for learning of runs that are gone, too.")
+        bool, typer.Option("--outcomes", help="Also purge the outcomes that are kept of removed runs for learning.")
     ] = False,
     yes: Annotated[bool, typer.Option("--yes", help="Do not ask before outcomes are purged.")] = False,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only tell what would be removed.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only print what would be removed.")] = False,
     as_json: JsonFlag = False,
 ) -> None:
-    """Remove runs that are kept no longer, and give back what no run has a use for.
+    """Remove runs that are older or larger than the limits, and data that no run uses.
 
-    Limits that are not given are those of [retention] in the configuration. Runs that have not ended stay, and so does
-    what later runs read of earlier ones. With a daemon, runs go on meanwhile; without one, the database is written anew
-    as well. Backups stay as they are.
+    Limits that are not given are those of [retention] in the configuration. Runs that have not ended stay, and so do
+    the artifacts of earlier runs that later ones read. With a daemon, runs go on meanwhile; without one, the database
+    is also rewritten without gaps. Backups are not changed.
 
-    Of a run that is removed, the outcomes of its attempts are kept for learning: what each step was to do, who did it,
-    how it went, its prompts and its ratings. --outcomes purges those of all runs that are gone.
+    Of a run that is removed, the outcomes of its attempts are kept for learning: the text of each step, the role and
+    the model that did it, how it ended, its prompts and its ratings. --outcomes purges those of all removed runs.
     """
     chosen = settings(context)
     if outcomes and not dry_run and not yes:
@@ -92,24 +93,24 @@ def vacuum(
 
 
 def _confirm_purge(chosen: Settings) -> None:
-    """Ask the user whether outcomes are to be purged. Raises InputError without a terminal, and Abort for a no."""
+    """Ask the user whether to purge outcomes. Raises InputError without a terminal, and Abort if the answer is no."""
     if not sys.stdin.isatty():
         accepted = "--yes with it, or --dry-run to see how many there are"
-        raise InputError(Problem("--outcomes", "asks before it purges, and stdin is no terminal", accepted))
+        raise InputError(Problem("--outcomes", "asks before it purges, and stdin is not a terminal", accepted))
     with JournalReader.open_to_read(chosen.home) as journal:
         count = journal.count_outcomes()
-    question = f"Purge the outcomes of {count} attempts of runs that are gone? Nothing can be learned from them then."
+    question = f"Purge the outcomes of {count} attempts of removed runs? The router can then no longer learn from them."
     typer.confirm(question, abort=True, err=True)
 
 
 def _lines(done: VacuumResult) -> Iterator[str]:
-    """Yield in words what a vacuum has removed, or would remove, and what is left."""
+    """Yield lines about what a vacuum has removed, or would remove, and what is left."""
     removed = "would be removed" if done.dry_run else "removed"
     freed = max(0, done.database_bytes_before - done.database_bytes)
     yield f"{len(done.runs)} runs {removed}, {done.runs_left} are left"
     yield f"{done.objects} objects of {size(done.object_bytes)} {removed}, {size(done.object_bytes_left)} are left"
     if done.folders:
-        yield f"{done.folders} folders of runs that are not known {removed}"
+        yield f"{done.folders} folders of unknown runs {removed}"
     if done.outcomes:
         yield f"{done.outcomes} outcomes of attempts {removed}"
     if not done.dry_run:

@@ -15,7 +15,7 @@ from orchestrator.scheduler import State, StepView
 
 NAMED = 3
 NO_PROGRESS: Final[Mapping[str, Progress]] = MappingProxyType({})
-TELLING = (
+STATES_BY_INTEREST = (
     State.RUNNING,
     State.CHECKING,
     State.FAILED,
@@ -37,9 +37,9 @@ def step_table(
 ) -> Table:
     """Return a row for each of `steps`. `now`, in seconds since the run was accepted, times what still runs.
 
-    `progress` is what was heard last of attempts that are writing, by step. With `drawn`, `steps` has to be all steps
-    of the run; without, or where the DAG is too wide to draw, each row begins with the mark of its state and says which
-    steps it comes after.
+    `progress` is the latest progress of attempts that are writing, by step. With `drawn`, `steps` has to be all steps
+    of the run. Without it, or if the DAG is too wide to draw, each row begins with the mark of its state and names
+    the steps that it depends on.
     """
     pictures = _pictures(run, steps, signs) if drawn else None
     table = Table.grid(padding=(0, 2, 0, 0), expand=True)
@@ -66,7 +66,7 @@ def step_table(
 
 
 def _rate(run: RunView, step: str, progress: Mapping[str, Progress]) -> float:
-    """Return the output tokens per second of a step's latest attempt, as far as it is known, else 0."""
+    """Return the output tokens per second of a step's latest attempt, or 0 if they are not known."""
     attempts = run.attempts.get(step)
     if not attempts:
         return 0.0
@@ -88,7 +88,7 @@ def _pictures(run: RunView, views: Sequence[StepView], signs: Glyphs) -> dict[st
 
 
 def _after(run: RunView, step: StepView, signs: Glyphs) -> str:
-    """Return what stands for the picture of a step: the first of the steps that it comes after."""
+    """Return the first of the steps that a step depends on, to be printed instead of its picture."""
     before = run.graph.before.get(step.id, ())
     if not before:
         return ""
@@ -109,11 +109,14 @@ def _remark(view: StepView, after: str) -> Text:
     return text
 
 
-def most_telling(views: Sequence[StepView], count: int) -> list[StepView]:
-    """Return `count` steps in their order: what runs, then failures, then what comes next, then what was done last."""
+def select_steps(views: Sequence[StepView], count: int) -> list[StepView]:
+    """Return the `count` steps of most interest, in their order.
+
+    Running steps come first, then failed ones, then those that run next, then those that were done last.
+    """
 
     def rank(index: int) -> tuple[int, int]:
         state = views[index].state
-        return TELLING.index(state), -index if state is State.DONE else index
+        return STATES_BY_INTEREST.index(state), -index if state is State.DONE else index
 
     return [views[index] for index in sorted(sorted(range(len(views)), key=rank)[:count])]

@@ -1,4 +1,4 @@
-"""The commands that hand work to the daemon, and follow it: submit, watch, result, cancel, retry."""
+"""The commands that give work to the daemon and follow it: submit, watch, result, cancel, retry, delete."""
 
 import sys
 from collections.abc import Callable, Sequence
@@ -30,23 +30,27 @@ def submit(
     folder: DirOption = None,
     mode: ModeOption = "as-planned",
     priority: Annotated[
-        Priority | None, typer.Option(help="interactive goes first; the document's without it.")
+        Priority | None, typer.Option(help="interactive runs start first; default: as the document says.")
     ] = None,
     key: Annotated[
-        str | None, typer.Option(metavar="KEY", help="One run for all that is submitted with this key.")
+        str | None, typer.Option(metavar="KEY", help="Submit only one run for all submissions with this key.")
     ] = None,
     after: Annotated[
         list[str] | None, typer.Option(metavar="RUN", help="A run whose artifacts the steps may read; repeatable.")
     ] = None,
-    tokens: Annotated[int | None, typer.Option(min=1, help="Cancel it when it has used so many tokens.")] = None,
-    seconds: Annotated[float | None, typer.Option(min=0.001, help="Cancel it when it has run for so long.")] = None,
-    wait: Annotated[bool, typer.Option("--wait", help="Show the run until it has ended, then its report.")] = False,
+    tokens: Annotated[int | None, typer.Option(min=1, help="Cancel the run when it has used so many tokens.")] = None,
+    seconds: Annotated[
+        float | None, typer.Option(min=0.001, help="Cancel the run when it has run for so many seconds.")
+    ] = None,
+    wait: Annotated[
+        bool, typer.Option("--wait", help="Show the run until it has ended, and print its report.")
+    ] = False,
     full: AllFlag = False,
     as_json: JsonFlag = False,
 ) -> None:
     """Submit a request or a TaskIR document to the daemon.
 
-    Prints the run's id, at once or with --wait its report.
+    Prints the run's id at once, or its report with --wait.
     """
     chosen = settings(context)
     source = read_source(task)
@@ -74,9 +78,9 @@ def submit(
 
 
 def watch(context: typer.Context, run: RunArgument = "last", full: AllFlag = False, as_json: JsonFlag = False) -> None:
-    """Show a run of the daemon while it runs, then its report.
+    """Show a run of the daemon until it has ended, and print its report.
 
-    Ctrl-C stops watching, and cancels the run.
+    Ctrl-C cancels the run.
     """
     chosen = settings(context)
     _follow(chosen, _found(chosen, run), full=full, as_json=as_json)
@@ -115,13 +119,13 @@ def cancel(
 
 
 def retry(context: typer.Context, run: RunArgument = "last", as_json: JsonFlag = False) -> None:
-    """Submit the job of a run that has ended once more, as a new run."""
+    """Submit the job of a run that has ended again, as a new run."""
     chosen = settings(context)
     _ask(chosen, lambda daemon: daemon.ask("POST", f"/v1/runs/{_found(chosen, run)}/retry"), as_json)
 
 
 def delete(context: typer.Context, run: RunArgument, as_json: JsonFlag = False) -> None:
-    """Have the daemon forget a run that has ended."""
+    """Have the daemon delete a run that has ended, and all that is kept of it."""
     chosen = settings(context)
     name = _found(chosen, run)
     with DaemonClient(chosen.home) as daemon:
@@ -137,7 +141,7 @@ def _by_option(problem: Problem, follows: Sequence[str]) -> Problem:
 
 
 def _follow(chosen: Settings, run: str, *, full: bool, as_json: bool) -> None:
-    """Show a run to its end and exit with what became of it. One that has ended needs no daemon for that."""
+    """Show a run until it has ended, and exit with the code of its status. A run that has ended needs no daemon."""
     with JournalReader.open_to_read(chosen.home) as journal:
         ended = journal.run(run).finished is not None
     if ended:

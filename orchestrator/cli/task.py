@@ -93,7 +93,7 @@ def schema() -> None:
 
 
 def dry_run(chosen: Settings, job: Job, *, full: bool, as_json: bool) -> None:
-    """Print what can be foretold of a job. A request is planned for that, but no step runs."""
+    """Print the forecast of a job. A request is planned first, but no step runs."""
     planned = plan_of(chosen, job) if job.task is None else PlannedTask(job.task)
     graph = check(planned.task, chosen, job)
     with JournalReader.open_to_read(chosen.home) as journal:

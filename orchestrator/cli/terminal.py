@@ -1,7 +1,7 @@
 """Write to the terminal, a pipe or a file: consoles, glyphs for what the encoding can show, JSON and safe text.
 
-Text that comes from files, models or the command line is never read as markup, and never reaches a terminal with its
-control characters alive.
+Text that comes from files, models or the command line is never interpreted as markup, and its control characters are
+escaped before it reaches a terminal.
 """
 
 import io
@@ -100,12 +100,12 @@ STATE_STYLES = {
 
 
 def glyphs(console: Console) -> Glyphs:
-    """Return the drawing characters that the console's encoding has."""
+    """Return the drawing characters that the console's encoding can show."""
     return ASCII if console.options.ascii_only else UNICODE
 
 
-class Trimmed(io.TextIOBase):
-    """Passes text on to a pipe or a file without the spaces that tables put at the ends of lines."""
+class TrimmedStream(io.TextIOBase):
+    """Writes text to a pipe or a file without the spaces that tables put at the ends of lines."""
 
     def __init__(self, stream: TextIO) -> None:
         self._stream = stream
@@ -125,20 +125,20 @@ class Trimmed(io.TextIOBase):
         self._stream.flush()
 
 
-class PatientConsole(Console):
-    """Raises BrokenPipeError, for `write` to deal with, where rich would end the program, and the run with it."""
+class PipeConsole(Console):
+    """Raises BrokenPipeError, which `write` handles. Rich would end the program instead, and the run with it."""
 
     def on_broken_pipe(self) -> None:
-        """Called by rich while it handles the error."""
+        """Raise the error. Rich calls this while it handles a BrokenPipeError."""
         raise BrokenPipeError
 
 
 def make_console(stream: TextIO) -> Console:
-    """Return a console on `stream`. Only a terminal gets control codes, whatever the environment says of colours."""
+    """Return a console on `stream`. Control codes are written only to a terminal, whatever the environment says."""
     terminal = stream.isatty()
     lively = terminal and os.environ.get("TERM", "") not in ("", "dumb", "unknown")
-    return PatientConsole(
-        file=stream if terminal else cast(TextIO, Trimmed(stream)),
+    return PipeConsole(
+        file=stream if terminal else cast(TextIO, TrimmedStream(stream)),
         force_terminal=lively,
         no_color=None if lively else True,
         width=None if terminal or "COLUMNS" in os.environ else DEFAULT_COLUMNS,
@@ -149,7 +149,7 @@ def make_console(stream: TextIO) -> Console:
 
 
 def harden_streams() -> None:
-    """Let no character that an encoding cannot show stop the output: it is shown escaped instead."""
+    """Make stdout and stderr escape characters that their encodings cannot show, instead of raising an error."""
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")
@@ -166,7 +166,7 @@ def one_line(text: str) -> str:
 
 
 def seconds(value: float | None) -> str:
-    """Return a duration as a person reads it: `0.42 s`, `12.3 s`, `3 min 05 s`, `2 h 07 min`."""
+    """Return a duration for people: `0.42 s`, `12.3 s`, `3 min 05 s`, `2 h 07 min`; `-` for None."""
     if value is None:
         return "-"
     if value < 9.995:
@@ -202,7 +202,7 @@ def print_json(data: Mapping[str, Any]) -> None:
 
 
 def write(action: Callable[[], object]) -> None:
-    """Run `action`, which prints. Where the reader has gone away, the rest of the output goes nowhere."""
+    """Run `action`, which prints. If the reader of a pipe has closed it, the rest of the output is discarded."""
     try:
         action()
         sys.stdout.flush()
@@ -212,7 +212,7 @@ def write(action: Callable[[], object]) -> None:
 
 
 def discard_output() -> None:
-    """Send what stdout or stderr still holds, and all that follows, to nowhere where it cannot be written."""
+    """Discard the output to stdout or stderr from now on, buffered text included, if it cannot be written."""
     nowhere = os.open(os.devnull, os.O_WRONLY)
     for stream in (sys.stdout, sys.stderr):
         if _is_broken(stream):

@@ -1,6 +1,6 @@
 """Draw when each step ran, as bars over a common axis of time.
 
-Critical steps have a mark in front and a heavier bar, so that nothing is told by colour alone.
+Critical steps have a mark in front and a heavier bar, so that they can be recognised without colours.
 """
 
 from collections.abc import Sequence
@@ -21,7 +21,7 @@ GAP = 2
 
 @dataclass(frozen=True, slots=True)
 class TimeSpan:
-    """A stretch of time, in seconds since the run was accepted. `broken` is an attempt that came to nothing."""
+    """A span of time, in seconds since the run was accepted. `broken` is an attempt that failed or was cancelled."""
 
     start: float
     end: float
@@ -38,7 +38,7 @@ class Bar:
 
     @property
     def seconds(self) -> float | None:
-        """Return the time from the first attempt's start to the last one's end."""
+        """Return the seconds from the start of the first attempt to the end of the last one; None without attempts."""
         if not self.spans:
             return None
         return max(span.end for span in self.spans) - min(span.start for span in self.spans)
@@ -62,13 +62,13 @@ def timeline(bars: Sequence[Bar], total: float, width: int, signs: Glyphs) -> Re
 
 
 def axis(total: float, columns: int, signs: Glyphs) -> str:
-    """Return the axis: nought at its left end, the whole time at its right end."""
+    """Return the axis, with 0 at its left end and the total time at its right end."""
     right = f" {seconds(total)}"
     return f"0 {signs.rule * (columns - 2 - len(right))}{right}"
 
 
 def draw_bar(bar: Bar, total: float, columns: int, signs: Glyphs) -> Text:
-    """Return a bar in which every span has at least one column, so that nothing that ran goes unseen."""
+    """Return a bar in which every span takes at least one column, so that short ones are visible."""
     cells = [" "] * columns
     styles = [""] * columns
     for span in bar.spans:

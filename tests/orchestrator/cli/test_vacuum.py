@@ -102,7 +102,7 @@ def test_outcomes_are_purged_only_when_that_is_confirmed(command: Cli, kept: Pat
     assert "2 outcomes of attempts would be removed" in command("vacuum", "--outcomes", "--dry-run").out
     refused = command("vacuum", "--outcomes")
     assert refused.code == 2
-    assert "--outcomes: asks before it purges, and stdin is no terminal" in refused.err
+    assert "--outcomes: asks before it purges, and stdin is not a terminal" in refused.err
     assert outcomes(kept) == 2
     assert command("vacuum", "--outcomes", "--yes", "--json").json["outcomes"] == 2
     assert outcomes(kept) == 0
@@ -120,5 +120,5 @@ def test_at_a_terminal_the_user_is_asked(kept: Path, answer: bytes, code: int, l
         _, err = process.communicate(timeout=SECONDS)
     os.close(leader)
     os.close(follower)
-    assert b"Purge the outcomes of 2 attempts of runs that are gone?" in err
+    assert b"Purge the outcomes of 2 attempts of removed runs?" in err
     assert (process.returncode, outcomes(kept)) == (code, left)
