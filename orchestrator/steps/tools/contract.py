@@ -46,17 +46,19 @@ class ToolContext:
 
 @dataclass(frozen=True, slots=True)
 class Tool:
-    """One tool. `parameters` is the JSON Schema of its arguments; `call` gets them once they match.
-
-    `sandboxed` tools run jobs. `call` raises `ToolError`, `NoSuchText` and `GateError`.
-    """
+    """One tool."""
 
     name: str
     description: str
+    """What it does, in one line for the model."""
     call: Callable[[ToolContext, Mapping[str, Any]], Awaitable[ToolResult]]
+    """Carries out a call whose arguments match `parameters`. Raises `ToolError`, `NoSuchText`, `GateError`."""
     properties: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    """The JSON Schema of each argument."""
     required: tuple[str, ...] = ()
+    """The arguments that may not be left out."""
     sandboxed: bool = False
+    """Whether it runs jobs in the sandbox."""
 
     @property
     def parameters(self) -> dict[str, Any]:
