@@ -112,7 +112,7 @@ async def check_job(
     sandbox: Callable[[], Awaitable[Sandbox]],
     planner: Planner = FRONTDOOR_PLANNER,
 ) -> CheckedJob:
-    """Check whether a job can be run here. Whoever is going to run it does so, once; others do it only to tell.
+    """Check whether a job can be run here. A job that is run is checked once, by the process that runs it.
 
     Raises InputError for a job that cannot be run here, JournalError, and what else is wrong with the journal.
     """

@@ -40,7 +40,7 @@ def after_failure(action: str, evidence: Iterable[str]) -> str:
 
 
 def after_parts(request: str, plan: str, name: str, output: str) -> str:
-    """Return `request` with the `plan` so far, as JSON, and the `output` of part `name` that the rest hangs on."""
+    """Return `request` with the `plan` so far, as JSON, and the `output` of part `name` that the rest depends on."""
     return f"{request}\nDone: {plan}\n[{name}]\n{output.strip()}\nPlan the rest."
 
 
