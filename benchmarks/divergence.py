@@ -42,27 +42,28 @@ MODES: Final[Mapping[str, Mapping[str, Any]]] = {
     "common pool, one slot": {"slots": 1},
     "common pool, one slot, prompt lookup": {"slots": 1, "prompt_lookup": _LOOKUP, "always_draft": True},
 }
-"""What is compared, as what it sets of an EngineSpec."""
+"""The settings of an EngineSpec that are compared, by the name of each combination."""
 
 
 @dataclass(frozen=True, slots=True)
 class Divergence:
-    """Of so many `texts`, so many are `differing`. Their first difference is at character `earliest`, and at `typical`
-    in the median."""
+    """How many texts differ from their reference, and where."""
 
     texts: int
     differing: int
     earliest: int | None
+    """The smallest index of a character at which a text differs first; None if none differs."""
     typical: float | None
+    """The median of these indices."""
 
     @property
     def share(self) -> float:
-        """The part of the texts that differs."""
+        """The fraction of the texts that differ."""
         return self.differing / self.texts if self.texts else 0.0
 
 
 def divergence(reference: Sequence[str], texts: Sequence[str]) -> Divergence:
-    """Compare texts with those that they should be, one by one."""
+    """Compare each text with its reference. Raises ValueError for unequal numbers of them."""
     firsts = [
         first
         for right, text in zip(reference, texts, strict=True)
@@ -73,7 +74,7 @@ def divergence(reference: Sequence[str], texts: Sequence[str]) -> Divergence:
 
 
 def prompts() -> list[Generation]:
-    """Return requests of different lengths, some of which begin alike, as the steps of a run do."""
+    """Return requests of different lengths, some of which share a prefix, as the steps of a run do."""
     requests = []
     for number, subject in enumerate(_SUBJECTS):
         sentence = f"This is about {subject}, which somebody saw {number + 2} times before noon. "
@@ -85,9 +86,9 @@ def prompts() -> list[Generation]:
 
 
 async def compare(spec: EngineSpec, requests: Sequence[Generation]) -> dict[str, Divergence]:
-    """Return how far each of `MODES` is from `batch_invariant` with one text at a time.
+    """Return how much the texts of each of `MODES` differ from those of `batch_invariant` with one text at a time.
 
-    The settings of `spec` hold where a mode says nothing.
+    A mode changes some settings of `spec`.
     """
     async with await Engine.start(dataclasses.replace(spec, batch_invariant=True)) as engine:
         alone = [(await engine.generate(request)).text for request in requests]
@@ -115,7 +116,7 @@ def _rows(model: str, found: Mapping[str, Divergence]) -> list[dict[str, Any]]:
 
 
 def main(files: Sequence[str]) -> None:
-    """Compare all modes on these models, print what came out, and write it down."""
+    """Compare all modes with these models, or with the embedded ones, then print and write the results."""
     rows: list[dict[str, Any]] = []
     with TemporaryDirectory() as step_costs:
         for file in map(Path, files) if files else sorted(_TINY.glob("*.gguf")):

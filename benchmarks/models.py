@@ -1,7 +1,7 @@
-"""Write GGUF models with random weights: real to llama.cpp, cheap to make, of any size. They know nothing.
+"""Write GGUF models of any size with random weights, which llama.cpp loads like others, and whose text has no meaning.
 
-For tests and for benchmarks of speed, where only shapes matter. The vocabulary is byte-level (GPT-2 style): 256 bytes,
-pairs of letters up to `vocabulary`, then the special tokens of ChatML.
+They are for tests and for benchmarks of speed, where only shapes matter. The vocabulary is byte-level as in GPT-2: 256
+bytes, merged letters up to `Shape.vocabulary`, then the special tokens of ChatML.
 """
 
 import itertools
@@ -16,9 +16,9 @@ import numpy.typing as npt
 
 Matrix = npt.NDArray[np.float32]
 Draw = Callable[[str, int, int], Matrix]
-"""Gives the weights of a tensor by name, rows and columns."""
+"""Returns the weights of a tensor by its name, rows and columns."""
 Merges = Sequence[tuple[str, str]]
-"""Pairs of tokens that become one, the first to be merged first."""
+"""Pairs of tokens that are merged into one, in the order of their priority."""
 
 CHATML = (
     "{% for message in messages %}<|im_start|>{{ message.role }}\n{{ message.content }}<|im_end|>\n{% endfor %}"
@@ -35,10 +35,7 @@ _TYPES = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Shape:
-    """The measures of a Llama-like model. `weights` is one of f32, f16, q8_0, q4_0; `scale` spreads the logits.
-
-    `pooling` (mean, cls, last, rank) is for a model that embeds: how the vectors of its tokens are joined.
-    """
+    """The dimensions of a Llama-like model."""
 
     width: int = 64
     layers: int = 2
@@ -48,13 +45,17 @@ class Shape:
     vocabulary: int = 512
     context: int = 2048
     weights: str = "q8_0"
+    """The type of the weights: f32, f16, q8_0 or q4_0."""
     chat_template: str | None = CHATML
     scale: float = 1.0
+    """The standard deviation of the weights, before division by the square root of a row's length; with larger weights
+    the logits lie further apart."""
     pooling: str | None = None
+    """For a model that embeds, how the vectors of the tokens are combined: mean, cls, last or rank."""
 
 
 def _begun(path: Path, architecture: str, shape: Shape) -> gguf.GGUFWriter:
-    """Return the writer of a model with what all architectures say of their shape."""
+    """Return the writer of a model with the metadata of its shape that all architectures have."""
     writer = gguf.GGUFWriter(path, architecture)
     writer.add_name(path.stem)
     writer.add_context_length(shape.context)
@@ -79,7 +80,8 @@ def write_llama(
 ) -> Path:
     """Write a model of architecture `llama`, and return its path.
 
-    Its weights are random numbers from `seed`, or what `draw` gives; its vocabulary is bytes and letters, or `merges`.
+    Its weights are random numbers from `seed`, or what `draw` returns. Its vocabulary is bytes and merged letters, or
+    bytes and `merges`.
     """
     weights = draw or _random(seed, shape.scale)
     writer = _begun(path, "llama", shape)
@@ -118,8 +120,8 @@ def write_llama(
 def write_mamba(path: Path, shape: Shape, seed: int = 0, *, state: int = 8, kernel: int = 4) -> Path:
     """Write a state-space model of architecture `mamba` (Gu and Dao 2023), random from `seed`, and return its path.
 
-    Of `shape` it has neither heads nor a feed-forward part. Each channel keeps `state` numbers of the past, and its
-    convolution sees `kernel` tokens.
+    It ignores the heads and the feed-forward part of `shape`. Each channel keeps a state of `state` numbers, and its
+    convolution covers `kernel` tokens.
     """
     inner, rank = 2 * shape.width, max(1, shape.width // 16)
     weights = _random(seed, shape.scale)
@@ -166,7 +168,8 @@ def write_mamba(path: Path, shape: Shape, seed: int = 0, *, state: int = 8, kern
 def write_bert(path: Path, shape: Shape, seed: int = 0) -> Path:
     """Write a model of architecture `bert` (Devlin et al. 2018), random from `seed`, and return its path.
 
-    It embeds and cannot write. Its weights are F32, and its tokens the small letters, at the start of a word and in it.
+    It embeds texts and cannot generate. Its weights are F32, and its tokens are the lower-case letters at the start of
+    a word and inside it.
     """
     weights = _random(seed, shape.scale)
     tokens = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *(f"▁{letter}" for letter in string.ascii_lowercase)]
@@ -233,21 +236,21 @@ def _add_pooling(writer: gguf.GGUFWriter, shape: Shape) -> None:
         writer.add_pooling_type(gguf.PoolingType[shape.pooling.upper()])
 
 
-def _room(shape: Shape) -> int:
-    """Return how many tokens there are besides bytes and special ones."""
+def _merged_tokens(shape: Shape) -> int:
+    """Return how many tokens there are besides bytes and special tokens."""
     return shape.vocabulary - 256 - len(SPECIAL)
 
 
 def _letters(shape: Shape) -> Merges:
     pairs = itertools.product(string.ascii_lowercase, repeat=2)
     triples = itertools.product(string.ascii_lowercase, repeat=3)
-    merged = itertools.islice(itertools.chain(pairs, triples), _room(shape))
+    merged = itertools.islice(itertools.chain(pairs, triples), _merged_tokens(shape))
     return [("".join(letters[:-1]), letters[-1]) for letters in merged]
 
 
 def _add_vocabulary(writer: gguf.GGUFWriter, shape: Shape, merges: Merges) -> None:
     normal = [*byte_letters(), *(left + right for left, right in merges)]
-    fill = [f"<unused{n}>" for n in range(_room(shape) - len(merges))]
+    fill = [f"<unused{n}>" for n in range(_merged_tokens(shape) - len(merges))]
     writer.add_tokenizer_model("gpt2")
     writer.add_tokenizer_pre("gpt-2")
     writer.add_token_list([*normal, *fill, *SPECIAL])
@@ -263,7 +266,7 @@ def _add_vocabulary(writer: gguf.GGUFWriter, shape: Shape, merges: Merges) -> No
 
 
 def byte_letters() -> list[str]:
-    """Return the printable letter that stands for each byte in GPT-2's vocabulary, in the order of the bytes."""
+    """Return the printable character that stands for each byte in GPT-2's vocabulary, in the order of the bytes."""
     printable = [*range(33, 127), *range(161, 173), *range(174, 256)]
     spare = itertools.count(256)
     return [chr(byte) if byte in printable else chr(next(spare)) for byte in range(256)]

@@ -1,4 +1,4 @@
-"""Write down results: what they were measured on, with which versions, and as which JSON."""
+"""Write the results of benchmarks as JSON, with the machine and the versions that they were measured with."""
 
 import json
 import os
@@ -13,7 +13,7 @@ FOLDER = Path(__file__).with_name("results")
 
 
 def machine() -> dict[str, Any]:
-    """Return what the figures were measured on."""
+    """Return the processor and the number of logical cores of this machine."""
     return {"processor": cpu_model(), "cores": os.cpu_count()}
 
 

@@ -28,7 +28,7 @@ _say = partial(print, flush=True)
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Do what the command line says."""
+    """Run the command that the command line names."""
     options = _parser().parse_args(arguments)
     suite = SUITES[options.suite]
     options.systems = options.systems or list(suite.systems)
@@ -52,7 +52,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 
 def _prepare(options: argparse.Namespace) -> None:
-    """Write, fetch and build what the command is for: everything, or before all cells of a suite what they need."""
+    """Write models, and fetch and build peers, if the command is for that or runs a whole suite that needs them."""
     whole = options.command == "all"
     users = options.suite == "user-path"
     if options.command == "models" or (whole and not users and not options.trial):
@@ -70,16 +70,16 @@ def _prepare(options: argparse.Namespace) -> None:
 
 
 def _run(suite: Suite, options: argparse.Namespace, *, further: bool) -> None:
-    """Measure cells that are not finished, or do further rounds of those that are, and say which are left."""
+    """Measure the cells that are not finished, or do further rounds of finished ones, and print which are left."""
     peers = Peers.under(options.folder)
     if missing := peers.missing(options.systems):
-        raise PeerMissing(f"not there: {', '.join(missing)}; `python -m benchmarks.engine build` makes it")
+        raise PeerMissing(f"missing: {', '.join(missing)}; `python -m benchmarks.engine build` builds them")
     cells, engine = chosen(_cells(suite, options), options.cells), report.source_hash(suite.source)
     current = {name: each.rows for name, each in _finished(suite, options).items() if each.engine == engine}
     if further:
         open_still = undecided(itertools.chain.from_iterable(current.values()), suite.goals)
         left = tuple(cell for cell in cells if cell.name in open_still)
-        _say(f"{len(left)} of {len(cells)} cells do not tell whether a goal is met")
+        _say(f"{len(left)} of {len(cells)} cells do not show yet whether a goal is met")
     else:
         left = tuple(cell for cell in cells if cell.name not in current)
         _say(f"{len(cells) - len(left)} of {len(cells)} cells are finished already")
@@ -100,7 +100,7 @@ def _run(suite: Suite, options: argparse.Namespace, *, further: bool) -> None:
 
 
 def _report(suite: Suite, options: argparse.Namespace) -> None:
-    """Print the tables of the cells that are finished, and write the results."""
+    """Print the tables of the finished cells, and write the results unless this is a trial."""
     finished, engine = _finished(suite, options), report.source_hash(suite.source)
     found = [row for each in finished.values() for row in each.rows]
     reached = goals(found, suite.goals)
@@ -114,12 +114,12 @@ def _report(suite: Suite, options: argparse.Namespace) -> None:
 
 
 def _finished(suite: Suite, options: argparse.Namespace) -> dict[str, rows.Finished]:
-    """Return all finished cells, in the order of the cells; some may be of an earlier engine."""
+    """Return all finished cells, in the order of the suite; some may have been measured with an earlier engine."""
     cells, stamp, engine = _cells(suite, options), _stamp(options), report.source_hash(suite.source)
     before = {} if options.trial else rows.published(suite.published, stamp, cells)
     kept = rows.read(_rows_file(suite, options), stamp, cells)
     found = [*before.items(), *kept.items()]
-    finished = dict(sorted(found, key=lambda item: item[1].engine == engine))  # of one name, the last one counts
+    finished = dict(sorted(found, key=lambda item: item[1].engine == engine))  # of equal names, the last one counts
     return {cell.name: finished[cell.name] for cell in cells if cell.name in finished}
 
 
@@ -172,5 +172,5 @@ def _positive(text: str) -> int:
 
 if __name__ == "__main__":
     os.environ.setdefault("GGML_NO_BACKTRACE", "1")
-    signal.signal(signal.SIGTERM, signal.default_int_handler)  # or the servers it started would outlive it
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # otherwise the servers that it started would outlive it
     main()

@@ -1,7 +1,7 @@
 """Compute what speculation could bring at best: `max over K of E[tokens a step] · t(1) ÷ (t(K+1) + draft cost)`.
 
-The expectation is not taken from an acceptance rate but from the very texts: they are known, so what a drafter would
-propose and how much of it would stay can be counted for every K. Pure.
+The expectation does not come from an acceptance rate but from the texts themselves: they are known, so for every K it
+can be counted what would be proposed and how much of it would be accepted. Pure.
 """
 
 from collections.abc import Callable, Sequence
@@ -14,39 +14,41 @@ from benchmarks.engine.system import Tokens
 from orchestrator.engine.speculation.prompt_lookup import PromptLookup
 
 Propose = Callable[[Tokens, int], Tokens]
-"""Takes what was said so far, after the prompt, and the most tokens to draft."""
+"""Takes the answer so far, and the most tokens to draft, and returns the draft tokens."""
 
 
 @dataclass(frozen=True, slots=True)
 class StepTimes:
-    """How long a step with n + 1 tokens takes, for n from 0, and a drafted token; in seconds."""
+    """How long steps take, in seconds."""
 
     steps: tuple[float, ...]
+    """The time of a step that verifies n draft tokens, for n from 0."""
     draft: float
+    """The time to draft one token."""
 
     def seconds(self, drafted: Sequence[int]) -> float:
-        """Return how long steps with so many drafts take."""
+        """Return the seconds of a series of steps that draft these numbers of tokens."""
         return sum(self.steps[count] + count * self.draft for count in drafted)
 
 
 def by_lookup(prompt: Tokens, longest: int) -> Propose:
-    """Return the proposals of prompt lookup for one sequence; what was said may only grow."""
+    """Return a function that proposes by prompt lookup for one sequence, whose answer may only grow between calls."""
     lookup = PromptLookup(np.array(prompt, np.int32), longest)
     seen = 0
 
-    def propose(said: Tokens, most: int) -> Tokens:
+    def propose(answer: Tokens, most: int) -> Tokens:
         nonlocal seen
-        for token in said[seen:]:
+        for token in answer[seen:]:
             lookup.append(token)
-        seen = len(said)
+        seen = len(answer)
         return tuple(lookup.propose(most).tolist())
 
     return propose
 
 
 def by_model(following: Next) -> Propose:
-    """Return the proposals of a draft model that follows `following`."""
-    return lambda said, most: walk(following, said[-1], most)
+    """Return a function that proposes as a draft model does that expects `following` after each word."""
+    return lambda answer, most: walk(following, answer[-1], most)
 
 
 def drafted(answer: Tokens, propose: Propose, most: int) -> list[int]:
@@ -63,15 +65,15 @@ def drafted(answer: Tokens, propose: Propose, most: int) -> list[int]:
 
 
 def agreed(proposal: Tokens, text: Tokens) -> int:
-    """Return how many tokens of a proposal are those of the text, up to the first that is not."""
+    """Return how many tokens of a proposal agree with the text, up to the first that does not."""
     wrong = (index for index, (left, right) in enumerate(zip(proposal, text, strict=False)) if left != right)
     return next(wrong, min(len(proposal), len(text)))
 
 
 def best_speedup(answers: Sequence[Tokens], proposals: Sequence[Callable[[], Propose]], times: StepTimes) -> float:
-    """Return the speed-up over no drafts with the best K, from 0 to what `times` has steps for.
+    """Return the speed-up over decoding without drafts for the best K, out of those for which `times` has steps.
 
-    `proposals` make fresh proposals for each of the answers.
+    `proposals` return, for each of the answers, a function that proposes from the start.
     """
     plain = sum(len(answer) for answer in answers) * times.steps[0]
     seconds = [

@@ -1,4 +1,4 @@
-"""Keep cores busy as other programs would, with loops that compute nothing, at normal priority."""
+"""Keep cores busy, as other programs would, with processes at normal priority that loop and compute nothing."""
 
 import os
 import subprocess
@@ -17,12 +17,15 @@ while os.getppid() == parent:
     for _ in range(1_000_000):
         pass
 """
-"""Ends by itself when the benchmark is gone, and says when it begins."""
+"""The program of a busy loop. It prints a line when it begins, and ends by itself when the benchmark has ended."""
 
 
 @contextmanager
 def busy_loops(beside: Busy | None) -> Iterator[None]:
-    """While it is entered, a loop runs on the first core that this process may use, or one on each; none for None."""
+    """Run busy loops while the context is entered.
+
+    "one" stands for a loop on the first core that this process may use, "each" for a loop on every core, None for none.
+    """
     cores = sorted(os.sched_getaffinity(0))
     wanted = {None: [], "one": cores[:1], "each": cores}[beside]
     with ExitStack() as stack:

@@ -1,4 +1,4 @@
-"""Lay out what is measured: cells, each a model, a number of concurrent requests and what their prompts share."""
+"""Define what is measured: cells, each a model, a number of concurrent requests and what their prompts share."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
@@ -9,32 +9,33 @@ from benchmarks.engine.names import EXAMPLE
 from orchestrator.engine.step_cost.attention import LONG_CONTEXT
 
 State = Literal["cold", "warm", "idle", "one", "each"]
-"""Cold or warm: whether the prefix of the prompts is new, or held since the load before. Whatever follows on it is
-always new. A run of steps is compared with itself instead: on an idle machine, and beside busy loops (`Busy`)."""
+"""With "cold", the prefix of the prompts is new; with "warm", it is in the cache since the load before. What follows
+the prefix is always new. A run of steps is compared with itself instead: on an idle machine, and beside busy loops
+(`Busy`)."""
 Busy = Literal["one", "each"]
 """What else computes on the machine: a busy loop on one of its cores only, or a busy loop on each core."""
 Task = Literal["copy", "free"]
-"""Edit a text, or write a new one."""
+"""What the answers are: a copy of a text in the prompt with some changes, or new text."""
 
 TASKS: tuple[Task, ...] = ("copy", "free")
 WIDTHS = (1, 2, 4, 16, 64)
 BETWEEN = 2
-"""A width at which nothing is compared but our engine with one request after the other."""
+"""At this width our engine is compared only with answering one request after the other."""
 PREFIXES = (0, 64, 1024)
 SPECULATION_WIDTHS = (1, 4, 16)
 SERVED_WIDTHS = (1, 4)
-"""Widths at which speculation is compared with llama-server's."""
+"""The widths at which speculation is compared with llama-server's."""
 _MANY = 16
 _LARGEST = 64, 1024
-"""The width and the prefix that take longest by far: they come last, and for the smaller model alone."""
+"""The width and the prefix that take longest by far. They are measured last, and only with the smaller model."""
 _PARTS = {("150m", 64, 1024): 16, ("500m", 16, 1024): 4}
-"""How many of the requests the example server gets in cells where it would take minutes a round to compute for each
-the prefix that is new to all."""
+"""How many of the requests the example server gets, by model, width and prefix, in cells where all of them would take
+it minutes per round, because it computes a new prefix again for each request."""
 EMBEDDED = "tiny-large"
 USER_WIDTHS = (1, 4, 16)
 USER_SLOTS = 16
 USER_CONTEXT = 2048
-"""How many sequences, of how many tokens, a server for users is set up for, however many of them ask."""
+"""How many sequences, of how many tokens, a server for users is set up for, whatever the number of requests."""
 BUSY: tuple[Busy, ...] = ("one", "each")
 
 
@@ -43,17 +44,19 @@ Group = tuple[str, int, Task | None, bool]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cell:
-    """`width` requests at once to a model: `prefix` tokens that all share, `own` further ones, `answer` to generate.
-
-    With a `task`, speculation is compared; otherwise systems are. The prefix of an embedded model is its chat's own.
-    """
+    """Requests that a model gets at the same time."""
 
     model: str
     width: int
+    """How many requests."""
     prefix: int = 0
+    """How many tokens all prompts share. For an embedded model this is 0, and prompts share what its chats share."""
     own: int
+    """How many tokens follow in each prompt."""
     answer: int
+    """How many tokens to generate for each."""
     task: Task | None = None
+    """With a task, kinds of speculation are compared; without, systems are."""
 
     @property
     def name(self) -> str:
@@ -64,9 +67,8 @@ class Cell:
 
     @property
     def group(self) -> Group:
-        """Cells of one group are measured with the same processes. Long ones are not, as who has short requests gives
-        a server a short context.
-        """
+        """Cells of one group are measured with the same processes. Cells with a long context have groups of their own,
+        because a user with short requests would start a server with a short context."""
         return self.model, 0 if self.task else self.width, self.task, self.context >= LONG_CONTEXT
 
     @property
@@ -75,7 +77,7 @@ class Cell:
         return self.prefix + self.own + self.answer
 
     def requests(self, system: str, state: State) -> int:
-        """Return how many of the requests a system gets. All of them would take it longer than those it gets."""
+        """Return how many of the requests a system gets; fewer than all only if it is slower by far."""
         part = _PARTS.get((self.model, self.width, self.prefix), self.width)
         return part if system == EXAMPLE and state == "cold" else self.width
 
@@ -87,19 +89,21 @@ class Cell:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UserCell(Cell):
-    """`width` chats at once over HTTP, each about a document of at least `prefix` tokens with a question of its own.
+    """Chats over HTTP at the same time, each with a question of its own about a document of at least `prefix` tokens.
 
-    All chats are about the same document if it is `shared`, and each is about its own otherwise. Texts are prose, so
-    that `prefix` and `own` say about how many tokens there are. With `beside`, busy loops run beside each round. With
-    `steps`, what is measured is a run of so many steps, each of about `answer` tokens, one after the other. All servers
-    have `slots` sequences of at most `slot_context` tokens.
+    Texts are prose, so `prefix` and `own` are approximate.
     """
 
     shared: bool = False
+    """Whether all chats are about the same document."""
     beside: Busy | None = None
+    """The busy loops that run beside each round."""
     steps: int = 0
+    """Above 0, a run of so many steps is measured, one after the other, each of about `answer` tokens."""
     slots: int = USER_SLOTS
+    """How many sequences all servers have."""
     slot_context: int = USER_CONTEXT
+    """The longest sequence, in tokens."""
 
     @property
     def name(self) -> str:
@@ -112,7 +116,7 @@ class UserCell(Cell):
 
     @property
     def group(self) -> Group:
-        """All cells are measured with the same processes: a user's server has a single setup for whatever comes."""
+        """All cells are measured with the same processes, because a user's server has one setup for all requests."""
         return self.model, 0, None, False
 
     @property
@@ -128,14 +132,14 @@ class UserCell(Cell):
         return ("cold",) if self.beside else ("cold", "warm")
 
     def busy(self, state: State) -> Busy | None:
-        """Return what else computes while a state is measured."""
+        """Return the busy loops that run while a state is measured."""
         return state if state == "one" or state == "each" else self.beside
 
 
 def user_cells(model: str) -> tuple[UserCell, ...]:
-    """Return the cells of the user's own path, with the model of that name.
+    """Return the cells of the user's own path, with the model `model`.
 
-    Answers are shorter on a busy machine, where a step may take ten times as long.
+    Answers are shorter beside busy loops, where a step may take ten times as long.
     """
     chat = UserCell(model=model, width=1, prefix=64, own=24, answer=48)
     own = [replace(chat, width=width) for width in USER_WIDTHS]
@@ -152,7 +156,7 @@ def trial_user_cells() -> tuple[UserCell, ...]:
 
 
 def all_cells() -> tuple[Cell, ...]:
-    """Return the whole benchmark, what matters most first."""
+    """Return all cells of the engine by itself, the most important first."""
     sizes = [(width, prefix) for width in WIDTHS for prefix in PREFIXES if (width, prefix) != _LARGEST]
     small, large = ([_plain(model, *size) for size in sizes] for model in ("150m", "500m"))
     speculation = [_speculating(width, task) for task in TASKS for width in SPECULATION_WIDTHS]
@@ -168,7 +172,7 @@ def trial_cells() -> tuple[Cell, ...]:
 
 
 def chosen(cells: Iterable[Cell], patterns: Iterable[str]) -> tuple[Cell, ...]:
-    """Return the cells with a name that one of the patterns fits; all without patterns."""
+    """Return the cells whose names match one of the patterns, which are those of `fnmatch`; all if there are none."""
     wanted = tuple(patterns)
     return tuple(cell for cell in cells if not wanted or any(fnmatchcase(cell.name, pattern) for pattern in wanted))
 
@@ -182,15 +186,17 @@ def groups(cells: Iterable[Cell]) -> list[tuple[Cell, ...]]:
 
 
 def _speculating(width: int, task: Task) -> Cell:
-    """Half as long for several requests: before each round every system computes all prompts, and nobody measures that.
+    """Return a cell that compares speculation. Its prompts hold the whole text that is to be copied.
 
-    A prompt has to hold the whole text that is to be copied.
+    With several requests, texts are half as long, because before each round every system computes all prompts, which is
+    not measured.
     """
     halved = width > 1
     return Cell(model="500m", width=width, own=128 >> halved, answer=112 >> halved, task=task)
 
 
 def _plain(model: str, width: int, prefix: int) -> Cell:
-    """Few own tokens and short answers where there are many of them, so that it all takes no more than a morning."""
+    """Return a cell that compares systems. Where there are many requests, prompts and answers are shorter, so that the
+    whole benchmark takes no more than a morning."""
     halved = (width >= 4 * _MANY) + (model == "500m" and width >= 4)
     return Cell(model=model, width=width, prefix=prefix, own=(16 if prefix else 64) >> halved, answer=32 >> halved)

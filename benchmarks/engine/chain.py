@@ -1,12 +1,13 @@
-"""Construct models whose greedy text is known: each word is followed by one certain word, whatever came before.
+"""Construct models whose greedy text is known: each word is always followed by the same word.
 
-The words form one cycle. A row of the output matrix is the embedding of the word before, so that its logit stands far
-above all others; the layers in between compute all that such layers do and change the residual stream only a little.
-Rows of tokens that are no words are zero: they are never the likeliest, so no text ends early.
+The words form one cycle. Each row of the output matrix is the embedding of the word before in the cycle, so the logit
+of the next word is far above all others. The layers in between do the work of such layers and change the residual
+stream only a little. The rows of tokens that are no words are zero, so these are never the most likely, and no text
+ends early.
 
-A drafter shares embedding, first layers and cycle with its target, but for a share of words after which it expects
-another one: where the text goes through the cycle, it is right at the rest. A target has further layers, whose output
-projections are zero: they cost their time and add nothing, so that the pair agrees by construction.
+A draft model shares the embedding, the first layers and the cycle with its target, except for a share of the words,
+after which it expects a wrong one. A target has further layers whose output projections are zero: they take their time
+and add nothing, so that the two models agree by construction.
 """
 
 from zlib import crc32
@@ -27,7 +28,7 @@ _OUTPUT = 0.5
 
 
 def cycle(seed: int, count: int = COUNT) -> Next:
-    """Return what follows each word: one cycle through all of them."""
+    """Return the word that follows each word, in one random cycle through all of them."""
     order = np.random.default_rng(seed).permutation(count)
     following = np.empty(count, np.int32)
     following[order] = np.roll(order, -1)
@@ -35,7 +36,7 @@ def cycle(seed: int, count: int = COUNT) -> Next:
 
 
 def mistaken(following: Next, share: float, seed: int) -> Next:
-    """Return a copy in which that share of words (if any, at least two) is followed by a wrong one."""
+    """Return a copy in which a share of the words is followed by a wrong one; unchanged if that is less than two."""
     count = round(len(following) * share)
     if count < 2:
         return following.copy()
@@ -56,7 +57,7 @@ def walk(following: Next, start: int, count: int) -> tuple[int, ...]:
 
 
 def weights(following: Next, seed: int, active_layers: int) -> Draw:
-    """Return the weights of a model that follows the cycle; its layers from `active_layers` on add nothing."""
+    """Return the weights of a model whose text is `following`; its layers from `active_layers` on add nothing."""
 
     def normal(name: str, rows: int, columns: int) -> Matrix:
         rng = np.random.default_rng((seed, crc32(name.encode())))

@@ -1,4 +1,4 @@
-"""Make loads for models with a vocabulary of their own: chats, in the tokens of the model itself."""
+"""Make loads for models that have their own vocabulary: chats, in the model's own tokens."""
 
 import os
 import random
@@ -20,7 +20,7 @@ from orchestrator.engine.worker.chat import ChatTemplate, prompt_tokens
 
 FAMILY = "plan"
 _LONG_ANSWER = 160
-"""Requests whose right answer has fewer characters are passed over: the measured answers are cut, never short."""
+"""Requests whose correct answer has fewer characters are not used, so that no measured answer ends early."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,13 +1,13 @@
-"""Say what has to be reached, and whether the measured rows show it. Pure.
+"""Define the goals of the benchmark, and decide whether the measured rows reach them. Pure.
 
-Every ratio is the median of paired rounds: of two systems that did not do equally many, of those that both did. A ratio
-is judged by its 95 % interval: it reaches a goal if the end of the interval that is nearest to the goal does, which is
-the upper end where at least so much is wanted, and the lower end where at most so much is. So a cell misses a goal only
-if the rounds show that it does, noise aside; `undecided` names the cells whose interval holds the goal, on whichever
-side of it their median is, and they can be given further rounds. A value without an interval has to reach the goal
-itself. The value of a goal is the worst among the cells that miss it, or among all cells where none does. What a system
-took for a part of the requests counts as its time for all: it is faster there than it would be. Fewer than LEAST_ROUNDS
-rounds reach no goal, and without any rows it is not met. The embedded models have no goals.
+A ratio is the median over paired rounds; if two systems did different numbers of rounds, over those that both did. It
+is judged by its 95 % interval: it reaches a goal if the favourable end of the interval does, which is the upper end
+where at least so much is wanted, and the lower end where at most so much is. So a cell misses a goal only if the rounds
+show it beyond noise. `undecided` names the cells whose interval contains the goal, on whichever side of it their median
+is; they can be given further rounds. A value without an interval has to reach the goal itself. The value of a goal is
+the worst among the cells that miss it, or among all cells if none does. If a system got only a part of the requests,
+its time counts as the time for all of them, which favours it. A goal needs at least LEAST_ROUNDS rounds, and is not met
+without rows. The embedded models have no goals.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -40,59 +40,66 @@ WHEN_BUSY = 3.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Goal:
-    """A goal and what came out: it is met where all its `cells` reach it, and `reached` do.
-
-    `where` is the cell whose `value` is told, the median of a ratio; by one end of its 95 % `interval` it is judged.
-    """
+    """A goal and the result."""
 
     name: str
     value: float | None
+    """The value of the cell `where`, the median of a ratio; None if nothing was measured."""
     goal: str
+    """The accepted values, such as ">= 0.95"."""
     met: bool
+    """Whether all cells reach the goal."""
     where: str | None = None
+    """The cell, state and system with the worst value."""
     interval: tuple[float, float] | None = None
+    """The 95 % interval of the value, if it is a ratio."""
     cells: int = 0
+    """How many values were found for the goal."""
     reached: int = 0
+    """How many of them reach it."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Found:
-    """A cell's value for a goal. A ratio has an interval, and the `rows` that it is, or may come to be, a ratio of."""
+    """The value of a cell for a goal."""
 
     value: float
     where: str
     rounds: int
     interval: tuple[float, float] | None = None
+    """The 95 % interval, for a ratio."""
     rows: tuple[Row, ...] = ()
+    """For a ratio, the rows that it was computed from, or may be computed from after further rounds."""
 
     def over(self, bound: float) -> "_Found":
-        """Return what part of a bound the ratio comes to."""
+        """Return the ratio divided by a bound."""
         interval = self.interval and (self.interval[0] / bound, self.interval[1] / bound)
         return replace(self, value=self.value / bound, interval=interval)
 
 
 @dataclass(frozen=True, slots=True)
 class _Wanted:
-    """A goal with what was found for it: values of at least, or at most, `goal`."""
+    """A goal, and the values that were found for it."""
 
     name: str
     goal: float
     found: Sequence[_Found]
     least: bool = True
+    """Whether values should be at least `goal`; at most, otherwise."""
 
     def judged(self, found: _Found) -> float:
-        """Return what has to reach the goal: the end of the interval that is nearest to it, if there is one."""
+        """Return the number that has to reach the goal: the favourable end of the interval, or the value."""
         low, high = found.interval or (found.value, found.value)
         return high if self.least else low
 
     def reached(self, found: _Found) -> bool:
-        """Say whether a cell is as the goal wants it, by rounds enough to tell."""
+        """Return whether a value reaches the goal, with enough rounds."""
         fine = self.judged(found) >= self.goal if self.least else self.judged(found) <= self.goal
         return fine and found.rounds >= LEAST_ROUNDS
 
     @property
     def undecided(self) -> Iterator[_Found]:
-        """Yield the ratios that may lie on either side of the goal, by their intervals, and want further rounds."""
+        """Yield the ratios whose interval contains the goal and that may get further rounds."""
         for each in self.found:
             if each.interval and each.interval[0] < self.goal < each.interval[1] and each.rounds < MOST_ROUNDS:
                 yield each
@@ -106,7 +113,7 @@ class Table:
         self._found = {(row.cell, row.state, row.system): row for row in self.rows}
 
     def beside(self, row: Row, system: str, state: State | None = None) -> Row | None:
-        """Return what another system did in the same cell, and in the same state unless one is given."""
+        """Return the row of another system in the same cell, and in the same state unless another is given."""
         return self._found.get((row.cell, state or row.state, system))
 
     def of(self, system: str, *, task: bool = False) -> Iterator[Row]:
@@ -115,18 +122,18 @@ class Table:
 
 
 Goals = Callable[[Table], list[_Wanted]]
-"""Finds in a table what each of several goals is about: `engine_goals` or `user_goals`."""
+"""Returns a suite's goals with their values from a table: `engine_goals` or `user_goals`."""
 
 
 def goals(rows: Iterable[Row], wanted: Goals) -> list[Goal]:
-    """Return all goals of that kind, with what came out."""
+    """Return the goals of a suite and their results."""
     return [_goal(each) for each in wanted(Table(rows))]
 
 
 def undecided(rows: Iterable[Row], wanted: Goals) -> dict[str, set[str]]:
-    """Return the systems of each cell that have to do further rounds, as their ratios do not tell if a goal is met.
+    """Return for each cell the systems that have to do further rounds, because a ratio's interval contains a goal.
 
-    That a goal seems to be met, or missed, is no reason for further rounds, nor against them.
+    Whether the median is on the good or the bad side of the goal plays no part.
     """
     found: dict[str, set[str]] = {}
     for goal in wanted(Table(rows)):
@@ -137,7 +144,7 @@ def undecided(rows: Iterable[Row], wanted: Goals) -> dict[str, set[str]]:
 
 
 def engine_goals(table: Table) -> list[_Wanted]:
-    """Return what the engine by itself has to reach."""
+    """Return the goals of the engine by itself."""
     ours = [row for row in table.of(OURS) if row.width != BETWEEN]
     warm = [row for row in ours if row.state == "warm" or not row.prefix]
     wide = [row for row in ours if row.width == 16 and row.state == "cold"]
@@ -158,7 +165,7 @@ def engine_goals(table: Table) -> list[_Wanted]:
 
 
 def user_goals(table: Table) -> list[_Wanted]:
-    """Return what the user's own path has to reach: chats over HTTP, and runs of steps, also on a busy machine."""
+    """Return the goals of the user's own path: chats over HTTP, and runs of steps, also beside busy loops."""
     server, shared = "ours ÷ llama-server over HTTP", "16 sharing a document"
     spinning = _against(table, _served(table, "http/own/"), SPINNING)
     return [
@@ -175,7 +182,7 @@ def user_goals(table: Table) -> list[_Wanted]:
 
 
 def _served(table: Table, cells: str, state: State | None = None) -> list[Row]:
-    """Return our rows of cells whose names begin so, in one state or all."""
+    """Return our rows of the cells whose names begin with `cells`, in one state or in all."""
     return [row for row in table.of(OURS) if row.cell.startswith(cells) and state in (None, row.state)]
 
 
@@ -211,7 +218,8 @@ def _against(table: Table, rows: Sequence[Row], system: str) -> list[_Found]:
 
 
 def _against_ceiling(table: Table, rows: Sequence[Row]) -> list[_Found]:
-    """Compare with the ceiling that has the layout which our engine came to; it may come to the other one yet."""
+    """Compare with the ceiling that has the layout which our engine ended with. With further rounds it may end with the
+    other one, so both ceilings belong to the ratio."""
     found = []
     for row in rows:
         ceilings = tuple(other for name in (SPLIT, POOLED) if (other := table.beside(row, name)))

@@ -1,7 +1,7 @@
-"""Measure the cells of a group: rounds in which every system gets the same load, one system after the other.
+"""Measure the cells of a group in rounds, in which every system gets the same load, one system after the other.
 
-The machine is noisy, and slower at times. So a round is short, the systems take turns in another order each time, and
-only rounds with the same number are compared.
+The machine is noisy, and slower at times. So rounds are short, the order of the systems changes from round to round,
+and only rounds with the same number are compared.
 """
 
 import asyncio
@@ -26,23 +26,23 @@ from benchmarks.engine.systems.served import Served, ServerFailed, until_quiet
 Key = tuple[str, State]
 """The name of a system and the state that it was measured in."""
 Loads = Callable[[int], Mapping[State, Load]]
-"""Gives the loads of a round."""
+"""Returns the loads of a round, by its number."""
 OneRound = Callable[[System, int], Awaitable[dict[State, Measured]]]
-"""Measures a system in a round, in every state."""
+"""Measures a system in the round with a number, in every state."""
 WARM_UP = -1
-"""The number of a round that is not measured: the first steps of any kind are slower."""
+"""The number of the first round, which is not measured, because the first steps of any kind are slower."""
 REST_SECONDS = 0.1
-"""A pause before each system's turn: threads of the one before still spin for some milliseconds, on its cores."""
+"""A pause before each system's turn, because threads of the system before still spin for some milliseconds."""
 
 NEXT_LOAD_SECONDS, NEXT_SYSTEM_SECONDS = 0.25, 1.5
 """How long all servers have been quiet when a server gets its next load, and when the next server has its turn. Our
 engine begins to measure steps, if it wants to, when it has had nothing to do for a second."""
 USER_WARM_UP = 8
-"""How many tokens a request gets to generate in the round that is not measured, of a cell of the user's path."""
+"""How many tokens a request generates in the round that is not measured, for cells of the user's path."""
 
 
 class WrongAnswer(Exception):
-    """A system did not say what the model does, or was not asked the same."""
+    """A system's answer is not the model's, or its prompt does not have the tokens of the others' prompts."""
 
 
 async def measure(
@@ -53,7 +53,10 @@ async def measure(
     tell: Callable[[str], None],
     before: Sequence[Row] = (),
 ) -> list[Row]:
-    """Return a row for each system and state; of the rounds after those that are in the rows `before`, if any are."""
+    """Return a row for each system and state. If there are rows `before`, the rounds continue after theirs.
+
+    Raises WrongAnswer.
+    """
 
     async def measured(system: System, number: int) -> dict[State, Measured]:
         if number == WARM_UP:
@@ -76,7 +79,7 @@ async def measure_task(
     tell: Callable[[str], None],
     before: Sequence[Row] = (),
 ) -> list[Row]:
-    """Return the same for a cell with a task. Every prompt is computed before its round: only decoding is measured."""
+    """Return the same for a cell with a task. Prompts are computed before each round, so only decoding is measured."""
 
     async def measured(system: System, number: int) -> dict[State, Measured]:
         load = load_of(number)
@@ -96,7 +99,7 @@ async def measure_user(
 ) -> list[Row]:
     """Return the same for a cell of the user's path. Busy loops begin before a load and end after it.
 
-    Each load begins when all servers are quiet, so that what one of them does in idle moments disturbs no other.
+    Each load begins when all servers are quiet, so that a system is not disturbed by what the others do when idle.
     """
     servers = [system for system in systems if isinstance(system, Served)]
 
@@ -116,10 +119,11 @@ async def measure_user(
 
 
 def whole_answers(load: Load, measured: Measured) -> Measured:
-    """Return what a load would have taken, at the same tokens a second, had no answer been shorter than was asked for.
+    """Return what a load would have taken, at the same tokens per second, if no answer were shorter than asked for.
 
-    Real models end texts, and two systems need not end the same ones: rounding differs. `tokens` stay those that were
-    made. A run of steps is returned as it is. Raises ServerFailed where there is not a single token.
+    Trained models end their texts, and two systems need not end the same ones, because their rounding differs. `tokens`
+    remains the number that was made. A run of steps is returned unchanged. Raises ServerFailed if all answers are
+    empty.
     """
     wanted = len(load.prompts) * load.answer
     if load.steps or measured.tokens >= wanted:
@@ -137,7 +141,7 @@ async def _rounds(
     tell: Callable[[str], None],
     before: Sequence[Row],
 ) -> list[Row]:
-    """Do the rounds, and return a row for each system and state. A peer's server that fails has none in this cell."""
+    """Do the rounds, and return a row for each system and state. A server that fails is left out of this cell."""
     found: dict[Key, list[Measured]] = {}
     seconds: dict[Key, list[float]] = {(row.system, row.state): list(row.seconds) for row in before}
     partners, begun = list(systems), time.monotonic()
@@ -163,7 +167,7 @@ async def _rounds(
 
 
 def _ratios(seconds: Mapping[Key, Sequence[float]]) -> Iterator[Ratio]:
-    """Yield how ours compare with each other system in the same state, and with each other."""
+    """Yield the ratios of our systems to every other system in the same state, including our other ones."""
     for (name, state), others in seconds.items():
         for (mine, of_mine), ours in seconds.items():
             if mine.startswith(OURS) and of_mine == state and mine != name:
@@ -171,7 +175,7 @@ def _ratios(seconds: Mapping[Key, Sequence[float]]) -> Iterator[Ratio]:
 
 
 def step_times(target: Ceiling, drafter: Ceiling, prompts: Sequence[Tokens]) -> tuple[StepTimes, StepTimes]:
-    """Return how long steps take behind such prompts (medians): with looked-up drafts, and with those of a model."""
+    """Return the median times of steps after such prompts, with drafts from prompt lookup and from a draft model."""
     rounds = [(target.steps(prompt, MOST_DRAFTS + 1), drafter.steps(prompt, 1)) for prompt in prompts]
     steps = tuple(map(median, zip(*(of_target for of_target, _ in rounds), strict=True)))
     return StepTimes(steps, 0.0), StepTimes(steps, median(of_draft[0] for _, of_draft in rounds))
@@ -180,9 +184,9 @@ def step_times(target: Ceiling, drafter: Ceiling, prompts: Sequence[Tokens]) -> 
 def with_bounds(
     rows: Sequence[Row], loads: Sequence[Load], models: tuple[Next, Next], times: tuple[StepTimes, StepTimes]
 ) -> list[Row]:
-    """Return the rows with the best speed-up that lookup and drafts could bring to these loads of single requests.
+    """Return the rows with the best speed-up that speculation could reach for these loads of single requests.
 
-    `models` are what target and draft model say.
+    `models` are the words that follow each word for the target and for the draft model.
     """
     target, drafter = models
     prompts = [load.prompts[0].tokens for load in loads]
@@ -199,13 +203,14 @@ def with_bounds(
 
 
 def in_turn(systems: Sequence[System], number: int) -> list[System]:
-    """Return the systems in the order of round `number`: each begins in turn."""
+    """Return the systems in the order of round `number`: each of them is the first in turn."""
     first = number % len(systems) if systems else 0
     return [*systems[first:], *systems[:first]]
 
 
 async def _checked(cell: Cell, system: System, load: Load) -> Measured:
-    """Do a load and compare prompts and answers with what they should be. Raises WrongAnswer."""
+    """Run a load, and compare the numbers of prompt tokens and the answers with the expected ones. Raises
+    WrongAnswer."""
     measured = await system.run(load)
     asked = tuple(len(prompt.tokens) for prompt in load.prompts)
     if not load.steps and measured.asked not in (None, asked):

@@ -1,4 +1,4 @@
-"""Keep models in a folder: those that are generated, each written once, and one that a package brings."""
+"""Keep the benchmark's models in a folder: generated ones, each written once, and one that comes in a package."""
 
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -10,7 +10,7 @@ from benchmarks.models import Shape, write_llama
 
 SEED = 20
 PLAIN_TEMPLATE = "{% for message in messages %}{{ message.content }}{% endfor %}"
-"""Contents and nothing else: prompts have the tokens of their words."""
+"""A chat template that adds nothing to the messages, so that prompts have exactly the tokens of their words."""
 
 
 def _shape(width: int, layers: int, heads: int, feed_forward: int, vocabulary: int = 32000, kv_heads: int = 4) -> Shape:
@@ -29,26 +29,27 @@ def _shape(width: int, layers: int, heads: int, feed_forward: int, vocabulary: i
 
 @dataclass(frozen=True, slots=True)
 class Generated:
-    """A model to be generated. After a share `mistakes` of the words it expects a wrong one; layers from
-    `active_layers` on add nothing."""
+    """A model that is generated (`chain`)."""
 
     name: str
     shape: Shape
     active_layers: int
+    """The layers from this one on add nothing."""
     mistakes: float = 0.0
+    """The share of the words after which the model expects a wrong one."""
     seed: int = field(default=SEED)
 
     @property
     def following(self) -> Next:
-        """What it says after each word."""
+        """The word that the model says after each word."""
         return mistaken(cycle(self.seed), self.mistakes, self.seed + 1)
 
     def file(self, folder: Path) -> Path:
-        """Return where it is or will be; another shape or seed has another file."""
+        """Return the path of the model, which differs for every shape and seed."""
         return folder / f"{self.name}-{crc32(repr(self).encode()):08x}.gguf"
 
     def write(self, folder: Path) -> Path:
-        """Return its file, which is written first if it is not there."""
+        """Write the model unless its file exists, and return the path."""
         path = self.file(folder)
         if not path.exists():
             folder.mkdir(parents=True, exist_ok=True)
@@ -60,16 +61,18 @@ class Generated:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Packaged:
-    """A model that a package of PyPI brings as a file, `member`, of its wheel, which has this SHA-256."""
+    """A model that is a file in the wheel of a package on PyPI."""
 
     name: str
     package: str
     version: str
     sha256: str
+    """The SHA-256 of the wheel."""
     member: str
+    """The path of the model inside the wheel."""
 
     def file(self, folder: Path) -> Path:
-        """Return where it is or will be."""
+        """Return the path of the model in a folder."""
         return folder / Path(self.member).name
 
 
@@ -88,10 +91,10 @@ _DRAFT = _shape(1024, _DRAFT_LAYERS, 16, 2816)
 SMALL = Generated("150m", _shape(768, 16, 12, 2048), 16)
 LARGE = Generated("500m", _LARGE, _DRAFT_LAYERS)
 DRAFTS = {share: Generated(f"draft-{share:.0%}".rstrip("%"), _DRAFT, _DRAFT_LAYERS, 1 - share) for share in (0.9, 0.6)}
-"""By the share of its drafts that the 500 M model agrees with."""
+"""Draft models, by the share of their drafts that the 500 M model agrees with."""
 INSTEAD = Generated("generated-135m", _shape(576, 30, 9, 1536, 49152, kv_heads=3), 30)
-"""Of the shape of SmolLM2, for where that cannot be had. Its vocabulary is as large, and its texts mean nothing."""
+"""A generated model with the shape and the vocabulary size of SmolLM2, for machines where that cannot be downloaded."""
 _TRIAL = _shape(64, 2, 4, 128, LEAST_VOCABULARY)
 TRIAL = Generated("trial", _TRIAL, 2)
-"""For trying the benchmark, not for measuring."""
+"""A model for trying out the benchmark, not for measuring."""
 TRIAL_DRAFT = Generated("trial-draft", _TRIAL, 2, 0.2)

@@ -1,4 +1,4 @@
-"""Name the systems, in rows, tables and goals."""
+"""The names of the systems in rows, tables and goals."""
 
 OURS = "ours"
 SERIAL = "one after the other"
@@ -6,19 +6,19 @@ SERVER = "llama-server"
 EXAMPLE = "example server"
 POOLED = "ceiling, pooled cache"
 SPLIT = "ceiling, split cache"
-"""With the attention that our engine chooses there; all others have llama.cpp's choice."""
+"""The ceiling with the kind of attention that our engine chooses there; the other peers use llama.cpp's default."""
 SYSTEMS = (OURS, SERIAL, SERVER, EXAMPLE, POOLED, SPLIT)
 SPINNING = "ours, spinning"
-"""Our daemon, whose engine waits for its threads as libgomp does by default: it spins for some milliseconds."""
+"""Our daemon with an engine whose threads wait for each other as libgomp's default says: they spin for milliseconds."""
 USER_PATH_SYSTEMS = (OURS, SPINNING, SERVER)
-"""Those that are asked over HTTP, as users ask them."""
+"""The systems that are measured over HTTP, as users call them."""
 
 METHODS = ("lookup", "draft")
 """How tokens are drafted."""
 SETTINGS = ("its settings", "our settings")
-"""llama-server drafts with the settings it has by default, and with those that our engine has here."""
+"""llama-server drafts with its default settings, and with the settings that our engine has here."""
 
 
 def speculating(system: str, method: str, settings: str = "") -> str:
-    """Return the name of a system that drafts."""
+    """Return the name of a system when it drafts with a method, and for llama-server with which settings."""
     return ", ".join(filter(None, (system, method, settings)))

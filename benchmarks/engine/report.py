@@ -1,4 +1,4 @@
-"""Make the results and the printed tables out of rows. Pure, but for what it asks about the machine."""
+"""Make the results and the printed tables from rows. Pure, except that it asks for the machine and its versions."""
 
 import ast
 import hashlib
@@ -39,10 +39,10 @@ _LAYOUTS = {None: "", True: ", split cache", False: ", pooled cache"}
 
 
 class _WithoutDocstrings(ast.NodeTransformer):
-    """Takes out texts that stand alone. Comments are in no tree."""
+    """Removes docstrings from a syntax tree, which contains no comments anyway."""
 
     def visit_Expr(self, node: ast.Expr) -> ast.Expr | None:
-        """Return nothing for a text."""
+        """Remove an expression that is only a string."""
         return None if isinstance(node.value, ast.Constant) and isinstance(node.value.value, str) else node
 
 
@@ -56,7 +56,7 @@ def document(
 ) -> dict[str, Any]:
     """Return the results as they are written.
 
-    `cells` are all that there are, `engine` is the hash of today's code, and `about` says what else is to be known: the
+    `cells` are all cells of the suite, `engine` is the hash of the current code, and `about` are further entries: the
     command that measures them, the models.
     """
     return {
@@ -76,7 +76,7 @@ def document(
 
 
 def about_engine() -> dict[str, Any]:
-    """Return what is to be known of the measurements of the engine by itself."""
+    """Return the entries about how the engine by itself was measured."""
     return {
         "command": "make bench-engine",
         "models": {model.name: asdict(model.shape) for model in (SMALL, LARGE, *DRAFTS.values())},
@@ -92,7 +92,7 @@ def about_engine() -> dict[str, Any]:
 
 
 def about_user_path() -> dict[str, Any]:
-    """Return what is to be known of the measurements of the user's own path."""
+    """Return the entries about how the user's own path was measured."""
     return {
         "command": "make bench-http",
         "models": {SMOLLM2.name: asdict(SMOLLM2), INSTEAD.name: asdict(INSTEAD.shape)},
@@ -101,7 +101,7 @@ def about_user_path() -> dict[str, Any]:
 
 
 def stamp(threads: int) -> Stamp:
-    """Return what measurements depend on besides their cell and our engine."""
+    """Return what measurements depend on besides their cell and our engine: the machine, versions and threads."""
     return {
         "machine": results.machine(),
         "versions": results.versions("llama-cpp-python", "numpy"),
@@ -110,7 +110,8 @@ def stamp(threads: int) -> Stamp:
 
 
 def source_hash(folder: Path = ENGINE) -> str:
-    """Return a hash of the engine's code: another engine is measured anew, other words in its comments are not."""
+    """Return a hash of the code in a folder without comments and docstrings; where it changed, cells are measured
+    again."""
     digest = hashlib.sha256()
     for file in sorted(folder.rglob("*.py")):
         code = _WithoutDocstrings().visit(ast.parse(file.read_bytes()))

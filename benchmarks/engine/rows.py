@@ -1,4 +1,4 @@
-"""Hold what was measured: rows, and what keeps those of finished cells, so that a later run goes on."""
+"""Rows hold what was measured. Those of finished cells are kept in a file, so that a later run can continue."""
 
 import json
 from collections.abc import Iterable
@@ -9,36 +9,40 @@ from typing import Any
 from benchmarks.engine.cells import Cell, State
 
 Stamp = dict[str, Any]
-"""What measurements depend on besides the cell and our engine; those with another stamp do not count."""
+"""What measurements depend on besides the cell and our engine. Measurements with another stamp do not count."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Row:
-    """What one system did in one cell and state: `seconds` of each round, and the tokens it made in a round, of
-    `requests` out of `width`: a system that did a part took at least so long for the whole.
+    """What one system did in one cell and state.
 
-    Rounds of different systems with the same index had the same prompts, one after the other; one system may have done
-    more of them than another. `llama_seconds` and `own_seconds` are sums over the rounds of time inside llama.cpp
-    and of our own time around it. `bound` is the best speed-up that speculation could bring. `split_cache` says how our
-    engine's cache was laid out in the last round; it may have begun otherwise. `lost` are the attempts that came to
-    nothing, in all rounds.
+    Rounds of different systems with the same index had the same prompts, and followed each other. One system may have
+    done more rounds than another.
     """
 
     cell: str
     model: str
     width: int
     requests: int
+    """How many of the cell's `width` requests the system got. With fewer than all, all would have taken it longer."""
     prefix: int
     state: State
     system: str
     tokens: int
+    """The tokens made in a round."""
     seconds: tuple[float, ...]
+    """The time of each round."""
     task: str | None = None
     llama_seconds: float = 0.0
+    """The time inside llama.cpp in all rounds, where it is known."""
     own_seconds: float = 0.0
+    """The time of our engine's own steps around it in all rounds, where it is known."""
     bound: float | None = None
+    """The best speed-up that speculation could reach."""
     split_cache: bool | None = None
+    """Whether our engine's cache was split into streams in the last round; it may have changed before."""
     lost: int = 0
+    """How many attempts failed, in all rounds."""
 
     def then(self, later: "Row") -> "Row":
         """Return these rounds and those of `later`, which came after them."""
@@ -54,14 +58,14 @@ class Row:
 
 @dataclass(frozen=True, slots=True)
 class Finished:
-    """A cell's rows, and the hash of the engine that was measured in it."""
+    """The rows of a finished cell, and the hash of the engine that was measured."""
 
     engine: str
     rows: list[Row]
 
 
 def read(file: Path, stamp: Stamp, cells: Iterable[Cell]) -> dict[str, Finished]:
-    """Return the rows of each of the cells that is finished: measured as it is now, with this stamp; the last ones."""
+    """Return the last rows of each of the cells that was measured with its current definition and this stamp."""
     if not file.exists():
         return {}
     wanted = {cell.name: asdict(cell) for cell in cells}
@@ -76,7 +80,7 @@ def read(file: Path, stamp: Stamp, cells: Iterable[Cell]) -> dict[str, Finished]
 
 
 def published(file: Path, stamp: Stamp, cells: Iterable[Cell]) -> dict[str, Finished]:
-    """Return the same of results that were written before: a new checkout goes on from what is committed there."""
+    """Return the same from published results, so that a new checkout can continue from what is committed."""
     if not file.exists():
         return {}
     results = json.loads(file.read_text(encoding="utf-8"))
@@ -94,7 +98,7 @@ def published(file: Path, stamp: Stamp, cells: Iterable[Cell]) -> dict[str, Fini
 
 
 def append(file: Path, stamp: Stamp, engine: str, cell: Cell, rows: Iterable[Row]) -> None:
-    """Add a finished cell to the file, whole or not at all. Raises OSError."""
+    """Add a finished cell to the file, completely or not at all. Raises OSError."""
     file.parent.mkdir(parents=True, exist_ok=True)
     before = file.read_text(encoding="utf-8") if file.exists() else ""
     known = {"name": cell.name, "cell": asdict(cell), "stamp": stamp, "engine": engine}

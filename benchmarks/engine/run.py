@@ -21,33 +21,32 @@ from benchmarks.engine.workload import loads, task_load
 ROUNDS = Rounds(least=LEAST_ROUNDS, most=MOST_ROUNDS, seconds=60)
 FURTHER = Rounds(least=LEAST_ROUNDS, most=MOST_ROUNDS, seconds=300)
 _chats = cache(Chats.of)
-"""Reads a model's vocabulary once: it stays in memory."""
+"""Reads a model's vocabulary once and keeps it in memory."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
-    """What to run: cells, for at most `seconds` in all, and where rows are kept.
-
-    A cell of which there are rows `before` gets further rounds, of the systems that are undecided.
-    """
+    """What to run, and where rows are kept."""
 
     place: Place
     cells: tuple[Cell, ...]
     before: Mapping[str, Sequence[Row]] = field(default_factory=dict)
+    """Rows of earlier rounds, by cell. Such a cell gets further rounds of the systems that are undecided."""
     file: Path
+    """The file that keeps the rows of finished cells."""
     stamp: Stamp
     engine: str
+    """The hash of the engine's code."""
     goals: Goals = engine_goals
     rounds: Rounds = ROUNDS
     seconds: float | None = None
+    """After this time no further cell begins; None for no limit."""
     tell: Callable[[str], None]
+    """Prints a line about progress."""
 
 
 async def run(plan: Plan) -> list[Cell]:
-    """Measure the cells, and return those that the time did not suffice for.
-
-    Time is looked at between cells: one that has begun is finished.
-    """
+    """Measure the cells, and return those for which there was not enough time. A cell that has begun is finished."""
     begun = time.monotonic()
     left = list(plan.cells)
     for group in groups(plan.cells):
@@ -69,7 +68,7 @@ def _over(plan: Plan, begun: float) -> bool:
 
 
 def _place(plan: Plan, group: Sequence[Cell]) -> Place:
-    """Return the place with the systems that the cells of the group still need."""
+    """Return the place with only those systems that the cells of the group still need."""
     if any(cell.name not in plan.before for cell in group):
         return plan.place
     wanted = {name for cell in group for name in _undecided(plan, cell)}
@@ -78,7 +77,8 @@ def _place(plan: Plan, group: Sequence[Cell]) -> Place:
 
 
 def _undecided(plan: Plan, cell: Cell) -> set[str]:
-    """Return the systems that do further rounds. One with fewer rounds than others cannot be paired with them again."""
+    """Return the systems that do further rounds; none that has done fewer rounds than others, as it cannot be
+    paired."""
     before = plan.before[cell.name]
     wanted = undecided(before, plan.goals).get(cell.name, set())
     rounds = {row.system: len(row.seconds) for row in before if row.system in wanted}
@@ -99,7 +99,7 @@ async def _cell(plan: Plan, cell: Cell, systems: Sequence[System]) -> list[Row]:
 
 
 async def _measured(plan: Plan, cell: Cell, systems: Sequence[System], before: Sequence[Row] = ()) -> list[Row]:
-    """Return the rows of the rounds that come after those `before`."""
+    """Return the rows of the rounds that follow those of the rows `before`."""
     if isinstance(cell, UserCell):
         chats = _chats(plan.place.setup((cell,)).model)
         return await measure_user(cell, systems, partial(chats.prose_loads, cell), plan.rounds, plan.tell, before)
@@ -110,7 +110,7 @@ async def _measured(plan: Plan, cell: Cell, systems: Sequence[System], before: S
 
 
 def _loads(cell: Cell) -> Callable[[int], dict[State, Load]]:
-    """Return what gives the loads of the cell's rounds. Long prefixes are left out of the round that warms up."""
+    """Return the function that makes the loads of the cell's rounds. The round that warms up has no long prefix."""
     model = MODELS.get(cell.model)
     if model is not None:
         short = replace(cell, prefix=0)
@@ -120,7 +120,7 @@ def _loads(cell: Cell) -> Callable[[int], dict[State, Load]]:
 
 
 async def _bounded(place: Place, cell: Cell, rows: Sequence[Row]) -> list[Row]:
-    """Add to rows of single requests with a task what speculation could bring at best, by steps on the same prompts."""
+    """Add to rows of single requests with a task the best speed-up that speculation could reach, by measured steps."""
     if cell.task is None or cell.width > 1 or not rows:
         return list(rows)
     model, draft = MODELS[cell.model], place.drafter(cell.task, cell.model)

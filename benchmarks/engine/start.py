@@ -1,4 +1,4 @@
-"""Start the systems that a group of cells compares, one after the other: none is measured while another loads."""
+"""Start the systems that a group of cells compares, one after the other, and before any of them is measured."""
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
@@ -31,10 +31,10 @@ from orchestrator.engine.llama.model import default_threads
 from registry.options import PromptLookupOptions, SpeculationOptions
 
 MODELS = {model.name: model for model in (SMALL, LARGE, TRIAL, INSTEAD)}
-"""Those that are generated, by name."""
+"""The generated models, by name."""
 TINY = Path(__file__).parents[2] / "registry" / "tiny" / "large.gguf"
 AGREEMENT: dict[Task, float] = {"copy": 0.9, "free": 0.6}
-"""The share of its drafts that the target agrees with, by the task they are for."""
+"""The share of the draft model's tokens that the target agrees with, for each task."""
 LONGEST, MOST_DRAFTS = 3, 16
 """The longest n-gram of prompt lookup, and the most tokens that are drafted in a step."""
 
@@ -43,14 +43,15 @@ Starter = Callable[[], Awaitable[System]]
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where things are, and which systems are wanted."""
+    """Where models and peers are, and which systems are measured."""
 
     folder: Path
     peers: Peers
     systems: tuple[str, ...]
+    """The names of the systems."""
 
     def setup(self, cells: Sequence[Cell]) -> Setup:
-        """Return the common setup of a group of cells. The model for trials is too small for several threads."""
+        """Return the common setup of a group of cells. The trial model gets one thread, being too small for several."""
         width = max(cell.slots if isinstance(cell, UserCell) else cell.width for cell in cells)
         context = max(cell.context for cell in cells)
         if cells[0].task:
@@ -64,20 +65,20 @@ class Place:
         )
 
     def _file(self, name: str) -> Path:
-        """Return the file of a model. One that is generated is written first if it is not there."""
+        """Return the path of a model. A generated model is written first if it is not there."""
         if name == EMBEDDED:
             return TINY
         models = self.folder / "models"
         return SMOLLM2.file(models) if name == SMOLLM2.name else MODELS[name].write(models)
 
     def drafter(self, task: Task, model: str) -> Generated:
-        """Return the draft model for a task."""
+        """Return the draft model for a task and a target model."""
         return TRIAL_DRAFT if model == TRIAL.name else DRAFTS[AGREEMENT[task]]
 
 
 @asynccontextmanager
 async def started(place: Place, cells: Sequence[Cell], tell: Callable[[str], None]) -> AsyncIterator[list[System]]:
-    """Start the systems of a group; they end with the context. A peer's server that does not start is left out."""
+    """Start the systems of a group, and end them with the context. A server that does not start is left out."""
     setup = place.setup(cells)
     async with AsyncExitStack() as stack:
         systems = []
@@ -95,7 +96,8 @@ async def started(place: Place, cells: Sequence[Cell], tell: Callable[[str], Non
 def takes_part(system: str, cell: Cell) -> bool:
     """Return whether a system is measured in a cell.
 
-    What spinning makes of an idle machine is asked where the chats have nothing in common. Runs are our own.
+    Our daemon with spinning threads is measured only on an idle machine with chats that share no document, and runs of
+    steps only with our own daemon.
     """
     if isinstance(cell, UserCell):
         if system == SPINNING:
@@ -113,7 +115,7 @@ def _starters(place: Place, setup: Setup, cells: Sequence[Cell]) -> list[Starter
 
 
 def _served(place: Place, setup: Setup, cells: Sequence[Cell]) -> list[Starter]:
-    """Return what answers users' chats over HTTP."""
+    """Return the starters of the systems that answer chats over HTTP."""
     starters: dict[str, Starter] = {
         OURS: partial(daemon.start, setup),
         SPINNING: partial(daemon.start, setup, SPINNING, daemon.SPINNING_ENVIRONMENT),
@@ -136,7 +138,7 @@ def _plain(place: Place, setup: Setup, cells: Sequence[Cell]) -> list[Starter]:
 
 
 def _speculating(place: Place, setup: Setup, cell: Cell) -> list[Starter]:
-    """Return our engine and llama-server, without drafts and with each kind of them."""
+    """Return the starters of our engine and llama-server, without drafts and with each kind of drafts."""
     assert cell.task is not None, "only cells with a task compare speculation"
     draft = place.drafter(cell.task, cell.model).write(place.folder / "models")
     lookup = PromptLookupOptions(LONGEST, MOST_DRAFTS)

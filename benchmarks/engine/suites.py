@@ -1,8 +1,8 @@
-"""Tell the two suites of cells apart: the engine by itself, and the user's own path to it.
+"""Define the two suites of cells: the engine by itself, and the user's own path to it over HTTP.
 
-They have goals and results of their own. The user's path is measured through all of our code, so that what was measured
-of it holds for as long as none of that changes, while the engine by itself only depends on the engine. And a suite can
-be measured on a machine without dropping what the other one came to on another machine.
+Each has its own goals and results. The user's path runs through all of our code, so its results hold as long as none of
+that changes, while those of the engine by itself only depend on the engine. And a suite can be measured on one machine
+while the results of the other come from another machine.
 """
 
 from collections.abc import Callable, Mapping
@@ -22,25 +22,27 @@ from benchmarks.engine.run import ROUNDS
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Suite:
-    """Cells and what belongs to them.
-
-    `cells` takes the folder of the models. `source` is the folder of the code that is measured, `rows` the beginning of
-    the names of files that keep finished cells, and `published` the file of the results.
-    """
+    """A set of cells with everything that belongs to it."""
 
     cells: Callable[[Path], tuple[Cell, ...]]
+    """Returns the cells; takes the folder of the models."""
     trial: tuple[Cell, ...]
+    """Small cells for trying out the suite."""
     systems: tuple[str, ...]
     goals: Goals
     source: Path
+    """The folder of the code that is measured."""
     rounds: Rounds
     rows: str
+    """The beginning of the names of the files that keep finished cells."""
     published: Path
+    """The file of the results."""
     about: Mapping[str, Any]
+    """Entries of the results about how they were measured."""
 
 
 def _user_cells(models: Path) -> tuple[Cell, ...]:
-    """Return the cells with the model that is there: the one of a package, or else one that is generated."""
+    """Return the cells with the packaged model if it is in the folder, or else with a generated one."""
     return user_cells(SMOLLM2.name if SMOLLM2.file(models).exists() else INSTEAD.name)
 
 

@@ -1,4 +1,4 @@
-"""Say what every measured system gets and gives back."""
+"""The interface of every measured system: its setup, the loads that it gets and what it returns."""
 
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -11,21 +11,23 @@ Tokens = tuple[int, ...]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Setup:
-    """How to start a system. `context` is the longest sequence and `width` the most sequences at once; every system
-    gets a KV cache of `width` x `context` cells. `folder` keeps logs and what was measured of models."""
+    """How to start a system. Every system gets a KV cache of `width` x `context` cells."""
 
     model: Path
     width: int
+    """The most sequences at once."""
     context: int
+    """The longest sequence, in tokens."""
     threads: int
     folder: Path
+    """Where logs and measured step costs are kept."""
 
 
 @dataclass(frozen=True, slots=True)
 class Prompt:
-    """A prompt as chat messages, as the text that the model's template makes of them, and as the tokens of that.
+    """A prompt as chat messages, as the text that the model's template makes of them, and as the tokens of the text.
 
-    Whatever takes requests gets messages or the text, and makes tokens of it, as it does for its users.
+    A system gets the messages or the text, and tokenises them itself, as it does for its users.
     """
 
     messages: tuple[Message, ...]
@@ -35,37 +37,44 @@ class Prompt:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Load:
-    """Requests that come at the same time. `answer` tokens are generated for each at temperature 0. The first `shared`
-    tokens of all prompts are the same. `texts` are the answers, where they are known. With `steps`, the prompts are
-    the steps of one run, each of which reads what the one before has written, in about `answer` tokens."""
+    """Requests that come at the same time and are answered at temperature 0."""
 
     prompts: tuple[Prompt, ...]
     answer: int
+    """How many tokens to generate for each."""
     shared: int = 0
+    """How many tokens all prompts begin with."""
     texts: tuple[str, ...] | None = None
+    """The right answers, where they are known."""
     steps: bool = False
+    """Whether the prompts are the steps of one run, each of which reads what the step before has written."""
 
     def first(self, requests: int) -> "Load":
-        """Return the load of the first of the requests."""
+        """Return a load of only the first `requests` requests."""
         texts = None if self.texts is None else self.texts[:requests]
         return replace(self, prompts=self.prompts[:requests], texts=texts)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Measured:
-    """What a load came to. `seconds` run from the first request to the last answer; of them `llama_seconds` were spent
-    inside llama.cpp and `own_seconds` in our own steps around it, where that is known. `asked` are the tokens that
-    each prompt came to. `split_cache` says how our engine's cache was laid out at the end. `lost` are attempts that
-    came to nothing: of the steps of a run, or to get answers to the load at all."""
+    """The result of a load."""
 
     seconds: float
+    """The time from the first request to the last answer."""
     tokens: int
+    """How many tokens were generated."""
     texts: tuple[str, ...] | None = None
+    """The answers, where the system returns them."""
     asked: tuple[int, ...] | None = None
+    """How many tokens each prompt had, where the system says so."""
     llama_seconds: float = 0.0
+    """The time inside llama.cpp, where it is known."""
     own_seconds: float = 0.0
+    """The time of our engine's own steps around llama.cpp, where it is known."""
     split_cache: bool | None = None
+    """Whether our engine's cache was split into streams at the end."""
     lost: int = 0
+    """How many attempts failed: of the steps of a run, or to get the answers."""
 
 
 class System(Protocol):
@@ -74,7 +83,7 @@ class System(Protocol):
     name: str
 
     async def run(self, load: Load) -> Measured:
-        """Do it all and say how long it took."""
+        """Answer all requests of a load and return how long that took."""
 
     async def close(self) -> None:
-        """Free everything."""
+        """End the system and free what it holds."""

@@ -1,4 +1,4 @@
-"""Spell prompts: a vocabulary in which every word is one token, so that texts have exactly the tokens they should.
+"""A vocabulary in which every word is one token, so that the number of tokens of a text is exact.
 
 A word is a space, a syllable and a syllable, as in " dobu"; a syllable is a consonant and a vowel, so that byte pair
 encoding can merge the letters of a word in one order only.
@@ -12,7 +12,7 @@ from benchmarks.models import SPECIAL, Merges, byte_letters
 SYLLABLES = tuple(map("".join, itertools.product("bcdfghjklmnpqrstvwxyz", "aeiou")))
 NAMES = tuple(map("".join, itertools.product(SYLLABLES, repeat=2)))
 FIRST = 256 + len(SYLLABLES) + len(NAMES)
-"""The token of the first word. Words come after bytes, syllables and names, which are words without the space."""
+"""The token of the first word. Words follow bytes, syllables and names; a name is a word without its space."""
 COUNT = len(NAMES)
 LEAST_VOCABULARY = FIRST + COUNT + len(SPECIAL)
 

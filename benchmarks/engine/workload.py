@@ -1,4 +1,4 @@
-"""Make the loads of a cell: the same prompts for every system, new ones in every round. Pure, from seeds."""
+"""Make the loads of a cell from seeds: the same prompts for every system, and new ones in every round. Pure."""
 
 import random
 from itertools import takewhile
@@ -12,11 +12,11 @@ from orchestrator.engine.contract import Message
 WRONG_WORDS = 0.05
 """The share of words in which a text to be copied differs from the copy."""
 DECOYS = 0.2
-"""The share of an answer's words whose beginning stands in the prompt of a free task, and goes on differently there."""
+"""The share of the answer's words that occur in the prompt of a free task and are followed by a wrong word there."""
 
 
 def loads(cell: Cell, following: Next, number: int) -> dict[State, Load]:
-    """Return the loads of round `number`, the same prefix in all states."""
+    """Return the loads of round `number`, with the same prefix in all states."""
     rng = _seeded(cell, number)
     prefix = _words(rng, cell.prefix)
     return {state: _load(cell, following, prefix, rng) for state in cell.states}
@@ -35,7 +35,10 @@ def task_load(cell: Cell, following: Next, number: int) -> Load:
 
 
 def copy_prompt(following: Next, rng: random.Random, length: int) -> Tokens:
-    """Return a prompt that holds the `length` - 2 words to come, some of them replaced, behind the one it ends with."""
+    """Return a prompt that contains the `length` - 2 words of the answer, some of them replaced.
+
+    It begins and ends with the word that the answer follows.
+    """
     (start,) = _words(rng, 1)
     text = [start, *walk(following, start, length - 2)]
     for index in rng.sample(range(3, len(text)), round(WRONG_WORDS * len(text))):
@@ -44,7 +47,7 @@ def copy_prompt(following: Next, rng: random.Random, length: int) -> Tokens:
 
 
 def free_prompt(following: Next, rng: random.Random, length: int, answer: int) -> Tokens:
-    """Return a prompt that says nothing of the text to come, but for pairs of words that mislead."""
+    """Return a prompt that contains nothing of the answer, except for pairs of words that a wrong word follows."""
     (start,) = _words(rng, 1)
     text = (start, *walk(following, start, answer))
     indices = sorted(rng.sample(range(answer - 1), round(DECOYS * answer)))
@@ -60,7 +63,7 @@ def worded(prefix: Tokens, own: Tokens) -> Prompt:
 
 
 def common(prompts: tuple[Tokens, ...]) -> int:
-    """Return how many tokens all of several prompts begin with, less than the shortest has; 0 for a single one."""
+    """Return the length of the prefix that all prompts share, less than the shortest prompt; 0 for a single one."""
     if len(prompts) < 2:
         return 0
     same = takewhile(lambda column: len(set(column)) == 1, zip(*prompts, strict=False))
@@ -82,7 +85,7 @@ def _words(rng: random.Random, count: int) -> Tokens:
 
 
 def _words_not_in(text: Tokens, rng: random.Random, count: int) -> Tokens:
-    """Return words of which none is in the text, so that no run of words with one of them in it is there either."""
+    """Return random words that do not occur in the text."""
     others = sorted(set(range(FIRST, FIRST + COUNT)).difference(text))
     return tuple(rng.choices(others, k=count))
 

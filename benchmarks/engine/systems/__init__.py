@@ -1,5 +1,5 @@
-"""Run the same load on each system: ours, its peers, and the ceiling.
+"""The systems that run the same loads: ours, its peers, and the ceiling.
 
-All of them leave llama.cpp's extra buffer types alone where our engine has to (`parameters`), so that none has kernels
-that the others lack.
+Where our engine cannot use llama.cpp's extra buffer types, none of the systems does (`parameters`), so that none has
+kernels that the others lack.
 """

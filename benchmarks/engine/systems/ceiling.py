@@ -1,4 +1,4 @@
-"""Call llama_decode with tokens that are known beforehand, and nothing else: what a scheduler can reach at best."""
+"""Call llama_decode with tokens that are known beforehand, and do nothing else: the best that a scheduler can reach."""
 
 import os
 import time
@@ -23,7 +23,8 @@ class Ceiling:
     """A model and a context in this process."""
 
     def __init__(self, setup: Setup, *, split: bool) -> None:
-        """Raises MemoryError where llama.cpp cannot make the context, OSError where it cannot load the model."""
+        """Load the model. Raises MemoryError if llama.cpp cannot make the context, OSError if it cannot load the
+        model."""
         self.name = SPLIT if split else POOLED
         avoid_broken_amx()
         lib.llama_backend_init()
@@ -45,8 +46,11 @@ class Ceiling:
         return cls(setup, split=split)
 
     async def run(self, load: Load) -> Measured:
-        """Compute what any system has to: the shared tokens once, if it does not hold them; the rest of each prompt;
-        and for every token but the last of each answer a step."""
+        """Compute what every system has to compute for a load.
+
+        That is the shared tokens once, unless they are in the cache; the rest of each prompt; and a step for every
+        token of the answers except the last one.
+        """
         prefix = load.prompts[0].tokens[: load.shared]
         if prefix != self._held:
             self._truncate(0)
@@ -67,7 +71,7 @@ class Ceiling:
         return Measured(seconds=seconds, tokens=len(load.prompts) * load.answer)
 
     def steps(self, prompt: Tokens, most: int) -> tuple[float, ...]:
-        """Return how long steps with 1 to `most` tokens of one sequence take that follow on a prompt."""
+        """Return how long steps with 1 to `most` tokens of one sequence take after a prompt, in seconds."""
         self._truncate(0)
         self._prefix(prompt)
         found = []
@@ -94,7 +98,7 @@ class Ceiling:
             self._decode()
 
     def _prompts(self, rests: list[Tokens], position: int) -> None:
-        """Compute the rests of the prompts, as many together as a batch takes."""
+        """Compute the rests of the prompts, as many together as fit into a batch."""
         self._batch.clear()
         for seq, rest in enumerate(rests):
             for start in range(0, len(rest), _BATCH):
@@ -106,13 +110,13 @@ class Ceiling:
         self._decode()
 
     def _fork(self, seq: int, length: int) -> None:
-        """Let a sequence begin with what the first one holds, unless it does already."""
+        """Let a sequence begin with the first `length` tokens of sequence 0, unless it does already."""
         if lib.llama_memory_seq_pos_max(self._memory, seq) < length - 1:
             whole = self._split  # only whole streams can be copied
             lib.llama_memory_seq_cp(self._memory, 0, seq, -1 if whole else 0, -1 if whole else length)
 
     def _truncate(self, length: int) -> None:
-        """Let every sequence forget what follows on its first tokens."""
+        """Remove from every sequence what follows its first `length` tokens."""
         for seq in range(self._width):
             lib.llama_memory_seq_rm(self._memory, seq, length or -1, -1)
 
@@ -140,7 +144,7 @@ def _parameters(model: Any, setup: Setup, split: bool) -> Any:
 
 
 def _keeps_scores(model: Any, setup: Setup) -> bool:
-    """Return whether our engine does so with this model."""
+    """Return whether our engine keeps the scores of attention with this model and setup."""
     spec = EngineSpec(file=str(setup.model), slots=setup.width)
     key = attention_key(spec, lib.llama_version().decode(), setup.threads)
     measured = None if key is None else load_attention(setup.folder / "curves", key)

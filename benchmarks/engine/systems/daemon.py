@@ -1,4 +1,4 @@
-"""Ask our daemon over TCP, as its users do: `orchestrator serve --tcp` with a registry of one model."""
+"""Measure our daemon over TCP, as its users call it: `orchestrator serve --tcp` with a registry of one model."""
 
 import asyncio
 import json
@@ -35,25 +35,25 @@ from orchestrator.engine.step_cost.attention_trial import TRIAL_QUIET_SECONDS
 
 ENDING_SECONDS = 120.0
 SETTLED_SECONDS = TRIAL_QUIET_SECONDS + 2.0
-"""A daemon that has not computed for so long has measured its model: it begins with it after a pause."""
+"""A daemon that has not computed for so long has finished measuring its model, which it begins after a pause."""
 TRIES = 3
-"""How often a load is tried that fails."""
+"""How often a load that fails is tried."""
 SPINNING_ENVIRONMENT = {"GOMP_SPINCOUNT": "300000"}
-"""Lets threads of an engine wait as they do where nobody chose how: libgomp's default number of rounds, then asleep."""
+"""Makes the engine's threads wait as libgomp's default says: they spin for this number of rounds, and then sleep."""
 _FIRST = Prompt(messages=(Message("user", "Are you there?"),), text="", tokens=())
 _ROOT = Path(__file__).parents[3]
 _TOKENS_AN_ITEM = 3
-"""A digit, a comma and a space."""
+"""How many tokens an item of a list has: a digit, a comma and a space."""
 _MOST_TOKENS_AN_ITEM = 40
-"""Models that know nothing write more spaces."""
+"""The most tokens of an item, for models with random text, which write more spaces."""
 
 
 class DaemonFailed(Exception):
-    """Our daemon did not start, or did not answer. Nothing is measured without it."""
+    """Our daemon did not start, or did not answer. Unlike for a peer, this ends the benchmark."""
 
 
 class Daemon(Served):
-    """A daemon that was started, with a state folder of its own that goes with it."""
+    """A running daemon with a state folder of its own, which is deleted with it."""
 
     def __init__(self, name: str, port: int, process: subprocess.Popen[bytes], home: Path) -> None:
         self._base = f"http://127.0.0.1:{port}/v1"
@@ -65,8 +65,8 @@ class Daemon(Served):
     async def run(self, load: Load) -> Measured:
         """Answer all requests at once, or run the steps.
 
-        What fails is asked again, as a user would, at most TRIES times in all. It counts as lost, and its time counts.
-        Raises DaemonFailed where that does not help, and at once for what is refused.
+        A load that fails is repeated, as a user would do, at most TRIES times in all. Each failure counts as lost, and
+        its time counts. Raises DaemonFailed if all tries fail, or at once if the daemon refuses the request.
         """
         started, lost = time.perf_counter(), 0
         while True:
@@ -89,7 +89,7 @@ class Daemon(Served):
             raise failure(self.name, error) from error
 
     async def close(self) -> None:
-        """End it in order, or kill it where that takes too long."""
+        """Terminate the daemon, or kill it if that takes too long, and delete its state folder."""
         await self._client.aclose()
         self._process.terminate()
         try:
@@ -99,7 +99,7 @@ class Daemon(Served):
         shutil.rmtree(self._home)
 
     async def _run_steps(self, asked: dict[str, Any]) -> Measured:
-        """Submit a run and follow it to its end; its report says what became of it, after the time is taken."""
+        """Submit a run and wait for its end. Its report is read after the time was taken."""
         started = time.perf_counter()
         submitted = await self._client.post(f"{self._base}/runs", json={"task": asked})
         submitted.raise_for_status()
@@ -115,11 +115,11 @@ class Daemon(Served):
 
 
 async def start(setup: Setup, name: str = OURS, environment: Mapping[str, str] | None = None) -> Daemon:
-    """Start it with what `environment` says besides, and wait until it rests after a first chat. Raises DaemonFailed.
+    """Start a daemon with further environment variables, and wait until it is quiet after a first chat.
 
-    It says that it is ready before its model is loaded, and it measures the model when it has had nothing to do for a
-    while: that should not happen beside what is started next. The user's own configuration of the orchestrator plays
-    no part.
+    A daemon is ready before its model is loaded, and measures the model when it has had nothing to do for a while,
+    which must not happen beside the next system. The user's own configuration of the orchestrator is not used. Raises
+    DaemonFailed.
     """
     port = free_port()
     home = Path(tempfile.mkdtemp(prefix="bench-orchestrator-"))  # a socket has to have a short name
@@ -147,9 +147,9 @@ async def start(setup: Setup, name: str = OURS, environment: Mapping[str, str] |
 
 
 def task(actions: Sequence[str], tokens: int) -> dict[str, Any]:
-    """Return a TaskIR document with these steps, each of which reads what the one before has written.
+    """Return a TaskIR document with these steps, each of which reads what the step before has written.
 
-    An answer is a list of digits, of about so many tokens: a schema gives its length, whatever the model knows.
+    An answer is a list of digits of about `tokens` tokens. A schema fixes its length, whatever the model knows.
     """
     items = max(1, tokens // _TOKENS_AN_ITEM)
     schema = {
@@ -174,7 +174,7 @@ def task(actions: Sequence[str], tokens: int) -> dict[str, Any]:
 
 
 def measured_run(report: dict[str, Any], seconds: float) -> Measured:
-    """Return what a run came to that took so long, by its report. A run that is not done counts as a lost attempt."""
+    """Return the result of a run that took `seconds`, from its report. A run that is not done counts as lost."""
     attempts = [attempt for step in report["steps"] for attempt in step["attempts"]]
     lost = sum(attempt["outcome"] != "done" for attempt in attempts)
     tokens = sum(attempt["usage"]["output_tokens"] for attempt in attempts if attempt["outcome"] == "done")
@@ -197,7 +197,7 @@ def _registry(setup: Setup) -> dict[str, Any]:
 
 
 def _environment(home: Path) -> dict[str, str]:
-    """Return our own environment without what would configure the daemon otherwise."""
+    """Return the environment of a daemon: our own, without variables that would configure it, and with its folder."""
     kept = {name: value for name, value in os.environ.items() if not name.startswith(("ORCHESTRATOR_", "XDG_"))}
     paths = [str(_ROOT), *filter(None, [os.environ.get("PYTHONPATH")])]
     own = {"HOME": str(home), "PYTHONPATH": os.pathsep.join(paths), "ORCHESTRATOR_SERVER_DRAIN_SECONDS": "0"}

@@ -1,5 +1,8 @@
-"""Ask the example server of llama-cpp-python's source distribution: batched, with a radix tree of prefixes, in Python
-on the same bindings. `python -m benchmarks.engine.systems.example_server SCRIPT ARGUMENTS` runs the script."""
+"""Measure the example server from llama-cpp-python's source distribution.
+
+It batches requests and keeps prefixes in a radix tree, in Python on the same bindings.
+`python -m benchmarks.engine.systems.example_server SCRIPT ARGUMENTS` runs the server's script.
+"""
 
 import json
 import os
@@ -15,10 +18,11 @@ from benchmarks.engine.systems.served import Answered, Served, free_port, serve
 
 
 async def start(setup: Setup, script: Path, packages: Path) -> Served:
-    """Start it with what it needs from the folder `packages`. Raises ServerFailed.
+    """Start the server with the Python packages in the folder `packages`. Raises ServerFailed.
 
-    As it is shipped its cache is unified. It gets twice as many sequences and cells as requests need, so that prompts
-    that ended can stay: with fewer cells llama_decode finds no room now and then, and it answers with status 500.
+    Its cache is unified, as it is by default. It gets twice as many sequences and cells as requests need, so that
+    finished prompts can stay: with fewer cells llama_decode sometimes finds no room, and the server answers with status
+    500.
     """
     port = free_port()
     model = {
@@ -52,7 +56,7 @@ def _answer(body: dict[str, Any]) -> Answered:
 
 
 def main() -> None:
-    """Run the script with our parameters for loading models."""
+    """Run the server's script with our parameters for loading models."""
     avoid_broken_amx()
     script = sys.argv[1]
     sys.argv[:] = sys.argv[1:]

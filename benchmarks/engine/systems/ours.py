@@ -1,4 +1,4 @@
-"""Ask our engine, in a process of its own."""
+"""Measure our engine, which runs in a process of its own."""
 
 import asyncio
 import time
@@ -12,7 +12,7 @@ from registry.options import PromptLookupOptions, SpeculationOptions
 
 
 class Ours:
-    """An engine."""
+    """A running engine."""
 
     def __init__(self, name: str, engine: Engine) -> None:
         self.name = name
@@ -27,7 +27,7 @@ class Ours:
         lookup: PromptLookupOptions | None = None,
         speculation: SpeculationOptions | None = None,
     ) -> Self:
-        """Start it with the settings that it has by default. Raises ModelLoadFailed."""
+        """Start an engine with its default settings, and the given kind of drafts. Raises ModelLoadFailed."""
         spec = EngineSpec(
             file=str(setup.model),
             context=setup.context,

@@ -6,15 +6,16 @@ import llama_cpp.llama_cpp as lib
 
 
 def has_broken_amx() -> bool:
-    """Return whether llama.cpp here has the AMX kernels that crash as gcc 12 compiles them (see engine.llama.loading).
+    """Return whether this llama.cpp has the AMX kernels that crash when gcc 12 compiles them (engine.llama.loading).
 
-    They go with the extra buffer types, and so do repacked weights.
+    They belong to the extra buffer types, as repacked weights do.
     """
     return b"AMX_INT8 = 1" in lib.llama_print_system_info()
 
 
 def avoid_broken_amx() -> None:
-    """Make the default parameters of this process those that do not crash; llama_cpp's own classes start from them."""
+    """Change this process's default parameters, which llama_cpp's classes use, so that the broken kernels are not
+    used."""
     defaults = lib.llama_model_default_params
     if not has_broken_amx() or not defaults().use_extra_bufts:
         return

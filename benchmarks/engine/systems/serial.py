@@ -1,4 +1,4 @@
-"""Ask llama-cpp-python's `Llama`, one request after the other. It keeps the prompt of the last one as a prefix."""
+"""Measure llama-cpp-python's `Llama` with one request after the other. It keeps the last prompt as a prefix."""
 
 import time
 from typing import Any, Self, cast

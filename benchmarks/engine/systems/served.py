@@ -1,4 +1,4 @@
-"""Run an HTTP server in a process of its own and ask it, all requests at once, each on a connection of its own."""
+"""Run an HTTP server in a process of its own, and send it all requests at once, each on a connection of its own."""
 
 import asyncio
 import os
@@ -16,31 +16,33 @@ from benchmarks.engine.system import Load, Measured, Prompt
 
 START_SECONDS = 300.0
 CHAT_MODEL = "chat"
-"""What the model is called in requests for chats."""
+"""The name of the model in chat requests."""
 _LOOK_SECONDS = 0.1
 _QUIET_SHARE = 0.1
-"""Servers are quiet while they use no more than this part of one core, all together."""
+"""Servers are quiet while they together use no more than this fraction of one core."""
 MOST_QUIET_SECONDS = 120.0
-"""How long servers may take to become quiet."""
+"""How long to wait for servers to become quiet."""
 _LOG_TAIL = 2000
 _ANSWER_HEAD = 500
 _IDLE_SECONDS = 1.0
-"""A connection is not used again after so long: servers close theirs after some, perhaps just when we ask."""
+"""A connection is not used again after so long, because the server might close it just when we send a request."""
 
 Request = Callable[[Prompt, int], dict[str, Any]]
 """Makes the JSON of a request from a prompt and the number of tokens to generate."""
 
 
 class Answered(NamedTuple):
-    """An answer: its text, the tokens of the prompt, and its own."""
+    """An answer of a server."""
 
     text: str
     asked: int
+    """How many tokens the prompt had."""
     tokens: int
+    """How many tokens the answer has."""
 
 
 Answer = Callable[[dict[str, Any]], Answered]
-"""Takes what is wanted from the JSON of an answer."""
+"""Reads an answer from the JSON of a response."""
 
 
 class ServerFailed(Exception):
@@ -48,11 +50,11 @@ class ServerFailed(Exception):
 
 
 class Refused(ServerFailed):
-    """A server says that a request cannot be answered as it is (4xx)."""
+    """A server refuses a request as invalid (status 4xx)."""
 
 
 class Served:
-    """A server that was started."""
+    """A running server."""
 
     def __init__(
         self,
@@ -63,7 +65,7 @@ class Served:
         answer: Answer,
         headers: Mapping[str, str] | None = None,
     ) -> None:
-        """`headers` go with every request. The client waits for as long as an answer takes."""
+        """`headers` are sent with every request. Requests have no time limit."""
         self.name = name
         self._url = url
         self._process = process
@@ -91,7 +93,7 @@ class Served:
         )
 
     def cpu_seconds(self) -> float:
-        """Return how long the server's processes have computed up to now, those together that still run."""
+        """Return the CPU seconds that the server's processes which still run have used so far."""
         server = psutil.Process(self._process.pid)
         times = [process.cpu_times() for process in (server, *server.children(recursive=True)) if process.is_running()]
         return sum(each.user + each.system for each in times)
@@ -109,7 +111,7 @@ class Served:
 
 
 def failure(name: str, error: BaseException) -> ServerFailed:
-    """Return the error of a server by its name: what went wrong with a request, and what the server said to it."""
+    """Return an error that names the server and says what went wrong with a request, with the server's own message."""
     if not isinstance(error, httpx2.HTTPStatusError):
         return ServerFailed(f"{name}: {error!r}")
     kind = Refused if error.response.is_client_error else ServerFailed
@@ -119,9 +121,9 @@ def failure(name: str, error: BaseException) -> ServerFailed:
 async def serve(
     command: Sequence[str], *, port: int, health: str, log: Path, environment: Mapping[str, str] | None = None
 ) -> subprocess.Popen[bytes]:
-    """Start a server and wait until its page `health` is there. Raises ServerFailed.
+    """Start a server and wait until its URL `health` answers. Raises ServerFailed.
 
-    `environment` None is that of this process.
+    `environment` None stands for the environment of this process.
     """
     log.parent.mkdir(parents=True, exist_ok=True)
     with log.open("wb") as out:
@@ -144,15 +146,15 @@ def chat_request(prompt: Prompt, answer: int) -> dict[str, Any]:
 
 
 def chat_answer(body: dict[str, Any]) -> Answered:
-    """Take what is wanted from an answer of OpenAI's chat API."""
+    """Return the answer from a response of OpenAI's chat API."""
     usage = body["usage"]
     return Answered(body["choices"][0]["message"]["content"], usage["prompt_tokens"], usage["completion_tokens"])
 
 
 async def until_quiet(servers: Sequence[Served], seconds: float) -> bool:
-    """Return when the servers, which have no requests, have hardly computed for so many seconds.
+    """Wait until the servers, which have no requests, have hardly computed for `seconds`, and return True.
 
-    Returns False if they did not come to that in MOST_QUIET_SECONDS.
+    Returns False if they have not become quiet within MOST_QUIET_SECONDS.
     """
     end = time.monotonic() + MOST_QUIET_SECONDS
     while time.monotonic() < end:
@@ -183,7 +185,7 @@ def _tail(log: Path) -> str:
 
 
 def free_port() -> int:
-    """Return a port that nobody uses now."""
+    """Return a TCP port that no process uses now."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port: int = probe.getsockname()[1]

@@ -1,5 +1,7 @@
-"""Ask llama-server, built from the same llama.cpp as the bindings. It has a slot and a cache of its own for each
-request; a slot that holds the beginning of a prompt goes on from there."""
+"""Measure llama-server, built from the same llama.cpp as the bindings.
+
+It has a slot with its own cells for each request, and a slot that holds the beginning of a prompt continues from there.
+"""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -11,15 +13,15 @@ from benchmarks.engine.systems.parameters import has_broken_amx
 from benchmarks.engine.systems.served import Answered, Served, chat_answer, chat_request, free_port, serve
 
 _GREEDY = {"temperature": 0.0, "samplers": ["top_k"], "top_k": 1}
-"""Asks for the likeliest token in the way that takes this server least."""
+"""The parameters with which this server chooses the most likely token in the least time."""
 
 
 async def start(
     setup: Setup, binary: Path, name: str = SERVER, options: Sequence[str] = (), *, chats: bool = False
 ) -> Served:
-    """Start it with further options. Raises ServerFailed. It is asked for chats, or to complete texts.
+    """Start the server with further options. Raises ServerFailed. With `chats` it is sent chats, otherwise texts.
 
-    Its prompt cache in memory is off: it would copy slots back and forth, and every prompt here is either new or in
+    Its prompt cache in memory is off, because it would copy slots to and fro, and every prompt here is either new or in
     a slot.
     """
     port = free_port()
