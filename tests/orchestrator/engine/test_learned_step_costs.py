@@ -50,29 +50,28 @@ def test_a_filled_step_tells_what_its_width_takes() -> None:
     assert filled.current == plain.current
 
 
-def test_all_first_steps_are_learned_from_and_then_one_of_some() -> None:
-    learned = LearnedStepCosts(2, COSTS)
-    seen = [learned.current]
-    steps = LEARN_ALL_FIRST + 2 * LEARNED_EVERY
-    for _ in range(steps):
-        learned.observe(1, 1, 1.2, 0)
-        seen.append(learned.current)
-    changed = [index for index in range(steps) if seen[index + 1] is not seen[index]]
-    assert changed == [*range(LEARN_ALL_FIRST), *range(LEARN_ALL_FIRST, steps, LEARNED_EVERY)]
-
-
-def test_steps_with_drafts_are_counted_by_themselves() -> None:
-    learned = LearnedStepCosts(2, COSTS)
-    for _ in range(LEARN_ALL_FIRST):
-        learned.observe(1, 1, 1.0, 0)
-        learned.observe(2, 1, 1.5, 0)
-    changes = 0
-    for _ in range(10 * DRAFTED_LEARNED_EVERY):
+def changes(learned: LearnedStepCosts, steps: list[tuple[int, float]]) -> int:
+    """Observe steps of one sequence, as (tokens, seconds), and return how often the costs changed."""
+    count = 0
+    for tokens, seconds in steps:
         before = learned.current
-        learned.observe(2, 1, 1.6, 0)
-        changes += learned.current is not before
-        learned.observe(1, 1, 1.0, 0)
-    assert changes == 10
+        learned.observe(tokens, 1, seconds, 0)
+        count += learned.current is not before
+    return count
+
+
+def test_all_first_steps_are_learned_from_and_then_few() -> None:
+    learned = LearnedStepCosts(2, COSTS)
+    assert changes(learned, [(1, 1.2)] * LEARN_ALL_FIRST) == LEARN_ALL_FIRST
+    assert changes(learned, [(1, 1.2)] * 100 * LEARNED_EVERY) == 100
+
+
+def test_steps_with_drafts_are_learned_from_although_others_come_between() -> None:
+    learned = LearnedStepCosts(2, COSTS)
+    changes(learned, [(1, 1.0), (2, 1.5)] * LEARN_ALL_FIRST)
+    before = learned.current.seconds(2, 1)
+    changes(learned, [(2, 1.6), (1, 1.0)] * 10 * DRAFTED_LEARNED_EVERY)
+    assert learned.current.seconds(2, 1) > before
 
 
 def test_the_second_of_a_few_steps_without_drafts_tells_what_drafts_save() -> None:

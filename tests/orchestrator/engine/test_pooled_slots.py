@@ -41,14 +41,14 @@ def finish(slots: PooledSlots, tokens: Tokens) -> None:
 
 
 @pytest.mark.parametrize(("length", "kept"), [(RETAIN - 100, 1), (RETAIN - 99, 0)])
-def test_who_will_be_pushed_out_goes_before_it_is_read_for_nothing(slots: PooledSlots, length: int, kept: int) -> None:
+def test_a_prompt_that_will_be_evicted_is_evicted_at_admission(slots: PooledSlots, length: int, kept: int) -> None:
     finish(slots, head(1, 100))
     assert (slots.retained, slots.tree.cells) == (1, 100)
     enter(slots, head(100, length))
     assert (slots.retained, slots.tree.cells) == (kept, 100 * kept)
 
 
-def test_what_a_running_one_shares_with_it_stays(slots: PooledSlots) -> None:
+def test_cells_shared_with_a_live_sequence_stay(slots: PooledSlots) -> None:
     document = head(1, 100)
     finish(slots, np.concatenate((document, head(100, 10))))
     seq, reused = enter(slots, np.concatenate((document, head(150, 20))))
@@ -69,10 +69,9 @@ def test_what_a_pool_holds_counts_shared_cells_once(slots: PooledSlots) -> None:
     assert slots.pooled_cells == 60 + 3 * 5 + 40
 
 
-def test_who_does_not_fit_stands_in_nobodys_way_once_it_has_gone(slots: PooledSlots) -> None:
-    cells = slots._llama.cells
-    enter(slots, head(1, cells // 2))
-    assert slots.admit(head(100, cells // 2 + 1), 8) is None
+def test_a_sequence_that_did_not_fit_blocks_no_other_after_it_has_left(slots: PooledSlots, llama: Llama) -> None:
+    enter(slots, head(1, llama.cells // 2))
+    assert slots.admit(head(100, llama.cells // 2 + 1), 8) is None
     assert slots.admit(head(200, 10), 8) is None, "who waits first is not overtaken"
     slots.retry_admission()
     enter(slots, head(200, 10))

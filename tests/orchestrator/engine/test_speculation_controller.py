@@ -103,7 +103,7 @@ def test_no_other_lengths_promise_more(
     st.booleans(),
     st.sampled_from([0.0, 1e-6, 1e-3]),
 )
-def test_every_ceiling_holds_and_drafting_promises_more_than_none(
+def test_lengths_keep_every_limit_and_promise_more_than_no_drafts(
     costs: StepCostModel, sequences: list[DraftCandidate], token_budget: int, batch_invariant: bool, per_cell: float
 ) -> None:
     costs = replace(costs, per_cell=per_cell)
@@ -133,7 +133,7 @@ def test_the_machine_the_acceptance_and_the_cost_decide() -> None:
     assert length(BANDWIDTH_BOUND, 0.7, cost=0.8) == 0
 
 
-def test_what_has_to_be_read_first_has_to_be_brought_in_by_what_is_left_of_the_answer() -> None:
+def test_a_long_catch_up_pays_only_for_a_long_answer() -> None:
     def lengths(left: int) -> tuple[list[int], int]:
         sequences = [replace(sequence, catch_up_cost=5.0 / left) for sequence in lone(0.8, cost=0.05)]
         common = common_draft_length(BANDWIDTH_BOUND, sequences, token_budget=500, batch_invariant=False)
@@ -152,7 +152,7 @@ def test_many_sequences_leave_less_to_gain() -> None:
     assert drafts(32) == 0
 
 
-def test_ends_that_become_uneven_have_to_be_worth_it() -> None:
+def test_several_sequences_draft_only_for_a_clear_gain() -> None:
     slightly = cost_model(1.0, 1.0, 1.46, 3.0)
     assert draft_lengths(slightly, lone(0.5, max_tokens=1), token_budget=9, batch_invariant=False) == [1]
     assert draft_lengths(slightly, lone(0.5, max_tokens=1) * 2, token_budget=9, batch_invariant=False) == [0, 0]
@@ -185,7 +185,7 @@ def test_no_other_common_length_promises_more(
     assert rate(length) >= max(others) / enough(sequences) * (1 - 1e-9)
 
 
-def test_a_tile_is_filled_with_tokens_that_nobody_expects_to_be_right() -> None:
+def test_a_tile_is_filled_with_padding() -> None:
     points = Points((1, 2, 3, 4), (10.0, 15.0, 20.0, 16.0))
     tiles = StepCostModel(points, points, 5.0, 0.0)
     assert common_draft_length(tiles, lone(0.9, max_tokens=2), token_budget=9, batch_invariant=False) == 3
@@ -193,7 +193,7 @@ def test_a_tile_is_filled_with_tokens_that_nobody_expects_to_be_right() -> None:
     assert common_draft_length(tiles, lone(0.9, max_tokens=0), token_budget=9, batch_invariant=False) == 0
 
 
-def test_of_equals_the_most_critical_drafts_first() -> None:
+def test_of_equal_drafts_those_with_the_highest_priority_come_first() -> None:
     sequences = [DraftCandidate(0.801, 8, 60.0), DraftCandidate(0.8, 8, 0.0), DraftCandidate(0.802, 8, inf)]
     assert draft_lengths(BANDWIDTH_BOUND, sequences, token_budget=1, batch_invariant=False) == [0, 1, 0]
     assert draft_lengths(BANDWIDTH_BOUND, sequences, token_budget=2, batch_invariant=False) == [1, 1, 0]
@@ -224,7 +224,7 @@ def test_acceptance_follows_what_is_observed() -> None:
     assert sequence.rate == pytest.approx(0.5, abs=0.05), "what comes after the first refused token was never tried"
 
 
-def test_a_model_lends_what_it_knows_to_new_sequences_by_source() -> None:
+def test_new_sequences_start_from_the_estimate_of_their_model_by_source() -> None:
     model = model_acceptance()
     before = model["draft"].rate
     for _ in range(50):
@@ -233,7 +233,7 @@ def test_a_model_lends_what_it_knows_to_new_sequences_by_source() -> None:
     assert sequence_acceptance(model)["draft"].rate == before
 
 
-def test_what_a_draft_model_is_known_for_outweighs_a_few_unlucky_drafts_of_a_text() -> None:
+def test_the_estimate_of_a_draft_model_outweighs_a_few_rejected_tokens() -> None:
     model = model_acceptance()
     for _ in range(500):
         for source in model:
@@ -249,7 +249,7 @@ def test_what_a_draft_model_is_known_for_outweighs_a_few_unlucky_drafts_of_a_tex
     assert sequence["draft"].rate < 0.3
 
 
-def test_what_was_refused_is_tried_again_after_a_while() -> None:
+def test_rejected_drafts_are_tried_again_after_a_while() -> None:
     model = model_acceptance()
     sequence = sequence_acceptance(model)["lookup"]
     for _ in range(200):
@@ -290,7 +290,7 @@ def skip_until_enabled(controller: SpeculationController) -> int:
     return steps
 
 
-def test_a_ledger_adds_up() -> None:
+def test_the_controller_adds_up() -> None:
     controller = SpeculationController()
     controller.record(4, 3, 4.0, 2.5)
     controller.record(2, 0, 1.0, 1.25)
@@ -329,7 +329,7 @@ def test_a_trial_must_gain_and_then_the_pause_is_short_again() -> None:
     assert skip_until_enabled(controller) == SpeculationController.PAUSE
 
 
-def test_steps_of_luck_and_steps_of_none_are_told_from_a_loss() -> None:
+def test_random_gains_are_told_from_a_loss() -> None:
     unlucky, losing = SpeculationController(), SpeculationController()
     for step in range(SpeculationController.WINDOW):
         unlucky.record(3, 0, 1.0, 1.5) if step % 2 else unlucky.record(3, 3, 4.0, 3.6)

@@ -49,12 +49,12 @@ def test_copying_is_noticed_where_only_good_drafts_pay(speculator: Speculator) -
     assert set(drafted) < set(TEXT)
 
 
-def test_what_was_found_and_was_wrong_is_not_drafted(speculator: Speculator) -> None:
+def test_proposals_that_turned_out_wrong_are_not_drafted(speculator: Speculator) -> None:
     misleading = [token for start in TEXT for token in (start, start + 1, 7)]
     assert decoded(speculator, sequence_with(misleading), TEXT) == []
 
 
-def test_some_steps_without_drafts_tell_what_drafts_save(speculator: Speculator) -> None:
+def test_a_few_steps_without_drafts_show_what_drafts_save(speculator: Speculator) -> None:
     cheap = StepCostModel(Points((1, 2, 9), (1.0, 1.01, 1.1)), Points((1, 2, 9), (1.0, 1.01, 1.1)), 0.01, 0.0)
     sequence = sequence_with(TEXT * 3)
     sequence.output.extend(TEXT)
@@ -69,7 +69,7 @@ def test_some_steps_without_drafts_tell_what_drafts_save(speculator: Speculator)
     assert [index for index, length in enumerate(lengths) if not length] == [32, 33, 66, 67, 100, 101]
 
 
-def test_drafts_that_look_too_dear_are_tried_now_and_then_if_they_would_be_right(speculator: Speculator) -> None:
+def test_expensive_drafts_that_would_probably_be_accepted_are_probed(speculator: Speculator) -> None:
     dearest = StepCostModel(Points((1, 2), (1.0, 1.5)), Points((1, 2), (1.0, 1000.0)), 999.0, 0.0)
     sequence = sequence_with(TEXT * 3)
     sequence.output.extend(TEXT)

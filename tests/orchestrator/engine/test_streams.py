@@ -60,7 +60,7 @@ def test_a_shared_beginning_is_copied_while_streams_are_free(
     assert copies == [(kept, 1, SHARED)]
 
 
-def test_who_goes_on_where_a_prompt_ended_takes_its_stream(
+def test_a_sequence_that_continues_a_finished_prompt_takes_its_stream(
     slots: StreamSlots, copies: list[tuple[int, int, int]]
 ) -> None:
     (kept,) = finish(slots, head(1))
@@ -69,7 +69,7 @@ def test_who_goes_on_where_a_prompt_ended_takes_its_stream(
     assert copies == []
 
 
-def test_where_one_must_make_way_who_shares_its_beginning_inherits_it(
+def test_an_evicted_prompt_leaves_its_stream_to_a_sequence_with_its_prefix(
     slots: StreamSlots, copies: list[tuple[int, int, int]]
 ) -> None:
     strangers = finish(slots, head(7, common=0, own=80), head(8, common=0, own=80))
@@ -85,7 +85,7 @@ def test_where_one_must_make_way_who_shares_its_beginning_inherits_it(
     assert {slots.longest_shared_prefix(head(number, common=0, own=80))[0] for number in (7, 8)} == set(strangers)
 
 
-def test_who_shares_too_little_for_a_copy_begins_anew(slots: StreamSlots, copies: list[tuple[int, int, int]]) -> None:
+def test_a_short_prefix_is_computed_and_not_copied(slots: StreamSlots, copies: list[tuple[int, int, int]]) -> None:
     finish(slots, head(1))
     assert slots.admit(head(2)[: MIN_RETAINED_CELLS - 1], 8) == (1, 0)
     assert copies == []
