@@ -2,8 +2,9 @@
 
 import asyncio
 from collections.abc import Iterator
-from dataclasses import replace
+from dataclasses import fields, replace
 from pathlib import Path
+from typing import Any
 
 import psutil
 import pytest
@@ -12,6 +13,7 @@ from orchestrator.engine.client.engine import Completion
 from orchestrator.engine.contract import Generation, Message
 from orchestrator.pool import ModelUnavailable, Pool, UnknownModel
 from registry.models import Registry
+from registry.options import LoadOptions
 from tests.orchestrator.pool.conftest import LoadedRegistry
 from tests.orchestrator.pool.pool_use import SHORT, begin, pid_of, status_of, until, writes
 
@@ -26,9 +28,12 @@ def _no_process_is_left() -> Iterator[None]:
     assert set(psutil.Process().children(recursive=True)) == before
 
 
-def _with(registry: Registry, model: str, **changes: object) -> Registry:
-    changed = replace(registry.models[model], **changes)  # type: ignore[arg-type]
-    return replace(registry, models={**registry.models, model: changed})
+def _with(registry: Registry, model: str, **changes: Any) -> Registry:
+    """Return a registry with other values for fields of a model's entry, or for options that it is loaded with."""
+    entry, loading = registry.models[model], {field.name for field in fields(LoadOptions)}
+    options = replace(entry.options, **{name: value for name, value in changes.items() if name in loading})
+    others = {name: value for name, value in changes.items() if name not in loading}
+    return replace(registry, models={**registry.models, model: replace(entry, options=options, **others)})
 
 
 def _without(registry: Registry, model: str) -> Registry:
