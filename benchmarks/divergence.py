@@ -20,7 +20,7 @@ from typing import Any, Final
 from benchmarks.results import FOLDER, machine, versions, write
 from orchestrator.engine.client.engine import Engine
 from orchestrator.engine.contract import EngineSpec, Generation
-from orchestrator.steps.prompt import Input, step_messages
+from orchestrator.steps.prompt import StepInput, step_messages
 from registry.options import PromptLookupOptions
 
 _TINY: Final = Path(__file__).parents[1] / "registry" / "tiny"
@@ -79,7 +79,7 @@ def prompts() -> list[Generation]:
     for number, subject in enumerate(_SUBJECTS):
         sentence = f"This is about {subject}, which somebody saw {number + 2} times before noon. "
         for action in _ACTIONS:
-            text = Input("notes.txt", sentence * (1 + 3 * (number % 3)))
+            text = StepInput("notes.txt", sentence * (1 + 3 * (number % 3)))
             messages = step_messages("Do the task.", "", [text], action)
             requests.append(Generation(messages=messages, max_tokens=_MAX_TOKENS))
     return requests

@@ -1,7 +1,7 @@
 """Write GGUF models of any size with random weights, which llama.cpp loads like others, and whose text has no meaning.
 
 They are for tests and for benchmarks of speed, where only shapes matter. The vocabulary is byte-level as in GPT-2: 256
-bytes, merged letters up to `Shape.vocabulary`, then the special tokens of ChatML.
+bytes, merged letters up to `ModelShape.vocabulary`, then the special tokens of ChatML.
 """
 
 import itertools
@@ -34,7 +34,7 @@ _TYPES = {
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Shape:
+class ModelShape:
     """The dimensions of a Llama-like model."""
 
     width: int = 64
@@ -54,7 +54,7 @@ class Shape:
     """For a model that embeds, how the vectors of the tokens are combined: mean, cls, last or rank."""
 
 
-def _begun(path: Path, architecture: str, shape: Shape) -> gguf.GGUFWriter:
+def _begun(path: Path, architecture: str, shape: ModelShape) -> gguf.GGUFWriter:
     """Return the writer of a model with the metadata of its shape that all architectures have."""
     writer = gguf.GGUFWriter(path, architecture)
     writer.add_name(path.stem)
@@ -76,7 +76,7 @@ def _written(writer: gguf.GGUFWriter, path: Path) -> Path:
 
 
 def write_llama(
-    path: Path, shape: Shape, seed: int = 0, *, draw: Draw | None = None, merges: Merges | None = None
+    path: Path, shape: ModelShape, seed: int = 0, *, draw: Draw | None = None, merges: Merges | None = None
 ) -> Path:
     """Write a model of architecture `llama`, and return its path.
 
@@ -117,7 +117,7 @@ def write_llama(
     return _written(writer, path)
 
 
-def write_mamba(path: Path, shape: Shape, seed: int = 0, *, state: int = 8, kernel: int = 4) -> Path:
+def write_mamba(path: Path, shape: ModelShape, seed: int = 0, *, state: int = 8, kernel: int = 4) -> Path:
     """Write a state-space model of architecture `mamba` (Gu and Dao 2023), random from `seed`, and return its path.
 
     It ignores the heads and the feed-forward part of `shape`. Each channel keeps a state of `state` numbers, and its
@@ -165,7 +165,7 @@ def write_mamba(path: Path, shape: Shape, seed: int = 0, *, state: int = 8, kern
     return _written(writer, path)
 
 
-def write_bert(path: Path, shape: Shape, seed: int = 0) -> Path:
+def write_bert(path: Path, shape: ModelShape, seed: int = 0) -> Path:
     """Write a model of architecture `bert` (Devlin et al. 2018), random from `seed`, and return its path.
 
     It embeds texts and cannot generate. Its weights are F32, and its tokens are the lower-case letters at the start of
@@ -231,24 +231,24 @@ def _random(seed: int, scale: float) -> Draw:
     return draw
 
 
-def _add_pooling(writer: gguf.GGUFWriter, shape: Shape) -> None:
+def _add_pooling(writer: gguf.GGUFWriter, shape: ModelShape) -> None:
     if shape.pooling is not None:
         writer.add_pooling_type(gguf.PoolingType[shape.pooling.upper()])
 
 
-def _merged_tokens(shape: Shape) -> int:
+def _merged_tokens(shape: ModelShape) -> int:
     """Return how many tokens there are besides bytes and special tokens."""
     return shape.vocabulary - 256 - len(SPECIAL)
 
 
-def _letters(shape: Shape) -> Merges:
+def _letters(shape: ModelShape) -> Merges:
     pairs = itertools.product(string.ascii_lowercase, repeat=2)
     triples = itertools.product(string.ascii_lowercase, repeat=3)
     merged = itertools.islice(itertools.chain(pairs, triples), _merged_tokens(shape))
     return [("".join(letters[:-1]), letters[-1]) for letters in merged]
 
 
-def _add_vocabulary(writer: gguf.GGUFWriter, shape: Shape, merges: Merges) -> None:
+def _add_vocabulary(writer: gguf.GGUFWriter, shape: ModelShape, merges: Merges) -> None:
     normal = [*byte_letters(), *(left + right for left, right in merges)]
     fill = [f"<unused{n}>" for n in range(_merged_tokens(shape) - len(merges))]
     writer.add_tokenizer_model("gpt2")

@@ -12,7 +12,7 @@ from registry.errors import RegistryProblem
 from registry.forms import EMBEDDER, ModelForm, RegistryForm, RoleForm, nearest
 from registry.gguf import GgufHeader
 from registry.options import LoadOptions
-from registry.strict_yaml import Document, Place
+from registry.strict_yaml import Place, YamlDocument
 
 QUANTISED_BLOCK: Final = 32
 """How many numbers a block of a quantised KV cache has."""
@@ -20,7 +20,7 @@ QUANTISED_BLOCK: Final = 32
 
 def check_registry(
     form: RegistryForm,
-    document: Document,
+    document: YamlDocument,
     options: Mapping[str, LoadOptions],
     headers: Mapping[str, GgufHeader | None],
     personas: Collection[str],
@@ -50,7 +50,7 @@ def check_registry(
 
 
 def _against_header(
-    place: Place, model: ModelForm, header: GgufHeader, document: Document
+    place: Place, model: ModelForm, header: GgufHeader, document: YamlDocument
 ) -> Iterator[RegistryProblem]:
     if model.context is not None and model.context > header.context_length:
         what = f"{model.context:,} tokens, but the model was made for {header.context_length:,}"
@@ -75,7 +75,7 @@ def _draft(
     header: GgufHeader | None,
     form: RegistryForm,
     headers: Mapping[str, GgufHeader | None],
-    document: Document,
+    document: YamlDocument,
 ) -> Iterator[RegistryProblem]:
     at = (*place, "speculation", "draft")
     if role not in form.roles:
@@ -115,7 +115,7 @@ def _role(
     form: RegistryForm,
     headers: Mapping[str, GgufHeader | None],
     personas: Collection[str],
-    document: Document,
+    document: YamlDocument,
 ) -> Iterator[RegistryProblem]:
     if role.model not in form.models:
         what = f"there is no model {role.model!r}"
@@ -131,7 +131,7 @@ def _role(
         yield from _escalation((*place, "escalates_to"), role, role.escalates_to, form.roles, document)
 
 
-def _embedder(form: RegistryForm, document: Document) -> Iterator[RegistryProblem]:
+def _embedder(form: RegistryForm, document: YamlDocument) -> Iterator[RegistryProblem]:
     """Report other roles of the embedder's model: an engine that embeds generates no text."""
     others = [name for name, role in form.roles.items() if role.model == form.embedder and name != EMBEDDER]
     if others:
@@ -140,7 +140,7 @@ def _embedder(form: RegistryForm, document: Document) -> Iterator[RegistryProble
 
 
 def _escalation(
-    place: Place, role: RoleForm, target: str, roles: Mapping[str, RoleForm], document: Document
+    place: Place, role: RoleForm, target: str, roles: Mapping[str, RoleForm], document: YamlDocument
 ) -> Iterator[RegistryProblem]:
     if target not in roles:
         yield document.problem(place, f"there is no role {target!r}", nearest(target, roles))
@@ -152,7 +152,7 @@ def _escalation(
         yield document.problem(place, f"goes from level {role.level} to {level}", "a role of a higher level")
 
 
-def _escalation_cycles(roles: Mapping[str, RoleForm], document: Document) -> Iterator[RegistryProblem]:
+def _escalation_cycles(roles: Mapping[str, RoleForm], document: YamlDocument) -> Iterator[RegistryProblem]:
     """Report each cycle once, at the first of its roles in the file."""
     seen: set[str] = set()
     for start in roles:

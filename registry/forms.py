@@ -18,7 +18,7 @@ from pydantic.dataclasses import dataclass as pydantic_dataclass
 
 from registry.errors import RegistryError, RegistryProblem
 from registry.options import MAX_CONTEXT, Context, FileName, LoadOptions, Slots
-from registry.strict_yaml import Document, Place
+from registry.strict_yaml import Place, YamlDocument
 
 log = logging.getLogger(__name__)
 
@@ -148,7 +148,7 @@ class PersonasForm(Form):
 F = TypeVar("F", bound=Form)
 
 
-def read_form(form: type[F], document: Document) -> F:
+def read_form(form: type[F], document: YamlDocument) -> F:
     """Validate a parsed file. Raises RegistryError with every problem, each at its line."""
     data = {} if document.data is None else document.data
     try:
@@ -159,7 +159,7 @@ def read_form(form: type[F], document: Document) -> F:
         raise RegistryError(*(_problem(form, document, detail) for detail in details)) from error
 
 
-def with_new_keys(document: Document) -> Document:
+def with_new_keys(document: YamlDocument) -> YamlDocument:
     """Return a registry file with its keys and values in the form that they have in this version.
 
     A key by its name in earlier versions gets the new one, and a warning is logged once for each place. YAML 1.1 reads
@@ -201,7 +201,7 @@ def nearest(name: str, known: typing.Iterable[str]) -> str:
     return f"{close[0]}? (one of {listed})" if close else listed or "none are defined"
 
 
-def _problem(form: type[Form], document: Document, detail: Any) -> RegistryProblem:  # pydantic's ErrorDetails
+def _problem(form: type[Form], document: YamlDocument, detail: Any) -> RegistryProblem:  # pydantic's ErrorDetails
     place: Place = tuple(part for part in detail["loc"] if part != "[key]")
     if detail["type"] in ("extra_forbidden", "unexpected_keyword_argument"):
         return document.problem(place, "unknown key", nearest(str(place[-1]), _keys_at(form, place[:-1])))

@@ -22,7 +22,7 @@ from registry.models import (
     RoleEntry,
 )
 from registry.options import LoadOptions
-from registry.strict_yaml import Document, parse_file
+from registry.strict_yaml import YamlDocument, parse_file
 
 ENVIRONMENT: Final = "ORCHESTRATOR_REGISTRY"
 PACKAGED: Final = Path(__file__).resolve().parent.parent / "model_registry.yaml"
@@ -52,7 +52,7 @@ def load_registry(path: Path) -> Registry:
     return registry_from(parse_file(path.absolute()))
 
 
-def registry_from(document: Document) -> Registry:
+def registry_from(document: YamlDocument) -> Registry:
     """Return the registry that a parsed file describes. Raises RegistryError as `load_registry` does."""
     unchecked = read_unchecked(document)
     if problems := unchecked.problems():
@@ -70,7 +70,7 @@ def load_personas(path: Path) -> dict[str, Persona]:
 class UncheckedRegistry:
     """What a registry file and the files that it names say, before its entries are checked against each other."""
 
-    document: Document
+    document: YamlDocument
     form: RegistryForm
     options: Mapping[str, LoadOptions]
     """How each model is to be loaded, by its name: with the defaults and absolute file names, except that a draft model
@@ -141,7 +141,7 @@ class UncheckedRegistry:
         )
 
 
-def read_unchecked(document: Document) -> UncheckedRegistry:
+def read_unchecked(document: YamlDocument) -> UncheckedRegistry:
     """Read the files that a parsed registry file names.
 
     Raises RegistryError if the registry file itself does not have the right form. What is wrong with the other files is
@@ -196,7 +196,7 @@ def _resolve(registry: Path, name: str) -> Path:
 
 
 def _options(
-    name: str, form: ModelForm, document: Document, defaults: DefaultsForm, header: GgufHeader | None
+    name: str, form: ModelForm, document: YamlDocument, defaults: DefaultsForm, header: GgufHeader | None
 ) -> LoadOptions:
     """Return the options of a model with the registry's defaults and with absolute names of adapters."""
     given = LoadOptions(**{field.name: getattr(form, field.name) for field in fields(LoadOptions)})

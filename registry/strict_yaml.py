@@ -20,7 +20,7 @@ Place = tuple[str | int, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Document:
+class YamlDocument:
     """A parsed file. `data` holds plain dicts, lists and scalars; `lines` the line (from 1) of each place in it."""
 
     path: Path
@@ -39,7 +39,7 @@ class Document:
         return RegistryProblem(self.path, self.lines.get(known), ".".join(map(str, place)), what, accepted, place)
 
 
-def parse_file(path: Path) -> Document:
+def parse_file(path: Path) -> YamlDocument:
     """Read and parse `path`. Raises RegistryError if it is missing, too large, or not strict YAML."""
     try:
         with path.open("rb") as file:
@@ -51,7 +51,7 @@ def parse_file(path: Path) -> Document:
     return parse_text(raw, path)
 
 
-def parse_text(raw: bytes, path: Path) -> Document:
+def parse_text(raw: bytes, path: Path) -> YamlDocument:
     """Parse the bytes of `path` (used in errors only). Raises RegistryError."""
     lines: dict[Place, int] = {}
     try:
@@ -68,7 +68,7 @@ def parse_text(raw: bytes, path: Path) -> Document:
         raise _error(path, mark.line + 1 if mark else None, what) from error
     except (yaml.YAMLError, ValueError, OverflowError) as error:  # the latter two: a date such as 2020-99-99
         raise _error(path, None, str(error)) from error
-    return Document(path, data, lines)
+    return YamlDocument(path, data, lines)
 
 
 def write_yaml(data: Mapping[str, object], indent: int = 2) -> str:

@@ -18,7 +18,7 @@ from registry.diff import Difference, difference, files_of
 from registry.errors import RegistryError, RegistryProblem
 from registry.load import read_unchecked
 from registry.models import Registry
-from registry.strict_yaml import Document, parse_file
+from registry.strict_yaml import YamlDocument, parse_file
 
 Signatures = Mapping[Path, "Signature | None"]
 """Files and what they were when they were looked at; None for one that could not be looked at."""
@@ -123,7 +123,7 @@ class Reloader:
         return (self._registry, problems) if problems else (fresh, ())
 
 
-def _unusable(before: Registry, fresh: Registry, document: Document) -> Iterator[RegistryProblem]:
+def _unusable(before: Registry, fresh: Registry, document: YamlDocument) -> Iterator[RegistryProblem]:
     """Yield a problem for each model that cannot be used, except for those that could not be used before either."""
     for name, model in fresh.models.items():
         former = before.models.get(name)

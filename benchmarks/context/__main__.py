@@ -10,7 +10,7 @@ from typing import Any
 from benchmarks.context.measure import CONTEXTS, WHOLE, compare
 from benchmarks.context.task import DOCUMENTS, RELEVANT
 from benchmarks.goals import Goal, at_most, holds
-from benchmarks.models import SPECIAL, Shape, byte_letters, write_llama
+from benchmarks.models import SPECIAL, ModelShape, byte_letters, write_llama
 from benchmarks.results import FOLDER, machine, versions, write
 from benchmarks.tiny.sizes import CONTEXT
 from benchmarks.tiny.tokenizer import Tokenizer
@@ -27,7 +27,7 @@ def main() -> int:
         folder = Path(place) / "documents"
         folder.mkdir()
         merges = Tokenizer.load(TOKENIZER).merges
-        shape = Shape(context=WHOLE, vocabulary=len(byte_letters()) + len(merges) + len(SPECIAL))
+        shape = ModelShape(context=WHOLE, vocabulary=len(byte_letters()) + len(merges) + len(SPECIAL))
         model = write_llama(Path(place) / "random.gguf", shape, SEED, merges=merges)
         measured = asyncio.run(compare(model, folder, SEED))
     goals = goals_of(measured)

@@ -17,7 +17,7 @@ from benchmarks.engine.models import DRAFTS, LARGE, SMALL, SMOLLM2
 from benchmarks.engine.names import SPINNING, SYSTEMS
 from benchmarks.engine.paired import Rounds
 from benchmarks.engine.peers import ModelMissing, PeerMissing, Peers, build, fetch_model
-from benchmarks.engine.run import FURTHER, Plan, run
+from benchmarks.engine.run import FURTHER, BenchmarkPlan, run
 from benchmarks.engine.start import Place
 from benchmarks.engine.suites import SUITES, Suite
 from benchmarks.engine.systems.daemon import DaemonFailed
@@ -83,7 +83,7 @@ def _run(suite: Suite, options: argparse.Namespace, *, further: bool) -> None:
     else:
         left = tuple(cell for cell in cells if cell.name not in current)
         _say(f"{len(cells) - len(left)} of {len(cells)} cells are finished already")
-    plan = Plan(
+    plan = BenchmarkPlan(
         place=Place(options.folder, peers, tuple(options.systems)),
         cells=left,
         before=current if further else {},
@@ -113,7 +113,7 @@ def _report(suite: Suite, options: argparse.Namespace) -> None:
         _say(f"written to {suite.published}")
 
 
-def _finished(suite: Suite, options: argparse.Namespace) -> dict[str, rows.Finished]:
+def _finished(suite: Suite, options: argparse.Namespace) -> dict[str, rows.MeasuredCell]:
     """Return all finished cells, in the order of the suite; some may have been measured with an earlier engine."""
     cells, stamp, engine = _cells(suite, options), _stamp(options), report.source_hash(suite.source)
     before = {} if options.trial else rows.published(suite.published, stamp, cells)

@@ -27,7 +27,7 @@ from benchmarks.engine.names import (
     speculating,
 )
 from benchmarks.engine.paired import Ratio, ratio
-from benchmarks.engine.rows import Row
+from benchmarks.engine.rows import EngineRow
 
 LEAST_ROUNDS, MOST_ROUNDS = 5, 31
 OF_CEILING = 0.95
@@ -39,7 +39,7 @@ WHEN_BUSY = 3.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Goal:
+class EngineGoal:
     """A goal and the result."""
 
     name: str
@@ -68,7 +68,7 @@ class _Found:
     rounds: int
     interval: tuple[float, float] | None = None
     """The 95 % interval, for a ratio."""
-    rows: tuple[Row, ...] = ()
+    rows: tuple[EngineRow, ...] = ()
     """For a ratio, the rows that it was computed from, or may be computed from after further rounds."""
 
     def over(self, bound: float) -> "_Found":
@@ -108,15 +108,15 @@ class _Wanted:
 class Table:
     """Rows by cell, state and system."""
 
-    def __init__(self, rows: Iterable[Row]) -> None:
+    def __init__(self, rows: Iterable[EngineRow]) -> None:
         self.rows = [row for row in rows if row.model != EMBEDDED]
         self._found = {(row.cell, row.state, row.system): row for row in self.rows}
 
-    def beside(self, row: Row, system: str, state: State | None = None) -> Row | None:
+    def beside(self, row: EngineRow, system: str, state: State | None = None) -> EngineRow | None:
         """Return the row of another system in the same cell, and in the same state unless another is given."""
         return self._found.get((row.cell, state or row.state, system))
 
-    def of(self, system: str, *, task: bool = False) -> Iterator[Row]:
+    def of(self, system: str, *, task: bool = False) -> Iterator[EngineRow]:
         """Yield the rows of a system, in cells with or without a task."""
         return (row for row in self.rows if row.system == system and (row.task is not None) is task)
 
@@ -125,12 +125,12 @@ Goals = Callable[[Table], list[_Wanted]]
 """Returns a suite's goals with their values from a table: `engine_goals` or `user_goals`."""
 
 
-def goals(rows: Iterable[Row], wanted: Goals) -> list[Goal]:
+def goals(rows: Iterable[EngineRow], wanted: Goals) -> list[EngineGoal]:
     """Return the goals of a suite and their results."""
     return [_goal(each) for each in wanted(Table(rows))]
 
 
-def undecided(rows: Iterable[Row], wanted: Goals) -> dict[str, set[str]]:
+def undecided(rows: Iterable[EngineRow], wanted: Goals) -> dict[str, set[str]]:
     """Return for each cell the systems that have to do further rounds, because a ratio's interval contains a goal.
 
     Whether the median is on the good or the bad side of the goal plays no part.
@@ -181,7 +181,7 @@ def user_goals(table: Table) -> list[_Wanted]:
     ]
 
 
-def _served(table: Table, cells: str, state: State | None = None) -> list[Row]:
+def _served(table: Table, cells: str, state: State | None = None) -> list[EngineRow]:
     """Return our rows of the cells whose names begin with `cells`, in one state or in all."""
     return [row for row in table.of(OURS) if row.cell.startswith(cells) and state in (None, row.state)]
 
@@ -200,24 +200,24 @@ def _lost(table: Table) -> list[_Found]:
     return [_Found(row.lost, f"{row.cell}, {row.state}", len(row.seconds)) for row in table.of(OURS)]
 
 
-def speed(row: Row, other: Row) -> Ratio:
+def speed(row: EngineRow, other: EngineRow) -> Ratio:
     """Return how much faster `row` is than `other`, which did the same work, in the rounds that both did."""
     both = min(len(row.seconds), len(other.seconds))
     return ratio(other.seconds[:both], row.seconds[:both])
 
 
-def own_share(row: Row) -> float | None:
+def own_share(row: EngineRow) -> float | None:
     """Return the part of our steps' time that was not spent inside llama.cpp; None for other systems."""
     whole = row.llama_seconds + row.own_seconds
     return row.own_seconds / whole if whole else None
 
 
-def _against(table: Table, rows: Sequence[Row], system: str) -> list[_Found]:
+def _against(table: Table, rows: Sequence[EngineRow], system: str) -> list[_Found]:
     pairs = ((row, table.beside(row, system)) for row in rows)
     return [_faster(row, other) for row, other in pairs if other is not None]
 
 
-def _against_ceiling(table: Table, rows: Sequence[Row]) -> list[_Found]:
+def _against_ceiling(table: Table, rows: Sequence[EngineRow]) -> list[_Found]:
     """Compare with the ceiling that has the layout which our engine ended with. With further rounds it may end with the
     other one, so both ceilings belong to the ratio."""
     found = []
@@ -228,13 +228,13 @@ def _against_ceiling(table: Table, rows: Sequence[Row]) -> list[_Found]:
     return found
 
 
-def _faster(row: Row, other: Row) -> _Found:
+def _faster(row: EngineRow, other: EngineRow) -> _Found:
     found = speed(row, other)
     where = f"{row.cell}, {row.state}" + (f", {row.system}" if row.task else "")
     return _Found(found.median, where, found.rounds, (found.low, found.high), (row, other))
 
 
-def _speculation(table: Table, compare: Callable[[Table, Row, str], _Found | None]) -> list[_Found]:
+def _speculation(table: Table, compare: Callable[[Table, EngineRow, str], _Found | None]) -> list[_Found]:
     found = []
     for method in METHODS:
         for row in table.of(speculating(OURS, method), task=True):
@@ -244,12 +244,12 @@ def _speculation(table: Table, compare: Callable[[Table, Row, str], _Found | Non
     return found
 
 
-def _of_none(table: Table, row: Row, _: str) -> _Found | None:
+def _of_none(table: Table, row: EngineRow, _: str) -> _Found | None:
     plain = table.beside(row, OURS)
     return None if plain is None else _faster(row, plain)
 
 
-def _of_server(table: Table, row: Row, method: str) -> _Found | None:
+def _of_server(table: Table, row: EngineRow, method: str) -> _Found | None:
     """Compare with the better of llama-server's settings."""
     beside = (table.beside(row, speculating(SERVER, method, settings)) for settings in SETTINGS)
     others = [other for other in beside if other]
@@ -276,12 +276,12 @@ def _own_shares(table: Table) -> list[_Found]:
     ]
 
 
-def _goal(wanted: _Wanted) -> Goal:
+def _goal(wanted: _Wanted) -> EngineGoal:
     found = wanted.found
     missed = [each for each in found if not wanted.reached(each)]
     decide = min if wanted.least else max
     worst = decide(missed or found, key=lambda each: each.value, default=None)
-    return Goal(
+    return EngineGoal(
         name=wanted.name,
         value=None if worst is None else round(worst.value, 4),
         goal=f"{'>=' if wanted.least else '<='} {wanted.goal}",

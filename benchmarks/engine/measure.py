@@ -17,15 +17,15 @@ from benchmarks.engine.cells import Cell, State, UserCell
 from benchmarks.engine.chain import Next, walk
 from benchmarks.engine.names import OURS, speculating
 from benchmarks.engine.paired import Ratio, Rounds, ratio
-from benchmarks.engine.rows import Row
+from benchmarks.engine.rows import EngineRow
 from benchmarks.engine.start import LONGEST, MOST_DRAFTS
-from benchmarks.engine.system import Load, Measured, System, Tokens
+from benchmarks.engine.system import Measured, System, Tokens, Workload
 from benchmarks.engine.systems.ceiling import Ceiling
 from benchmarks.engine.systems.served import Served, ServerFailed, until_quiet
 
 Key = tuple[str, State]
 """The name of a system and the state that it was measured in."""
-Loads = Callable[[int], Mapping[State, Load]]
+Loads = Callable[[int], Mapping[State, Workload]]
 """Returns the loads of a round, by its number."""
 OneRound = Callable[[System, int], Awaitable[dict[State, Measured]]]
 """Measures a system in the round with a number, in every state."""
@@ -51,8 +51,8 @@ async def measure(
     loads: Loads,
     rounds: Rounds,
     tell: Callable[[str], None],
-    before: Sequence[Row] = (),
-) -> list[Row]:
+    before: Sequence[EngineRow] = (),
+) -> list[EngineRow]:
     """Return a row for each system and state. If there are rows `before`, the rounds continue after theirs.
 
     Raises WrongAnswer.
@@ -74,11 +74,11 @@ async def measure(
 async def measure_task(
     cell: Cell,
     systems: Sequence[System],
-    load_of: Callable[[int], Load],
+    load_of: Callable[[int], Workload],
     rounds: Rounds,
     tell: Callable[[str], None],
-    before: Sequence[Row] = (),
-) -> list[Row]:
+    before: Sequence[EngineRow] = (),
+) -> list[EngineRow]:
     """Return the same for a cell with a task. Prompts are computed before each round, so only decoding is measured."""
 
     async def measured(system: System, number: int) -> dict[State, Measured]:
@@ -95,8 +95,8 @@ async def measure_user(
     loads: Loads,
     rounds: Rounds,
     tell: Callable[[str], None],
-    before: Sequence[Row] = (),
-) -> list[Row]:
+    before: Sequence[EngineRow] = (),
+) -> list[EngineRow]:
     """Return the same for a cell of the user's path. Busy loops begin before a load and end after it.
 
     Each load begins when all servers are quiet, so that a system is not disturbed by what the others do when idle.
@@ -118,7 +118,7 @@ async def measure_user(
     return await _rounds(cell, systems, measured, rounds, tell, before)
 
 
-def whole_answers(load: Load, measured: Measured) -> Measured:
+def whole_answers(load: Workload, measured: Measured) -> Measured:
     """Return what a load would have taken, at the same tokens per second, if no answer were shorter than asked for.
 
     Trained models end their texts, and two systems need not end the same ones, because their rounding differs. `tokens`
@@ -139,8 +139,8 @@ async def _rounds(
     measured: OneRound,
     rounds: Rounds,
     tell: Callable[[str], None],
-    before: Sequence[Row],
-) -> list[Row]:
+    before: Sequence[EngineRow],
+) -> list[EngineRow]:
     """Do the rounds, and return a row for each system and state. A server that fails is left out of this cell."""
     found: dict[Key, list[Measured]] = {}
     seconds: dict[Key, list[float]] = {(row.system, row.state): list(row.seconds) for row in before}
@@ -182,8 +182,8 @@ def step_times(target: Ceiling, drafter: Ceiling, prompts: Sequence[Tokens]) -> 
 
 
 def with_bounds(
-    rows: Sequence[Row], loads: Sequence[Load], models: tuple[Next, Next], times: tuple[StepTimes, StepTimes]
-) -> list[Row]:
+    rows: Sequence[EngineRow], loads: Sequence[Workload], models: tuple[Next, Next], times: tuple[StepTimes, StepTimes]
+) -> list[EngineRow]:
     """Return the rows with the best speed-up that speculation could reach for these loads of single requests.
 
     `models` are the words that follow each word for the target and for the draft model.
@@ -208,7 +208,7 @@ def in_turn(systems: Sequence[System], number: int) -> list[System]:
     return [*systems[first:], *systems[:first]]
 
 
-async def _checked(cell: Cell, system: System, load: Load) -> Measured:
+async def _checked(cell: Cell, system: System, load: Workload) -> Measured:
     """Run a load, and compare the numbers of prompt tokens and the answers with the expected ones. Raises
     WrongAnswer."""
     measured = await system.run(load)
@@ -222,8 +222,8 @@ async def _checked(cell: Cell, system: System, load: Load) -> Measured:
     return measured
 
 
-def _row(cell: Cell, system: str, state: State, measured: Sequence[Measured]) -> Row:
-    return Row(
+def _row(cell: Cell, system: str, state: State, measured: Sequence[Measured]) -> EngineRow:
+    return EngineRow(
         cell=cell.name,
         model=cell.model,
         width=cell.width,

@@ -6,15 +6,17 @@ from zlib import crc32
 
 from benchmarks.engine.chain import Next, cycle, mistaken, weights
 from benchmarks.engine.words import LEAST_VOCABULARY, merges
-from benchmarks.models import Shape, write_llama
+from benchmarks.models import ModelShape, write_llama
 
 SEED = 20
 PLAIN_TEMPLATE = "{% for message in messages %}{{ message.content }}{% endfor %}"
 """A chat template that adds nothing to the messages, so that prompts have exactly the tokens of their words."""
 
 
-def _shape(width: int, layers: int, heads: int, feed_forward: int, vocabulary: int = 32000, kv_heads: int = 4) -> Shape:
-    return Shape(
+def _shape(
+    width: int, layers: int, heads: int, feed_forward: int, vocabulary: int = 32000, kv_heads: int = 4
+) -> ModelShape:
+    return ModelShape(
         width=width,
         layers=layers,
         heads=heads,
@@ -32,7 +34,7 @@ class Generated:
     """A model that is generated (`chain`)."""
 
     name: str
-    shape: Shape
+    shape: ModelShape
     active_layers: int
     """The layers from this one on add nothing."""
     mistakes: float = 0.0

@@ -10,10 +10,10 @@ from typing import Any
 
 from benchmarks import results
 from benchmarks.engine.cells import Cell
-from benchmarks.engine.goals import Goal, own_share, speed
+from benchmarks.engine.goals import EngineGoal, own_share, speed
 from benchmarks.engine.models import DRAFTS, INSTEAD, LARGE, SMALL, SMOLLM2
 from benchmarks.engine.names import OURS
-from benchmarks.engine.rows import Finished, Row, Stamp
+from benchmarks.engine.rows import EngineRow, MeasuredCell, Stamp
 from benchmarks.engine.start import AGREEMENT, LONGEST, MOST_DRAFTS
 from benchmarks.engine.workload import DECOYS, WRONG_WORDS
 
@@ -47,8 +47,8 @@ class _WithoutDocstrings(ast.NodeTransformer):
 
 
 def document(
-    finished: Mapping[str, Finished],
-    goals: Sequence[Goal],
+    finished: Mapping[str, MeasuredCell],
+    goals: Sequence[EngineGoal],
     stamp: Stamp,
     engine: str,
     cells: Sequence[Cell],
@@ -119,7 +119,7 @@ def source_hash(folder: Path = ENGINE) -> str:
     return digest.hexdigest()[:16]
 
 
-def printed(rows: Sequence[Row], goals: Iterable[Goal]) -> str:
+def printed(rows: Sequence[EngineRow], goals: Iterable[EngineGoal]) -> str:
     """Return tables of all rows and of the goals, as text."""
     lines = [_line("cell", "state", "system", "seconds", "(least-most)", "tokens/s", "ours is faster by", "own time")]
     reference = {(row.cell, row.state): row for row in rows if row.system == OURS}
@@ -129,7 +129,7 @@ def printed(rows: Sequence[Row], goals: Iterable[Goal]) -> str:
     return "\n".join(lines)
 
 
-def _row(row: Row) -> dict[str, Any]:
+def _row(row: EngineRow) -> dict[str, Any]:
     middle = median(row.seconds)
     found = asdict(row) | {
         "median": round(middle, 6),
@@ -143,7 +143,7 @@ def _row(row: Row) -> dict[str, Any]:
     return found | {"seconds": [round(value, 6) for value in row.seconds]}
 
 
-def _row_line(row: Row, reference: Row | None) -> str:
+def _row_line(row: EngineRow, reference: EngineRow | None) -> str:
     middle = median(row.seconds)
     versus = ""
     if reference is not None and reference is not row:
@@ -167,7 +167,7 @@ def _line(cell: str, state: str, system: str, seconds: str, spread: str, rate: s
     return text.rstrip()
 
 
-def _goal_line(goal: Goal) -> str:
+def _goal_line(goal: EngineGoal) -> str:
     value = "none" if goal.value is None else f"{goal.value:.3f}"
     interval = "" if goal.interval is None else f" ({goal.interval[0]:.3f}-{goal.interval[1]:.3f})"
     where = "" if goal.where is None else f"  reached by {goal.reached} of {goal.cells}; worst: {goal.where}{interval}"

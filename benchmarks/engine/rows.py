@@ -13,7 +13,7 @@ Stamp = dict[str, Any]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Row:
+class EngineRow:
     """What one system did in one cell and state.
 
     Rounds of different systems with the same index had the same prompts, and followed each other. One system may have
@@ -44,7 +44,7 @@ class Row:
     lost: int = 0
     """How many attempts failed, in all rounds."""
 
-    def then(self, later: "Row") -> "Row":
+    def then(self, later: "EngineRow") -> "EngineRow":
         """Return these rounds and those of `later`, which came after them."""
         return replace(
             self,
@@ -57,29 +57,29 @@ class Row:
 
 
 @dataclass(frozen=True, slots=True)
-class Finished:
+class MeasuredCell:
     """The rows of a finished cell, and the hash of the engine that was measured."""
 
     engine: str
-    rows: list[Row]
+    rows: list[EngineRow]
 
 
-def read(file: Path, stamp: Stamp, cells: Iterable[Cell]) -> dict[str, Finished]:
+def read(file: Path, stamp: Stamp, cells: Iterable[Cell]) -> dict[str, MeasuredCell]:
     """Return the last rows of each of the cells that was measured with its current definition and this stamp."""
     if not file.exists():
         return {}
     wanted = {cell.name: asdict(cell) for cell in cells}
-    found: dict[str, Finished] = {}
+    found: dict[str, MeasuredCell] = {}
     for line in file.read_text(encoding="utf-8").splitlines():
         entry = json.loads(line)
         name = entry["name"]
         if entry["stamp"] == stamp and entry["cell"] == wanted.get(name):
-            rows = [Row(**{**row, "seconds": tuple(row["seconds"])}) for row in entry["rows"]]
-            found[name] = Finished(entry["engine"], rows)
+            rows = [EngineRow(**{**row, "seconds": tuple(row["seconds"])}) for row in entry["rows"]]
+            found[name] = MeasuredCell(entry["engine"], rows)
     return found
 
 
-def published(file: Path, stamp: Stamp, cells: Iterable[Cell]) -> dict[str, Finished]:
+def published(file: Path, stamp: Stamp, cells: Iterable[Cell]) -> dict[str, MeasuredCell]:
     """Return the same from published results, so that a new checkout can continue from what is committed."""
     if not file.exists():
         return {}
@@ -87,17 +87,17 @@ def published(file: Path, stamp: Stamp, cells: Iterable[Cell]) -> dict[str, Fini
     if {key: results.get(key) for key in stamp} != stamp:
         return {}
     same = {cell.name for cell in cells if results["cells"]["measured"].get(cell.name) == asdict(cell)}
-    names = [field.name for field in fields(Row)]
-    found: dict[str, Finished] = {}
+    names = [field.name for field in fields(EngineRow)]
+    found: dict[str, MeasuredCell] = {}
     for row in results["rows"]:
         if (cell := row["cell"]) in same:
             kept = {name: row[name] for name in names if name in row}
-            finished = found.setdefault(cell, Finished(results["engines"][cell], []))
-            finished.rows.append(Row(**{**kept, "seconds": tuple(kept["seconds"])}))
+            finished = found.setdefault(cell, MeasuredCell(results["engines"][cell], []))
+            finished.rows.append(EngineRow(**{**kept, "seconds": tuple(kept["seconds"])}))
     return found
 
 
-def append(file: Path, stamp: Stamp, engine: str, cell: Cell, rows: Iterable[Row]) -> None:
+def append(file: Path, stamp: Stamp, engine: str, cell: Cell, rows: Iterable[EngineRow]) -> None:
     """Add a finished cell to the file, completely or not at all. Raises OSError."""
     file.parent.mkdir(parents=True, exist_ok=True)
     before = file.read_text(encoding="utf-8") if file.exists() else ""

@@ -12,9 +12,9 @@ from benchmarks.engine.chats import Chats
 from benchmarks.engine.goals import LEAST_ROUNDS, MOST_ROUNDS, Goals, engine_goals, undecided
 from benchmarks.engine.measure import WARM_UP, measure, measure_task, measure_user, step_times, with_bounds
 from benchmarks.engine.paired import Rounds
-from benchmarks.engine.rows import Row, Stamp
+from benchmarks.engine.rows import EngineRow, Stamp
 from benchmarks.engine.start import MODELS, TINY, Place, started, takes_part
-from benchmarks.engine.system import Load, System
+from benchmarks.engine.system import System, Workload
 from benchmarks.engine.systems.ceiling import Ceiling
 from benchmarks.engine.workload import loads, task_load
 
@@ -25,12 +25,12 @@ _chats = cache(Chats.of)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Plan:
+class BenchmarkPlan:
     """What to run, and where rows are kept."""
 
     place: Place
     cells: tuple[Cell, ...]
-    before: Mapping[str, Sequence[Row]] = field(default_factory=dict)
+    before: Mapping[str, Sequence[EngineRow]] = field(default_factory=dict)
     """Rows of earlier rounds, by cell. Such a cell gets further rounds of the systems that are undecided."""
     file: Path
     """The file that keeps the rows of finished cells."""
@@ -45,7 +45,7 @@ class Plan:
     """Prints a line about progress."""
 
 
-async def run(plan: Plan) -> list[Cell]:
+async def run(plan: BenchmarkPlan) -> list[Cell]:
     """Measure the cells, and return those for which there was not enough time. A cell that has begun is finished."""
     begun = time.monotonic()
     left = list(plan.cells)
@@ -63,11 +63,11 @@ async def run(plan: Plan) -> list[Cell]:
     return left
 
 
-def _over(plan: Plan, begun: float) -> bool:
+def _over(plan: BenchmarkPlan, begun: float) -> bool:
     return plan.seconds is not None and time.monotonic() - begun >= plan.seconds
 
 
-def _place(plan: Plan, group: Sequence[Cell]) -> Place:
+def _place(plan: BenchmarkPlan, group: Sequence[Cell]) -> Place:
     """Return the place with only those systems that the cells of the group still need."""
     if any(cell.name not in plan.before for cell in group):
         return plan.place
@@ -76,7 +76,7 @@ def _place(plan: Plan, group: Sequence[Cell]) -> Place:
     return replace(plan.place, systems=tuple(needed))
 
 
-def _undecided(plan: Plan, cell: Cell) -> set[str]:
+def _undecided(plan: BenchmarkPlan, cell: Cell) -> set[str]:
     """Return the systems that do further rounds; none that has done fewer rounds than others, as it cannot be
     paired."""
     before = plan.before[cell.name]
@@ -85,7 +85,7 @@ def _undecided(plan: Plan, cell: Cell) -> set[str]:
     return {name for name, count in rounds.items() if count == max(rounds.values())}
 
 
-async def _cell(plan: Plan, cell: Cell, systems: Sequence[System]) -> list[Row]:
+async def _cell(plan: BenchmarkPlan, cell: Cell, systems: Sequence[System]) -> list[EngineRow]:
     partners = [system for system in systems if takes_part(system.name, cell)]
     before = plan.before.get(cell.name)
     if before is None:
@@ -98,7 +98,9 @@ async def _cell(plan: Plan, cell: Cell, systems: Sequence[System]) -> list[Row]:
     return await _bounded(plan.place, cell, all_rounds)
 
 
-async def _measured(plan: Plan, cell: Cell, systems: Sequence[System], before: Sequence[Row] = ()) -> list[Row]:
+async def _measured(
+    plan: BenchmarkPlan, cell: Cell, systems: Sequence[System], before: Sequence[EngineRow] = ()
+) -> list[EngineRow]:
     """Return the rows of the rounds that follow those of the rows `before`."""
     if isinstance(cell, UserCell):
         chats = _chats(plan.place.setup((cell,)).model)
@@ -109,7 +111,7 @@ async def _measured(plan: Plan, cell: Cell, systems: Sequence[System], before: S
     return await measure_task(cell, systems, load_of, plan.rounds, plan.tell, before)
 
 
-def _loads(cell: Cell) -> Callable[[int], dict[State, Load]]:
+def _loads(cell: Cell) -> Callable[[int], dict[State, Workload]]:
     """Return the function that makes the loads of the cell's rounds. The round that warms up has no long prefix."""
     model = MODELS.get(cell.model)
     if model is not None:
@@ -119,7 +121,7 @@ def _loads(cell: Cell) -> Callable[[int], dict[State, Load]]:
     return lambda number: {"cold": chats.load(cell, number)}
 
 
-async def _bounded(place: Place, cell: Cell, rows: Sequence[Row]) -> list[Row]:
+async def _bounded(place: Place, cell: Cell, rows: Sequence[EngineRow]) -> list[EngineRow]:
     """Add to rows of single requests with a task the best speed-up that speculation could reach, by measured steps."""
     if cell.task is None or cell.width > 1 or not rows:
         return list(rows)

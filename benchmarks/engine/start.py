@@ -21,7 +21,7 @@ from benchmarks.engine.names import (
     speculating,
 )
 from benchmarks.engine.peers import Peers
-from benchmarks.engine.system import Setup, System
+from benchmarks.engine.system import System, SystemSetup
 from benchmarks.engine.systems import daemon, example_server, server
 from benchmarks.engine.systems.ceiling import Ceiling
 from benchmarks.engine.systems.ours import Ours
@@ -50,13 +50,13 @@ class Place:
     systems: tuple[str, ...]
     """The names of the systems."""
 
-    def setup(self, cells: Sequence[Cell]) -> Setup:
+    def setup(self, cells: Sequence[Cell]) -> SystemSetup:
         """Return the common setup of a group of cells. The trial model gets one thread, being too small for several."""
         width = max(cell.slots if isinstance(cell, UserCell) else cell.width for cell in cells)
         context = max(cell.context for cell in cells)
         if cells[0].task:
             context += width * cells[0].own  # so that every prompt can stay where it was computed
-        return Setup(
+        return SystemSetup(
             model=self._file(cells[0].model),
             width=width,
             context=context,
@@ -108,13 +108,13 @@ def takes_part(system: str, cell: Cell) -> bool:
     return cell.width != BETWEEN or system in (OURS, SERIAL)
 
 
-def _starters(place: Place, setup: Setup, cells: Sequence[Cell]) -> list[Starter]:
+def _starters(place: Place, setup: SystemSetup, cells: Sequence[Cell]) -> list[Starter]:
     if isinstance(cells[0], UserCell):
         return _served(place, setup, cells)
     return _speculating(place, setup, cells[0]) if cells[0].task else _plain(place, setup, cells)
 
 
-def _served(place: Place, setup: Setup, cells: Sequence[Cell]) -> list[Starter]:
+def _served(place: Place, setup: SystemSetup, cells: Sequence[Cell]) -> list[Starter]:
     """Return the starters of the systems that answer chats over HTTP."""
     starters: dict[str, Starter] = {
         OURS: partial(daemon.start, setup),
@@ -124,7 +124,7 @@ def _served(place: Place, setup: Setup, cells: Sequence[Cell]) -> list[Starter]:
     return [starters[name] for name in place.systems if any(takes_part(name, cell) for cell in cells)]
 
 
-def _plain(place: Place, setup: Setup, cells: Sequence[Cell]) -> list[Starter]:
+def _plain(place: Place, setup: SystemSetup, cells: Sequence[Cell]) -> list[Starter]:
     peers = place.peers
     starters: dict[str, Starter] = {
         OURS: partial(Ours.start, setup),
@@ -137,7 +137,7 @@ def _plain(place: Place, setup: Setup, cells: Sequence[Cell]) -> list[Starter]:
     return [starters[name] for name in place.systems if any(takes_part(name, cell) for cell in cells)]
 
 
-def _speculating(place: Place, setup: Setup, cell: Cell) -> list[Starter]:
+def _speculating(place: Place, setup: SystemSetup, cell: Cell) -> list[Starter]:
     """Return the starters of our engine and llama-server, without drafts and with each kind of drafts."""
     assert cell.task is not None, "only cells with a task compare speculation"
     draft = place.drafter(cell.task, cell.model).write(place.folder / "models")

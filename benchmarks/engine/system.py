@@ -10,7 +10,7 @@ Tokens = tuple[int, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Setup:
+class SystemSetup:
     """How to start a system. Every system gets a KV cache of `width` x `context` cells."""
 
     model: Path
@@ -36,7 +36,7 @@ class Prompt:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Load:
+class Workload:
     """Requests that come at the same time and are answered at temperature 0."""
 
     prompts: tuple[Prompt, ...]
@@ -49,7 +49,7 @@ class Load:
     steps: bool = False
     """Whether the prompts are the steps of one run, each of which reads what the step before has written."""
 
-    def first(self, requests: int) -> "Load":
+    def first(self, requests: int) -> "Workload":
         """Return a load of only the first `requests` requests."""
         texts = None if self.texts is None else self.texts[:requests]
         return replace(self, prompts=self.prompts[:requests], texts=texts)
@@ -82,7 +82,7 @@ class System(Protocol):
 
     name: str
 
-    async def run(self, load: Load) -> Measured:
+    async def run(self, load: Workload) -> Measured:
         """Answer all requests of a load and return how long that took."""
 
     async def close(self) -> None:

@@ -5,7 +5,7 @@ from itertools import takewhile
 
 from benchmarks.engine.cells import Cell, State
 from benchmarks.engine.chain import Next, walk
-from benchmarks.engine.system import Load, Prompt, Tokens
+from benchmarks.engine.system import Prompt, Tokens, Workload
 from benchmarks.engine.words import COUNT, FIRST, text_of
 from orchestrator.engine.contract import Message
 
@@ -15,14 +15,14 @@ DECOYS = 0.2
 """The share of the answer's words that occur in the prompt of a free task and are followed by a wrong word there."""
 
 
-def loads(cell: Cell, following: Next, number: int) -> dict[State, Load]:
+def loads(cell: Cell, following: Next, number: int) -> dict[State, Workload]:
     """Return the loads of round `number`, with the same prefix in all states."""
     rng = _seeded(cell, number)
     prefix = _words(rng, cell.prefix)
     return {state: _load(cell, following, prefix, rng) for state in cell.states}
 
 
-def task_load(cell: Cell, following: Next, number: int) -> Load:
+def task_load(cell: Cell, following: Next, number: int) -> Workload:
     """Return the load of round `number` of a cell with a task."""
     rng = _seeded(cell, number)
     copying = cell.task == "copy"
@@ -31,7 +31,7 @@ def task_load(cell: Cell, following: Next, number: int) -> Load:
         for _ in range(cell.width)
     ]
     texts = tuple(text_of(walk(following, tokens[-1], cell.answer)) for tokens in prompts)
-    return Load(prompts=tuple(worded((), tokens) for tokens in prompts), answer=cell.answer, texts=texts)
+    return Workload(prompts=tuple(worded((), tokens) for tokens in prompts), answer=cell.answer, texts=texts)
 
 
 def copy_prompt(following: Next, rng: random.Random, length: int) -> Tokens:
@@ -70,9 +70,9 @@ def common(prompts: tuple[Tokens, ...]) -> int:
     return min(sum(1 for _ in same), min(map(len, prompts)) - 1)
 
 
-def _load(cell: Cell, following: Next, prefix: Tokens, rng: random.Random) -> Load:
+def _load(cell: Cell, following: Next, prefix: Tokens, rng: random.Random) -> Workload:
     owns = [_words(rng, cell.own) for _ in range(cell.width)]
-    return Load(
+    return Workload(
         prompts=tuple(worded(prefix, own) for own in owns),
         answer=cell.answer,
         shared=cell.prefix,

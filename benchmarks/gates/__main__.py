@@ -17,9 +17,9 @@ from rich.table import Table
 from benchmarks import results
 from benchmarks.gates import guardrail, recoveries, showcase
 from benchmarks.gates.deadline import deadline_of
-from benchmarks.gates.measure import BenchPlan, Row, rows_of, run_setup
+from benchmarks.gates.measure import BenchPlan, SetupRow, rows_of, run_setup
 from benchmarks.gates.rows import Result, ResultLog, Stamp, digest
-from benchmarks.gates.setups import FIRST, MODELS, SETUPS, WEIGHTS, Setup
+from benchmarks.gates.setups import FIRST, MODELS, SETUPS, WEIGHTS, GateSetup
 from benchmarks.gates.tasks import PATIENCE, make_tasks
 from benchmarks.goals import Goal, above, at_least, holds
 from orchestrator.gates import JobRunner, max_concurrent_jobs
@@ -41,7 +41,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 async def _run(plan: BenchPlan, options: argparse.Namespace) -> int:
-    deadline, ended = PATIENCE, dict[Setup, list[Result]]()
+    deadline, ended = PATIENCE, dict[GateSetup, list[Result]]()
     for setup in SETUPS:
         ended[setup] = await run_setup(setup, replace(plan, deadline=deadline))
         if len(ended[setup]) < len(plan.tasks):
@@ -66,7 +66,7 @@ async def _run(plan: BenchPlan, options: argparse.Namespace) -> int:
 def _document(
     plan: BenchPlan,
     deadline: float,
-    rows: list[Row],
+    rows: list[SetupRow],
     escalated: list[Result],
     rails: list[guardrail.Guardrail],
     shown: showcase.Shown | None,
@@ -87,7 +87,7 @@ def _document(
 
 
 def _goals(
-    rows: list[Row],
+    rows: list[SetupRow],
     rails: list[guardrail.Guardrail],
     found: Mapping[str, Sequence[object]],
     shown: showcase.Shown | None,
@@ -123,9 +123,9 @@ async def _guardrail(plan: BenchPlan, rounds: int) -> list[guardrail.Guardrail]:
     return [await guardrail.measure(decoder, code, run, cores, rounds) for decoder in decoders]
 
 
-def _print(rows: list[Row], rails: list[guardrail.Guardrail]) -> None:
+def _print(rows: list[SetupRow], rails: list[guardrail.Guardrail]) -> None:
     seconds = ("Engine s", "Gates s", "s a task")
-    table = Table("Setup", "Family", "Right", "Wrong", "Refused", "Attempts", "Tokens", *seconds)
+    table = Table("GateSetup", "Family", "Right", "Wrong", "Refused", "Attempts", "Tokens", *seconds)
     for row in rows:
         tokens = f"{row.prompt_tokens}+{row.output_tokens}"
         spent = [f"{number:.1f}" for number in (row.engine_seconds, row.gate_seconds, row.task_seconds)]

@@ -23,7 +23,7 @@ GOAL = 0.9
 
 
 @dataclass(frozen=True, slots=True)
-class Decoder:
+class GuardrailModel:
     """A model, and how long the answers are that it decodes."""
 
     name: str
@@ -34,10 +34,10 @@ class Decoder:
     """A schema that keeps the answer from ending early; None for a model that never ends an answer by itself."""
 
 
-def decoders(folder: Path) -> list[Decoder]:
+def decoders(folder: Path) -> list[GuardrailModel]:
     """Return the models to measure. Those that are not shipped are written to `folder`."""
-    embedded = Decoder("embedded large", WEIGHTS / "large.gguf", 600, ENDLESS)
-    return [embedded, Decoder(SMALL.name, SMALL.write(folder), 60)]
+    embedded = GuardrailModel("embedded large", WEIGHTS / "large.gguf", 600, ENDLESS)
+    return [embedded, GuardrailModel(SMALL.name, SMALL.write(folder), 60)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +61,7 @@ class Guardrail:
 class _Decoding:
     """Lets an engine decode one answer after the other, and measures its speed."""
 
-    def __init__(self, engine: Engine, decoder: Decoder) -> None:
+    def __init__(self, engine: Engine, decoder: GuardrailModel) -> None:
         self._engine = engine
         self._decoder = decoder
 
@@ -83,7 +83,7 @@ class _Decoding:
         return usage.output_tokens, usage.decode_seconds
 
 
-async def measure(decoder: Decoder, task: BenchTask, run: RunJob, threads: int, rounds: int) -> Guardrail:
+async def measure(decoder: GuardrailModel, task: BenchTask, run: RunJob, threads: int, rounds: int) -> Guardrail:
     """Decode in rounds, alone and while the task's gates check a correct answer. `run` runs the gates' jobs."""
     spec = EngineSpec(file=str(decoder.file), context=2048, slots=4, threads=threads, batch_invariant=True)
     rows = list[tuple[float, float, float, float]]()

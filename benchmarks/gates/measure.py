@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from benchmarks.gates.rows import Result, ResultLog, digest
-from benchmarks.gates.setups import MODELS, Setup
+from benchmarks.gates.setups import MODELS, GateSetup
 from benchmarks.gates.tasks import PATIENCE, BenchTask
 from orchestrator.engine.contract import Message
 from orchestrator.history import Report, load_report
@@ -35,7 +35,7 @@ class BenchPlan:
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class SetupRow:
     """The results of the tasks of one family, or of all families, in one setup."""
 
     setup: str
@@ -55,7 +55,7 @@ class Row:
     """Average time from the acceptance of a task to its end."""
 
 
-async def run_setup(setup: Setup, plan: BenchPlan) -> list[Result]:
+async def run_setup(setup: GateSetup, plan: BenchPlan) -> list[Result]:
     """Return the results of the tasks, in their order. Those that are in the log are not run again.
 
     No task begins after `plan.until`, so results may be missing. A task that has begun is finished.
@@ -90,17 +90,17 @@ async def run_setup(setup: Setup, plan: BenchPlan) -> list[Result]:
     return [known[name] for name in names if name in known]
 
 
-def rows_of(setup: Setup, results: Sequence[Result]) -> list[Row]:
+def rows_of(setup: GateSetup, results: Sequence[Result]) -> list[SetupRow]:
     """Return a row for each family, and one for all."""
     families = dict.fromkeys(result.family for result in results)
     chosen = {family: [result for result in results if result.family == family] for family in families}
     return [_row(setup, family, some) for family, some in {**chosen, "all": [*results]}.items()]
 
 
-def _row(setup: Setup, family: str, results: Sequence[Result]) -> Row:
+def _row(setup: GateSetup, family: str, results: Sequence[Result]) -> SetupRow:
     attempts = [attempt for result in results for attempt in result.attempts]
     outcomes = [result.outcome for result in results]
-    return Row(
+    return SetupRow(
         setup=setup.name,
         family=family,
         tasks=len(results),

@@ -15,7 +15,7 @@ MODELS = {f"tiny-{size}": f"{size}.gguf" for size in ("small", "medium", "large"
 
 
 @dataclass(frozen=True, slots=True)
-class Setup:
+class GateSetup:
     """One way to run the tasks."""
 
     name: str
@@ -55,10 +55,10 @@ class Setup:
         return {"defaults": defaults, "models": models, "roles": roles}
 
 
-FIRST = Setup("small without gates", "small", gates=False, escalation=False)
+FIRST = GateSetup("small without gates", "small", gates=False, escalation=False)
 SETUPS = (
     FIRST,
-    Setup("small with gates", "small", gates=True, escalation=False),
-    Setup("small with gates and escalation", "small", gates=True, escalation=True),
-    Setup("large without gates", "large", gates=False, escalation=False),
+    GateSetup("small with gates", "small", gates=True, escalation=False),
+    GateSetup("small with gates and escalation", "small", gates=True, escalation=True),
+    GateSetup("large without gates", "large", gates=False, escalation=False),
 )

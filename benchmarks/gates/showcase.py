@@ -11,7 +11,7 @@ from typing import Any
 
 from benchmarks.gates.recoveries import RECOVERIES
 from benchmarks.gates.rows import Result
-from benchmarks.gates.setups import MODELS, Setup
+from benchmarks.gates.setups import MODELS, GateSetup
 from benchmarks.gates.tasks import BenchTask
 from orchestrator.engine.contract import Message
 from orchestrator.history import Report, load_report
@@ -82,7 +82,7 @@ def joined(tasks: Sequence[BenchTask], deadline: float) -> TaskIR:
 
 
 async def show(
-    setup: Setup, folder: Path, tasks: Mapping[str, BenchTask], results: Sequence[Result], deadline: float
+    setup: GateSetup, folder: Path, tasks: Mapping[str, BenchTask], results: Sequence[Result], deadline: float
 ) -> Shown | None:
     """Run tasks with recoveries as one run, up to TRIES times until one report has each kind; return the last run.
 

@@ -30,20 +30,20 @@ COPYING = ((400, 0.6), (800, 0.1))
 
 
 @dataclass(frozen=True, slots=True)
-class Batch:
+class TrainingBatch:
     """`ids` [rows, length + 1]; `weights` [rows, length] of the loss of predicting ids[:, 1:]."""
 
     ids: NDArray[np.int64]
     weights: NDArray[np.float32]
 
 
-def batches_from(size: Size, first: int) -> Generator[Batch, None, None]:
+def batches_from(size: Size, first: int) -> Generator[TrainingBatch, None, None]:
     """Yield the batches of the steps from `first` on. Another process prepares each while the one before is used."""
     command = [sys.executable, "-m", __name__, size.name, str(first)]
     with subprocess.Popen(command, stdout=subprocess.PIPE) as maker:  # noqa: S603 - our own module
         assert maker.stdout
         for _ in range(first, size.steps):
-            yield Batch(*pickle.load(maker.stdout))  # noqa: S301 - from our own process
+            yield TrainingBatch(*pickle.load(maker.stdout))  # noqa: S301 - from our own process
 
 
 def make(size: Size, first: int, out: BinaryIO) -> None:
@@ -54,13 +54,13 @@ def make(size: Size, first: int, out: BinaryIO) -> None:
         pickle.dump((batch.ids, batch.weights), out)
 
 
-def empty(shape: tuple[int, int]) -> Batch:
+def empty(shape: tuple[int, int]) -> TrainingBatch:
     """Return a batch of padding only, with loss weights of 0."""
     rows, length = shape
-    return Batch(np.zeros((rows, length + 1), np.int64), np.zeros((rows, length), np.float32))
+    return TrainingBatch(np.zeros((rows, length + 1), np.int64), np.zeros((rows, length), np.float32))
 
 
-def training_batch(tokenizer: Tokenizer, size: Size, step: int) -> Batch:
+def training_batch(tokenizer: Tokenizer, size: Size, step: int) -> TrainingBatch:
     """Return the batch of `step`. Every twelfth batch has rows as long as the context."""
     rng = seeded(f"train/{step}")
     long = step % LONG_EVERY == LONG_EVERY - 1
@@ -76,7 +76,7 @@ def training_batch(tokenizer: Tokenizer, size: Size, step: int) -> Batch:
     return batch
 
 
-def _fill_with_copies(batch: Batch, row: int, rng: Random) -> None:
+def _fill_with_copies(batch: TrainingBatch, row: int, rng: Random) -> None:
     length = batch.ids.shape[1]
     period = rng.randint(3, 24)
     pattern = [rng.randrange(len(SPECIAL_TOKENS), VOCABULARY_SIZE) for _ in range(period)]
@@ -89,7 +89,7 @@ def _drawn(rng: Random, long: bool, mix: Mix) -> Example:
     return draw(rng, "train", mix)
 
 
-def _pack(tokenizer: Tokenizer, batch: Batch, first: int, draw: Callable[[], Example]) -> None:
+def _pack(tokenizer: Tokenizer, batch: TrainingBatch, first: int, draw: Callable[[], Example]) -> None:
     """Fill the rows from `first` on with new examples, until several in a row do not fit anywhere."""
     rows, length = batch.ids.shape
     used = [0] * rows
@@ -104,7 +104,7 @@ def _pack(tokenizer: Tokenizer, batch: Batch, first: int, draw: Callable[[], Exa
         used[row] += len(ids)
 
 
-def place(batch: Batch, row: int, start: int, ids: list[int], prompt: int) -> None:
+def place(batch: TrainingBatch, row: int, start: int, ids: list[int], prompt: int) -> None:
     """Write an example into `row` at `start`. There is no loss for its first token."""
     end = start + len(ids)
     batch.ids[row, start:end] = ids

@@ -6,7 +6,7 @@ from typing import Any
 
 from benchmarks.tiny.example import STEP_ROLES, SYSTEM_PROMPTS, Example, persona_texts, pick_persona
 from benchmarks.tiny.sizes import CONTEXT
-from benchmarks.tiny.words import Pool, Split, sentence
+from benchmarks.tiny.words import Split, WordingPool, sentence
 from orchestrator.steps.context.budget import ContextBudget
 from orchestrator.steps.context.editor import BYTES_A_TOKEN, with_budget_notice
 from orchestrator.steps.context.window import Turn, Window
@@ -24,7 +24,7 @@ ANSWER = 512
 EMPTY = ContextBudget.of(CONTEXT, ANSWER)
 MODEL_TOOLS = ("read_file", "list_files", "search", "grep", "write_artifact", "notes")
 
-FRAMES = Pool(
+FRAMES = WordingPool(
     (
         "{p}.",
         "{p}.",

@@ -12,8 +12,8 @@ from benchmarks.tiny.families.compare import Compare
 from benchmarks.tiny.families.condense import Condense
 from benchmarks.tiny.families.extract import Extract
 from benchmarks.tiny.families.merge import Merge
-from benchmarks.tiny.families.plan import Plan
-from benchmarks.tiny.families.prune import Prune
+from benchmarks.tiny.families.plan import PlanFamily
+from benchmarks.tiny.families.prune import PruneFamily
 from benchmarks.tiny.families.summarize import Summarize
 from benchmarks.tiny.sizes import Mix
 from benchmarks.tiny.tokenizer import Tokenizer
@@ -73,11 +73,11 @@ def _merge_many(rng: Random, split: Split) -> Example:
 _KINDS: dict[str, Callable[[Random, Split], Example]] = {
     "long extract": partial(Extract().generate, long=True),
     "long summarize": partial(Summarize().generate, long=True),
-    "long prune": partial(Prune().generate, long=True),
+    "long prune": partial(PruneFamily().generate, long=True),
     "long condense": partial(Condense().generate, long=True),
     "compare 16": _compare_many,
     "merge 16": _merge_many,
-    "plan 8": lambda rng, split: Plan().generate(rng, split, fan_out=rng.randint(6, 8)),
+    "plan 8": lambda rng, split: PlanFamily().generate(rng, split, fan_out=rng.randint(6, 8)),
     "choose summarize": lambda rng, split: Summarize().generate(rng, split, among=rng.randint(2, 5)),
     "choose extract": lambda rng, split: Extract().generate(rng, split, among=rng.randint(2, 5)),
     "list": lambda rng, split: Extract().list_of(Lexicon(rng, split), split, rng.randint(3, 8)),

@@ -35,7 +35,7 @@ LONG_FAMILIES = {
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class AccuracyRow:
     """The accuracy of one model on one family and split."""
 
     size: str
@@ -108,13 +108,13 @@ def is_right(family: str, example: Example, completion: Completion) -> bool:
     return completion.finish == "stop" and FAMILIES[LONG_FAMILIES.get(family, family)].check(example, completion.text)
 
 
-async def measure(engine: Engine, size: str, family: str, split: Split, grammar: bool) -> Row:
+async def measure(engine: Engine, size: str, family: str, split: Split, grammar: bool) -> AccuracyRow:
     """Return the accuracy of `engine` on the examples of one family and split."""
     examples = family_examples(family, split, LONG_PROMPTS if family in LONG_FAMILIES else PROMPTS)
     completions = await answers(engine, examples, grammar)
     right = list(map(partial(is_right, family), examples, completions))
     longest = max(completion.usage.prompt_tokens for completion in completions)
-    return Row(size, family, split, grammar, len(right), sum(right), sum(right[:FIRST_PROMPTS]), longest)
+    return AccuracyRow(size, family, split, grammar, len(right), sum(right), sum(right[:FIRST_PROMPTS]), longest)
 
 
 def engine_spec(file: Path) -> EngineSpec:
@@ -122,7 +122,7 @@ def engine_spec(file: Path) -> EngineSpec:
     return EngineSpec(file=str(file), context=CONTEXT, slots=SLOTS, threads=1, batch_invariant=True, niceness=0)
 
 
-async def rows_of(size: Size) -> AsyncIterator[Row]:
+async def rows_of(size: Size) -> AsyncIterator[AccuracyRow]:
     """Return all rows of the model card for the trained model of `size`."""
     async with await Engine.start(engine_spec(size.trained)) as engine:
         for family in (*FAMILIES, *LONG_FAMILIES):

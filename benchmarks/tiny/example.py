@@ -11,7 +11,7 @@ import yaml
 
 from benchmarks.tiny.words import Split
 from orchestrator.engine.contract import Message
-from orchestrator.steps.prompt import Input, after_failure, step_messages
+from orchestrator.steps.prompt import StepInput, after_failure, step_messages
 
 SYSTEM_PROMPTS = {
     "frontdoor": "Plan the request as steps.",
@@ -52,7 +52,7 @@ class Example:
     """The templates that the prompt was made from."""
     schema: dict[str, Any] | None = None
     """The JSON Schema of the answer, if it is JSON."""
-    inputs: tuple[Input, ...] = ()
+    inputs: tuple[StepInput, ...] = ()
     """The inputs of the step, if the prompt is one of a step."""
     action: str = ""
     """The action of the step, if the prompt is one of a step."""
@@ -91,7 +91,7 @@ def step_example(
     family: str,
     rng: Random,
     persona: str,
-    inputs: Sequence[Input],
+    inputs: Sequence[StepInput],
     action: str,
     answer: str,
     wording: str,

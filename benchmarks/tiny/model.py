@@ -75,7 +75,7 @@ class Block(nn.Module):  # type: ignore[misc]  # torch is not there for mypy
         return x + self.down(F.silu(self.gate(normed)) * self.up(normed))
 
 
-class Llama(nn.Module):  # type: ignore[misc]  # torch is not there for mypy
+class LlamaNetwork(nn.Module):  # type: ignore[misc]  # torch is not there for mypy
     """Maps token ids [rows, length] to logits [rows, length, vocabulary]."""
 
     def __init__(self, size: Size) -> None:

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from random import Random
 
 from benchmarks.tiny.words import Lexicon
-from orchestrator.steps.prompt import Input
+from orchestrator.steps.prompt import StepInput
 
 NUMERIC = tuple("price weight count length age score speed size cost height stock depth".split())
 TEXTUAL = tuple("city owner color status maker team phase code region model author room".split())
@@ -157,25 +157,25 @@ def input_name(words: Lexicon) -> str:
     return f"S{words.rng.randint(1, 12)}" if roll < 0.9 else "request"
 
 
-def item_inputs(words: Lexicon, record: Record) -> list[Input]:
+def item_inputs(words: Lexicon, record: Record) -> list[StepInput]:
     """Return the inputs of a `foreach` child: an item with all facts, or a name that is to be looked up in a file."""
     rng = words.rng
     index = rng.randint(0, 12)
     item = rng.choice(("item", "item", f"S{rng.randint(1, 9)}[{index}]", f"{words.file()}[{index}]", words.file()))
     if rng.random() < 0.5:
-        return [Input(item, inline(record))]
+        return [StepInput(item, inline(record))]
     keys = [key for key, _ in record.facts]
     records = [record, *(make_record(words, keys) for _ in range(rng.randint(1, 6)))]
     rng.shuffle(records)
-    inputs = [Input(words.file(), "\n".join(map(inline, records))), Input(item, record.name)]
+    inputs = [StepInput(words.file(), "\n".join(map(inline, records))), StepInput(item, record.name)]
     return inputs if rng.random() < 0.8 else inputs[::-1]
 
 
-def among(words: Lexicon, record: Record, count: int) -> tuple[list[Input], str]:
+def among(words: Lexicon, record: Record, count: int) -> tuple[list[StepInput], str]:
     """Return (`count` inputs with a record each, the name of the input that has `record`)."""
     rng = words.rng
     others = [make_record(words, make_keys(rng)) for _ in range(count - 1)]
-    named = [Input(words.file(), source_text(words, told, rng.randint(0, 2))) for told in (record, *others)]
+    named = [StepInput(words.file(), source_text(words, told, rng.randint(0, 2))) for told in (record, *others)]
     asked = named[0].name
     rng.shuffle(named)
     return named, asked

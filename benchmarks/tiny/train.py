@@ -12,7 +12,7 @@ from torch.nn import functional as F
 
 from benchmarks.tiny import batches, corpus
 from benchmarks.tiny.families import FAMILIES
-from benchmarks.tiny.model import Llama
+from benchmarks.tiny.model import LlamaNetwork
 from benchmarks.tiny.sizes import SIZES, TOKENIZER_FILE, Size
 from benchmarks.tiny.tokenizer import VOCABULARY_SIZE, Tokenizer
 from benchmarks.tiny.words import seeded
@@ -28,7 +28,7 @@ CHOOSING = ("choose summarize", "choose extract")
 
 
 @dataclass(slots=True)
-class Progress:
+class TrainingProgress:
     """The progress of a training, and its cost for the model card."""
 
     step: int = 0
@@ -48,14 +48,14 @@ class Training:
     def __init__(self, size: Size, compiled: bool = True) -> None:
         torch.manual_seed(1)
         self.size = size
-        self.model = Llama(size)
+        self.model = LlamaNetwork(size)
         matrices = [p for p in self.model.blocks.parameters() if p.ndim == 2]
         rest = [p for name, p in self.model.named_parameters() if p.ndim != 2 or not name.startswith("blocks")]
         self.optimizers: list[torch.optim.Optimizer] = [
             torch.optim.Muon(matrices, lr=MUON_RATE, momentum=0.95),
             torch.optim.AdamW(rest, lr=ADAM_RATE, betas=(0.9, 0.95), weight_decay=0.01),
         ]
-        self.progress = Progress()
+        self.progress = TrainingProgress()
         self.loss = torch.compile(self._loss, dynamic=False) if compiled else self._loss
 
     def _loss(self, ids: Tensor, weights: Tensor) -> Tensor:
@@ -64,7 +64,7 @@ class Training:
         losses = F.cross_entropy(logits.float().view(-1, VOCABULARY_SIZE), ids[:, 1:].reshape(-1), reduction="none")
         return (losses * weights.view(-1)).sum() / weights.sum()
 
-    def step(self, batch: batches.Batch) -> float:
+    def step(self, batch: batches.TrainingBatch) -> float:
         """Do one step and return its loss."""
         progress, started = self.progress, time.monotonic()
         loss = self.loss(*tensors(batch))
@@ -99,15 +99,15 @@ class Training:
             self.model.load_state_dict(state["model"])
             for optimizer, saved in zip(self.optimizers, state["optimizers"], strict=True):
                 optimizer.load_state_dict(saved)
-            self.progress = Progress(*state["progress"])
+            self.progress = TrainingProgress(*state["progress"])
 
 
-def tensors(batch: batches.Batch) -> tuple[Tensor, Tensor]:
+def tensors(batch: batches.TrainingBatch) -> tuple[Tensor, Tensor]:
     """Return the arrays of `batch` as tensors."""
     return torch.from_numpy(batch.ids), torch.from_numpy(batch.weights)
 
 
-def probe(model: Llama, tokenizer: Tokenizer) -> dict[str, tuple[float, float]]:
+def probe(model: LlamaNetwork, tokenizer: Tokenizer) -> dict[str, tuple[float, float]]:
     """Return the share of exact answers of each kind, for held-out names and for held-out wordings.
 
     An answer whose every token is the likeliest one after the right beginning is what greedy decoding gives.

@@ -37,7 +37,7 @@ def is_held_out(word: str) -> bool:
 
 
 @dataclass(frozen=True, slots=True)
-class Pool:
+class WordingPool:
     """Wordings of one kind: those trained on, and those reserved for evaluation."""
 
     train: tuple[str, ...]

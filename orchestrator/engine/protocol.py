@@ -72,7 +72,7 @@ class GetStats(WireMessage, frozen=True):
     seq: int
 
 
-class Stop(WireMessage, frozen=True):
+class Shutdown(WireMessage, frozen=True):
     """End the process."""
 
 
@@ -157,7 +157,7 @@ class Heartbeat(WireMessage, frozen=True):
     """How long the next step should take."""
 
 
-Command = Load | Submit | Cancel | Count | Embed | SetThreads | GetStats | Stop
+Command = Load | Submit | Cancel | Count | Embed | SetThreads | GetStats | Shutdown
 Reply = Ready | LoadFailed | Texts | Finished | Failed | Counted | Embedded | Stats | Heartbeat
 
 _encoder = msgspec.msgpack.Encoder()

@@ -8,6 +8,6 @@ references  what the names in a request or a plan stand for
 """
 
 from orchestrator.frontdoor.generation import PlanRequest
-from orchestrator.frontdoor.planner import Finding, FrontdoorPlanner, extend_plan, make_plan
+from orchestrator.frontdoor.planner import FrontdoorPlanner, ReplanInput, extend_plan, make_plan
 
-__all__ = ["Finding", "FrontdoorPlanner", "PlanRequest", "extend_plan", "make_plan"]
+__all__ = ["FrontdoorPlanner", "PlanRequest", "ReplanInput", "extend_plan", "make_plan"]

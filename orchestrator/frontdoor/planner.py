@@ -52,7 +52,7 @@ class FrontdoorPlanner:
 
     async def extend(self, context: PlanContext, after: str, output: str, accept: Accept, on_text: OnText) -> Extended:
         """Go on with the plan as `extend_plan` does. Raises InputError."""
-        finding = Finding(after, output, context.known)
+        finding = ReplanInput(after, output, context.known)
         return await extend_plan(self._request(context), finding, context.models, accept, on_text)
 
     def _request(self, context: PlanContext) -> PlanRequest:
@@ -99,7 +99,7 @@ async def make_plan(
 
 
 @dataclass(frozen=True, slots=True)
-class Finding:
+class ReplanInput:
     """What the rest of a plan depends on."""
 
     after: str
@@ -111,7 +111,7 @@ class Finding:
 
 
 async def extend_plan(
-    request: PlanRequest, finding: Finding, models: Models, accept: Accept, on_text: OnText = lambda piece: None
+    request: PlanRequest, finding: ReplanInput, models: Models, accept: Accept, on_text: OnText = lambda piece: None
 ) -> Extended:
     """Have the rest of a plan written, which may be nothing, and hand each part of it to `accept` as `make_plan` does.
 
@@ -130,7 +130,9 @@ async def extend_plan(
     return Extended(outcome.origin or "stopped", reason, generation.usage, generation.asked, builder.goes_on_after)
 
 
-async def _question(request: PlanRequest, finding: Finding, builder: PlanBuilder, models: Models) -> tuple[str, str]:
+async def _question(
+    request: PlanRequest, finding: ReplanInput, builder: PlanBuilder, models: Models
+) -> tuple[str, str]:
     """Return what `_fitting_question` does. It is tried twice, since an engine may die while it counts."""
     try:
         return await _fitting_question(request, finding, builder, models)
@@ -141,7 +143,7 @@ async def _question(request: PlanRequest, finding: Finding, builder: PlanBuilder
 
 
 async def _fitting_question(
-    request: PlanRequest, finding: Finding, builder: PlanBuilder, models: Models
+    request: PlanRequest, finding: ReplanInput, builder: PlanBuilder, models: Models
 ) -> tuple[str, str]:
     """Return the question for the rest of a plan, and in words how much of the step's output it leaves out.
 

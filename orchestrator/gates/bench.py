@@ -11,7 +11,7 @@ RUNS = 3
 """How often the command is run at most; its quickest run counts."""
 
 
-class Bench(Gate):
+class BenchGate(Gate):
     """Fails if a run of the command ends with another exit code than 0, or if its quickest run took too long."""
 
     name = "bench"

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any, ClassVar, Literal
 
 from orchestrator.events import FailureKind, GateResult
-from orchestrator.sandbox import Job, Outcome
+from orchestrator.sandbox import Outcome, SandboxJob
 from orchestrator.taskir import Commands, Step
 
 Language = Literal["python", "shell", "json", "text"]
@@ -94,7 +94,7 @@ class GateSkipped(Exception):
     """A gate that nobody asked for cannot run here. The artifacts pass without it, and its result gives the reason."""
 
 
-RunJob = Callable[[Job], Awaitable[Outcome]]
+RunJob = Callable[[SandboxJob], Awaitable[Outcome]]
 """Runs a job in the sandbox.
 
 Raises `GateError` where the job cannot be run, or `GateSkipped` if the gate was only added by default.
@@ -117,7 +117,7 @@ Raises `GateError` if there is no answer.
 """
 
 
-async def no_sandbox(job: Job) -> Outcome:
+async def no_sandbox(job: SandboxJob) -> Outcome:
     """Default for `GateContext.run`, where there is no sandbox: raise `GateError`."""
     raise GateError("there is no sandbox to run tools in", final=True)
 

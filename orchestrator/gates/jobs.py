@@ -8,22 +8,22 @@ from math import ceil
 from orchestrator.events import FailureKind
 from orchestrator.gates.contract import Artifact, GateError, RunJob
 from orchestrator.gates.findings import output_tail
-from orchestrator.sandbox import MIB, Job, Limits, Outcome, Sandbox, SandboxError
+from orchestrator.sandbox import MIB, Outcome, Sandbox, SandboxError, SandboxJob, SandboxLimits
 
-TOOL_LIMITS = Limits(wall=600.0, cpu=60, memory=512 * MIB, processes=4, output=4 * MIB, idle=True)
+TOOL_LIMITS = SandboxLimits(wall=600.0, cpu=60, memory=512 * MIB, processes=4, output=4 * MIB, idle=True)
 """Limits of a tool that only reads the artifacts. The output is large, as a long artifact may have many findings.
 
 Gates are idle jobs: beside an engine that decodes on both cores of a machine, checks of niceness 10 or 19 left the
 engine a fifth or a quarter of its speed, and idle ones 0.96. They then take 9 to 18 s instead of 0.6 s, hence `wall`.
 """
 
-CODE_LIMITS = Limits(wall=300.0, cpu=20, memory=512 * MIB, processes=8, idle=True)
+CODE_LIMITS = SandboxLimits(wall=300.0, cpu=20, memory=512 * MIB, processes=8, idle=True)
 """Limits of tests and commands, which run the artifacts."""
 
 _TIMES = ("wall", "cpu")
 
 
-def bench_limits(threshold: float) -> Limits:
+def bench_limits(threshold: float) -> SandboxLimits:
     """Return the limits of a program that is timed. They never end one that stays within `threshold` seconds.
 
     Such a job is not idle, since its time would then depend on how busy the engines beside it are. The limit of CPU
@@ -55,7 +55,7 @@ class JobRunner:
         self._sandbox = sandbox
         self._slots = asyncio.Semaphore(limit)
 
-    async def run(self, job: Job) -> Outcome:
+    async def run(self, job: SandboxJob) -> Outcome:
         """Return how the job ended. Raises `GateError` for a job that could not be run."""
         try:
             sandbox = await self._sandbox()
@@ -87,7 +87,7 @@ async def run_tool(
     `accepted` are the exit codes with which the tool reports a verdict, and `keep` names files to read back. Raises
     `GateError` if a limit ended the tool, its output was cut, or it ended with another exit code.
     """
-    outcome = await run(Job(argv=argv, files=files, limits=TOOL_LIMITS, keep=keep))
+    outcome = await run(SandboxJob(argv=argv, files=files, limits=TOOL_LIMITS, keep=keep))
     name = argv[argv.index("-m") + 1] if "-m" in argv[:-1] else argv[0]
     refuse_stopped(name, outcome, TOOL_LIMITS)
     if outcome.exit_code not in accepted or outcome.cut:
@@ -101,18 +101,18 @@ async def run_code(
     files: Mapping[str, bytes],
     name: str,
     keep: tuple[str, ...] = (),
-    limits: Limits = CODE_LIMITS,
+    limits: SandboxLimits = CODE_LIMITS,
 ) -> Outcome:
     """Run a program that runs the artifacts, and return how it ended. Raises `GateError` if a limit ended it.
 
     `name` is what messages call the program, and `keep` names files to read back.
     """
-    outcome = await run(Job(argv=argv, files=files, limits=limits, keep=keep))
+    outcome = await run(SandboxJob(argv=argv, files=files, limits=limits, keep=keep))
     refuse_stopped(name, outcome, limits)
     return outcome
 
 
-def refuse_stopped(name: str, outcome: Outcome, limits: Limits) -> None:
+def refuse_stopped(name: str, outcome: Outcome, limits: SandboxLimits) -> None:
     """Raise `GateError` if a limit ended the program: TIMEOUT for the limits of time, RESOURCE for all others."""
     if outcome.limit is None:
         return
@@ -120,7 +120,7 @@ def refuse_stopped(name: str, outcome: Outcome, limits: Limits) -> None:
     raise GateError(f"{name} was stopped: it used {_allowed(outcome, limits)}", kind)
 
 
-def _allowed(outcome: Outcome, limits: Limits) -> str:
+def _allowed(outcome: Outcome, limits: SandboxLimits) -> str:
     match outcome.limit:
         case "wall":
             return f"all of its {limits.wall:g} seconds"

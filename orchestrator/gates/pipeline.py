@@ -11,7 +11,7 @@ from functools import partial
 from time import perf_counter
 
 from orchestrator.events import Failure, FailureKind, GateResult
-from orchestrator.gates.bench import Bench
+from orchestrator.gates.bench import BenchGate
 from orchestrator.gates.build import Build
 from orchestrator.gates.contract import (
     Artifact,
@@ -35,7 +35,7 @@ from orchestrator.gates.tests import Integration, Unit
 from orchestrator.gates.typecheck import Typecheck
 from orchestrator.taskir import GATES, Step, TaskIR
 
-_ALL = (Schema, Shellcheck, Format, Lint, Build, Typecheck, Security, Unit, Integration, Bench, JudgeGate)
+_ALL = (Schema, Shellcheck, Format, Lint, Build, Typecheck, Security, Unit, Integration, BenchGate, JudgeGate)
 
 BUILTIN_GATES: Mapping[str, Gate] = {gate.name: gate() for gate in _ALL}
 """All gates, by name and in their order."""

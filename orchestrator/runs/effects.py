@@ -39,13 +39,13 @@ from orchestrator.runs.clock import Clock
 from orchestrator.runs.job import JUDGE
 from orchestrator.runs.prompts import prompt_digests
 from orchestrator.runs.updates import Broadcast, Progress
-from orchestrator.sandbox import Job, Outcome
+from orchestrator.sandbox import Outcome, SandboxJob
 from orchestrator.scheduler import ExpandStep, ExtendPlan, GatherStep, RunState, StartAttempt
 from orchestrator.steps.attempt import Attempt, Checks, Models
 from orchestrator.steps.errors import AttemptError
 from orchestrator.steps.foreach import gather
 from orchestrator.steps.inputs import RunInputs
-from orchestrator.steps.prompt import Input
+from orchestrator.steps.prompt import StepInput
 from orchestrator.steps.repl.session import Open
 from orchestrator.steps.repl.subcalls import Batch
 from orchestrator.steps.role import ResolvedRole, resolve_role
@@ -201,7 +201,7 @@ class RunEffects:
             return AttemptFailed(at=now(), step=step, number=number, failure=error.failure, gates=error.gates)
         return AttemptSucceeded(at=now(), step=step, number=number, outputs=outputs, gates=made.gates)
 
-    async def _run_where_possible(self, job: Job) -> Outcome:
+    async def _run_where_possible(self, job: SandboxJob) -> Outcome:
         """Run the job of a gate of a planned request. Without a sandbox the gate is skipped, and the plan goes on."""
         if reason := await self._services.why_no_sandbox():
             raise GateSkipped(reason)
@@ -333,13 +333,13 @@ class RunEffects:
             slack=command.slack,
         )
 
-    async def _read_inputs(self, command: StartAttempt, gates: tuple[str, ...]) -> tuple[tuple[Input, ...], Checks]:
+    async def _read_inputs(self, command: StartAttempt, gates: tuple[str, ...]) -> tuple[tuple[StepInput, ...], Checks]:
         """Read in a thread what may block. What does not block is read here, since a thread takes time to start."""
         if gates or self._inputs.may_block(command.step, self._sources(command.step.id)):
             return await asyncio.to_thread(self._read, command, gates)
         return self._read(command, gates)
 
-    def _read(self, command: StartAttempt, gates: tuple[str, ...]) -> tuple[tuple[Input, ...], Checks]:
+    def _read(self, command: StartAttempt, gates: tuple[str, ...]) -> tuple[tuple[StepInput, ...], Checks]:
         """Return what a step reads, and what its gates may use. Blocks on the disk. Raises `AttemptError`."""
         inputs = self._inputs.read(command.step, self._sources(command.step.id), command.item)
         return inputs, self._checks(command.step, gates)

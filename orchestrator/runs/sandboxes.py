@@ -9,7 +9,7 @@ from contextlib import asynccontextmanager
 
 import structlog
 
-from orchestrator.sandbox import Job, Sandbox, SandboxUnavailable, Session
+from orchestrator.sandbox import Sandbox, SandboxJob, SandboxUnavailable, Session
 from orchestrator.sandbox.memory_budget import memory_cost
 from orchestrator.steps.tools.toolbox import TOOLS
 from orchestrator.taskir import Step, TaskIR
@@ -45,7 +45,7 @@ class Interpreters:
         self._turns: asyncio.Semaphore | None = None
 
     @asynccontextmanager
-    async def open(self, job: Job) -> AsyncIterator[Session]:
+    async def open(self, job: SandboxJob) -> AsyncIterator[Session]:
         """Open a session for as long as the block lasts. It waits until there is room for one. Raises SandboxError."""
         sandbox = await self._sandbox()
         if self._turns is None:

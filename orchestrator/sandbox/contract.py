@@ -11,7 +11,7 @@ LimitName = Literal["wall", "cpu", "memory", "processes", "disk", "output"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Limits:
+class SandboxLimits:
     """What one job may use. Times are in seconds, sizes in bytes."""
 
     wall: float = 60.0
@@ -34,7 +34,7 @@ class Limits:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Job:
+class SandboxJob:
     """A program to run in the sandbox."""
 
     argv: tuple[str, ...]
@@ -44,7 +44,7 @@ class Job:
     """Files that are in the work folder when the program starts: contents by relative POSIX name. The work folder is
     the current folder of the program."""
     stdin: bytes = b""
-    limits: Limits = field(default_factory=Limits)
+    limits: SandboxLimits = field(default_factory=SandboxLimits)
     keep: tuple[str, ...] = ()
     """Names of files in the work folder, or `fnmatch` patterns of names, that are read back after the program ended."""
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from orchestrator.sandbox.contract import Limits
+from orchestrator.sandbox.contract import SandboxLimits
 
 _OWN = Path("/proc/self/cgroup")
 _MOUNTS = Path("/proc/self/mounts")
@@ -48,7 +48,7 @@ class ControlGroups:
     memory: Path
     pids: Path | None
 
-    def create(self, limits: Limits, own_processes: int) -> ControlGroup:
+    def create(self, limits: SandboxLimits, own_processes: int) -> ControlGroup:
         """Create a group with a job's limits. `own_processes` more are allowed for the sandbox. Raises OSError."""
         name = f"{_PREFIX}{os.getpid()}-{next(_numbers)}"
         pids = self.pids / name if self.pids else None

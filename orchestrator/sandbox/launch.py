@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from orchestrator.sandbox import inside
 from orchestrator.sandbox.bubblewrap import NOBODY, Descriptors, command_line
-from orchestrator.sandbox.contract import Job, Limits
+from orchestrator.sandbox.contract import SandboxJob, SandboxLimits
 from orchestrator.sandbox.control_group import ControlGroup
 from orchestrator.sandbox.errors import InvalidJob, ProgramMissing, SandboxUnavailable
 from orchestrator.sandbox.files import write_files
@@ -53,7 +53,7 @@ class Confinement:
 
 
 @dataclass(frozen=True, slots=True)
-class Child:
+class BubblewrapProcess:
     """Bubblewrap's process. Its stdin, stdout and stderr are later those of the job's program."""
 
     process: asyncio.subprocess.Process
@@ -62,7 +62,9 @@ class Child:
     stderr: asyncio.StreamReader
 
     @classmethod
-    async def start(cls, command: list[str], descriptors: tuple[int, ...], limits: Limits) -> "Child":
+    async def start(
+        cls, command: list[str], descriptors: tuple[int, ...], limits: SandboxLimits
+    ) -> "BubblewrapProcess":
         """Run the command with an empty environment, these descriptors and the limits' priority. Raises OSError."""
         pipe = asyncio.subprocess.PIPE
         process = await asyncio.create_subprocess_exec(
@@ -99,7 +101,7 @@ class Child:
 class Spawned:
     """A bubblewrap that may still be setting up its sandbox."""
 
-    child: Child
+    child: BubblewrapProcess
     info: int
     """The descriptor from which the process id of the namespace's first process can be read, as JSON."""
 
@@ -108,7 +110,7 @@ class Spawned:
 class StartedSandbox:
     """A sandbox that is set up, in which the launcher waits for a request."""
 
-    child: Child
+    child: BubblewrapProcess
     first: int
     """A pidfd of the first process of the PID namespace."""
     work: int
@@ -120,7 +122,7 @@ class StartedSandbox:
         os.close(self.work)
 
 
-async def start(config: SandboxConfig, job: Job, confinement: Confinement) -> StartedSandbox:
+async def start(config: SandboxConfig, job: SandboxJob, confinement: Confinement) -> StartedSandbox:
     """Start bubblewrap and wait until the sandbox is set up. Raises SandboxUnavailable with bubblewrap's message.
 
     It must not be cancelled: bubblewrap's child only dies with bubblewrap after both have set that up, so killing
@@ -139,7 +141,7 @@ async def start(config: SandboxConfig, job: Job, confinement: Confinement) -> St
         os.close(spawned.info)
 
 
-async def _spawn(config: SandboxConfig, job: Job, confinement: Confinement) -> Spawned:
+async def _spawn(config: SandboxConfig, job: SandboxJob, confinement: Confinement) -> Spawned:
     with ExitStack() as ours:
         info, theirs = os.pipe()
         ours.callback(os.close, theirs)
@@ -151,7 +153,7 @@ async def _spawn(config: SandboxConfig, job: Job, confinement: Confinement) -> S
         command = command_line(config.bwrap, config.view, config.launcher, job.limits.disk, given)
         descriptors = (*given.all(), *([] if confinement.channel is None else [confinement.channel]))
         try:
-            child = await Child.start(_command_joining(command, confinement.group), descriptors, job.limits)
+            child = await BubblewrapProcess.start(_command_joining(command, confinement.group), descriptors, job.limits)
         except BaseException:
             os.close(info)
             raise
@@ -181,14 +183,16 @@ async def _wait_until_ready(spawned: Spawned) -> StartedSandbox:
         raise SandboxUnavailable(f"its work folder cannot be reached: {error}") from error
 
 
-async def _abort(child: Child) -> None:
+async def _abort(child: BubblewrapProcess) -> None:
     """End a bubblewrap that failed. A launcher outside of its process group ends when its stdin is closed."""
     with contextlib.suppress(ProcessLookupError):
         os.killpg(child.process.pid, signal.SIGKILL)
     await child.close()
 
 
-async def start_program(config: SandboxConfig, job: Job, confinement: Confinement, started: StartedSandbox) -> None:
+async def start_program(
+    config: SandboxConfig, job: SandboxJob, confinement: Confinement, started: StartedSandbox
+) -> None:
     """Write the job's files into the work folder and start its program.
 
     Raises ProgramMissing, InvalidJob if the files do not fit, or SandboxUnavailable if the launcher fails.
@@ -207,7 +211,7 @@ async def start_program(config: SandboxConfig, job: Job, confinement: Confinemen
         raise SandboxUnavailable(f"its launcher failed: {await child.read_stderr()}")
 
 
-def _launch_request(config: SandboxConfig, job: Job, confinement: Confinement) -> Mapping[str, object]:
+def _launch_request(config: SandboxConfig, job: SandboxJob, confinement: Confinement) -> Mapping[str, object]:
     pids_counted = confinement.group is not None and confinement.group.pids is not None
     limits = resource_limits(
         job.limits,
@@ -225,7 +229,7 @@ def _launch_request(config: SandboxConfig, job: Job, confinement: Confinement) -
     }
 
 
-def _priority(limits: Limits) -> int:
+def _priority(limits: SandboxLimits) -> int:
     """Return the niceness of a job's processes: ours plus that of its limits."""
     return min(_NICEST, os.getpriority(os.PRIO_PROCESS, 0) + limits.niceness)
 

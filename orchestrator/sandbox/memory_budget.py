@@ -6,11 +6,11 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import replace
 
-from orchestrator.sandbox.contract import Limits
+from orchestrator.sandbox.contract import SandboxLimits
 from orchestrator.sandbox.errors import InvalidJob
 
 
-def fit_to_budget(limits: Limits, budget: int, *, counted: bool) -> Limits:
+def fit_to_budget(limits: SandboxLimits, budget: int, *, counted: bool) -> SandboxLimits:
     """Return the limits with as many processes as fit into the budget (bytes). Raises InvalidJob if not one does.
 
     `counted` says that a control group counts the memory of all processes together. Then their number does not matter.
@@ -26,7 +26,7 @@ def fit_to_budget(limits: Limits, budget: int, *, counted: bool) -> Limits:
     return replace(limits, processes=processes)
 
 
-def memory_cost(limits: Limits, *, counted: bool) -> int:
+def memory_cost(limits: SandboxLimits, *, counted: bool) -> int:
     """Return how many bytes of memory a job within these limits can use at most; `counted` is as in `fit_to_budget`."""
     return limits.memory if counted else limits.processes * limits.memory + 2 * limits.disk
 

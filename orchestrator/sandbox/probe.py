@@ -4,10 +4,10 @@ import json
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from orchestrator.sandbox.contract import MIB, Job, Limits, Outcome
+from orchestrator.sandbox.contract import MIB, Outcome, SandboxJob, SandboxLimits
 from orchestrator.sandbox.errors import SandboxUnavailable
 
-_LIMITS = Limits(wall=60.0, cpu=20, memory=128 * MIB, processes=8, disk=4 * MIB, niceness=0)
+_LIMITS = SandboxLimits(wall=60.0, cpu=20, memory=128 * MIB, processes=8, disk=4 * MIB, niceness=0)
 _BEYOND = 256 * MIB
 _SECCOMP_FILTER = "2"
 
@@ -79,15 +79,15 @@ class ProbeResult:
     """The uid of a program in the sandbox."""
 
 
-def containment_job(names: frozenset[str]) -> Job:
+def containment_job(names: frozenset[str]) -> SandboxJob:
     """Return the job that tries everything but memory. `names` are the environment variables that it may see."""
     arguments = (json.dumps(sorted(names)), str(2 * _LIMITS.disk), str(3 * _LIMITS.processes))
-    return Job(argv=("python", "-I", "-c", _LOOK, *arguments), limits=_LIMITS)
+    return SandboxJob(argv=("python", "-I", "-c", _LOOK, *arguments), limits=_LIMITS)
 
 
-def memory_job() -> Job:
+def memory_job() -> SandboxJob:
     """Return the job that tries to use more memory than it may."""
-    return Job(argv=("python", "-I", "-c", _TAKE_MEMORY, str(_BEYOND)), limits=_LIMITS)
+    return SandboxJob(argv=("python", "-I", "-c", _TAKE_MEMORY, str(_BEYOND)), limits=_LIMITS)
 
 
 def evaluate(contained: Outcome, memory: Outcome) -> ProbeResult:

@@ -7,7 +7,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
-from orchestrator.sandbox.contract import Job, LimitName, Outcome
+from orchestrator.sandbox.contract import LimitName, Outcome, SandboxJob
 from orchestrator.sandbox.control_group import ControlGroup
 from orchestrator.sandbox.files import collect_files, is_full
 from orchestrator.sandbox.launch import Confinement, SandboxConfig, StartedSandbox, start, start_program
@@ -31,7 +31,7 @@ class CapturedStream:
 class SandboxedProcess:
     """A program that has been started. `limit` is the limit for which it was killed, if any."""
 
-    job: Job
+    job: SandboxJob
     started: StartedSandbox
     group: ControlGroup | None
     limit: LimitName | None = None
@@ -100,7 +100,9 @@ class SandboxedProcess:
 
 
 @asynccontextmanager
-async def run_sandboxed(config: SandboxConfig, job: Job, confinement: Confinement) -> AsyncIterator[SandboxedProcess]:
+async def run_sandboxed(
+    config: SandboxConfig, job: SandboxJob, confinement: Confinement
+) -> AsyncIterator[SandboxedProcess]:
     """Run the job's program while the block lasts. However the block is left, no process remains afterwards.
 
     Raises ProgramMissing, InvalidJob, or SandboxUnavailable if bubblewrap fails.

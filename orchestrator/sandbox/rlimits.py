@@ -1,6 +1,6 @@
 """Turn a job's limits into hard resource limits of the kernel (setrlimit(2))."""
 
-from orchestrator.sandbox.contract import Limits
+from orchestrator.sandbox.contract import SandboxLimits
 
 OWN_PROCESSES = 2
 """Bubblewrap's processes outside and inside the namespaces, which a control group counts with those of the job."""
@@ -14,7 +14,7 @@ ResourceLimit = tuple[str, int, int]
 """(name of a constant of the module `resource`, soft limit, hard limit)"""
 
 
-def resource_limits(limits: Limits, *, memory_counted: bool, one_more_process: bool) -> list[ResourceLimit]:
+def resource_limits(limits: SandboxLimits, *, memory_counted: bool, one_more_process: bool) -> list[ResourceLimit]:
     """Return the resource limits of each process.
 
     `memory_counted` says that a control group limits memory. The address space is then only limited to a multiple,

@@ -15,7 +15,7 @@ import psutil
 
 from orchestrator.sandbox import inside
 from orchestrator.sandbox.bubblewrap import MINIMUM_VERSION
-from orchestrator.sandbox.contract import MIB, Job, Limits, Outcome
+from orchestrator.sandbox.contract import MIB, Outcome, SandboxJob, SandboxLimits
 from orchestrator.sandbox.control_group import ControlGroup, ControlGroups, find_control_groups, remove_quietly
 from orchestrator.sandbox.errors import InvalidJob, SandboxUnavailable
 from orchestrator.sandbox.files import check_names
@@ -67,7 +67,7 @@ class Sandbox:
         budget = f"{self.budget.total // MIB} MiB together"
         return f"{self.config.bwrap}: {kind}, no network, {uid}, seccomp filter, memory by {by} ({budget})"
 
-    async def run(self, job: Job) -> Outcome:
+    async def run(self, job: SandboxJob) -> Outcome:
         """Run a program until it ends or meets a limit, and return how it ended.
 
         It starts as soon as the other running jobs leave enough memory in the budget. Raises InvalidJob, ProgramMissing
@@ -78,7 +78,7 @@ class Sandbox:
             return await process.outcome()
 
     @asynccontextmanager
-    async def open(self, job: Job) -> AsyncIterator[Session]:
+    async def open(self, job: SandboxJob) -> AsyncIterator[Session]:
         """Run a program and exchange messages with it while the block lasts, then kill it. Raises as `run` does."""
         ours, theirs = socket.socketpair()
         with ours, theirs:
@@ -94,7 +94,7 @@ class Sandbox:
                     writer.close()
 
     @asynccontextmanager
-    async def _process(self, job: Job, channel: int | None) -> AsyncIterator[SandboxedProcess]:
+    async def _process(self, job: SandboxJob, channel: int | None) -> AsyncIterator[SandboxedProcess]:
         _check(job)
         counted = self.groups is not None
         job = replace(job, limits=fit_to_budget(job.limits, self.budget.total, counted=counted))
@@ -105,7 +105,7 @@ class Sandbox:
             confinement = Confinement(uid, group, channel)
             yield await stack.enter_async_context(run_sandboxed(self.config, job, confinement))
 
-    def _group(self, job: Job, stack: AsyncExitStack) -> ControlGroup | None:
+    def _group(self, job: SandboxJob, stack: AsyncExitStack) -> ControlGroup | None:
         if self.groups is None:
             return None
         try:
@@ -116,7 +116,7 @@ class Sandbox:
         return group
 
 
-def _check(job: Job) -> None:
+def _check(job: SandboxJob) -> None:
     if not job.argv or any("\0" in part for part in job.argv):
         raise InvalidJob("a job needs argv: the program and its arguments, without NUL bytes")
     limits = job.limits
@@ -150,7 +150,7 @@ def _working_groups() -> ControlGroups | None:
         return None
     groups.sweep()
     try:
-        group = groups.create(Limits(), OWN_PROCESSES)
+        group = groups.create(SandboxLimits(), OWN_PROCESSES)
     except OSError:
         return None
     try:

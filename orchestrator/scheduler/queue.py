@@ -22,7 +22,7 @@ WORKERS: Lane = ("workers", "")
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
+class ConcurrencyLimits:
     """How many steps may run at once: in all, in each role, and in worker roles together."""
 
     slots: Mapping[Lane, float]
@@ -31,7 +31,7 @@ class Limits:
     """The roles that count as workers."""
 
     @classmethod
-    def of(cls, mode: Mode, parallelism: Parallelism, agents: Sequence[Agent]) -> "Limits":
+    def of(cls, mode: Mode, parallelism: Parallelism, agents: Sequence[Agent]) -> "ConcurrencyLimits":
         """Read the limits of a task. Workers are the role of that name and those the agents put into tier C."""
         slots: dict[Lane, float] = {
             ALL: 1 if mode == "serial" else parallelism.max_concurrent_steps or inf,
@@ -55,7 +55,7 @@ class ReadyQueue:
     With n ready steps, `ready` and `replace` are O(n); every other call is O(log n + roles), amortized.
     """
 
-    def __init__(self, limits: Limits) -> None:
+    def __init__(self, limits: ConcurrencyLimits) -> None:
         self.limits = limits
         self._ready: dict[str, tuple[Place, str | None]] = {}
         self._heaps: dict[str | None, list[tuple[Place, str]]] = {}

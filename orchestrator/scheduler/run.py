@@ -36,7 +36,7 @@ from orchestrator.events import (
 from orchestrator.failures import EscalationChain, FailureResponse, GiveUp, decide
 from orchestrator.scheduler.commands import CancelAttempt, Command, ExtendPlan
 from orchestrator.scheduler.progress import Ending, PlanProgress
-from orchestrator.scheduler.queue import Limits, Rank, ReadyQueue
+from orchestrator.scheduler.queue import ConcurrencyLimits, Rank, ReadyQueue
 from orchestrator.scheduler.states import ACTIVE, FINAL, TRANSITIONS, IllegalTransition, State
 from orchestrator.scheduler.step import Cause, StepEvent, StepRecord, StepViews, expand_children, outcome_of_children
 from orchestrator.taskir import Agent, Parallelism, Step
@@ -66,7 +66,7 @@ class RunState:
         self._escalation = escalation
         self._plan = PlanProgress(mode, labels, files, estimate, max_replans)
         self._steps: dict[str, StepRecord] = {}
-        self._queue = ReadyQueue(Limits.of(mode, parallelism or Parallelism(), agents))
+        self._queue = ReadyQueue(ConcurrencyLimits.of(mode, parallelism or Parallelism(), agents))
         self._to_cancel: deque[tuple[StepRecord, Cause]] = deque()
         self._commands: list[Command] = []
         self._unfinished = 0

@@ -10,7 +10,7 @@ from orchestrator.engine.client.engine import Completion
 from orchestrator.engine.contract import Generation, Message, Priority
 from orchestrator.events import Failure, GateResult, Usage
 from orchestrator.gates import RunJob, no_sandbox
-from orchestrator.steps.prompt import Input
+from orchestrator.steps.prompt import StepInput
 from orchestrator.steps.role import ResolvedRole
 from orchestrator.taskir import Commands, Step
 
@@ -25,7 +25,7 @@ OnGenerated = Callable[[Usage], None]
 class Checks:
     """What gates may use, beside what the step reads and writes."""
 
-    tests: tuple[Input, ...] = ()
+    tests: tuple[StepInput, ...] = ()
     """Inputs of the task that are tests of the step, though it does not read them."""
     commands: Commands = field(default_factory=Commands)
     """The commands of the task, such as the one that builds it."""
@@ -42,7 +42,7 @@ class Attempt:
     """The step to carry out. The child of a `foreach` step has outputs such as `name[0]`."""
     role: ResolvedRole
     """The role that makes the attempt."""
-    inputs: tuple[Input, ...] = ()
+    inputs: tuple[StepInput, ...] = ()
     """What the step reads, in the order of the prompt."""
     failures: tuple[Failure, ...] = ()
     """The failures of earlier attempts that the prompt shows, oldest first."""

@@ -20,7 +20,7 @@ from orchestrator.gates import (
 from orchestrator.pool.errors import PoolError
 from orchestrator.steps.attempt import MIN_ANSWER_TOKENS, Attempt, Models
 from orchestrator.steps.errors import AttemptError, attempt_timeout, map_error
-from orchestrator.steps.prompt import Input, step_messages
+from orchestrator.steps.prompt import StepInput, step_messages
 from orchestrator.steps.role import ResolvedRole
 from orchestrator.taskir.fields import ARTIFACT
 
@@ -37,7 +37,7 @@ def judge_of(role: ResolvedRole | None, models: Models, slack: float) -> Judge:
         return no_judge
 
     async def judge(inputs: Sequence[tuple[str, str]], action: str, schema: Mapping[str, Any]) -> JudgeAnswer:
-        prompt = step_messages(role.system, "", [Input(name, text) for name, text in inputs], action)
+        prompt = step_messages(role.system, "", [StepInput(name, text) for name, text in inputs], action)
         try:
             request = role.request(prompt, fit=MIN_ANSWER_TOKENS, schema=dict(schema), slack=slack)
             completion = await models.generate(role.model, request, None)

@@ -9,7 +9,7 @@ from orchestrator.journal import JournalError
 from orchestrator.steps.errors import AttemptError, unusable_input
 from orchestrator.steps.files import UnreadableFile, read_text, size_of
 from orchestrator.steps.foreach import items_of
-from orchestrator.steps.prompt import Input
+from orchestrator.steps.prompt import StepInput
 from orchestrator.taskir import Step, TaskInput
 
 
@@ -61,7 +61,7 @@ class RunInputs:
             return self._recent(self._outputs[source.step][name]) is not None
         return source.kind == "input" and self._inputs[name].type == "text"
 
-    def read(self, step: Step, sources: Mapping[str, Source], item: int | None = None) -> tuple[Input, ...]:
+    def read(self, step: Step, sources: Mapping[str, Source], item: int | None = None) -> tuple[StepInput, ...]:
         """Return the inputs of a step in the order of the prompt: what other steps read too, the rest, then the item.
 
         Shared inputs come first, because the engine computes a common prefix once. `sources` says what each name
@@ -70,9 +70,9 @@ class RunInputs:
         """
         names = [name for name in dict.fromkeys(step.inputs) if name != step.foreach or item is None]
         ordered = sorted(names, key=lambda name: name not in self._shared)
-        found = [Input(name, self._text(name, sources[name])) for name in ordered]
+        found = [StepInput(name, self._text(name, sources[name])) for name in ordered]
         if item is not None and step.foreach is not None:
-            found.append(Input(f"{step.foreach}[{item}]", self.items(step, sources)[item]))
+            found.append(StepInput(f"{step.foreach}[{item}]", self.items(step, sources)[item]))
         return tuple(found)
 
     def sizes(self, step: Step, sources: Mapping[str, Source], item: int | None = None) -> tuple[InputSize, ...]:
@@ -108,9 +108,9 @@ class RunInputs:
             return len(recent)
         return None if self._size is None else self._size(digest)
 
-    def given(self, labels: Iterable[str]) -> tuple[Input, ...]:
+    def given(self, labels: Iterable[str]) -> tuple[StepInput, ...]:
         """Return inputs of the task by their labels, whether or not a step reads them."""
-        return tuple(Input(label, self._text(label, Source("input"))) for label in labels)
+        return tuple(StepInput(label, self._text(label, Source("input"))) for label in labels)
 
     def items(self, step: Step, sources: Mapping[str, Source]) -> tuple[str, ...]:
         """Return the items of the list that a `foreach` step runs over, each as text."""

@@ -13,14 +13,14 @@ from registry.models import Registry
 
 
 @dataclass(frozen=True, slots=True)
-class Input:
+class StepInput:
     """A named text a step reads: an artifact, an input of the task or a file, already loaded."""
 
     name: str
     text: str
 
 
-def step_messages(system: str, persona: str, inputs: Sequence[Input], action: str) -> tuple[Message, Message]:
+def step_messages(system: str, persona: str, inputs: Sequence[StepInput], action: str) -> tuple[Message, Message]:
     """Return the system and the user message of a step. `persona` is its overlay text, or empty for none."""
     instructions = f"{system}\n{persona}" if persona else system
     blocks = [f"[{item.name}]\n{item.text.strip()}\n\n" for item in inputs]

@@ -46,7 +46,7 @@ class Obtained:
     """Bytes that were transferred; 0 where the model was here already."""
 
 
-class Progress(Protocol):
+class DownloadProgress(Protocol):
     """Is told how a download goes."""
 
     def begin(self, name: str, size: int | None, done: int) -> None:

@@ -16,7 +16,7 @@ from typing import Final
 import httpx2
 
 from registry.memory import size as format_size
-from registry.sources.contract import NoProgress, Progress, RemoteFile, SourceError
+from registry.sources.contract import DownloadProgress, NoProgress, RemoteFile, SourceError
 
 TIMEOUT: Final = httpx2.Timeout(60.0, connect=20.0)
 NOT_SATISFIABLE: Final = 416
@@ -28,7 +28,7 @@ _WHY: Final = {
 }
 
 
-def download(files: Sequence[RemoteFile], folder: Path, progress: Progress | None = None) -> tuple[Path, ...]:
+def download(files: Sequence[RemoteFile], folder: Path, progress: DownloadProgress | None = None) -> tuple[Path, ...]:
     """Download all files into `folder`, which is created if need be, and return their paths in order.
 
     A file that is there already with the right size and hash is not transferred again. Raises SourceError; the part of
@@ -81,7 +81,7 @@ def _is_complete(path: Path, file: RemoteFile) -> bool:
     raise SourceError(str(path), "there is another file of this name, which is left alone", "another folder")
 
 
-def _transfer(client: httpx2.Client, file: RemoteFile, path: Path, progress: Progress) -> None:
+def _transfer(client: httpx2.Client, file: RemoteFile, path: Path, progress: DownloadProgress) -> None:
     part = _part(path)
     if _size(part) and file.size is not None and _size(part) >= file.size:
         _finish(file, part, path, progress)  # everything came, but it was never checked
@@ -128,7 +128,7 @@ def _response(client: httpx2.Client, file: RemoteFile, part: Path) -> Iterator[t
         yield response, 0
 
 
-def _finish(file: RemoteFile, part: Path, path: Path, progress: Progress) -> None:
+def _finish(file: RemoteFile, part: Path, path: Path, progress: DownloadProgress) -> None:
     """Check what has come and give it its name. What is wrong is deleted, as no further try can mend it."""
     if file.size is not None and _size(part) != file.size:
         what = f"{format_size(_size(part))} came, and the source says {format_size(file.size)}"

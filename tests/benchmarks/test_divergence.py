@@ -4,7 +4,7 @@ from pathlib import Path
 import pytest
 
 from benchmarks.divergence import MODES, Divergence, compare, divergence, prompts
-from benchmarks.models import Shape, write_llama
+from benchmarks.models import ModelShape, write_llama
 from orchestrator.engine.contract import EngineSpec
 
 
@@ -26,7 +26,7 @@ def test_the_prompts_differ_and_some_begin_alike() -> None:
 @pytest.mark.slow
 @pytest.mark.timeout(600)
 async def test_batch_invariant_text_never_diverges_in_a_batch_or_with_drafts(tmp_path: Path) -> None:
-    file = write_llama(tmp_path / "model.gguf", Shape(weights="q8_0"))
+    file = write_llama(tmp_path / "model.gguf", ModelShape(weights="q8_0"))
     spec = EngineSpec(file=str(file), context=1024, slots=4, threads=1, step_costs=str(tmp_path), hung_seconds=120)
     found = await compare(spec, prompts()[::3])
     assert found.keys() == MODES.keys()

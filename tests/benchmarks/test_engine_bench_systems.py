@@ -14,9 +14,9 @@ from benchmarks.engine.models import TRIAL
 from benchmarks.engine.names import METHODS, OURS, POOLED, SERIAL, SERVER, SPLIT, speculating
 from benchmarks.engine.paired import Rounds
 from benchmarks.engine.peers import Peers
-from benchmarks.engine.run import Plan, run
+from benchmarks.engine.run import BenchmarkPlan, run
 from benchmarks.engine.start import TINY, Place
-from benchmarks.engine.system import Setup
+from benchmarks.engine.system import SystemSetup
 from benchmarks.engine.systems.serial import Serial
 from benchmarks.engine.systems.served import Answered, Served, ServerFailed, free_port, serve
 from benchmarks.engine.workload import loads
@@ -34,12 +34,12 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return found
 
 
-def plan(folder: Path, told: list[str], **options: object) -> Plan:
+def plan(folder: Path, told: list[str], **options: object) -> BenchmarkPlan:
     """Return a plan for one cell with all systems that need no server."""
     place = Place(folder, Peers.under(folder), (OURS, SERIAL, POOLED, SPLIT))
     kept = {"stamp": STAMP, "engine": "this one", "file": folder / "rows.jsonl"}
     settings = {"cells": (CELL,), "rounds": Rounds(2, 2), **kept, **options}
-    return Plan(place=place, tell=told.append, **settings)  # type: ignore[arg-type]
+    return BenchmarkPlan(place=place, tell=told.append, **settings)  # type: ignore[arg-type]
 
 
 async def test_a_cell_is_measured_and_kept(folder: Path) -> None:
@@ -88,7 +88,7 @@ async def test_what_drafts_could_bring_at_best_is_told_of_all_rounds(folder: Pat
 
 
 async def test_a_system_that_says_something_else_is_found_out(folder: Path) -> None:
-    setup = Setup(model=TRIAL.file(folder / "models"), width=3, context=CELL.context, threads=1, folder=folder)
+    setup = SystemSetup(model=TRIAL.file(folder / "models"), width=3, context=CELL.context, threads=1, folder=folder)
     serial = await Serial.start(setup)
     wrong = {
         state: dataclasses.replace(load, texts=("dobu",) * CELL.width)
@@ -110,7 +110,7 @@ async def test_a_server_that_fails_is_left_out_and_told(folder: Path) -> None:
     command = [sys.executable, "-m", "http.server", str(port), "--bind", "127.0.0.1"]
     process = await serve(command, port=port, health="/", log=folder / "log")
     broken = Served(SERVER, f"http://127.0.0.1:{port}/", process, lambda *_: {}, lambda _: Answered("", 0, 0))
-    setup = Setup(model=TRIAL.file(folder / "models"), width=3, context=CELL.context, threads=1, folder=folder)
+    setup = SystemSetup(model=TRIAL.file(folder / "models"), width=3, context=CELL.context, threads=1, folder=folder)
     serial = await Serial.start(setup)
     told: list[str] = []
     try:

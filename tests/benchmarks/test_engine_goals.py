@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 from benchmarks import results
 from benchmarks.engine import report, rows
 from benchmarks.engine.cells import EMBEDDED, all_cells, user_cells
-from benchmarks.engine.goals import Goal, Goals, engine_goals, goals, own_share, undecided, user_goals
+from benchmarks.engine.goals import EngineGoal, Goals, engine_goals, goals, own_share, undecided, user_goals
 from benchmarks.engine.names import EXAMPLE, OURS, POOLED, SERIAL, SERVER, SETTINGS, SPINNING, SPLIT, speculating
-from benchmarks.engine.rows import Finished, Row
+from benchmarks.engine.rows import EngineRow, MeasuredCell
 from benchmarks.engine.suites import SUITES, Suite
 from tests.benchmarks.engine_rows import row
 
@@ -31,8 +31,8 @@ def test_finished_cells_are_read_again_and_the_last_measurement_counts(tmp_path:
     rows.append(file, {"threads": 4}, "new", third, [row(OURS, 1.0)])
     rows.append(file, {"threads": 2}, "new", first, [row(OURS, 1.0)])
     assert rows.read(file, {"threads": 2}, cells) == {
-        first.name: Finished("new", [row(OURS, 1.0)]),
-        second.name: Finished("old", [row(OURS, 2.0), row(SERIAL, 3.0, bound=1.5)]),
+        first.name: MeasuredCell("new", [row(OURS, 1.0)]),
+        second.name: MeasuredCell("old", [row(OURS, 2.0), row(SERIAL, 3.0, bound=1.5)]),
     }
     assert rows.read(file, {"threads": 2}, [dataclasses.replace(first, own=7), second]).keys() == {second.name}
 
@@ -40,7 +40,7 @@ def test_finished_cells_are_read_again_and_the_last_measurement_counts(tmp_path:
 # Goals
 
 
-def reached(name: str, measured: list[Row], wanted: Goals = engine_goals) -> Goal:
+def reached(name: str, measured: list[EngineRow], wanted: Goals = engine_goals) -> EngineGoal:
     """Return the one goal of that name."""
     (found,) = [goal for goal in goals(measured, wanted) if goal.name == name]
     return found
@@ -252,7 +252,7 @@ def test_our_own_share_is_of_all_our_time(llama: float, own: float) -> None:
 def test_the_document_is_json_with_a_row_and_a_goal_each() -> None:
     measured = [row(OURS, 1.0, llama_seconds=1.0, own_seconds=0.01), row(SERVER, 6.5)]
     cells = [cell for cell in all_cells() if cell.prefix == 1024 and cell.width == 16]
-    finished = {"150m/16x1024": Finished("old", measured)}
+    finished = {"150m/16x1024": MeasuredCell("old", measured)}
     found = report.document(
         finished, goals(measured, engine_goals), report.stamp(2), "new", cells, {"command": "make it"}
     )
@@ -268,7 +268,7 @@ def test_published_cells_count_as_finished_while_nothing_has_changed(tmp_path: P
     measured, file = [row(OURS, 1.0, bound=1.5), row(SERVER, 6.5)], tmp_path / "engine.json"
     cells, stamp = all_cells(), {**report.stamp(2), "systems": [OURS], "rounds": None}
     assert rows.published(file, stamp, cells) == {}
-    finished = {"150m/16x1024": Finished("old", measured)}
+    finished = {"150m/16x1024": MeasuredCell("old", measured)}
     results.write(
         file, report.document(finished, goals(measured, engine_goals), stamp, "new", cells, report.about_engine())
     )

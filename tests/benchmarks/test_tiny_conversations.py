@@ -11,14 +11,14 @@ from benchmarks.tiny import corpus
 from benchmarks.tiny.evaluate import shipped_tokenizer
 from benchmarks.tiny.example import Example, Family
 from benchmarks.tiny.families.condense import Condense
-from benchmarks.tiny.families.prune import Prune
+from benchmarks.tiny.families.prune import PruneFamily
 from benchmarks.tiny.families.repl import Repl
-from benchmarks.tiny.families.retry import Retry
+from benchmarks.tiny.families.retry import RetryFamily
 from benchmarks.tiny.families.tools import Tools
 from benchmarks.tiny.sizes import CONTEXT
 from benchmarks.tiny.words import SPLITS, Split
 
-FAMILIES: tuple[Family, ...] = (Tools(), Repl(), Prune(), Condense(), Retry())
+FAMILIES: tuple[Family, ...] = (Tools(), Repl(), PruneFamily(), Condense(), RetryFamily())
 BY_NAME = {family.name: family for family in FAMILIES}
 
 
@@ -46,15 +46,15 @@ def test_conversations_end_with_a_question_and_fit_the_context(name: str) -> Non
         assert len(corpus.encode(shipped_tokenizer(), example)[0]) <= CONTEXT - 8
 
 
-@pytest.mark.parametrize("family", [Prune(), Condense()], ids=lambda family: family.name)
-def test_long_conversations_fit_the_context(family: Prune | Condense) -> None:
+@pytest.mark.parametrize("family", [PruneFamily(), Condense()], ids=lambda family: family.name)
+def test_long_conversations_fit_the_context(family: PruneFamily | Condense) -> None:
     for index in range(10):
         example = family.generate(corpus.example_rng(family.name, "train", index), "train", long=True)
         assert len(corpus.encode(shipped_tokenizer(), example)[0]) <= CONTEXT - 8
 
 
 def test_what_the_task_names_is_not_pruned() -> None:
-    for example in examples(Prune(), "train"):
+    for example in examples(PruneFamily(), "train"):
         pruned = json.loads(example.answer)["prune"]
         _, _, task = example.messages[1].content.partition("\n")[0].partition(": ")
         names = [name for name in re.findall(r"[A-Z][a-z]+", task[1:]) if len(name) > 2]
@@ -78,5 +78,5 @@ def test_programs_copy_only_names_that_the_task_tells() -> None:
 
 
 def test_a_retry_is_told_what_a_gate_found() -> None:
-    for example in examples(Retry(), "train"):
+    for example in examples(RetryFamily(), "train"):
         assert "\nThe previous answer failed: " in example.messages[-1].content

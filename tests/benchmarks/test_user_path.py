@@ -29,10 +29,10 @@ from benchmarks.engine.names import OURS, SERVER, SPINNING, SPLIT, USER_PATH_SYS
 from benchmarks.engine.paired import Rounds
 from benchmarks.engine.peers import ModelMissing, Peers, unpack_model
 from benchmarks.engine.prose import document, question
-from benchmarks.engine.run import Plan, run
+from benchmarks.engine.run import BenchmarkPlan, run
 from benchmarks.engine.start import Place, takes_part
 from benchmarks.engine.suites import SUITES
-from benchmarks.engine.system import Load, Measured, Prompt, Setup
+from benchmarks.engine.system import Measured, Prompt, SystemSetup, Workload
 from benchmarks.engine.systems.daemon import (
     SPINNING_ENVIRONMENT,
     TRIES,
@@ -135,7 +135,7 @@ def test_steps_are_a_chain_that_can_be_run(chats: Chats) -> None:
 
 
 def test_an_answer_that_ends_early_counts_by_its_tokens_a_second() -> None:
-    load = Load(prompts=(None,) * 2, answer=10)  # type: ignore[arg-type]
+    load = Workload(prompts=(None,) * 2, answer=10)  # type: ignore[arg-type]
     assert whole_answers(load, Measured(seconds=3.0, tokens=20)).seconds == 3.0
     short = whole_answers(load, Measured(seconds=3.0, tokens=15))
     assert (short.seconds, short.tokens) == (pytest.approx(4.0), 15)
@@ -188,7 +188,7 @@ def test_a_wheel_that_is_not_the_known_one_is_refused(tmp_path: Path) -> None:
 
 
 async def test_a_daemon_answers_chats_and_runs_steps_and_leaves_nothing(folder: Path, chats: Chats) -> None:
-    setup = Setup(model=TRIAL.file(folder / "models"), width=4, context=1024, threads=1, folder=folder)
+    setup = SystemSetup(model=TRIAL.file(folder / "models"), width=4, context=1024, threads=1, folder=folder)
     daemon = await start(setup, SPINNING, SPINNING_ENVIRONMENT)
     server, home = psutil.Process(daemon._process.pid), daemon._home
     try:
@@ -236,7 +236,7 @@ async def test_what_fails_is_asked_again_and_counts_as_lost(tmp_path: Path, fail
     server = await asyncio.start_server(answer, "127.0.0.1", 0)
     process = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)  # noqa: ASYNC220
     daemon = Daemon(OURS, server.sockets[0].getsockname()[1], process, home)
-    load = Load(prompts=(Prompt((Message("user", "Are you there?"),), "", ()),), answer=1)
+    load = Workload(prompts=(Prompt((Message("user", "Are you there?"),), "", ()),), answer=1)
     try:
         if failing == TRIES or status == 400:
             with pytest.raises(DaemonFailed, match=str(status)):
@@ -256,7 +256,7 @@ async def test_what_fails_is_asked_again_and_counts_as_lost(tmp_path: Path, fail
 async def test_every_kind_of_cell_is_measured_and_kept(folder: Path) -> None:
     told: list[str] = []
     file = folder / "rows.jsonl"
-    plan = Plan(
+    plan = BenchmarkPlan(
         place=Place(folder, Peers.under(folder), (OURS,)),
         cells=trial_user_cells(),
         file=file,

@@ -8,7 +8,7 @@ a sandbox, where they must escape.
 
 from dataclasses import dataclass
 
-from orchestrator.sandbox import MIB, LimitName, Limits
+from orchestrator.sandbox import MIB, LimitName, SandboxLimits
 
 # What every program starts with. Its arguments are made by `World.arguments`.
 PRELUDE = """
@@ -50,8 +50,8 @@ def connect(family, address, kind=socket.SOCK_STREAM):
         connection.send(b"escaped")
 """
 
-SMALL = Limits(wall=30, cpu=10, memory=96 * MIB, processes=16, disk=8 * MIB, output=64 * 1024, niceness=0)
-BRIEF = Limits(wall=3, cpu=10, memory=96 * MIB, processes=16, disk=8 * MIB, output=64 * 1024, niceness=0)
+SMALL = SandboxLimits(wall=30, cpu=10, memory=96 * MIB, processes=16, disk=8 * MIB, output=64 * 1024, niceness=0)
+BRIEF = SandboxLimits(wall=3, cpu=10, memory=96 * MIB, processes=16, disk=8 * MIB, output=64 * 1024, niceness=0)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,7 +63,7 @@ class Attempt:
     held: frozenset[str] = frozenset()
     limits: frozenset[LimitName] = frozenset()
     outside: bool = False
-    within: Limits = SMALL
+    within: SandboxLimits = SMALL
     keep: tuple[str, ...] = ()
     counted: bool = False
     """It needs a control group to be contained."""

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from orchestrator.sandbox import Job, Outcome, Sandbox, SandboxUnavailable
+from orchestrator.sandbox import Outcome, Sandbox, SandboxJob, SandboxUnavailable
 from tests.escape.attempt import PRELUDE, Attempt
 from tests.escape.attempts_on_calls import CALLS
 from tests.escape.attempts_on_files import FILES, PRIVACY
@@ -87,7 +87,7 @@ async def test_an_attempt_is_contained(attempt: Attempt, sandbox: Sandbox, world
         pytest.skip("memory is not counted by a control group here")
     before = _host(world)
     outcome = await sandbox.run(
-        Job(
+        SandboxJob(
             argv=("python", "-c", PRELUDE + attempt.code, *world.arguments()),
             limits=attempt.within,
             keep=attempt.keep,

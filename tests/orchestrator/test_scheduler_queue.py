@@ -6,12 +6,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from orchestrator.analysis import analyze
-from orchestrator.scheduler.queue import ALL, WORKERS, Limits, Place, Rank, ReadyQueue, longest_chains, rank
+from orchestrator.scheduler.queue import ALL, WORKERS, ConcurrencyLimits, Place, Rank, ReadyQueue, longest_chains, rank
 from orchestrator.taskir import Agent, Parallelism
 from tests.orchestrator.scheduler_driver import step
 
 ROLES = ("worker", "coder", "judge", None)
-LIMITS = Limits({ALL: 3, WORKERS: 2, ("role", "coder"): 1}, frozenset({"worker", "coder"}))
+LIMITS = ConcurrencyLimits({ALL: 3, WORKERS: 2, ("role", "coder"): 1}, frozenset({"worker", "coder"}))
 
 actions = st.one_of(
     st.tuples(st.just("push"), st.sampled_from(ROLES), st.integers(0, 3)),
@@ -73,11 +73,11 @@ def test_limits_are_the_strictest_of_those_given() -> None:
         Agent(tier="C", role="scout", max_concurrency=2),
         Agent(tier="B", role="coder"),
     )
-    limits = Limits.of("as-planned", Parallelism(max_concurrent_steps=7, max_concurrent_workers=5), agents)
+    limits = ConcurrencyLimits.of("as-planned", Parallelism(max_concurrent_steps=7, max_concurrent_workers=5), agents)
     assert limits.slots == {ALL: 7, WORKERS: 5, ("role", "scout"): 2, ("role", "coder"): inf}
     assert limits.workers == {"worker", "scout"}
-    assert Limits.of("serial", Parallelism(max_concurrent_steps=7), ()).slots == {ALL: 1, WORKERS: inf}
-    assert Limits.of("as-planned", Parallelism(), ()).slots == {ALL: inf, WORKERS: inf}
+    assert ConcurrencyLimits.of("serial", Parallelism(max_concurrent_steps=7), ()).slots == {ALL: 1, WORKERS: inf}
+    assert ConcurrencyLimits.of("as-planned", Parallelism(), ()).slots == {ALL: inf, WORKERS: inf}
 
 
 def test_ranks_follow_the_longest_chain_of_work() -> None:

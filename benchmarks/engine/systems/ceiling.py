@@ -7,7 +7,7 @@ from typing import Any, Self
 import llama_cpp.llama_cpp as lib
 
 from benchmarks.engine.names import POOLED, SPLIT
-from benchmarks.engine.system import Load, Measured, Setup, Tokens
+from benchmarks.engine.system import Measured, SystemSetup, Tokens, Workload
 from benchmarks.engine.systems.parameters import avoid_broken_amx
 from orchestrator.engine.contract import EngineSpec
 from orchestrator.engine.llama.batch import Batch
@@ -22,7 +22,7 @@ _OUTPUTS = 64
 class Ceiling:
     """A model and a context in this process."""
 
-    def __init__(self, setup: Setup, *, split: bool) -> None:
+    def __init__(self, setup: SystemSetup, *, split: bool) -> None:
         """Load the model. Raises MemoryError if llama.cpp cannot make the context, OSError if it cannot load the
         model."""
         self.name = SPLIT if split else POOLED
@@ -41,11 +41,11 @@ class Ceiling:
         self._held: Tokens = ()
 
     @classmethod
-    async def start(cls, setup: Setup, *, split: bool) -> Self:
+    async def start(cls, setup: SystemSetup, *, split: bool) -> Self:
         """Load the model."""
         return cls(setup, split=split)
 
-    async def run(self, load: Load) -> Measured:
+    async def run(self, load: Workload) -> Measured:
         """Compute what every system has to compute for a load.
 
         That is the shared tokens once, unless they are in the cache; the rest of each prompt; and a step for every
@@ -126,7 +126,7 @@ class Ceiling:
             raise RuntimeError(f"{self.name}: llama_decode returned {code} for {self._batch.size} tokens")
 
 
-def _parameters(model: Any, setup: Setup, split: bool) -> Any:
+def _parameters(model: Any, setup: SystemSetup, split: bool) -> Any:
     parameters = lib.llama_context_default_params()
     parameters.n_ctx = setup.width * setup.context
     parameters.n_batch = parameters.n_ubatch = min(_BATCH, parameters.n_ctx)
@@ -143,7 +143,7 @@ def _parameters(model: Any, setup: Setup, split: bool) -> Any:
     return parameters
 
 
-def _keeps_scores(model: Any, setup: Setup) -> bool:
+def _keeps_scores(model: Any, setup: SystemSetup) -> bool:
     """Return whether our engine keeps the scores of attention with this model and setup."""
     spec = EngineSpec(file=str(setup.model), slots=setup.width)
     key = attention_key(spec, lib.llama_version().decode(), setup.threads)

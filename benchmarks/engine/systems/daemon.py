@@ -16,7 +16,7 @@ from typing import Any
 import httpx2
 
 from benchmarks.engine.names import OURS
-from benchmarks.engine.system import Load, Measured, Prompt, Setup
+from benchmarks.engine.system import Measured, Prompt, SystemSetup, Workload
 from benchmarks.engine.systems.served import (
     CHAT_MODEL,
     Refused,
@@ -62,7 +62,7 @@ class Daemon(Served):
         headers = {"Authorization": f"Bearer {token}"}
         super().__init__(name, f"{self._base}/chat/completions", process, chat_request, chat_answer, headers)
 
-    async def run(self, load: Load) -> Measured:
+    async def run(self, load: Workload) -> Measured:
         """Answer all requests at once, or run the steps.
 
         A load that fails is repeated, as a user would do, at most TRIES times in all. Each failure counts as lost, and
@@ -80,7 +80,7 @@ class Daemon(Served):
             seconds = time.perf_counter() - started if lost else measured.seconds
             return replace(measured, seconds=seconds, lost=measured.lost + lost)
 
-    async def _run_once(self, load: Load) -> Measured:
+    async def _run_once(self, load: Workload) -> Measured:
         if not load.steps:
             return await super().run(load)
         try:
@@ -114,7 +114,7 @@ class Daemon(Served):
         return measured_run(told.json(), seconds)
 
 
-async def start(setup: Setup, name: str = OURS, environment: Mapping[str, str] | None = None) -> Daemon:
+async def start(setup: SystemSetup, name: str = OURS, environment: Mapping[str, str] | None = None) -> Daemon:
     """Start a daemon with further environment variables, and wait until it is quiet after a first chat.
 
     A daemon is ready before its model is loaded, and measures the model when it has had nothing to do for a while,
@@ -138,7 +138,7 @@ async def start(setup: Setup, name: str = OURS, environment: Mapping[str, str] |
         raise
     daemon = Daemon(name, port, process, home)
     try:
-        await daemon.run(Load(prompts=(_FIRST,), answer=1))
+        await daemon.run(Workload(prompts=(_FIRST,), answer=1))
         await until_quiet([daemon], SETTLED_SECONDS)
     except BaseException:
         await daemon.close()
@@ -181,7 +181,7 @@ def measured_run(report: dict[str, Any], seconds: float) -> Measured:
     return Measured(seconds=seconds, tokens=tokens, lost=lost or int(report["status"] != "done"))
 
 
-def _registry(setup: Setup) -> dict[str, Any]:
+def _registry(setup: SystemSetup) -> dict[str, Any]:
     model = {
         "file": str(setup.model),
         "residency": "hot",

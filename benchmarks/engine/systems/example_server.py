@@ -12,12 +12,12 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.engine.names import EXAMPLE
-from benchmarks.engine.system import Prompt, Setup
+from benchmarks.engine.system import Prompt, SystemSetup
 from benchmarks.engine.systems.parameters import avoid_broken_amx
 from benchmarks.engine.systems.served import Answered, Served, free_port, serve
 
 
-async def start(setup: Setup, script: Path, packages: Path) -> Served:
+async def start(setup: SystemSetup, script: Path, packages: Path) -> Served:
     """Start the server with the Python packages in the folder `packages`. Raises ServerFailed.
 
     Its cache is unified, as it is by default. It gets twice as many sequences and cells as requests need, so that

@@ -5,7 +5,7 @@ import time
 from typing import Self
 
 from benchmarks.engine.names import OURS
-from benchmarks.engine.system import Load, Measured, Setup
+from benchmarks.engine.system import Measured, SystemSetup, Workload
 from orchestrator.engine.client.engine import Engine
 from orchestrator.engine.contract import EngineSpec, Generation
 from registry.options import PromptLookupOptions, SpeculationOptions
@@ -21,7 +21,7 @@ class Ours:
     @classmethod
     async def start(
         cls,
-        setup: Setup,
+        setup: SystemSetup,
         name: str = OURS,
         *,
         lookup: PromptLookupOptions | None = None,
@@ -41,7 +41,7 @@ class Ours:
         )
         return cls(name, await Engine.start(spec))
 
-    async def run(self, load: Load) -> Measured:
+    async def run(self, load: Workload) -> Measured:
         """Answer all requests at once."""
         before = await self._engine.stats()
         started = time.perf_counter()

@@ -6,7 +6,7 @@ from typing import Any, Self, cast
 import llama_cpp
 
 from benchmarks.engine.names import SERIAL
-from benchmarks.engine.system import Load, Measured, Setup
+from benchmarks.engine.system import Measured, SystemSetup, Workload
 from benchmarks.engine.systems.parameters import avoid_broken_amx
 
 
@@ -18,7 +18,7 @@ class Serial:
         self._llama = llama
 
     @classmethod
-    async def start(cls, setup: Setup) -> Self:
+    async def start(cls, setup: SystemSetup) -> Self:
         """Load the model."""
         avoid_broken_amx()
         return cls(
@@ -33,7 +33,7 @@ class Serial:
             )
         )
 
-    async def run(self, load: Load) -> Measured:
+    async def run(self, load: Workload) -> Measured:
         """Answer one request after the other."""
         started = time.perf_counter()
         answers = [

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import httpx2
 import psutil
 
-from benchmarks.engine.system import Load, Measured, Prompt
+from benchmarks.engine.system import Measured, Prompt, Workload
 
 START_SECONDS = 300.0
 CHAT_MODEL = "chat"
@@ -74,7 +74,7 @@ class Served:
         limits = httpx2.Limits(max_connections=None, max_keepalive_connections=None, keepalive_expiry=_IDLE_SECONDS)
         self._client = httpx2.AsyncClient(timeout=None, limits=limits, trust_env=False, headers=headers)
 
-    async def run(self, load: Load) -> Measured:
+    async def run(self, load: Workload) -> Measured:
         """Send all requests at once and wait for the last answer. Raises ServerFailed."""
         bodies = [self._request(prompt, load.answer) for prompt in load.prompts]
         started = time.perf_counter()

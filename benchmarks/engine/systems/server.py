@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.engine.names import SERVER
-from benchmarks.engine.system import Prompt, Setup
+from benchmarks.engine.system import Prompt, SystemSetup
 from benchmarks.engine.systems.parameters import has_broken_amx
 from benchmarks.engine.systems.served import Answered, Served, chat_answer, chat_request, free_port, serve
 
@@ -17,7 +17,7 @@ _GREEDY = {"temperature": 0.0, "samplers": ["top_k"], "top_k": 1}
 
 
 async def start(
-    setup: Setup, binary: Path, name: str = SERVER, options: Sequence[str] = (), *, chats: bool = False
+    setup: SystemSetup, binary: Path, name: str = SERVER, options: Sequence[str] = (), *, chats: bool = False
 ) -> Served:
     """Start the server with further options. Raises ServerFailed. With `chats` it is sent chats, otherwise texts.
 

@@ -7,10 +7,10 @@ from benchmarks.tiny.families.condense import Condense
 from benchmarks.tiny.families.extract import Extract
 from benchmarks.tiny.families.judge import Judge
 from benchmarks.tiny.families.merge import Merge
-from benchmarks.tiny.families.plan import Plan
-from benchmarks.tiny.families.prune import Prune
+from benchmarks.tiny.families.plan import PlanFamily
+from benchmarks.tiny.families.prune import PruneFamily
 from benchmarks.tiny.families.repl import Repl
-from benchmarks.tiny.families.retry import Retry
+from benchmarks.tiny.families.retry import RetryFamily
 from benchmarks.tiny.families.shell import Shell
 from benchmarks.tiny.families.summarize import Summarize
 from benchmarks.tiny.families.tools import Tools
@@ -18,7 +18,7 @@ from benchmarks.tiny.families.tools import Tools
 FAMILIES: dict[str, Family] = {
     family.name: family
     for family in (
-        Plan(),
+        PlanFamily(),
         Extract(),
         Code(),
         Shell(),
@@ -28,8 +28,8 @@ FAMILIES: dict[str, Family] = {
         Judge(),
         Tools(),
         Repl(),
-        Prune(),
+        PruneFamily(),
         Condense(),
-        Retry(),
+        RetryFamily(),
     )
 }

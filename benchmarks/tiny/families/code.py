@@ -6,10 +6,10 @@ from random import Random
 
 from benchmarks.tiny.example import Example, pick_persona, step_example
 from benchmarks.tiny.families.code_operations import INT, LIST, OPERATIONS, STR, Operation
-from benchmarks.tiny.words import Lexicon, Pool, Split, sentence
-from orchestrator.steps.prompt import Input
+from benchmarks.tiny.words import Lexicon, Split, WordingPool, sentence
+from orchestrator.steps.prompt import StepInput
 
-ACTIONS = Pool(
+ACTIONS = WordingPool(
     (
         "Write a function {s} that returns {p}.",
         "Write a function {s} that returns {p}.",
@@ -36,7 +36,7 @@ ACTIONS = Pool(
         "Give me the function {s}. It should return {p}.",
     ),
 )
-FILE_ACTIONS = Pool(
+FILE_ACTIONS = WordingPool(
     (
         "Write the function described in {f}.",
         "Write the function described in {f}.",
@@ -121,15 +121,15 @@ class Code:
         """Return a new example."""
         words = Lexicon(rng, split)
         spec, action, wording = specify(words, split)
-        inputs: list[Input] = []
+        inputs: list[StepInput] = []
         if rng.random() < 0.2:
             wording = FILE_ACTIONS.pick(rng, split)
             file = words.file()
             phrase = spec.fill(rng.choice(spec.operation.phrases))
-            inputs = [Input(file, rng.choice(SPECIFICATIONS).format(s=spec.signature, p=phrase))]
+            inputs = [StepInput(file, rng.choice(SPECIFICATIONS).format(s=spec.signature, p=phrase))]
             action = wording.format(f=file)
         elif rng.random() < 0.08:
-            inputs, action = [Input("request", sentence(action))], "Write the code."
+            inputs, action = [StepInput("request", sentence(action))], "Write the code."
         persona = pick_persona(rng, PERSONAS)
         return step_example(self.name, rng, persona, inputs, action, spec.source(persona), wording)
 

@@ -10,10 +10,10 @@ from benchmarks.tiny import texts
 from benchmarks.tiny.example import Example, pick_persona, step_example
 from benchmarks.tiny.families.extract import compact, record_object
 from benchmarks.tiny.texts import Record
-from benchmarks.tiny.words import Lexicon, Pool, Split
-from orchestrator.steps.prompt import Input
+from benchmarks.tiny.words import Lexicon, Split, WordingPool
+from orchestrator.steps.prompt import StepInput
 
-ACTIONS = Pool(
+ACTIONS = WordingPool(
     (
         "Compare the {w}{by}.",
         "Compare the {w}{by}.",
@@ -80,11 +80,11 @@ def format_record(record: Record, form: str) -> str:
     return forms[form]
 
 
-def listed_input(words: Lexicon, items: list[str]) -> Input:
+def listed_input(words: Lexicon, items: list[str]) -> StepInput:
     """Return the output of a `foreach` step: one list of what its children wrote."""
     rng = words.rng
     text = compact(items) if rng.random() < 0.6 else json.dumps(items, ensure_ascii=False)
-    return Input(f"S{rng.randint(1, 9)}" if rng.random() < 0.7 else words.file(), text)
+    return StepInput(f"S{rng.randint(1, 9)}" if rng.random() < 0.7 else words.file(), text)
 
 
 class Compare:
@@ -102,7 +102,7 @@ class Compare:
         # Mostly all inputs have one form; summaries made under different personas have several.
         forms = rng.sample(FORMS, 3) if rng.random() < 0.15 else [rng.choice(FORMS)]
         inputs = [
-            Input(f"S{index}" if named_steps else words.file(), format_record(record, rng.choice(forms)))
+            StepInput(f"S{index}" if named_steps else words.file(), format_record(record, rng.choice(forms)))
             for index, record in enumerate(records, rng.choice((1, 1, 2, 5)))
         ]
         if forms == ["inline"] and rng.random() < 0.25:

@@ -7,10 +7,10 @@ from typing import Any
 from benchmarks.tiny import texts
 from benchmarks.tiny.example import Example, pick_persona, step_example
 from benchmarks.tiny.texts import Record
-from benchmarks.tiny.words import Lexicon, Pool, Split, listing
-from orchestrator.steps.prompt import Input
+from benchmarks.tiny.words import Lexicon, Split, WordingPool, listing
+from orchestrator.steps.prompt import StepInput
 
-OBJECT_ACTIONS = Pool(
+OBJECT_ACTIONS = WordingPool(
     (
         "Extract {k} from {f}.",
         "Extract {k} from {f}.",
@@ -55,7 +55,7 @@ OBJECT_ACTIONS = Pool(
         "Give me the {k} from {f}.",
     ),
 )
-LIST_ACTIONS = Pool(
+LIST_ACTIONS = WordingPool(
     (
         "List each {k} in {f}.",
         "List each {k} in {f}.",
@@ -155,16 +155,16 @@ class Extract:
         return keys
 
     @staticmethod
-    def _source(words: Lexicon, record: Record, keys: list[str], long: bool) -> tuple[str, list[Input]]:
+    def _source(words: Lexicon, record: Record, keys: list[str], long: bool) -> tuple[str, list[StepInput]]:
         """Return how the action names its source, and the input that tells the record."""
         rng = words.rng
         name = texts.input_name(words)
         text = texts.source_text(words, record, texts.filler_count(rng, long))
         if name != "request":
-            return name, [Input(name, text)]
+            return name, [StepInput(name, text)]
         if rng.random() < 0.7:
             text = f"{rng.choice(('Extract', 'Get', 'Please extract'))} {listing(keys)} from this: {text}"
-        return rng.choice(("the text", "the text", "the request")), [Input(name, text)]
+        return rng.choice(("the text", "the text", "the request")), [StepInput(name, text)]
 
     def list_of(self, words: Lexicon, split: Split, count: int) -> Example:
         """Return an example that asks for one key of each of `count` records (0: up to 8), or for the records."""
@@ -192,7 +192,7 @@ class Extract:
         wording = LIST_ACTIONS.pick(rng, split)
         action = wording.format(k=key, f=target)
         persona = pick_persona(rng, ())
-        inputs = [Input(source, text)]
+        inputs = [StepInput(source, text)]
         return step_example(self.name, rng, persona, inputs, action, compact(items), wording, schema=LIST_SCHEMA)
 
     def check(self, example: Example, answer: str) -> bool:

@@ -16,11 +16,11 @@ from benchmarks.tiny.families.compare import format_record
 from benchmarks.tiny.families.extract import Extract, compact
 from benchmarks.tiny.families.facts import Fact, corrupted_facts, facts_of, written
 from benchmarks.tiny.families.summarize import Summarize
-from benchmarks.tiny.words import Lexicon, Pool, Split
+from benchmarks.tiny.words import Lexicon, Split, WordingPool
 from orchestrator.gates.judge import SCHEMA
-from orchestrator.steps.prompt import Input
+from orchestrator.steps.prompt import StepInput
 
-ACTIONS = Pool(
+ACTIONS = WordingPool(
     (
         "Judge the {w}.",
         "Judge the {w}.",
@@ -89,7 +89,7 @@ def claims_of(facts: Sequence[Fact], told: Sequence[Fact]) -> list[Claim]:
     return [*known, *(Claim(about, None, value) for about, value in left.items())]
 
 
-def corrupt(words: Lexicon, right: str, sources: Sequence[Input] = ()) -> tuple[str, list[Claim]]:
+def corrupt(words: Lexicon, right: str, sources: Sequence[StepInput] = ()) -> tuple[str, list[Claim]]:
     """Return a wrong answer and its claims, made from the right answer to a task that reads `sources`."""
     facts = facts_of(right)
     elsewhere = VALUE.findall(" ".join(source.text for source in sources))
@@ -103,7 +103,7 @@ class Case:
 
     noun: str
     """What the action calls it, such as "answer"."""
-    inputs: tuple[Input, ...]
+    inputs: tuple[StepInput, ...]
     """The inputs of the judge."""
     claims: Sequence[Claim]
 
@@ -142,7 +142,7 @@ class Judge:
         answer, claims = asked.answer, claims_of(facts_of(asked.answer), facts_of(asked.answer))
         if words.rng.random() < 0.5:
             answer, claims = corrupt(words, asked.answer, asked.inputs)
-        return Case("answer", (*asked.inputs, Input("task", asked.action), Input("answer", answer)), claims)
+        return Case("answer", (*asked.inputs, StepInput("task", asked.action), StepInput("answer", answer)), claims)
 
     @staticmethod
     def _record_case(words: Lexicon) -> Case:
@@ -156,9 +156,9 @@ class Judge:
             answer, claims = corrupt(words, answer)
         if form == "json":
             claims = [fact for fact in claims if fact.told is not None]  # which keys were wanted is unknown
-        source = Input(texts.input_name(words), texts.source_text(words, record, rng.choice((0, 0, 1, 2))))
+        source = StepInput(texts.input_name(words), texts.source_text(words, record, rng.choice((0, 0, 1, 2))))
         noun = rng.choice(("answer", "record" if form == "json" else "summary"))
-        return Case(noun, (source, Input(rng.choice(("answer", f"S{rng.randint(1, 9)}")), answer)), claims)
+        return Case(noun, (source, StepInput(rng.choice(("answer", f"S{rng.randint(1, 9)}")), answer)), claims)
 
     @staticmethod
     def _code_case(words: Lexicon) -> Case:
@@ -176,7 +176,7 @@ class Judge:
         body, told = (one.fill(one.operation.expression) for one in (spec, made))
         claims = [Claim("name", spec.name, made.name), Claim("body", body, told)]
         code = made.source(rng.choice(("", "", "terse")))
-        return Case(rng.choice(("answer", "code")), (Input("task", task), Input("answer", code)), claims)
+        return Case(rng.choice(("answer", "code")), (StepInput("task", task), StepInput("answer", code)), claims)
 
     def check(self, example: Example, answer: str) -> bool:
         """Return whether `answer` parses to the same verdict, score and critique."""

@@ -6,10 +6,10 @@ from benchmarks.tiny import texts
 from benchmarks.tiny.example import Example, pick_persona, step_example
 from benchmarks.tiny.families.compare import format_record, listed_input
 from benchmarks.tiny.families.extract import compact
-from benchmarks.tiny.words import Lexicon, Pool, Split
-from orchestrator.steps.prompt import Input
+from benchmarks.tiny.words import Lexicon, Split, WordingPool
+from orchestrator.steps.prompt import StepInput
 
-ACTIONS = Pool(
+ACTIONS = WordingPool(
     (
         "Merge the {w}.",
         "Merge the {w}.",
@@ -67,7 +67,7 @@ class Merge:
             answer = "\n".join(contents)
         steps = rng.random() < 0.7
         inputs = [
-            Input(f"S{index}" if steps else words.file(), content)
+            StepInput(f"S{index}" if steps else words.file(), content)
             for index, content in enumerate(contents, rng.choice((1, 1, 2, 5)))
         ]
         if not lists and form == "inline" and rng.random() < 0.2:

@@ -39,7 +39,7 @@ DONE = re.compile(r"\nDone: (.*)\n\[P1\]\n")
 PAIRABLE = tuple((scene, weight) for scene, weight in SCENES if scene not in WHOLE)
 
 
-class Plan:
+class PlanFamily:
     """Three of four requests hold one scene; the others two, independent or one after the other."""
 
     name = "plan"

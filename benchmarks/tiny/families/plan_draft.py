@@ -3,7 +3,7 @@
 from pathlib import PurePosixPath
 from typing import Any
 
-from benchmarks.tiny.words import Lexicon, Pool, Split, listing
+from benchmarks.tiny.words import Lexicon, Split, WordingPool, listing
 from orchestrator.frontdoor.compact import Part, plan_text
 from orchestrator.steps.prompt import after_parts
 
@@ -28,7 +28,7 @@ class Draft:
         self.extension = self.rng.choice(("txt", "md", "csv", "json", "log"))
         self.by_stem = self.rng.random() < 0.45
 
-    def word_as(self, pool: Pool) -> str:
+    def word_as(self, pool: WordingPool) -> str:
         """Return a wording of `pool` and remember it."""
         wording = pool.pick(self.rng, self.split)
         self.wordings.append(wording.strip())

@@ -1,8 +1,8 @@
 """List the phrases of requests: how they name order, outputs, sets of files, functions and commands."""
 
-from benchmarks.tiny.words import Pool
+from benchmarks.tiny.words import WordingPool
 
-CHAIN = Pool(
+CHAIN = WordingPool(
     (
         ", then extract {k} from the summary",
         " and extract {k} from the summary",
@@ -22,7 +22,7 @@ CHAIN = Pool(
         ", then get {k} from the summary",
     ),
 )
-CHAIN_EACH = Pool(
+CHAIN_EACH = WordingPool(
     (
         ", then extract {k} from each summary",
         " and extract {k} from each of the summaries",
@@ -38,7 +38,7 @@ CHAIN_EACH = Pool(
         ", then get {k} from each of the summaries",
     ),
 )
-DIAMOND = Pool(
+DIAMOND = WordingPool(
     (
         ", then extract {k} and, separately, {l} from the summary, and merge both",
         ". Then extract {k} from the summary, also {l} from the summary, and merge the results",
@@ -55,7 +55,7 @@ DIAMOND = Pool(
         ". Then get {k} from the summary, also {l} from the summary, and merge both",
     ),
 )
-OUTPUT = Pool(
+OUTPUT = WordingPool(
     (
         " and save it as {o}",
         ", and write it to {o}",
@@ -82,7 +82,7 @@ OUTPUT = Pool(
         " and write the result to {o}",
     ),
 )
-ALSO = Pool(
+ALSO = WordingPool(
     (
         ". Also, ",
         ". Separately, ",
@@ -102,7 +102,7 @@ ALSO = Pool(
     ),
     ("; and also ", ", and separately ", ". And also, "),
 )
-AFTERWARDS = Pool(
+AFTERWARDS = WordingPool(
     (
         ". Afterwards, ",
         ", afterwards ",
@@ -129,7 +129,7 @@ AFTERWARDS = Pool(
     ),
     ("; afterwards, ", ", and after that ", "; when that is done, "),
 )
-ALL_FILES = Pool(
+ALL_FILES = WordingPool(
     (
         "all files",
         "every file",
@@ -148,7 +148,7 @@ ALL_FILES = Pool(
     ),
     ("all of the files", "every one of the files"),
 )
-ALL_OF_KIND = Pool(
+ALL_OF_KIND = WordingPool(
     (
         "all {e} files",
         "every {e} file",
@@ -169,7 +169,7 @@ ALL_OF_KIND = Pool(
     ),
     ("all of the {e} files", "every one of the {e} files"),
 )
-NAMED_FILES = Pool(
+NAMED_FILES = WordingPool(
     (
         "each file that {x} names",
         "every file named in {x}",
@@ -187,7 +187,7 @@ NAMED_FILES = Pool(
     ),
     ("every file that {x} lists", "all files named in {x}", "each file listed in {x}"),
 )
-INLINE = Pool(
+INLINE = WordingPool(
     (
         "{v} this: {t}",
         "{v} this text: {t}",
@@ -200,7 +200,7 @@ INLINE = Pool(
     ),
     ("{v} the following text: {t}", "{v} the following record: {t}"),
 )
-FUNCTION = Pool(
+FUNCTION = WordingPool(
     (
         "write a function {s} that returns {p}",
         "write a function {s} that returns {p}",
@@ -222,7 +222,7 @@ FUNCTION = Pool(
         "make a Python function {s} that returns {p}",
     ),
 )
-SPECIFIED = Pool(
+SPECIFIED = WordingPool(
     (
         "write the function described in {x}",
         "implement the function described in {x}",
@@ -241,7 +241,7 @@ SPECIFIED = Pool(
     ),
     ("implement the function in {x}", "write the function in {x}"),
 )
-COMMAND = Pool(
+COMMAND = WordingPool(
     (
         "write a shell command that {p}",
         "write a shell command that {p}",

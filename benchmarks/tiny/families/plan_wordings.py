@@ -1,8 +1,8 @@
 """List the wordings of requests: how they name work on files, and joins of what comes of it."""
 
-from benchmarks.tiny.words import Pool
+from benchmarks.tiny.words import WordingPool
 
-PREFIXES = Pool(
+PREFIXES = WordingPool(
     (
         "",
         "",
@@ -24,7 +24,7 @@ PREFIXES = Pool(
     ),
     ("", "please ", "could you please ", "now please ", "can you please "),
 )
-SUMMARIZE = Pool(
+SUMMARIZE = WordingPool(
     (
         "summarize {x}",
         "summarize {x}",
@@ -65,7 +65,7 @@ SUMMARIZE = Pool(
         "read and summarize {x}",
     ),
 )
-EXTRACT = Pool(
+EXTRACT = WordingPool(
     (
         "extract {k} from {x}",
         "extract {k} from {x}",
@@ -95,7 +95,7 @@ EXTRACT = Pool(
     ),
     ("get {k} out of {x}", "find the {k} in {x}", "from {x}, get {k}", "extract the {k} from each of {x}"),
 )
-LIST = Pool(
+LIST = WordingPool(
     (
         "list each {k} in {x}",
         "list each {k} in {x}",
@@ -116,7 +116,7 @@ LIST = Pool(
     ),
     ("make a list of every {k} in {x}", "find every {k} in {x}", "read {x} and list every {k}"),
 )
-EACH_SUMMARY = Pool(
+EACH_SUMMARY = WordingPool(
     (
         ", then summarize each",
         " and summarize each of them",
@@ -131,7 +131,7 @@ EACH_SUMMARY = Pool(
     ),
     (" and then summarize each", ". Then for each write a summary", ", then summarize each of them"),
 )
-EACH_EXTRACT = Pool(
+EACH_EXTRACT = WordingPool(
     (
         ", then extract {k} from each",
         " and extract {k} for each of them",
@@ -146,7 +146,7 @@ EACH_EXTRACT = Pool(
     ),
     (" and then extract {k} for each", ". Then for each get {k}", ", then extract {k} for each of them"),
 )
-COMPARE = Pool(
+COMPARE = WordingPool(
     (
         ", then compare them{by}",
         ", then compare them{by}",
@@ -180,7 +180,7 @@ COMPARE = Pool(
         ", then tell me how they compare{by}",
     ),
 )
-MERGE = Pool(
+MERGE = WordingPool(
     (
         ", then merge them",
         " and merge them",
@@ -215,7 +215,7 @@ MERGE = Pool(
         ", then put them together",
     ),
 )
-JUDGE = Pool(
+JUDGE = WordingPool(
     (
         ", then judge the {w}",
         " and judge it",

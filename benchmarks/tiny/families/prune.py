@@ -48,7 +48,7 @@ def full(window: Window, share: float) -> ContextBudget:
     return ContextBudget.of(round(estimate_tokens(window) / share) + ANSWER, ANSWER)
 
 
-class Prune:
+class PruneFamily:
     """Each result tells a record; the task names those that matter."""
 
     name = "prune"

@@ -11,7 +11,7 @@ from benchmarks.tiny.conversations import after_code, example_of, open_conversat
 from benchmarks.tiny.example import Example
 from benchmarks.tiny.families.tools import lines_with_facts
 from benchmarks.tiny.words import Lexicon, Split, listing
-from orchestrator.steps.prompt import Input
+from orchestrator.steps.prompt import StepInput
 from orchestrator.steps.repl.attempt import code_in, instructions
 
 BATCH = """\
@@ -22,7 +22,7 @@ JOINED = '"\\n".join(found)'
 
 
 @dataclass(frozen=True, slots=True)
-class Shape:
+class ProgramShape:
     """What is asked for, in several phrases, and the program that does it. A program names `$a` `$b` `$w` `$n` …."""
 
     phrases: tuple[str, ...]
@@ -31,35 +31,35 @@ class Shape:
 
 
 SHAPES = (
-    Shape(
+    ProgramShape(
         ("find the lines with {w}", "give all lines that contain {w}", "show the lines with {w}"),
         'final("\\n".join(line for _, _, line in grep("$w")))',
     ),
-    Shape(
+    ProgramShape(
         ("find the lines with {w} in {a}", "give the lines of {a} that contain {w}", "show the lines of {a} with {w}"),
         'final("\\n".join(line for _, _, line in grep("$w", "$a")))',
     ),
-    Shape(
+    ProgramShape(
         ("give the first {n} characters of {a}", "show the first {n} characters of {a}"),
         'final(peek("$a", 0, $n))',
     ),
-    Shape(
+    ProgramShape(
         ("join {a} and {b}", "put {a} and {b} together", "give {a} followed by {b}"),
         'final(inputs["$a"] + "\\n" + inputs["$b"])',
     ),
-    Shape(
+    ProgramShape(
         ("count the lines of {a}", "say how many lines {a} has", "give the number of lines in {a}"),
         'final(len(inputs["$a"].splitlines()))',
     ),
-    Shape(
+    ProgramShape(
         ("list the names of the inputs", "give the names of all inputs", "say what the inputs are called"),
         'final("\\n".join(inputs))',
     ),
-    Shape(
+    ProgramShape(
         ("summarize {a}", "give a summary of {a}", "sum up {a}"),
         f"final({CALL})",
     ),
-    Shape(
+    ProgramShape(
         ("summarize {a} into {o} and {b} into {p}", "write a summary of {a} to {o} and one of {b} to {p}"),
         f'artifacts["$o"] = {CALL}\nartifacts["$p"] = {CALL.replace("$a", "$b")}\nfinal(None)',
         outputs=2,
@@ -85,18 +85,19 @@ class Work:
     """A task over `inputs`: each turn's code with what it prints, and the code of the last one."""
 
     phrase: str
-    inputs: tuple[Input, ...]
+    inputs: tuple[StepInput, ...]
     outputs: tuple[str, ...]
     code: str
     before: tuple[tuple[str, str], ...] = ()
 
 
-def make_inputs(words: Lexicon, count: int, in_a_line: bool) -> tuple[tuple[Input, ...], texts.Record]:
+def make_inputs(words: Lexicon, count: int, in_a_line: bool) -> tuple[tuple[StepInput, ...], texts.Record]:
     """Return inputs, each with a record of its own, and one of the records."""
     rng = words.rng
     records = [texts.make_record(words, texts.make_keys(rng, 2, 2)) for _ in range(count)]
     inputs = tuple(
-        Input(words.file(), lines_with_facts(words, record, in_a_line, int(rng.random() < 0.2))) for record in records
+        StepInput(words.file(), lines_with_facts(words, record, in_a_line, int(rng.random() < 0.2)))
+        for record in records
     )
     return inputs, rng.choice(records)
 

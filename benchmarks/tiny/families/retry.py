@@ -181,7 +181,7 @@ def flawed(words: Lexicon, base: str, example: Example) -> Flawed:
     return words.rng.choice(CODE if base == "code" else SHELL)(words, example.answer)
 
 
-class Retry:
+class RetryFamily:
     """Examples of other families, asked again: the task alone determines the answer."""
 
     name = "retry"

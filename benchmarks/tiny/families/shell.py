@@ -4,9 +4,9 @@ import shlex
 from random import Random
 
 from benchmarks.tiny.example import Example, pick_persona, step_example
-from benchmarks.tiny.words import Lexicon, Pool, Split
+from benchmarks.tiny.words import Lexicon, Split, WordingPool
 
-ACTIONS = Pool(
+ACTIONS = WordingPool(
     (
         "Write a shell command that {p}.",
         "Write a shell command that {p}.",

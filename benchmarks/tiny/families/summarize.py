@@ -5,10 +5,10 @@ from random import Random
 from benchmarks.tiny import texts
 from benchmarks.tiny.example import Example, pick_persona, step_example
 from benchmarks.tiny.texts import Record
-from benchmarks.tiny.words import Lexicon, Pool, Split
-from orchestrator.steps.prompt import Input
+from benchmarks.tiny.words import Lexicon, Split, WordingPool
+from orchestrator.steps.prompt import StepInput
 
-ACTIONS = Pool(
+ACTIONS = WordingPool(
     (
         "Summarize {f}.",
         "Summarize {f}.",
@@ -95,7 +95,7 @@ class Summarize:
                 text = f"{rng.choice(('Summarize this', 'Sum this up', 'Please summarize', 'Summary of this'))}: {text}"
             elif rng.random() < 0.1:
                 target = rng.choice(("the text", "the file", "the record", "the item"))
-            inputs = [Input(name, text)]
+            inputs = [StepInput(name, text)]
         answer = summary(record, persona)
         return step_example(self.name, rng, persona, inputs, wording.format(f=target), answer, wording)
 

@@ -28,7 +28,7 @@ from orchestrator.api.openai.protocol import (
     engine_messages,
     refuse_options,
 )
-from orchestrator.api.openai.tools import MAX_TOOLS, ParsedToolCall, Tool, Toolbox, ToolCallBuffer
+from orchestrator.api.openai.tools import MAX_TOOLS, ClientTool, ClientTools, ParsedToolCall, ToolCallBuffer
 from orchestrator.api.sse import DOCUMENTED_STREAM, Events, EventStream, format_event
 from orchestrator.engine.client.engine import Completion
 from orchestrator.errors import OrchestratorError
@@ -195,13 +195,14 @@ def request_of(body: ChatBody) -> CompletionRequest:
         }
     )
     tools = [
-        Tool(one.function.name, one.function.description or "", one.function.parameters) for one in body.tools or ()
+        ClientTool(one.function.name, one.function.description or "", one.function.parameters)
+        for one in body.tools or ()
     ]
     return CompletionRequest(
         id=f"chatcmpl-{secrets.token_hex(12)}",
         model=body.model,
         messages=engine_messages(body.messages),
-        toolbox=Toolbox.of(tools, body.tool_choice),
+        toolbox=ClientTools.of(tools, body.tool_choice),
         schema=answer_schema(body.response_format, "response_format"),
         max_tokens=body.max_completion_tokens or body.max_tokens,
         temperature=body.temperature,
@@ -219,7 +220,7 @@ def finish_reason(completion: Completion, call: ParsedToolCall | None) -> Finish
     return "length" if completion.finish in ("length", "deadline") else "stop"
 
 
-def _answer(common: _Common, completions: Sequence[Completion], toolbox: Toolbox) -> ChatAnswer:
+def _answer(common: _Common, completions: Sequence[Completion], toolbox: ClientTools) -> ChatAnswer:
     return ChatAnswer(
         id=common.id,
         created=common.created,
@@ -230,7 +231,7 @@ def _answer(common: _Common, completions: Sequence[Completion], toolbox: Toolbox
     )
 
 
-def _choice(index: int, completion: Completion, toolbox: Toolbox) -> ChoiceBody:
+def _choice(index: int, completion: Completion, toolbox: ClientTools) -> ChoiceBody:
     call = toolbox.parse(completion.text)
     message = AnswerBody(
         content=completion.text if call is None else None, tool_calls=None if call is None else [_call(call)]

@@ -10,7 +10,7 @@ from orchestrator.api.errors import RunFailed
 from orchestrator.api.limiter import Generate
 from orchestrator.api.openai.models import ORCHESTRATE, resolve_name
 from orchestrator.api.openai.protocol import prompt_messages
-from orchestrator.api.openai.tools import Toolbox
+from orchestrator.api.openai.tools import ClientTools
 from orchestrator.engine.client.engine import Completion
 from orchestrator.engine.contract import Generation, Message
 from orchestrator.errors import InputError, OrchestratorError, Problem
@@ -20,7 +20,7 @@ from orchestrator.runs import Job
 from orchestrator.service.service import Service
 from orchestrator.steps.role import ResolvedRole
 
-NO_TOOLS = Toolbox()
+NO_TOOLS = ClientTools()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,7 +32,7 @@ class CompletionRequest:
     model: str
     """The name of who is asked, as in `openai.models`."""
     messages: Sequence[Message]
-    toolbox: Toolbox = NO_TOOLS
+    toolbox: ClientTools = NO_TOOLS
     schema: dict[str, Any] | bool | None = None
     """The JSON Schema that each answer has to match; None for any text."""
     max_tokens: int | None = None

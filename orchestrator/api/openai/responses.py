@@ -25,7 +25,7 @@ from orchestrator.api.openai.protocol import (
     tool_call_text,
     tool_result_message,
 )
-from orchestrator.api.openai.tools import MAX_TOOLS, ParsedToolCall, Tool, Toolbox, ToolCallBuffer
+from orchestrator.api.openai.tools import MAX_TOOLS, ClientTool, ClientTools, ParsedToolCall, ToolCallBuffer
 from orchestrator.api.sse import DOCUMENTED_STREAM, Events, EventStream, format_event
 from orchestrator.engine.client.engine import Completion
 from orchestrator.engine.contract import Message
@@ -183,12 +183,12 @@ async def respond(
 def request_of(body: ResponseBody) -> CompletionRequest:
     """Return what the body asks for. Raises InputError."""
     refuse_options({"previous_response_id": body.previous_response_id, "background": body.background})
-    tools = [Tool(one.name, one.description or "", one.parameters or {}) for one in body.tools or ()]
+    tools = [ClientTool(one.name, one.description or "", one.parameters or {}) for one in body.tools or ()]
     return CompletionRequest(
         id=f"resp_{secrets.token_hex(12)}",
         model=body.model,
         messages=input_messages(body.input, body.instructions),
-        toolbox=Toolbox.of(tools, body.tool_choice),
+        toolbox=ClientTools.of(tools, body.tool_choice),
         schema=answer_schema(body.text.format if body.text is not None else None, "text/format"),
         max_tokens=body.max_output_tokens,
         temperature=body.temperature,
@@ -352,7 +352,7 @@ class _EventBuilder:
         return format_event({"type": kind, "sequence_number": next(self._numbers), **fields}, kind)
 
 
-async def _stream_events(created: ResponseAnswer, handle: GenerationHandle, toolbox: Toolbox) -> Events:
+async def _stream_events(created: ResponseAnswer, handle: GenerationHandle, toolbox: ClientTools) -> Events:
     builder, buffer = _EventBuilder(created), ToolCallBuffer(toolbox)
     for event in builder.start():
         yield event

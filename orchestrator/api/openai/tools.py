@@ -18,7 +18,7 @@ MAX_TOOLS: Final = 128
 
 
 @dataclass(frozen=True, slots=True)
-class Tool:
+class ClientTool:
     """A function that the client offers, and carries out itself."""
 
     name: str
@@ -37,15 +37,15 @@ class ParsedToolCall:
 
 
 @dataclass(frozen=True, slots=True)
-class Toolbox:
+class ClientTools:
     """The tools that the model may call in its answer to one request."""
 
-    tools: tuple[Tool, ...] = ()
+    tools: tuple[ClientTool, ...] = ()
     forced: bool = False
     """Whether the answer has to be a call of one of them."""
 
     @classmethod
-    def of(cls, tools: Sequence[Tool], choice: str | Mapping[str, Any] | None) -> "Toolbox":
+    def of(cls, tools: Sequence[ClientTool], choice: str | Mapping[str, Any] | None) -> "ClientTools":
         """Return the tools that may be called with this `tool_choice`: none, auto, required, or the name of one.
 
         Raises InputError for another choice, and for a tool whose parameters are no JSON Schema.
@@ -102,7 +102,7 @@ class Toolbox:
         return None if tool is None else _valid(tool, json.dumps(call["arguments"], ensure_ascii=False))
 
     @property
-    def _only(self) -> Tool | None:
+    def _only(self) -> ClientTool | None:
         """The tool that has to be called, where it is the only one."""
         return self.tools[0] if self.forced and len(self.tools) == 1 else None
 
@@ -113,7 +113,7 @@ class ToolCallBuffer:
     Text that cannot be a call passes through at once. A call is only known as one when the answer is complete.
     """
 
-    def __init__(self, toolbox: Toolbox) -> None:
+    def __init__(self, toolbox: ClientTools) -> None:
         self._toolbox = toolbox
         self._held = ""
         self._is_text = not toolbox.tools
@@ -135,7 +135,7 @@ class ToolCallBuffer:
         return ("" if call is not None else self._held), call
 
 
-def _check(tool: Tool) -> None:
+def _check(tool: ClientTool) -> None:
     where = f"tools/{tool.name}/parameters"
     if _is_deeper(tool.parameters, MAX_DEPTH):
         raise InputError(Problem(where, f"are nested more than {MAX_DEPTH} deep", f"at most {MAX_DEPTH} levels"))
@@ -159,7 +159,7 @@ def _named(choice: str | Mapping[str, Any]) -> object:
     return function.get("name") if isinstance(function, Mapping) else choice.get("name")
 
 
-def _valid(tool: Tool, arguments: str) -> ParsedToolCall | None:
+def _valid(tool: ClientTool, arguments: str) -> ParsedToolCall | None:
     try:
         OutputSchema(tool.parameters).read(arguments)
     except (SchemaMismatch, BadSchema):
@@ -167,11 +167,11 @@ def _valid(tool: Tool, arguments: str) -> ParsedToolCall | None:
     return ParsedToolCall(tool.name, arguments)
 
 
-def _described(tool: Tool) -> dict[str, Any]:
+def _described(tool: ClientTool) -> dict[str, Any]:
     return {"tool": tool.name, "description": tool.description, "arguments": dict(tool.parameters)}
 
 
-def _call_schema(tool: Tool, place: str) -> dict[str, Any]:
+def _call_schema(tool: ClientTool, place: str) -> dict[str, Any]:
     """Return the schema of a call of the tool, at the JSON pointer `place` in the schema of the answer.
 
     References inside the tool's parameters are rewritten, because the parameters are no longer the whole schema.

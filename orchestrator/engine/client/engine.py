@@ -14,7 +14,7 @@ import numpy as np
 
 from orchestrator.engine import errors
 from orchestrator.engine.client.grammar import schema_grammar
-from orchestrator.engine.client.spawn import Child, describe_exit, launch, signal_name
+from orchestrator.engine.client.spawn import EngineProcess, describe_exit, launch, signal_name
 from orchestrator.engine.client.watchdog import Activity, Watchdog
 from orchestrator.engine.contract import (
     Embeddings,
@@ -46,8 +46,8 @@ from orchestrator.engine.protocol import (
     Ready,
     Reply,
     SetThreads,
+    Shutdown,
     Stats,
-    Stop,
     Submit,
     Texts,
     decode_reply,
@@ -99,7 +99,7 @@ class Engine(asyncio.Protocol):
     info: ModelInfo
     """What was loaded."""
 
-    def __init__(self, spec: EngineSpec, child: Child) -> None:
+    def __init__(self, spec: EngineSpec, child: EngineProcess) -> None:
         self.spec = spec
         self.died = asyncio.Event()
         self.failure: EngineDied | None = None
@@ -157,7 +157,7 @@ class Engine(asyncio.Protocol):
         """
         if not self.died.is_set():
             self._begin_end(EngineStopped("the engine was stopped"), kill=False)
-            self._send(Stop())
+            self._send(Shutdown())
             try:
                 with contextlib.suppress(TimeoutError):
                     async with asyncio.timeout(_STOP_SECONDS):
@@ -271,7 +271,7 @@ class Engine(asyncio.Protocol):
         Requests that are made at the same time then reach the engine at the same time and share their first step.
         Raises EngineDied, BadRequest.
         """
-        if self._ending is not None and not isinstance(command, Stop):
+        if self._ending is not None and not isinstance(command, Shutdown):
             raise self.failure or self._ending
         try:
             frame = encode(command)

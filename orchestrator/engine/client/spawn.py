@@ -23,7 +23,7 @@ _LOG_BYTES = 4 << 20
 
 
 @dataclass(slots=True)
-class Child:
+class EngineProcess:
     """An engine's process.
 
     It ends when the thread that started it ends (PR_SET_PDEATHSIG), and when the parent's end of the socket is closed.
@@ -55,7 +55,7 @@ class Child:
         self._log.close()
 
 
-def launch(spec: EngineSpec) -> Child:
+def launch(spec: EngineSpec) -> EngineProcess:
     """Start the process of an engine, which waits for Load on its socket. Raises OSError."""
     # The log outlives this function; Child.release closes it.
     log = _opened(spec.log_file) if spec.log_file else tempfile.TemporaryFile("wb+")
@@ -87,7 +87,7 @@ def launch(spec: EngineSpec) -> Child:
         raise
     finally:
         theirs.close()
-    return Child(process, ours, os.pidfd_open(process.pid), log, start)
+    return EngineProcess(process, ours, os.pidfd_open(process.pid), log, start)
 
 
 def _opened(file: str) -> IO[bytes]:

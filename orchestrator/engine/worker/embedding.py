@@ -62,7 +62,7 @@ class EmbeddingLoop:
                 self._embedder.set_threads(self._tuner.threads)
             case protocol.GetStats(number):
                 self._outbox.add(protocol.Stats(number, self._snapshot()))
-            case protocol.Stop():
+            case protocol.Shutdown():
                 self._link.closed = True
             case _:
                 raise protocol.ProtocolError(f"an engine that embeds was sent {type(command).__name__}")

@@ -13,7 +13,7 @@ from orchestrator.engine.protocol import (
     Heartbeat,
     Reply,
     SetThreads,
-    Stop,
+    Shutdown,
     Texts,
     decode_command,
     encode,
@@ -53,7 +53,7 @@ class Link:
         self.awake_since = time.monotonic()
         while not self.closed and self._readable(0 if commands else self._patience(wait)):
             for command in self._read():
-                if isinstance(command, SetThreads | Stop):
+                if isinstance(command, SetThreads | Shutdown):
                     self.resting = command == SetThreads(0)
                 if command != SetThreads(0):
                     commands.append(command)

@@ -145,7 +145,7 @@ class Loop:
                     self._set_threads(threads)
                 case protocol.GetStats(number):
                     self._outbox.add(protocol.Stats(number, self._snapshot()))
-                case protocol.Stop():
+                case protocol.Shutdown():
                     self._stored_prefixes.save(self._sequences.slots)
                     self._link.closed = True
                 case protocol.Load():

@@ -26,7 +26,7 @@ def short_message(longrepr: object) -> str:
     return "\n".join(line.removeprefix("E ").strip() for line in lines[max(0, errors[0] - 1) :])[:TAIL]
 
 
-class Report:
+class ResultCounter:
     """A pytest plugin that counts tests by result (`left` are those yet to run), and keeps messages of failed ones."""
 
     def __init__(self) -> None:
@@ -70,6 +70,6 @@ if find_spec("pytest") is None:
 
 import pytest  # noqa: E402 - it may not be installed
 
-seen = Report()
+seen = ResultCounter()
 pytest.main(["--tb=short", *sys.argv[1:]], plugins=[seen])
 write({"passed": seen.passed, "failed": seen.failed, "skipped": seen.skipped, "left": seen.left})

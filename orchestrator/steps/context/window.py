@@ -12,7 +12,7 @@ from orchestrator.engine.contract import Message
 
 
 @dataclass(frozen=True, slots=True)
-class Document:
+class CallResult:
     """The result of a call, which the model may drop or hand on."""
 
     id: str
@@ -29,7 +29,7 @@ class Turn:
     wrote: str
     result: str = ""
     """What came of it, where that is no document."""
-    document: Document | None = None
+    document: CallResult | None = None
     """What came of it, where it can be pruned."""
     notice: str = ""
     """What stands behind the result, such as how full the context is."""
@@ -63,10 +63,10 @@ class Window:
     turns: tuple[Turn, ...] = ()
     summary: str = ""
     condensations: int = 0
-    gathered: tuple[Document, ...] = ()
+    gathered: tuple[CallResult, ...] = ()
     dropped: frozenset[str] = field(default_factory=frozenset)
     judged: int = 0
-    listed: tuple[Document, ...] = ()
+    listed: tuple[CallResult, ...] = ()
 
     @property
     def messages(self) -> tuple[Message, ...]:
@@ -79,7 +79,7 @@ class Window:
         return tuple(shown)
 
     @property
-    def shown(self) -> tuple[Document, ...]:
+    def shown(self) -> tuple[CallResult, ...]:
         """The documents that can be pruned: their text is in the messages, and they were not pruned yet."""
         texts = (turn.document for turn in self.turns if turn.document is not None)
         return tuple(document for document in texts if document.id not in self.dropped)
@@ -96,7 +96,7 @@ class Window:
         return sum(len(text) for _, text in self.messages)
 
     @property
-    def kept(self) -> tuple[Document, ...]:
+    def kept(self) -> tuple[CallResult, ...]:
         """The documents that were gathered and not pruned, whether they are still shown or not."""
         return tuple(document for document in self.gathered if document.id not in self.dropped)
 

@@ -15,8 +15,8 @@ from orchestrator.steps.context.window import Turn
 from orchestrator.steps.errors import AttemptError, attempt_timeout
 from orchestrator.steps.gating import pass_gates
 from orchestrator.steps.generate import with_evidence
-from orchestrator.steps.prompt import Input, step_messages
-from orchestrator.steps.repl.budget import Budget, Spending
+from orchestrator.steps.prompt import StepInput, step_messages
+from orchestrator.steps.repl.budget import ReplBudget, Spending
 from orchestrator.steps.repl.host import Host
 from orchestrator.steps.repl.outputs import Outputs
 from orchestrator.steps.repl.session import Interpreter, Open, interpreter
@@ -40,7 +40,7 @@ class ReplRunner:
     """Where the outputs of the code are kept."""
     context: int | None
     """How many tokens a sequence of the step's model may have; None where that is not known."""
-    budget: Budget = field(default_factory=Budget)
+    budget: ReplBudget = field(default_factory=ReplBudget)
 
     async def run(
         self,
@@ -122,7 +122,7 @@ final(value)                 ends the task with its result"""
 _FENCED = re.compile(r"```(?:python|py)?[ \t]*\n(.*?)(?:^[ \t]*```|\Z)", re.DOTALL | re.MULTILINE)
 
 
-def instructions(action: str, inputs: Sequence[Input], outputs: Sequence[str], tools: Sequence[Tool]) -> str:
+def instructions(action: str, inputs: Sequence[StepInput], outputs: Sequence[str], tools: Sequence[Tool]) -> str:
     """Return the action, with what the code can use, the beginnings of the inputs, and the names of the outputs."""
     lines = [_HOW]
     if tools:

@@ -10,7 +10,7 @@ class BudgetSpent(Exception):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Budget:
+class ReplBudget:
     """What one attempt at a step of kind `repl` may use."""
 
     turns: int = 20
@@ -30,7 +30,7 @@ class Budget:
 class Spending:
     """Keeps account of the calls and tokens that an attempt has used of its budget."""
 
-    def __init__(self, budget: Budget) -> None:
+    def __init__(self, budget: ReplBudget) -> None:
         self._budget = budget
         self.calls = 0
         self.usage = Usage()

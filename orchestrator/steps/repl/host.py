@@ -9,7 +9,7 @@ import msgspec
 from orchestrator.events import CallOutcome
 from orchestrator.steps.repl.budget import BudgetSpent, Spending
 from orchestrator.steps.repl.outputs import NoSuchOutput, Outputs
-from orchestrator.steps.repl.protocol import Answer, Ask, LlmBatch, LlmCall, Output, ToolAsk, Write
+from orchestrator.steps.repl.protocol import Answer, Ask, LlmBatch, LlmCall, ReadOutput, ToolAsk, Write
 from orchestrator.steps.repl.subcalls import SubcallModels, ask_all
 from orchestrator.steps.tools.contract import ToolError
 from orchestrator.steps.tools.toolbox import Call, OnCall, Toolbox, shortened
@@ -100,6 +100,6 @@ class Host:
         self._toolbox.context.workspace.write(asked.name, asked.text)
 
     async def _output(self, arguments: dict[str, Any]) -> str:
-        asked = msgspec.convert(arguments, Output)
+        asked = msgspec.convert(arguments, ReadOutput)
         text = await asyncio.to_thread(self._outputs.read, asked.name)
         return text[asked.start : asked.start + asked.length]

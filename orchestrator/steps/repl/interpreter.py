@@ -37,7 +37,7 @@ class Stopped(BaseException):
     """The turn has to end. It is no `Exception`, so that `except Exception` in the step's code does not catch it."""
 
 
-class Finished(Stopped):
+class FinalCalled(Stopped):
     """`final` was called."""
 
     def __init__(self, value: Any) -> None:
@@ -98,7 +98,7 @@ class Channel:
         return bytes(parts)
 
 
-class Output(io.TextIOBase):
+class OutputStream(io.TextIOBase):
     """Sends what the code prints to the host. It ends a turn that prints more than it may."""
 
     def __init__(self, channel: Channel) -> None:
@@ -155,7 +155,7 @@ class Artifacts(MutableMapping[str, str]):
         return len(self._written)
 
 
-class Texts:
+class ReadableTexts:
     """What `peek` and `grep` look into: inputs, artifacts, and outputs of earlier turns (out1, out2, …)."""
 
     def __init__(self, channel: Channel, inputs: dict[str, str], artifacts: Artifacts) -> None:
@@ -197,7 +197,7 @@ class Texts:
 def api(channel: Channel, inputs: dict[str, str]) -> dict[str, Any]:
     """Return the names that are defined for the step's code."""
     artifacts = Artifacts(channel)
-    texts = Texts(channel, inputs, artifacts)
+    texts = ReadableTexts(channel, inputs, artifacts)
     return {"inputs": inputs, "artifacts": artifacts, "peek": texts.peek, "grep": texts.grep, **_asking(channel)}
 
 
@@ -221,7 +221,7 @@ def _asking(channel: Channel) -> dict[str, Any]:
     def final(value: Any = None) -> None:
         """End the step with its result: a text or JSON."""
         json.dumps(value, allow_nan=False, ensure_ascii=False).encode()  # half a character is no text either
-        raise Finished(value)
+        raise FinalCalled(value)
 
     return {"llm_call": llm_call, "llm_batch": llm_batch, "tool": tool, "final": final, "HostError": HostError}
 
@@ -256,7 +256,7 @@ def on_alarm(signum: int, frame: FrameType | None) -> None:
 def main() -> None:
     """Serve one step: inputs, then turns, until the host closes the channel."""
     channel = Channel(CHANNEL)
-    output = Output(channel)
+    output = OutputStream(channel)
     inputs: dict[str, str] = {}
     namespace: dict[str, Any] = {"__name__": "__main__", **api(channel, inputs)}
     sys.stdout = sys.stderr = output
@@ -279,7 +279,7 @@ def turn(message: dict[str, Any], namespace: dict[str, Any]) -> dict[str, Any]:
             run(message["code"], message["turn"], namespace)
         finally:  # the timer must not interrupt the report of how the turn ended
             signal.setitimer(signal.ITIMER_REAL, 0)
-    except Finished as finished:
+    except FinalCalled as finished:
         done |= {"final": True, "value": finished.value}
     except HostGone:
         raise

@@ -9,11 +9,11 @@ from typing import Any
 import msgspec
 
 
-class ProtocolError(Exception):
+class ReplProtocolError(Exception):
     """The interpreter sent something that is no message."""
 
 
-class Input(msgspec.Struct, tag_field="type", tag="input", frozen=True):
+class InputText(msgspec.Struct, tag_field="type", tag="input", frozen=True):
     """A text that the step reads, or the next piece of it."""
 
     name: str
@@ -89,7 +89,7 @@ class Write(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     text: str
 
 
-class Output(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class ReadOutput(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Read back a part of what a turn has printed: out1, out2, …."""
 
     name: str
@@ -103,13 +103,13 @@ _DECODER: msgspec.json.Decoder[FromInterpreter] = msgspec.json.Decoder(FromInter
 
 
 def decode(body: bytes) -> FromInterpreter:
-    """Return the message. Raises `ProtocolError`."""
+    """Return the message. Raises `ReplProtocolError`."""
     try:
         return _DECODER.decode(body)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise ProtocolError(f"no message of the interpreter: {error}") from error
+        raise ReplProtocolError(f"no message of the interpreter: {error}") from error
 
 
-def encode(message: Input | Run | Answer) -> bytes:
+def encode(message: InputText | Run | Answer) -> bytes:
     """Return the message as it is sent."""
     return msgspec.json.encode(message)

@@ -12,15 +12,15 @@ from orchestrator.sandbox import (
     MESSAGE_LIMIT,
     MIB,
     ChannelBroken,
-    Job,
-    Limits,
     Outcome,
     SandboxError,
+    SandboxJob,
+    SandboxLimits,
     SandboxUnavailable,
     Session,
 )
 from orchestrator.steps.errors import AttemptError
-from orchestrator.steps.repl.budget import Budget
+from orchestrator.steps.repl.budget import ReplBudget
 from orchestrator.steps.repl.host import Host
 from orchestrator.steps.repl.outputs import Outputs, TooMuchOutput, peek
 from orchestrator.steps.repl.protocol import (
@@ -28,8 +28,8 @@ from orchestrator.steps.repl.protocol import (
     Ask,
     Done,
     FromInterpreter,
-    Input,
-    ProtocolError,
+    InputText,
+    ReplProtocolError,
     Run,
     Said,
     decode,
@@ -49,7 +49,7 @@ PROCESSES = 4
 DISK = 16 * MIB
 """An interpreter runs for long, so its limits are low. Without a control group, MEMORY is the limit of each process."""
 
-Open = Callable[[Job], AbstractAsyncContextManager[Session]]
+Open = Callable[[SandboxJob], AbstractAsyncContextManager[Session]]
 """Opens a session in the sandbox. Raises `SandboxError`."""
 
 _TIMES = ("wall", "cpu")
@@ -74,7 +74,7 @@ class TurnEnd:
 class Interpreter:
     """One interpreter. Calls raise `AttemptError` where its program has ended, or breaks the protocol."""
 
-    def __init__(self, session: Session, host: Host, outputs: Outputs, budget: Budget) -> None:
+    def __init__(self, session: Session, host: Host, outputs: Outputs, budget: ReplBudget) -> None:
         self._session = session
         self._host = host
         self._outputs = outputs
@@ -86,7 +86,7 @@ class Interpreter:
         """Send the interpreter the inputs of the step, by name."""
         for name, text in inputs.items():
             for start in range(0, max(1, len(text)), PIECE):
-                await self._send(Input(name, text[start : start + PIECE]))
+                await self._send(InputText(name, text[start : start + PIECE]))
 
     async def run(self, code: str) -> TurnEnd:
         """Run the code of one turn to its end."""
@@ -115,7 +115,7 @@ class Interpreter:
         except TooMuchOutput as error:
             raise AttemptError(Failure(FailureKind.RESOURCE, str(error))) from error
 
-    async def _send(self, message: Input | Run | Answer) -> None:
+    async def _send(self, message: InputText | Run | Answer) -> None:
         body = encode(message)
         if len(body) > MESSAGE_LIMIT:
             body = encode(Answer(error=f"the answer is too long; accepted: {MESSAGE_LIMIT >> 20} MiB, ask for a part"))
@@ -131,7 +131,7 @@ class Interpreter:
             if self._messages > MOST_MESSAGES:
                 raise AttemptError(Failure(FailureKind.RESOURCE, f"the step's code sent {self._messages} messages"))
             return decode(body)
-        except (ChannelBroken, ProtocolError) as error:
+        except (ChannelBroken, ReplProtocolError) as error:
             message = f"the step's code broke its interpreter: {error}"
             raise AttemptError(Failure(FailureKind.CODE, message, message)) from error
 
@@ -141,11 +141,13 @@ class Interpreter:
 
 
 @asynccontextmanager
-async def interpreter(sessions: Open, host: Host, outputs: Outputs, budget: Budget) -> AsyncIterator[Interpreter]:
+async def interpreter(sessions: Open, host: Host, outputs: Outputs, budget: ReplBudget) -> AsyncIterator[Interpreter]:
     """Run an interpreter for as long as the block lasts. Raises `AttemptError` where the sandbox is not available."""
-    limits = Limits(wall=budget.seconds, cpu=max(1, int(budget.seconds)), memory=MEMORY, processes=PROCESSES, disk=DISK)
+    limits = SandboxLimits(
+        wall=budget.seconds, cpu=max(1, int(budget.seconds)), memory=MEMORY, processes=PROCESSES, disk=DISK
+    )
     program = await asyncio.to_thread(Path(__file__).with_name(PROGRAM).read_bytes)
-    job = Job(argv=("python", "-I", PROGRAM), files={PROGRAM: program}, limits=limits)
+    job = SandboxJob(argv=("python", "-I", PROGRAM), files={PROGRAM: program}, limits=limits)
     try:
         async with sessions(job) as session:
             yield Interpreter(session, host, outputs, budget)

@@ -11,7 +11,7 @@ from orchestrator.engine.errors import EngineError
 from orchestrator.pool.errors import PoolError
 from orchestrator.steps.attempt import added
 from orchestrator.steps.context.editor import BYTES_A_TOKEN
-from orchestrator.steps.prompt import Input, step_messages
+from orchestrator.steps.prompt import StepInput, step_messages
 from orchestrator.steps.repl.budget import Spending
 from orchestrator.steps.repl.protocol import Answer, LlmCall
 from orchestrator.steps.role import ResolvedRole
@@ -74,7 +74,7 @@ def _bytes_of(call: LlmCall) -> int:
 
 
 def _request(call: LlmCall, called: ResolvedRole, most: int, slack: float) -> Generation:
-    inputs = [Input(name, text) for name, text in call.inputs.items()]
+    inputs = [StepInput(name, text) for name, text in call.inputs.items()]
     prompt = step_messages(called.system, called.persona, inputs, call.prompt)
     wanted = called.max_tokens if call.max_tokens is None else call.max_tokens
     limit = most if wanted is None else min(wanted, most)

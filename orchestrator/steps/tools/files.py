@@ -9,7 +9,7 @@ from typing import Any
 
 import msgspec
 
-from orchestrator.sandbox import MIB, Job, Limits
+from orchestrator.sandbox import MIB, SandboxJob, SandboxLimits
 from orchestrator.steps.tools.contract import Tool, ToolContext, ToolError, ToolResult
 from orchestrator.steps.tools.search_index import index_of
 
@@ -94,8 +94,8 @@ async def _grep(context: ToolContext, arguments: Mapping[str, Any]) -> ToolResul
         raise ToolError(f"not a regular expression that can be used: {error}") from error
     texts = await asyncio.to_thread(context.workspace.texts, arguments.get("files", "*"))
     asked = {"pattern": arguments["pattern"], "limit": arguments.get("limit", MOST), "texts": texts}
-    limits = Limits(wall=GREP_SECONDS, cpu=int(GREP_SECONDS), processes=2, output=4 * MIB)
-    job = Job(argv=("python", "-I", "-c", _GREP), stdin=json.dumps(asked).encode(), limits=limits)
+    limits = SandboxLimits(wall=GREP_SECONDS, cpu=int(GREP_SECONDS), processes=2, output=4 * MIB)
+    job = SandboxJob(argv=("python", "-I", "-c", _GREP), stdin=json.dumps(asked).encode(), limits=limits)
     outcome = await context.run(job)
     if outcome.exit_code != 0:
         raise ToolError(f"the pattern took more than {outcome.limit or 'it may'}; accepted: a simpler one")

@@ -6,7 +6,7 @@ from orchestrator.engine.client.engine import Completion
 from orchestrator.events import Failure, FailureKind
 from orchestrator.steps.attempt import Attempt
 from orchestrator.steps.context.conversation import Conversation
-from orchestrator.steps.context.window import Document, Turn, Window
+from orchestrator.steps.context.window import CallResult, Turn, Window
 from orchestrator.steps.errors import AttemptError
 from orchestrator.steps.foreach import compact_json
 from orchestrator.steps.tools.actions import (
@@ -97,7 +97,7 @@ def turn_of(window: Window, action: UseTool, wrote: str, text: str) -> Turn:
     """Return the turn of a call. Its result is a document, or is shown as it is if it is short."""
     if len(text) <= LINE:
         return Turn(wrote, text)
-    return Turn(wrote, document=Document(window.next_id, _name(action), _cut(text)))
+    return Turn(wrote, document=CallResult(window.next_id, _name(action), _cut(text)))
 
 
 def _action(done: Completion, allowed: Allowed) -> Action:

@@ -10,7 +10,7 @@ from typing import Any
 from orchestrator.events import Failure, FailureKind
 from orchestrator.gates import GateError
 from orchestrator.gates.tests import PYTEST, REPORT, SETTINGS, SETTINGS_TEXT, read_report
-from orchestrator.sandbox import MIB, Job, Limits, Outcome
+from orchestrator.sandbox import MIB, Outcome, SandboxJob, SandboxLimits
 from orchestrator.steps.tools.contract import Tool, ToolContext, ToolError, ToolResult
 from orchestrator.taskir.fields import ARTIFACT
 
@@ -49,8 +49,8 @@ async def _outcome(
     names = arguments.get("files", [*workspace.inputs, *workspace.written])
     files = await asyncio.to_thread(lambda: {name: workspace.read(name).encode() for name in _paths(names)})
     seconds = arguments.get("seconds", 60)
-    limits = Limits(wall=seconds, cpu=seconds, memory=MEMORY, processes=PROCESSES, disk=DISK)
-    return await context.run(Job(argv=argv, files={**files, **ours}, limits=limits, keep=keep))
+    limits = SandboxLimits(wall=seconds, cpu=seconds, memory=MEMORY, processes=PROCESSES, disk=DISK)
+    return await context.run(SandboxJob(argv=argv, files={**files, **ours}, limits=limits, keep=keep))
 
 
 def _result(outcome: Outcome, failure: Failure | None) -> ToolResult:

@@ -12,7 +12,7 @@ from fastapi import Request
 from openai import OpenAI
 from starlette.exceptions import HTTPException
 
-from benchmarks.models import Shape, write_bert
+from benchmarks.models import ModelShape, write_bert
 from orchestrator.api.limiter import CLIENT_CLOSED_REQUEST, GenerationLimiter
 from orchestrator.api.openai.embeddings import embedder_names, find_embedder
 from orchestrator.errors import InputError
@@ -27,7 +27,7 @@ TEXTS = ["the ship sails at dawn", "tax figures", "x"]
 def daemon(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
     """A daemon whose registry has nothing but an embedder, with vectors of 64 numbers."""
     folder = tmp_path_factory.mktemp("embedder")
-    write_bert(folder / "bert.gguf", Shape(context=64, pooling="mean"))
+    write_bert(folder / "bert.gguf", ModelShape(context=64, pooling="mean"))
     registry = folder / "model_registry.yaml"
     registry.write_text(
         "models: {bert: {file: bert.gguf, context: 64, threads: 1}}\nroles: {embedder: {model: bert, tier: D}}\n"

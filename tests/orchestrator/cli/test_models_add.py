@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import yaml
 
-from benchmarks.models import Shape, write_llama
+from benchmarks.models import ModelShape, write_llama
 from registry.load import load_registry
 from tests.orchestrator.cli.cli_command import ROOT, Cli
 
@@ -40,7 +40,7 @@ def registry(tmp_path: Path) -> Path:
 def model(tmp_path: Path) -> Path:
     """A model of its own vocabulary, whose file has a name with spaces."""
     (tmp_path / "sub").mkdir()
-    return write_llama(tmp_path / "sub" / "My Model.gguf", Shape(context=1024))
+    return write_llama(tmp_path / "sub" / "My Model.gguf", ModelShape(context=1024))
 
 
 def test_the_proposal_is_yaml_that_can_be_pasted(command: Cli, registry: Path, model: Path) -> None:
@@ -99,7 +99,7 @@ def test_the_proposal_as_data(command: Cli, registry: Path) -> None:
 
 
 def test_what_will_not_go_well_is_warned_of_on_stderr(command: Cli, registry: Path, tmp_path: Path) -> None:
-    file = write_llama(tmp_path / "base.gguf", Shape(chat_template=None))
+    file = write_llama(tmp_path / "base.gguf", ModelShape(chat_template=None))
     result = command("--registry", registry, "models", "add", file)
     assert result.code == 0
     assert result.err.startswith("warning: it has no chat template")

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from benchmarks.models import Shape, write_bert, write_llama
+from benchmarks.models import ModelShape, write_bert, write_llama
 from orchestrator.engine.client.engine import Engine
 from orchestrator.engine.contract import EngineSpec, Generation, Message
 from orchestrator.engine.errors import BadRequest, ModelLoadFailed, TextTooLong
@@ -23,9 +23,9 @@ Opened = Callable[..., AbstractAsyncContextManager[Engine]]
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     made = tmp_path_factory.mktemp("embedders")
     for pooling in KINDS["bert"]:
-        write_bert(made / f"bert-{pooling}.gguf", Shape(context=64, pooling=pooling))
+        write_bert(made / f"bert-{pooling}.gguf", ModelShape(context=64, pooling=pooling))
     for pooling in KINDS["llama"]:
-        write_llama(made / f"llama-{pooling}.gguf", Shape(context=64, pooling=pooling, weights="f32"))
+        write_llama(made / f"llama-{pooling}.gguf", ModelShape(context=64, pooling=pooling, weights="f32"))
     return made
 
 
@@ -135,7 +135,7 @@ async def test_what_cannot_embed_is_not_loaded(opened: Opened, folder: Path) -> 
     def nothing(_: str, rows: int, columns: int) -> np.ndarray:
         return np.zeros((rows, columns), dtype=np.float32)
 
-    write_llama(folder / "zero.gguf", Shape(context=64, weights="f32"), draw=nothing)
+    write_llama(folder / "zero.gguf", ModelShape(context=64, weights="f32"), draw=nothing)
     refused = {"llama-rank": ({}, "it ranks texts"), "bert-mean": ({"context": 65}, "on 64"), "zero": ({}, "is zero")}
     for name, (options, reason) in refused.items():
         with pytest.raises(ModelLoadFailed, match=reason):

@@ -16,7 +16,7 @@ from typing import Any
 import psutil
 import pytest
 
-from benchmarks.models import Shape, write_llama
+from benchmarks.models import ModelShape, write_llama
 from orchestrator.engine.client.engine import Completion, Engine
 from orchestrator.engine.contract import EngineSpec, Generation, Message
 from orchestrator.engine.errors import EngineDied, EngineHung, EngineStopped, ModelLoadFailed
@@ -50,7 +50,7 @@ def damaged(models: Path, folder: Path, how: str) -> Path:
         case "other architecture":
             path.write_bytes(data.replace(b"llama", b"lamma"))
         case "nan":
-            write_llama(path, Shape(weights="f32", scale=float("nan")))
+            write_llama(path, ModelShape(weights="f32", scale=float("nan")))
     return path
 
 

@@ -25,7 +25,7 @@ from orchestrator.engine.protocol import (
     Heartbeat,
     Reply,
     SetThreads,
-    Stop,
+    Shutdown,
     Texts,
     decode_reply,
     encode,
@@ -110,8 +110,8 @@ def test_a_resting_engine_can_be_stopped(pair: tuple[Link, socket.socket], how: 
     _send(end, SetThreads(0))
     assert link.receive(0.0) == []
     if how == "stop":
-        _send(end, Stop())
-        assert link.receive(0.0) == [Stop()]
+        _send(end, Shutdown())
+        assert link.receive(0.0) == [Shutdown()]
         assert not link.resting
     else:
         end.close()

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from benchmarks.models import Shape, write_llama
+from benchmarks.models import ModelShape, write_llama
 from orchestrator.engine.client.engine import Completion, Engine
 from orchestrator.engine.contract import EngineSpec, EngineStats, Generation, Message
 from orchestrator.engine.errors import ModelLoadFailed
@@ -74,7 +74,7 @@ async def test_a_draft_model_that_is_right_saves_most_steps(models: Path) -> Non
 
 
 async def test_a_draft_model_that_is_always_wrong_changes_no_text(models: Path, tmp_path: Path) -> None:
-    write_llama(tmp_path / "other.gguf", Shape(), seed=77)
+    write_llama(tmp_path / "other.gguf", ModelShape(), seed=77)
     requests = [ask(f"{n} " + LOREM, max_tokens=120) for n in range(4)]
     plain, _ = await told(spec_of(models), requests)
     drafted, stats = await told(
@@ -129,7 +129,7 @@ async def test_speculation_is_told(models: Path) -> None:
 
 
 async def test_a_draft_model_needs_the_same_vocabulary(models: Path, tmp_path: Path) -> None:
-    write_llama(tmp_path / "larger.gguf", Shape(vocabulary=700))
+    write_llama(tmp_path / "larger.gguf", ModelShape(vocabulary=700))
     with pytest.raises(ModelLoadFailed, match="tokens"):
         await Engine.start(spec_of(models, speculation=SpeculationOptions(str(tmp_path / "larger.gguf"))))
 

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import pytest_asyncio
 
-from benchmarks.models import Shape, write_llama, write_mamba
+from benchmarks.models import ModelShape, write_llama, write_mamba
 from orchestrator.engine.client.engine import Engine
 from orchestrator.engine.contract import EngineSpec, Generation, Message
 from orchestrator.engine.errors import ModelLoadFailed
@@ -30,9 +30,9 @@ def ask(text: str, **options: Any) -> Generation:
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     made = tmp_path_factory.mktemp("mamba")
-    write_mamba(made / "mamba.gguf", Shape(weights="f32", context=1024))
-    write_mamba(made / "quantised.gguf", Shape(weights="q4_0", context=1024))
-    write_llama(made / "llama.gguf", Shape(weights="f32", context=1024))
+    write_mamba(made / "mamba.gguf", ModelShape(weights="f32", context=1024))
+    write_mamba(made / "quantised.gguf", ModelShape(weights="q4_0", context=1024))
+    write_llama(made / "llama.gguf", ModelShape(weights="f32", context=1024))
     return made
 
 

@@ -13,7 +13,7 @@ from orchestrator.engine.client.engine import Completion, OnText, StopGenerating
 from orchestrator.engine.contract import Finish, Generation, Message, Priority
 from orchestrator.engine.errors import EngineDied, ModelLoadFailed, PromptTooLong
 from orchestrator.events import Usage
-from orchestrator.frontdoor import Finding, PlanRequest, extend_plan
+from orchestrator.frontdoor import PlanRequest, ReplanInput, extend_plan
 from orchestrator.frontdoor.builder import PlanBuilder
 from orchestrator.frontdoor.compact import Part
 from orchestrator.frontdoor.planner import LEAST_PLAN_TOKENS, SHOWN_LENGTHS, clip
@@ -91,7 +91,7 @@ class Script:
             replans=self.replans,
         )
         models = ModelCalls(self.count, self.generate)
-        return await extend_plan(request, Finding("S1", output, steps or known(LIST)), models, self.made.append)
+        return await extend_plan(request, ReplanInput("S1", output, steps or known(LIST)), models, self.made.append)
 
     @property
     def ids(self) -> list[str]:

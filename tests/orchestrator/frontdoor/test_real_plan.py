@@ -4,7 +4,7 @@ from pathlib import Path
 
 from orchestrator.engine.client.engine import Completion, OnText
 from orchestrator.engine.contract import Generation
-from orchestrator.frontdoor import Finding, PlanRequest, extend_plan, make_plan
+from orchestrator.frontdoor import PlanRequest, ReplanInput, extend_plan, make_plan
 from orchestrator.planning import Planned, PlannedPart
 from orchestrator.pool import Pool
 from orchestrator.steps.role import ResolvedRole
@@ -77,7 +77,7 @@ async def test_the_rest_of_a_plan_is_numbered_on_and_names_only_what_is_there(tm
     action = "List each file in index.txt."
     written = '{"role":"worker","action":"List each file in {each}.","each":["index.txt"],"replan":true}'
     first = Step(id="S1", actor="worker", action=action, inputs=("index.txt",), outputs=("s1.txt",))
-    finding = Finding("S1", '["a.txt","b.txt"]', [PlannedPart((first,), written)])
+    finding = ReplanInput("S1", '["a.txt","b.txt"]', [PlannedPart((first,), written)])
     accepted: list[PlannedPart] = []
     async with Pool(load_registry(find_registry(None)), tmp_path) as pool:
         models = pool

@@ -6,7 +6,7 @@ import pytest
 
 from orchestrator.events import FailureKind
 from orchestrator.gates import RunJob
-from orchestrator.sandbox import Job, Outcome, Sandbox
+from orchestrator.sandbox import Outcome, Sandbox, SandboxJob
 from orchestrator.taskir import Bench, Commands
 from tests.orchestrator.gates.gate_steps import check
 
@@ -198,9 +198,9 @@ async def test_a_bench_has_a_threshold(run: RunJob) -> None:
 
 @pytest.mark.parametrize("threshold", [1.5, 600.5])
 async def test_limits_end_no_bench_that_its_threshold_accepts(threshold: float) -> None:
-    jobs: list[Job] = []
+    jobs: list[SandboxJob] = []
 
-    async def run(job: Job) -> Outcome:
+    async def run(job: SandboxJob) -> Outcome:
         jobs.append(job)
         return Outcome(exit_code=0, seconds=threshold)
 

@@ -9,7 +9,7 @@ import numpy as np
 import psutil
 import pytest
 
-from benchmarks.models import Shape, write_adapter, write_llama
+from benchmarks.models import ModelShape, write_adapter, write_llama
 from orchestrator.engine.client.engine import Engine
 from orchestrator.engine.contract import NOT_SET_UP, EngineSpec, Generation, Message
 from orchestrator.pool.managed_model import Replica
@@ -17,7 +17,7 @@ from orchestrator.pool.residency import Folders, engine_spec
 from orchestrator.pool.topology import Node, Topology
 from registry.load import load_registry
 
-SHAPE = Shape(width=128, heads=4, kv_heads=4, layers=2, feed_forward=128, vocabulary=512, context=1024)
+SHAPE = ModelShape(width=128, heads=4, kv_heads=4, layers=2, feed_forward=128, vocabulary=512, context=1024)
 SHORT = Generation(messages=(Message("user", "hello"),), max_tokens=4)
 FLAT = Topology.flat(2, 1 << 40)
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.models import Shape, write_bert
+from benchmarks.models import ModelShape, write_bert
 from orchestrator.engine.errors import BadRequest, EngineDied
 from orchestrator.pool import Pool
 from registry.errors import RegistryError
@@ -17,7 +17,7 @@ from tests.orchestrator.pool.pool_use import SHORT, status_of
 
 def registry_with(folder: Path, model_file: Path, roles: str) -> Registry:
     """A registry of a model that embeds and of one that writes."""
-    write_bert(folder / "bert.gguf", Shape(context=64, pooling="mean"))
+    write_bert(folder / "bert.gguf", ModelShape(context=64, pooling="mean"))
     path = folder / "model_registry.yaml"
     path.write_text(
         "defaults: {context: 64, slots: 2}\n"

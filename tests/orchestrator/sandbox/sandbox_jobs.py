@@ -3,19 +3,19 @@
 import os
 from pathlib import Path
 
-from orchestrator.sandbox import MIB, Job, Limits, Sandbox
+from orchestrator.sandbox import MIB, Sandbox, SandboxJob, SandboxLimits
 
-QUICK = Limits(wall=60, cpu=20, memory=96 * MIB, processes=16, disk=4 * MIB, output=1000, niceness=0)
+QUICK = SandboxLimits(wall=60, cpu=20, memory=96 * MIB, processes=16, disk=4 * MIB, output=1000, niceness=0)
 
 
-def python(code: str, *arguments: str, limits: Limits = QUICK, **more: object) -> Job:
+def python(code: str, *arguments: str, limits: SandboxLimits = QUICK, **more: object) -> SandboxJob:
     """Return the job that runs this Python program."""
-    return Job(argv=("python", "-I", "-c", code, *arguments), limits=limits, **more)  # type: ignore[arg-type]
+    return SandboxJob(argv=("python", "-I", "-c", code, *arguments), limits=limits, **more)  # type: ignore[arg-type]
 
 
-def shell(code: str, limits: Limits = QUICK, **more: object) -> Job:
+def shell(code: str, limits: SandboxLimits = QUICK, **more: object) -> SandboxJob:
     """Return the job that runs this shell program."""
-    return Job(argv=("sh", "-c", code), limits=limits, **more)  # type: ignore[arg-type]
+    return SandboxJob(argv=("sh", "-c", code), limits=limits, **more)  # type: ignore[arg-type]
 
 
 def own_groups(sandbox: Sandbox) -> list[Path]:

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from orchestrator.sandbox import Limits, Sandbox
+from orchestrator.sandbox import Sandbox, SandboxLimits
 from orchestrator.sandbox.control_group import ControlGroups, find_control_groups
 
 
@@ -45,7 +45,7 @@ def test_no_group_is_found_where_there_is_none(tmp_path: Path) -> None:
 
 def test_version_2_is_limited_by_its_own_files(tmp_path: Path) -> None:
     groups = ControlGroups(2, tmp_path, tmp_path)
-    group = groups.create(Limits(memory=1 << 20, processes=5), 2)
+    group = groups.create(SandboxLimits(memory=1 << 20, processes=5), 2)
     assert (group.memory / "memory.max").read_text() == str(1 << 20)
     assert (group.memory / "pids.max").read_text() == "7"
     assert group.join_files() == [str(group.memory / "cgroup.procs")]
@@ -57,7 +57,7 @@ def test_version_2_is_limited_by_its_own_files(tmp_path: Path) -> None:
 
 
 def test_controllers_in_one_folder_make_one_group(tmp_path: Path) -> None:
-    group = ControlGroups(1, tmp_path, tmp_path).create(Limits(memory=1 << 20, processes=5), 2)
+    group = ControlGroups(1, tmp_path, tmp_path).create(SandboxLimits(memory=1 << 20, processes=5), 2)
     assert (group.memory / "memory.limit_in_bytes").read_text() == str(1 << 20)
     assert (group.memory / "pids.max").read_text() == "7"
     assert group.join_files() == [str(group.memory / "cgroup.procs")]

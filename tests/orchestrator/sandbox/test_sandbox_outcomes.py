@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from orchestrator.sandbox import MIB, InvalidJob, Job, ProgramMissing, Sandbox
+from orchestrator.sandbox import MIB, InvalidJob, ProgramMissing, Sandbox, SandboxJob
 from tests.orchestrator.sandbox.sandbox_jobs import QUICK, python, shell
 
 
@@ -24,7 +24,9 @@ async def test_a_program_need_not_read_its_input(sandbox: Sandbox) -> None:
 
 
 async def test_the_tools_of_this_installation_run(sandbox: Sandbox) -> None:
-    outcome = await sandbox.run(Job(argv=("ruff", "check", "--isolated", "x.py"), files={"x.py": b"y\n"}, limits=QUICK))
+    outcome = await sandbox.run(
+        SandboxJob(argv=("ruff", "check", "--isolated", "x.py"), files={"x.py": b"y\n"}, limits=QUICK)
+    )
     assert (outcome.exit_code, b"F821" in outcome.stdout) == (1, True), outcome
     outcome = await sandbox.run(python("import psutil; print(psutil.__name__)"))
     assert outcome.stdout == b"psutil\n"
@@ -71,14 +73,14 @@ async def test_output_is_cut(sandbox: Sandbox) -> None:
 
 
 async def test_a_flood_ends_a_program(sandbox: Sandbox) -> None:
-    outcome = await sandbox.run(Job(argv=("yes",), limits=QUICK))
+    outcome = await sandbox.run(SandboxJob(argv=("yes",), limits=QUICK))
     assert (outcome.exit_code, outcome.limit, outcome.cut) == (None, "output", True)
     assert len(outcome.stdout) == QUICK.output
 
 
 async def test_a_program_that_is_not_there(sandbox: Sandbox) -> None:
     with pytest.raises(ProgramMissing, match="no-such-program") as caught:
-        await sandbox.run(Job(argv=("no-such-program", "x"), limits=QUICK))
+        await sandbox.run(SandboxJob(argv=("no-such-program", "x"), limits=QUICK))
     assert caught.value.program == "no-such-program"
 
 
@@ -107,18 +109,18 @@ async def test_an_idle_job_stands_back_for_good(sandbox: Sandbox) -> None:
 @pytest.mark.parametrize(
     "job",
     [
-        Job(argv=()),
-        Job(argv=("echo", "a\0b")),
-        Job(argv=("true",), limits=replace(QUICK, wall=0)),
-        Job(argv=("true",), limits=replace(QUICK, memory=-1)),
-        Job(argv=("true",), limits=replace(QUICK, niceness=20)),
-        Job(argv=("true",), limits=replace(QUICK, memory=1 << 60)),
-        Job(argv=("true",), files={"/etc/x": b""}),
-        Job(argv=("true",), files={"../x": b""}),
-        Job(argv=("true",), files={"a": b"", "a/b": b""}),
-        Job(argv=("true",), files={"x": bytes(QUICK.disk + 1)}, limits=QUICK),
+        SandboxJob(argv=()),
+        SandboxJob(argv=("echo", "a\0b")),
+        SandboxJob(argv=("true",), limits=replace(QUICK, wall=0)),
+        SandboxJob(argv=("true",), limits=replace(QUICK, memory=-1)),
+        SandboxJob(argv=("true",), limits=replace(QUICK, niceness=20)),
+        SandboxJob(argv=("true",), limits=replace(QUICK, memory=1 << 60)),
+        SandboxJob(argv=("true",), files={"/etc/x": b""}),
+        SandboxJob(argv=("true",), files={"../x": b""}),
+        SandboxJob(argv=("true",), files={"a": b"", "a/b": b""}),
+        SandboxJob(argv=("true",), files={"x": bytes(QUICK.disk + 1)}, limits=QUICK),
     ],
 )
-async def test_a_job_that_cannot_be_run_is_refused(job: Job, sandbox: Sandbox) -> None:
+async def test_a_job_that_cannot_be_run_is_refused(job: SandboxJob, sandbox: Sandbox) -> None:
     with pytest.raises(InvalidJob):
         await sandbox.run(job)

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from orchestrator.sandbox import Job, Sandbox, SandboxUnavailable
+from orchestrator.sandbox import Sandbox, SandboxJob, SandboxUnavailable
 from tests.orchestrator.sandbox.sandbox_jobs import QUICK
 
 _PACKAGE = Path(__file__).parents[3] / "orchestrator"
@@ -93,7 +93,7 @@ async def test_without_a_working_bubblewrap_there_is_no_sandbox(
 
 async def test_a_user_without_namespaces_has_no_sandbox(sandbox: Sandbox) -> None:
     """Inside the sandbox there is such a user."""
-    job = Job(argv=("python", "-c", _PROBE), files=_package(), limits=QUICK)
+    job = SandboxJob(argv=("python", "-c", _PROBE), files=_package(), limits=QUICK)
     outcome = await sandbox.run(job)
     assert outcome.stdout.startswith(b"refused: "), outcome
     assert b"namespace" in outcome.stdout

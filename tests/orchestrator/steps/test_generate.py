@@ -24,7 +24,7 @@ from orchestrator.pool.errors import ModelBroken, ModelTooLarge, ModelUnavailabl
 from orchestrator.steps.attempt import MIN_ANSWER_TOKENS, Attempt, Models, OnText
 from orchestrator.steps.errors import AttemptError
 from orchestrator.steps.generate import GenerateRunner, with_evidence
-from orchestrator.steps.prompt import Input
+from orchestrator.steps.prompt import StepInput
 from orchestrator.taskir import Step
 from tests.orchestrator.model_calls import ModelCalls, attempt_of
 
@@ -70,7 +70,7 @@ async def failure(script: Script, work: Attempt) -> Failure:
 
 async def test_prompt_is_laid_out_and_the_answer_becomes_the_artifact() -> None:
     script, seen, told = Script(["Fine."]), list[Usage](), list[str]()
-    work = attempt(persona="Be terse.", inputs=(Input("a", "text"),), temperature=0.5, top_p=0.9, seed=3, slack=2.5)
+    work = attempt(persona="Be terse.", inputs=(StepInput("a", "text"),), temperature=0.5, top_p=0.9, seed=3, slack=2.5)
     produced = await GenerateRunner().run(work, script.models, seen.append, told.append)
     assert produced.outputs == {"o.txt": b"Fine."}
     assert seen == [produced.usage]

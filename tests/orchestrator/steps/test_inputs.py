@@ -9,7 +9,7 @@ from orchestrator.events import FailureKind, InputSize
 from orchestrator.journal import ObjectStore
 from orchestrator.steps.errors import AttemptError
 from orchestrator.steps.inputs import RunInputs
-from orchestrator.steps.prompt import Input
+from orchestrator.steps.prompt import StepInput
 from orchestrator.taskir import Step, TaskInput
 
 
@@ -37,10 +37,10 @@ def test_each_name_is_read_from_where_it_stands_for(objects: ObjectStore, folder
     graph = analyze(steps, labels=inputs, files=["a.txt"], mode="as-planned")
     run.produced("S1", {"o1": objects.put(b"of S1")})
     assert run.read(steps[1], graph.sources["S2"]) == (
-        Input("o1", "of S1"),
-        Input("note", "of the note"),
-        Input("doc", "of a"),
-        Input("a.txt", "of a"),
+        StepInput("o1", "of S1"),
+        StepInput("note", "of the note"),
+        StepInput("doc", "of a"),
+        StepInput("a.txt", "of a"),
     )
 
 
@@ -89,7 +89,7 @@ def test_child_reads_its_item_in_the_place_of_the_list(objects: ObjectStore, fol
     assert run.items(fan, graph.sources["S2"]) == ("Brim", '{"n":[1,"ü"]}', "7")
     child = fan.model_copy(update={"id": "S2[1]", "outputs": ("o2[1]",)})
     read = run.read(child, graph.sources["S2"], item=1)
-    assert read == (Input("a.txt", "of a"), Input("o1[1]", '{"n":[1,"ü"]}'))
+    assert read == (StepInput("a.txt", "of a"), StepInput("o1[1]", '{"n":[1,"ü"]}'))
 
 
 def test_items_follow_a_list_that_is_written_again(objects: ObjectStore) -> None:

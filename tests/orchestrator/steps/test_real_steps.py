@@ -15,12 +15,12 @@ from orchestrator.pool.topology import Topology
 from orchestrator.steps.attempt import Attempt
 from orchestrator.steps.errors import AttemptError
 from orchestrator.steps.generate import GenerateRunner
-from orchestrator.steps.prompt import Input
+from orchestrator.steps.prompt import StepInput
 from orchestrator.taskir import Step
 from registry.load import find_registry, load_registry
 from tests.orchestrator.model_calls import attempt_of
 
-RECORD = Input("koldin.txt", "name: Koldin\nowner: Hillem\nlength: 187\nspeed: 52")
+RECORD = StepInput("koldin.txt", "name: Koldin\nowner: Hillem\nlength: 187\nspeed: 52")
 SHORT: dict[str, Any] = {"type": "string", "maxLength": 20}
 FACTS = {
     "type": "object",
@@ -38,7 +38,7 @@ def pool_at(folder: Path) -> Pool:
     return Pool(load_registry(find_registry(None)), folder, topology=Topology.flat(1, 1 << 40))
 
 
-def attempt(action: str, *inputs: Input, outputs: tuple[str, ...] = ("o.txt",), **step: Any) -> Attempt:
+def attempt(action: str, *inputs: StepInput, outputs: tuple[str, ...] = ("o.txt",), **step: Any) -> Attempt:
     made = Step(id="S1", actor="worker", action=action, outputs=outputs, **step)
     return attempt_of(made, model="tiny-large", inputs=inputs, context=2048, max_tokens=400, gates=("schema",))
 
@@ -64,7 +64,7 @@ async def test_text_and_json_side_by_side(tmp_path: Path) -> None:
 
 
 async def test_prompt_that_does_not_fit_is_refused_with_its_tokens(tmp_path: Path) -> None:
-    long = Input("long.txt", "The owner is Hillem. " * 2000)
+    long = StepInput("long.txt", "The owner is Hillem. " * 2000)
     async with pool_at(tmp_path) as pool:
         models = pool
         with pytest.raises(AttemptError, match="one sequence of this model may have 2048 tokens") as caught:

@@ -2,7 +2,7 @@ from dataclasses import replace
 from pathlib import Path
 from types import MappingProxyType
 
-from orchestrator.steps.prompt import Input, step_messages, system_messages
+from orchestrator.steps.prompt import StepInput, step_messages, system_messages
 from registry.load import load_registry
 from registry.models import Persona
 
@@ -15,7 +15,7 @@ def test_prompts_begin_with_what_is_said_here() -> None:
     worker = registry.roles["worker"]
     messages = system_messages(registry, worker.model)
     for text in ("", persona.text):
-        assert step_messages(worker.system, text, [Input("a", "b")], "do it")[0].content in messages
+        assert step_messages(worker.system, text, [StepInput("a", "b")], "do it")[0].content in messages
     assert len(set(messages)) == len(messages)
     systems = {role.system for role in registry.roles.values() if role.model == worker.model}
     assert len(messages) == 2 * len(systems - {""})

@@ -4,7 +4,7 @@ from hypothesis import strategies as st
 from orchestrator.engine.contract import Message
 from orchestrator.steps.context.budget import ContextBudget, ReclaimCost, asking_pays, condensing, sweeping
 from orchestrator.steps.context.summary import ASKING
-from orchestrator.steps.context.window import Document, Turn, Window
+from orchestrator.steps.context.window import CallResult, Turn, Window
 
 OPENING = (Message("system", "Do it."), Message("user", "Task: gather."))
 LENGTHS = st.lists(st.integers(0, 500), min_size=1, max_size=6)
@@ -14,7 +14,7 @@ def gathered(*lengths: int) -> Window:
     """Return a window with documents of these lengths, and with one more turn."""
     window = Window(OPENING)
     for length in lengths:
-        window = window.add(Turn("read", document=Document(window.next_id, "a.txt", "t" * length)))
+        window = window.add(Turn("read", document=CallResult(window.next_id, "a.txt", "t" * length)))
     return window.add(Turn("prune", "Pruned."))
 
 
@@ -61,7 +61,7 @@ def test_asking_pays_by_the_share_of_the_room_that_nobody_has_judged() -> None:
     assert asking_pays(window, window.size, budget)
     assert not asking_pays(window, window.size // 2, budget)
     assert not asking_pays(window.as_judged(), window.size, budget)
-    later = window.as_judged().add(Turn("read", document=Document("D2", "b.txt", "t" * 250)))
+    later = window.as_judged().add(Turn("read", document=CallResult("D2", "b.txt", "t" * 250)))
     assert asking_pays(later, later.size, budget)
 
 

@@ -12,7 +12,7 @@ from orchestrator.events import FailureKind, Usage
 from orchestrator.steps.attempt import OnText
 from orchestrator.steps.context.conversation import ENDS, Conversation
 from orchestrator.steps.context.summary import SUMMARY
-from orchestrator.steps.context.window import Document, Turn
+from orchestrator.steps.context.window import CallResult, Turn
 from orchestrator.steps.errors import AttemptError
 from orchestrator.taskir import Step
 from tests.orchestrator.model_calls import attempt_of
@@ -49,13 +49,13 @@ class Counted:
 
 async def test_the_budget_is_told_and_pruning_asked_for_by_id() -> None:
     talk = Counted().talk(1200, prunes=True)
-    await talk.add(Turn("x", document=Document("D1", "a.txt", "t" * 400)))
+    await talk.add(Turn("x", document=CallResult("D1", "a.txt", "t" * 400)))
     assert talk.pressure == "free"
     assert talk.window.messages[-1][1].endswith("Context: 432 of 1000 tokens.")
-    await talk.add(Turn("x", document=Document("D2", "b.txt", "t" * 200)))
+    await talk.add(Turn("x", document=CallResult("D2", "b.txt", "t" * 200)))
     assert talk.pressure == "soft"
     assert talk.window.messages[-1][1].endswith("Prune what is not needed, by id.")
-    await talk.add(Turn("x", document=Document("D3", "c.txt", "t" * 50)))
+    await talk.add(Turn("x", document=CallResult("D3", "c.txt", "t" * 50)))
     assert talk.pressure == "soft"
     assert talk.window.messages[-1][1].endswith(" tokens."), (
         "what has come since it was asked is not worth asking again"
@@ -68,8 +68,8 @@ async def test_the_budget_is_told_and_pruning_asked_for_by_id() -> None:
 
 async def test_past_the_hard_mark_what_nobody_has_judged_is_to_be_pruned() -> None:
     talk = Counted().talk(1200, prunes=True)
-    await talk.add(Turn("x", document=Document("D1", "a.txt", "t" * 400)))
-    await talk.add(Turn("x", document=Document("D2", "b.txt", "t" * 430)))
+    await talk.add(Turn("x", document=CallResult("D1", "a.txt", "t" * 400)))
+    await talk.add(Turn("x", document=CallResult("D2", "b.txt", "t" * 430)))
     assert talk.pressure == "hard"
     assert talk.window.messages[-1][1].endswith("It is full: prune by id or finish.")
     await talk.prune("drop", ("D2",))
@@ -78,8 +78,8 @@ async def test_past_the_hard_mark_what_nobody_has_judged_is_to_be_pruned() -> No
 
 async def test_pruning_that_would_compute_more_than_it_frees_waits() -> None:
     talk = Counted().talk(1200, prunes=True)
-    await talk.add(Turn("x", document=Document("D1", "a.txt", "t" * 30)))
-    await talk.add(Turn("x", document=Document("D2", "b.txt", "t" * 300)))
+    await talk.add(Turn("x", document=CallResult("D1", "a.txt", "t" * 30)))
+    await talk.add(Turn("x", document=CallResult("D2", "b.txt", "t" * 300)))
     before = talk.window.messages
     await talk.prune("drop", ("D1",))
     assert talk.window.messages[: len(before)] == before
@@ -90,7 +90,7 @@ async def test_pruning_that_would_compute_more_than_it_frees_waits() -> None:
 
 async def test_what_cannot_be_shown_at_all_is_told_of_and_nothing_breaks() -> None:
     talk = Counted().talk(1200, prunes=True)
-    await talk.add(Turn("x", document=Document("D1", "big.txt", "t" * 5000)))
+    await talk.add(Turn("x", document=CallResult("D1", "big.txt", "t" * 5000)))
     assert talk.window.shown == ()
     assert "big.txt: 5000 characters are too long to be shown" in talk.window.messages[-1][1]
 
@@ -122,7 +122,7 @@ async def test_a_text_that_can_be_summed_up_with_the_rest_is_not_cut_for_that() 
 async def test_a_document_for_which_room_can_be_made_is_shown_behind_the_summary() -> None:
     talk = Counted(json.dumps(FOUND)).talk(3000, prunes=True)
     await talk.add(Turn("x", "t" * 1700))
-    await talk.add(Turn("y", document=Document("D1", "big.txt", "b" * 1500)))
+    await talk.add(Turn("y", document=CallResult("D1", "big.txt", "b" * 1500)))
     assert talk.window.condensations == 1
     assert [one.id for one in talk.window.shown] == ["D1"]
     assert "D1" not in talk.window.messages[3][1], "it is not in the list of what was kept, but shown"
@@ -154,7 +154,7 @@ async def test_condensed_again_the_count_goes_up() -> None:
 
 async def test_a_history_that_pruning_could_not_shorten_is_condensed_and_its_documents_stay_kept() -> None:
     talk = Counted(json.dumps(FOUND)).talk(1200, prunes=True)
-    await talk.add(Turn("x", document=Document("D1", "a.txt", "t" * 200)))
+    await talk.add(Turn("x", document=CallResult("D1", "a.txt", "t" * 200)))
     await talk.add(Turn("y" * 300, "t" * 300))
     assert talk.window.condensations == 1
     assert talk.window.shown == ()

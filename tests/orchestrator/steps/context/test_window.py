@@ -2,7 +2,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from orchestrator.engine.contract import Message
-from orchestrator.steps.context.window import Document, Turn, Window
+from orchestrator.steps.context.window import CallResult, Turn, Window
 
 OPENING = (Message("system", "Do it."), Message("user", "Task: gather."))
 
@@ -10,7 +10,7 @@ OPENING = (Message("system", "Do it."), Message("user", "Task: gather."))
 def gathered(*names: str) -> Window:
     window = Window(OPENING)
     for name in names:
-        document = Document(window.next_id, name, f"text of {name}")
+        document = CallResult(window.next_id, name, f"text of {name}")
         window = window.add(Turn(f"read {name}", document=document))
     return window
 
@@ -52,7 +52,7 @@ def test_sweeping_leaves_what_is_before_the_first_pruned_document(data: st.DataO
 def test_documents_are_fresh_until_they_are_judged() -> None:
     window = gathered("a", "b")
     assert [turn.wrote for turn in window.fresh] == ["read a", "read b"]
-    pruned = window.prune(["D1"]).add(Turn("read c", document=Document("D3", "c", "text of c")))
+    pruned = window.prune(["D1"]).add(Turn("read c", document=CallResult("D3", "c", "text of c")))
     assert [turn.wrote for turn in pruned.fresh] == ["read c"]
     assert pruned.as_judged().fresh == ()
     assert pruned.condense("{}").fresh == ()
@@ -61,7 +61,7 @@ def test_documents_are_fresh_until_they_are_judged() -> None:
 @given(st.lists(st.sampled_from("abc"), max_size=3), st.text(max_size=20))
 def test_what_is_behind_a_condensation_leaves_its_messages_as_they_were(names: list[str], new: str) -> None:
     condensed = gathered(*names).condense("{}")
-    later = condensed.add(Turn("go", document=Document(condensed.next_id, "new", new))).prune([condensed.next_id])
+    later = condensed.add(Turn("go", document=CallResult(condensed.next_id, "new", new))).prune([condensed.next_id])
     assert later.messages[: len(condensed.messages)] == condensed.messages
 
 
@@ -73,5 +73,5 @@ def test_condensing_keeps_the_head_and_names_what_was_kept() -> None:
     assert "condensed once" in window.messages[3][1]
     assert window.shown == ()
     assert [one.id for one in window.kept] == ["D1", "D3"]
-    assert window.add(Turn("x", document=Document(window.next_id, "d", ""))).shown[0].id == "D4"
+    assert window.add(Turn("x", document=CallResult(window.next_id, "d", ""))).shown[0].id == "D4"
     assert "condensed 2 times" in window.condense("{}").messages[3][1]

@@ -11,7 +11,7 @@ from orchestrator.engine.errors import EngineError
 from orchestrator.events import NoteChange, NoteChanged, Usage
 from orchestrator.pool.errors import PoolError
 from orchestrator.sandbox import Sandbox
-from orchestrator.steps.repl.budget import Budget, Spending
+from orchestrator.steps.repl.budget import ReplBudget, Spending
 from orchestrator.steps.repl.host import Host
 from orchestrator.steps.repl.outputs import Outputs
 from orchestrator.steps.repl.session import Interpreter, interpreter
@@ -34,7 +34,7 @@ def echo(request: Generation) -> Completion:
 class ReplWorld:
     """Everything that an interpreter needs but the sandbox. `batches` are the calls of the pool, (model, requests)."""
 
-    def __init__(self, folder: Path, budget: Budget, reply: Reply, granted: tuple[str, ...]) -> None:
+    def __init__(self, folder: Path, budget: ReplBudget, reply: Reply, granted: tuple[str, ...]) -> None:
         self.calls: list[Call] = []
         self.batches: list[tuple[str, Sequence[Generation]]] = []
         self.spending, self.outputs, self.budget, self._reply = Spending(budget), Outputs(folder), budget, reply
@@ -63,12 +63,12 @@ async def running(
     sandbox: Sandbox,
     folder: Path,
     *,
-    budget: Budget | None = None,
+    budget: ReplBudget | None = None,
     reply: Reply = echo,
     granted: tuple[str, ...] = ("read_file", "list_files"),
 ) -> AsyncIterator[tuple[Interpreter, ReplWorld]]:
     """Have an interpreter with its inputs."""
-    world = ReplWorld(folder, budget or Budget(), reply, granted)
+    world = ReplWorld(folder, budget or ReplBudget(), reply, granted)
     host = Host(world.toolbox, world.outputs, world.subcalls, world.spending, world.calls.append)
     async with interpreter(sandbox.open, host, world.outputs, world.budget) as program:
         await program.feed(INPUTS)

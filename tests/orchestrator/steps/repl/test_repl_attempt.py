@@ -17,9 +17,9 @@ from orchestrator.pool.topology import Topology
 from orchestrator.sandbox import Sandbox
 from orchestrator.steps.attempt import Attempt, Models, OnText, Produced
 from orchestrator.steps.errors import AttemptError
-from orchestrator.steps.prompt import Input
+from orchestrator.steps.prompt import StepInput
 from orchestrator.steps.repl.attempt import ReplRunner
-from orchestrator.steps.repl.budget import Budget
+from orchestrator.steps.repl.budget import ReplBudget
 from orchestrator.steps.repl.subcalls import SubcallModels
 from orchestrator.steps.role import ResolvedRole
 from orchestrator.taskir import Step
@@ -50,7 +50,7 @@ class Coder:
 def attempt(world: ReplWorld, **more: Any) -> Attempt:
     step = {"id": "S1", "actor": "coder", "action": "Add it up.", "outputs": ("o.txt",), "kind": "repl"}
     made = Step.model_validate({**step, **more.pop("step", {})})
-    inputs = tuple(Input(name, text) for name, text in world.workspace.inputs.items())
+    inputs = tuple(StepInput(name, text) for name, text in world.workspace.inputs.items())
     return attempt_of(made, **{"system": "Write code.", "inputs": inputs, "max_tokens": 400, **more})
 
 
@@ -59,11 +59,11 @@ async def carry_out(
     folder: Path,
     coder: Coder,
     *,
-    budget: Budget | None = None,
+    budget: ReplBudget | None = None,
     context: int | None = None,
     **more: Any,
 ) -> Produced:
-    world = ReplWorld(folder, budget or Budget(), echo, ("list_files",))
+    world = ReplWorld(folder, budget or ReplBudget(), echo, ("list_files",))
     work = ReplRunner(
         sessions=sandbox.open,
         toolbox=world.toolbox,
@@ -113,7 +113,7 @@ async def test_a_result_out_of_shape_is_told_and_may_be_mended(sandbox: Sandbox,
 async def test_answers_without_code_or_without_an_end_are_not_run(sandbox: Sandbox, tmp_path: Path) -> None:
     coder = Coder("", finish="length")
     with pytest.raises(AttemptError, match=r"no final\(value\) within 1 turns"):
-        await carry_out(sandbox, tmp_path, coder, budget=Budget(turns=1))
+        await carry_out(sandbox, tmp_path, coder, budget=ReplBudget(turns=1))
     coder = Coder("``` \n```", "artifacts['o.txt'] = 'x'\nfinal()")
     assert (await carry_out(sandbox, tmp_path, coder)).outputs == {"o.txt": b"x"}
     assert coder.asked[1].messages[-1][1] == "There was no code in the answer."
@@ -122,7 +122,7 @@ async def test_answers_without_code_or_without_an_end_are_not_run(sandbox: Sandb
 @pytest.mark.parametrize(("code", "kind"), [("1 / 0", FailureKind.CODE), ("print('thinking')", FailureKind.LOGIC)])
 async def test_turns_run_out(sandbox: Sandbox, tmp_path: Path, code: str, kind: FailureKind) -> None:
     with pytest.raises(AttemptError) as caught:
-        await carry_out(sandbox, tmp_path, Coder(code, code), budget=Budget(turns=2))
+        await carry_out(sandbox, tmp_path, Coder(code, code), budget=ReplBudget(turns=2))
     assert caught.value.failure.kind is kind
     assert ("division by zero" in caught.value.failure.evidence) == (kind is FailureKind.CODE)
 
@@ -178,7 +178,7 @@ async def test_models_that_code_asks_are_real_engines_and_decode_together(sandbo
         "final(' | '.join(map(str, made)))"
     )
     async with Pool(registry, tmp_path / "logs", topology=Topology.flat(1, 1 << 40)) as pool:
-        world = ReplWorld(tmp_path / "out", Budget(), echo, ())
+        world = ReplWorld(tmp_path / "out", ReplBudget(), echo, ())
         work = ReplRunner(
             sessions=sandbox.open,
             toolbox=world.toolbox,

@@ -12,7 +12,7 @@ from orchestrator.engine.errors import EngineDied, EngineError
 from orchestrator.events import FailureKind
 from orchestrator.sandbox import Sandbox, Session
 from orchestrator.steps.errors import AttemptError
-from orchestrator.steps.repl.budget import Budget
+from orchestrator.steps.repl.budget import ReplBudget
 from orchestrator.steps.repl.host import Host
 from orchestrator.steps.repl.outputs import SHOWN, Outputs
 from orchestrator.steps.repl.session import Interpreter
@@ -110,7 +110,7 @@ async def test_what_cannot_be_sent_costs_a_turn_and_not_the_program(sandbox: San
 
 
 async def test_a_call_that_is_none_leaves_the_clock_of_its_turn(sandbox: Sandbox, tmp_path: Path) -> None:
-    async with running(sandbox, tmp_path, budget=Budget(turn_seconds=1.0)) as (program, _):
+    async with running(sandbox, tmp_path, budget=ReplBudget(turn_seconds=1.0)) as (program, _):
         code = "try:\n    tool('read_file', name=b'x')\nexcept TypeError:\n    pass\nwhile True:\n    pass"
         assert ((await program.run(code)).error or "").endswith("Stopped: the turn took longer than it may")
 
@@ -155,7 +155,7 @@ async def test_calls_that_fail_are_told_apart_from_those_that_do_not(sandbox: Sa
 
 
 async def test_the_budget_holds_whatever_the_code_does(sandbox: Sandbox, tmp_path: Path) -> None:
-    budget = Budget(calls=3, tokens=1000)
+    budget = ReplBudget(calls=3, tokens=1000)
     async with running(sandbox, tmp_path, budget=budget) as (program, world):
         assert "4 calls are too many: 3 of 3 are left" in ((await program.run("llm_batch(['x'] * 4)")).error or "")
         await program.run("llm_batch(['x'] * 2)\nllm_batch([])")
@@ -164,7 +164,7 @@ async def test_the_budget_holds_whatever_the_code_does(sandbox: Sandbox, tmp_pat
         assert [call.outcome for call in world.calls] == ["refused", "done", "done"], "what is refused again is no news"
         assert "1 calls are too many: 0 of 3" in ((await program.run("tool('list_files')")).error or "")
         assert len(world.batches) == 1
-    async with running(sandbox, tmp_path, budget=Budget(tokens=25)) as (program, world):
+    async with running(sandbox, tmp_path, budget=ReplBudget(tokens=25)) as (program, world):
         await program.run("llm_batch(['x', 'y'])")
         assert "all 25 tokens of model calls are used" in ((await program.run("llm_call('x')")).error or "")
         assert [request.max_tokens for request in world.batches[0][1]] == [12, 12]
@@ -173,7 +173,7 @@ async def test_the_budget_holds_whatever_the_code_does(sandbox: Sandbox, tmp_pat
 async def test_a_turn_that_takes_or_prints_too_much_ends_and_the_next_one_goes_on(
     sandbox: Sandbox, tmp_path: Path
 ) -> None:
-    budget = Budget(turn_seconds=1.0, turn_output=1000)
+    budget = ReplBudget(turn_seconds=1.0, turn_output=1000)
     async with running(sandbox, tmp_path, budget=budget) as (program, _):
         stuck = await program.run("n = 0\nwhile True:\n    try:\n        n += 1\n    except Exception:\n        pass")
         assert (stuck.error or "").endswith("Stopped: the turn took longer than it may")
@@ -195,7 +195,7 @@ async def test_an_end_of_input_is_an_error_like_any_other(sandbox: Sandbox, tmp_
 async def test_a_turn_that_swallows_the_end_of_its_time_is_told_again(
     sandbox: Sandbox, tmp_path: Path, before: str
 ) -> None:
-    async with running(sandbox, tmp_path, budget=Budget(seconds=20, turn_seconds=0.5)) as (program, _):
+    async with running(sandbox, tmp_path, budget=ReplBudget(seconds=20, turn_seconds=0.5)) as (program, _):
         code = "import time\ntry:\n    time.sleep(60)\nexcept:\n    print('mine')\nwhile True: pass"
         stuck = await program.run(before + code)
         assert stuck.shown.startswith("mine\n")
@@ -221,11 +221,11 @@ DONE = b'{"type":"done","error":null,"final":false,"value":null}'
 
 
 async def test_what_is_printed_in_many_pieces_is_put_together_once(tmp_path: Path) -> None:
-    world = ReplWorld(tmp_path, Budget(), echo, ())
+    world = ReplWorld(tmp_path, ReplBudget(), echo, ())
     host = Host(world.toolbox, world.outputs, world.subcalls, world.spending, world.calls.append)
 
     async def seconds(messages: int) -> float:
-        program = Interpreter(cast(Session, Chatty(messages)), host, Outputs(tmp_path), Budget())
+        program = Interpreter(cast(Session, Chatty(messages)), host, Outputs(tmp_path), ReplBudget())
         began = time.process_time()
         assert (await program.run("")).shown.startswith("x")
         return time.process_time() - began

@@ -15,7 +15,7 @@ from orchestrator.pool import Pool
 from orchestrator.pool.topology import Topology
 from orchestrator.steps.attempt import Attempt, OnText, Produced
 from orchestrator.steps.errors import AttemptError
-from orchestrator.steps.prompt import Input
+from orchestrator.steps.prompt import StepInput
 from orchestrator.steps.tools.attempt import ToolRunner
 from orchestrator.taskir import Step
 from registry.load import find_registry, load_registry
@@ -50,7 +50,7 @@ def folder(tmp_path: Path) -> Path:
 def attempt(tools: Sequence[str], inputs: dict[str, str] | None = None, **more: Any) -> Attempt:
     fields = {"id": "S1", "actor": "worker", "action": "Find 33.", "outputs": ("o.txt",), "kind": "tool"}
     step = Step.model_validate({**fields, "tools": tools, **more.pop("step", {})})
-    texts = tuple(Input(name, text) for name, text in (inputs or {}).items())
+    texts = tuple(StepInput(name, text) for name, text in (inputs or {}).items())
     return attempt_of(step, **{"system": "Act.", "inputs": texts, "max_tokens": 200, **more})
 
 
