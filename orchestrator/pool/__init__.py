@@ -1,21 +1,21 @@
 """Models on demand: residency, memory admission, leases, cores.
 
-pool        Pool: ask a model, load, unload, pin; one call for a batch
-residency   loads and stops engines as the policy says
-policy      what to load, to stop and to let run dry, from a picture of the pool; pure
-admission   whether bytes fit, and who has to go for them; pure
-footprint   what engines were measured to take
-decoding    who is decoding, and with how many threads
-cores       how the physical cores are shared, and whose turn it is; pure
-placement   which node a replica runs on, and which replica a request goes to; pure
-handle      EngineHandle: the port to engines, which are processes unless they are simulated
+pool        Pool: generate and embed with a model, load, unload, pin
+residency   loads and stops engines as the policy decides
+policy      what to load, to stop and to drain, given the state of the pool; pure
+admission   whether an engine fits into memory, and which others to evict for it; pure
+footprint   how much memory engines were measured to take
+decoding    which engines are decoding, and with how many threads
+cores       how the physical cores are shared among engines; pure
+placement   which NUMA node a replica runs on, and which replica serves a request; pure
+handle      EngineHandle: the port to engines, real or simulated
 prefix_hashes  which prompt prefixes an engine has seen, as hashes
-managed_model one model: its engines, who waits, how it failed
-remotes     the models that other servers run
-machine     cores, nodes and memory of this machine
+managed_model the state of one model: replicas, waiting requests, failures
+remotes     models that other servers run
+machine     reads the cores, nodes and memory of this machine
 topology    nodes and cores as data
-status      the pool as people see it
-errors      why a model cannot be had
+status      the state of the pool for the API and the command line
+errors      why a model cannot be used
 """
 
 from orchestrator.pool.errors import (

@@ -1,6 +1,7 @@
-"""Decide whether an engine may be started now, and which idle ones have to go for it. Pure.
+"""Decide whether there is memory to start an engine, and which idle engines to evict for it. Pure.
 
-Bytes are what a model needs by estimate or by measurement. Pinned engines stay, and so do those in use or loading.
+An engine counts with the bytes that its model needs by estimate or measurement. Engines that are pinned, in use or
+loading are never evicted.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -10,14 +11,16 @@ from orchestrator.pool.placement import Place
 
 
 @dataclass(frozen=True, slots=True)
-class Budget:
-    """Bytes that all engines may take together, and those that are bound to a node."""
+class MemoryBudget:
+    """How many bytes engines may take."""
 
     total: int
+    """All engines together."""
     nodes: Mapping[int, int] = field(default_factory=dict)
+    """By NUMA node: the engines that are bound to it. Empty on a machine with one node."""
 
     def limits(self, node: int | None) -> Iterator[tuple[int | None, int]]:
-        """Yield what bounds an engine on this node: the narrower limit first, None standing for the whole machine."""
+        """Yield the limits for an engine on this node as (node, bytes); None stands for the whole machine."""
         if node is not None and node in self.nodes:
             yield node, self.nodes[node]
         yield None, self.total
@@ -25,26 +28,27 @@ class Budget:
 
 @dataclass(frozen=True, slots=True)
 class Resident:
-    """An engine that holds memory, or has been promised it. `last_used` orders them; any clock will do."""
+    """An engine that holds memory, or for which memory is reserved."""
 
     place: Place
     bytes: int
     pinned: bool
     in_use: bool
     last_used: float
+    """When it was last used, by any clock: only the order matters."""
     node: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Admitted:
-    """Load it, after the engines in `evicted` (least recently used first) have been stopped."""
+    """The engine may be loaded after those in `evicted` (least recently used first) have been stopped."""
 
     evicted: tuple[Place, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class MustWait:
-    """It fits, but only after some of the engines that are in use have become idle: `short` bytes of the limit."""
+    """The engine fits once some of the engines in use are idle. Now `short` bytes are missing on `node`."""
 
     short: int
     node: int | None = None
@@ -52,7 +56,7 @@ class MustWait:
 
 @dataclass(frozen=True, slots=True)
 class NeverFits:
-    """Engines that stay leave too little of a `limit`, that of `node` or of the machine: it lacks `short` bytes."""
+    """The engine does not fit beside the pinned ones: `short` bytes of the `limit` of `node` are missing."""
 
     pinned: int
     short: int
@@ -63,8 +67,8 @@ class NeverFits:
 Verdict = Admitted | MustWait | NeverFits
 
 
-def admit(wanted: int, node: int | None, residents: Iterable[Resident], budget: Budget) -> Verdict:
-    """Decide about an engine of `wanted` bytes on `node`. Evicts the least recently used, and as few as it takes."""
+def admit(wanted: int, node: int | None, residents: Iterable[Resident], budget: MemoryBudget) -> Verdict:
+    """Decide about an engine of `wanted` bytes on `node`. As few engines as needed are evicted, by least recent use."""
     held = sorted(residents, key=lambda resident: resident.last_used)
     evicted: dict[Place, Resident] = {}
     for where, limit in budget.limits(node):

@@ -1,7 +1,7 @@
-"""Share the physical cores out among the engines that are decoding. Pure.
+"""Share the physical cores among the engines that are decoding. Pure.
 
-With more engines than cores they take turns: a turn lasts `TURN_SECONDS`, the most urgent come first, and whoever has
-waited for `PATIENCE_SECONDS` comes before all others, so that none waits for ever.
+If there are more engines than cores, they take turns of `TURN_SECONDS`. The most urgent ones come first, but an engine
+that has waited for `PATIENCE_SECONDS` comes before all others, so that none starves.
 """
 
 from collections.abc import Iterable, Sequence
@@ -16,51 +16,51 @@ PATIENCE_SECONDS: Final = 2.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Decoder:
-    """An engine that has work. All times in seconds of one clock.
-
-    `ceiling` is the most threads that it may have, None for no limit, and `node` the one that it is bound to. `due` is
-    when its most urgent work has to be done. It has been `running`, or waiting for its turn, since `since`.
-    """
+class DecodingEngine:
+    """An engine that has work. All times are in seconds of one clock."""
 
     place: Place
     ceiling: int | None = None
+    """The most threads that it may have; None for no limit."""
     node: int | None = None
+    """The NUMA node that it is bound to; None for no binding."""
     due: float = 0.0
+    """When its most urgent work should be done."""
     running: bool = False
     since: float = 0.0
+    """Since when it is running, or waiting for its turn."""
 
 
-def share_cores(topology: Topology, decoders: Iterable[Decoder], now: float = 0.0) -> dict[Place, int]:
-    """Return the threads of each decoder, 0 for one that has to wait for its turn.
+def share_cores(topology: Topology, engines: Iterable[DecodingEngine], now: float = 0.0) -> dict[Place, int]:
+    """Return how many threads each engine gets; 0 for one that has to wait for its turn.
 
-    Those that may run get equal shares, none above its ceiling, and on no node more than it has cores; what does not
-    divide goes to the most urgent. One alone gets all. The sum never exceeds the cores of the machine.
+    Engines that run get equal shares, but not more than their ceiling, and together not more than the cores of their
+    node or of the machine. Cores that remain go to the most urgent engines. A single engine gets all cores.
     """
-    queue = sorted(decoders, key=lambda decoder: _rank(decoder, now))
-    shares = {decoder.place: 0 for decoder in queue}
+    queue = sorted(engines, key=lambda engine: _rank(engine, now))
+    shares = {engine.place: 0 for engine in queue}
     left = topology.cores
     free = {node.id: len(node.cores) for node in topology.nodes}
-    hungry: Sequence[Decoder] = queue
-    while left and hungry:
-        fed: list[Decoder] = []
-        for decoder in hungry:
-            if left and (decoder.node is None or free[decoder.node]):
-                shares[decoder.place] += 1
+    unsatisfied: Sequence[DecodingEngine] = queue
+    while left and unsatisfied:
+        growing: list[DecodingEngine] = []
+        for engine in unsatisfied:
+            if left and (engine.node is None or free[engine.node]):
+                shares[engine.place] += 1
                 left -= 1
-                if decoder.node is not None:
-                    free[decoder.node] -= 1
-                if decoder.ceiling is None or shares[decoder.place] < decoder.ceiling:
-                    fed.append(decoder)
-        hungry = fed
+                if engine.node is not None:
+                    free[engine.node] -= 1
+                if engine.ceiling is None or shares[engine.place] < engine.ceiling:
+                    growing.append(engine)
+        unsatisfied = growing
     return shares
 
 
-def _rank(decoder: Decoder, now: float) -> tuple[int, float]:
-    """Sort a turn that has begun first, then those that have waited too long, then by what is due."""
-    spent = now - decoder.since
-    if decoder.running and spent < TURN_SECONDS:
-        return 0, decoder.since
-    if not decoder.running and spent >= PATIENCE_SECONDS:
-        return 1, decoder.since
-    return 2, decoder.due
+def _rank(engine: DecodingEngine, now: float) -> tuple[int, float]:
+    """Order engines: those within their turn first, then those that have waited too long, then by what is due."""
+    spent = now - engine.since
+    if engine.running and spent < TURN_SECONDS:
+        return 0, engine.since
+    if not engine.running and spent >= PATIENCE_SECONDS:
+        return 1, engine.since
+    return 2, engine.due

@@ -1,4 +1,4 @@
-"""Ask engines what they have counted, and wait for none that is in a long step."""
+"""Collect the counters of engines, without waiting for an engine that is in a long step."""
 
 import asyncio
 import contextlib
@@ -12,35 +12,39 @@ from orchestrator.pool.handle import EngineHandle
 from orchestrator.pool.status import ModelCounters
 
 PATIENCE_SECONDS: Final = 0.02
+"""How long engines are waited for."""
 
 
 class Counters:
-    """What engines said when they were asked last. `tasks` outlives them."""
+    """The last counters of each engine. `tasks` has to be open as long as this is used."""
 
     def __init__(self, tasks: asyncio.TaskGroup) -> None:
         self._tasks = tasks
-        self._said: WeakKeyDictionary[EngineHandle, EngineStats] = WeakKeyDictionary()
-        self._asked: dict[EngineHandle, asyncio.Task[None]] = {}
+        self._latest: WeakKeyDictionary[EngineHandle, EngineStats] = WeakKeyDictionary()
+        self._pending: dict[EngineHandle, asyncio.Task[None]] = {}
 
     async def of(self, engines: Collection[EngineHandle]) -> Mapping[EngineHandle, EngineStats]:
-        """Return what each has counted, as of now or, in a long step, as of earlier; without those who never said."""
+        """Return each engine's counters: the present ones, or the last known ones if it does not answer at once.
+
+        Engines that have never answered are left out.
+        """
         for engine in engines:
-            if engine not in self._asked:
-                self._asked[engine] = self._tasks.create_task(self._ask(engine))
-        if asked := [self._asked[engine] for engine in engines]:
+            if engine not in self._pending:
+                self._pending[engine] = self._tasks.create_task(self._ask(engine))
+        if asked := [self._pending[engine] for engine in engines]:
             await asyncio.wait(asked, timeout=PATIENCE_SECONDS)
-        return {engine: said for engine in engines if (said := self._said.get(engine)) is not None}
+        return {engine: stats for engine in engines if (stats := self._latest.get(engine)) is not None}
 
     async def _ask(self, engine: EngineHandle) -> None:
         try:
             with contextlib.suppress(EngineDied):
-                self._said[engine] = await engine.stats()
+                self._latest[engine] = await engine.stats()
         finally:
-            del self._asked[engine]
+            del self._pending[engine]
 
 
-def together(counted: Sequence[EngineStats]) -> ModelCounters | None:
-    """Return the counters of all engines of a model; None where none has said anything."""
+def sum_counters(counted: Sequence[EngineStats]) -> ModelCounters | None:
+    """Return the sums of the counters of a model's engines; None if there are none."""
     if not counted:
         return None
     return ModelCounters(

@@ -1,4 +1,4 @@
-"""Keep who is decoding, and tell the engines how many threads they have."""
+"""Keep track of which engines are decoding, and set how many threads each of them computes with."""
 
 import asyncio
 import contextlib
@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
 
 from orchestrator.engine.errors import EngineDied
-from orchestrator.pool.cores import TURN_SECONDS, Decoder, share_cores
+from orchestrator.pool.cores import TURN_SECONDS, DecodingEngine, share_cores
 from orchestrator.pool.managed_model import Replica
 from orchestrator.pool.placement import Place
 from orchestrator.pool.topology import Topology
@@ -14,33 +14,36 @@ from orchestrator.pool.topology import Topology
 
 @dataclass(slots=True)
 class _Work:
-    """What an engine has to do: when each of its generations is due; and since when it runs, or waits for its turn."""
+    """The work of one engine."""
 
     ceiling: int | None
+    """The most threads that it may have; None for no limit."""
     since: float
+    """Since when it is running, or waiting for its turn."""
     running: bool = False
     due: list[float] = field(default_factory=list)
+    """When each of its generations should be done."""
 
 
 class Decoding:
-    """The engines that have work, on the cores of one machine. `rotate` has to run beside them."""
+    """Shares the cores of one machine among the engines that have work. The task `rotate` has to run all the time."""
 
     def __init__(self, topology: Topology) -> None:
         self.topology = topology
         self._work: dict[Replica, _Work] = {}
-        self._crowded = asyncio.Event()
+        self._turns_needed = asyncio.Event()
 
     @contextlib.asynccontextmanager
     async def of(self, replica: Replica, ceiling: int | None, due: float) -> AsyncIterator[None]:
-        """Count a generation, which should be done at `due`, and share the cores anew where that changes something.
+        """Count a generation, which should be done at `due`, as work of its engine while the block runs.
 
-        `ceiling` is the most threads that its engine may have.
+        The cores are shared anew if this changes the shares. `ceiling` is the most threads that the engine may have.
         """
         work = self._work.setdefault(replica, _Work(ceiling, _now()))
         work.due.append(due)
         replica.active += 1
         try:
-            if len(work.due) == 1 or self._crowded.is_set():
+            if len(work.due) == 1 or self._turns_needed.is_set():
                 await self._share()
             yield
         finally:
@@ -48,15 +51,17 @@ class Decoding:
             work.due.remove(due)
             if not work.due:
                 del self._work[replica]
-                await self._tell(replica, max(1, replica.threads))  # so that it hears what comes next
-            if not work.due or self._crowded.is_set():
+                await self._set_threads(
+                    replica, max(1, replica.threads)
+                )  # so that it does not rest when the next request comes
+            if not work.due or self._turns_needed.is_set():
                 await self._share()
 
     @contextlib.asynccontextmanager
     async def of_loading(self, replica: Replica, ceiling: int | None) -> AsyncIterator[int]:
-        """Count an engine that is being loaded, and yield the threads that it may have: its share, but at least one.
+        """Count an engine that is being loaded as decoding, since it measures its steps.
 
-        It measures how long its steps take, so it computes like those that decode. It keeps what it is given here.
+        Yields how many threads it may compute with: its share, but at least one. That number stays until it is loaded.
         """
         work = self._work[replica] = _Work(ceiling, _now(), running=True, due=[_now()])
         try:
@@ -68,16 +73,16 @@ class Decoding:
             await self._share()
 
     async def rotate(self) -> None:
-        """Let those who wait have their turn, for as long as someone does. Never returns."""
+        """Share the cores anew after each turn, while there are more engines than cores. Never returns."""
         while True:
-            await self._crowded.wait()
+            await self._turns_needed.wait()
             await asyncio.sleep(TURN_SECONDS)
             await self._share()
 
     async def _share(self) -> dict[Place, int]:
         now = _now()
         decoders = [
-            Decoder(
+            DecodingEngine(
                 place=replica.place,
                 ceiling=work.ceiling,
                 node=replica.node,
@@ -92,15 +97,15 @@ class Decoding:
             threads = shares[replica.place]
             if work.running != (threads > 0):
                 work.running, work.since = threads > 0, now
-            await self._tell(replica, threads)
+            await self._set_threads(replica, threads)
         if all(shares.values()):
-            self._crowded.clear()
+            self._turns_needed.clear()
         else:
-            self._crowded.set()
+            self._turns_needed.set()
         return shares
 
-    async def _tell(self, replica: Replica, threads: int) -> None:
-        """Set an engine's threads. One that has died is found out by those who wait for it."""
+    async def _set_threads(self, replica: Replica, threads: int) -> None:
+        """Set the number of an engine's threads. If the engine has died, its callers get the error."""
         if replica.engine is None or replica.threads == threads:
             return
         replica.threads = threads

@@ -1,10 +1,10 @@
-"""Why a model cannot be had.
+"""The errors of the pool.
 
     PoolError
-    ├── UnknownModel        the registry has no such model; asking again is useless
-    ├── ModelUnavailable    its file is missing or broken, or it is cold; useless until the registry changes
-    ├── ModelTooLarge       it can never fit the memory budget; useless until the registry changes
-    ├── ModelRemote         another server runs it, and what was asked can only be done here
+    ├── UnknownModel        the registry has no such model; a retry is useless
+    ├── ModelUnavailable    its file is missing or broken, or it is cold; a retry is useless until the registry changes
+    ├── ModelTooLarge       it cannot fit the memory budget; a retry is useless until the registry changes
+    ├── ModelRemote         another server runs it, and the operation needs a model that is loaded here
     ├── ModelPinned         it stays loaded until it is unpinned
     ├── ModelBroken         its engine has failed too often lately; it is tried again after a while
     └── PoolClosed          the pool is shutting down
@@ -16,7 +16,7 @@ from orchestrator.errors import OrchestratorError
 
 
 class PoolError(OrchestratorError):
-    """A model cannot be had. `model` is its id in the registry."""
+    """A model cannot be used. `model` is its id in the registry."""
 
     def __init__(self, model: str, message: str) -> None:
         super().__init__(message)
@@ -28,15 +28,15 @@ class UnknownModel(PoolError):
 
 
 class ModelUnavailable(PoolError):
-    """The registry says itself that the model cannot be used, and why."""
+    """The registry says that the model cannot be used; the message has its reason."""
 
 
 class ModelRemote(PoolError):
-    """Another server runs the model: it is neither loaded nor unloaded here, nor are its prompts counted."""
+    """Another server runs the model, so it cannot be loaded, unloaded, counted with or embedded with here."""
 
 
 class ModelTooLarge(PoolError):
-    """The model needs `wanted` bytes, of a `budget` of which `pinned` are held by models that stay."""
+    """The model needs `wanted` bytes. Of the `budget`, pinned models hold `pinned` bytes."""
 
     def __init__(self, model: str, message: str, *, wanted: int, budget: int, pinned: int) -> None:
         super().__init__(model, message)
@@ -46,11 +46,11 @@ class ModelTooLarge(PoolError):
 
 
 class ModelPinned(PoolError):
-    """The model is HOT or pinned, and is not unloaded."""
+    """The model is HOT or pinned, so it cannot be unloaded."""
 
 
 class ModelBroken(PoolError):
-    """The model's engine failed `failures` times in a row within a short time; `retry_seconds` until another try."""
+    """The model's engine failed `failures` times within a short time. It is tried again after `retry_seconds`."""
 
     def __init__(self, model: str, message: str, *, failures: int, retry_seconds: float) -> None:
         super().__init__(model, message)

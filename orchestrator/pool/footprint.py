@@ -1,13 +1,12 @@
-"""Remember what engines really took, so that the next load of the same file is admitted by that.
+"""Remember how much memory engines took, so that later loads of the same file are admitted by that.
 
-An estimate from the header errs on the high side for most models and on the low side for a few (weights repacked into
-private memory, say). What was measured replaces it, but for the buffers that are touched as prompts come, for the same
-file loaded in the same way.
+An estimate from the header is too high for most models, and too low for a few, for instance if weights are repacked
+into private memory. A measurement of the same file with the same options replaces it, except for compute buffers, which
+may not have been used yet when the engine was measured.
 
-A measurement can be wrong: memory that was swapped out is not seen, and an engine that ran for weeks may have grown. So
-only the last few count, and of those the largest. One that is implausible is not believed at all. One that is larger
-than the estimate is believed for a day: a model that is too large by it is not loaded, and would never be measured
-again.
+A measurement can be wrong: memory that was swapped out is not counted, and an engine that ran for weeks may have grown.
+So the largest of the last few measurements counts. Implausible ones are ignored. One that is larger than the estimate
+counts for a day only: if the model is too large by it, the model is not loaded, and would never be measured again.
 """
 
 import contextlib
@@ -31,21 +30,21 @@ log = structlog.get_logger(__name__)
 
 MAX_REMEMBERED: Final = 1000
 KEPT: Final = 5
-"""How many measurements of a model count. It is measured twice for each load: when it is loaded, and when it ends."""
+"""How many measurements of a model count. An engine is measured twice: when it is loaded, and when it is stopped."""
 LEAST_BYTES: Final = 8 << 20
-"""Every engine is a process of Python, which takes more than this."""
+"""A smaller measurement is implausible: every engine is a Python process, which takes more."""
 MOST_TIMES: Final = 8.0
-"""A measurement that is more than so many times the estimate is not believed."""
+"""A measurement that is more than so many times the estimate is implausible."""
 LARGE_SECONDS: Final = 86_400.0
-"""How long a measurement that is larger than the estimate is believed."""
+"""How long a measurement that is larger than the estimate counts, in seconds."""
 _NO_SETTING: Final = frozenset({"id", "description", "residency", "header", "memory", "unavailable"})
 
 
 def measure(pid: int, estimate: int) -> int | None:
-    """Return the bytes that a process needs, or None if it is gone.
+    """Return how many bytes a process needs, or None if it has ended.
 
-    Memory of its own is needed for sure. What it maps of files, its weights mostly, is needed up to the estimate:
-    beyond that it is the page cache's, as after weights have been copied into another layout.
+    Its private memory counts in full. Mapped files, mostly the weights, count up to the estimate: what is beyond it can
+    be dropped from the page cache, for instance weights that have been copied into another layout.
     """
     try:
         taken = psutil.Process(pid).memory_info()
@@ -55,14 +54,14 @@ def measure(pid: int, estimate: int) -> int | None:
 
 
 class Measurement(NamedTuple):
-    """The bytes that an engine took, and when that was seen, in seconds since the epoch."""
+    """How many bytes an engine took, and when that was measured, in seconds since the epoch."""
 
     taken: int
     at: float
 
 
 class Footprints:
-    """What was measured, by model file and settings; kept in `file`, or for this process only (None).
+    """Measurements by model file and options. They are stored in `file`; if that is None, only in memory.
 
     `clock` returns the time in seconds since the epoch.
     """
@@ -73,9 +72,9 @@ class Footprints:
         self._known = _read(file) if file is not None else {}
 
     def needed(self, entry: ModelEntry) -> int:
-        """Return the bytes that an engine of this model needs: as measured, else as estimated.
+        """Return how many bytes an engine of this model needs: as measured, or else as estimated.
 
-        The buffers that it computes in may not have been touched yet when it was measured.
+        Compute buffers are added to a measurement up to the estimate, since they may not have been used yet.
         """
         assert entry.memory is not None, "a model without a header is not loaded"
         measured = self._measured(entry)
@@ -84,17 +83,17 @@ class Footprints:
         return max(measured, min(entry.memory.total, measured + entry.memory.compute))
 
     def describe(self, entry: ModelEntry) -> str:
-        """Write the sum behind `needed`."""
+        """Format how `needed` is calculated."""
         measured = self._measured(entry)
         if measured is None or entry.memory is None:
             return str(entry.memory)
         off = measured - entry.memory.total
-        told = f"estimated {entry.memory}; measured {size(abs(off))} {'more' if off > 0 else 'less'}"
+        calculation = f"estimated {entry.memory}; measured {size(abs(off))} {'more' if off > 0 else 'less'}"
         untouched = self.needed(entry) - measured
-        return f"{told}, and {size(untouched)} for buffers that may not have been touched yet" if untouched else told
+        return f"{calculation}, and {size(untouched)} for unused compute buffers" if untouched else calculation
 
     def note(self, entry: ModelEntry, taken: int) -> None:
-        """Remember what an engine was seen to take, in bytes. What is implausible is logged and not remembered."""
+        """Remember how many bytes an engine took. An implausible measurement is logged and not remembered."""
         assert entry.memory is not None, "a model without a header is not loaded"
         measurement = Measurement(taken, self._clock())
         if not _plausible(measurement, entry.memory.total):
@@ -108,7 +107,7 @@ class Footprints:
             _write(self._file, self._known)
 
     def _measured(self, entry: ModelEntry) -> int | None:
-        """Return the largest of the measurements that are believed now, in bytes, or None where there is none."""
+        """Return the largest of the measurements that count now, in bytes, or None if there is none."""
         assert entry.memory is not None, "a model without a header is not loaded"
         estimate, now = entry.memory.total, self._clock()
         known = (one for one in self._known.get(_key(entry), ()) if _plausible(one, estimate))
@@ -122,7 +121,7 @@ def _plausible(measurement: Measurement, estimate: int) -> bool:
 
 
 def _key(entry: ModelEntry) -> str:
-    """Name a file, as it is now, and the settings it is loaded with."""
+    """Return a key for a model's file, in its present version, and the options that it is loaded with."""
     assert entry.file is not None, "only a model of our own takes memory here"
     version = "gone"
     with contextlib.suppress(OSError):
@@ -133,7 +132,7 @@ def _key(entry: ModelEntry) -> str:
 
 
 def _read(file: Path) -> dict[str, list[Measurement]]:
-    """Return what a file holds: per model a list of bytes and times, or, as it once was, the most bytes ever seen."""
+    """Read a file of measurements. In old files a model has one number instead of a list: the most bytes ever seen."""
     try:
         known = json.loads(file.read_text("utf-8"))
         written = file.stat().st_mtime
@@ -152,7 +151,7 @@ def _read(file: Path) -> dict[str, list[Measurement]]:
 
 
 def _measurements(kept: object) -> list[Measurement]:
-    """Return those of a list that are what `_write` writes."""
+    """Return the valid measurements of a list from a file."""
     return [
         Measurement(taken, at)
         for pair in (kept if isinstance(kept, list) else ())

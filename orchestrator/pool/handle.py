@@ -1,7 +1,7 @@
-"""Define the port to engines: what the pool asks of one, and how it gets one.
+"""The port to engines: what the pool needs of an engine, and how it starts one.
 
-The real engines are processes (`orchestrator.engine.client.engine.Engine`). Simulated ones answer by a cost curve, so
-that the real pool can run on a virtual clock.
+Real engines are processes (`orchestrator.engine.client.engine.Engine`). Simulated engines answer after the time that a
+cost model predicts, so that the real pool can run on a virtual clock.
 """
 
 import asyncio
@@ -14,11 +14,11 @@ from orchestrator.engine.errors import EngineDied
 
 
 class EngineHandle(Protocol):
-    """An engine with a loaded model. Once it has ended, every pending and later call raises EngineDied."""
+    """An engine with a loaded model. When it has ended, every pending and later call raises EngineDied."""
 
     @property
     def info(self) -> ModelInfo:
-        """What was loaded."""
+        """Describes the loaded model."""
 
     @property
     def died(self) -> asyncio.Event:
@@ -26,7 +26,7 @@ class EngineHandle(Protocol):
 
     @property
     def failure(self) -> EngineDied | None:
-        """How it ended; None as long as it has not."""
+        """Why the engine ended; None while it runs."""
 
     async def generate(self, request: Generation, on_text: OnText | None = None) -> Completion:
         """Generate text. `on_text` gets it piece by piece. Raises EngineError, or what `on_text` raises."""
@@ -41,14 +41,14 @@ class EngineHandle(Protocol):
         """Return the counters. Raises EngineDied."""
 
     async def set_threads(self, threads: int) -> None:
-        """Compute with this many threads from the next step on; rest with 0. Raises EngineDied."""
+        """Compute with this many threads from the next step on; with 0, pause. Raises EngineDied."""
 
     async def stop(self) -> None:
-        """End it, and wait until it has. Pending calls raise EngineStopped. Harmless when it has ended."""
+        """Stop the engine, and wait until it has ended. Pending calls raise EngineStopped. May be called again."""
 
     async def wait_dead(self) -> EngineDied:
-        """Wait until it has ended, and say how."""
+        """Wait until the engine has ended, and return why."""
 
 
 StartEngine = Callable[[EngineSpec], Awaitable[EngineHandle]]
-"""Loads a model and returns its engine. Raises ModelLoadFailed, after whatever was begun has ended."""
+"""Starts an engine. Raises ModelLoadFailed, after everything that was started has ended again."""

@@ -1,4 +1,4 @@
-"""Ask the machine what this process may use of it: cores, NUMA nodes and memory."""
+"""Read how many cores, NUMA nodes and how much memory this process may use."""
 
 import os
 import re
@@ -21,8 +21,8 @@ _SPARED: Final = 0.1
 def read_topology(system: Path = _SYSTEM) -> Topology:
     """Return the nodes, cores and memory that this process may use.
 
-    What Linux does not say is filled in, so that there is always an answer: without the cores' siblings as many cores
-    as psutil counts, without nodes one node with all cores and all memory.
+    If Linux does not list the hardware threads of each core, psutil's number of cores is used. If it lists no NUMA
+    nodes, the answer has one node with all cores and all memory.
     """
     cores = _cores(system, sorted(os.sched_getaffinity(0)))
     nodes = tuple(_nodes(system, cores))
@@ -33,21 +33,21 @@ def read_topology(system: Path = _SYSTEM) -> Topology:
 
 @dataclass(frozen=True, slots=True)
 class MemoryLimit:
-    """What a control group may take, in bytes, and what of that is free: without the files that are merely cached."""
+    """How many bytes a control group may take, and how many of them are free; cached files count as free."""
 
     most: int
     free: int
 
 
 def memory_budget(limits: Iterable[MemoryLimit] | None = None) -> int:
-    """Return the bytes that models may take: nine tenths of what is free now, in the machine and in control groups."""
+    """Return how many bytes models may take: nine tenths of what is free now, in the machine and its control groups."""
     found = memory_limits() if limits is None else limits
     free = min([psutil.virtual_memory().available, *(limit.free for limit in found)])
     return max(0, int(free * (1 - _SPARED)))
 
 
 def memory_limits(groups: Path = _CGROUPS, own: Path = _OWN_CGROUP) -> list[MemoryLimit]:
-    """Return the limits of this process's control group, version 2, and of those around it, as far as we see them."""
+    """Return the memory limits of this process's control group (version 2) and of its visible parents."""
     try:
         listed = own.read_text(encoding="utf-8", errors="replace").splitlines()
     except OSError:
@@ -62,9 +62,9 @@ def _memory_limit(group: Path) -> MemoryLimit | None:
     try:
         most = int((group / "memory.max").read_text())
         taken = int((group / "memory.current").read_text())
-        told = dict(line.split() for line in (group / "memory.stat").read_text().splitlines())
-        cached = int(told["active_file"]) + int(told["inactive_file"])
-    except (OSError, ValueError, KeyError):  # no such file where memory is not counted; "max" without a limit
+        counters = dict(line.split() for line in (group / "memory.stat").read_text().splitlines())
+        cached = int(counters["active_file"]) + int(counters["inactive_file"])
+    except (OSError, ValueError, KeyError):  # there is no file if memory is not counted, and "max" if it is not limited
         return None
     return MemoryLimit(most, max(0, most - taken + cached))
 
@@ -81,7 +81,7 @@ def _cores(system: Path, allowed: list[int]) -> tuple[Core, ...]:
 
 
 def _nodes(system: Path, cores: Iterable[Core]) -> Iterator[Node]:
-    """Yield the nodes that have one of `cores`; nothing where Linux does not describe them."""
+    """Yield the nodes that have some of `cores`; none if Linux does not describe them."""
     for folder in sorted((system / "node").glob("node[0-9]*"), key=lambda folder: int(folder.name[4:])):
         try:
             cpus = cpu_list((folder / "cpulist").read_text())
@@ -94,7 +94,7 @@ def _nodes(system: Path, cores: Iterable[Core]) -> Iterator[Node]:
 
 
 def cpu_list(text: str) -> frozenset[int]:
-    """Read Linux's way to list CPUs, as in `0-3,8`. Raises ValueError."""
+    """Parse a list of CPUs in Linux's format, such as `0-3,8`. Raises ValueError."""
     cpus: set[int] = set()
     for part in filter(None, text.strip().split(",")):
         first, _, last = part.partition("-")

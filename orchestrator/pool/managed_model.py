@@ -1,4 +1,4 @@
-"""Hold what the pool knows of one model: its engines, who uses them, who waits for one, and how they have failed."""
+"""The pool's state of one model: its replicas, the requests that use them or wait, and how its engines have failed."""
 
 import asyncio
 import math
@@ -19,7 +19,8 @@ from registry.models import ModelEntry
 
 MAX_FAILURES: Final = 3
 FAILURE_WINDOW: Final = 60.0
-_RETIRING: Final = "the registry says something else now: it ends when nobody uses it any more"
+"""A model whose engines failed MAX_FAILURES times within so many seconds counts as broken."""
+_RETIRING: Final = "the registry has changed: its engine ends when no request uses it any more"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,7 +34,7 @@ class LeaseRequest:
 
 @dataclass(slots=True, eq=False)
 class Waiter:
-    """A request that waits for an engine since `since`. Its answer is a replica that it has a lease on."""
+    """A request that waits for an engine since `since`. `granted` gets the replica that is leased to it."""
 
     wanted: LeaseRequest
     since: float
@@ -42,65 +43,67 @@ class Waiter:
 
 @dataclass(slots=True, eq=False)
 class Replica:
-    """One engine of a model, or the place for one.
-
-    `bytes` is what it holds of the budget, 0 when it is absent. `leases` counts the requests that have it, `active`
-    those of them that generate. It is absent and `asked` for when it shall be loaded although no request waits. Times
-    are the event loop's. `gone` is set while it is absent.
-    """
+    """One replica of a model, whether it has an engine now or not. Times are the event loop's."""
 
     place: Place
     node: int | None = None
     state: State = "absent"
     bytes: int = 0
+    """What it holds of the budget; 0 while it is absent."""
     engine: EngineHandle | None = None
     asked: float | None = None
+    """Since when it is to be loaded although no request waits for it; None if it is not."""
     draining: bool = False
+    """Whether it takes no new requests, because a request that has waited too long needs its memory."""
     leaving: bool = False
+    """Whether it takes no new requests and is stopped as soon as it is idle."""
     leases: int = 0
+    """How many requests use it."""
     active: int = 0
+    """How many of them are generating."""
     threads: int = 0
     begun_at: float = 0.0
     loaded_at: float = 0.0
     last_used: float = 0.0
     seen: SeenPrefixes = field(default_factory=SeenPrefixes)
     gone: asyncio.Event = field(default_factory=asyncio.Event)
+    """Set while it is absent."""
 
     def __post_init__(self) -> None:
         self.gone.set()
 
     @property
     def serves(self) -> bool:
-        """Whether it takes requests in."""
+        """Whether it takes new requests."""
         alive = self.engine is not None and not self.engine.died.is_set()
         return alive and self.state == "ready" and not self.draining and not self.leaving
 
     def begin(self, reserved: int, now: float) -> None:
-        """Note that it is being loaded, and what is reserved for it, in bytes."""
+        """Note that it is being loaded, with `reserved` bytes of the budget."""
         self.state, self.bytes, self.asked, self.begun_at = "loading", reserved, None, now
         self.gone.clear()
 
     def loaded(self, engine: EngineHandle, threads: int, now: float) -> None:
-        """Note its engine, which computes with so many threads."""
+        """Note that it is loaded: its engine, and with how many threads that computes."""
         self.state, self.engine, self.threads = "ready", engine, threads
         self.loaded_at = self.last_used = now
 
     def vacate(self) -> None:
-        """Note that its process is gone, or was never started."""
+        """Note that its process has ended, or was never started."""
         self.state, self.bytes, self.engine, self.threads = "absent", 0, None, 0
         self.draining = self.leaving = False
         self.seen = SeenPrefixes()
         self.gone.set()
 
     def grant(self, prefix_hashes: PrefixHashes) -> None:
-        """Count a request in."""
+        """Lease it to a request."""
         self.leases += 1
         self.seen.add(prefix_hashes)
 
     def view(self, pinned: bool, needed: int) -> ReplicaView:
-        """Return what the policy has to know of it. `needed` is in bytes, for when it is absent.
+        """Describe it for the policy. `needed` is how many bytes it would take if it is absent.
 
-        One that is leaving is no longer held: it frees its bytes for what comes after it.
+        One that is leaving no longer counts as pinned, so that its bytes can be used for other models.
         """
         return ReplicaView(
             place=self.place,
@@ -118,7 +121,7 @@ class Replica:
         )
 
     def status(self) -> ReplicaStatus:
-        """Describe it."""
+        """Describe it for the API and the command line."""
         return ReplicaStatus(
             number=self.place[1],
             node=self.node,
@@ -133,25 +136,26 @@ class Replica:
 
 @dataclass(slots=True, eq=False)
 class ManagedModel:
-    """One model of the registry. `misplaced` says why this machine has no place for it, or is None.
-
-    A `retiring` one was loaded as the registry no longer says. It takes no requests in, and when its engines are gone
-    it becomes what its `successor` says, or goes if that is None.
-    """
+    """One model of the registry."""
 
     entry: ModelEntry
     instances: tuple[Replica, ...]
     pinned: bool
+    """Whether it is neither evicted nor unloaded when idle."""
     misplaced: str | None = None
+    """Why it cannot run on this machine, or None."""
     retiring: bool = False
+    """Whether the registry has changed, so that its engines end and take no new requests."""
     successor: ModelEntry | None = None
+    """The entry that a retiring model gets when its engines have ended; None if it is then removed."""
     waiting: dict[Waiter, None] = field(default_factory=dict)
+    """The requests that wait for an engine, in the order of their arrival."""
     failures: deque[float] = field(default_factory=lambda: deque(maxlen=MAX_FAILURES))
     last_failure: str | None = None
 
     @classmethod
     def of(cls, entry: ModelEntry, topology: Topology) -> "ManagedModel":
-        """Return a model on a machine, with a replica for each engine that it may have there."""
+        """Return the state of a model that is not loaded, with a replica for each engine that it may have."""
         known = [node.id for node in topology.nodes]
         misplaced = None
         if entry.numa is not None and entry.numa not in known:
@@ -162,19 +166,19 @@ class ManagedModel:
         return cls(entry, instances, entry.residency == "hot", misplaced)
 
     def retire(self, successor: ModelEntry | None) -> None:
-        """Let its engines end when nobody uses them any more."""
+        """Let its engines end when no request uses them any more, and then adopt `successor`, or remove it if None."""
         self.retiring, self.successor = True, successor
         for one in self.instances:
             one.asked, one.leaving = None, one.state != "absent"
 
     def update(self, entry: ModelEntry) -> None:
-        """Take up an entry that is loaded just like the one before."""
+        """Adopt an entry that is loaded in the same way as the present one."""
         if entry.residency != self.entry.residency:
             self.pinned = entry.residency == "hot"
         self.entry, self.retiring, self.successor = entry, False, None
 
     def become(self, entry: ModelEntry, topology: Topology) -> None:
-        """Take up another entry. None of its engines is there; those who wait go on waiting."""
+        """Adopt an entry that is loaded in another way, while there is no engine. Waiting requests go on waiting."""
         fresh = ManagedModel.of(entry, topology)
         self.instances, self.misplaced = fresh.instances, fresh.misplaced
         self.failures.clear()
@@ -183,26 +187,26 @@ class ManagedModel:
 
     @property
     def absent(self) -> bool:
-        """Whether it has no process."""
+        """Whether none of its replicas has a process."""
         return all(one.state == "absent" for one in self.instances)
 
     @property
     def why_not(self) -> str | None:
-        """Why there is no point in asking for it, or None if there is."""
+        """Why it cannot be used, or None if it can."""
         return self.entry.why_not or self.misplaced
 
     @property
     def hot(self) -> bool:
-        """Whether the registry says that it is always there."""
+        """Whether the registry says that it is always loaded."""
         return self.entry.residency == "hot"
 
     @property
     def coming(self) -> bool:
-        """Whether it has an engine, or will have one."""
+        """Whether it has an engine that is ready or being loaded."""
         return any(one.state in ("ready", "loading") for one in self.instances)
 
     def choose(self, prefix_hashes: PrefixHashes) -> Replica | None:
-        """Return the engine that a request goes to now, or None if it has to wait for one."""
+        """Return the replica that serves a request now, or None if the request has to wait."""
         number = choose(
             Candidate(one.place[1], one.leases, self.entry.slots, one.seen.match(prefix_hashes))
             for one in self.instances
@@ -211,7 +215,7 @@ class ManagedModel:
         return None if number is None else self.instances[number]
 
     def serve(self) -> None:
-        """Give those who wait an engine each, if there is one."""
+        """Lease replicas to the waiting requests, as far as there are any that take requests."""
         for waiter in tuple(self.waiting):
             replica = self.choose(waiter.wanted.prefix_hashes)
             if replica is None:
@@ -222,14 +226,14 @@ class ManagedModel:
                 waiter.granted.set_result(replica)
 
     def refuse(self, error: Exception) -> None:
-        """Tell those who wait that there will be no engine."""
+        """Let all waiting requests fail with `error`."""
         for waiter in tuple(self.waiting):
             del self.waiting[waiter]
             if not waiter.granted.done():
                 waiter.granted.set_exception(error)
 
     def view(self, needed: int) -> ModelView:
-        """Return what the policy has to know of it; an engine of it needs `needed` bytes."""
+        """Describe it for the policy; an engine of it needs `needed` bytes."""
         return ModelView(
             slots=self.entry.slots,
             instances=tuple(one.view(self.pinned, needed) for one in self.instances),
@@ -248,7 +252,7 @@ class ManagedModel:
         return max(0.0, self.failures[0] + FAILURE_WINDOW - now)
 
     def check(self, now: float) -> None:
-        """Raise ModelUnavailable or ModelBroken if there is no point in loading it."""
+        """Raise ModelUnavailable or ModelBroken if it cannot be loaded now."""
         if self.why_not is not None:
             raise ModelUnavailable(self.entry.id, self.why_not)
         seconds = self.broken_for(now)
@@ -260,7 +264,7 @@ class ManagedModel:
             raise ModelBroken(self.entry.id, what, failures=MAX_FAILURES, retry_seconds=seconds)
 
     def status(self, now: float) -> ModelStatus:
-        """Describe it."""
+        """Describe it for the API and the command line."""
         instances = tuple(one.status() for one in self.instances)
         running = [one for one in instances if one.pid is not None]
         return ModelStatus(

@@ -1,4 +1,4 @@
-"""Say on which node each replica of a model runs, and which replica a request goes to. Pure."""
+"""Decide on which NUMA node each replica of a model runs, and which replica serves a request. Pure."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -6,15 +6,14 @@ from dataclasses import dataclass
 from orchestrator.pool.topology import Topology
 
 Place = tuple[str, int]
-"""A model's id and the number of one of its instances, from 0."""
+"""Identifies a replica: the model's id, and the number of the replica from 0."""
 
 
 def nodes_for(topology: Topology, instances: int, numa: int | None) -> tuple[int | None, ...]:
-    """Return the node of each replica that a model has on this machine, None for one that runs on all of them.
+    """Return the node of each replica of a model on this machine; None for a replica that is bound to no node.
 
-    On a machine of one node there is one, since two would only share what one has, and it need not be bound. Where
-    there are more, `numa` binds the only replica to that node, and several instances get a node each, as many as there
-    are nodes.
+    A machine with one node has one replica, because a second one would only share its cores and memory. Otherwise
+    `numa` binds a single replica to that node, or up to `instances` replicas get a node each.
     """
     count = min(instances, len(topology.nodes))
     if numa is not None and len(topology.nodes) > 1:
@@ -24,19 +23,22 @@ def nodes_for(topology: Topology, instances: int, numa: int | None) -> tuple[int
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """A replica that takes requests in: how many it has of how many at a time, and how much it holds of a prompt."""
+    """A replica that takes new requests."""
 
     number: int
     requests: int
+    """How many requests use it now."""
     slots: int
+    """How many requests it serves at a time."""
     held: int
+    """How many blocks of the prompt it probably holds."""
 
 
 def choose(candidates: Iterable[Candidate]) -> int | None:
-    """Return which replica a request goes to, or None without any.
+    """Return the number of the replica that serves a request, or None if there is none.
 
-    The one that holds the longest beginning of the prompt, then the least loaded. One whose slots are all taken comes
-    after those with a free slot: what it holds is computed again sooner than its queue moves on.
+    It is the one that holds the longest prefix of the prompt, then the one with the fewest requests. Replicas without a
+    free slot come last: computing the prefix again takes less time than waiting for a slot.
     """
     order = sorted(candidates, key=lambda one: (one.requests >= one.slots, -one.held, one.requests, one.number))
     return order[0].number if order else None

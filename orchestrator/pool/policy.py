@@ -1,15 +1,15 @@
-"""Decide which engines to load, which to stop, and which to let run dry, from a picture of the pool. Pure.
+"""Decide which engines to load, to stop, and to drain, given the state of the pool. Pure.
 
-- Never stopped: an engine that is loading, in use or pinned (HOT models are).
-- Whoever waits is served by class (interactive before batch), then by what is due first, then by age. Requests for a
-  model that is loaded do not wait, so its work goes before any switch. That is bounded by patience: who has waited
-  too long comes first, nobody overtakes it, and engines in its way take no new requests until they are idle and go.
-- A loaded engine stays for a while, so that models which are asked for in turn do not spend the time on loading: for
-  `residency_seconds`, or as long as loading it took if that is longer. An interactive request that has no other way
-  may end that earlier, once the engine has stayed for as long as loading it took: waiting then never costs more than
-  the switch that it may save.
-- A model of several instances gets another one when a whole further batch waits and there is free memory.
-- An engine that nobody has used for `idle_unload_seconds` is stopped.
+- An engine that is loading, in use or pinned (as HOT models are) is never stopped.
+- Waiting requests are served by class (interactive before batch), then by what is due first, then by age. Requests for
+  a loaded model do not wait, so they go before requests that need another model. Patience bounds that: a request that
+  has waited too long comes first, no other one overtakes it, and the engines whose memory it needs are drained: they
+  take no new requests, and are stopped when they are idle.
+- A loaded engine stays loaded for at least `residency_seconds`, or for as long as loading it took if that is longer, so
+  that models which are used in turn are not loaded again and again. For an interactive request that cannot be served
+  otherwise, the shorter of the two times counts.
+- A model with several instances gets another engine when a whole further batch waits and there is free memory.
+- An engine that has not been used for `idle_unload_seconds` is stopped.
 """
 
 import math
@@ -17,7 +17,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from orchestrator.pool.admission import Admitted, Budget, MustWait, NeverFits, Resident, Verdict, admit
+from orchestrator.pool.admission import Admitted, MemoryBudget, MustWait, NeverFits, Resident, Verdict, admit
 from orchestrator.pool.placement import Place
 
 State = Literal["absent", "loading", "ready", "stopping"]
@@ -25,24 +25,26 @@ State = Literal["absent", "loading", "ready", "stopping"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rules:
-    """All in seconds. `patience` and `batch_patience` bound how long the work of loaded models goes first.
-
-    An engine that was used less than `pause_seconds` ago does not count as idle: callers ask in quick succession (how
-    long is this prompt? then answer it), and would find their model gone in between.
-    """
+    """The times of the policy, in seconds."""
 
     idle_unload_seconds: float = 900.0
+    """An engine that has not been used for so long is stopped."""
     residency_seconds: float = 10.0
+    """How long a loaded engine stays at least."""
     pause_seconds: float = 0.2
+    """An engine that was used less than so long ago does not count as idle, since callers often send several requests
+    in a row, such as one that counts a prompt and one that answers it."""
     patience: float = 5.0
+    """How long an interactive request lets requests for loaded models go first."""
     batch_patience: float = 30.0
+    """The same for a batch request."""
 
-    def overdue_at(self, want: "Demand") -> float:
+    def overdue_at(self, request: "Demand") -> float:
         """Return when the first of the requests has waited too long."""
-        return min(want.since + self.batch_patience, want.interactive_since + self.patience)
+        return min(request.since + self.batch_patience, request.interactive_since + self.patience)
 
     def stays_until(self, one: "ReplicaView", interactive: bool) -> float:
-        """Return until when a loaded engine is not stopped for an interactive request, or for one of a batch."""
+        """Return until when a loaded engine is not stopped for another request, which is interactive or not."""
         stay = (min if interactive else max)(one.load_seconds, self.residency_seconds)
         pause = 0.0 if one.draining else self.pause_seconds
         return max(one.loaded_at + stay, one.last_used + pause if not one.requests else -math.inf)
@@ -50,52 +52,52 @@ class Rules:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Demand:
-    """Requests that wait for a model.
-
-    The oldest does since `since`, the oldest interactive one since `interactive_since` (infinite if none is), and the
-    most urgent one should be done at `due`.
-    """
+    """The requests that wait for a model."""
 
     since: float
+    """Since when the oldest one waits."""
     interactive_since: float = math.inf
+    """Since when the oldest interactive one waits; infinite if none is interactive."""
     due: float = math.inf
+    """When the most urgent one should be done."""
 
     @property
     def interactive(self) -> bool:
-        """Whether any of them is interactive."""
+        """Whether any of the requests is interactive."""
         return self.interactive_since < math.inf
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReplicaView:
-    """One engine of a model, or the place for one. `bytes` is what it holds, or what it would need.
-
-    `requests` have it in use. It has been `asked` for since then although no request may wait for it. A `draining` one
-    takes no requests in, nor does one that is `leaving`, which is stopped as soon as it is idle.
-    """
+    """One replica of a model, whether it has an engine now or not."""
 
     place: Place
     bytes: int
+    """What its engine holds, or would need."""
     state: State = "absent"
     node: int | None = None
     pinned: bool = False
     requests: int = 0
+    """How many requests use it."""
     asked: float | None = None
+    """Since when it is to be loaded although no request waits for it; None if it is not."""
     draining: bool = False
+    """Whether it takes no new requests, because a request that has waited too long needs its memory."""
     leaving: bool = False
+    """Whether it takes no new requests and is stopped as soon as it is idle."""
     loaded_at: float = 0.0
     load_seconds: float = 0.0
     last_used: float = 0.0
 
     @property
     def serves(self) -> bool:
-        """Whether it takes requests in."""
+        """Whether it takes new requests."""
         return self.state == "ready" and not self.draining and not self.leaving
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelView:
-    """One model: how many requests an engine of it serves at a time, its engines, and who waits for one of them."""
+    """One model: how many requests an engine of it serves at a time, its replicas, and the requests that wait."""
 
     slots: int
     instances: tuple[ReplicaView, ...]
@@ -107,13 +109,13 @@ class PoolView:
     """The pool at the time `now`."""
 
     now: float
-    budget: Budget
+    budget: MemoryBudget
     models: tuple[ModelView, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Stop:
-    """Stop this engine, for this reason. What it holds is free when its process is gone."""
+    """Stop this engine, for this reason. Its memory is free when its process has ended."""
 
     place: Place
     reason: str
@@ -121,7 +123,7 @@ class Stop:
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """It can never be loaded beside the engines that stay."""
+    """This engine cannot be loaded, because it does not fit beside the pinned ones."""
 
     place: Place
     why: NeverFits
@@ -129,7 +131,7 @@ class Refusal:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PoolActions:
-    """What to do now. `draining` are all engines that take no new requests; look again at `wake`, if not before."""
+    """What to do now. `draining` are all engines that take no new requests. Decide again at `wake` at the latest."""
 
     loads: tuple[Place, ...] = ()
     stops: tuple[Stop, ...] = ()
@@ -139,47 +141,47 @@ class PoolActions:
 
 
 def decide(view: PoolView, rules: Rules) -> PoolActions:
-    """Return what to do. The engines in `loads` fit now; what has to wait for a stop is decided again after it."""
+    """Return what to do. The engines in `loads` fit now. For those that need a stop first, decide again after it."""
     plan = _Plan(view, rules)
     plan.stop_idle()
-    waiting = sorted(_wants(view.models), key=lambda want: _urgency(want, view.now, rules))
-    served = all(plan.serve(want) for want in waiting)  # stops at the first one that nobody may overtake
+    waiting = sorted(_load_requests(view.models), key=lambda request: _urgency(request, view.now, rules))
+    served = all(plan.serve(request) for request in waiting)  # ends at the first request that no other one may overtake
     if served and not plan.blocked:
         plan.scale()
     return plan.actions()
 
 
 @dataclass(frozen=True, slots=True)
-class _Want:
-    """One engine has to be loaded, in any of these places."""
+class _LoadRequest:
+    """A request to load one engine, as any of these replicas."""
 
     demand: Demand
     places: tuple[ReplicaView, ...]
 
 
-def _wants(models: Iterable[ModelView]) -> Iterator[_Want]:
+def _load_requests(models: Iterable[ModelView]) -> Iterator[_LoadRequest]:
     for model in models:
         absent = tuple(one for one in model.instances if one.state == "absent")
         asked = [
-            _Want(Demand(since=one.asked, interactive_since=one.asked, due=-math.inf), (one,))
+            _LoadRequest(Demand(since=one.asked, interactive_since=one.asked, due=-math.inf), (one,))
             for one in absent
             if one.asked is not None
         ]
         yield from asked
         coming = asked or any(one.serves or (one.state == "loading" and not one.leaving) for one in model.instances)
         if model.demand is not None and absent and not coming:
-            yield _Want(model.demand, absent)
+            yield _LoadRequest(model.demand, absent)
 
 
-def _urgency(want: _Want, now: float, rules: Rules) -> tuple[int, float, float, Place]:
-    demand, place = want.demand, want.places[0].place
+def _urgency(request: _LoadRequest, now: float, rules: Rules) -> tuple[int, float, float, Place]:
+    demand, place = request.demand, request.places[0].place
     if now >= rules.overdue_at(demand):
         return 0, demand.since, 0.0, place
     return 1 if demand.interactive else 2, demand.due, demand.since, place
 
 
 class _Plan:
-    """What the engines will be when everything decided so far has been done."""
+    """Collects decisions, and knows the state of all engines after the decisions so far."""
 
     def __init__(self, view: PoolView, rules: Rules) -> None:
         self._view, self._rules, self._now = view, rules, view.now
@@ -204,7 +206,7 @@ class _Plan:
         )
 
     def stop_idle(self) -> None:
-        """Stop those that were asked to go, and those that nobody has used for long."""
+        """Stop the idle engines that are leaving, and those that have not been used for long."""
         for one in tuple(self._staying.values()):
             if one.state != "ready" or one.requests:
                 continue
@@ -216,9 +218,9 @@ class _Plan:
             elif not one.pinned:
                 self._wakes.append(expires)
 
-    def serve(self, want: _Want) -> bool:
-        """Load the engine, or make room for it. Return False if nobody may overtake it."""
-        one, verdict = min(((one, self._verdict(one, want.demand)) for one in want.places), key=_preference)
+    def serve(self, request: _LoadRequest) -> bool:
+        """Load the engine, or make room for it. Return False if no later request may overtake this one."""
+        one, verdict = min(((one, self._verdict(one, request.demand)) for one in request.places), key=_preference)
         match verdict:
             case NeverFits():
                 self._refusals.append(Refusal(one.place, verdict))
@@ -228,11 +230,11 @@ class _Plan:
                 self._load(one)
             case MustWait():
                 self.blocked = True
-                return self._wait(one, want.demand, verdict)
+                return self._wait(one, request.demand, verdict)
         return True
 
     def scale(self) -> None:
-        """Start another engine of a model for which a whole batch waits, where memory is free."""
+        """Start another engine of each model for which a whole batch waits, if there is free memory."""
         for model in self._view.models:
             serving = [one for one in model.instances if one.serves]
             absent = [one for one in model.instances if one.state == "absent"]
@@ -244,7 +246,7 @@ class _Plan:
                     self._load(one)
 
     def _verdict(self, one: ReplicaView, demand: Demand) -> Verdict:
-        """Prefer to evict those that have stayed for long enough; an interactive request may evict others, too."""
+        """Return whether the replica can be loaded. An interactive request may evict engines earlier than others."""
         verdict = self._admit(one, interactive=False)
         if isinstance(verdict, MustWait) and demand.interactive:
             verdict = self._admit(one, interactive=True)
@@ -265,7 +267,7 @@ class _Plan:
         return admit(one.bytes, one.node, map(_resident, beside.values()), self._view.budget) == Admitted(())
 
     def _load(self, one: ReplicaView) -> None:
-        """Load it if it fits now. If it has to wait for a stop, nobody else is promised its bytes meanwhile."""
+        """Load the replica if it fits now. If it has to wait for a stop, its bytes are reserved meanwhile."""
         coming = replace(one, state="loading")
         if self._fits(one, self._holding):
             self._loads.append(one.place)
@@ -277,7 +279,7 @@ class _Plan:
         del self._staying[place]
 
     def _wait(self, one: ReplicaView, demand: Demand, short: MustWait) -> bool:
-        """Let work in progress go first, up to a limit; from then on make all the room that can be made."""
+        """Let running requests go first, until this one has waited too long; then stop and drain what is in its way."""
         overdue = self._rules.overdue_at(demand)
         in_the_way = [
             other
@@ -302,12 +304,12 @@ class _Plan:
 
 
 def _resident(one: ReplicaView) -> Resident:
-    """Return an engine as one that holds its bytes and cannot be stopped."""
+    """Describe an engine for `admit` as one that cannot be evicted."""
     return Resident(one.place, one.bytes, pinned=False, in_use=True, last_used=one.last_used, node=one.node)
 
 
 def _preference(choice: tuple[ReplicaView, Verdict]) -> tuple[int, int]:
-    """Sort the places where an engine could be loaded: those with room, then those that have to be waited for."""
+    """Order replicas: first those that fit, by evictions; then those that have to wait, by missing bytes."""
     match choice[1]:
         case Admitted(evicted):
             return 0, len(evicted)

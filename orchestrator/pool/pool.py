@@ -1,4 +1,4 @@
-"""Give callers the models of the registry: loaded when needed, kept while in use, with a fair share of the cores."""
+"""The pool: runs the models of the registry, loads them when needed, and shares memory and cores among them."""
 
 import asyncio
 import contextlib
@@ -12,8 +12,8 @@ from orchestrator.engine.client.engine import Completion, Engine, OnText
 from orchestrator.engine.contract import Embeddings, Generation, Message, Priority
 from orchestrator.engine.errors import EngineDied, EngineError
 from orchestrator.events import Usage
-from orchestrator.pool.admission import Budget
-from orchestrator.pool.counters import Counters, together
+from orchestrator.pool.admission import MemoryBudget
+from orchestrator.pool.counters import Counters, sum_counters
 from orchestrator.pool.decoding import Decoding
 from orchestrator.pool.errors import ModelPinned, PoolError, UnknownModel
 from orchestrator.pool.footprint import Footprints
@@ -34,10 +34,10 @@ _OF_A_NODE: Final = 0.9
 
 
 class Pool:
-    """The models of one registry. An async context manager: inside it, processes run; after it, none does.
+    """The models of one registry. An async context manager: when it ends, all engines have been stopped.
 
-    `budget` in bytes bounds all loaded models together, by what they are estimated or were measured to take; without
-    one it is the registry's, else most of the memory that is free. Engines write their logs into `log_dir`. What they
+    `budget` is how many bytes all loaded models together may take, by estimate or measurement; without it the
+    registry's budget counts, or else most of the free memory. Engines write their logs into `log_dir`. What they
     take is remembered in the file `footprints`, how long their steps take in the folder `step_costs`, and in `prefixes`
     what they have computed of prompts that begin with the system messages which `system_prompts` gives for a model;
     without these, for the life of the pool or the engine. `topology` and `rules` are the machine's and the registry's
@@ -82,7 +82,7 @@ class Pool:
         )
 
     async def __aenter__(self) -> Self:
-        """Begin to load the HOT models. One that cannot be loaded says so when it is asked for, and in `snapshot`."""
+        """Begin to load the HOT models. Requests for one that cannot be loaded fail, and `snapshot` has the reason."""
         self._log_dir.mkdir(parents=True, exist_ok=True)
         await self._tasks.__aenter__()
         self._turns = self._tasks.create_task(self._decoding.rotate())
@@ -92,7 +92,7 @@ class Pool:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Stop all engines. What is still being generated raises EngineStopped."""
+        """Stop all engines. Generations that are still running raise EngineStopped."""
         self._turns.cancel()
         try:
             await self._residency.close()
@@ -101,9 +101,9 @@ class Pool:
             await self._tasks.__aexit__(None, None, None)
 
     async def count(self, model: str, messages: Sequence[Message], priority: Priority = "interactive") -> int:
-        """Return the tokens of a prompt of `messages`, (role, content) each. Loads the model if need be.
+        """Return how many tokens the prompt of these messages has. Loads the model if needed.
 
-        Raises what `generate` raises, and ModelRemote: only its server can count what a remote model is asked.
+        Raises what `generate` raises, and ModelRemote, since only its server can count the tokens of a remote model.
         """
         managed = self._model(model)
         wanted = LeaseRequest(interactive=priority == "interactive", due=asyncio.get_running_loop().time())
@@ -111,7 +111,7 @@ class Pool:
             return await engine.count(messages)
 
     async def generate(self, model: str, request: Generation, on_text: OnText | None = None) -> Completion:
-        """Generate text with a model, loading it if need be; its deadline and slack count from here.
+        """Generate text with a model, loading it if needed. The request's deadline and slack count from this call.
 
         Requests of a batch are served after interactive ones when models have to make room for each other. Time spent
         on loading is in `usage.queued_seconds`. Raises PoolError (see `orchestrator.pool.errors`) and EngineError:
@@ -140,7 +140,7 @@ class Pool:
         return dataclasses.replace(completion, usage=queued)
 
     async def embed(self, model: str, texts: Sequence[str]) -> Embeddings:
-        """Make a vector of each text with the model of the registry's role `embedder`, loading it if need be.
+        """Make a vector of each text with the model of the registry's role `embedder`, loading it if needed.
 
         Raises what `generate` raises; BadRequest for a model that writes, TextTooLong, and ModelRemote.
         """
@@ -153,9 +153,9 @@ class Pool:
     async def generate_batch(
         self, model: str, requests: Sequence[Generation]
     ) -> list[Completion | EngineError | PoolError]:
-        """Generate for all requests at once, and return what each came to, in their order.
+        """Generate for all requests at the same time, and return their results in order.
 
-        The engine decodes them together. One that fails gives its error in its place and does not fail the others.
+        If one fails, its error is its result, and the others go on.
         """
 
         async def one(request: Generation) -> Completion | EngineError | PoolError:
@@ -169,15 +169,15 @@ class Pool:
         return [task.result() for task in tasks]
 
     async def load(self, model: str) -> None:
-        """Load a model, and wait until it is there. Raises what `generate` raises when that cannot be."""
+        """Load a model, and wait until it is loaded. Raises what `generate` raises if it cannot be loaded."""
         managed = self._model(model)
         async with self._lease(managed, LeaseRequest(due=asyncio.get_running_loop().time())):
             pass
 
     async def unload(self, model: str) -> None:
-        """Stop a model's engines when what they are doing is done, and wait for that.
+        """Stop a model's engines when their running requests have ended, and wait for that.
 
-        Requests that come meanwhile wait, and load it again. Raises UnknownModel, ModelPinned.
+        Later requests wait, and load the model again. Raises UnknownModel, ModelPinned.
         """
         managed = self._model(model)
         if managed.pinned:
@@ -185,19 +185,18 @@ class Pool:
         await self._residency.unload(managed)
 
     def pin(self, model: str, pinned: bool = True) -> None:
-        """Keep a model from being evicted or unloaded when idle, from when it is loaded on; or no longer.
+        """Pin a model, so that once it is loaded it is neither evicted nor unloaded when idle; or unpin it.
 
-        One that is just being unloaded, at somebody's word, goes first. HOT models are pinned from the start. Raises
-        UnknownModel.
+        An unload that has begun is not stopped by that. HOT models are pinned from the start. Raises UnknownModel.
         """
         self._model(model).pinned = pinned
         self._residency.reconsider()
 
     def adopt(self, registry: Registry, rewritten: Collection[Path] = ()) -> None:
-        """Take up another version of the registry. `rewritten` are model files whose content is no longer the same.
+        """Adopt another version of the registry. `rewritten` are model files whose content has changed.
 
-        What is under way ends as it began. What waits, and what comes, gets what the registry says now; engines that
-        are no longer what it says end when nobody uses them. A model that is gone raises UnknownModel.
+        Running requests end with the former version. Waiting and later requests use the new one. Engines that the new
+        version would load in another way end when no request uses them. A removed model raises UnknownModel.
         """
         before, self._registry = self._registry, registry
         for remote in self._remotes.adopt(registry.models.values()):
@@ -206,10 +205,10 @@ class Pool:
         limits = None if registry.defaults == before.defaults else self._limits()
         self._residency.adopt(here, difference(before, registry, rewritten).retired, limits)
 
-    def _limits(self) -> tuple[Budget, Rules]:
-        """Return what the models may take together, and the rules.
+    def _limits(self) -> tuple[MemoryBudget, Rules]:
+        """Return how much memory the models may take together, and the rules of the policy.
 
-        What is free was asked before there was any of them: what they map of their files counts as free, and as theirs.
+        The free memory was read before any model was loaded: mapped files would count as free and as a model's memory.
         """
         budget, rules = self._given
         defaults = self._registry.defaults
@@ -219,12 +218,12 @@ class Pool:
 
     @property
     def resident(self) -> frozenset[str]:
-        """The models that need not be loaded first: those with an engine, and those that other servers run."""
+        """The models that can serve a request without being loaded: those with an engine, and remote ones."""
         loaded = (name for name, managed in self._managed.items() if any(one.serves for one in managed.instances))
         return frozenset({*loaded, *self._remotes})
 
     def snapshot(self) -> PoolSnapshot:
-        """Describe every model and what they hold together."""
+        """Describe every model, and the memory that all of them hold together."""
         now = asyncio.get_running_loop().time()
         return PoolSnapshot(
             budget=self._residency.budget.total,
@@ -234,12 +233,14 @@ class Pool:
         )
 
     async def survey(self) -> PoolSnapshot:
-        """Describe the same with what the engines have counted; one in a long step as it told before."""
+        """Describe the same with the engines' counters. For an engine in a long step they may be older."""
         running = {
             name: [one.engine for one in managed.instances if one.engine] for name, managed in self._managed.items()
         }
-        said = await self._counters.of([engine for engines in running.values() for engine in engines])
-        counted = {name: together([said[one] for one in engines if one in said]) for name, engines in running.items()}
+        stats = await self._counters.of([engine for engines in running.values() for engine in engines])
+        counted = {
+            name: sum_counters([stats[one] for one in engines if one in stats]) for name, engines in running.items()
+        }
         found = self.snapshot()
         models = (dataclasses.replace(one, counters=counted.get(one.model)) for one in found.models)
         return dataclasses.replace(found, models=tuple(models))
@@ -254,7 +255,7 @@ class Pool:
 
     @contextlib.asynccontextmanager
     async def _lease(self, managed: ManagedModel, wanted: LeaseRequest) -> AsyncIterator[tuple[Replica, EngineHandle]]:
-        """Have an engine that stays. EngineDied is let out when its process is gone, so that the next one is fresh."""
+        """Lease an engine of a model. EngineDied is raised after its process has ended, so a retry gets another."""
         replica = await self._residency.acquire(managed, wanted)
         engine = replica.engine
         assert engine is not None, "a replica that serves has an engine"
@@ -268,15 +269,15 @@ class Pool:
             self._residency.release(replica)
 
 
-def _budget(total: int, topology: Topology) -> Budget:
-    """Bound the machine, and each node where there are several."""
+def _budget(total: int, topology: Topology) -> MemoryBudget:
+    """Return the budget for the whole machine, and for each node if there are several."""
     if len(topology.nodes) < 2:
-        return Budget(total)
-    return Budget(total, {node.id: int(node.memory * _OF_A_NODE) for node in topology.nodes})
+        return MemoryBudget(total)
+    return MemoryBudget(total, {node.id: int(node.memory * _OF_A_NODE) for node in topology.nodes})
 
 
 def _later(request: Generation, seconds: float) -> Generation:
-    """Return the request as it stands after `seconds` of waiting."""
+    """Return the request with deadline and slack reduced by `seconds` of waiting."""
     deadline = request.deadline_seconds
     left = None if deadline is None else deadline - seconds
     return dataclasses.replace(request, deadline_seconds=left, slack=request.slack - seconds)

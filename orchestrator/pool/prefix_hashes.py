@@ -1,7 +1,7 @@
 """Remember which prompt prefixes an engine has seen, as hashes of their blocks.
 
 An engine knows exactly what it holds, but asking it would cost a round trip for each request and replica. Prompts
-begin with system prompt, persona and inputs, so blocks of text that were seen lately are a good guess.
+begin with system prompt, persona and inputs, so an engine probably holds the blocks that it has seen lately.
 """
 
 from collections import OrderedDict
@@ -12,15 +12,17 @@ from typing import Final
 from orchestrator.engine.contract import Message
 
 BLOCK: Final = 256
-"""Characters of a block, about as many as a prefix needs to be worth looking for."""
+"""How many characters a block has: about as many as a prefix must have to save time."""
 MAX_BLOCKS: Final = 256
+"""How many blocks of a prompt are hashed at most."""
 MAX_REMEMBERED: Final = 4096
+"""How many blocks are remembered for one engine."""
 
 PrefixHashes = tuple[bytes, ...]
 
 
 def hash_prefixes(messages: Sequence[Message]) -> PrefixHashes:
-    """Return a hash for each whole block that the prompt begins with; each also stands for all blocks before it."""
+    """Return a hash for each whole block at the beginning of a prompt. A hash covers all blocks before it, too."""
     text = "\0".join(f"{role}\0{content}" for role, content in messages)
     digest = b""
     hashes: list[bytes] = []
@@ -32,17 +34,17 @@ def hash_prefixes(messages: Sequence[Message]) -> PrefixHashes:
 
 
 class SeenPrefixes:
-    """The blocks that one engine has seen, the least recently seen forgotten first."""
+    """The blocks that one engine has seen. The least recently seen ones are forgotten first."""
 
     def __init__(self) -> None:
         self._seen: OrderedDict[bytes, None] = OrderedDict()
 
     def match(self, hashes: PrefixHashes) -> int:
-        """Return how many blocks a prompt has in common with those seen, from its beginning."""
+        """Return how many blocks at the beginning of a prompt have been seen."""
         return next((number for number, prefix in enumerate(hashes) if prefix not in self._seen), len(hashes))
 
     def add(self, hashes: PrefixHashes) -> None:
-        """Note a prompt that the engine is given."""
+        """Note the blocks of a prompt that is sent to the engine."""
         for prefix in reversed(hashes):  # so that the beginning of a prompt is forgotten after its end
             self._seen[prefix] = None
             self._seen.move_to_end(prefix)

@@ -1,4 +1,4 @@
-"""Hold the models of a registry that other servers run. They take no memory, no cores and no process here."""
+"""The models of a registry that other servers run. They take no memory, no cores and no process on this machine."""
 
 import asyncio
 from collections.abc import Iterable, Iterator
@@ -10,14 +10,14 @@ from registry.models import ModelEntry
 
 
 class Remotes:
-    """The remote ones among the `entries` of a registry. Use it from one event loop, and `close` it at the end."""
+    """The remote models among the `entries` of a registry. Use it from one event loop, and `close` it at the end."""
 
     def __init__(self, entries: Iterable[ModelEntry]) -> None:
         self._models = {entry.id: RemoteModel(entry) for entry in entries if entry.remote is not None}
         self._retired: set[RemoteModel] = set()
 
     def adopt(self, entries: Iterable[ModelEntry]) -> list[RemoteModel]:
-        """Take up other entries, and return the models that nobody is to ask any more, to be retired."""
+        """Adopt other entries, and return the models that no later request uses, for the caller to retire."""
         before, self._models = self._models, {}
         for entry in entries:
             if entry.remote is None:
@@ -32,27 +32,27 @@ class Remotes:
         return list(before.values())
 
     def get(self, model: str) -> RemoteModel | None:
-        """Return a model if it is a remote one. Raises ModelUnavailable."""
+        """Return the remote model with this id, or None. Raises ModelUnavailable."""
         remote = self._models.get(model)
         if remote is not None and remote.entry.why_not is not None:
             raise ModelUnavailable(model, remote.entry.why_not)
         return remote
 
     def refuse(self, model: str) -> None:
-        """Raise ModelRemote if it is one: what is asked can only be done with a model that is loaded here."""
+        """Raise ModelRemote if `model` is remote, for operations that need a model that is loaded here."""
         if model in self._models:
-            told = "it is neither loaded nor unloaded here, nor are its prompts counted, nor does it embed"
-            raise ModelRemote(model, f"model {model} is run by another server: {told}")
+            what = "it is neither loaded nor unloaded here, nor are its prompts counted, nor does it embed"
+            raise ModelRemote(model, f"model {model} is run by another server: {what}")
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._models)
 
     def statuses(self, now: float) -> Iterator[ModelStatus]:
-        """Describe them."""
+        """Describe each model."""
         return (_status(remote, now) for remote in self._models.values())
 
     async def close(self) -> None:
-        """End what is under way, which raises EngineStopped, and close the connections."""
+        """End running requests, which raise EngineStopped, and close the connections."""
         async with asyncio.TaskGroup() as closing:
             for remote in (*self._models.values(), *self._retired):
                 closing.create_task(remote.close())

@@ -1,7 +1,7 @@
-"""Load models, and unload them: one process an engine, as the policy says.
+"""Load and unload models as the policy decides. Each engine is a process of its own.
 
-`reconsider` is the heart: it shows the policy what there is and carries out what it decides. It is called whenever
-something has changed, and when the policy asked to be woken.
+The central method is `reconsider`: it describes the pool to the policy, and carries out what the policy decides. It is
+called whenever something has changed, and at the time that the policy has named.
 """
 
 import asyncio
@@ -13,7 +13,7 @@ import structlog
 
 from orchestrator.engine.contract import EngineSpec
 from orchestrator.engine.errors import EngineError, EngineStopped, ModelLoadFailed
-from orchestrator.pool.admission import Budget, NeverFits
+from orchestrator.pool.admission import MemoryBudget, NeverFits
 from orchestrator.pool.decoding import Decoding
 from orchestrator.pool.errors import ModelTooLarge, ModelUnavailable, PoolClosed, UnknownModel
 from orchestrator.pool.footprint import Footprints, measure
@@ -30,7 +30,7 @@ log = structlog.get_logger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Folders:
-    """Where engines write: their logs, how long their steps take, and the KV cells of prompts that many begin with."""
+    """The folders that engines write to: logs, how long their steps take, and KV cells of system prompts."""
 
     logs: Path
     step_costs: Path | None = None
@@ -38,13 +38,13 @@ class Folders:
 
 
 class Residency:
-    """Which models are loaded. Open it to begin, close it to stop every process; `tasks` has to be open in between."""
+    """Keeps track of the loaded models. `open` begins, `close` stops every process; `tasks` has to outlive both."""
 
     def __init__(
         self,
         managed_models: dict[str, ManagedModel],
         topology: Topology,
-        budget: Budget,
+        budget: MemoryBudget,
         rules: Rules,
         footprints: Footprints,
         folders: Folders,
@@ -74,12 +74,15 @@ class Residency:
         self.reconsider()
 
     def adopt(
-        self, entries: Mapping[str, ModelEntry], retired: Collection[str], limits: tuple[Budget, Rules] | None = None
+        self,
+        entries: Mapping[str, ModelEntry],
+        retired: Collection[str],
+        limits: tuple[MemoryBudget, Rules] | None = None,
     ) -> None:
-        """Take up other entries, and other `limits` if there are any.
+        """Adopt other entries, and other `limits` if they are given.
 
-        Those `retired` are loaded in another way than before, so that their engines go. Within other limits, HOT models
-        that did not fit are tried again.
+        The models in `retired` are loaded in another way than before, so their engines end. With other limits, HOT
+        models that did not fit are tried again.
         """
         if limits is not None:
             self.budget, self.rules = limits
@@ -103,7 +106,7 @@ class Residency:
         self.reconsider()
 
     async def close(self) -> None:
-        """Stop every engine, and wait until its process is gone. The tasks of those that are loading are cancelled."""
+        """Stop every engine, and wait until its process has ended. Loads that are under way are cancelled."""
         self._closed = True
         if self._alarm is not None:
             self._alarm.cancel()
@@ -117,11 +120,11 @@ class Residency:
 
     @property
     def used(self) -> int:
-        """The bytes that are taken, or promised to a model that is being loaded."""
+        """The bytes that engines hold, or that are reserved for engines that are being loaded."""
         return sum(replica.bytes for model in self._managed.values() for replica in model.instances)
 
     async def acquire(self, model: ManagedModel, wanted: LeaseRequest) -> Replica:
-        """Return an engine of a model, loaded if need be, that stays until `release`.
+        """Lease a replica of a model, which is loaded if needed. It stays loaded until `release`.
 
         Raises ModelUnavailable, ModelBroken, ModelTooLarge, PoolClosed or the engine's ModelLoadFailed.
         """
@@ -131,7 +134,7 @@ class Residency:
         if replica is not None:
             replica.grant(wanted.prefix_hashes)
             if len(model.instances) > 1 or any(other.waiting for other in self._managed.values()):
-                self.reconsider()  # another replica may be worth its memory now, or others have waited for long enough
+                self.reconsider()  # another replica may be useful now, or other requests have waited for too long
             return replica
         model.check(_now())
         waiter = Waiter(wanted, _now(), asyncio.get_running_loop().create_future())
@@ -147,25 +150,25 @@ class Residency:
             raise
 
     def release(self, replica: Replica) -> None:
-        """Give an engine back."""
+        """End a lease."""
         replica.leases -= 1
         replica.last_used = _now()
         if not replica.leases:
             self.reconsider()
 
     async def unload(self, model: ManagedModel) -> None:
-        """Stop the engines of a model as soon as nobody uses them, and wait for that. New requests wait, too."""
+        """Stop the engines of a model when no request uses them, and wait for that. New requests wait meanwhile."""
         leaving = [replica for replica in model.instances if replica.state != "absent"]
         for replica in model.instances:
             replica.asked = None
         for replica in leaving:
             replica.leaving = True
         self.reconsider()
-        # One of them may be wanted again, and loaded, before another has gone.
+        # One of them may be needed and loaded again before another one has ended.
         await asyncio.gather(*(replica.gone.wait() for replica in leaving))
 
     def on_engine_exit(self, replica: Replica, engine: EngineHandle) -> None:
-        """Take notice that an engine's process is gone. The next caller gets a fresh one, and HOT models at once."""
+        """Note that an engine's process has ended. HOT models are loaded again at once, others on the next request."""
         if replica.engine is not engine:
             return
         name = replica.place[0]
@@ -181,15 +184,15 @@ class Residency:
 
     def _try_hot_again(self) -> None:
         for model in self._managed.values():
-            if not model.failures:  # but it did not fit
+            if not model.failures:  # then the last failure was that it did not fit
                 model.last_failure = None
             _preload(model)
 
     def reconsider(self) -> None:
-        """Let the policy decide anew, and do what it says."""
+        """Let the policy decide again, and carry out its decisions."""
         if self._closed:
             return
-        self._succeed()
+        self._finish_retiring()
         actions = decide(self._view(), self.rules)
         self._carry_out(actions)
         for model in self._managed.values():
@@ -201,8 +204,8 @@ class Residency:
         if actions.wake is not None:
             self._alarm = asyncio.get_running_loop().call_at(actions.wake, self.reconsider)
 
-    def _succeed(self) -> None:
-        """Let those take their places whose predecessors' processes are gone."""
+    def _finish_retiring(self) -> None:
+        """Remove or replace retiring models whose processes have ended."""
         for name, model in tuple(self._managed.items()):
             if model.retiring and not model.absent:
                 model.retire(model.successor)
@@ -239,7 +242,7 @@ class Residency:
                 replica.draining = replica.place in actions.draining
 
     async def _load(self, model: ManagedModel, replica: Replica) -> None:
-        """Start the engine. Those who wait for it get it, or the error."""
+        """Start the engine. The waiting requests get it, or the error."""
         entry = model.entry
         try:
             async with self._decoding.of_loading(replica, entry.options.threads) as threads:
@@ -253,7 +256,7 @@ class Residency:
             model.failed(_now(), str(error))
             end_of_log = error.log if isinstance(error, ModelLoadFailed) else ""
             log.warning("a model could not be loaded", model=entry.id, reason=str(error), engine_log=end_of_log)
-            if not model.coming and not (model.retiring and model.successor is not None):  # that may be loaded better
+            if not model.coming and not (model.retiring and model.successor is not None):  # the next entry may load
                 model.refuse(error)
         except asyncio.CancelledError:
             replica.vacate()
@@ -268,14 +271,14 @@ class Residency:
         self.reconsider()
 
     def _stop(self, model: ManagedModel, replica: Replica) -> None:
-        """End an engine's process. What it holds is free when `on_engine_exit` has seen it end."""
+        """Stop an engine. Its memory is free after `on_engine_exit`."""
         assert replica.engine is not None, "only an engine that is ready is stopped"
         self._measure(model, replica)
         replica.state = "stopping"
         self._tasks.create_task(replica.engine.stop())
 
     def _measure(self, model: ManagedModel, replica: Replica) -> None:
-        """Remember what an engine takes, for the next load. If it is more than was reserved, it counts at once."""
+        """Measure what an engine takes, for later loads. If it is more than what was reserved, it counts at once."""
         assert replica.engine is not None, "only a running engine is measured"
         assert model.entry.memory is not None, "a model without a header is not loaded"
         taken = measure(replica.engine.info.pid, model.entry.memory.total)
@@ -335,7 +338,7 @@ def engine_spec(
 
 
 def _preload(model: ManagedModel) -> None:
-    """Ask for the engines of a HOT model, unless somebody has unpinned it."""
+    """Let the replicas of a HOT model be loaded, unless the model has been unpinned."""
     wanted = model.hot and model.pinned and model.why_not is None
     for replica in model.instances if wanted else ():
         if replica.state == "absent":
@@ -343,7 +346,7 @@ def _preload(model: ManagedModel) -> None:
 
 
 def _might_load(model: ManagedModel) -> bool:
-    """Whether the policy may want to know what another engine of this model needs."""
+    """Return whether the policy may have to know how many bytes another engine of this model needs."""
     asked = any(replica.asked is not None for replica in model.instances)
     return bool(model.waiting) or asked or (len(model.instances) > 1 and model.coming)
 

@@ -1,4 +1,4 @@
-"""Describe the pool for people to look at."""
+"""The state of the pool, as the API and the command line show it."""
 
 from dataclasses import dataclass
 from typing import Literal
@@ -8,28 +8,29 @@ State = Literal["unavailable", "unloaded", "waiting", "loading", "ready", "stopp
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReplicaStatus:
-    """One engine of a model, or the place for one. `node` is the NUMA node that it is bound to, None for all.
-
-    `threads` is what it computes with, 0 while it waits for its turn; it and `pid` are None without a process.
-    """
+    """One replica of a model."""
 
     number: int
     node: int | None
+    """The NUMA node that it is bound to; None for no binding."""
     state: Literal["absent", "loading", "ready", "stopping"]
     bytes: int
+    """What it holds of the memory budget."""
     requests: int
+    """How many requests use it."""
     active: int
+    """How many of them are generating."""
     threads: int | None
+    """How many threads compute; 0 while it waits for its turn, None without a process."""
     pid: int | None
+    """The id of its process, or None."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelCounters:
-    """What the engines of a model have counted since they were loaded, as EngineStats has it.
+    """The sums of the counters of a model's engines since they were loaded: see EngineStats.
 
-    Of `prompt_tokens` so many were `reused_tokens`, from a prefix that was computed before. Of `drafted` tokens
-    `accepted` ones stayed, which saved `saved_seconds`; `speculation` says whether the first engine drafts, and why. It
-    is None where the registry asks for none.
+    `speculation` says whether the first engine drafts, and why; it is None if the registry asks for no speculation.
     """
 
     prompt_tokens: int
@@ -46,31 +47,35 @@ class ModelCounters:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelStatus:
-    """One model. `bytes` is what it holds of the budget, `threads` what it computes with, over all its `instances`.
-
-    Of `requests`, which use it or wait for it, `waiting` have no engine yet and `active` generate. `pid` is the process
-    of its first engine, None without one. A `pinned` model is neither evicted nor unloaded when idle. `reason` says why
-    it is unavailable or how its engine failed last. `counters` are there where they were asked for.
-    """
+    """One model; numbers are sums over its replicas."""
 
     model: str
     residency: str
     pinned: bool
+    """Whether it is neither evicted nor unloaded when idle."""
     state: State
     bytes: int
+    """What it holds of the memory budget."""
     waiting: int
+    """How many requests wait for an engine."""
     requests: int
+    """How many requests use it or wait for it."""
     active: int
+    """How many requests are generating."""
     threads: int | None
+    """How many threads compute; None without a process."""
     pid: int | None
+    """The id of its first engine's process, or None."""
     reason: str | None
+    """Why it is unavailable, or how its engine failed last; None if neither is so."""
     instances: tuple[ReplicaStatus, ...]
     counters: ModelCounters | None = None
+    """Only `Pool.survey` gives them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PoolSnapshot:
-    """The pool at one moment: bytes that models may take and have taken, physical cores, and every model."""
+    """The pool at one moment: the bytes that models may take and have taken, physical cores, and every model."""
 
     budget: int
     used: int

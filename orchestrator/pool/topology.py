@@ -1,13 +1,11 @@
-"""Describe where a machine computes and where it remembers: NUMA nodes, their cores, their memory. Pure.
-
-A core is the tuple of its logical CPUs: the hardware threads of one core multiply matrices with the same units.
-"""
+"""The NUMA nodes of a machine, with their cores and their memory. Pure."""
 
 from dataclasses import dataclass
 from itertools import chain
 from typing import Self
 
 Core = tuple[int, ...]
+"""A physical core: the logical CPUs that are its hardware threads, which share its arithmetic units."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,13 +24,13 @@ class Node:
 
 @dataclass(frozen=True, slots=True)
 class Topology:
-    """The nodes that have a core for us, at least one, by number."""
+    """The nodes that have cores for this process, at least one, ordered by number."""
 
     nodes: tuple[Node, ...]
 
     @classmethod
     def flat(cls, cores: int, memory: int) -> Self:
-        """Return a machine of one node whose `cores` have one logical CPU each."""
+        """Return a machine with one node, whose `cores` have one logical CPU each, and `memory` bytes."""
         return cls((Node(0, tuple((cpu,) for cpu in range(cores)), memory),))
 
     @property
@@ -41,9 +39,9 @@ class Topology:
         return sum(len(node.cores) for node in self.nodes)
 
     def cores_of(self, node: int | None) -> int:
-        """How many cores a process has that is bound to `node`, or to none."""
+        """Return how many cores a process has that is bound to `node`, or to no node."""
         return self.cores if node is None else len(self.node(node).cores)
 
     def node(self, number: int) -> Node:
-        """Return a node that is known to exist."""
+        """Return the node with this number, which must exist."""
         return next(node for node in self.nodes if node.id == number)

@@ -53,7 +53,7 @@ async def test_what_runs_ends_as_it_began_and_what_comes_is_served_as_the_regist
         before = {model: pid_of(pool, model) for model in "ab"}
         pool.adopt(_with(registry, "a", context=CONTEXT))
         assert pid_of(pool, "a") == before["a"]
-        assert "the registry says something else" in (status_of(pool, "a").reason or "")
+        assert "the registry has changed" in (status_of(pool, "a").reason or "")
         later = await asyncio.gather(*(pool.generate("a", SHORT) for _ in range(3)))
         assert running.done(), "the next engine comes when the last one has gone"
         assert (await running).usage.output_tokens == 120

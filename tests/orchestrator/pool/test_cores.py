@@ -3,7 +3,7 @@ import itertools
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from orchestrator.pool.cores import PATIENCE_SECONDS, TURN_SECONDS, Decoder, share_cores
+from orchestrator.pool.cores import PATIENCE_SECONDS, TURN_SECONDS, DecodingEngine, share_cores
 from orchestrator.pool.topology import Node, Topology
 
 
@@ -17,12 +17,12 @@ def _two_nodes(first: int, second: int) -> Topology:
     return Topology((Node(0, cores[0], 1 << 30), Node(1, cores[1], 1 << 30)))
 
 
-def _share(topology: Topology, *decoders: Decoder, now: float = 0.0) -> dict[str, int]:
+def _share(topology: Topology, *decoders: DecodingEngine, now: float = 0.0) -> dict[str, int]:
     return {place[0]: threads for place, threads in share_cores(topology, decoders, now).items()}
 
 
-def _engines(**ceilings: int | None) -> tuple[Decoder, ...]:
-    return tuple(Decoder(place=(name, 0), ceiling=ceiling) for name, ceiling in ceilings.items())
+def _engines(**ceilings: int | None) -> tuple[DecodingEngine, ...]:
+    return tuple(DecodingEngine(place=(name, 0), ceiling=ceiling) for name, ceiling in ceilings.items())
 
 
 def test_one_alone_has_all_cores_up_to_its_ceiling() -> None:
@@ -33,7 +33,7 @@ def test_one_alone_has_all_cores_up_to_its_ceiling() -> None:
 
 def test_shares_are_equal_and_the_rest_goes_to_the_most_urgent() -> None:
     assert _share(_flat(8), *_engines(a=None, b=None)) == {"a": 4, "b": 4}
-    hurried = Decoder(place=("c", 0), due=-1.0)
+    hurried = DecodingEngine(place=("c", 0), due=-1.0)
     assert _share(_flat(8), *_engines(a=None, b=None), hurried) == {"a": 3, "b": 2, "c": 3}
 
 
@@ -42,31 +42,31 @@ def test_what_a_ceiling_leaves_goes_to_the_others() -> None:
 
 
 def test_an_engine_on_a_node_has_that_nodes_cores_at_most() -> None:
-    bound = Decoder(place=("a", 0), node=0)
+    bound = DecodingEngine(place=("a", 0), node=0)
     assert _share(_two_nodes(4, 4), bound) == {"a": 4}
-    assert _share(_two_nodes(4, 4), bound, Decoder(place=("b", 0), node=1)) == {"a": 4, "b": 4}
-    assert _share(_two_nodes(4, 4), bound, Decoder(place=("b", 0), node=0)) == {"a": 2, "b": 2}
-    assert _share(_two_nodes(2, 6), bound, Decoder(place=("free", 0))) == {"a": 2, "free": 6}
+    assert _share(_two_nodes(4, 4), bound, DecodingEngine(place=("b", 0), node=1)) == {"a": 4, "b": 4}
+    assert _share(_two_nodes(4, 4), bound, DecodingEngine(place=("b", 0), node=0)) == {"a": 2, "b": 2}
+    assert _share(_two_nodes(2, 6), bound, DecodingEngine(place=("free", 0))) == {"a": 2, "free": 6}
 
 
 def test_with_more_engines_than_cores_the_most_urgent_run_and_the_others_wait() -> None:
     dues = {"a": 3.0, "b": 1.0, "c": 2.0}
-    decoders = [Decoder(place=(name, 0), due=due) for name, due in dues.items()]
+    decoders = [DecodingEngine(place=(name, 0), due=due) for name, due in dues.items()]
     assert _share(_flat(2), *decoders) == {"a": 0, "b": 1, "c": 1}
 
 
 def test_engines_on_a_full_node_wait_though_another_node_is_free() -> None:
-    decoders = [Decoder(place=(name, 0), node=0, due=due) for due, name in enumerate("abc")]
+    decoders = [DecodingEngine(place=(name, 0), node=0, due=due) for due, name in enumerate("abc")]
     assert _share(_two_nodes(2, 8), *decoders) == {"a": 1, "b": 1, "c": 0}
 
 
 def test_a_turn_that_has_begun_is_kept_and_who_has_waited_long_comes_before_what_is_due() -> None:
-    running = Decoder(place=("running", 0), due=50.0, running=True, since=10.0)
-    hurried = Decoder(place=("hurried", 0), due=1.0, since=10.1)
-    patient = Decoder(place=("patient", 0), due=99.0, since=8.2)
+    running = DecodingEngine(place=("running", 0), due=50.0, running=True, since=10.0)
+    hurried = DecodingEngine(place=("hurried", 0), due=1.0, since=10.1)
+    patient = DecodingEngine(place=("patient", 0), due=99.0, since=8.2)
     one = _flat(1)
 
-    def turn(now: float, *decoders: Decoder) -> str:
+    def turn(now: float, *decoders: DecodingEngine) -> str:
         return next(name for name, threads in _share(one, *decoders, now=now).items() if threads)
 
     assert turn(10 + TURN_SECONDS / 2, running, hurried) == "running"
@@ -87,7 +87,7 @@ TOPOLOGIES = st.lists(st.integers(1, 12), min_size=1, max_size=4).map(
 def test_cores_are_used_up_and_never_overused(topology: Topology, data: st.DataObject) -> None:
     nodes = st.none() | st.sampled_from([node.id for node in topology.nodes])
     decoders = [
-        Decoder(
+        DecodingEngine(
             place=("m", number),
             ceiling=data.draw(st.none() | st.integers(1, 9)),
             node=data.draw(nodes),
@@ -124,7 +124,9 @@ def test_everyone_has_a_turn_before_long_whatever_is_due(cores: int, engines: in
     since, running, waited = [0.0] * engines, [False] * engines, [0.0] * engines
     now = 0.0
     for _ in range(200):
-        decoders = [Decoder(place=("m", n), due=dues[n], running=running[n], since=since[n]) for n in range(engines)]
+        decoders = [
+            DecodingEngine(place=("m", n), due=dues[n], running=running[n], since=since[n]) for n in range(engines)
+        ]
         shares = share_cores(topology, decoders, now)
         assert sum(shares.values()) == cores
         for n in range(engines):

@@ -40,10 +40,10 @@ def test_the_estimate_holds_until_something_was_measured(entry: ModelEntry) -> N
     assert footprints.describe(entry) == str(ESTIMATE)
     footprints.note(entry, ESTIMATE.total - ESTIMATE.compute - 3 * MIB)
     assert footprints.needed(entry) == ESTIMATE.total - 3 * MIB, "it has still to touch what it computes in"
-    assert footprints.describe(entry).endswith("for buffers that may not have been touched yet")
+    assert footprints.describe(entry).endswith("for unused compute buffers")
     footprints.note(entry, ESTIMATE.total - 3 * MIB)
     assert footprints.needed(entry) == ESTIMATE.total
-    assert "measured 3.0 MiB less, and 3.0 MiB for buffers" in footprints.describe(entry)
+    assert "measured 3.0 MiB less, and 3.0 MiB for unused compute buffers" in footprints.describe(entry)
     footprints.note(entry, ESTIMATE.total + 2 * MIB)
     assert footprints.needed(entry) == ESTIMATE.total + 2 * MIB
     assert footprints.describe(entry).endswith("measured 2.0 MiB more")
