@@ -11,7 +11,7 @@ from orchestrator.pool.placement import Place
 
 
 @dataclass(frozen=True, slots=True)
-class MemoryBudget:
+class PoolBudget:
     """How many bytes engines may take."""
 
     total: int
@@ -67,7 +67,7 @@ class NeverFits:
 Verdict = Admitted | MustWait | NeverFits
 
 
-def admit(wanted: int, node: int | None, residents: Iterable[Resident], budget: MemoryBudget) -> Verdict:
+def admit(wanted: int, node: int | None, residents: Iterable[Resident], budget: PoolBudget) -> Verdict:
     """Decide about an engine of `wanted` bytes on `node`. As few engines as needed are evicted, by least recent use."""
     held = sorted(residents, key=lambda resident: resident.last_used)
     evicted: dict[Place, Resident] = {}

@@ -17,7 +17,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from orchestrator.pool.admission import Admitted, MemoryBudget, MustWait, NeverFits, Resident, Verdict, admit
+from orchestrator.pool.admission import Admitted, MustWait, NeverFits, PoolBudget, Resident, Verdict, admit
 from orchestrator.pool.placement import Place
 
 State = Literal["absent", "loading", "ready", "stopping"]
@@ -109,7 +109,7 @@ class PoolView:
     """The pool at the time `now`."""
 
     now: float
-    budget: MemoryBudget
+    budget: PoolBudget
     models: tuple[ModelView, ...]
 
 

@@ -12,7 +12,7 @@ from orchestrator.engine.client.engine import Completion, Engine, OnText
 from orchestrator.engine.contract import Embeddings, Generation, Message, Priority
 from orchestrator.engine.errors import EngineDied, EngineError
 from orchestrator.events import Usage
-from orchestrator.pool.admission import MemoryBudget
+from orchestrator.pool.admission import PoolBudget
 from orchestrator.pool.counters import Counters, sum_counters
 from orchestrator.pool.decoding import Decoding
 from orchestrator.pool.errors import ModelPinned, PoolError, UnknownModel
@@ -205,7 +205,7 @@ class Pool:
         limits = None if registry.defaults == before.defaults else self._limits()
         self._residency.adopt(here, difference(before, registry, rewritten).retired, limits)
 
-    def _limits(self) -> tuple[MemoryBudget, Rules]:
+    def _limits(self) -> tuple[PoolBudget, Rules]:
         """Return how much memory the models may take together, and the rules of the policy.
 
         The free memory was read before any model was loaded: mapped files would count as free and as a model's memory.
@@ -269,11 +269,11 @@ class Pool:
             self._residency.release(replica)
 
 
-def _budget(total: int, topology: Topology) -> MemoryBudget:
+def _budget(total: int, topology: Topology) -> PoolBudget:
     """Return the budget for the whole machine, and for each node if there are several."""
     if len(topology.nodes) < 2:
-        return MemoryBudget(total)
-    return MemoryBudget(total, {node.id: int(node.memory * _OF_A_NODE) for node in topology.nodes})
+        return PoolBudget(total)
+    return PoolBudget(total, {node.id: int(node.memory * _OF_A_NODE) for node in topology.nodes})
 
 
 def _later(request: Generation, seconds: float) -> Generation:

@@ -13,7 +13,7 @@ import structlog
 
 from orchestrator.engine.contract import EngineSpec
 from orchestrator.engine.errors import EngineError, EngineStopped, ModelLoadFailed
-from orchestrator.pool.admission import MemoryBudget, NeverFits
+from orchestrator.pool.admission import NeverFits, PoolBudget
 from orchestrator.pool.decoding import Decoding
 from orchestrator.pool.errors import ModelTooLarge, ModelUnavailable, PoolClosed, UnknownModel
 from orchestrator.pool.footprint import Footprints, measure
@@ -44,7 +44,7 @@ class Residency:
         self,
         managed_models: dict[str, ManagedModel],
         topology: Topology,
-        budget: MemoryBudget,
+        budget: PoolBudget,
         rules: Rules,
         footprints: Footprints,
         folders: Folders,
@@ -77,7 +77,7 @@ class Residency:
         self,
         entries: Mapping[str, ModelEntry],
         retired: Collection[str],
-        limits: tuple[MemoryBudget, Rules] | None = None,
+        limits: tuple[PoolBudget, Rules] | None = None,
     ) -> None:
         """Adopt other entries, and other `limits` if they are given.
 

@@ -12,7 +12,7 @@ from typing import Any, Self
 
 from orchestrator.engine.contract import EngineSpec
 from orchestrator.engine.errors import EngineDied, EngineError, EngineStopped, ModelLoadFailed
-from orchestrator.pool.admission import MemoryBudget
+from orchestrator.pool.admission import PoolBudget
 from orchestrator.pool.decoding import Decoding
 from orchestrator.pool.errors import PoolError
 from orchestrator.pool.footprint import Footprints
@@ -118,7 +118,7 @@ class World:
             self.residency = Residency(
                 self.managed_models,
                 TWO_NODES,
-                MemoryBudget(self.budget),
+                PoolBudget(self.budget),
                 self.rules,
                 Footprints(),
                 Folders(Path("logs")),

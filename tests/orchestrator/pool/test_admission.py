@@ -1,7 +1,7 @@
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from orchestrator.pool.admission import Admitted, MemoryBudget, MustWait, NeverFits, Resident, Verdict, admit
+from orchestrator.pool.admission import Admitted, MustWait, NeverFits, PoolBudget, Resident, Verdict, admit
 
 
 def _idle(model: str, size: int, last_used: float, node: int | None = None) -> Resident:
@@ -9,7 +9,7 @@ def _idle(model: str, size: int, last_used: float, node: int | None = None) -> R
 
 
 def _admit(wanted: int, *residents: Resident, budget: int = 100) -> Verdict:
-    return admit(wanted, None, residents, MemoryBudget(budget))
+    return admit(wanted, None, residents, PoolBudget(budget))
 
 
 def _gone(*models: str) -> Admitted:
@@ -41,7 +41,7 @@ def test_more_than_the_budget_never_fits() -> None:
 
 
 def test_a_node_has_a_limit_of_its_own() -> None:
-    budget = MemoryBudget(200, {0: 50, 1: 50})
+    budget = PoolBudget(200, {0: 50, 1: 50})
     here, there, anywhere = _idle("here", 30, 3, 0), _idle("there", 30, 1, 1), _idle("anywhere", 30, 2)
     assert admit(40, 0, [here, there, anywhere], budget) == _gone("here")
     assert admit(40, None, [here, there, anywhere], budget) == _gone()
@@ -82,7 +82,7 @@ def test_any_verdict_keeps_its_promise(
     limits: dict[int | None, int] = {None: total} if node is None else {node: nodes[node], None: total}
     pinned = [one for one in residents if one.pinned]
     idle = [one for one in residents if not one.pinned and not one.in_use]
-    match admit(wanted, node, residents, MemoryBudget(total, nodes)):
+    match admit(wanted, node, residents, PoolBudget(total, nodes)):
         case Admitted(evicted):
             gone = [one for one in residents if one.place in evicted]
             kept = [one for one in residents if one not in gone]

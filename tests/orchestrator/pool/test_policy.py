@@ -6,7 +6,7 @@ from dataclasses import replace
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from orchestrator.pool.admission import MemoryBudget
+from orchestrator.pool.admission import PoolBudget
 from orchestrator.pool.policy import Demand, ModelView, PoolActions, PoolView, ReplicaView, Rules, decide
 
 RULES = Rules(idle_unload_seconds=900, residency_seconds=10, pause_seconds=0.2, patience=5, batch_patience=30)
@@ -16,8 +16,8 @@ def _one(model: str, state: str = "absent", number: int = 0, **more: object) -> 
     return ReplicaView(place=(model, number), bytes=60, state=state, **more)  # type: ignore[arg-type]
 
 
-def _decide(now: float, *models: ModelView, budget: MemoryBudget | None = None) -> PoolActions:
-    return decide(PoolView(now=now, budget=budget or MemoryBudget(100), models=models), RULES)
+def _decide(now: float, *models: ModelView, budget: PoolBudget | None = None) -> PoolActions:
+    return decide(PoolView(now=now, budget=budget or PoolBudget(100), models=models), RULES)
 
 
 def _alone(*instances: ReplicaView, demand: Demand | None = None, slots: int = 4) -> ModelView:
@@ -154,7 +154,7 @@ def test_what_is_to_leave_goes_when_it_is_idle() -> None:
 def test_a_model_grows_when_a_whole_batch_waits_and_memory_is_free() -> None:
     def grown(requests: int, budget: int, *others: ModelView) -> PoolActions:
         model = _alone(_one("a", "ready", requests=requests, node=0), _one("a", number=1, node=1))
-        return _decide(100, model, *others, budget=MemoryBudget(budget))
+        return _decide(100, model, *others, budget=PoolBudget(budget))
 
     assert grown(7, 120).loads == ()
     assert grown(8, 120).loads == (("a", 1),)
@@ -167,8 +167,8 @@ def test_a_model_grows_when_a_whole_batch_waits_and_memory_is_free() -> None:
 def test_an_instance_is_loaded_on_the_node_that_has_room() -> None:
     pinned = _alone(_one("p", "ready", pinned=True, node=0))
     model = _alone(_one("a", node=0), _one("a", number=1, node=1), demand=Demand(since=100, interactive_since=100))
-    assert _decide(100, pinned, model, budget=MemoryBudget(200, {0: 100, 1: 100})).loads == (("a", 1),)
-    refused = _decide(100, pinned, model, budget=MemoryBudget(200, {0: 100, 1: 50})).refusals
+    assert _decide(100, pinned, model, budget=PoolBudget(200, {0: 100, 1: 100})).loads == (("a", 1),)
+    refused = _decide(100, pinned, model, budget=PoolBudget(200, {0: 100, 1: 50})).refusals
     assert [(refusal.why.node, refusal.why.short) for refusal in refused] == [(1, 10)]
 
 
@@ -200,7 +200,7 @@ def test_any_single_decision_keeps_the_promises(data: st.DataObject) -> None:
     by_place = {one.place: one for model in models for one in model.instances}
     held = sum(one.bytes for one in by_place.values() if one.state != "absent")
     budget = held + data.draw(st.integers(0, 100))
-    actions = _decide(100.0, *models, budget=MemoryBudget(budget))
+    actions = _decide(100.0, *models, budget=PoolBudget(budget))
 
     assert all(by_place[place].state == "absent" for place in actions.loads)
     assert held + sum(by_place[place].bytes for place in actions.loads) <= budget
