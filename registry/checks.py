@@ -9,7 +9,7 @@ from typing import Final
 from registry import architectures
 from registry.backends import check_backend
 from registry.errors import RegistryProblem
-from registry.forms import EMBEDDER, ModelForm, RegistryForm, RoleForm, nearest
+from registry.forms import EMBEDDER, ModelForm, RegistryForm, RoleForm, nearest, usual_tier
 from registry.gguf import GgufHeader
 from registry.options import LoadOptions
 from registry.strict_yaml import Place, YamlDocument
@@ -45,6 +45,7 @@ def check_registry(
             yield document.problem((*place, "numa"), what, "numa, or instances")
     for name, role in form.roles.items():
         yield from _role(("roles", name), role, form, headers, personas, document)
+    yield from _aliases(form, personas, document)
     yield from _embedder(form, document)
     yield from _escalation_cycles(form.roles, document)
 
@@ -122,13 +123,25 @@ def _role(
         yield document.problem((*place, "model"), what, nearest(role.model, form.models))
     header = headers.get(role.model)
     reason = why_no_text(header) if header is not None else None
-    if role.tier != "D" and reason is not None:
+    if (role.tier or usual_tier(str(place[-1]))) != "D" and reason is not None:
         yield document.problem((*place, "model"), f"{role.model} cannot do this: {reason}", "a model that writes text")
     if role.persona is not None and role.persona not in personas:
         what = f"there is no persona {role.persona!r}"
         yield document.problem((*place, "persona"), what, nearest(role.persona, personas))
     if role.escalates_to is not None:
         yield from _escalation((*place, "escalates_to"), role, role.escalates_to, form.roles, document)
+
+
+def _aliases(form: RegistryForm, personas: Collection[str], document: YamlDocument) -> Iterator[RegistryProblem]:
+    """Report aliases that stand for something else already: requests name models, roles and personas the same way."""
+    kinds = (("role", form.roles), ("model", form.models), ("persona", personas))
+    taken = {name: f"a {kind}" for kind, names in reversed(kinds) for name in names}
+    for name, model in form.models.items():
+        for index, alias in enumerate(model.aliases):
+            if alias in taken:
+                place = ("models", name, "aliases", index)
+                yield document.problem(place, f"{alias!r} is the name of {taken[alias]} already", "a name of its own")
+            taken.setdefault(alias, f"model {name}")
 
 
 def _embedder(form: RegistryForm, document: YamlDocument) -> Iterator[RegistryProblem]:

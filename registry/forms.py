@@ -28,6 +28,9 @@ NAME: Final = r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,63}$"
 NAME_RULE: Final = "letters, digits, '_', '.' and '-', up to 64 characters"
 Name = Annotated[str, StringConstraints(pattern=NAME)]
 Text = Annotated[str, StringConstraints(max_length=20_000)]
+ALIAS: Final = r"^[A-Za-z0-9][A-Za-z0-9_.:/-]{0,127}$"
+Alias = Annotated[str, StringConstraints(pattern=ALIAS)]
+"""Another name of a model. Unlike a model's own name it may have ':' and '/', as names elsewhere do: `qwen3:8b`."""
 Residency = Literal["hot", "warm", "cold"]
 Tier = Literal["A", "B", "C", "D"]
 Level = Literal["B1", "B2", "B3"]
@@ -35,6 +38,15 @@ Temperature = Annotated[float, Field(ge=0, le=5)]
 TopP = Annotated[float, Field(gt=0, le=1)]
 MaxTokens = Annotated[int, Field(ge=1, le=MAX_CONTEXT)]
 MaxReplans = Annotated[int, Field(ge=0, le=8)]
+USUAL_TIERS: Final[dict[str, Tier]] = {
+    "frontdoor": "A",
+    "coder": "B",
+    "architect": "B",
+    "judge": "B",
+    "draft": "D",
+    EMBEDDER: "D",
+}
+"""The tiers of roles whose entries state none, by name. Any other role then has tier C, as the worker."""
 
 _NOT_REPEATED: Final = (("base_url",), ("api_key_env",))  # a secret may stand there by mistake
 _OLD_KEYS: Final = {"exact": "batch_invariant"}
@@ -79,6 +91,8 @@ class ModelForm(LoadOptions):
     timeout_seconds: Annotated[float, Field(gt=0, le=3600)] = 120.0
     """With `backend: openai`: how long the server may send nothing."""
     description: Text = ""
+    aliases: Annotated[tuple[Alias, ...], Field(max_length=100)] = ()
+    """Other names of the model, for clients of the API and for the hints of tasks."""
     residency: Residency | None = None
     """Whether the model is loaded at the start, on demand or never; None: as `defaults` say."""
     numa: Annotated[int, Field(ge=0, le=1023)] | None = None
@@ -91,7 +105,8 @@ class RoleForm(Form):
     """One kind of work, and the model that does it."""
 
     model: Name
-    tier: Tier
+    tier: Tier | None = None
+    """None: as `usual_tier` says."""
     system: Text = ""
     description: Text = ""
     level: Level | None = None
@@ -191,6 +206,11 @@ def with_new_keys(document: YamlDocument) -> YamlDocument:
 @cache
 def _warn_once(problem: RegistryProblem) -> None:
     log.warning("%s", problem)
+
+
+def usual_tier(role: str) -> Tier:
+    """Return the tier of a role whose entry states none, by its name."""
+    return USUAL_TIERS.get(role, "C")
 
 
 def nearest(name: str, known: typing.Iterable[str]) -> str:

@@ -11,7 +11,16 @@ from registry import memory
 from registry.backends import why_no_key
 from registry.checks import check_registry
 from registry.errors import GgufError, RegistryError, RegistryProblem
-from registry.forms import DefaultsForm, ModelForm, PersonasForm, RegistryForm, RoleForm, read_form, with_new_keys
+from registry.forms import (
+    DefaultsForm,
+    ModelForm,
+    PersonasForm,
+    RegistryForm,
+    RoleForm,
+    read_form,
+    usual_tier,
+    with_new_keys,
+)
 from registry.gguf import GgufHeader, pieces, read_adapter, read_header
 from registry.models import (
     Defaults,
@@ -108,6 +117,7 @@ class UncheckedRegistry:
                 max_replans=defaults.max_replans,
                 idle_unload_seconds=defaults.idle_unload_seconds,
                 batch_invariant=defaults.batch_invariant,
+                max_tokens=defaults.max_tokens,
             ),
         )
 
@@ -128,6 +138,7 @@ class UncheckedRegistry:
             file=None if form.file is None else _resolve(path, form.file),
             remote=_endpoint(form),
             embeds=embeds,
+            aliases=form.aliases,
             description=form.description,
             residency=form.residency or (self.form.defaults.residency if form.backend == "llama.cpp" else "remote"),
             options=options,
@@ -220,7 +231,7 @@ def _role(name: str, form: RoleForm, defaults: DefaultsForm) -> RoleEntry:
     return RoleEntry(
         name=name,
         model=form.model,
-        tier=form.tier,
+        tier=form.tier or usual_tier(name),
         system=form.system,
         description=form.description,
         level=form.level,

@@ -59,6 +59,8 @@ class ModelEntry:
     remote: Endpoint | None = None
     embeds: bool = False
     """Whether it is the model of the role `embedder`, which makes vectors of texts and writes none."""
+    aliases: tuple[str, ...] = ()
+    """Other names of the model, which no other model, role or persona has."""
     description: str
     residency: Residency | Literal["remote"]
     options: LoadOptions
@@ -146,6 +148,8 @@ class Defaults:
     """A model that is not HOT is unloaded when it has not been used for so long."""
     batch_invariant: bool
     """The option of that name for models whose entries do not give it."""
+    max_tokens: int
+    """The most tokens of an answer where neither the request nor a role limits it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,6 +170,17 @@ class Registry:
             roles=MappingProxyType({**self.roles, **_missing(former.roles, self.roles)}),
             personas=MappingProxyType({**self.personas, **_missing(former.personas, self.personas)}),
         )
+
+    def model_named(self, name: str) -> str | None:
+        """Return the id of the model that has this id or this alias, or None if there is none."""
+        if name in self.models:
+            return name
+        return next((model.id for model in self.models.values() if name in model.aliases), None)
+
+    @property
+    def usable_names(self) -> frozenset[str]:
+        """The ids and aliases of the models that can be used."""
+        return frozenset(name for id in self.usable_models for name in (id, *self.models[id].aliases))
 
     def why_not(self, role: str) -> str | None:
         """Return why `role` cannot be used in this installation, or None if it can."""

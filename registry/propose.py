@@ -42,7 +42,6 @@ _WORDS: Final = {
     ),
     "judge": frozenset({"judge", "prometheus"}),
 }
-TIERS: Final = {"frontdoor": "A", "coder": "B", "architect": "B", "judge": "B", DRAFT: "D", EMBEDDER: "D"}
 _PIECE: Final = re.compile(r"-\d{5}-of-\d{5}$")
 
 
@@ -135,11 +134,6 @@ def suits(header: GgufHeader, stem: str, *, drafts_for: str | None) -> Suits:
     if header.parameters >= LARGE:
         return Suits("architect", f"it is large: {header.parameters / 1e9:.0f} B weights")
     return Suits("worker", "it is a general model of no great size")
-
-
-def tier_of(role: str) -> str:
-    """Return the tier of a role by its name."""
-    return TIERS.get(role, "C")
 
 
 def id_from(file: Path) -> str:

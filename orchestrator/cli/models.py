@@ -22,10 +22,10 @@ from orchestrator.errors import InputError, Problem
 from registry.edit import add_model, give_role, replace_registry
 from registry.errors import GgufError
 from registry.fit import Room
-from registry.forms import NAME, NAME_RULE
+from registry.forms import NAME, NAME_RULE, usual_tier
 from registry.gguf import read_header
 from registry.models import ModelEntry, Registry, RoleEntry
-from registry.propose import Proposal, full_path, propose, tier_of
+from registry.propose import Proposal, full_path, propose
 from registry.strict_yaml import write_yaml
 
 app = typer.Typer(rich_markup_mode=None, add_completion=False, subcommand_metavar="[COMMAND [ARGS]...]")
@@ -112,7 +112,7 @@ def _check(proposal: Proposal, registry: Registry, role: str | None) -> None:
         raise InputError(Problem(f"--id {proposal.id}", taken, f"a new one, such as {_free(proposal.id, registry)}"))
     if role is None or proposal.why_no_text is None:
         return
-    tier = registry.roles[role].tier if role in registry.roles else tier_of(role)
+    tier = registry.roles[role].tier if role in registry.roles else usual_tier(role)
     if tier != "D":
         raise InputError(
             Problem(f"--role {role}", f"the model cannot have it: {proposal.why_no_text}", "a role of tier D")
@@ -131,13 +131,13 @@ def _save(proposal: Proposal, registry: Registry, role: str | None) -> None:
         raise InputError(Problem(str(registry.path), f"cannot be read: {error.strerror}")) from error
     after = add_model(before, registry.path, proposal.id, proposal.entry)
     if role is not None:
-        after = give_role(after, registry.path, role, proposal.id, tier_of(role))
+        after = give_role(after, registry.path, role, proposal.id, usual_tier(role))
     replace_registry(registry.path, before, after)
 
 
 def _role_entry(proposal: Proposal, registry: Registry, role: str) -> dict[str, object]:
     """Return the new keys of a role: its model, and its tier if the role is new."""
-    return {"model": proposal.id} if role in registry.roles else {"model": proposal.id, "tier": tier_of(role)}
+    return {"model": proposal.id} if role in registry.roles else {"model": proposal.id, "tier": usual_tier(role)}
 
 
 def _as_yaml(proposal: Proposal, registry: Registry, role: str | None, *, written: bool) -> str:

@@ -83,7 +83,7 @@ def _persona(named: str | None, agent: Agent | None, default: str | None) -> tup
 
 def _model(agent: Agent | None, role: str, registry: Registry) -> tuple[str, str]:
     hint = agent.model_hint if agent is not None else None
-    if hint is not None and hint in registry.models:
-        return hint, f"model {hint}: hint of the task's agents"
+    if hint is not None and (hinted := registry.model_named(hint)) is not None:
+        return hinted, f"model {hinted}: hint of the task's agents"
     model = registry.roles[role].model
     return model, f"model {model}: the role's"

@@ -235,7 +235,7 @@ def capabilities(registry: Registry, no_sandbox: str = "") -> Capabilities:
         gates=frozenset(BUILTIN_GATES) - (frozenset() if JUDGE in registry.usable_roles else {JUDGE}),
         kinds=frozenset({"generate", "tool", "repl"} - refused),
         input_types=frozenset({"path", "text"}),
-        models=registry.usable_models,
+        models=registry.usable_names,
         tools={name: tool.parameters for name, tool in TOOLS.items() if name not in refused},
         unavailable=dict.fromkeys(refused, no_sandbox),
     )

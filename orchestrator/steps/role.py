@@ -91,5 +91,9 @@ def resolve_role(
 
 
 def resolve_model(registry: Registry, model: str) -> ResolvedRole:
-    """Return a model of the registry that is asked without a role: no system prompt, temperature 0."""
-    return ResolvedRole(model=model, context=registry.models[model].countable_context)
+    """Return a model of the registry that is asked without a role: no system prompt, temperature 0.
+
+    Its answers may have as many tokens as the registry's defaults say.
+    """
+    context, limit = registry.models[model].countable_context, registry.defaults.max_tokens
+    return ResolvedRole(model=model, context=context, max_tokens=limit)

@@ -73,6 +73,43 @@ def test_a_good_registry_is_complete(folder: Path) -> None:
     assert (registry.defaults.memory, registry.defaults.max_replans) == (None, 2)
 
 
+def test_a_role_without_a_tier_gets_the_usual_one(folder: Path) -> None:
+    text = GOOD.replace("tier: A, ", "").replace("tier: C, ", "").replace("tier: B, ", "")
+    tiers = {name: role.tier for name, role in _load(folder, text).roles.items()}
+    assert tiers == {"frontdoor": "A", "worker": "C", "coder": "B", "architect": "B"}
+    own = text + "  tester: {model: big}\n  draft: {model: little}\n"
+    assert [_load(folder, own).roles[name].tier for name in ("tester", "draft")] == ["C", "D"]
+
+
+def test_a_model_has_other_names(folder: Path) -> None:
+    registry = _load(folder, GOOD.replace("    residency: hot\n", "    aliases: [gpt-4o, 'qwen3:8b', a/b]\n"))
+    assert [registry.model_named(name) for name in ("big", "gpt-4o", "qwen3:8b", "a/b")] == ["big"] * 4
+    assert registry.model_named("worker") is None
+    assert registry.usable_names == {"big", "gpt-4o", "qwen3:8b", "a/b", "little"}
+
+
+@pytest.mark.parametrize(
+    ("alias", "said"),
+    [
+        ("little", "models.big.aliases.0: 'little' is the name of a model already; accepted: a name of its own"),
+        ("coder", "models.big.aliases.0: 'coder' is the name of a role already; accepted: a name of its own"),
+        ("terse", "models.big.aliases.0: 'terse' is the name of a persona already; accepted: a name of its own"),
+        ("'a b'", "models.big.aliases.0: is 'a b'"),
+    ],
+)
+def test_another_name_must_not_stand_for_something_else(folder: Path, alias: str, said: str) -> None:
+    (problem,) = _problems(folder, GOOD.replace("    residency: hot\n", f"    aliases: [{alias}]\n"))
+    assert said in problem
+
+
+def test_two_models_cannot_have_the_same_other_name(folder: Path) -> None:
+    text = GOOD.replace("    residency: hot\n", "    aliases: [one]\n").replace(
+        "little.gguf\nroles", "little.gguf\n    aliases: [one]\nroles"
+    )
+    (problem,) = _problems(folder, text)
+    assert "models.little.aliases.0: 'one' is the name of model big already" in problem
+
+
 def test_a_missing_or_broken_file_takes_only_its_own_roles_down(folder: Path) -> None:
     (folder / "sub" / "little.gguf").write_bytes(b"GGUF but not really")
     registry = _load(folder)

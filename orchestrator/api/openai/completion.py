@@ -75,6 +75,7 @@ def engine_request(request: CompletionRequest, role: ResolvedRole) -> Generation
         seed=request.seed,
         stop=request.stop,
         schema=toolbox.schema if toolbox.forced else request.schema,
+        fit=1 if request.max_tokens is None else None,  # what the client did not ask for is no reason to refuse
     )
     if (problem := generation.problem()) is not None:
         raise InputError(Problem("request", problem))

@@ -1,7 +1,8 @@
 """Say what the name of a model stands for, and list all names under /v1/models.
 
 `auto` lets the router choose, and `orchestrate` is a whole run. Any other name is that of a role, else that of a
-persona (of the role that plans fall back on), else that of a model of the registry, which is then asked directly.
+persona (of the role that plans fall back on), else that of a model of the registry, or an alias of it; the model is
+then asked directly.
 """
 
 from typing import Final, Literal
@@ -46,7 +47,7 @@ async def models(service: ServiceDep) -> ModelList:
     return ModelList(data=[ModelBody(id=name) for name in _all_names(service.orchestrator.registry)])
 
 
-@router.get("/models/{name}")
+@router.get("/models/{name:path}")
 async def model(name: str, service: ServiceDep) -> ModelBody:
     """Return the entry of one name, where it can be used as `model`."""
     names = _all_names(service.orchestrator.registry)
@@ -59,7 +60,7 @@ def chat_names(registry: Registry) -> list[str]:
     """Return every name that can be used as `model` of a chat or a response, the general ones first."""
     general = [AUTO, ORCHESTRATE] if registry.step_roles else []
     roles = [name for name in registry.roles if registry.why_not(name) is None]
-    return list(dict.fromkeys([*general, *roles, *registry.personas, *sorted(registry.usable_models)]))
+    return list(dict.fromkeys([*general, *roles, *registry.personas, *sorted(registry.usable_names)]))
 
 
 async def resolve_name(name: str, objective: str, orchestrator: Orchestrator, response_id: str) -> ResolvedRole:
@@ -76,8 +77,8 @@ async def resolve_name(name: str, objective: str, orchestrator: Orchestrator, re
         return resolve_role(registry, name, registry.roles[name].persona)
     if name in registry.personas and registry.step_roles:
         return await _routed(name, objective, orchestrator, response_id)
-    if name in registry.usable_models:
-        return resolve_model(registry, name)
+    if name in registry.usable_names and (model := registry.model_named(name)) is not None:
+        return resolve_model(registry, model)
     raise UnknownName(f"there is no model {name!r}; accepted: {', '.join(chat_names(registry))}")
 
 
