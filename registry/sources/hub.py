@@ -46,17 +46,35 @@ class HubModel:
     """The model by its exact name: `hf:OWNER/REPO/FILE`."""
 
 
+@dataclass(frozen=True, slots=True)
+class HubName:
+    """What the user wrote of a model on a hub."""
+
+    repo: str
+    """OWNER/REPO."""
+    file: str | None
+    """The path of the file in the repository, where that is named."""
+    quantisation: str | None
+    """The quantisation, where that is named."""
+
+
+def parse_name(written: str) -> HubName | None:
+    """Return the parts of `hf:OWNER/REPO...`, or None for anything else."""
+    match = _NAME.fullmatch(written)
+    return None if match is None else HubName(match["repo"], match["file"], match["quantisation"])
+
+
 def find_on_hub(written: str) -> HubModel:
     """Return the model that `hf:OWNER/REPO...` stands for. Raises SourceError."""
-    match = _NAME.fullmatch(written)
-    if match is None:
+    named = parse_name(written)
+    if named is None:
         raise SourceError(written, "does not name a model on a hub", FORM)
-    repo = match["repo"]
+    repo = named.repo
     files = _files(written, repo)
     models = _models(files)
     if not models:
         raise SourceError(written, "the repository holds no GGUF model", "one whose name ends in -GGUF")
-    chosen = _chosen(written, models, match["file"], match["quantisation"])
+    chosen = _chosen(written, models, named.file, named.quantisation)
     return HubModel(repo, tuple(files[path] for path in chosen), f"hf:{repo}/{chosen[0]}")
 
 

@@ -43,6 +43,18 @@ def get_from_pypi(written: str, folder: Path, progress: DownloadProgress | None 
         path.unlink(missing_ok=True)
 
 
+def find_unpacked(written: str, folder: Path) -> Path | None:
+    """Return the model of the package `pypi:NAME==VERSION` if it is installed or was got before, without an index."""
+    match = _NAME.fullmatch(written)
+    if match is None:
+        return None
+    if (installed := _installed(match["name"], match["version"])) is not None:
+        return installed
+    start = f"{re.sub(r'[-_.]+', '_', match['name']).lower()}-{match['version']}-"
+    found = [path for path in sorted(folder.glob("*/*.gguf")) if path.parent.name.lower().startswith(start)]
+    return found[0] if len(found) == 1 else None
+
+
 def _installed(name: str, version: str) -> Path | None:
     """Return the model of an installed package of exactly this version, or None."""
     try:

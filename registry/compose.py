@@ -1,0 +1,368 @@
+"""Compose a whole registry from models that are here: which roles they get, how they fit into memory. Pure.
+
+Roles go by size and kind. The frontdoor plans while the user waits, so it gets the most able model that is not too slow
+for that; the worker the smallest that is able enough; the coder and the judge one that was made for it, where there is
+one; and the architect, to which the others escalate, the most able of all. A single model gets all of these roles.
+"""
+
+import math
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Final
+
+from registry.checks import why_no_draft, why_no_text
+from registry.fit import Fit, Room, fit
+from registry.forms import EMBEDDER, Level, usual_tier
+from registry.gguf import GgufHeader
+from registry.memory import size
+from registry.options import PromptLookupOptions, SpeculationOptions
+from registry.propose import (
+    DRAFT,
+    LARGEST_DRAFT,
+    SMALLER,
+    WRITTEN,
+    count,
+    describe,
+    file_name,
+    suits,
+    why_not_drafted,
+)
+from registry.strict_yaml import write_yaml
+
+FRONTDOOR: Final = "frontdoor"
+WORKER: Final = "worker"
+CODER: Final = "coder"
+ARCHITECT: Final = "architect"
+JUDGE: Final = "judge"
+QUICK: Final = 16 * 10**9
+"""A model that uses at most so many weights for a token is quick enough to plan while the user waits."""
+ABLE: Final = 3 * 10**9
+"""From so many weights on, a model does the work of a worker well enough not to be the last choice."""
+MAX_TOKENS: Final[Mapping[str, int]] = {FRONTDOOR: 2048, WORKER: 1024, CODER: 2048, ARCHITECT: 2048, JUDGE: 512}
+"""The longest answers of the roles, in tokens."""
+MAX_THINKING: Final = 4096
+"""The longest answers of models that think before they answer, since the thoughts count."""
+THINKS: Final = ("<think>", "<|channel|>", "[THINK]", "reasoning_effort")
+"""Texts in chat templates by which models that think are known."""
+DOES: Final[Mapping[str, str]] = {
+    FRONTDOOR: "turns a request into steps",
+    WORKER: "extracts, summarizes, compares and answers",
+    CODER: "writes code",
+    ARCHITECT: "takes over what the others failed at",
+    JUDGE: "says whether an answer fits its task",
+    DRAFT: "drafts tokens for larger models to verify",
+    EMBEDDER: "makes vectors of texts",
+}
+LEVELS: Final[Mapping[str, Level]] = {CODER: "B1", ARCHITECT: "B2"}
+ESCALATION: Final = (WORKER, CODER, ARCHITECT)
+"""The roles that may escalate to one another, in this order."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Candidate:
+    """A model that is to be in the registry."""
+
+    id: str
+    file: Path
+    header: GgufHeader
+    known_for: tuple[str, ...] = ()
+    """The roles that the catalogue says it suits, the best first; empty where it is not in the catalogue."""
+    aliases: tuple[str, ...] = ()
+
+    @property
+    def active(self) -> float:
+        """How many weights are used for a token."""
+        header = self.header
+        return header.parameters * (header.experts_used / header.experts if header.experts else 1.0)
+
+    @property
+    def ability(self) -> float:
+        """How able the model is, compared with others, in weights: of a mixture the geometric mean of all and the used
+        ones, which is a common rule of thumb.
+        """
+        return math.sqrt(self.header.parameters * self.active)
+
+    @property
+    def answers(self) -> bool:
+        """Whether the model generates text and knows what a request is."""
+        return why_no_text(self.header) is None and self.header.chat_template is not None
+
+    @property
+    def kind(self) -> str | None:
+        """The role that its name or its header tells, without a look at other models; None if it suits none."""
+        return suits(self.header, self.file.stem, drafts_for=None).role
+
+    def is_for(self, role: str) -> bool:
+        """Return whether it was made for a role, by its name or by the catalogue."""
+        return self.kind == role or role in self.known_for
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Composed:
+    """A registry that was composed, before it is written."""
+
+    text: str
+    """The file, as YAML with comments."""
+    roles: Mapping[str, str]
+    """The model's id of each role."""
+    notes: tuple[str, ...] = ()
+    """Why it is as it is."""
+    warnings: tuple[str, ...] = ()
+    """What will not work well."""
+
+
+class NothingAnswers(Exception):
+    """None of the models can answer a request, so no registry can be made of them. The message says why of each."""
+
+
+@dataclass(slots=True)
+class _Casting:
+    """Which model has which role."""
+
+    roles: dict[str, Candidate] = field(default_factory=dict)
+    drafts: dict[str, str] = field(default_factory=dict)
+    """The role that drafts for a model, by the model's id."""
+    without: list[Candidate] = field(default_factory=list)
+    """The models that have no role."""
+
+
+def compose(candidates: Sequence[Candidate], registry: Path, budget: int) -> Composed:
+    """Compose the registry that is to be the file `registry`, for models that may take `budget` bytes together.
+
+    The candidates have different ids. Raises NothingAnswers.
+    """
+    casting = _cast(candidates)
+    hot = _hot(casting, budget)
+    kept = 0
+    entries: dict[str, dict[str, object]] = {}
+    notes, warnings = [], []
+    players = list(dict.fromkeys(one.id for one in casting.roles.values()))
+    by_id = {one.id: one for one in candidates}
+    for one in sorted((by_id[id] for id in players), key=lambda one: one.id not in hot):
+        chosen = _fitted(one, casting, Room(budget=budget, hot=kept))
+        kept += chosen.memory.total if one.id in hot else 0
+        entries[one.id] = _entry(one, casting, chosen, registry, hot=one.id in hot)
+        notes.append(_note(one, casting, chosen))
+        if chosen.short:
+            room = f"{size(chosen.short)} more than the {size(budget - kept)} there are"
+            warnings.append(f"{one.id} does not fit: it takes {size(chosen.memory.total)}, {room}")
+    for one in casting.without:
+        entries[one.id] = {"file": file_name(one.file, registry), "description": describe(one.header)}
+        warnings.append(f"{one.id} has no role: {_why_no_role(one, casting)}")
+    text = _text(entries, list(_roles(casting, entries)), notes, budget)
+    return Composed(
+        text=text,
+        roles={role: one.id for role, one in casting.roles.items()},
+        notes=tuple(notes),
+        warnings=tuple(warnings),
+    )
+
+
+def _cast(candidates: Sequence[Candidate]) -> _Casting:
+    """Give the models their roles."""
+    casting = _Casting()
+    able = sorted((one for one in candidates if one.answers and one.kind != EMBEDDER), key=_by_ability)
+    drafting = _drafting(able, [one for one in candidates if why_no_text(one.header) is None])
+    general = [one for one in able if one.id not in {draft.id for draft in drafting.values()}]
+    if not general:
+        raise NothingAnswers("; ".join(f"{one.id}: {_why_silent(one)}" for one in candidates))
+    plain = [one for one in general if one.kind not in (CODER, JUDGE)]
+    if all(one.ability < ABLE for one in plain):
+        plain = general
+    casting.roles[FRONTDOOR] = _planner(plain)
+    casting.roles[WORKER] = _worker(plain)
+    casting.roles[CODER] = _best(general, CODER) or max(plain, key=_by_ability_if_quick)
+    casting.roles[ARCHITECT] = max(general, key=_by_ability)
+    casting.roles[JUDGE] = _best([one for one in general if one.kind == JUDGE], JUDGE) or casting.roles[FRONTDOOR]
+    played = {one.id for one in casting.roles.values()}
+    for target, draft in drafting.items():
+        if target in played:
+            role = _draft_role(draft, casting)
+            casting.roles[role] = draft
+            casting.drafts[target] = role
+    embedders = [one for one in candidates if one.kind == EMBEDDER]
+    if embedders:
+        casting.roles[EMBEDDER] = max(embedders, key=_by_ability)
+    played = {one.id for one in casting.roles.values()}
+    casting.without = [one for one in candidates if one.id not in played]
+    return casting
+
+
+def _drafting(able: Sequence[Candidate], writers: Sequence[Candidate]) -> dict[str, Candidate]:
+    """Return the smallest model that can draft for each model, by the larger one's id.
+
+    A model that drafts has none that drafts for it.
+    """
+    found: dict[str, Candidate] = {}
+    for target in reversed(able):
+        if why_not_drafted(target.header) is not None or target.id in {one.id for one in found.values()}:
+            continue
+        small = [
+            one
+            for one in writers
+            if one.id not in found
+            and one.header.parameters <= LARGEST_DRAFT
+            and one.header.parameters * SMALLER <= target.header.parameters
+            and why_no_draft(target.header, one.header) is None
+        ]
+        if small:
+            found[target.id] = min(small, key=lambda one: (not one.is_for(DRAFT), one.header.parameters))
+    return found
+
+
+def _draft_role(draft: Candidate, casting: _Casting) -> str:
+    """Return the role of a draft model: `draft` for the first one, and one with the model's id for any other."""
+    has = next((role for role, one in casting.roles.items() if one.id == draft.id), None)
+    return has or (DRAFT if DRAFT not in casting.roles else f"{DRAFT}-{draft.id}"[:64])
+
+
+def _by_ability(one: Candidate) -> float:
+    return one.ability
+
+
+def _by_ability_if_quick(one: Candidate) -> tuple[bool, bool, float]:
+    """Order models that are able before others, then quick ones before slow ones; a slow one is the worse the slower."""
+    quick = one.active <= QUICK
+    return one.ability >= ABLE, quick, one.ability if quick else -one.active
+
+
+def _planner(plain: Sequence[Candidate]) -> Candidate:
+    known = [one for one in plain if FRONTDOOR in one.known_for and one.ability >= ABLE]
+    return max(known or plain, key=_by_ability_if_quick)
+
+
+def _worker(plain: Sequence[Candidate]) -> Candidate:
+    """Return the smallest model that is able enough for a worker, else the most able one."""
+    enough = [one for one in plain if one.ability >= ABLE]
+    return min(enough, key=lambda one: (one.active, -one.ability)) if enough else max(plain, key=_by_ability)
+
+
+def _best(general: Sequence[Candidate], role: str) -> Candidate | None:
+    """Return the most able of those that were made for a role by their names, or that the catalogue names first."""
+    made = [one for one in general if one.kind == role or one.known_for[:1] == (role,)]
+    return max(made, key=_by_ability) if made else None
+
+
+def _hot(casting: _Casting, budget: int) -> frozenset[str]:
+    """Return the models that are always loaded: the frontdoor's and the worker's, if the largest other fits too."""
+    chosen = {one.id: one for role in (FRONTDOOR, WORKER) if (one := casting.roles[role])}
+    others = [one.header.weight_bytes for one in casting.roles.values() if one.id not in chosen]
+    for ids in (tuple(chosen), (casting.roles[FRONTDOOR].id,)):
+        weights = sum(chosen[id].header.weight_bytes for id in ids)
+        if 2 * (weights + max(others, default=0)) <= budget:
+            return frozenset(ids)
+    return frozenset()
+
+
+def _fitted(one: Candidate, casting: _Casting, room: Room) -> Fit:
+    draft = casting.roles[casting.drafts[one.id]].header if one.id in casting.drafts else None
+    embeds = _embeds(one, casting)
+    return fit(one.header, room, draft, embeds=embeds)
+
+
+def _embeds(one: Candidate, casting: _Casting) -> bool:
+    return EMBEDDER in casting.roles and casting.roles[EMBEDDER].id == one.id
+
+
+def _entry(one: Candidate, casting: _Casting, chosen: Fit, registry: Path, *, hot: bool) -> dict[str, object]:
+    """Return the keys of a model's entry."""
+    options = asdict(chosen.options)
+    entry: dict[str, object] = {"file": file_name(one.file, registry), "description": describe(one.header)}
+    if one.aliases:
+        entry["aliases"] = [*one.aliases]
+    entry["residency"] = "hot" if hot else "warm"
+    entry |= {name: options[name] for name in WRITTEN if options.get(name) is not None}
+    if one.id in casting.drafts:
+        entry["speculation"] = asdict(SpeculationOptions(casting.drafts[one.id]))
+    if not _embeds(one, casting) and one.answers and why_not_drafted(one.header) is None:
+        entry["prompt_lookup"] = asdict(PromptLookupOptions())
+    return entry
+
+
+def _roles(casting: _Casting, entries: Mapping[str, Mapping[str, object]]) -> Iterator[tuple[str, dict[str, object]]]:
+    """Yield the roles with the keys of their entries."""
+    for role, one in casting.roles.items():
+        kind = DRAFT if role.startswith(DRAFT) else role
+        entry: dict[str, object] = {"model": one.id, "tier": usual_tier(kind)}
+        if role in LEVELS:
+            entry["level"] = LEVELS[role]
+        if role in MAX_TOKENS:
+            context = entries[one.id].get("context", 1)
+            assert isinstance(context, int), "a context was fitted"
+            longest = MAX_THINKING if thinks(one.header) else MAX_TOKENS[role]
+            entry["max_tokens"] = max(1, min(longest, context // 2))
+        if above := _above(role, casting):
+            entry["escalates_to"] = above
+        entry["description"] = DOES[kind]
+        yield role, entry
+
+
+def _above(role: str, casting: _Casting) -> str | None:
+    """Return the next role up the order of escalation that has a more able model, or None."""
+    if role not in ESCALATION:
+        return None
+    higher = ESCALATION[ESCALATION.index(role) + 1 :]
+    own = casting.roles[role]
+    return next((up for up in higher if casting.roles[up].ability > own.ability), None)
+
+
+def thinks(header: GgufHeader) -> bool:
+    """Return whether a model thinks aloud before it answers, by its chat template."""
+    return any(mark in (header.chat_template or "") for mark in THINKS)
+
+
+def _note(one: Candidate, casting: _Casting, chosen: Fit) -> str:
+    roles = ", ".join(role for role, other in casting.roles.items() if other.id == one.id)
+    role = casting.drafts.get(one.id)
+    draft = f", with {casting.roles[role].id}, which drafts for it," if role is not None else ""
+    slots = f"{chosen.options.slots} x {chosen.context:,} tokens"
+    return f"{one.id} ({roles}): {slots}{draft} take {chosen.memory} = {size(chosen.memory.total)}"
+
+
+def _why_silent(one: Candidate) -> str:
+    """Return why a model cannot answer requests."""
+    if (reason := why_no_text(one.header)) is not None:
+        return reason
+    if one.header.chat_template is None:
+        return "it has no chat template, so it continues a text instead of answering"
+    return "its name says that it embeds" if one.kind == EMBEDDER else "it drafts for another one"
+
+
+def _why_no_role(one: Candidate, casting: _Casting) -> str:
+    if one.kind == EMBEDDER:
+        return f"{casting.roles[EMBEDDER].id} embeds already"
+    if not one.answers:
+        return _why_silent(one)
+    return f"the others suit every role better than its {count(one.header.parameters)} weights do"
+
+
+def _text(
+    entries: Mapping[str, Mapping[str, object]],
+    roles: Iterable[tuple[str, Mapping[str, object]]],
+    notes: Iterable[str],
+    budget: int,
+) -> str:
+    """Return the registry's file."""
+    lines = [
+        "# The models of this installation, and the roles they play. File names are relative to this file.\n",
+        f"# Made by `orchestrator init` for {size(budget)} of memory:\n",
+        *(f"#   {note}\n" for note in notes),
+        "\nmodels:\n",
+    ]
+    for name, entry in entries.items():
+        lines += [f"  {name}:\n", write_yaml(entry, 4)]
+    lines.append("\nroles:\n")
+    for name, entry in roles:
+        lines += [f"  {name}:\n", write_yaml(entry, 4)]
+    return "".join(lines)
+
+
+def unique(ids: Iterable[str], taken: Iterable[str] = ()) -> list[str]:
+    """Return the ids in their order, each with a number at its end where it is there already."""
+    used, made = set(taken), []
+    for name in ids:
+        chosen = name if name not in used else next(c for n in range(2, 10**6) if (c := f"{name[:58]}-{n}") not in used)
+        used.add(chosen)
+        made.append(chosen)
+    return made

@@ -1,0 +1,90 @@
+"""`orchestrator init`: a registry from the models that are here, and what is said where there are none."""
+
+import shutil
+from pathlib import Path
+
+import gguf
+import pytest
+
+from registry.load import load_registry
+from tests.orchestrator.cli.cli_command import ROOT, Cli
+
+TINY = ROOT / "registry" / "tiny"
+
+
+@pytest.fixture
+def folder(home: Path) -> Path:
+    """The folder for models, with two of them and something that is none."""
+    folder = home / ".local" / "share" / "orchestrator" / "models"
+    folder.mkdir(parents=True)
+    shutil.copy(TINY / "large.gguf", folder / "large.gguf")
+    shutil.copy(TINY / "draft.gguf", folder / "draft.gguf")
+    (folder / "broken.gguf").write_bytes(b"GGUF")
+    return folder
+
+
+def test_the_models_of_the_folder_become_a_registry_that_is_then_used(command: Cli, home: Path, folder: Path) -> None:
+    result = command("init")
+    written = home / ".config" / "orchestrator" / "model_registry.yaml"
+    assert result.code == 0, result.err
+    assert result.out.startswith(f"{written}\n")
+    assert "orchestrator models try large\n" in result.out
+    assert f"note: {folder / 'broken.gguf'} is left out: " in result.err
+    registry = load_registry(written)
+    assert {role.model for name, role in registry.roles.items() if name != "draft"} == {"large"}
+    assert registry.roles["draft"].model == "draft"
+    assert command("models", "--json").json["registry"] == str(written)
+    assert list(written.parent.iterdir()) == [written]
+
+
+def test_a_file_is_not_overwritten_unless_it_is_asked_for(command: Cli, tmp_path: Path) -> None:
+    out = tmp_path / "new" / "mine.yaml"
+    assert command("init", "--model", TINY / "large.gguf", "--out", out).code == 0
+    before = out.read_bytes()
+    again = command("init", "--model", TINY / "medium.gguf", "--out", out)
+    assert (again.code, out.read_bytes()) == (2, before)
+    assert "exists already; accepted: --force to replace it, or --out with another file" in again.err
+    told = command("init", "--model", TINY / "medium.gguf", "--out", out, "--force", "--json").json
+    assert set(told["roles"].values()) == {"medium"}
+    assert told["next"][0] == f"orchestrator --registry {out} models try medium"
+    assert load_registry(out).models["medium"].file == TINY / "medium.gguf"
+
+
+def test_without_models_it_says_how_to_get_some(command: Cli) -> None:
+    result = command("init")
+    assert result.code == 2
+    assert "holds no models; accepted: --model NAME, such as smollm2-135m (" in result.err
+
+
+def test_a_model_that_is_not_here_is_not_downloaded_without_a_yes(command: Cli) -> None:
+    result = command("init", "--model", "qwen3-8b")
+    assert result.code == 2
+    assert "--model qwen3-8b: is not here: about 4.7 GiB (Apache-2.0) would have to be downloaded" in result.err
+    assert "--yes, or `orchestrator models get qwen3-8b` first" in result.err
+
+
+def test_a_name_that_is_none_is_refused_with_those_like_it(command: Cli) -> None:
+    result = command("init", "--model", "qwen3-8")
+    assert result.code == 2
+    assert "is no name of the catalogue and no file; close names of the catalogue: qwen3-8b" in result.err
+
+
+def test_models_of_the_folder_go_by_their_stems_and_those_of_the_catalogue_by_their_names(
+    command: Cli, folder: Path, tmp_path: Path
+) -> None:
+    hub = folder / "Qwen" / "Qwen3-4B-GGUF"
+    hub.mkdir(parents=True)
+    shutil.copy(TINY / "medium.gguf", hub / "Qwen3-4B-Q4_K_M.gguf")
+    told = command("init", "--model", "qwen3-4b", "--model", "draft", "--out", tmp_path / "a.yaml", "--json").json
+    assert (told["models"], told["roles"]["worker"]) == (["qwen3-4b", "draft"], "qwen3-4b")
+    assert any("qwen3-0.6b" in warning and "could draft for qwen3-4b" in warning for warning in told["warnings"])
+
+
+def test_a_file_that_holds_no_model_makes_no_registry(command: Cli, tmp_path: Path) -> None:
+    writer = gguf.GGUFWriter(tmp_path / "x.gguf", "llama")
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.close()
+    result = command("init", "--model", tmp_path / "x.gguf", "--out", tmp_path / "r.yaml")
+    assert result.code == 2
+    assert not (tmp_path / "r.yaml").exists()

@@ -1,0 +1,145 @@
+"""Which roles models get, by size and kind, and that what is composed of them loads."""
+
+import re
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import yaml
+
+from registry.compose import Candidate, Composed, NothingAnswers, compose
+from registry.gguf import GgufHeader, read_header
+from registry.load import load_registry
+from registry.models import Registry
+from tests.registry.conftest import WriteGguf
+
+B = 10**9
+GIB = 1 << 30
+
+
+@pytest.fixture
+def header(tmp_path: Path, write_gguf: WriteGguf) -> GgufHeader:
+    return read_header(write_gguf(tmp_path / "any.gguf", context=8192))
+
+
+def model(header: GgufHeader, name: str, billions: float, *, family: str = "one", **other: object) -> Candidate:
+    """A model of a size: its weights are counted with half a byte each."""
+    known_for = other.pop("known_for", ())
+    assert isinstance(known_for, tuple)
+    parameters = int(billions * B)
+    made = replace(header, name=name, parameters=parameters, weight_bytes=parameters // 2, vocab_digest=family)
+    return Candidate(id=name, file=Path(f"/models/{name}.gguf"), header=replace(made, **other), known_for=known_for)
+
+
+def composed(*models: Candidate, gib: float = 256) -> Composed:
+    return compose(models, Path("/registry.yaml"), int(gib * GIB))
+
+
+def escalation(made: Composed) -> dict[str, str | None]:
+    roles = yaml.safe_load(made.text)["roles"]
+    return {name: role.get("escalates_to") for name, role in roles.items() if name in ("worker", "coder", "architect")}
+
+
+def test_a_single_model_gets_all_roles_and_escalates_to_nobody(header: GgufHeader) -> None:
+    made = composed(model(header, "only", 0.1))
+    assert made.roles == dict.fromkeys(("frontdoor", "worker", "coder", "architect", "judge"), "only")
+    assert escalation(made) == {"worker": None, "coder": None, "architect": None}
+    assert made.warnings == ()
+
+
+def test_small_models_work_and_large_ones_take_over(header: GgufHeader) -> None:
+    made = composed(*(model(header, f"m{size}", size, family=str(size)) for size in (32, 4, 14)))
+    assert made.roles == {"frontdoor": "m14", "worker": "m4", "coder": "m14", "architect": "m32", "judge": "m14"}
+    assert escalation(made) == {"worker": "coder", "coder": "architect", "architect": None}
+
+
+def test_a_model_for_code_codes_and_does_not_plan(header: GgufHeader) -> None:
+    made = composed(model(header, "some-coder", 30, family="a"), model(header, "some", 8, family="b"))
+    assert made.roles["coder"] == "some-coder"
+    assert (made.roles["frontdoor"], made.roles["worker"], made.roles["judge"]) == ("some", "some", "some")
+
+
+def test_a_model_for_code_does_plan_where_the_other_is_hopeless(header: GgufHeader) -> None:
+    made = composed(model(header, "some-coder", 30, family="a"), model(header, "smol", 0.1, family="b"))
+    assert set(made.roles.values()) == {"some-coder"}
+    assert any(warning.startswith("smol has no role: the others suit every role better") for warning in made.warnings)
+
+
+def test_a_mixture_is_as_quick_as_what_it_uses(header: GgufHeader) -> None:
+    mixture = model(header, "mixture", 30, family="a", experts=128, experts_used=8)
+    made = composed(mixture, model(header, "dense", 24, family="b"), model(header, "huge", 70, family="c"))
+    assert (made.roles["frontdoor"], made.roles["worker"], made.roles["architect"]) == ("mixture", "mixture", "huge")
+
+
+def test_a_small_model_of_the_same_vocabulary_drafts(header: GgufHeader) -> None:
+    made = composed(model(header, "big", 8), model(header, "little", 0.6), model(header, "other", 3, family="b"))
+    assert made.roles["draft"] == "little"
+    assert made.roles["worker"] == "other"
+    entries = yaml.safe_load(made.text)
+    assert entries["models"]["big"]["speculation"] == {"draft": "draft", "k": 8}
+    assert "speculation" not in entries["models"]["other"]
+    assert entries["roles"]["draft"]["tier"] == "D"
+
+
+def test_two_families_have_a_draft_model_each(header: GgufHeader) -> None:
+    made = composed(
+        model(header, "a8", 8, family="a"),
+        model(header, "a-small", 0.5, family="a"),
+        model(header, "b30", 30, family="b"),
+        model(header, "b-small", 1, family="b"),
+    )
+    entries = yaml.safe_load(made.text)["models"]
+    drafts = {name: made.roles[entries[name]["speculation"]["draft"]] for name in ("a8", "b30")}
+    assert drafts == {"a8": "a-small", "b30": "b-small"}
+
+
+def test_a_model_without_a_chat_template_only_drafts(header: GgufHeader) -> None:
+    made = composed(model(header, "big", 8), model(header, "base", 0.5, chat_template=None))
+    assert made.roles["draft"] == "base"
+    with pytest.raises(NothingAnswers, match="base: it has no chat template"):
+        composed(model(header, "base", 8, chat_template=None))
+
+
+def test_an_embedder_embeds(header: GgufHeader) -> None:
+    made = composed(model(header, "big", 8), model(header, "bge", 0.1, pooling="mean", architecture="bert"))
+    assert made.roles["embedder"] == "bge"
+    with pytest.raises(NothingAnswers):
+        composed(model(header, "bge", 0.1, pooling="mean", architecture="bert"))
+
+
+def test_models_stay_loaded_where_memory_allows(header: GgufHeader) -> None:
+    models = [model(header, "m4", 4, family="a"), model(header, "m14", 14, family="b")]
+
+    def residency(gib: float) -> Mapping[str, str]:
+        entries = yaml.safe_load(composed(*models, gib=gib).text)["models"]
+        return {name: entry["residency"] for name, entry in entries.items()}
+
+    assert residency(64) == {"m4": "hot", "m14": "hot"}
+    assert residency(8) == {"m14": "warm", "m4": "warm"}
+    too_small = composed(*models, gib=4)
+    assert any(re.match("m14 does not fit: it takes .* more than the 4.0 GiB", text) for text in too_small.warnings)
+
+
+def test_thoughts_have_room(header: GgufHeader) -> None:
+    thinking = model(header, "deep", 8, chat_template="{{ messages[0].content }}<think>")
+    limits = {role["max_tokens"] for role in yaml.safe_load(composed(thinking).text)["roles"].values()}
+    assert limits == {4096}
+
+
+def test_what_is_composed_loads(tmp_path: Path, write_gguf: WriteGguf) -> None:
+    big = write_gguf(tmp_path / "big.gguf", embedding=256, layers=8, context=4096)
+    small = write_gguf(tmp_path / "sub.gguf", embedding=32)
+    vectors = write_gguf(tmp_path / "bge.gguf", pooling=1)
+    path = tmp_path / "registry.yaml"
+    candidates = [
+        Candidate(id=file.stem, file=file, header=read_header(file), aliases=(f"gpt-{file.stem}",))
+        for file in (big, small, vectors)
+    ]
+    path.write_text(compose(candidates, path, GIB).text)
+    registry: Registry = load_registry(path)
+    assert registry.usable_models == {"big", "sub", "bge"}
+    assert registry.model_named("gpt-big") == "big"
+    assert registry.roles["draft"].model == "sub"
+    assert registry.models["big"].file == big
+    assert "file: big.gguf" in path.read_text()
