@@ -222,7 +222,7 @@ def _by_ability(one: Candidate) -> float:
 
 
 def _by_ability_if_quick(one: Candidate) -> tuple[bool, bool, float]:
-    """Order models that are able before others, then quick ones before slow ones; a slow one is the worse the slower."""
+    """Order models that are able before others, then quick ones before slow ones, and those by their speed."""
     quick = one.active <= QUICK
     return one.ability >= ABLE, quick, one.ability if quick else -one.active
 

@@ -4,6 +4,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
@@ -23,13 +24,11 @@ def header(tmp_path: Path, write_gguf: WriteGguf) -> GgufHeader:
     return read_header(write_gguf(tmp_path / "any.gguf", context=8192))
 
 
-def model(header: GgufHeader, name: str, billions: float, *, family: str = "one", **other: object) -> Candidate:
+def model(header: GgufHeader, name: str, billions: float, *, family: str = "one", **other: Any) -> Candidate:
     """A model of a size: its weights are counted with half a byte each."""
-    known_for = other.pop("known_for", ())
-    assert isinstance(known_for, tuple)
     parameters = int(billions * B)
     made = replace(header, name=name, parameters=parameters, weight_bytes=parameters // 2, vocab_digest=family)
-    return Candidate(id=name, file=Path(f"/models/{name}.gguf"), header=replace(made, **other), known_for=known_for)
+    return Candidate(id=name, file=Path(f"/models/{name}.gguf"), header=replace(made, **other))
 
 
 def composed(*models: Candidate, gib: float = 256) -> Composed:
