@@ -125,6 +125,8 @@ def _role(
     reason = why_no_text(header) if header is not None else None
     if (role.tier or usual_tier(str(place[-1]))) != "D" and reason is not None:
         yield document.problem((*place, "model"), f"{role.model} cannot do this: {reason}", "a model that writes text")
+    if role.lora:
+        yield from _role_adapters(place, role, form, document)
     if role.persona is not None and role.persona not in personas:
         what = f"there is no persona {role.persona!r}"
         yield document.problem((*place, "persona"), what, nearest(role.persona, personas))
@@ -142,6 +144,20 @@ def _aliases(form: RegistryForm, personas: Collection[str], document: YamlDocume
                 place = ("models", name, "aliases", index)
                 yield document.problem(place, f"{alias!r} is the name of {taken[alias]} already", "a name of its own")
             taken.setdefault(alias, f"model {name}")
+
+
+def _role_adapters(
+    place: Place, role: RoleForm, form: RegistryForm, document: YamlDocument
+) -> Iterator[RegistryProblem]:
+    """Report adapters of a role whose model cannot use them for this role alone."""
+    at = (*place, "lora")
+    if role.model in form.models and form.models[role.model].backend != "llama.cpp":
+        yield document.problem(
+            at, f"{role.model} takes no adapters: another server runs it", "a model here, or no lora"
+        )
+    elif place[-1] == EMBEDDER:
+        what = "is for roles that write text: an engine that embeds does nothing else"
+        yield document.problem(at, what, f"lora of the model {role.model}")
 
 
 def _embedder(form: RegistryForm, document: YamlDocument) -> Iterator[RegistryProblem]:

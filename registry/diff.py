@@ -89,5 +89,5 @@ def files_of(model: ModelEntry) -> frozenset[Path]:
     """Return the files that an engine reads when it loads a model: its own, its draft model's, and its adapters."""
     speculation = model.options.speculation
     weights = [model.file, None if speculation is None else Path(speculation.draft)]
-    adapters = (Path(adapter.file) for adapter in model.options.lora)
-    return frozenset({*(piece for file in weights if file is not None for piece in pieces(file)), *adapters})
+    adapters = (*(adapter.file for adapter in model.options.lora), *model.adapters)
+    return frozenset({*(piece for file in weights if file is not None for piece in pieces(file)), *map(Path, adapters)})

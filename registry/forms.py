@@ -13,11 +13,12 @@ from dataclasses import is_dataclass, replace
 from functools import cache
 from typing import Annotated, Any, Final, Literal, TypeVar
 
+from annotated_types import Len
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, StringConstraints, ValidationError
 from pydantic.dataclasses import dataclass as pydantic_dataclass
 
 from registry.errors import RegistryError, RegistryProblem
-from registry.options import MAX_CONTEXT, Context, FileName, LoadOptions, Slots
+from registry.options import MAX_CONTEXT, Adapters, Context, FileName, LoadOptions, Slots
 from registry.strict_yaml import Place, YamlDocument
 
 log = logging.getLogger(__name__)
@@ -112,6 +113,7 @@ class RoleForm(Form):
     level: Level | None = None
     escalates_to: Name | None = None
     persona: Name | None = None
+    lora: Annotated[Adapters, Len(1, 8)] = ()
     temperature: Temperature | None = None
     top_p: TopP | None = None
     max_tokens: MaxTokens | None = None

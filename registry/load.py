@@ -30,7 +30,7 @@ from registry.models import (
     Registry,
     RoleEntry,
 )
-from registry.options import LoadOptions
+from registry.options import Adapters, LoadOptions
 from registry.strict_yaml import YamlDocument, parse_file
 
 ENVIRONMENT: Final = "ORCHESTRATOR_REGISTRY"
@@ -93,6 +93,10 @@ class UncheckedRegistry:
     """The header of each model's file, by the model's name; None where there is no file, or it could not be read."""
     reasons: Mapping[str, str]
     """Why a model's file could not be read, by the model's name."""
+    adapters: Mapping[str, tuple[str, ...]]
+    """The files of the adapters that the roles of each model use, by the model's name."""
+    role_reasons: Mapping[str, str]
+    """Why the adapters of a role could not be read, by the role's name."""
     personas: Mapping[str, Persona]
     personas_problems: tuple[RegistryProblem, ...]
     """What is wrong with the file of personas. If there is anything, `personas` is empty."""
@@ -107,7 +111,8 @@ class UncheckedRegistry:
         """The files that this was read from: the registry, its personas, and the files of its models."""
         path = self.document.path
         models = (file for model in self.form.models.values() for file in _model_files(path, model))
-        return frozenset({path, _personas_file(path, self.form), *models})
+        adapters = (_resolve(path, one.file) for role in self.form.roles.values() for one in role.lora)
+        return frozenset({path, _personas_file(path, self.form), *models, *adapters})
 
     def registry(self) -> Registry:
         """Return the registry. There must be no `problems`."""
@@ -115,7 +120,7 @@ class UncheckedRegistry:
         return Registry(
             path=self.document.path,
             models=MappingProxyType({name: self._model(name, form) for name, form in self.form.models.items()}),
-            roles=MappingProxyType({name: _role(name, form, defaults) for name, form in self.form.roles.items()}),
+            roles=MappingProxyType({name: self._role(name, form) for name, form in self.form.roles.items()}),
             personas=MappingProxyType(dict(self.personas)),
             defaults=Defaults(
                 memory=defaults.memory,
@@ -124,6 +129,24 @@ class UncheckedRegistry:
                 batch_invariant=defaults.batch_invariant,
                 max_tokens=defaults.max_tokens,
             ),
+        )
+
+    def _role(self, name: str, form: RoleForm) -> RoleEntry:
+        defaults = self.form.defaults
+        return RoleEntry(
+            name=name,
+            model=form.model,
+            tier=form.tier or usual_tier(name),
+            system=form.system,
+            description=form.description,
+            level=form.level,
+            escalates_to=form.escalates_to,
+            persona=form.persona,
+            lora=_absolute(self.document.path, form.lora),
+            unavailable=self.role_reasons.get(name),
+            temperature=defaults.temperature if form.temperature is None else form.temperature,
+            top_p=form.top_p or defaults.top_p,
+            max_tokens=form.max_tokens or defaults.max_tokens,
         )
 
     def _model(self, name: str, form: ModelForm) -> ModelEntry:
@@ -154,6 +177,7 @@ class UncheckedRegistry:
             unavailable=self.reasons.get(name)
             if form.api_key_env is None
             else why_no_key(form.api_key_env, os.environ),
+            adapters=self.adapters[name],
         )
 
 
@@ -173,6 +197,7 @@ def read_unchecked(document: YamlDocument) -> UncheckedRegistry:
         except GgufError as error:
             headers[name] = None
             reasons[name] = str(error)
+    adapters, role_reasons = _role_adapters(document.path, form, headers)
     options = {
         name: _options(name, model, document, form.defaults, headers[name]) for name, model in form.models.items()
     }
@@ -182,7 +207,7 @@ def read_unchecked(document: YamlDocument) -> UncheckedRegistry:
         personas = load_personas(_personas_file(document.path, form))
     except RegistryError as error:
         problems = error.problems
-    return UncheckedRegistry(document, form, options, headers, reasons, personas, problems)
+    return UncheckedRegistry(document, form, options, headers, reasons, adapters, role_reasons, personas, problems)
 
 
 def _personas_file(registry: Path, form: RegistryForm) -> Path:
@@ -206,6 +231,35 @@ def _header(registry: Path, form: ModelForm) -> GgufHeader | None:
     return replace(header, weight_bytes=header.weight_bytes + sum(adapters))
 
 
+def _role_adapters(
+    registry: Path, form: RegistryForm, headers: dict[str, GgufHeader | None]
+) -> tuple[dict[str, tuple[str, ...]], dict[str, str]]:
+    """Return the files of the adapters that the roles of each model use, and why those of a role cannot be used.
+
+    The weights of these adapters are added to those of the model in `headers`. Adapters of a model whose header could
+    not be read are not looked at.
+    """
+    sizes: dict[str, dict[str, int]] = {name: {} for name in form.models}
+    reasons: dict[str, str] = {}
+    for name, role in form.roles.items():
+        header = headers.get(role.model)
+        if header is None:
+            continue
+        try:
+            found = {one.file: read_adapter(Path(one.file), header) for one in _absolute(registry, role.lora)}
+            sizes[role.model] |= found
+        except GgufError as error:
+            reasons[name] = str(error)
+    for name, header in headers.items():
+        if header is not None and sizes[name]:
+            headers[name] = replace(header, weight_bytes=header.weight_bytes + sum(sizes[name].values()))
+    return {name: tuple(files) for name, files in sizes.items()}, reasons
+
+
+def _absolute(registry: Path, lora: Adapters) -> Adapters:
+    return tuple(replace(adapter, file=str(_resolve(registry, adapter.file))) for adapter in lora)
+
+
 def _resolve(registry: Path, name: str) -> Path:
     given = Path(name)
     return Path(os.path.normpath(registry.parent / (given.expanduser() if name.startswith("~/") else given)))
@@ -222,7 +276,7 @@ def _options(
         for option in ("slots", "batch_invariant")
         if not document.has(("models", name, option))
     }
-    lora = tuple(replace(adapter, file=str(_resolve(document.path, adapter.file))) for adapter in form.lora)
+    lora = _absolute(document.path, form.lora)
     return replace(given, context=form.context or longest, lora=lora, **missing)
 
 
@@ -230,19 +284,3 @@ def _endpoint(form: ModelForm) -> Endpoint | None:
     if form.base_url is None or form.model is None:
         return None
     return Endpoint(form.base_url.rstrip("/"), form.model, form.api_key_env, form.timeout_seconds)
-
-
-def _role(name: str, form: RoleForm, defaults: DefaultsForm) -> RoleEntry:
-    return RoleEntry(
-        name=name,
-        model=form.model,
-        tier=form.tier or usual_tier(name),
-        system=form.system,
-        description=form.description,
-        level=form.level,
-        escalates_to=form.escalates_to,
-        persona=form.persona,
-        temperature=defaults.temperature if form.temperature is None else form.temperature,
-        top_p=form.top_p or defaults.top_p,
-        max_tokens=form.max_tokens or defaults.max_tokens,
-    )

@@ -15,7 +15,7 @@ from urllib.parse import urlsplit
 from registry.forms import Level, Residency, Tier
 from registry.gguf import GgufHeader
 from registry.memory import MemoryEstimate
-from registry.options import LoadOptions
+from registry.options import Adapters, LoadOptions
 
 T = TypeVar("T")
 STEP_TIERS = frozenset("BC")
@@ -76,6 +76,8 @@ class ModelEntry:
     """What an engine takes, with the model that drafts for it; None where there is no header."""
     unavailable: str | None = None
     """Why the file cannot be read or the API key is missing, or None."""
+    adapters: tuple[str, ...] = ()
+    """The files of the adapters that its roles use. An engine loads them with the model."""
 
     @property
     def context(self) -> int:
@@ -122,6 +124,10 @@ class RoleEntry:
     """The role that takes over when this one keeps failing, or None."""
     persona: str | None
     """The persona of attempts for which no other one is chosen, or None."""
+    lora: Adapters = ()
+    """The adapters that its model uses for this role, with absolute file names, beside those of the model itself."""
+    unavailable: str | None = None
+    """Why its adapters cannot be used, or None."""
     temperature: float
     top_p: float
     max_tokens: int
@@ -184,7 +190,10 @@ class Registry:
 
     def why_not(self, role: str) -> str | None:
         """Return why `role` cannot be used in this installation, or None if it can."""
-        return self.models[self.roles[role].model].why_not
+        entry = self.roles[role]
+        if entry.unavailable is not None:
+            return f"role {role}: {entry.unavailable}"
+        return self.models[entry.model].why_not
 
     @property
     def usable_roles(self) -> frozenset[str]:

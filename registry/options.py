@@ -47,12 +47,16 @@ class PromptLookupOptions:
 
 @dataclass(frozen=True, slots=True)
 class Lora:
-    """An adapter: low-rank weights that are added to the model's own, for all sequences."""
+    """An adapter: low-rank weights that are added to the model's own, for all its sequences or for those of a role."""
 
     file: FileName
     """In the registry's file it may be relative to that file; in a loaded registry it is absolute."""
     scale: Annotated[float, Ge(-10), Le(10)] = 1.0
     """The factor that the adapter's weights are multiplied with."""
+
+
+Adapters = tuple[Lora, ...]
+"""Adapters that are used together."""
 
 
 class OptionProblem(NamedTuple):
@@ -109,7 +113,8 @@ class LoadOptions:
     """How many experts of a mixture are used for a token; None for as many as the model was made with."""
     speculation: SpeculationOptions | None = None
     prompt_lookup: PromptLookupOptions | None = None
-    lora: Annotated[tuple[Lora, ...], Len(1, 8)] = ()
+    lora: Annotated[Adapters, Len(1, 8)] = ()
+    """Adapters that are part of the model, whatever it is asked. Those of a role are in the role's entry."""
 
     @property
     def splits_cache(self) -> bool:

@@ -9,7 +9,7 @@ from typing import Any, Literal, NamedTuple, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from registry.options import MAX_CELLS, MAX_SLOTS, MAX_THREADS, LoadOptions
+from registry.options import MAX_CELLS, MAX_SLOTS, MAX_THREADS, Adapters, LoadOptions
 
 Finish = Literal["stop", "length", "deadline", "repetition", "cancelled"]
 """Why a text ended: by an end token or a stop string, at its `max_tokens`, at its deadline, in an endless repetition
@@ -33,6 +33,14 @@ class Message(NamedTuple):
     role: str
     """system, user or assistant."""
     content: str
+
+
+class SystemPrompt(NamedTuple):
+    """A system message that many prompts begin with."""
+
+    text: str
+    lora: Adapters = ()
+    """The `Generation.lora` of these prompts."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,8 +70,10 @@ class EngineSpec(LoadOptions):
     """A folder where a stopped engine leaves the KV cells of `system_prompts` for the next engine of the model."""
     prefix_bytes: int = 2 << 30
     """The most bytes that the folder `prefixes` may take."""
-    system_prompts: tuple[str, ...] = ()
+    system_prompts: tuple[SystemPrompt, ...] = ()
     """The system messages whose KV cells are kept in `prefixes`."""
+    adapters: tuple[str, ...] = ()
+    """The files of the adapters that requests may ask for, see `Generation.lora`."""
     cpus: tuple[int, ...] = ()
     """The logical CPUs that the process is bound to; none: it may use all."""
     log_file: str | None = None
@@ -131,6 +141,8 @@ class Generation:
     """How many seconds later than possible it may finish without harm. Requests with less slack go first."""
     priority: Priority = "interactive"
     """Where models have to make room for each other, they are loaded for interactive requests first."""
+    lora: Adapters = ()
+    """The adapters that are used beside the model's own. Their files have to be among `EngineSpec.adapters`."""
     fit: int | None = None
     """Where the context has fewer tokens left than `max_tokens`, the answer may have what is left, if that is at least
     `fit` tokens. Otherwise, and without `fit`, PromptTooLong is raised."""

@@ -7,6 +7,7 @@ EngineError
 │   ├── BadGrammar      a JSON Schema or a grammar that cannot be enforced; `keyword` names the culprit
 │   ├── PromptTooLong   prompt and answer do not fit the context
 │   └── TextTooLong     a text to be embedded has more tokens than the model takes, or none
+├── AdapterNotLoaded    the request asks for an adapter that was not loaded with the model
 ├── BrokenModel         the weights give NaN
 └── EngineDied          the process ended; every generation in it is lost
     ├── EngineHung      it had work, made no progress and was killed
@@ -81,6 +82,11 @@ class TextTooLong(BadRequest):
         self.limit = limit
 
 
+class AdapterNotLoaded(EngineError):
+    """The request asks for an adapter that was not loaded with the model. The registry has changed since it was made,
+    so a request that is made now may succeed."""
+
+
 class BrokenModel(EngineError):
     """The logits of a sequence were NaN: damaged weights, or arithmetic that overflows."""
 
@@ -109,7 +115,7 @@ class EngineStopped(EngineDied):
 
 _WITH_NUMBERS: dict[str, Callable[..., EngineError]] = {kind.__name__: kind for kind in (PromptTooLong, TextTooLong)}
 _WITH_MESSAGE: dict[str, type[EngineError]] = {
-    kind.__name__: kind for kind in (BadRequest, BadPrompt, BadGrammar, BrokenModel)
+    kind.__name__: kind for kind in (BadRequest, BadPrompt, BadGrammar, AdapterNotLoaded, BrokenModel)
 }
 
 

@@ -9,7 +9,7 @@ from types import TracebackType
 from typing import Final, Self
 
 from orchestrator.engine.client.engine import Completion, Engine, OnText
-from orchestrator.engine.contract import Embeddings, Generation, Message, Priority
+from orchestrator.engine.contract import Embeddings, Generation, Message, Priority, SystemPrompt
 from orchestrator.engine.errors import EngineDied, EngineError
 from orchestrator.events import Usage
 from orchestrator.pool.admission import PoolBudget
@@ -53,7 +53,7 @@ class Pool:
         footprints: Path | None = None,
         step_costs: Path | None = None,
         prefixes: Path | None = None,
-        system_prompts: Callable[[str], tuple[str, ...]] = lambda model: (),
+        system_prompts: Callable[[str], tuple[SystemPrompt, ...]] = lambda model: (),
         topology: Topology | None = None,
         rules: Rules | None = None,
         start_engine: StartEngine = Engine.start,
@@ -122,7 +122,7 @@ class Pool:
         if (remote := self._remotes.get(model)) is not None:
             return await remote.generate(request, on_text)
         managed = self._model(model)
-        hashes = hash_prefixes(request.messages) if len(managed.instances) > 1 else ()
+        hashes = hash_prefixes(request.messages, request.lora) if len(managed.instances) > 1 else ()
         wanted = LeaseRequest(
             interactive=request.priority == "interactive", due=asked + request.slack, prefix_hashes=hashes
         )

@@ -10,6 +10,7 @@ from hashlib import blake2b
 from typing import Final
 
 from orchestrator.engine.contract import Message
+from registry.options import Adapters
 
 BLOCK: Final = 256
 """How many characters a block has: about as many as a prefix must have to save time."""
@@ -21,10 +22,13 @@ MAX_REMEMBERED: Final = 4096
 PrefixHashes = tuple[bytes, ...]
 
 
-def hash_prefixes(messages: Sequence[Message]) -> PrefixHashes:
-    """Return a hash for each whole block at the beginning of a prompt. A hash covers all blocks before it, too."""
+def hash_prefixes(messages: Sequence[Message], lora: Adapters = ()) -> PrefixHashes:
+    """Return a hash for each whole block at the beginning of a prompt. A hash covers all blocks before it, too.
+
+    `lora` are the adapters that the prompt is computed with, since prompts with different ones share nothing.
+    """
     text = "\0".join(f"{role}\0{content}" for role, content in messages)
-    digest = b""
+    digest = repr(lora).encode("utf-8", "surrogatepass") if lora else b""
     hashes: list[bytes] = []
     for start in range(0, min(len(text) - BLOCK + 1, MAX_BLOCKS * BLOCK), BLOCK):
         block = text[start : start + BLOCK].encode("utf-8", "surrogatepass")

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import structlog
 
-from orchestrator.engine.contract import EngineSpec
+from orchestrator.engine.contract import EngineSpec, SystemPrompt
 from orchestrator.engine.errors import EngineError, EngineStopped, ModelLoadFailed
 from orchestrator.pool.admission import NeverFits, PoolBudget
 from orchestrator.pool.decoding import Decoding
@@ -48,7 +48,7 @@ class Residency:
         rules: Rules,
         footprints: Footprints,
         folders: Folders,
-        system_prompts: Callable[[str], tuple[str, ...]],
+        system_prompts: Callable[[str], tuple[SystemPrompt, ...]],
         decoding: Decoding,
         tasks: asyncio.TaskGroup,
         start_engine: StartEngine,
@@ -315,7 +315,7 @@ def engine_spec(
     topology: Topology,
     *,
     folders: Folders,
-    system_prompts: tuple[str, ...] = (),
+    system_prompts: tuple[SystemPrompt, ...] = (),
 ) -> EngineSpec:
     """Return how an engine of a model is started. `system_prompts` are system messages that many prompts begin with.
 
@@ -328,6 +328,7 @@ def engine_spec(
         replace(entry.options, threads=threads, mmap=entry.options.mmap and node is None),
         file=str(entry.file),
         embeds=entry.embeds,
+        adapters=entry.adapters,
         step_costs=str(folders.step_costs) if folders.step_costs is not None else None,
         prefixes=str(folders.prefixes) if folders.prefixes is not None else None,
         system_prompts=system_prompts,

@@ -8,7 +8,7 @@ this layout, by calling these functions.
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from orchestrator.engine.contract import Message
+from orchestrator.engine.contract import Message, SystemPrompt
 from registry.models import Registry
 
 
@@ -44,11 +44,16 @@ def after_parts(request: str, plan: str, name: str, output: str) -> str:
     return f"{request}\nDone: {plan}\n[{name}]\n{output.strip()}\nPlan the rest."
 
 
-def system_messages(registry: Registry, model: str) -> tuple[str, ...]:
-    """Return every system message that a step's prompt for `model` may begin with.
+def system_messages(registry: Registry, model: str) -> tuple[SystemPrompt, ...]:
+    """Return every system message that a step's prompt for `model` may begin with, and the adapters that go with it.
 
     There is one for each role that the model plays, without a persona and with each persona of the registry.
     """
-    systems = [role.system for role in registry.roles.values() if role.model == model and role.system]
+    roles = [role for role in registry.roles.values() if role.model == model and role.system]
     personas = ["", *(persona.text for persona in registry.personas.values())]
-    return tuple(dict.fromkeys(step_messages(one, text, (), "")[0].content for one in systems for text in personas))
+    prompts = (
+        SystemPrompt(step_messages(role.system, text, (), "")[0].content, role.lora)
+        for role in roles
+        for text in personas
+    )
+    return tuple(dict.fromkeys(prompts))

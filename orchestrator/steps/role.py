@@ -4,6 +4,7 @@ from dataclasses import dataclass
 
 from orchestrator.engine.contract import Generation, Message, Priority
 from registry.models import Registry
+from registry.options import Adapters
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -28,6 +29,8 @@ class ResolvedRole:
     """The most tokens of an answer that has no limit of its own; None for as many as the context has room for."""
     temperature: float = 0.0
     top_p: float = 1.0
+    lora: Adapters = ()
+    """The role's adapters; none on another model than the role's own, for which they were not made."""
     priority: Priority = "interactive"
     """The class of whoever asks: models are loaded for interactive requests before those of a batch."""
 
@@ -60,6 +63,7 @@ class ResolvedRole:
             schema=schema,
             deadline_seconds=deadline_seconds,
             slack=slack,
+            lora=self.lora,
             fit=fit,
             priority=self.priority,
         )
@@ -77,6 +81,8 @@ def resolve_role(
     Role, persona and model are names that are known to be in the registry.
     """
     entry, chosen = registry.roles[role], model or registry.roles[role].model
+    # A role that was removed while a run goes on keeps its model, which is then loaded without the role's adapters.
+    fits = chosen == entry.model and {one.file for one in entry.lora} <= set(registry.models[chosen].adapters)
     return ResolvedRole(
         name=role,
         model=chosen,
@@ -86,6 +92,7 @@ def resolve_role(
         max_tokens=entry.max_tokens,
         temperature=entry.temperature,
         top_p=entry.top_p,
+        lora=entry.lora if fits else (),
         priority=priority,
     )
 

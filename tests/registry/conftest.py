@@ -60,6 +60,21 @@ def _write(
     return path
 
 
+def write_adapter(path: Path, architecture: str = "llama", general: str = "adapter", way: str = "lora") -> Path:
+    """Write a LoRA adapter of 256 bytes of weights, and return its path."""
+    writer = gguf.GGUFWriter(path, architecture)
+    writer.add_type(general)
+    writer.add_string("adapter.type", way)
+    writer.add_float32("adapter.lora.alpha", 4.0)
+    for part in "ab":
+        writer.add_tensor(f"blk.0.attn_q.weight.lora_{part}", np.zeros((4, 8), dtype=np.float32))
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+    return path
+
+
 @pytest.fixture(scope="session")
 def write_gguf() -> WriteGguf:
     """Write a small GGUF file with the real `gguf` package, and return its path."""

@@ -29,6 +29,7 @@ FOR_THE_ENGINE: Mapping[str, Any] = {
     "file": Path("/else.gguf"),
     "options": LoadOptions(context=77, lora=(Lora("/adapter.gguf"),)),
     "numa": 1,
+    "adapters": ("/plans.gguf",),
     "remote": Endpoint("http://h/v1", "m", None, 120.0),
 }
 NOT_FOR_THE_ENGINE: Mapping[str, Any] = {"description": "other", "residency": "hot", "memory": None}

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from registry.errors import GgufError
 from registry.gguf import pieces, read_adapter, read_header
 from registry.gguf_layout import FILE_TYPES, TENSOR_TYPES
-from tests.registry.conftest import WriteGguf
+from tests.registry.conftest import WriteGguf, write_adapter
 
 
 def test_reads_what_the_gguf_package_wrote(tmp_path: Path, write_gguf: WriteGguf) -> None:
@@ -207,22 +207,8 @@ def test_models_for_embeddings_say_how_they_pool(tmp_path: Path, write_gguf: Wri
         assert read_header(write_gguf(tmp_path / "model.gguf", pooling=kind)).pooling == told
 
 
-def _write_adapter(path: Path, architecture: str = "llama", general: str = "adapter", way: str = "lora") -> Path:
-    writer = gguf.GGUFWriter(path, architecture)
-    writer.add_type(general)
-    writer.add_string("adapter.type", way)
-    writer.add_float32("adapter.lora.alpha", 4.0)
-    for part in "ab":
-        writer.add_tensor(f"blk.0.attn_q.weight.lora_{part}", np.zeros((4, 8), dtype=np.float32))
-    writer.write_header_to_file()
-    writer.write_kv_data_to_file()
-    writer.write_tensors_to_file()
-    writer.close()
-    return path
-
-
 def test_an_adapter_is_no_model_and_a_model_no_adapter(tmp_path: Path, write_gguf: WriteGguf) -> None:
-    model, adapter = write_gguf(tmp_path / "model.gguf"), _write_adapter(tmp_path / "adapter.gguf")
+    model, adapter = write_gguf(tmp_path / "model.gguf"), write_adapter(tmp_path / "adapter.gguf")
     header = read_header(model)
     assert read_adapter(adapter, header) == 2 * 4 * 8 * 4
     with pytest.raises(GgufError, match="holds no model, but one of type 'adapter'"):
@@ -230,9 +216,9 @@ def test_an_adapter_is_no_model_and_a_model_no_adapter(tmp_path: Path, write_ggu
     with pytest.raises(GgufError, match=r"is no LoRA adapter: its general.type is 'model', its adapter.type 'none'"):
         read_adapter(model, header)
     with pytest.raises(GgufError, match=r"its adapter.type 'magic'"):
-        read_adapter(_write_adapter(adapter, way="magic"), header)
+        read_adapter(write_adapter(adapter, way="magic"), header)
     with pytest.raises(GgufError, match="is an adapter for 'qwen2', and the model is 'llama'"):
-        read_adapter(_write_adapter(adapter, architecture="qwen2"), header)
+        read_adapter(write_adapter(adapter, architecture="qwen2"), header)
 
 
 def _write_piece(path: Path, number: int, count: int) -> None:

@@ -2,12 +2,14 @@ from pathlib import Path
 
 import pytest
 
+from registry.diff import difference
 from registry.errors import RegistryError
-from registry.load import PACKAGED, PACKAGED_PERSONAS, find_registry, load_personas, load_registry
+from registry.load import PACKAGED, PACKAGED_PERSONAS, find_registry, load_personas, load_registry, read_unchecked
 from registry.memory import estimate_draft
 from registry.models import Registry
-from registry.options import SpeculationOptions
-from tests.registry.conftest import WriteGguf
+from registry.options import Lora, SpeculationOptions
+from registry.strict_yaml import parse_file
+from tests.registry.conftest import WriteGguf, write_adapter
 
 GOOD = """\
 personas: personas.yaml
@@ -119,6 +121,58 @@ def test_a_missing_or_broken_file_takes_only_its_own_roles_down(folder: Path) ->
     (folder / "sub" / "little.gguf").unlink()
     assert "little.gguf: cannot be read: No such file" in (_load(folder).why_not("worker") or "")
     assert registry.models["little"].memory is None
+
+
+def _with_adapters(worker: str, frontdoor: str = "") -> str:
+    text = GOOD.replace("tier: C, escalates_to", f"tier: C, lora: [{worker}], escalates_to")
+    return text.replace("tier: A, ", f"tier: A, lora: [{frontdoor}], ") if frontdoor else text
+
+
+def test_a_roles_adapters_are_loaded_with_its_model(folder: Path) -> None:
+    for name in ("plans.gguf", "sub/words.gguf"):
+        write_adapter(folder / name)
+    plain = _load(folder)
+    registry = _load(folder, _with_adapters("{file: sub/words.gguf, scale: 0.5}", "{file: plans.gguf}"))
+    plans, words = str(folder / "plans.gguf"), str(folder / "sub" / "words.gguf")
+    assert registry.roles["worker"].lora == (Lora(words, 0.5),)
+    assert registry.roles["frontdoor"].lora == (Lora(plans),)
+    assert registry.roles["coder"].lora == ()
+    assert (registry.models["little"].adapters, registry.models["big"].adapters) == ((words,), (plans,))
+    for name in ("little", "big"):
+        with_it, without = registry.models[name].memory, plain.models[name].memory
+        assert with_it is not None
+        assert without is not None
+        assert with_it.total == without.total + 2 * 4 * 8 * 4
+    unchecked = read_unchecked(parse_file(folder / "model_registry.yaml"))
+    assert {Path(plans), Path(words)} <= unchecked.files
+    assert difference(registry, registry, {Path(words)}).retired == {"little"}
+    assert difference(plain, registry).retired == {"little", "big"}
+
+
+def test_an_adapter_that_is_missing_or_for_another_model_takes_only_its_role_down(folder: Path) -> None:
+    registry = _load(folder, _with_adapters("{file: words.gguf}"))
+    assert registry.usable_roles == {"frontdoor", "coder", "architect"}
+    assert "role worker" in (registry.why_not("worker") or "")
+    assert "words.gguf: cannot be read" in (registry.why_not("worker") or "")
+    assert registry.models["little"].adapters == ()
+    write_adapter(folder / "words.gguf", architecture="qwen2")
+    registry = _load(folder, _with_adapters("{file: words.gguf}"))
+    assert "is an adapter for 'qwen2'" in (registry.why_not("worker") or "")
+
+
+@pytest.mark.parametrize(
+    ("role", "expected"),
+    [
+        ("far: {model: far, tier: C, lora: [{file: a.gguf}]}", "roles.far.lora: far takes no adapters"),
+        ("embedder: {model: big, tier: D, lora: [{file: a.gguf}]}", "roles.embedder.lora: is for roles that write"),
+        ("far: {model: far, tier: C, lora: []}", "roles.far.lora: is []; accepted:"),
+        ("far: {model: far, tier: C, lora: [{fil: a.gguf}]}", "roles.far.lora.0.fil: unknown key; accepted: file?"),
+    ],
+)
+def test_adapters_that_no_engine_could_use_are_refused(folder: Path, role: str, expected: str) -> None:
+    far = "  far: {backend: openai, base_url: http://localhost:9/v1, model: x}\nroles:\n"
+    text = GOOD.replace("roles:\n", far) + f"  {role}\n"
+    assert any(expected in problem for problem in _problems(folder, text))
 
 
 def test_a_cold_model_says_that_it_is_not_loaded(folder: Path) -> None:

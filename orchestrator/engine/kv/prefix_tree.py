@@ -1,6 +1,7 @@
 """Record in a radix tree which sequence holds which prompt tokens in the KV cache, and count the cells that they take.
 
 A cell is shared by all sequences that were forked after it. Two sequences may hold equal tokens in different cells.
+What a cell holds depends on the adapters that it was computed with, so sequences with different ones share nothing.
 """
 
 from collections.abc import Iterable
@@ -8,6 +9,8 @@ from dataclasses import dataclass, field
 
 import numpy as np
 import numpy.typing as npt
+
+from registry.options import Adapters
 
 Tokens = npt.NDArray[np.int32]
 
@@ -44,16 +47,20 @@ class PrefixTree:
     def __init__(self) -> None:
         self.cells = 0
         """How many tokens are held, shared ones counted once."""
-        self._root = _Node(np.empty(0, np.int32), None)
+        self._roots: dict[Adapters, _Node] = {}
         self._at: dict[int, _Node] = {}
 
-    def start(self, seq: int) -> None:
-        """Add a sequence that holds nothing."""
-        self._place(seq, self._root)
+    def start(self, seq: int, lora: Adapters = ()) -> None:
+        """Add a sequence that holds nothing yet and is computed with these adapters beside the model's own."""
+        self._place(seq, self._roots.setdefault(lora, _Node(np.empty(0, np.int32), None)))
 
-    def match(self, tokens: Tokens) -> tuple[int, int]:
-        """Return the sequence that holds the longest prefix of `tokens`, and the prefix's length; (-1, 0) for none."""
-        return self._longest(self._root, tokens)
+    def match(self, tokens: Tokens, lora: Adapters = ()) -> tuple[int, int]:
+        """Return the sequence with these adapters that holds the longest prefix of `tokens`, and the prefix's length.
+
+        Returns (-1, 0) if there is none.
+        """
+        root = self._roots.get(lora)
+        return (-1, 0) if root is None else self._longest(root, tokens)
 
     def exclusive(self, seq: int) -> int:
         """Return how many cells removing this sequence would free."""
@@ -92,7 +99,7 @@ class PrefixTree:
         """Note that a sequence holds further tokens of its prompt."""
         node = self._at[seq]
         self.cells += len(tokens)
-        if node is not self._root and not node.children and node.ends == {seq}:
+        if node.parent is not None and not node.children and node.ends == {seq}:
             node.tokens = np.concatenate((node.tokens, tokens))
             return
         child = _Node(tokens, node)

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 
 from orchestrator.engine.kv.prefix_tree import PrefixTree
 from orchestrator.engine.llama import Llama, Tokens
+from registry.options import Adapters
 
 MIN_RETAINED_CELLS = 32
 """A finished prompt that would keep fewer cells than this is not retained, because computing it again is as cheap."""
@@ -88,15 +89,16 @@ class Slots(ABC):
         """Evict finished prompts until so many cells are free for this step, and return whether they are."""
 
     @abstractmethod
-    def longest_shared_prefix(self, tokens: Tokens) -> tuple[int, int]:
+    def longest_shared_prefix(self, tokens: Tokens, lora: Adapters = ()) -> tuple[int, int]:
         """Return the sequence that holds the longest prefix of `tokens`, and the prefix's length; (-1, 0) for none.
 
-        The last token is never shared, because its logits are needed.
+        Only sequences that were computed with the adapters `lora` count. The last token is never shared, because its
+        logits are needed.
         """
 
     @abstractmethod
-    def admit(self, tokens: Tokens, answer: int) -> tuple[int, int] | None:
-        """Give a place to a sequence that will prefill `tokens` and then make up to `answer` tokens.
+    def admit(self, tokens: Tokens, answer: int, lora: Adapters = ()) -> tuple[int, int] | None:
+        """Give a place to a sequence that will prefill `tokens` and then make up to `answer` tokens, with `lora`.
 
         Returns its sequence id and how many of the tokens it shares with others, or None if there is no place now.
         """
@@ -113,8 +115,10 @@ class Slots(ABC):
     def can_insert_prefix(self, length: int) -> bool:
         """Return whether a prefix of so many tokens that was not computed here may be retained."""
 
-    def insert_prefix(self, tokens: Tokens, fill: Callable[[int], bool]) -> bool:
+    def insert_prefix(self, tokens: Tokens, lora: Adapters, fill: Callable[[int], bool]) -> bool:
         """Retain a prefix as if a finished prompt had left it, and return whether that was possible.
+
+        `lora` are the adapters that it was computed with.
 
         `fill` is called with an empty sequence, puts the cells into it and returns whether it did. The last free
         sequence is used, so that the first ones stay adjacent for those that will be admitted.
@@ -122,7 +126,7 @@ class Slots(ABC):
         if not self._free or not self.can_insert_prefix(len(tokens)) or not fill(self._free[-1]):
             return False
         seq = self._free.pop()
-        self.tree.start(seq)
+        self.tree.start(seq, lora)
         self.tree.extend(seq, tokens)
         self._retained[seq] = len(tokens)
         return True
@@ -142,10 +146,10 @@ class Slots(ABC):
         self.tree.extend(seq, tokens)
         self._live[seq].computed += len(tokens)
 
-    def _begin(self, seq: int, source: int, reused: int) -> None:
-        """Let an empty sequence begin with the first `reused` tokens of `source`."""
+    def _begin(self, seq: int, source: int, reused: int, lora: Adapters) -> None:
+        """Let an empty sequence begin with the first `reused` tokens of `source`, which has the same adapters."""
         if not reused:
-            self.tree.start(seq)
+            self.tree.start(seq, lora)
             return
         self.tree.fork(source, seq, reused)
         self._llama.fork(source, seq, reused)
@@ -205,22 +209,22 @@ class PooledSlots(Slots):
         self._spare -= cells
         return True
 
-    def longest_shared_prefix(self, tokens: Tokens) -> tuple[int, int]:
+    def longest_shared_prefix(self, tokens: Tokens, lora: Adapters = ()) -> tuple[int, int]:
         """Return the sequence that holds the longest prefix of `tokens`, and the prefix's length; (-1, 0) for none."""
-        return self.tree.match(tokens[:-1]) if self._llama.can_fork else (-1, 0)
+        return self.tree.match(tokens[:-1], lora) if self._llama.can_fork else (-1, 0)
 
-    def admit(self, tokens: Tokens, answer: int) -> tuple[int, int] | None:
+    def admit(self, tokens: Tokens, answer: int, lora: Adapters = ()) -> tuple[int, int] | None:
         """Give a place to a sequence, as `Slots.admit` says, if the pool has cells for it."""
         if self.full or self._admission_blocked:
             return None
-        source, reused = self.longest_shared_prefix(tokens)
+        source, reused = self.longest_shared_prefix(tokens, lora)
         if not self._free:
             oldest = next((seq for seq in self._retained if seq != source), None)
             if oldest is None:
                 return None
             self._evict(oldest)
         seq = self._free.pop(0)
-        self._begin(seq, source, reused)
+        self._begin(seq, source, reused, lora)
         need = len(tokens) - reused + min(ANSWER_RESERVE, answer) + self.used_cells - self._taken
         # Where even all finished prompts would not make enough room, none of them is evicted.
         hopeless = bool(self._live) and self.available_cells(need) < need

@@ -2,6 +2,7 @@
 
 from orchestrator.engine.kv.slots import MIN_RETAINED_CELLS, CellReservation, Slots
 from orchestrator.engine.llama import Llama, Tokens
+from registry.options import Adapters
 
 CELLS_COPIED_PER_TOKEN = 64
 """A fork copies a whole stream. Copying so many of its cells takes about as long as computing one token."""
@@ -32,20 +33,20 @@ class StreamSlots(Slots):
         """Return True, for the same reason."""
         return True
 
-    def longest_shared_prefix(self, tokens: Tokens) -> tuple[int, int]:
+    def longest_shared_prefix(self, tokens: Tokens, lora: Adapters = ()) -> tuple[int, int]:
         """Return the sequence that holds the longest prefix of `tokens`, and the prefix's length.
 
         Returns (-1, 0) if no prefix is long enough to be worth the copy. The last token is never shared, because its
         logits are needed.
         """
-        source, length = self.tree.match(tokens[:-1])
+        source, length = self.tree.match(tokens[:-1], lora)
         return (source, length) if length >= self.min_shared_tokens else (-1, 0)
 
-    def admit(self, tokens: Tokens, answer: int) -> tuple[int, int] | None:
+    def admit(self, tokens: Tokens, answer: int, lora: Adapters = ()) -> tuple[int, int] | None:
         """Give a place to a sequence, as `Slots.admit` says, unless every slot is taken."""
         if self.full:
             return None
-        source, reused = self.longest_shared_prefix(tokens)
+        source, reused = self.longest_shared_prefix(tokens, lora)
         in_place = self._reusable_in_place(source, reused)
         if in_place is not None:
             seq = in_place
@@ -53,7 +54,7 @@ class StreamSlots(Slots):
             self._shorten(seq, reused)
         else:
             seq = self._empty_stream(source)
-            self._begin(seq, source, reused)
+            self._begin(seq, source, reused, lora)
         self._live[seq] = CellReservation(len(tokens), answer, reused)
         return seq, reused
 

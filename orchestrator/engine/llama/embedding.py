@@ -73,7 +73,7 @@ class Embedder:
         params.offload_kqv = False
         params.no_perf = True
         context = new_context(self._model, params, self.log)
-        apply_adapters(context, load_adapters(self._model, spec, self.log), spec, self.log)
+        apply_adapters(context, load_adapters(self._model, spec, self.log), spec.lora, self.log)
         return context
 
     def _warm_up(self) -> float:

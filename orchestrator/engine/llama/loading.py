@@ -3,7 +3,7 @@
 import ctypes
 import os
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -12,6 +12,7 @@ import llama_cpp.llama_cpp as lib
 from orchestrator.engine.contract import EngineSpec, ModelInfo
 from orchestrator.engine.errors import LoadFailure
 from orchestrator.engine.llama.vocabulary import Vocabulary, meta
+from registry.options import Adapters
 
 _LEVEL_WARN, _LEVEL_ERROR, _LEVEL_CONTINUE = 3, 4, 5
 _MOST_ERRORS = 8
@@ -106,13 +107,13 @@ def new_context(model: Any, params: Any, log: Log) -> Any:
     return context
 
 
-def load_adapters(model: Any, spec: EngineSpec, log: Log) -> list[Any]:
-    """Load the LoRA adapters of a model and return their handles, which are valid until the model is freed.
+def load_adapters(model: Any, spec: EngineSpec, log: Log) -> dict[str, Any]:
+    """Load every LoRA adapter that a specification names and return their handles by file.
 
-    Raises CannotLoad.
+    The handles are valid until the model is freed. Raises CannotLoad.
     """
-    handles = []
-    for file in (adapter.file for adapter in spec.lora):
+    handles = {}
+    for file in dict.fromkeys([*(adapter.file for adapter in spec.lora), *spec.adapters]):
         _check_file(file)
         log.errors.clear()
         handle = lib.llama_adapter_lora_init(model, os.fsencode(file))
@@ -120,21 +121,24 @@ def load_adapters(model: Any, spec: EngineSpec, log: Log) -> list[Any]:
             raise CannotLoad(
                 "settings", f"the adapter {file} does not fit: {log.first_error('llama.cpp does not say why')}"
             )
-        handles.append(handle)
+        handles[file] = handle
     return handles
 
 
-def apply_adapters(context: Any, handles: list[Any], spec: EngineSpec, log: Log) -> None:
-    """Let a context compute everything with the adapters. Raises CannotLoad."""
-    if not handles:
-        return
-    count = len(handles)
-    adapters = (lib.llama_adapter_lora_p_ctypes * count)(
-        *(ctypes.cast(h, lib.llama_adapter_lora_p_ctypes) for h in handles)
-    )
-    scales = (ctypes.c_float * count)(*(adapter.scale for adapter in spec.lora))
+def apply_adapters(context: Any, handles: Mapping[str, Any], lora: Adapters, log: Log) -> None:
+    """Let a context compute everything with these adapters, and with no others. Raises CannotLoad.
+
+    `handles` are what `load_adapters` has returned. llama.cpp knows one scale for each handle, so the scales of an
+    adapter that is given twice are added up, as its weights would be.
+    """
+    scales: dict[str, float] = {}
+    for adapter in lora:
+        scales[adapter.file] = scales.get(adapter.file, 0.0) + adapter.scale
+    count = len(scales)
+    pointers = (ctypes.cast(handles[file], lib.llama_adapter_lora_p_ctypes) for file in scales)
+    adapters = (lib.llama_adapter_lora_p_ctypes * count)(*pointers)
     log.errors.clear()
-    if lib.llama_set_adapters_lora(context, adapters, count, scales):
+    if lib.llama_set_adapters_lora(context, adapters, count, (ctypes.c_float * count)(*scales.values())):
         raise CannotLoad("settings", log.first_error("llama.cpp does not take the adapters"))
 
 

@@ -26,7 +26,7 @@ from orchestrator.engine.llama.loading import (
 from orchestrator.engine.llama.vocabulary import Vocabulary
 from orchestrator.engine.step_cost.attention import MICRO_BATCH_WITH_SCORES, may_keep_scores
 from orchestrator.engine.worker.batching import BATCH_INVARIANT_QUERIES, padding_streams
-from registry.options import MAX_CELLS, FlashAttention
+from registry.options import MAX_CELLS, Adapters, FlashAttention
 
 BATCH = 512
 """The most tokens of a step."""
@@ -65,6 +65,7 @@ class Llama:
         self.log = Log()
         self._model: Any = load_model(spec, self.log, progress)
         self._adapters = load_adapters(self._model, spec, self.log)
+        self._own_lora = spec.lora
         self.vocab = Vocabulary(self._model)
         self.grammars = Grammars(self.vocab, self.log.errors)
         self.can_share = not (lib.llama_model_is_recurrent(self._model) or lib.llama_model_is_hybrid(self._model))
@@ -155,7 +156,9 @@ class Llama:
         context = new_context(self._model, params, self.log)
         if not lib.llama_get_memory(context):
             raise CannotLoad("architecture", "the model keeps no KV cache, so it cannot generate")
-        apply_adapters(context, self._adapters, spec, self.log)
+        if spec.lora:
+            apply_adapters(context, self._adapters, spec.lora, self.log)
+        self._lora = spec.lora
         self.micro_batch: int = params.n_ubatch
         self.batch = Batch(params.n_batch - self._spare, padding=params.n_seq_max + 1)
         self.threads = threads
@@ -260,6 +263,22 @@ class Llama:
         """Compute with this many threads from the next call of `decode` on."""
         self.threads = threads
         lib.llama_set_n_threads(self._context, threads, threads)
+
+    def has_adapters(self, lora: Adapters) -> bool:
+        """Return whether these adapters are loaded, so that `use_adapters` may be called with them."""
+        return all(adapter.file in self._adapters for adapter in lora)
+
+    def use_adapters(self, lora: Adapters) -> bool:
+        """Compute with these adapters beside the model's own, and return whether that is a change.
+
+        After a change the next call of `decode` takes longer, since llama.cpp plans its computation anew.
+        """
+        wanted = self._own_lora + lora
+        if wanted == self._lora:
+            return False
+        apply_adapters(self._context, self._adapters, wanted, self.log)
+        self._lora = wanted
+        return True
 
     def fork(self, source: int, target: int, length: int) -> None:
         """Let the empty sequence `target` begin with the first `length` tokens of `source`, without computing them."""

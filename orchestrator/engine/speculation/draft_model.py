@@ -42,6 +42,7 @@ class DraftModel:
             kv_type_v="f16",
             experts=None,
             lora=(),
+            adapters=(),
             batch_invariant=False,
             split=target.split,
             cells=None,

@@ -23,7 +23,13 @@ class Prefill:
 
 
 def chunks_of(
-    prefilling: Sequence[Prefill], *, decoding: int, batch: int, chunk: int = CHUNK, ahead: int = 0
+    prefilling: Sequence[Prefill],
+    *,
+    decoding: int,
+    batch: int,
+    chunk: int = CHUNK,
+    ahead: int = 0,
+    others_decode: bool = False,
 ) -> list[tuple[int, int]]:
     """Return how many tokens of which prompts are computed in this step, as pairs (index in `prefilling`, tokens).
 
@@ -31,11 +37,12 @@ def chunks_of(
     `decoding`. Chunks end on a grid of `chunk` positions, so that where a prompt is cut does not depend on the other
     prompts. The first `ahead` prompts, which have at least the priority of any sequence that decodes, share all tokens
     that are left, as all prompts do while nothing decodes: sequences that arrived together then decode together, in
-    fewer steps. Other prompts share `chunk` tokens a step, so that a long prompt never starves sequences that decode.
+    fewer steps. Other prompts share `chunk` tokens a step, so that a long prompt never starves sequences that decode,
+    whether in this step or, with `others_decode`, in the next ones.
     Where any token is left, at least one prompt gets some.
     """
     left = max(0, batch - decoding)
-    later = min(left, chunk) if decoding else left
+    later = min(left, chunk) if decoding or others_decode else left
     chunks: list[tuple[int, int]] = []
     for index, need in enumerate(prefilling):
         budget = (left if index < ahead else later) - sum(count for _, count in chunks)

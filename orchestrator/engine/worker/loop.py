@@ -7,7 +7,7 @@ from collections import Counter
 
 from orchestrator.engine import protocol
 from orchestrator.engine.contract import NOT_SET_UP, EngineSpec, EngineStats, Finish, Generation, Message
-from orchestrator.engine.errors import BadGrammar, BrokenModel, EngineError, PromptTooLong
+from orchestrator.engine.errors import AdapterNotLoaded, BadGrammar, BrokenModel, EngineError, PromptTooLong
 from orchestrator.engine.kv.layout import AttentionReads, CacheLayout, layout_may_change
 from orchestrator.engine.llama import CannotLoad, Llama, Logits, Tokens, as_tokens
 from orchestrator.engine.speculation.speculator import Speculator
@@ -16,6 +16,7 @@ from orchestrator.engine.step_cost.calibration import assumed_step_costs, stored
 from orchestrator.engine.step_cost.idle import IdleMeasurements, RepeatedCalibration
 from orchestrator.engine.step_cost.learned import LEARNED_EVERY, LearnedStepCosts
 from orchestrator.engine.step_cost.model import attended_cells, round_robin
+from orchestrator.engine.worker.adapters import AdapterCosts, AdapterTurns
 from orchestrator.engine.worker.batching import Prefill, chunks_of, group_equal_chunks
 from orchestrator.engine.worker.chat import ChatTemplate, prompt_tokens
 from orchestrator.engine.worker.contention import CpuUse
@@ -26,6 +27,7 @@ from orchestrator.engine.worker.sequence import LogitsAreNaN, NoTokenAllowed, Se
 from orchestrator.engine.worker.sequences import Sequences
 from orchestrator.engine.worker.stored_prefixes import StoredPrefixes
 from orchestrator.engine.worker.threads import ThreadTuner
+from registry.options import Adapters
 
 _Scheduled = tuple[Sequence, Tokens]
 """A sequence and the tokens that a step computes for it: a chunk of its prefill, or draft tokens, which follow its last
@@ -44,6 +46,8 @@ class Loop:
         self._speculator = speculator
         self._tuner = ThreadTuner(llama.threads)
         self._cpu = CpuUse()
+        self._turns = AdapterTurns()
+        self._adapter_costs = AdapterCosts()
         self._begin_learning()
         calibrations = [RepeatedCalibration(llama, spec, lambda: self._step_costs)]
         if speculator is not None and speculator.draft_model is not None:
@@ -112,6 +116,7 @@ class Loop:
 
     def _measure(self) -> None:
         """Measure the model for one step. The cache is emptied only while the kind of attention is tried out."""
+        self._llama.use_adapters(())
         trial = self._idle.trial
         if trial.wait(time.monotonic()) is not None and not trial.begun:
             self._sequences = Sequences(self._llama, self._counts, self._forget_drafts)
@@ -166,6 +171,10 @@ class Loop:
 
     def _submit(self, command: protocol.Submit) -> None:
         request = command.generation
+        if not self._llama.has_adapters(request.lora):
+            asked = ", ".join(adapter.file for adapter in request.lora)
+            accepted = ", ".join(self._spec.adapters) or "none"
+            raise AdapterNotLoaded(f"the adapter {asked} is not loaded with this model; accepted: {accepted}")
         prompt = self._prompt(request.messages)
         max_tokens = clamp_max_tokens(request, len(prompt), self._llama.context_limit)
         grammar = None if request.grammar is None else self._llama.grammars.start(request.grammar)
@@ -198,21 +207,24 @@ class Loop:
 
         With a pool of cells everything goes into one call. With a stream for each sequence llama.cpp computes streams
         together only where they have equally many tokens: all that decode go into one call, and prompts into others,
-        in groups of chunks of one length.
+        in groups of chunks of one length. All of them are computed with the same adapters, see `AdapterTurns`.
         """
-        batch = self._llama.batch
-        decode = self._sequences.reserve_or_preempt(self._choose_decoding())
-        prefilling = self._sequences.prefilling
-        drafts = self._propose(decode, bool(prefilling))
+        batch, lora = self._llama.batch, self._choose_adapters()
+        decode = self._sequences.reserve_or_preempt(self._choose_decoding(lora))
+        prefilling = [sequence for sequence in self._sequences.prefilling if sequence.lora == lora]
+        drafts = self._propose(decode, bool(self._sequences.prefilling))
         decodes = list(zip(decode, drafts, strict=True))
         decodes.sort(key=_seq)
         if not prefilling:
             return [decodes] if decodes else []
         needs = [Prefill(s.computed, self._sequences.next_chunk_limit(s)) for s in prefilling]
-        ahead = sum(s.priority <= decode[0].priority + ALIKE for s in prefilling) if decode else 0
+        others = self._sequences.decoding[:1]
+        ahead = sum(s.priority <= others[0].priority + ALIKE for s in prefilling) if others else 0
         decoding = len(decode) + sum(map(len, drafts))
         chunks = []
-        for index, count in chunks_of(needs, decoding=decoding, batch=batch.capacity, ahead=ahead):
+        for index, count in chunks_of(
+            needs, decoding=decoding, batch=batch.capacity, ahead=ahead, others_decode=bool(others)
+        ):
             sequence = prefilling[index]
             chunks.append((sequence, sequence.prefill_tokens[sequence.computed : sequence.computed + count]))
         if self._llama.split:
@@ -222,9 +234,25 @@ class Loop:
             return [*([decodes] if decodes else []), *([chunks[index] for index in group] for group in groups)]
         return [[*decodes, *chunks]] if decodes or chunks else []
 
-    def _choose_decoding(self) -> list[Sequence]:
-        """Return the sequences that decode in this step: as many as give most tokens a second, and they take turns."""
-        running = self._sequences.decoding[: min(self._llama.micro_batch, self._llama.max_outputs)]
+    def _choose_adapters(self) -> Adapters:
+        """Return the adapters of this step, beside the model's own."""
+        if not self._spec.adapters:
+            return ()
+        urgency: dict[Adapters, float] = {}
+        for group in (self._sequences.decoding, self._sequences.prefilling):
+            for sequence in group:
+                urgency[sequence.lora] = min(urgency.get(sequence.lora, sequence.priority), sequence.priority)
+        return self._turns.choose(urgency) if urgency else ()
+
+    def _choose_decoding(self, lora: Adapters) -> list[Sequence]:
+        """Return the sequences with these adapters that decode in this step.
+
+        They are as many as give most tokens a second, and they take turns.
+        """
+        most = min(self._llama.micro_batch, self._llama.max_outputs)
+        running = [sequence for sequence in self._sequences.decoding if sequence.lora == lora][:most]
+        if not running:
+            return []
         if len(running) == 1:
             running[0].steps_left_out = 0
             return running
@@ -254,7 +282,8 @@ class Loop:
     def _compute(self, scheduled: list[_Scheduled]) -> None:
         """Call llama_decode once, sample, and learn from how long it took."""
         started = time.monotonic()
-        batch, costs = self._llama.batch, self._step_costs.current
+        batch, costs, lora = self._llama.batch, self._step_costs.current, scheduled[0][0].lora
+        changed = self._llama.use_adapters(lora)
         batch.clear()
         with_logits: list[_Scheduled] = []
         depths: list[int] = []
@@ -273,11 +302,15 @@ class Loop:
             elif self._add_chunk(sequence, tokens):
                 with_logits.append((sequence, _NONE))
         size, running, prompts = batch.size, len(depths), len(scheduled) - len(depths)
-        self._link.heartbeat(0.0 if costs.is_short(size, cells) else costs.seconds(size, len(scheduled), cells))
+        self._turns.record(size)
+        ratio = self._adapter_costs.ratio(lora)
+        self._link.heartbeat(0.0 if costs.is_short(size, cells) else ratio * costs.seconds(size, len(scheduled), cells))
         width = costs.padded_width(running, cells) if size == running else 0
         seconds, logits = self._decode(width)
         disturbed = self._cpu.disturbed(self._llama.threads)
-        if not prompts:
+        if lora and not (prompts or disturbed or changed):
+            self._adapter_costs.observe(lora, seconds, costs.seconds(size, running, cells))
+        if not (prompts or lora or changed):
             padded = width if batch.size == width else 0
             self._step_costs.observe(size, running, seconds, cells, padded, disturbed=disturbed)
             if self._layout is not None and not disturbed and self._counts["steps"] % LEARNED_EVERY == 0:
@@ -285,11 +318,11 @@ class Loop:
                 self._layout.record(reads, seconds, self._layouts[True].current, LEARNED_EVERY)
         drafted, accepted = self._sample(with_logits, logits)
         self._counts["decode_steps"] += running > 0
-        if self._tuner.granted > 1:
-            self._tune(size, len(scheduled), cells, seconds, disturbed=disturbed)
+        if self._tuner.granted > 1 and not changed:
+            self._tune(size, len(scheduled), cells, seconds / ratio, disturbed=disturbed)
         if drafted and not (prompts or disturbed) and self._speculator is not None:
             seconds = time.monotonic() - started + self._speculator.seconds
-            self._speculator.record(costs, depths, drafted, accepted, seconds)
+            self._speculator.record(costs, depths, drafted, accepted, seconds / ratio)
 
     def _tune(self, tokens: int, sequences: int, cells: int, seconds: float, *, disturbed: bool) -> None:
         """Change to fewer threads while other processes use some of the cores, and back when the cores are free."""

@@ -30,8 +30,9 @@ class Sequence:
 
     `prefill_tokens` have to be in the KV cache before it decodes: the prompt, and after the sequence was `preempted`
     also the output so far, but for the last token. `computed` is how many of them are there, and `cached` how many a
-    shared prefix saved when it first entered the cache. `seq` is its number in the cache, -1 outside. `steps_left_out`
-    counts the steps in which it was ready to decode and others were chosen. The sampler's state survives a preemption.
+    shared prefix saved when it first entered the cache. `seq` is its number in the cache, -1 outside. `lora` are the
+    adapters that it is computed with beside the model's own. `steps_left_out` counts the steps in which it was ready to
+    decode and others with the same adapters were chosen. The sampler's state survives a preemption.
     """
 
     __slots__ = (
@@ -43,6 +44,7 @@ class Sequence:
         "finish",
         "first",
         "grammar",
+        "lora",
         "max_tokens",
         "number",
         "output",
@@ -76,6 +78,7 @@ class Sequence:
         self.prompt = self.prefill_tokens = prompt
         self.max_tokens = max_tokens
         self.stream = stream
+        self.lora = request.lora
         self.grammar = grammar
         self.sampler = Sampler(request.temperature, request.top_p, request.seed or 0)
         self.text = TextStream(request.stop + stops)

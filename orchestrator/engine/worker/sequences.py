@@ -77,7 +77,7 @@ class Sequences:
                 break
             if self._waits(sequence):
                 continue
-            place = self.slots.admit(sequence.prefill_tokens, sequence.remaining)
+            place = self.slots.admit(sequence.prefill_tokens, sequence.remaining, sequence.lora)
             if place is None:
                 break
             sequence.enter(*place)
@@ -142,17 +142,17 @@ class Sequences:
         together, and they decode together from the first token on. It takes
         over the priority of a sequence that waits for it, or others would come between.
         """
-        if not self._can_share or not self.prefilling:
+        alike = [other for other in self.prefilling if other.lora == sequence.lora]
+        if not self._can_share or not alike:
             return False
         shareable = sequence.prefill_tokens[:-1]
         common, computed, at = max(
-            (common_prefix(shareable, other.prefill_tokens), other.computed, at)
-            for at, other in enumerate(self.prefilling)
+            (common_prefix(shareable, other.prefill_tokens), other.computed, at) for at, other in enumerate(alike)
         )
-        there = max(computed, self.slots.longest_shared_prefix(sequence.prefill_tokens)[1])
+        there = max(computed, self.slots.longest_shared_prefix(sequence.prefill_tokens, sequence.lora)[1])
         if common < max(self.slots.min_shared_tokens, there + _WORTH_WAITING):
             return False
-        first = self.prefilling[at]
+        first = alike[at]
         self._forks[first.number] = min(common, self._forks.get(first.number, common))
         if sequence.priority < first.priority:
             first.priority = sequence.priority

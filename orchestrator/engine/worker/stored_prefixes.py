@@ -1,6 +1,7 @@
 """Restore the KV cells of system prompts that an earlier engine has left on disk, and leave them for the next one.
 
-The system prompts are `EngineSpec.system_prompts`: those of roles, with and without a persona.
+The system prompts are `EngineSpec.system_prompts`: those of roles, with and without a persona, each with the adapters
+of its role.
 """
 
 import sys
@@ -8,7 +9,7 @@ from contextlib import suppress
 from functools import partial
 from pathlib import Path
 
-from orchestrator.engine.contract import EngineSpec, Message
+from orchestrator.engine.contract import EngineSpec, Message, SystemPrompt
 from orchestrator.engine.errors import BadPrompt
 from orchestrator.engine.kv.prefix_store import BadPrefix, keep_within, prefix_file, read_prefix, write_prefix
 from orchestrator.engine.kv.prefix_tree import common_prefix
@@ -17,9 +18,13 @@ from orchestrator.engine.llama import Llama, Tokens
 from orchestrator.engine.processor import cpu_model
 from orchestrator.engine.step_cost import cost_cache
 from orchestrator.engine.worker.chat import ChatTemplate, prompt_tokens
+from registry.options import Adapters
 
 MIN_STORED_TOKENS = 32
 """A shorter prefix is not stored: computing it takes less time than reading it."""
+
+_Prefix = tuple[Adapters, Tokens]
+"""The adapters that a prefix is computed with, beside the model's own, and its tokens."""
 
 
 class StoredPrefixes:
@@ -32,10 +37,12 @@ class StoredPrefixes:
         self.restored = self.restored_tokens = 0
         self._llama = llama
         self._spec = spec
-        self._key = ""
+        self._keys: dict[Adapters, str] = {}
         self._most_bytes = spec.prefix_bytes
         self._folder = Path(spec.prefixes) if spec.prefixes is not None and llama.can_keep else None
-        self._prefixes = () if self._folder is None else _prefixes(llama, template, spec.system_prompts)
+        self._prefixes: tuple[_Prefix, ...] = ()
+        if self._folder is not None:
+            self._prefixes = _prefixes(llama, template, spec.system_prompts)
 
     def restore(self, slots: Slots) -> None:
         """Put the prefixes that were stored for this layout of the cache into free sequences, the longest first.
@@ -43,37 +50,38 @@ class StoredPrefixes:
         Prefixes that a longer one begins with are shared from it.
         """
         try:
-            self._key = _key(self._llama, self._spec) if self._prefixes else ""
+            self._keys = {lora: _key(self._llama, self._spec, lora) for lora, _ in self._prefixes}
         except OSError as error:  # a file that has gone since it was loaded
             _log(f"no prefixes are kept: {error}")
             self._prefixes = ()
         if self._folder is not None and self._prefixes:
             keep_within(self._folder, self._most_bytes)  # an engine that was killed may have left too much
-        for tokens in self._prefixes:
-            missing = len(tokens) - slots.tree.match(tokens)[1]
-            if missing >= MIN_STORED_TOKENS and slots.insert_prefix(tokens, partial(self._fill, tokens)):
+        for lora, tokens in self._prefixes:
+            missing = len(tokens) - slots.tree.match(tokens, lora)[1]
+            if missing >= MIN_STORED_TOKENS and slots.insert_prefix(tokens, lora, partial(self._fill, lora, tokens)):
                 self.restored += 1
                 self.restored_tokens += len(tokens)
 
     def save(self, slots: Slots) -> None:
         """Store the prefixes that sequences hold. These are truncated for it: nothing may be computed afterwards."""
-        kept: list[Tokens] = []
-        for tokens in self._prefixes:
-            source, length = slots.tree.match(tokens)
-            alike = max((common_prefix(tokens, longer) for longer in kept), default=0)
+        kept: list[_Prefix] = []
+        for lora, tokens in self._prefixes:
+            source, length = slots.tree.match(tokens, lora)
+            alike = max((common_prefix(tokens, longer) for its, longer in kept if its == lora), default=0)
             if length == len(tokens) and length - alike >= MIN_STORED_TOKENS:
                 self._llama.truncate(source, length)
-                kept.append(tokens)
-                self._save(source, tokens)
+                kept.append((lora, tokens))
+                self._save(source, lora, tokens)
         if self._folder is not None and kept:
             keep_within(self._folder, self._most_bytes)
 
-    def _fill(self, tokens: Tokens, seq: int) -> bool:
+    def _fill(self, lora: Adapters, tokens: Tokens, seq: int) -> bool:
         """Restore the tokens into an empty sequence, and return whether that has succeeded."""
         assert self._folder is not None, "without a folder there are no prefixes"
-        path = prefix_file(self._folder, self._key, tokens)
+        key = self._keys[lora]
+        path = prefix_file(self._folder, key, tokens)
         try:
-            state = read_prefix(self._folder, self._key, tokens)
+            state = read_prefix(self._folder, key, tokens)
             if state is None:
                 return False
             if not self._llama.restore(seq, state, len(tokens)):
@@ -85,24 +93,30 @@ class StoredPrefixes:
             return False
         return True
 
-    def _save(self, seq: int, tokens: Tokens) -> None:
+    def _save(self, seq: int, lora: Adapters, tokens: Tokens) -> None:
         assert self._folder is not None, "without a folder there are no prefixes"
-        path = prefix_file(self._folder, self._key, tokens)
+        key = self._keys[lora]
+        path = prefix_file(self._folder, key, tokens)
         if path.exists():
             return
         try:
             state = self._llama.state(seq)
             if len(state) <= self._most_bytes:
-                write_prefix(self._folder, self._key, tokens, state)
+                write_prefix(self._folder, key, tokens, state)
                 _log(f"a prefix of {len(tokens)} tokens is kept in {path} ({len(state)} bytes)")
         except OSError as error:
             _log(f"a prefix cannot be kept in {path}: {error}")
 
 
-def _prefixes(llama: Llama, template: ChatTemplate, system_prompts: tuple[str, ...]) -> tuple[Tokens, ...]:
-    """Return the tokens that all prompts with one of these system prompts begin with, the longest first."""
-    prefixes: dict[bytes, Tokens] = {}
-    for text in system_prompts:
+def _prefixes(llama: Llama, template: ChatTemplate, system_prompts: tuple[SystemPrompt, ...]) -> tuple[_Prefix, ...]:
+    """Return the tokens that all prompts with one of these system prompts begin with, the longest first.
+
+    System prompts with adapters that are not loaded are left out.
+    """
+    prefixes: dict[tuple[Adapters, bytes], Tokens] = {}
+    for text, lora in system_prompts:
+        if not llama.has_adapters(lora):
+            continue
         try:
             one, other = (
                 prompt_tokens(llama.vocab, template.segments((Message("system", text), Message("user", content))))
@@ -113,13 +127,18 @@ def _prefixes(llama: Llama, template: ChatTemplate, system_prompts: tuple[str, .
             continue
         prefix = one[: common_prefix(one, other)]
         if MIN_STORED_TOKENS <= len(prefix) < llama.context_limit:
-            prefixes[prefix.tobytes()] = prefix
-    return tuple(sorted(prefixes.values(), key=len, reverse=True))
+            prefixes[lora, prefix.tobytes()] = prefix
+    found = ((lora, tokens) for (lora, _), tokens in prefixes.items())
+    return tuple(sorted(found, key=lambda one: len(one[1]), reverse=True))
 
 
-def _key(llama: Llama, spec: EngineSpec) -> str:
-    """Return a name that stands for everything that the contents of the cells depend on, down to their last bits."""
-    adapters = [(Path(one.file).stat().st_size, Path(one.file).stat().st_mtime_ns, one.scale) for one in spec.lora]
+def _key(llama: Llama, spec: EngineSpec, lora: Adapters) -> str:
+    """Return a name that stands for everything that the contents of the cells depend on, down to their last bits.
+
+    `lora` are the adapters beside the model's own.
+    """
+    used = spec.lora + lora
+    adapters = [(Path(one.file).stat().st_size, Path(one.file).stat().st_mtime_ns, one.scale) for one in used]
     layout = llama.sequences if llama.split else 0
     settings = (
         spec.kv_type_k,

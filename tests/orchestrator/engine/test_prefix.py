@@ -3,6 +3,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from orchestrator.engine.kv.prefix_tree import PrefixTree, common_prefix
+from registry.options import Lora
 
 
 def tokens(*values: int) -> np.ndarray:
@@ -30,6 +31,20 @@ def test_a_fork_shares_cells_until_both_are_gone() -> None:
     tree.drop(2)
     assert tree.cells == 0
     assert tree.match(tokens(1)) == (-1, 0)
+
+
+def test_sequences_with_different_adapters_share_nothing() -> None:
+    tree, plans = PrefixTree(), (Lora("plans.gguf"),)
+    tree.start(1)
+    tree.extend(1, tokens(1, 2, 3))
+    assert tree.match(tokens(1, 2, 3), plans) == (-1, 0)
+    tree.start(2, plans)
+    tree.extend(2, tokens(1, 2))
+    assert (tree.match(tokens(1, 2, 3)), tree.match(tokens(1, 2, 3), plans)) == ((1, 3), (2, 2))
+    assert (tree.cells, tree.common(1, 2), tree.exclusive(2)) == (5, 0, 2)
+    tree.fork(2, 3, 1)
+    tree.drop(2)
+    assert (tree.match(tokens(1, 2), plans), tree.cells) == ((3, 1), 4)
 
 
 action = st.tuples(

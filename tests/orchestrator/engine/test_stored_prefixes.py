@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from orchestrator.engine.client.engine import Completion, Engine
-from orchestrator.engine.contract import EngineSpec, EngineStats, Generation, Message
+from orchestrator.engine.contract import EngineSpec, EngineStats, Generation, Message, SystemPrompt
 
 SYSTEM = "the quick brown fox jumps over the lazy dog and runs away " * 3
 PERSONA = SYSTEM + "\nspeak like a sailor who has seen it all, and say so in every sentence "
@@ -25,7 +25,7 @@ def spec_of(models: Path, folder: Path, **options: Any) -> EngineSpec:
             "file": str(models / "quantised.gguf"),
             "step_costs": str(models / "curves"),
             "prefixes": str(folder / "prefixes"),
-            "system_prompts": (SYSTEM, PERSONA, ELSE, "short"),
+            "system_prompts": tuple(map(SystemPrompt, (SYSTEM, PERSONA, ELSE, "short"))),
             "log_file": str(folder / "engine.log"),
             **settings,
         }

@@ -15,6 +15,7 @@ from orchestrator.engine.contract import NOT_SET_UP, EngineSpec, Generation, Mes
 from orchestrator.pool.managed_model import Replica
 from orchestrator.pool.residency import Folders, engine_spec
 from orchestrator.pool.topology import Node, Topology
+from orchestrator.steps.role import resolve_role
 from registry.load import load_registry
 
 SHAPE = ModelShape(width=128, heads=4, kv_heads=4, layers=2, feed_forward=128, vocabulary=512, context=1024)
@@ -139,6 +140,23 @@ async def test_an_adapter_changes_what_is_said(spec_of: Callable[..., EngineSpec
         async with await Engine.start(spec_of(file="small.gguf", **options)) as engine:
             said.add((await engine.generate(request)).text)
     assert len(said) == 3
+
+
+async def test_the_adapter_of_a_role_is_for_its_requests_only(folder: Path) -> None:
+    (folder / "registry.yaml").write_text(
+        "models: {m: {file: small.gguf, context: 256, threads: 1, batch_invariant: true}}\n"
+        "roles: {w: {model: m, tier: C}, plans: {model: m, tier: A, lora: [{file: adapter.gguf}]}}\n"
+    )
+    registry = load_registry(folder / "registry.yaml")
+    spec = engine_spec(registry.models["m"], 1, Replica(("m", 0)), FLAT, folders=Folders(folder))
+    assert spec.adapters == (str(folder / "adapter.gguf"),)
+    messages = (Message("user", "hello"),)
+    async with await Engine.start(spec) as engine:
+        said = [
+            (await engine.generate(resolve_role(registry, role).request(messages, max_tokens=40))).text
+            for role in ("w", "plans", "w")
+        ]
+    assert said[0] == said[2] != said[1]
 
 
 @pytest.mark.parametrize(("asked", "told"), [("on", "enabled"), ("off", "disabled")])

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from orchestrator.engine.contract import Generation, Message
+from orchestrator.engine.contract import Generation, Message, SystemPrompt
 from orchestrator.engine.errors import EngineDied, ModelLoadFailed
 from orchestrator.pool import Pool, Topology
 from tests.orchestrator.pool.conftest import LoadedRegistry
@@ -41,9 +41,9 @@ async def test_an_engine_that_is_loaded_takes_its_share_of_the_cores_from_one_th
 async def test_what_many_prompts_begin_with_is_kept_over_a_restart(registry_of: LoadedRegistry, tmp_path: Path) -> None:
     registry, asked = registry_of(a="warm"), list[str]()
 
-    def system_prompts(model: str) -> tuple[str, ...]:
+    def system_prompts(model: str) -> tuple[SystemPrompt, ...]:
         asked.append(model)
-        return (SYSTEM,)
+        return (SystemPrompt(SYSTEM),)
 
     request = Generation(messages=(Message("system", SYSTEM), Message("user", "hello")), max_tokens=4)
     cached = []

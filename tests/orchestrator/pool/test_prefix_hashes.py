@@ -3,6 +3,7 @@ from hypothesis import strategies as st
 
 from orchestrator.engine.contract import Message
 from orchestrator.pool.prefix_hashes import BLOCK, MAX_BLOCKS, MAX_REMEMBERED, SeenPrefixes, hash_prefixes
+from registry.options import Lora
 
 SYSTEM = Message("system", "s" * 2 * BLOCK)
 
@@ -13,6 +14,7 @@ def test_prompts_match_as_far_as_they_begin_alike() -> None:
     assert seen.match(hash_prefixes([SYSTEM, Message("user", "b" * 3 * BLOCK)])) == 2
     assert seen.match(hash_prefixes([Message("system", "t" * 2 * BLOCK), Message("user", "a" * 3 * BLOCK)])) == 0
     assert seen.match(hash_prefixes([SYSTEM, Message("user", "a" * 3 * BLOCK)])) == 5
+    assert seen.match(hash_prefixes([SYSTEM, Message("user", "a" * 3 * BLOCK)], (Lora("plans.gguf"),))) == 0
 
 
 def test_the_same_text_in_another_role_is_another_prompt() -> None:

@@ -1,6 +1,10 @@
+from dataclasses import replace
+from types import MappingProxyType
+
 from orchestrator.engine.contract import Generation, Message
-from orchestrator.steps.role import ResolvedRole, resolve_role
+from orchestrator.steps.role import ResolvedRole, resolve_model, resolve_role
 from registry.load import find_registry, load_registry
+from registry.options import Lora
 
 HELLO = (Message("user", "hello"),)
 
@@ -23,6 +27,21 @@ def test_a_role_is_resolved_with_all_that_the_registry_says_of_it() -> None:
     )
     other = next(name for name in registry.usable_models if name != entry.model)
     assert resolve_role(registry, "coder", model=other).model == other
+
+
+def test_a_roles_adapters_are_for_its_own_model_only() -> None:
+    lora, registry = (Lora("/plans.gguf", 0.5),), load_registry(find_registry(None))
+    entry = replace(registry.roles["coder"], lora=lora)
+    other = next(name for name in registry.usable_models if name != entry.model)
+    roles = MappingProxyType({**registry.roles, "coder": entry})
+    without = replace(registry, roles=roles)
+    assert resolve_role(without, "coder").lora == (), "the model is not loaded with them"
+    model = replace(registry.models[entry.model], adapters=("/plans.gguf",))
+    registry = replace(without, models=MappingProxyType({**registry.models, entry.model: model}))
+    found = resolve_role(registry, "coder")
+    assert (found.lora, found.request(HELLO).lora) == (lora, lora)
+    assert resolve_role(registry, "coder", model=other).lora == ()
+    assert resolve_model(registry, entry.model).lora == ()
 
 
 def test_a_request_is_the_roles_where_nothing_else_is_asked_for() -> None:

@@ -2,6 +2,7 @@ from dataclasses import replace
 from pathlib import Path
 from types import MappingProxyType
 
+from orchestrator.engine.contract import SystemPrompt
 from orchestrator.steps.prompt import StepInput, step_messages, system_messages
 from registry.load import load_registry
 from registry.models import Persona
@@ -15,7 +16,8 @@ def test_prompts_begin_with_what_is_said_here() -> None:
     worker = registry.roles["worker"]
     messages = system_messages(registry, worker.model)
     for text in ("", persona.text):
-        assert step_messages(worker.system, text, [StepInput("a", "b")], "do it")[0].content in messages
+        said = step_messages(worker.system, text, [StepInput("a", "b")], "do it")[0].content
+        assert SystemPrompt(said, worker.lora) in messages
     assert len(set(messages)) == len(messages)
     systems = {role.system for role in registry.roles.values() if role.model == worker.model}
     assert len(messages) == 2 * len(systems - {""})
