@@ -14,6 +14,7 @@ $(READY): pyproject.toml requirements.lock tools/setup.sh
 run: $(READY)  ## the main job on the embedded models: a request in words, then a TaskIR document
 	ORCHESTRATOR_HOME=$(CURDIR)/.demo $(BIN)/orchestrator run "Summarize a, b, c and d, then compare them" --dir examples/records
 	ORCHESTRATOR_HOME=$(CURDIR)/.demo $(BIN)/orchestrator run examples/fanout.json --dir examples/records
+	@echo "This was $(BIN)/orchestrator: $(BIN)/orchestrator --help lists its commands, $(BIN)/orchestrator init uses models of your own"
 
 test: $(READY)  ## all tests, in two processes (WORKERS=4 for more): a file stays whole, since its tests share daemons and engines
 	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --durations=20

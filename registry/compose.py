@@ -106,6 +106,10 @@ class Composed:
     """The file, as YAML with comments."""
     roles: Mapping[str, str]
     """The model's id of each role."""
+    models: Mapping[str, Mapping[str, object]]
+    """The entries of the models, by id."""
+    role_entries: Mapping[str, Mapping[str, object]]
+    """The entries of the roles, by name."""
     notes: tuple[str, ...] = ()
     """Why it is as it is."""
     warnings: tuple[str, ...] = ()
@@ -150,10 +154,12 @@ def compose(candidates: Sequence[Candidate], registry: Path, budget: int) -> Com
     for one in casting.without:
         entries[one.id] = {"file": file_name(one.file, registry), "description": describe(one.header)}
         warnings.append(f"{one.id} has no role: {_why_no_role(one, casting)}")
-    text = _text(entries, list(_roles(casting, entries)), notes, budget)
+    roles = dict(_roles(casting, entries))
     return Composed(
-        text=text,
+        text=_text(entries, roles, notes, budget),
         roles={role: one.id for role, one in casting.roles.items()},
+        models=entries,
+        role_entries=roles,
         notes=tuple(notes),
         warnings=tuple(warnings),
     )
@@ -339,7 +345,7 @@ def _why_no_role(one: Candidate, casting: _Casting) -> str:
 
 def _text(
     entries: Mapping[str, Mapping[str, object]],
-    roles: Iterable[tuple[str, Mapping[str, object]]],
+    roles: Mapping[str, Mapping[str, object]],
     notes: Iterable[str],
     budget: int,
 ) -> str:
@@ -353,7 +359,7 @@ def _text(
     for name, entry in entries.items():
         lines += [f"  {name}:\n", write_yaml(entry, 4)]
     lines.append("\nroles:\n")
-    for name, entry in roles:
+    for name, entry in roles.items():
         lines += [f"  {name}:\n", write_yaml(entry, 4)]
     return "".join(lines)
 

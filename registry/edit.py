@@ -6,6 +6,7 @@ change is only written if the file then says what it said before and what was to
 
 import io
 import os
+import re
 import secrets
 import stat
 from collections.abc import Callable, Mapping
@@ -22,9 +23,11 @@ from ruamel.yaml.tokens import CommentToken
 from registry.errors import RegistryError, RegistryProblem
 from registry.load import registry_from
 from registry.models import Registry
-from registry.strict_yaml import Place, needs_quotes, parse_text
+from registry.strict_yaml import Place, needs_quotes, parse_text, write_yaml
 
 Data = dict[str, Any]
+Entry = Mapping[str, object]
+_EMPTY_SECTION: Final = re.compile(r"(models|roles):\s*(\{\s*\}|null|~)?\s*(#.*)?")
 _BYTE_ORDER_MARK: Final = "\ufeff"
 
 
@@ -33,18 +36,45 @@ def add_model(raw: bytes, path: Path, name: str, entry: Mapping[str, object]) ->
     return _with_entry(raw, path, ("models", name), entry)
 
 
-def give_role(raw: bytes, path: Path, role: str, model: str, tier: str) -> bytes:
+def give_role(raw: bytes, path: Path, role: str, model: str, tier: str, *, keep_system: bool = True) -> bytes:
     """Return the registry `raw` of the file `path` with `model` as the model of `role`.
 
-    If there is no such role, it is added with this tier. Raises RegistryError.
+    If there is no such role, it is added with this tier. Without `keep_system` the role loses its system prompt, which
+    was written for another model. Raises RegistryError.
     """
-    if role not in _data(raw, path)["roles"]:
+    present = _data(raw, path)["roles"].get(role)
+    if present is None:
         return _with_entry(raw, path, ("roles", role), {"model": model, "tier": tier})
+    lost = () if keep_system else ("system",)
 
     def change(roles: Any) -> None:
         roles[role]["model"] = _scalar(model)
+        for key in lost:
+            _pop(roles[role], key)
 
-    return _changed(raw, path, ("roles", role, "model"), change, model)
+    after = {key: value for key, value in present.items() if key not in lost} | {"model": model}
+    return _changed(raw, path, ("roles", role), change, after)
+
+
+def _pop(entry: Any, key: str) -> None:
+    """Remove a key. The comments behind it stay: what follows the next empty line belongs to what comes next."""
+    comments = entry.ca.items.pop(key, None)
+    if entry.pop(key, None) is not None and comments is not None and entry:
+        entry.ca.items.setdefault(next(reversed(entry)), comments)
+
+
+def first_entries(raw: bytes, path: Path, models: Mapping[str, Entry], roles: Mapping[str, Entry]) -> bytes:
+    """Return the registry `raw`, which has no models and no roles yet, with these, and with what else it says.
+
+    Raises RegistryError for a file that is no YAML.
+    """
+    _data(raw, path)
+    lines = raw.decode().removeprefix(_BYTE_ORDER_MARK).splitlines()
+    text = "".join(f"{line}\n" for line in lines if not _EMPTY_SECTION.fullmatch(line))
+    for section, entries in (("models", models), ("roles", roles)):
+        text += f"{section}:\n"
+        text += "".join(f"  {name}:\n{write_yaml(entry, 4)}" for name, entry in entries.items())
+    return text.encode()
 
 
 def replace_registry(path: Path, before: bytes, after: bytes) -> Registry:
@@ -223,7 +253,10 @@ def _belongs(line: str, column: int) -> bool:
 
 def _data(raw: bytes, path: Path) -> Data:
     data = deepcopy(parse_text(raw, path).data)
-    assert isinstance(data, dict), "a registry that loads is a mapping"
+    if data is None:
+        return {}
+    if not isinstance(data, dict):
+        raise _refused(path, "is no mapping", "models and roles")
     return data
 
 

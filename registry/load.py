@@ -7,6 +7,8 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Final
 
+from pydantic import ValidationError
+
 from registry import memory
 from registry.backends import why_no_key
 from registry.checks import check_registry
@@ -66,6 +68,28 @@ def load_registry(path: Path) -> Registry:
     return registry_from(parse_file(path.absolute()))
 
 
+def blank_registry(path: Path) -> Registry | None:
+    """Return the registry that the file `path` begins as if it does not exist yet, or has no models and no roles.
+
+    None for any other file. Raises RegistryError for a file that cannot be read or is no YAML.
+    """
+    data = parse_file(path).data if path.exists() else None
+    said = data if isinstance(data, dict) else {}
+    if (data is not None and not isinstance(data, dict)) or said.get("models") or said.get("roles"):
+        return None
+    try:
+        defaults = DefaultsForm.model_validate(said.get("defaults") or {})
+    except ValidationError:  # whoever writes the file is told the reason, since it would not load
+        defaults = DefaultsForm()
+    return Registry(
+        path=path.absolute(),
+        models=MappingProxyType({}),
+        roles=MappingProxyType({}),
+        personas=MappingProxyType({}),
+        defaults=_defaults(defaults),
+    )
+
+
 def registry_from(document: YamlDocument) -> Registry:
     """Return the registry that a parsed file describes. Raises RegistryError as `load_registry` does."""
     unchecked = read_unchecked(document)
@@ -122,13 +146,7 @@ class UncheckedRegistry:
             models=MappingProxyType({name: self._model(name, form) for name, form in self.form.models.items()}),
             roles=MappingProxyType({name: self._role(name, form) for name, form in self.form.roles.items()}),
             personas=MappingProxyType(dict(self.personas)),
-            defaults=Defaults(
-                memory=defaults.memory,
-                max_replans=defaults.max_replans,
-                idle_unload_seconds=defaults.idle_unload_seconds,
-                batch_invariant=defaults.batch_invariant,
-                max_tokens=defaults.max_tokens,
-            ),
+            defaults=_defaults(defaults),
         )
 
     def _role(self, name: str, form: RoleForm) -> RoleEntry:
@@ -196,7 +214,7 @@ def read_unchecked(document: YamlDocument) -> UncheckedRegistry:
             headers[name] = _header(document.path, model)
         except GgufError as error:
             headers[name] = None
-            reasons[name] = str(error)
+            reasons[name] = str(error) + _where_it_was_looked_for(document.path, model)
     adapters, role_reasons = _role_adapters(document.path, form, headers)
     options = {
         name: _options(name, model, document, form.defaults, headers[name]) for name, model in form.models.items()
@@ -258,6 +276,31 @@ def _role_adapters(
 
 def _absolute(registry: Path, lora: Adapters) -> Adapters:
     return tuple(replace(adapter, file=str(_resolve(registry, adapter.file))) for adapter in lora)
+
+
+def _defaults(form: DefaultsForm) -> Defaults:
+    return Defaults(
+        memory=form.memory,
+        max_replans=form.max_replans,
+        idle_unload_seconds=form.idle_unload_seconds,
+        batch_invariant=form.batch_invariant,
+        max_tokens=form.max_tokens,
+    )
+
+
+def _where_it_was_looked_for(registry: Path, form: ModelForm) -> str:
+    """Return what to add to the reason why a file cannot be read: which folder a relative name starts from.
+
+    Empty for an absolute name, and for a file that is there. Someone who copies the packaged registry learns where its
+    files are.
+    """
+    if form.file is None or Path(form.file).is_absolute() or form.file.startswith("~/"):
+        return ""
+    if _resolve(registry, form.file).exists():
+        return ""
+    packaged = _resolve(PACKAGED, form.file)
+    accepted = str(packaged) if packaged.exists() else "an absolute name, or the file there"
+    return f"; {form.file} is relative to the registry's folder {registry.parent}; accepted: {accepted}"
 
 
 def _resolve(registry: Path, name: str) -> Path:

@@ -2,7 +2,7 @@
 
 import os
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Final
@@ -78,12 +78,12 @@ def propose(
     room: Room,
     *,
     name: str | None = None,
-    role: str | None = None,
+    roles: Sequence[str] = (),
 ) -> Proposal:
-    """Propose an entry for the model in `file`, which is to get `role`; its id is `name`, or made from `file`."""
+    """Propose an entry for the model in `file`, which is to get the `roles`; its id is `name`, or made from `file`."""
     suited = suits(header, file.stem, drafts_for=_drafts_for(header, registry))
-    embeds = (role or suited.role) == EMBEDDER
-    draft = None if embeds else find_draft(header, registry, role)
+    embeds = EMBEDDER in (roles or (suited.role,))
+    draft = None if embeds else find_draft(header, registry, roles)
     chosen = fit(
         header,
         room,
@@ -156,17 +156,17 @@ def full_path(file: Path) -> Path:
     return Path(os.path.normpath(file.absolute()))
 
 
-def find_draft(header: GgufHeader, registry: Registry, own: str | None = None) -> str | None:
+def find_draft(header: GgufHeader, registry: Registry, own: Sequence[str] = ()) -> str | None:
     """Return the role whose model drafts best for a model: roles of tier D are preferred, then smaller models.
 
-    None if no role can, or nothing can be drafted for the model. `own` is the role that the model itself is to get.
+    None if no role can, or nothing can be drafted for the model. `own` are the roles that the model itself is to get.
     """
     if why_not_drafted(header) is not None:
         return None
     able = [
         (role.tier != "D", small.parameters, role.name)
         for role in registry.roles.values()
-        if role.name != own
+        if role.name not in own
         and (small := registry.models[role.model].header) is not None
         and small.parameters * SMALLER <= header.parameters
         and why_no_draft(header, small) is None

@@ -8,6 +8,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from textwrap import indent as indent_lines
 from typing import Any, Final
 
 import yaml
@@ -77,7 +78,7 @@ def write_yaml(data: Mapping[str, object], indent: int = 2) -> str:
         yaml.safe_dump({key: value}, default_flow_style=None if isinstance(value, Mapping | list) else False, **_PLAIN)
         for key, value in data.items()
     )
-    return "".join(f"{' ' * indent}{line}" for line in lines)
+    return "".join(indent_lines(line, " " * indent) for line in lines)
 
 
 def needs_quotes(text: str) -> bool:

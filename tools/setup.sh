@@ -48,4 +48,4 @@ fi
 echo "setup: installing the rest"
 .venv/bin/pip install -q -e '.[dev]'
 touch .venv/.ready
-echo "setup: done"
+echo "setup: done; the command is .venv/bin/orchestrator (to have it on the PATH: . .venv/bin/activate)"

@@ -99,7 +99,8 @@ def _text(obtained: Obtained, header: GgufHeader) -> str:
         f"{one_line(header.name)}: {header.architecture} {header.file_type}, {size(header.file_bytes)}; {came}\n"
         f"from {obtained.source}\n"
         f"{obtained.file}\n"
-        f"To use it: orchestrator models add {shlex.quote(str(obtained.file))} --role worker --write\n"
+        f"To use it for everything: orchestrator init --model {shlex.quote(str(obtained.file))}\n"
+        f"To add it to a registry: orchestrator models add {shlex.quote(str(obtained.file))} --role worker --write\n"
     )
 
 

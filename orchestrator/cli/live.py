@@ -3,7 +3,7 @@
 import asyncio
 import time
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Protocol
 
 from rich.console import Console, Group
@@ -24,6 +24,10 @@ DRAWING_SHARE = 20
 """At most one part in this many of the time is spent on drawing."""
 LINES_AROUND_ROWS = 7
 """The lines of a frame that are not rows of steps."""
+PROGRESS_PAUSE = 2.0
+STILL_PAUSE = 10.0
+"""Without a terminal, a line says how far it has come after so many seconds without another line, and another one that
+it is still at work where nothing is being written."""
 TAIL_LENGTH = 200
 """How many of the last characters that a step has written are kept."""
 TAIL_SHOWN = 50
@@ -71,9 +75,11 @@ class SilentDisplay:
 class PlainDisplay(SilentDisplay):
     """Writes one line for each thing that happens, with the seconds since the run was accepted."""
 
-    def __init__(self, console: Console) -> None:
+    def __init__(self, console: Console, clock: Callable[[], float] = time.time) -> None:
         self._console = console
+        self._clock = clock
         self._start: float | None = None
+        self._written = clock()
 
     def event(self, event: Event) -> None:
         """Write one line about an event, if it is of interest to a user."""
@@ -82,11 +88,30 @@ class PlainDisplay(SilentDisplay):
         if line := progress_line(event):
             self._print(f"{event.at - self._start:8.2f} s  {one_line(line)}")
 
+    def progress(self, progress: Progress) -> None:
+        """Write how far a step, or the plan, has come, if nothing was written for a few seconds."""
+        if self._clock() - self._written < PROGRESS_PAUSE:
+            return
+        rate = f", {progress.tokens_per_second:.0f} tok/s" if progress.tokens_per_second > 0 else ""
+        self._print_now(f"{progress.step or 'plan'} is being written: {progress.output_tokens} tokens so far{rate}")
+
+    async def animate(self) -> None:
+        """Write a line whenever nothing was written for long: models take a while to load, and long prompts to read."""
+        while True:
+            await asyncio.sleep(STILL_PAUSE)
+            if self._clock() - self._written >= STILL_PAUSE:
+                self._print_now("still at work" if self._start is not None else "models are being loaded")
+
+    def _print_now(self, line: str) -> None:
+        since = f"{max(0.0, self._clock() - self._start):8.2f} s  " if self._start is not None else ""
+        self._print(f"{since}{line}")
+
     def show_message(self, text: str) -> None:
         """Write a message as a line."""
         self._print(text)
 
     def _print(self, line: str) -> None:
+        self._written = self._clock()
         write(lambda: self._console.print(Text(line), soft_wrap=True))
 
 

@@ -5,7 +5,21 @@ from typing import Annotated
 
 import typer
 
-from orchestrator.cli import history, init, models, pool, rate, run, serve, state_folder, submit, system, task
+from orchestrator.cli import (
+    history,
+    import_models,
+    init,
+    models,
+    pool,
+    rate,
+    run,
+    serve,
+    state_folder,
+    submit,
+    system,
+    task,
+    trial,
+)
 from orchestrator.cli.errors import Boundary
 from orchestrator.cli.settings import Settings
 
@@ -48,6 +62,8 @@ app.command("delete")(submit.delete)
 app.command("plan")(task.plan)
 app.command("validate")(task.validate)
 app.command("schema")(task.schema)
+models.app.command("try")(trial.try_model)
+models.app.command("import")(import_models.import_models)
 app.add_typer(models.app, name="models")
 app.command("runs")(history.runs)
 app.command("show")(history.show)

@@ -3,8 +3,8 @@
 import itertools
 import re
 import sys
-from collections.abc import Mapping
-from dataclasses import asdict
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -19,14 +19,27 @@ from orchestrator.cli.get import get
 from orchestrator.cli.settings import JsonFlag, Settings, settings
 from orchestrator.cli.terminal import glyphs, make_console, one_line, print_json, printable, size, write
 from orchestrator.errors import InputError, Problem
-from registry.edit import add_model, give_role, replace_registry
+from registry.compose import Candidate, NothingAnswers, compose
+from registry.edit import add_model, create_registry, first_entries, give_role, replace_registry
 from registry.errors import GgufError
 from registry.fit import Room
 from registry.forms import NAME, NAME_RULE, usual_tier
 from registry.gguf import read_header
+from registry.load import PACKAGED, blank_registry, configured_registry, load_registry
 from registry.models import ModelEntry, Registry, RoleEntry
 from registry.propose import Proposal, full_path, propose
 from registry.strict_yaml import write_yaml
+
+EMBEDDED_PROMPTS = frozenset(
+    {
+        "Plan the request as steps.",
+        "Do the task.",
+        "Write the code.",
+        "Solve the hard task.",
+        "Judge the answer.",
+    }
+)
+"""The system prompts that the embedded models were trained with. They tell no other model what to do."""
 
 app = typer.Typer(rich_markup_mode=None, add_completion=False, subcommand_metavar="[COMMAND [ARGS]...]")
 
@@ -57,8 +70,13 @@ def add(
     name: Annotated[
         str | None, typer.Option("--id", metavar="ID", help="The model's id; made from the file's name without it.")
     ] = None,
-    role: Annotated[
-        str | None, typer.Option(metavar="ROLE", help="Give the model this role, which is added if it is new.")
+    roles: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--role",
+            metavar="ROLE",
+            help="Give the model this role, which is added if it is new; several times for several.",
+        ),
     ] = None,
     save: Annotated[bool, typer.Option("--write", help="Add the entry to the registry.")] = False,
     as_json: JsonFlag = False,
@@ -68,18 +86,31 @@ def add(
     The entry is made from the file's header and the available memory, and printed as YAML, with the reasons. --write
     leaves the rest of the registry as it is, with its comments, and writes nothing that could not be loaded.
     """
-    chosen = settings(context)
-    registry = chosen.registry()
-    proposal = _proposed(file, registry, memory_for_models(chosen, registry), name, role)
-    _check(proposal, registry, role)
+    chosen, wanted = settings(context), tuple(dict.fromkeys(roles or ()))
+    registry = registry_to_add_to(chosen, save=save)
+    proposal = _proposed(file, registry, memory_for_models(chosen, registry), name, wanted)
+    _check(proposal, registry, wanted)
+    changes = _role_entries(proposal, registry, wanted, file)
     if save:
-        _save(proposal, registry, role)
+        _save(proposal, registry, changes)
     if as_json:
-        print_json(_as_json(proposal, registry, role, written=save))
+        print_json(_as_json(proposal, registry, changes, written=save))
         return
-    write(lambda: print(printable(_as_yaml(proposal, registry, role, written=save)), end=""))
-    warnings = "".join(f"warning: {printable(warning)}\n" for warning in proposal.warnings)
-    write(lambda: print(warnings, end="", file=sys.stderr))
+    write(lambda: print(printable(_as_yaml(proposal, registry, changes, written=save)), end=""))
+    warnings = [*proposal.warnings, *_lacking(registry, changes)]
+    write(lambda: print("".join(f"warning: {printable(text)}\n" for text in warnings), end="", file=sys.stderr))
+
+
+def registry_to_add_to(chosen: Settings, *, save: bool) -> Registry:
+    """Return the registry that a model is to be added to. Raises RegistryError.
+
+    A file that is named and does not exist, or has no models yet, is begun. So is the user's own registry where there
+    is none: the packaged one, which is used until then, is nobody's to change.
+    """
+    path = chosen.registry_path
+    if save and path == PACKAGED:
+        path = configured_registry()
+    return blank_registry(path) or load_registry(path)
 
 
 def memory_for_models(chosen: Settings, registry: Registry | None) -> int:
@@ -89,7 +120,7 @@ def memory_for_models(chosen: Settings, registry: Registry | None) -> int:
     return ask_backend(chosen, lambda backend: backend.memory())
 
 
-def _proposed(file: Path, registry: Registry, budget: int, name: str | None, role: str | None) -> Proposal:
+def _proposed(file: Path, registry: Registry, budget: int, name: str | None, roles: Sequence[str]) -> Proposal:
     """Read the file's header and propose an entry. Raises InputError."""
     try:
         header = read_header(file)
@@ -99,69 +130,122 @@ def _proposed(file: Path, registry: Registry, budget: int, name: str | None, rol
     except UnicodeEncodeError as error:
         raise InputError(Problem(str(file), "its name is not UTF-8, as the registry is", "another name")) from error
     hot = sum(model.memory.total for model in registry.models.values() if model.residency == "hot" and model.memory)
-    return propose(header, file, registry, Room(budget=budget, hot=hot), name=name, role=role)
+    return propose(header, file, registry, Room(budget=budget, hot=hot), name=name, roles=roles)
 
 
-def _check(proposal: Proposal, registry: Registry, role: str | None) -> None:
+def _check(proposal: Proposal, registry: Registry, roles: Sequence[str]) -> None:
     """Raise InputError for a bad or taken id, for a bad name of a role, and for a role that the model cannot have."""
-    for option, name in (("--id", proposal.id), ("--role", role)):
-        if name is not None and not re.fullmatch(NAME, name):
+    for option, name in (("--id", proposal.id), *(("--role", role) for role in roles)):
+        if not re.fullmatch(NAME, name):
             raise InputError(Problem(f"{option} {name}", "is no name", NAME_RULE))
     if proposal.id in registry.models:
         taken = f"is taken by {registry.models[proposal.id].file or 'a model that another server runs'}"
         raise InputError(Problem(f"--id {proposal.id}", taken, f"a new one, such as {_free(proposal.id, registry)}"))
-    if role is None or proposal.why_no_text is None:
+    if proposal.why_no_text is None:
         return
-    tier = registry.roles[role].tier if role in registry.roles else usual_tier(role)
-    if tier != "D":
-        raise InputError(
-            Problem(f"--role {role}", f"the model cannot have it: {proposal.why_no_text}", "a role of tier D")
-        )
+    for role in roles:
+        tier = registry.roles[role].tier if role in registry.roles else usual_tier(role)
+        if tier != "D":
+            raise InputError(
+                Problem(f"--role {role}", f"the model cannot have it: {proposal.why_no_text}", "a role of tier D")
+            )
 
 
 def _free(name: str, registry: Registry) -> str:
     return next(free for n in itertools.count(2) if (free := f"{name[:60]}-{n}") not in registry.models)
 
 
-def _save(proposal: Proposal, registry: Registry, role: str | None) -> None:
-    """Write the entry into the registry's file. Raises RegistryError."""
+@dataclass(frozen=True, slots=True)
+class _RoleChange:
+    """What becomes of a role that is given to a model."""
+
+    entry: Mapping[str, object]
+    """The keys that are added or changed."""
+    is_new: bool
+    keep_system: bool
+    """Whether the role keeps its system prompt; one for the embedded models is lost with them."""
+
+
+def _role_entries(
+    proposal: Proposal, registry: Registry, roles: Sequence[str], file: Path
+) -> Mapping[str, _RoleChange]:
+    """Return what becomes of the roles that the model gets. In a new registry, these are all roles if none is named."""
+    if not registry.models and not roles:
+        header = read_header(file)
+        try:
+            made = compose([Candidate(id=proposal.id, file=file, header=header)], registry.path, proposal.room.budget)
+        except NothingAnswers:
+            accepted = "--role draft or --role embedder, or a model that answers for the first one"
+            reason = f"would be the only model of a new registry, and {proposal.suits.why}"
+            raise InputError(Problem(str(file), reason, accepted)) from None
+        return {role: _RoleChange(entry, True, True) for role, entry in made.role_entries.items()}
+    return {role: _role_change(proposal, registry, role) for role in roles}
+
+
+def _role_change(proposal: Proposal, registry: Registry, role: str) -> _RoleChange:
+    if role not in registry.roles:
+        return _RoleChange({"model": proposal.id, "tier": usual_tier(role)}, True, True)
+    return _RoleChange({"model": proposal.id}, False, registry.roles[role].system.strip() not in EMBEDDED_PROMPTS)
+
+
+def _save(proposal: Proposal, registry: Registry, changes: Mapping[str, _RoleChange]) -> None:
+    """Write the entry into the registry's file, which is begun if need be. Raises RegistryError."""
+    path = registry.path
     try:
-        before = registry.path.read_bytes()
+        before = path.read_bytes() if path.exists() else b""
     except OSError as error:
-        raise InputError(Problem(str(registry.path), f"cannot be read: {error.strerror}")) from error
-    after = add_model(before, registry.path, proposal.id, proposal.entry)
-    if role is not None:
-        after = give_role(after, registry.path, role, proposal.id, usual_tier(role))
-    replace_registry(registry.path, before, after)
+        raise InputError(Problem(str(path), f"cannot be read: {error.strerror}")) from error
+    if not registry.models:
+        roles = {role: change.entry for role, change in changes.items()}
+        after = first_entries(before, path, {proposal.id: proposal.entry}, roles)
+        if not path.exists():
+            create_registry(path, after)
+            return
+    else:
+        after = add_model(before, path, proposal.id, proposal.entry)
+        for role, change in changes.items():
+            tier = usual_tier(role)
+            after = give_role(after, path, role, proposal.id, tier, keep_system=change.keep_system)
+    replace_registry(path, before, after)
 
 
-def _role_entry(proposal: Proposal, registry: Registry, role: str) -> dict[str, object]:
-    """Return the new keys of a role: its model, and its tier if the role is new."""
-    return {"model": proposal.id} if role in registry.roles else {"model": proposal.id, "tier": usual_tier(role)}
+def _lacking(registry: Registry, changes: Mapping[str, _RoleChange]) -> Iterator[str]:
+    """Yield what a new registry lacks for requests in words."""
+    if not registry.models and changes and "frontdoor" not in changes:
+        yield "there is no role frontdoor, so no request in words can be planned: give a model --role frontdoor too"
 
 
-def _as_yaml(proposal: Proposal, registry: Registry, role: str | None, *, written: bool) -> str:
+def _as_yaml(proposal: Proposal, registry: Registry, changes: Mapping[str, _RoleChange], *, written: bool) -> str:
     suits = f"suits: {proposal.suits.role or 'no role'} ({proposal.suits.why})"
     lines = [f"# {one_line(note)}\n" for note in (*proposal.notes, suits)]
     lines += ["models:\n", f"  {proposal.id}:\n", write_yaml(proposal.entry, 4)]
-    if role is not None:
-        lines += ["roles:\n", f"  {role}:\n", write_yaml(_role_entry(proposal, registry, role), 4)]
+    if changes:
+        lines.append("roles:\n")
+    for role, change in changes.items():
+        lines += [f"  {role}:\n", write_yaml(change.entry, 4)]
+        if not change.keep_system:
+            lines.append("    # its system prompt is for the embedded models, and is left out\n")
     if written:
         lines.append(f"# written to {registry.path}\n")
     return "".join(lines)
 
 
-def _as_json(proposal: Proposal, registry: Registry, role: str | None, *, written: bool) -> dict[str, Any]:
+def _as_json(
+    proposal: Proposal, registry: Registry, changes: Mapping[str, _RoleChange], *, written: bool
+) -> dict[str, Any]:
     fit, memory = proposal.fit, proposal.fit.memory
     return {
         "id": proposal.id,
         "entry": dict(proposal.entry),
-        "role": None if role is None else {"name": role, "entry": _role_entry(proposal, registry, role)},
+        "roles": [
+            {"name": role, "entry": dict(change.entry), "keeps_system": change.keep_system}
+            for role, change in changes.items()
+        ],
         "suits": {"role": proposal.suits.role, "why": proposal.suits.why},
         "memory": {**asdict(memory), "total": memory.total, "budget": proposal.room.budget, "hot": proposal.room.hot},
         "fits": not fit.short,
         "notes": list(proposal.notes),
-        "warnings": list(proposal.warnings),
+        "warnings": [*proposal.warnings, *_lacking(registry, changes)],
         "registry": str(registry.path),
         "written": written,
     }

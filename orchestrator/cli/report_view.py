@@ -78,6 +78,8 @@ def _print_head(console: Console, report: Report) -> None:
     if report.plan_origin not in (None, "taskir"):
         line.append(f"  {report.plan_origin}")
     console.print(line)
+    for warning in report.warnings:
+        console.print(Text(f"warning: {one_line(warning)}", style="yellow"))
     if report.plan_reason:
         console.print(Text(f"plan {report.plan_origin}: {one_line(report.plan_reason)}", style="yellow"))
     for row in report.replans:

@@ -16,12 +16,12 @@ from orchestrator.cli.live import SilentDisplay
 from orchestrator.cli.report_view import counted, format_gates, listed
 from orchestrator.cli.settings import DirOption, JsonFlag, Settings, settings
 from orchestrator.cli.source import check_folder, read_source, read_task
-from orchestrator.cli.terminal import glyphs, make_console, print_json, write
+from orchestrator.cli.terminal import glyphs, make_console, print_json, printable, write
 from orchestrator.errors import InputError, Problem
 from orchestrator.gates import gates_for_step
 from orchestrator.journal import JournalReader
 from orchestrator.runs import Job, PlannedTask, known_rates
-from orchestrator.runs.job import check_job
+from orchestrator.runs.job import CheckedJob, check_job
 from orchestrator.runs.sandboxes import SandboxOnDemand
 from orchestrator.taskir import TaskIR, dump_task, json_schema
 
@@ -56,12 +56,14 @@ def validate(context: typer.Context, task: TaskArgument, folder: DirOption = Non
     It has to be one, and this installation has to be able to run it. Exits with 2 if not.
     """
     checked = read_task(task)
-    graph = check(checked, settings(context), Job(None, checked, check_folder(folder), "as-planned"))
+    found = check(checked, settings(context), Job(None, checked, check_folder(folder), "as-planned"))
+    graph = graph_of(found)
     if as_json:
         waves = [list(wave) for wave in graph.waves]
         summary = {"valid": True, "steps": len(graph.steps), "waves": waves, "width": graph.width}
-        print_json({**summary, "gates": gates_json(checked)})
+        print_json({**summary, "gates": gates_json(checked), "warnings": [*found.warnings]})
         return
+    print_warnings(found)
     console = make_console(sys.stdout)
     size = f"{counted(len(graph.steps), 'step')} in {counted(len(graph.waves), 'wave')}, width {graph.width}"
     write(lambda: _print_valid(console, size, checked))
@@ -95,24 +97,35 @@ def schema() -> None:
 def dry_run(chosen: Settings, job: Job, *, full: bool, as_json: bool) -> None:
     """Print the forecast of a job. A request is planned first, but no step runs."""
     planned = plan_of(chosen, job) if job.task is None else PlannedTask(job.task)
-    graph = check(planned.task, chosen, job)
+    found = check(planned.task, chosen, job)
+    graph = graph_of(found)
     with JournalReader.open_to_read(chosen.home) as journal:
         rates = known_rates(journal)
     forecast = Forecast.of(planned.task, job.mode, graph, rates, planned.goes_on_after)
     if as_json:
-        print_json(forecast.to_json())
+        print_json({**forecast.to_json(), "warnings": [*found.warnings]})
         return
+    print_warnings(found)
     console = make_console(sys.stdout)
     write(lambda: print_forecast(console, forecast, full=full))
 
 
-def check(task: TaskIR, chosen: Settings, job: Job) -> StepGraph:
-    """Return the graph of a task. Raises `InputError` for what is wrong with it, or cannot be done here."""
+def check(task: TaskIR, chosen: Settings, job: Job) -> CheckedJob:
+    """Check a task. Raises `InputError` for what is wrong with it, or cannot be done here."""
     with JournalReader.open_to_read(chosen.home) as journal:
-        checking = check_job(replace(job, task=task), chosen.registry(), journal, SandboxOnDemand())
-        graph = asyncio.run(checking).graph
-    assert graph is not None, "a task has a graph"
-    return graph
+        return asyncio.run(check_job(replace(job, task=task), chosen.registry(), journal, SandboxOnDemand()))
+
+
+def graph_of(checked: CheckedJob) -> StepGraph:
+    """Return the graph of a task that was checked."""
+    assert checked.graph is not None, "a task has a graph"
+    return checked.graph
+
+
+def print_warnings(checked: CheckedJob) -> None:
+    """Print on stderr what a task names that is not here, and can do without."""
+    lines = "".join(f"warning: {printable(warning)}\n" for warning in checked.warnings)
+    write(lambda: print(lines, end="", file=sys.stderr))
 
 
 def plan_of(chosen: Settings, job: Job) -> PlannedTask:

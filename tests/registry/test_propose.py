@@ -56,7 +56,8 @@ def test_what_is_proposed_takes_what_it_was_said_to_take(
 ) -> None:
     registry.path.write_text(f"defaults: {{batch_invariant: {batch_invariant}}}\n{TEXT}")
     file = write_gguf(registry.path.parent / "new.gguf", context=32768, embedding=512)
-    made = propose(read_header(file), file, load_registry(registry.path), Room(budget=room), role=role)
+    wanted = () if role is None else (role,)
+    made = propose(read_header(file), file, load_registry(registry.path), Room(budget=room), roles=wanted)
     roles = "" if role is None else f"  {role}: {{model: new, tier: D}}\n"
     entries = TEXT.replace("roles:\n", f"  {made.id}:\n{write_yaml(made.entry, 4)}roles:\n")
     registry.path.write_text(f"defaults: {{batch_invariant: {batch_invariant}}}\n{entries}{roles}")
@@ -72,7 +73,9 @@ def test_a_draft_has_the_same_vocabulary_and_is_much_smaller(registry: Registry,
     assert "speculation" not in _propose(registry, write_gguf, embedding=128).entry, "only twice as large"
     file = registry.path.parent / "guess.gguf"
     header = read_header(write_gguf(file, embedding=512))
-    assert "speculation" not in propose(header, file, registry, ROOM, role="guess").entry, "it would be its own draft"
+    assert "speculation" not in propose(header, file, registry, ROOM, roles=("guess",)).entry, (
+        "it would be its own draft"
+    )
     alien = _propose(registry, write_gguf, embedding=4096, tokens=OTHER)
     assert "speculation" not in alien.entry
     assert any("no role has a model of the same vocabulary" in note for note in alien.notes)

@@ -68,7 +68,8 @@ def test_a_written_entry_and_its_role_are_used_and_the_rest_stays(command: Cli, 
     assert after.roles["worker"].model == "mine"
     assert after.models["mine"].file == model
     lines = registry.read_text().splitlines()
-    changed = "  worker: {model: mine, tier: C, system: Do the task.}   # all of it"  # the comment keeps its column
+    column = next(line for line in TEXT.splitlines() if line.startswith("  worker")).index("#")
+    changed = "  worker: {model: mine, tier: C}".ljust(column) + "# all of it"  # the comment keeps its column
     for line in TEXT.splitlines():
         assert (changed if line.startswith("  worker") else line) in lines
     listed = command("--registry", registry, "models", "--json").json
@@ -79,13 +80,14 @@ def test_a_new_role_is_added_with_its_tier(command: Cli, registry: Path) -> None
     file = TINY / "medium.gguf"
     told = command("--registry", registry, "models", "add", file, "--role", "judge", "--write", "--json").json
     assert told["written"]
-    assert told["role"] == {"name": "judge", "entry": {"model": "medium", "tier": "B"}}
+    given = {"name": "judge", "entry": {"model": "medium", "tier": "B"}, "keeps_system": True}
+    assert told["roles"] == [given]
     assert load_registry(registry).roles["judge"].model == "medium"
 
 
 def test_the_proposal_as_data(command: Cli, registry: Path) -> None:
     told = command("--registry", registry, "models", "add", TINY / "medium.gguf", "--json").json
-    assert (told["id"], told["written"], told["role"], told["fits"]) == ("medium", False, None, True)
+    assert (told["id"], told["written"], told["roles"], told["fits"]) == ("medium", False, [], True)
     assert told["entry"]["file"] == str(TINY / "medium.gguf")
     memory = told["memory"]
     assert memory["total"] == sum(memory[part] for part in ("weights", "kv_cache", "compute", "process"))
@@ -200,6 +202,73 @@ def test_a_model_that_cannot_write_gets_no_role_that_does(command: Cli, registry
     assert registry.read_text() == TEXT
     assert command("--registry", registry, "models", "add", file, "--role", "embedder", "--write").code == 0
     assert load_registry(registry).roles["embedder"].tier == "D"
+
+
+def test_several_roles_are_given_at_once(command: Cli, registry: Path, model: Path) -> None:
+    given = ("--role", "worker", "--role", "judge", "--role", "coder", "--write")
+    assert command("--registry", registry, "models", "add", model, *given).code == 0
+    roles = load_registry(registry).roles
+    assert {name for name, role in roles.items() if role.model == "my-model"} == {"worker", "judge", "coder"}
+    assert (roles["judge"].tier, roles["coder"].tier) == ("B", "B")
+
+
+def test_a_prompt_for_the_embedded_models_does_not_stay_with_another_model(
+    command: Cli, registry: Path, model: Path
+) -> None:
+    registry.write_text(TEXT.replace("  draft: {model: draft, tier: D}", "  poet: {model: large, system: Rhyme.}"))
+    given = ("--role", "worker", "--role", "poet", "--write")
+    result = command("--registry", registry, "models", "add", model, *given)
+    assert "# its system prompt is for the embedded models, and is left out" in result.out
+    roles = load_registry(registry).roles
+    assert (roles["worker"].model, roles["poet"].model) == ("my-model", "my-model")
+    assert "Do the task." not in roles["worker"].system
+    assert roles["poet"].system == "Rhyme.", "what the user wrote stays"
+    assert roles["frontdoor"].system == "Plan the request as steps.", "nor is that of another role touched"
+
+
+@pytest.mark.parametrize(
+    "text", [None, "", "# mine\n", "models:\nroles: {}\n", "defaults: {memory: 2 GiB}\nmodels: {}\n"]
+)
+def test_a_missing_or_empty_registry_is_begun(command: Cli, tmp_path: Path, text: str | None) -> None:
+    path = tmp_path / "new" / "registry.yaml"
+    if text is not None:
+        path.parent.mkdir()
+        path.write_text(text)
+    result = command("--registry", path, "models", "add", TINY / "large.gguf", "--write")
+    assert (result.code, result.err) == (0, "")
+    registry = load_registry(path)
+    assert set(registry.roles) == {"frontdoor", "worker", "coder", "architect", "judge"}
+    assert registry.usable_models == {"large"}
+    assert registry.defaults.memory == (2 << 30 if text and "memory" in text else None)
+    assert text is None or "# mine" not in text or path.read_text().startswith("# mine\n")
+    assert command("--registry", path, "models", "add", TINY / "draft.gguf", "--role", "draft", "--write").code == 0
+    assert load_registry(path).roles["draft"].model == "draft"
+
+
+def test_a_new_registry_with_only_the_roles_that_are_named_says_what_is_lacking(command: Cli, tmp_path: Path) -> None:
+    path = tmp_path / "registry.yaml"
+    result = command("--registry", path, "models", "add", TINY / "large.gguf", "--role", "worker", "--write")
+    assert result.code == 0
+    assert "warning: there is no role frontdoor" in result.err
+    assert set(load_registry(path).roles) == {"worker"}
+
+
+def test_nobody_writes_into_the_packaged_registry(command: Cli, home: Path) -> None:
+    before = (ROOT / "model_registry.yaml").read_bytes()
+    own = home / ".config" / "orchestrator" / "model_registry.yaml"
+    told = command("models", "add", TINY / "medium.gguf", "--write", "--json").json
+    assert told["registry"] == str(own)
+    assert load_registry(own).roles["worker"].model == "medium"
+    assert (ROOT / "model_registry.yaml").read_bytes() == before
+
+
+def test_a_copy_of_the_packaged_registry_says_where_its_files_are(command: Cli, tmp_path: Path) -> None:
+    path = tmp_path / "mine.yaml"
+    shutil.copy(ROOT / "model_registry.yaml", path)
+    listed = command("--registry", path, "models", "--json").json
+    reason = next(model["why_not"] for model in listed["models"] if model["id"] == "tiny-large")
+    assert f"registry/tiny/large.gguf is relative to the registry's folder {tmp_path}" in reason
+    assert f"accepted: {TINY / 'large.gguf'}" in reason
 
 
 def test_the_packaged_registry_is_proposed_for_without_being_touched(command: Cli, tmp_path: Path) -> None:

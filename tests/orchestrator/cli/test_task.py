@@ -1,7 +1,11 @@
-"""What `validate` says of the gates of a task."""
+"""What `validate` says of a task: its gates, and hints that lead nowhere."""
+
+import json
+from pathlib import Path
 
 from orchestrator.cli.task import gate_lines, gates_json
 from orchestrator.taskir import task_from
+from tests.orchestrator.cli.cli_command import Cli
 
 
 def test_steps_with_the_same_gates_are_told_together() -> None:
@@ -16,3 +20,24 @@ def test_steps_with_the_same_gates_are_told_together() -> None:
     ]
     assert gates_json(task)["S3"] == {"lint": "no output is Python", "security": None}
     assert gates_json(task)["S4"] == {}
+
+
+def test_hints_of_what_is_not_here_are_warnings(command: Cli, tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_text("Zilthir is a ship.")
+    task = {
+        "objective": "o",
+        "inputs": [{"type": "path", "value": "a.txt", "label": "text"}],
+        "agents": [{"tier": "C", "role": "worker", "model_hint": "qwen3:8b", "persona_hint": "pirate"}],
+        "plan": {
+            "steps": [{"id": "S1", "actor": "worker", "action": "Go.", "inputs": ["a.txt"], "outputs": ["o.txt"]}]
+        },
+    }
+    file = tmp_path / "task.json"
+    file.write_text(json.dumps(task))
+    result = command("validate", file)
+    assert result.code == 0
+    first, second = result.err.splitlines()
+    assert first.startswith('warning: /agents/0/model_hint: unknown model "qwen3:8b"; accepted: tiny-draft, ')
+    assert second.startswith('warning: /agents/0/persona_hint: unknown persona "pirate"')
+    told = command("validate", file, "--dir", tmp_path, "--json").json
+    assert (told["valid"], len(told["warnings"])) == (True, 2)

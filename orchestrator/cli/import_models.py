@@ -1,0 +1,261 @@
+"""`orchestrator models import`: take over the models of llama-swap or llama-server, and name what is not taken."""
+
+import os
+import sys
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from orchestrator.cli.get import downloads
+from orchestrator.cli.models import memory_for_models, registry_to_add_to
+from orchestrator.cli.settings import JsonFlag, settings
+from orchestrator.cli.terminal import one_line, print_json, printable, write
+from orchestrator.errors import InputError, Problem
+from registry.checks import why_no_draft
+from registry.compose import Candidate, NothingAnswers, compose, unique
+from registry.edit import add_model, create_registry, first_entries, give_role, replace_registry
+from registry.forms import EMBEDDER, usual_tier
+from registry.gguf import GgufHeader
+from registry.llama_server import NotTaken, ServedModel, Servers, header_of, read_servers, usable_aliases, usable_id
+from registry.models import Registry
+from registry.options import SpeculationOptions
+from registry.propose import DRAFT, file_name, full_path, id_from
+from registry.sources.local import find_here
+from registry.strict_yaml import write_yaml
+
+Entry = Mapping[str, object]
+
+
+@dataclass(slots=True)
+class _Imported:
+    """What is to be added to the registry."""
+
+    models: dict[str, Entry] = field(default_factory=dict)
+    roles: dict[str, dict[str, object]] = field(default_factory=dict)
+    headers: dict[str, tuple[Path, GgufHeader]] = field(default_factory=dict)
+    """The files of the models that can be read, and their headers."""
+    not_taken: list[NotTaken] = field(default_factory=list)
+
+
+def import_models(
+    context: typer.Context,
+    file: Annotated[
+        Path, typer.Argument(metavar="FILE", help="llama-swap's config.yaml, or a preset file (INI) of llama-server.")
+    ],
+    save: Annotated[bool, typer.Option("--write", help="Add the entries to the registry.")] = False,
+    as_json: JsonFlag = False,
+) -> None:
+    """Take over the models of llama-swap or llama-server.
+
+    Entries of the registry are printed as YAML: files, context (the servers' is for all slots together), slots,
+    threads, cache types, draft models, adapters and aliases. What a registry cannot say is named with the reason.
+    """
+    chosen = settings(context)
+    registry = registry_to_add_to(chosen, save=save)
+    imported = _imported(read_servers(file), registry)
+    if not imported.models:
+        raise InputError(
+            *(Problem(f"{file}: {one.where}", one.what, one.reason) for one in imported.not_taken)
+            or (Problem(str(file), "names no model that can be taken", "models that llama-server runs"),)
+        )
+    if not registry.models:
+        _give_roles(imported, registry, memory_for_models(chosen, registry))
+    if save:
+        _save(imported, registry)
+    if as_json:
+        print_json(_as_json(imported, registry, written=save))
+        return
+    write(lambda: print(printable(_as_yaml(imported, registry, written=save)), end=""))
+    lines = "".join(f"not taken: {printable(one_line(str(one)))}\n" for one in imported.not_taken)
+    write(lambda: print(lines, end="", file=sys.stderr))
+
+
+def _imported(servers: Servers, registry: Registry) -> _Imported:
+    """Return the entries for what a file says."""
+    imported = _Imported(not_taken=servers.not_taken)
+    folder = downloads()
+    files = [(model, _file(model, model.file, model.hub, folder, imported)) for model in servers.models]
+    here = [(model, file) for model, file in files if file is not None]
+    taken = {*registry.models, *registry.roles, *registry.personas}
+    ids = unique((usable_id(model.id) for model, _ in here), taken)
+    for id, (model, file) in zip(ids, here, strict=True):
+        imported.models[id] = _entry(id, model, file, registry, imported)
+    for id, (model, _) in zip(ids, here, strict=True):
+        _draft(id, model, folder, registry, imported)
+    _idle(servers.models, imported)
+    return imported
+
+
+def _file(model: ServedModel, file: Path | None, hub: str | None, folder: Path, imported: _Imported) -> Path | None:
+    """Return the file of a model, which for one of a hub has to be on this machine already."""
+    if file is not None:
+        return full_path(file)
+    assert hub is not None, "a model that is taken has a file or comes from a hub"
+    found = find_here(hub, folder) or _in_cache(hub)
+    if found is None:
+        reason = f"it is not here: `orchestrator models get {hub}`, and import once more"
+        imported.not_taken.append(NotTaken(model.where, hub, reason))
+    return found
+
+
+def _in_cache(hub: str) -> Path | None:
+    """Return the file of a hub's model in llama.cpp's own cache, which names it OWNER_REPO_FILE."""
+    cache = Path(os.environ.get("LLAMA_CACHE") or Path.home() / ".cache" / "llama.cpp")
+    repo, _, quantisation = hub.removeprefix("hf:").partition(":")
+    named = repo.replace("/", "_")
+    found = sorted(cache.glob(f"{named}*.gguf"))
+    fitting = [path for path in found if quantisation.lower() in path.name.removeprefix(named).lower()]
+    return fitting[0] if fitting else None
+
+
+def _entry(id: str, model: ServedModel, file: Path, registry: Registry, imported: _Imported) -> dict[str, object]:
+    """Return the entry of a model, without its draft model."""
+    header = header_of(file)
+    if header is None:
+        imported.not_taken.append(NotTaken(model.where, str(file), "cannot be read, so the model cannot be used yet"))
+    else:
+        imported.headers[id] = file, header
+    options = dict(model.options)
+    if header is not None and isinstance(context := options.get("context"), int) and context > header.context_length:
+        options["context"] = header.context_length
+        reason = f"the model was made for {header.context_length:,}, which is taken instead"
+        imported.not_taken.append(NotTaken(model.where, f"{context:,} tokens of context", reason))
+    if "cells" in options and isinstance(context := options.get("context"), int):
+        if registry.defaults.batch_invariant:
+            del options["cells"]
+            reason = "the registry's batch_invariant gives every slot cells of its own"
+            imported.not_taken.append(NotTaken(model.where, "a cache that the slots share", reason))
+        else:
+            options["cells"] = max(64, context)
+    aliases, refused = usable_aliases(model, id)
+    known = {name for other in imported.models.values() for name in _aliases_of(other)}
+    known |= {*registry.models, *registry.roles, *registry.personas, *imported.models}
+    known |= {name for other in registry.models.values() for name in other.aliases}
+    refused += [NotTaken(model.where, f"alias {name}", "the name is taken") for name in aliases if name in known]
+    imported.not_taken += refused
+    entry: dict[str, object] = {"file": file_name(file, registry.path)}
+    if "description" in options:
+        entry["description"] = options.pop("description")
+    if free := [name for name in aliases if name not in known]:
+        entry["aliases"] = free
+    if model.hot:
+        entry["residency"] = "hot"
+    if model.embeds:
+        imported.roles[EMBEDDER] = {"model": id, "tier": usual_tier(EMBEDDER)}
+    return entry | options
+
+
+def _aliases_of(entry: Entry) -> list[str]:
+    aliases = entry.get("aliases", [])
+    return aliases if isinstance(aliases, list) else []
+
+
+def _draft(id: str, model: ServedModel, folder: Path, registry: Registry, imported: _Imported) -> None:
+    """Add the model that drafts for another one, and a role for it."""
+    if model.draft is None and model.draft_hub is None:
+        return
+    file = _file(model, model.draft, model.draft_hub, folder, imported)
+    if file is None:
+        return
+    header = header_of(file)
+    target = imported.headers.get(id)
+    if header is not None and target is not None and (reason := why_no_draft(target[1], header)) is not None:
+        imported.not_taken.append(NotTaken(model.where, f"the draft model {file.name}", reason))
+        return
+    name = file_name(file, registry.path)
+    drafting = next((other for other, entry in imported.models.items() if entry.get("file") == name), None)
+    drafting = drafting or next((other.id for other in registry.models.values() if other.file == file), None)
+    if drafting == id:
+        imported.not_taken.append(NotTaken(model.where, f"the draft model {file.name}", "it is the model itself"))
+        return
+    if drafting is None:
+        taken = {*registry.models, *registry.roles, *imported.models}
+        (drafting,) = unique([id_from(file)], taken)
+        imported.models[drafting] = {"file": name}
+        if header is not None:
+            imported.headers[drafting] = file, header
+    k = {} if model.draft_tokens is None else {"k": model.draft_tokens}
+    options = SpeculationOptions(_draft_role(drafting, registry, imported), **k)
+    imported.models[id] = {**imported.models[id], "speculation": {"draft": options.draft, "k": options.k}}
+
+
+def _draft_role(drafting: str, registry: Registry, imported: _Imported) -> str:
+    """Return the role of a draft model, which is added if there is none with this model."""
+    for name, role in registry.roles.items():
+        if role.model == drafting:
+            return name
+    for name, entry in imported.roles.items():
+        if entry["model"] == drafting:
+            return name
+    (name,) = unique([DRAFT], {*registry.roles, *imported.roles})
+    imported.roles[name] = {"model": drafting, "tier": "D"}
+    return name
+
+
+def _idle(models: list[ServedModel], imported: _Imported) -> None:
+    """Say what becomes of the times after which models are unloaded: a registry has one for all of them."""
+    stated = {model.id: model.idle_seconds for model in models if model.idle_seconds is not None}
+    if stated:
+        longest = f"{max(stated.values()):g}"
+        what = ", ".join(f"{name} {seconds:g} s" for name, seconds in stated.items())
+        reason = f"the registry has one such time for all models: `defaults: {{idle_unload_seconds: {longest}}}`"
+        imported.not_taken.append(NotTaken("ttl", what, reason))
+
+
+def _give_roles(imported: _Imported, registry: Registry, budget: int) -> None:
+    """Give the models of a new registry the roles that `orchestrator init` would give them."""
+    candidates = [Candidate(id=id, file=file, header=header) for id, (file, header) in imported.headers.items()]
+    try:
+        made = compose(candidates, registry.path, budget)
+    except NothingAnswers as error:
+        raise InputError(
+            Problem(str(registry.path), f"a new registry needs a model that answers: {error}", "one that is here")
+        ) from error
+    busy = {entry["model"] for entry in imported.roles.values()}
+    for name, role in made.role_entries.items():
+        if name not in imported.roles and not name.startswith(DRAFT) and role["model"] not in busy:
+            imported.roles[name] = dict(role)
+
+
+def _save(imported: _Imported, registry: Registry) -> None:
+    """Write the entries into the registry's file, which is begun if need be. Raises RegistryError."""
+    path = registry.path
+    before = path.read_bytes() if path.exists() else b""
+    if not registry.models:
+        after = first_entries(before, path, imported.models, imported.roles)
+        if not path.exists():
+            create_registry(path, after)
+            return
+    else:
+        after = before
+        for id, entry in imported.models.items():
+            after = add_model(after, path, id, entry)
+        for name, role in imported.roles.items():
+            after = give_role(after, path, name, str(role["model"]), str(role["tier"]))
+    replace_registry(path, before, after)
+
+
+def _as_yaml(imported: _Imported, registry: Registry, *, written: bool) -> str:
+    return "".join(_sections(imported)) + (f"# written to {registry.path}\n" if written else "")
+
+
+def _sections(imported: _Imported) -> Iterator[str]:
+    sections: tuple[tuple[str, Mapping[str, Entry]], ...] = (("models", imported.models), ("roles", imported.roles))
+    for section, entries in sections:
+        if entries:
+            yield f"{section}:\n"
+        for name, entry in entries.items():
+            yield f"  {name}:\n{write_yaml(entry, 4)}"
+
+
+def _as_json(imported: _Imported, registry: Registry, *, written: bool) -> dict[str, Any]:
+    return {
+        "models": {name: dict(entry) for name, entry in imported.models.items()},
+        "roles": imported.roles,
+        "not_taken": [{"where": one.where, "what": one.what, "reason": one.reason} for one in imported.not_taken],
+        "registry": str(registry.path),
+        "written": written,
+    }

@@ -1,0 +1,343 @@
+"""`orchestrator models try`: ask a model three things, and say how quick it is and what works.
+
+The three are a question about a text, a JSON object under a schema, and a question that needs a tool. What a model
+cannot do is no failure of the command: it says so, with the reason.
+"""
+
+import asyncio
+import sys
+import time
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Annotated, Any, Final, Literal
+
+import typer
+from rich.table import Table
+from rich.text import Text
+
+from orchestrator.api.openai.tools import ClientTool, ClientTools
+from orchestrator.cli.errors import ExitCode
+from orchestrator.cli.get import downloads
+from orchestrator.cli.models import memory_for_models
+from orchestrator.cli.settings import JsonFlag, Settings, settings
+from orchestrator.cli.terminal import glyphs, make_console, one_line, print_json, seconds, write
+from orchestrator.engine.client.engine import Completion, Engine
+from orchestrator.engine.contract import EngineSpec, Generation, Message
+from orchestrator.engine.errors import BadPrompt, EngineError
+from orchestrator.errors import InputError, Problem
+from orchestrator.events import Usage
+from orchestrator.gates.json_schema import BadSchema, OutputSchema, SchemaMismatch
+from orchestrator.remote import RemoteModel
+from registry.checks import why_no_text
+from registry.compose import thinks
+from registry.errors import GgufError
+from registry.fit import Room, fit
+from registry.gguf import GgufHeader, read_header
+from registry.models import ModelEntry, Registry
+from registry.options import LoadOptions
+from registry.sources.local import find_here
+
+MOST_CONTEXT: Final = 4096
+"""A model is tried with at most so many tokens of context, so that it is loaded quickly."""
+ANSWER_TOKENS: Final = 160
+THINKING_TOKENS: Final = 1024
+"""How long an answer may be, without and with thoughts before it."""
+SHOWN: Final = 160
+"""How many characters of an answer are shown."""
+TEMPLATE_MARKS: Final = ("<|", "|>", "[INST]", "<start_of_turn>", "<end_of_turn>", "</s>")
+"""What an answer has in it where a model does not know when to end."""
+TEXT: Final = """\
+The lighthouse at Brennock Head was built in 1871, after three ships had been lost on the reef in one winter. For ninety
+years a keeper and his family lived beside it, carried oil up its 142 steps every evening, and wrote down each ship that
+passed. In 1961 the lamp was changed for an electric one, and the last keeper, Ada Morrow, moved to the village with her
+nineteen notebooks. They lay in a cupboard of the school until a teacher used them for a lesson in arithmetic. One of
+the children found that the number of herring boats fell by half between 1902 and 1912, and asked why. The question went
+to the harbour office, then to the university, and is now the subject of a book. The tower itself belongs to a trust,
+which lets two rooms to visitors in summer and keeps the notebooks, behind glass, in the room below the lamp."""
+QUESTION: Final = "In one sentence: who was Ada Morrow?"
+SCHEMA: Final[dict[str, object]] = {
+    "type": "object",
+    "properties": {"built": {"type": "integer"}, "last_keeper": {"type": "string", "maxLength": 60}},
+    "required": ["built", "last_keeper"],
+    "additionalProperties": False,
+}
+WEATHER: Final = ClientTool(
+    "get_weather",
+    "Returns the weather of a city as it is now.",
+    {
+        "type": "object",
+        "properties": {"city": {"type": "string", "maxLength": 60}},
+        "required": ["city"],
+        "additionalProperties": False,
+    },
+)
+Ask = Callable[[Generation], Awaitable[Completion]]
+Works = Literal["yes", "no", "partly", "not asked"]
+_MARKS: Final = {"yes": "done", "no": "failed", "partly": "checking", "not asked": "waiting"}
+_STYLES: Final = {"yes": "green", "no": "bold red", "partly": "yellow", "not asked": "dim"}
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """Whether one thing works."""
+
+    name: str
+    works: Works
+    why: str
+    answer: str = ""
+    """What the model wrote."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Speed:
+    """How quick the model was. Rates are tokens per second, and None where nothing was measured."""
+
+    load_seconds: float | None
+    prefill: float | None
+    decode: float | None
+    prompt_tokens: int
+    output_tokens: int
+
+
+@dataclass(frozen=True, slots=True)
+class Subject:
+    """The model that is tried."""
+
+    name: str
+    entry: ModelEntry | None
+    """Its entry in the registry, if it has one."""
+    file: Path | None
+    """Its file; None where another server runs it."""
+    header: GgufHeader | None
+    options: LoadOptions
+
+
+def try_model(
+    context: typer.Context,
+    name: Annotated[
+        str,
+        typer.Argument(metavar="NAME", help="A model of the registry, one of the folder for models, or a GGUF file."),
+    ],
+    as_json: JsonFlag = False,
+) -> None:
+    """Ask a model three things, and say how quick it is and what works.
+
+    It gets a question about a text, has to write a JSON object under a schema, and is offered a tool. Said are the
+    tokens a second of prompt and answer, and whether the chat template, thoughts, JSON and tools work, and why not.
+    Exits with 1 if the model cannot be loaded or does not answer at all.
+    """
+    subject = _subject(name, settings(context))
+    speed, checks = asyncio.run(_tried(subject))
+    if as_json:
+        print_json(_as_json(subject, speed, checks))
+    else:
+        write(lambda: _print(subject, speed, checks))
+    if any(check.works == "no" for check in checks if check.name in ("template", "answer")):
+        raise typer.Exit(ExitCode.FAILED)
+
+
+def _subject(name: str, chosen: Settings) -> Subject:
+    """Return the model with this name. Raises InputError, RegistryError."""
+    registry = chosen.registry()
+    model = registry.model_named(name)
+    if model is not None:
+        return _registered(registry.models[model])
+    file = find_here(name, downloads())
+    if file is None:
+        accepted = f"a GGUF file, or one of {', '.join(sorted(registry.usable_names)) or 'none'}"
+        raise InputError(Problem(name, "is no model of the registry and no file", accepted))
+    return _unregistered(file, registry, chosen)
+
+
+def _registered(entry: ModelEntry) -> Subject:
+    if entry.unavailable is not None:
+        raise InputError(Problem(f"models.{entry.id}", entry.unavailable, "a model whose file is there"))
+    _check_text(entry.id, entry.header, embeds=entry.embeds)
+    options = replace(entry.options, context=min(entry.context, MOST_CONTEXT), slots=1, cells=None)
+    return Subject(entry.id, entry, entry.file, entry.header, options)
+
+
+def _unregistered(file: Path, registry: Registry, chosen: Settings) -> Subject:
+    try:
+        header = read_header(file)
+    except GgufError as error:
+        raise InputError(Problem(str(file), error.reason, "a GGUF model")) from error
+    _check_text(str(file), header)
+    found = fit(header, Room(budget=memory_for_models(chosen, registry)))
+    options = replace(found.options, context=min(found.context, MOST_CONTEXT), slots=1)
+    return Subject(file.name, None, file, header, options)
+
+
+def _check_text(name: str, header: GgufHeader | None, *, embeds: bool = False) -> None:
+    reason = "it is the model of the role embedder" if embeds else None if header is None else why_no_text(header)
+    if reason is not None:
+        raise InputError(Problem(name, f"cannot be asked: {reason}", "a model that generates text"))
+
+
+async def _tried(subject: Subject) -> tuple[Speed, list[Check]]:
+    """Load the model, or connect to it, and ask it everything. Raises ModelLoadFailed."""
+    if subject.entry is not None and subject.entry.remote is not None:
+        remote = RemoteModel(subject.entry)
+        try:
+            return await _asked(subject, remote.generate, None)
+        finally:
+            await remote.close()
+    assert subject.file is not None, "a model that no other server runs has a file"
+    begun = time.monotonic()
+    spec = EngineSpec.of(subject.options, file=str(subject.file), name=subject.name)
+    async with await Engine.start(spec) as engine:
+        return await _asked(subject, engine.generate, time.monotonic() - begun)
+
+
+async def _asked(subject: Subject, ask: Ask, load_seconds: float | None) -> tuple[Speed, list[Check]]:
+    deep = subject.header is not None and thinks(subject.header)
+    limit = THINKING_TOKENS if deep else ANSWER_TOKENS
+    plain, usage = await _plain(ask, limit)
+    template = _template(subject.header, plain)
+    speed = _speed(usage, load_seconds)
+    if template.works == "no":
+        skipped = "the chat template does not work"
+        return speed, [template, *(Check(name, "not asked", skipped) for name in ("thinking", "JSON", "tools"))]
+    return speed, [template, plain, _thinking(plain, deep=deep), await _json(ask), await _tools(ask, limit)]
+
+
+async def _plain(ask: Ask, limit: int) -> tuple[Check, Usage]:
+    """Ask a question about a text, with a system message."""
+    messages = (
+        Message("system", "Answer the question about the text."),
+        Message("user", f"{TEXT}\n\n{QUESTION}"),
+    )
+    try:
+        done = await ask(Generation(messages=messages, max_tokens=limit, fit=1))
+    except BadPrompt as error:
+        return Check("answer", "no", f"the chat template refuses a system and a user message: {error}"), Usage()
+    except EngineError as error:
+        return Check("answer", "no", str(error)), Usage()
+    text = done.text.strip()
+    if not text:
+        return Check("answer", "no", "it wrote nothing"), done.usage
+    marks = [mark for mark in TEMPLATE_MARKS if mark in text]
+    if marks:
+        why = f"it has {marks[0]} in it, so the model does not end where the template says"
+        return Check("answer", "partly", why, text), done.usage
+    if done.finish != "stop":
+        return Check("answer", "partly", f"it did not end within {limit} tokens", text), done.usage
+    return Check("answer", "yes", f"it ended by itself after {done.usage.output_tokens} tokens", text), done.usage
+
+
+def _template(header: GgufHeader | None, plain: Check) -> Check:
+    """Say what is known of the chat template, now that a prompt was made with it."""
+    if plain.works == "no":
+        return Check("template", "no", plain.why)
+    if header is None:
+        return Check("template", "yes", "the server renders it")
+    if header.chat_template is None:
+        return Check("template", "partly", "the file has none: turns are written in plain words")
+    return Check("template", "yes", "the file's own renders a system and a user message")
+
+
+def _thinking(plain: Check, *, deep: bool) -> Check:
+    if "<think>" in plain.answer:
+        return Check("thinking", "partly", "its thoughts are a part of its answers")
+    if deep:
+        return Check("thinking", "yes", "its template knows thoughts, and they are no part of the answer")
+    return Check("thinking", "not asked", "its template knows no thoughts")
+
+
+async def _json(ask: Ask) -> Check:
+    """Have a JSON object written, under a grammar."""
+    messages = (
+        Message("system", "Answer with a JSON object."),
+        Message("user", f"{TEXT}\n\nWhen was the lighthouse built (built), and who was its last keeper (last_keeper)?"),
+    )
+    try:
+        done = await ask(Generation(messages=messages, max_tokens=THINKING_TOKENS, schema=SCHEMA, fit=1))
+        value = OutputSchema(SCHEMA).read(done.text)
+    except EngineError as error:
+        return Check("JSON", "no", str(error))
+    except (SchemaMismatch, BadSchema) as error:
+        return Check("JSON", "no", f"the answer does not match its schema: {error}", done.text.strip())
+    right = isinstance(value, dict) and str(value["built"]) == "1871" and "Morrow" in value["last_keeper"]
+    if right:
+        return Check("JSON", "yes", "it matches the schema, and says what the text says", done.text.strip())
+    return Check("JSON", "partly", "it matches the schema, but not what the text says", done.text.strip())
+
+
+async def _tools(ask: Ask, limit: int) -> Check:
+    """Offer a tool that the question needs."""
+    toolbox = ClientTools.of([WEATHER], "auto")
+    messages = (Message("system", toolbox.instructions), Message("user", "What is the weather in Lisbon right now?"))
+    try:
+        done = await ask(Generation(messages=messages, max_tokens=limit, fit=1))
+        text = done.text.strip()
+        if (call := toolbox.parse(text)) is not None:
+            right = "Lisbon" in call.arguments
+            why = "it called the tool by itself" + ("" if right else ", with a wrong argument")
+            return Check("tools", "yes" if right else "partly", why, text)
+        forced = ClientTools.of([WEATHER], "required")
+        asked = (Message("system", forced.instructions), messages[1])
+        done = await ask(Generation(messages=asked, max_tokens=ANSWER_TOKENS, schema=forced.schema, fit=1))
+    except EngineError as error:
+        return Check("tools", "no", str(error))
+    if forced.parse(done.text) is None:
+        return Check("tools", "no", "it writes no call, not even where it has to", text)
+    return Check("tools", "partly", "it calls the tool only where it has to (tool_choice: required)", text)
+
+
+def _speed(usage: Usage, load_seconds: float | None) -> Speed:
+    computed = usage.prompt_tokens - usage.cached_tokens
+    return Speed(
+        load_seconds=load_seconds,
+        prefill=computed / usage.prefill_seconds if usage.prefill_seconds > 0 else None,
+        decode=usage.output_tokens / usage.decode_seconds if usage.decode_seconds > 0 else None,
+        prompt_tokens=computed,
+        output_tokens=usage.output_tokens,
+    )
+
+
+def _as_json(subject: Subject, speed: Speed, checks: list[Check]) -> dict[str, Any]:
+    return {
+        "model": subject.name,
+        "file": None if subject.file is None else str(subject.file),
+        "speed": {
+            "load_seconds": speed.load_seconds,
+            "prefill_tokens_per_second": speed.prefill,
+            "decode_tokens_per_second": speed.decode,
+            "prompt_tokens": speed.prompt_tokens,
+            "output_tokens": speed.output_tokens,
+        },
+        "checks": [
+            {"name": check.name, "works": check.works, "why": check.why, "answer": check.answer} for check in checks
+        ],
+    }
+
+
+def _print(subject: Subject, speed: Speed, checks: list[Check]) -> None:
+    console = make_console(sys.stdout)
+    signs = glyphs(console)
+    console.print(Text(f"{one_line(subject.name)}: {_facts(subject, speed)}", style="bold"))
+    console.print(
+        Text(f"prompt {_rate(speed.prefill, speed.prompt_tokens)}, answer {_rate(speed.decode, speed.output_tokens)}")
+    )
+    table = Table.grid(padding=(0, 2, 0, 0))
+    table.add_column(no_wrap=True)
+    table.add_column(overflow="fold")
+    for check in checks:
+        mark = Text(f"{signs.states[_MARKS[check.works]]} {check.name}", style=_STYLES[check.works])
+        told = Text(one_line(check.why))
+        if check.answer:
+            short = one_line(check.answer)
+            told.append(f"\n{short if len(short) <= SHOWN else short[:SHOWN] + signs.more}", style="dim")
+        table.add_row(mark, told)
+    console.print(table)
+
+
+def _facts(subject: Subject, speed: Speed) -> str:
+    header = subject.header
+    what = "run by another server" if header is None else f"{header.architecture} {header.file_type}"
+    return what if speed.load_seconds is None else f"{what}, loaded in {seconds(speed.load_seconds)}"
+
+
+def _rate(rate: float | None, tokens: int) -> str:
+    return f"{tokens} tokens" if rate is None else f"{rate:.0f} tokens/s ({tokens} tokens)"

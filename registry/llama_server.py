@@ -1,0 +1,594 @@
+"""Read how other programs run llama.cpp's server: llama-swap's `config.yaml`, and llama-server's own preset files.
+
+What an entry of a registry can say is taken from the server's options; everything else is named with the reason why it
+is not. Pure but for `read_servers`, which reads the file.
+"""
+
+import configparser
+import re
+import shlex
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final
+
+import yaml
+
+from registry.errors import GgufError, RegistryError, RegistryProblem
+from registry.forms import ALIAS, NAME
+from registry.gguf import GgufHeader, read_header
+from registry.memory import CACHE_TYPES
+from registry.options import MAX_CONTEXT, MAX_SLOTS, MAX_THREADS
+
+MOST_BYTES: Final = 1 << 20
+AUTOMATIC_SLOTS: Final = 4
+"""How many slots llama-server has where none or a negative number is asked for; they then share one KV cache."""
+MOST_DRAFTED: Final = 64
+MACRO: Final = re.compile(r"\$\{([A-Za-z0-9_.-]+)\}")
+MOST_MACRO_STEPS: Final = 20
+"""How often macros may stand for texts that hold macros."""
+
+_CPU: Final = "models run on the CPU here"
+_SERVER: Final = "is about the server and not about the model; `orchestrator config show` lists what the daemon has"
+_SAMPLING: Final = "belongs to a role (temperature, top_p, max_tokens) or to the request"
+_ALWAYS: Final = "is always so here"
+_DRAFTING: Final = "how many tokens are drafted is decided by what pays; only the most of them (draft-max) is taken"
+_ENGINE: Final = "is chosen by the engine"
+_TRAINED: Final = "the context is at most what the model was trained with"
+_NAMES: Final[Mapping[str, str]] = {
+    "m": "model",
+    "mu": "model-url",
+    "hf": "hf-repo",
+    "hfr": "hf-repo",
+    "hff": "hf-file",
+    "c": "ctx-size",
+    "np": "parallel",
+    "t": "threads",
+    "ctk": "cache-type-k",
+    "ctv": "cache-type-v",
+    "fa": "flash-attn",
+    "md": "model-draft",
+    "hfd": "hf-repo-draft",
+    "hfrd": "hf-repo-draft",
+    "draft": "draft-max",
+    "draft-n": "draft-max",
+    "spec-draft-n-max": "draft-max",
+    "a": "alias",
+    "kvu": "kv-unified",
+    "embeddings": "embedding",
+    "tb": "threads-batch",
+    "ngl": "gpu-layers",
+    "n-gpu-layers": "gpu-layers",
+    "ngld": "gpu-layers-draft",
+    "n-gpu-layers-draft": "gpu-layers-draft",
+    "cd": "ctx-size-draft",
+    "td": "threads-draft",
+    "b": "batch-size",
+    "ub": "ubatch-size",
+    "n": "predict",
+    "n-predict": "predict",
+    "temperature": "temp",
+    "s": "seed",
+    "cb": "cont-batching",
+    "mm": "mmproj",
+    "ts": "tensor-split",
+    "sm": "split-mode",
+    "mg": "main-gpu",
+    "dev": "device",
+    "ot": "override-tensor",
+    "ncmoe": "n-cpu-moe",
+    "cmoe": "cpu-moe",
+    "rerank": "reranking",
+    "v": "verbose",
+    "n-parallel": "parallel",
+}
+"""The short and the older names of options, and what they are called here."""
+_FLAGS: Final = frozenset(
+    "mlock mmap no-mmap embedding kv-unified no-kv-unified jinja no-jinja cont-batching no-cont-batching reranking "
+    "verbose metrics props slots no-slots no-webui webui no-warmup warmup check-tensors cpu-moe no-kv-offload "
+    "kv-offload no-context-shift context-shift swa-full log-disable verbose-prompt no-mmproj no-perf perf "
+    "offline load-on-startup".split()
+)
+"""Options that have no value on a command line."""
+_REASONS: Final[Mapping[str, str]] = {
+    **dict.fromkeys(
+        "gpu-layers gpu-layers-draft tensor-split split-mode main-gpu device device-draft override-tensor n-cpu-moe "
+        "cpu-moe no-kv-offload kv-offload".split(),
+        _CPU,
+    ),
+    **dict.fromkeys(
+        "host port path timeout api-key api-key-file ssl-key-file ssl-cert-file threads-http metrics props slots "
+        "no-slots no-webui webui verbose log-file log-disable log-verbosity log-colors log-timestamps api-prefix "
+        "offline sleep-idle-seconds models-max models-dir models-preset stop-timeout perf no-perf".split(),
+        _SERVER,
+    ),
+    **dict.fromkeys(
+        "temp top-p top-k min-p repeat-penalty presence-penalty frequency-penalty seed predict samplers mirostat "
+        "xtc-probability typical dry-multiplier".split(),
+        _SAMPLING,
+    ),
+    **dict.fromkeys("jinja cont-batching no-context-shift".split(), _ALWAYS),
+    **dict.fromkeys("batch-size ubatch-size warmup no-warmup swa-full".split(), _ENGINE),
+    **dict.fromkeys("draft-min draft-p-min ctx-size-draft threads-draft cache-type-k-draft".split(), _DRAFTING),
+    **dict.fromkeys("rope-scaling rope-scale rope-freq-base rope-freq-scale yarn-orig-ctx".split(), _TRAINED),
+    **dict.fromkeys(
+        "slot-save-path cache-reuse cache-ram keep".split(), "what prompts have in common is kept by itself"
+    ),
+    **dict.fromkeys(
+        "chat-template chat-template-file chat-template-kwargs".split(), "the file's own chat template is used"
+    ),
+    "threads-batch": "one number of threads serves prompts and answers",
+    "numa": "a model is bound to a node by `numa: NODE`, or runs on several by `instances: N`",
+    "mmproj": "pictures are no inputs here",
+    "reranking": "there is no role that ranks texts",
+    "pooling": "is what the file says",
+    "context-shift": "a text that outgrows its context ends; it is never shortened in silence",
+    "no-jinja": "chat templates are always rendered as they are",
+}
+"""Why options are not taken."""
+
+
+@dataclass(frozen=True, slots=True)
+class NotTaken:
+    """Something that a file says, and the reason why a registry does not."""
+
+    where: str
+    what: str
+    reason: str
+
+    def __str__(self) -> str:
+        return f"{self.where}: {self.what}: {self.reason}"
+
+
+@dataclass(slots=True, kw_only=True)
+class ServedModel:
+    """A model as a server runs it, in the terms of a registry."""
+
+    id: str
+    where: str
+    """Where the file says so."""
+    file: Path | None = None
+    hub: str | None = None
+    """The model as `hf:OWNER/REPO...`, where it is named by that instead of a file."""
+    draft: Path | None = None
+    """The file of the model that drafts for it."""
+    draft_hub: str | None = None
+    draft_tokens: int | None = None
+    """The most tokens to draft for a step."""
+    options: dict[str, object] = field(default_factory=dict)
+    """What the entry says beside the file, in the registry's terms."""
+    aliases: list[str] = field(default_factory=list)
+    embeds: bool = False
+    hot: bool = False
+    """Whether it is loaded when the server starts."""
+    idle_seconds: float | None = None
+    """When it is unloaded if nobody uses it; None where the file does not say."""
+
+
+@dataclass(slots=True)
+class Servers:
+    """The models of a file, and what was not taken from it."""
+
+    models: list[ServedModel] = field(default_factory=list)
+    not_taken: list[NotTaken] = field(default_factory=list)
+
+
+def read_servers(path: Path) -> Servers:
+    """Read llama-swap's configuration or a preset file of llama-server. Raises RegistryError."""
+    try:
+        with path.open("rb") as file:
+            raw = file.read(MOST_BYTES + 1)
+    except OSError as error:
+        raise _error(path, f"cannot be read: {error.strerror}", "llama-swap's config.yaml or a preset file") from error
+    if len(raw) > MOST_BYTES:
+        raise _error(path, "is too large", f"at most {MOST_BYTES:,} bytes")
+    try:
+        text = raw.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise _error(path, f"byte {error.start:,} is not UTF-8", "UTF-8 text") from error
+    return _presets(text, path) if _is_ini(text, path) else _llama_swap(text, path)
+
+
+def _is_ini(text: str, path: Path) -> bool:
+    if path.suffix.lower() in (".yaml", ".yml"):
+        return False
+    first = next((line for line in map(str.strip, text.splitlines()) if line and line[0] not in "#;"), "")
+    return path.suffix.lower() == ".ini" or first.startswith("[") or re.match(r"[\w-]+\s*=", first) is not None
+
+
+# llama-swap
+
+
+def _llama_swap(text: str, path: Path) -> Servers:
+    try:
+        document = yaml.safe_load(text)
+    except (yaml.YAMLError, ValueError, OverflowError, RecursionError) as error:
+        raise _error(path, f"is no YAML: {' '.join(str(error).split())}", "llama-swap's config.yaml") from error
+    models = document.get("models") if isinstance(document, dict) else None
+    if not isinstance(models, dict) or not models:
+        raise _error(path, "has no models", "llama-swap's config.yaml, or llama-server's preset file")
+    found = Servers()
+    shared, preload = _mapping(document.get("macros")), _preloaded(document)
+    for key in document:
+        if key not in ("models", "macros", "hooks"):
+            found.not_taken.append(NotTaken(str(key), "is not taken", _SWAP_REASONS.get(str(key), _SERVER)))
+    for name, entry in models.items():
+        where = f"models.{name}"
+        if not isinstance(entry, dict) or not isinstance(entry.get("cmd"), str):
+            found.not_taken.append(NotTaken(where, "is not taken", "it has no command (cmd)"))
+            continue
+        macros = {**shared, **_mapping(entry.get("macros")), "MODEL_ID": str(name)}
+        model = ServedModel(id=str(name), where=where, hot=str(name) in preload)
+        if _of_command(model, entry["cmd"], macros, path, found):
+            _of_entry(model, entry, found)
+            found.models.append(model)
+    return found
+
+
+_SWAP_REASONS: Final[Mapping[str, str]] = {
+    "groups": "which models are loaded together is decided by the memory that there is",
+    "matrix": "which models are loaded together is decided by the memory that there is",
+    "peers": "a model of another server is an entry with `backend: openai`",
+    "healthCheckTimeout": "a model that hangs while it loads is noticed by itself",
+    "startPort": "engines listen on no port",
+    "globalTTL": "`idle_unload_seconds` of the registry's defaults is the same",
+}
+
+
+def _of_command(model: ServedModel, command: str, macros: Mapping[str, str], path: Path, found: Servers) -> bool:
+    """Take the options of a command line. Return whether it runs llama-server, so that the model can be taken."""
+    lines = (line for line in _expanded(command, macros).splitlines() if not line.lstrip().startswith("#"))
+    try:
+        words = shlex.split(" ".join(line.rstrip().removesuffix("\\") for line in lines))
+    except ValueError as error:
+        found.not_taken.append(NotTaken(model.where, "is not taken", f"its command cannot be split: {error}"))
+        return False
+    start = next((index for index, word in enumerate(words) if "llama-server" in Path(word).name), None)
+    if start is None:
+        program = Path(words[0]).name if words else "nothing"
+        accepted = "it is another server: an entry with `backend: openai` and its address can use it"
+        found.not_taken.append(NotTaken(model.where, f"runs {program} and not llama-server", accepted))
+        return False
+    return _of_options(model, _pairs(words[start + 1 :]), path, found)
+
+
+def _of_entry(model: ServedModel, entry: Mapping[str, Any], found: Servers) -> None:
+    """Take what llama-swap itself says of a model."""
+    for key, value in entry.items():
+        if key == "aliases" and isinstance(value, list):
+            model.aliases += [str(alias) for alias in value]
+        elif key == "ttl" and isinstance(value, int | float) and not isinstance(value, bool):
+            model.idle_seconds = float(value) if value > 0 else None
+        elif key in ("name", "description") and isinstance(value, str):
+            model.options.setdefault("description", value)
+        elif key not in ("cmd", "macros", "aliases", "ttl", "name", "description"):
+            found.not_taken.append(NotTaken(model.where, str(key), _ENTRY_REASONS.get(key, "is llama-swap's own")))
+
+
+_ENTRY_REASONS: Final[Mapping[str, str]] = {
+    "env": "engines get the environment of the daemon",
+    "filters": _SAMPLING,
+    "proxy": "engines listen on no port",
+    "checkEndpoint": "engines listen on no port",
+    "concurrencyLimit": "requests beyond `slots` wait",
+    "useModelName": "no request is passed on",
+}
+
+
+def _preloaded(document: Mapping[str, Any]) -> frozenset[str]:
+    start = _plain(_plain(document.get("hooks")).get("on_startup"))
+    names = start.get("preload")
+    return frozenset(map(str, names)) if isinstance(names, list) else frozenset()
+
+
+def _plain(value: object) -> Mapping[str, Any]:
+    return value if isinstance(value, dict) else {}
+
+
+def _mapping(value: object) -> dict[str, str]:
+    return {str(key): str(text) for key, text in _plain(value).items()}
+
+
+def _expanded(text: str, macros: Mapping[str, str]) -> str:
+    """Return a text with its macros replaced, those inside of macros too. Unknown ones, such as ${PORT}, stay."""
+    for _ in range(MOST_MACRO_STEPS):
+        replaced = MACRO.sub(lambda match: macros.get(match[1], match[0]).strip(), text)
+        if replaced == text or len(replaced) > MOST_BYTES:
+            break
+        text = replaced
+    return text
+
+
+# Preset files
+
+
+def _presets(text: str, path: Path) -> Servers:
+    parser = configparser.ConfigParser(
+        default_section="",  # [*], which is for all models, is merged below: options may be written in several ways
+        interpolation=None,
+        comment_prefixes=("#", ";"),
+        inline_comment_prefixes=(" ;", " #"),
+        delimiters=("=",),
+        allow_no_value=True,
+    )
+    parser.optionxform = str  # type: ignore[assignment, method-assign]  # names are not made small
+    lines = text.splitlines()
+    first = next((index for index, line in enumerate(lines) if line.lstrip().startswith("[")), len(lines))
+    try:
+        parser.read_string("\n".join(lines[first:]))
+    except configparser.Error as error:
+        raise _error(path, " ".join(str(error).split()), "a preset file of llama-server") from error
+    if not parser.sections():
+        raise _error(path, "has no sections", "a preset file with a section for each model")
+    found = Servers()
+    shared = _options_in(parser, "*") if parser.has_section("*") else {}
+    for name in parser.sections():
+        if name == "*":
+            continue
+        model, options = ServedModel(id=name, where=f"[{name}]"), shared | _options_in(parser, name)
+        if not options.keys() & {"model", "hf-repo", "model-url"} and "/" in name:
+            options = {"hf-repo": name, **options}
+        pairs = [(key, value) for key, value in options.items() if not _is_off(key, value)]
+        if _of_options(model, pairs, path, found):
+            found.models.append(model)
+    return found
+
+
+def _options_in(parser: configparser.ConfigParser, section: str) -> dict[str, str | None]:
+    return {_key(key): value for key, value in parser[section].items()}
+
+
+def _key(written: str) -> str:
+    """Return the name of an option, which a preset file may write with or without dashes, short, or as a variable."""
+    name = written.strip().lstrip("-")
+    if name.startswith("LLAMA_ARG_"):
+        name = name.removeprefix("LLAMA_ARG_").lower().replace("_", "-")
+    return _NAMES.get(name, name)
+
+
+def _is_off(key: str, value: str | None) -> bool:
+    return key in _FLAGS and value is not None and value.strip().lower() in ("false", "off", "0", "no", "disabled")
+
+
+# Options of llama-server
+
+Pair = tuple[str, str | None]
+
+
+def _pairs(words: Sequence[str]) -> list[Pair]:
+    """Return the options of a command line with their values."""
+    pairs: list[Pair] = []
+    index = 0
+    while index < len(words):
+        word = words[index]
+        index += 1
+        if not word.startswith("-"):
+            pairs.append((word, None))
+            continue
+        name, equals, inline = word.partition("=")
+        key = _key(name)
+        if equals:
+            pairs.append((key, inline))
+        elif key in _FLAGS or index >= len(words) or _is_option(words[index]):
+            pairs.append((key, None))
+        elif key == "lora-scaled" and index + 1 < len(words) and not _is_option(words[index + 1]):
+            pairs.append((key, f"{words[index]}:{words[index + 1]}"))
+            index += 2
+        else:
+            pairs.append((key, words[index]))
+            index += 1
+    return pairs
+
+
+def _is_option(word: str) -> bool:
+    return re.match(r"--?[A-Za-z]", word) is not None
+
+
+def _of_options(model: ServedModel, pairs: Sequence[Pair], path: Path, found: Servers) -> bool:
+    """Take the options of a server. Return whether they name a model."""
+    given = dict(pairs)
+    for key, value in pairs:
+        try:
+            if not _take(model, key, (value or "").strip(), path.absolute().parent):
+                shown = key if value is None else f"{key} {value}"
+                reason = _REASONS.get(key, "is not an option that a registry knows")
+                found.not_taken.append(NotTaken(model.where, shown, reason))
+        except ValueError as error:
+            found.not_taken.append(NotTaken(model.where, f"{key} {value}", str(error)))
+    if model.hub is not None and (file := given.get("hf-file")):
+        model.hub = f"hf:{model.hub.removeprefix('hf:').partition(':')[0]}/{file}"
+    if model.file is None and model.hub is None:
+        found.not_taken.append(NotTaken(model.where, "is not taken", "it names no model"))
+        return False
+    _slots(model, given, found)
+    return True
+
+
+def _take(model: ServedModel, key: str, value: str, folder: Path) -> bool:
+    """Take one option. Return whether a registry can say it. Raises ValueError for a bad value, with the reason."""
+    if key == "override-kv":
+        return _experts(model, value)
+    if key in _LATER:
+        return True
+    taker = _TAKERS.get(key)
+    if taker is not None:
+        taker(model, value, folder)
+    return taker is not None
+
+
+def _take_model(model: ServedModel, value: str, folder: Path) -> None:
+    model.file = _path(value, folder)
+
+
+def _take_hub(model: ServedModel, value: str, _: Path) -> None:
+    model.hub = f"hf:{value}"
+
+
+def _take_draft(model: ServedModel, value: str, folder: Path) -> None:
+    model.draft = _path(value, folder)
+
+
+def _take_draft_hub(model: ServedModel, value: str, _: Path) -> None:
+    model.draft_hub = f"hf:{value}"
+
+
+def _take_draft_tokens(model: ServedModel, value: str, _: Path) -> None:
+    model.draft_tokens = _number(value, MOST_DRAFTED)
+
+
+def _take_threads(model: ServedModel, value: str, _: Path) -> None:
+    if not value.startswith("-"):  # a negative number leaves it to the server, as no number does here
+        model.options["threads"] = _number(value, MAX_THREADS)
+
+
+def _take_type(option: str) -> "Taker":
+    def take(model: ServedModel, value: str, _: Path) -> None:
+        if value not in CACHE_TYPES:
+            raise ValueError(f"accepted: {', '.join(CACHE_TYPES)}")
+        model.options[option] = value
+
+    return take
+
+
+def _take_flash_attention(model: ServedModel, value: str, _: Path) -> None:
+    words = {"": "on", "1": "on", "true": "on", "enabled": "on", "0": "off", "false": "off", "disabled": "off"}
+    chosen = words.get(value.lower(), value.lower())
+    if chosen not in ("on", "off", "auto"):
+        raise ValueError("accepted: on, off or auto")
+    model.options["flash_attention"] = chosen
+
+
+def _take_mlock(model: ServedModel, _: str, __: Path) -> None:
+    model.options["mlock"] = True
+
+
+def _take_no_mmap(model: ServedModel, _: str, __: Path) -> None:
+    model.options["mmap"] = False
+
+
+def _take_aliases(model: ServedModel, value: str, _: Path) -> None:
+    model.aliases += [name.strip() for name in value.split(",") if name.strip()]
+
+
+def _take_adapters(model: ServedModel, value: str, folder: Path) -> None:
+    adapters = model.options.setdefault("lora", [])
+    assert isinstance(adapters, list), "only this function sets it"
+    adapters += [_adapter(one.strip(), folder) for one in value.split(",") if one.strip()]
+
+
+def _take_embedding(model: ServedModel, _: str, __: Path) -> None:
+    model.embeds = True
+
+
+def _take_start(model: ServedModel, _: str, __: Path) -> None:
+    model.hot = True
+
+
+Taker = Callable[[ServedModel, str, Path], None]
+_LATER: Final = frozenset({"ctx-size", "parallel", "kv-unified", "no-kv-unified", "mmap", "hf-file"})
+"""Options that are read together with others, or that say what is so anyway."""
+_TAKERS: Final[Mapping[str, Taker]] = {
+    "model": _take_model,
+    "hf-repo": _take_hub,
+    "model-draft": _take_draft,
+    "hf-repo-draft": _take_draft_hub,
+    "draft-max": _take_draft_tokens,
+    "threads": _take_threads,
+    "cache-type-k": _take_type("kv_type_k"),
+    "cache-type-v": _take_type("kv_type_v"),
+    "flash-attn": _take_flash_attention,
+    "mlock": _take_mlock,
+    "no-mmap": _take_no_mmap,
+    "alias": _take_aliases,
+    "lora": _take_adapters,
+    "lora-scaled": _take_adapters,
+    "embedding": _take_embedding,
+    "load-on-startup": _take_start,
+}
+
+
+def _slots(model: ServedModel, given: Mapping[str, str | None], found: Servers) -> None:
+    """Take context and slots: llama-server's -c is for all slots together, the registry's context for one.
+
+    Where the slots share one cache, any of them may have all of it; that is what `cells` says here.
+    """
+    try:
+        size = int(given.get("ctx-size") or 0)
+        parallel = int(given.get("parallel") or -1)
+    except ValueError:
+        found.not_taken.append(NotTaken(model.where, "ctx-size or parallel", "is no whole number"))
+        return
+    slots = min(parallel if parallel > 0 else AUTOMATIC_SLOTS, MAX_SLOTS)
+    shared = parallel <= 0 or "kv-unified" in given
+    model.options["slots"] = slots
+    if size <= 0:
+        return  # as long as the model was trained for, which only its file says
+    context = min(size if shared else size // slots, MAX_CONTEXT)
+    if context < 64:
+        found.not_taken.append(NotTaken(model.where, f"ctx-size {size}", f"leaves {context} tokens a slot"))
+        return
+    model.options["context"] = context
+    if shared and slots > 1:
+        model.options["cells"] = context
+
+
+def _path(value: str, folder: Path) -> Path:
+    if not value or MACRO.search(value):
+        raise ValueError("a macro in it is not defined" if value else "no file is named")
+    return folder / Path(value).expanduser()
+
+
+def _number(value: str, most: int) -> int:
+    if not value.isascii() or not value.isdecimal() or not 1 <= int(value) <= most:
+        raise ValueError(f"accepted: 1 to {most}")
+    return int(value)
+
+
+def _adapter(value: str, folder: Path) -> dict[str, object]:
+    name, colon, scale = value.rpartition(":")
+    try:
+        return {"file": str(_path(name, folder)), "scale": float(scale)} if colon else _whole(value, folder)
+    except ValueError:
+        return _whole(value, folder)
+
+
+def _whole(value: str, folder: Path) -> dict[str, object]:
+    return {"file": str(_path(value, folder))}
+
+
+def _experts(model: ServedModel, value: str) -> bool:
+    match = re.fullmatch(r"[\w.-]+\.expert_used_count=int:(\d{1,4})", value)
+    if match is not None:
+        model.options["experts"] = int(match[1])
+    return match is not None
+
+
+# Names
+
+
+def usable_id(written: str) -> str:
+    """Return a name for the registry that is as much like a written one as its rules allow."""
+    if re.fullmatch(NAME, written):
+        return written
+    last = re.sub(r"[^A-Za-z0-9_.-]+", "-", written.rpartition("/")[2])
+    return last.strip("-._")[:64].rstrip("-._") or "model"
+
+
+def usable_aliases(model: ServedModel, id: str) -> tuple[list[str], list[NotTaken]]:
+    """Return the other names of a model, the one in the file among them, and those that no registry accepts."""
+    names = [name for name in dict.fromkeys((model.id, *model.aliases)) if name != id]
+    bad = [name for name in names if not re.fullmatch(ALIAS, name)]
+    rule = "letters, digits, '_', '.', ':', '/' and '-', up to 128 characters"
+    return [name for name in names if name not in bad], [NotTaken(model.where, f"alias {name!r}", rule) for name in bad]
+
+
+def header_of(file: Path) -> GgufHeader | None:
+    """Return the header of a model's file, or None where it cannot be read."""
+    try:
+        return read_header(file)
+    except GgufError:
+        return None
+
+
+def _error(path: Path, what: str, accepted: str) -> RegistryError:
+    return RegistryError(RegistryProblem(path, None, "", what, accepted))

