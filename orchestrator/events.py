@@ -177,6 +177,8 @@ class RunAccepted:
     """Artifacts of earlier runs that steps may read: digest by the name that they have in this run."""
     follows: tuple[str, ...] = ()
     """The ids of those earlier runs, without the ones that the task itself names."""
+    warnings: tuple[str, ...] = ()
+    """What the task names that was not here, such as a model that is only hinted at."""
     priority: Priority = "interactive"
     limits: RunLimits = field(default_factory=RunLimits)
     key: str | None = None

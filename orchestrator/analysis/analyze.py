@@ -21,6 +21,7 @@ def analyze(
     *,
     labels: Collection[str] = (),
     files: Collection[str] = (),
+    paths: Collection[str] = (),
     mode: Mode = "as-planned",
     earlier: StepGraph | None = None,
 ) -> StepGraph:
@@ -29,7 +30,8 @@ def analyze(
     Edges come from `depends_on`, from the flow of data (a step waits for the writer of what it reads), and from
     conflicts (a step that overwrites an artifact waits for its writer and its readers). A name that a step reads stands
     for the output of the latest earlier writer in document order, else of the only later one, else for the label of an
-    input of the task (`labels`), else for a file under `--dir` (`files`).
+    input of the task (`labels`), else for a file under `--dir` (`files`), else for the path of an input that has a
+    label (`paths`).
 
     `earlier` is the graph of the first of these steps, if the plan has grown. What the names in it stand for is kept.
     As new steps name only each other and earlier ones, growth never changes what an accepted step waits for.
@@ -39,7 +41,7 @@ def analyze(
     "serial" has the same graph as "as-planned"; it is the scheduler that runs one step at a time, in `order`. The time
     is linear in steps and edges.
     """
-    names = NameResolver(steps, labels, files)
+    names = NameResolver(steps, labels, files, paths)
     sources: dict[str, Mapping[str, Source]] = {}
     problems = chain(names.clashes(), names.resolve(earlier.sources if earlier else {}, sources))
     _refuse(problems)
@@ -68,10 +70,16 @@ def analyze(
 class PlanAnalysis:
     """The graph of a plan that grows: every step names only earlier ones, and those that come together with it."""
 
-    def __init__(self, labels: Collection[str] = (), files: Collection[str] = (), mode: Mode = "as-planned") -> None:
-        """`labels`, `files` and `mode` are as in `analyze`."""
-        self._labels, self._files, self._mode = labels, files, mode
-        self.graph = analyze((), labels=labels, files=files, mode=mode)
+    def __init__(
+        self,
+        labels: Collection[str] = (),
+        files: Collection[str] = (),
+        mode: Mode = "as-planned",
+        paths: Collection[str] = (),
+    ) -> None:
+        """`labels`, `files`, `mode` and `paths` are as in `analyze`."""
+        self._labels, self._files, self._mode, self._paths = labels, files, mode, paths
+        self.graph = analyze((), labels=labels, files=files, paths=paths, mode=mode)
 
     def add(self, steps: Sequence[Step]) -> StepGraph:
         """Return the graph with more steps behind the others, and keep it as `graph`.
@@ -79,7 +87,14 @@ class PlanAnalysis:
         Raises InvalidTask for steps that do not fit the plan, and then the graph is as it was.
         """
         every = (*self.graph.steps.values(), *steps)
-        self.graph = analyze(every, labels=self._labels, files=self._files, mode=self._mode, earlier=self.graph)
+        self.graph = analyze(
+            every,
+            labels=self._labels,
+            files=self._files,
+            paths=self._paths,
+            mode=self._mode,
+            earlier=self.graph,
+        )
         return self.graph
 
 
@@ -96,7 +111,7 @@ def analyze_task(task: TaskIR, *, files: Collection[str] = (), mode: Mode = "as-
         if labels.setdefault(label, index) != index
     ]
     _refuse(twice)
-    return analyze(task.plan.steps, labels=labels, files=files, mode=mode)
+    return analyze(task.plan.steps, labels=labels, files=files, paths=task.paths, mode=mode)
 
 
 def _refuse(problems: Iterable[Problem]) -> None:

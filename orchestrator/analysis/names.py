@@ -23,9 +23,13 @@ def reads(step: Step) -> tuple[str, ...]:
 class NameResolver:
     """Checks and resolves the names of one plan."""
 
-    def __init__(self, steps: Sequence[Step], labels: Collection[str], files: Collection[str]) -> None:
+    def __init__(
+        self, steps: Sequence[Step], labels: Collection[str], files: Collection[str], paths: Collection[str] = ()
+    ) -> None:
+        """`labels` are the names of the task's inputs, and `paths` the paths of those that have a label instead."""
         self._steps = steps
         self._labels = frozenset(labels)
+        self._paths = frozenset(paths)
         self._files = frozenset(files)
         self._ids = frozenset(step.id for step in steps)
         self._writers: defaultdict[str, list[str]] = defaultdict(list)
@@ -96,7 +100,9 @@ class NameResolver:
             return Source("artifact", later[0])
         if name in self._labels:
             return Source("input")
-        return Source("file") if name in self._files else None
+        if name in self._files:
+            return Source("file")
+        return Source("input") if name in self._paths else None
 
     def _later(self, name: str, reader: str) -> list[str]:
         """Return the first two writers of a name that no earlier step writes, without the reader itself."""
@@ -118,7 +124,7 @@ class NameResolver:
             return Problem(
                 where, f"only {step.id} itself writes {format_value(name)}", "what another step writes, or a file"
             )
-        known = frozenset((*self._writers, *self._labels, *self._files))
+        known = frozenset((*self._writers, *self._labels, *self._paths, *self._files))
         return Problem(
             where, f"no artifact, input or file is called {format_value(name)}", format_known_names(known, name)
         )

@@ -16,6 +16,9 @@ from orchestrator.taskir import REQUEST_LABEL, InvalidTask, Step, nearest
 EACH = "{each}"
 """Stands in the action of a part for the name of the one thing that a step of it is about."""
 
+_FILE_NAME = re.compile(r"[\w./*{}-]*\.[A-Za-z][A-Za-z0-9]{0,4}")
+"""A word that can only be the name of a file or a pattern for names."""
+
 MAX_EACH = 1000
 """The most steps that one part may stand for."""
 
@@ -73,6 +76,7 @@ class PlanBuilder:
             hint = f", perhaps {near!r}" if near else ""
             raise self._flaw(f"there is no role {part.role!r}{hint}; roles: {', '.join(self._roles)}")
         each, inputs = self._resolve_all(part.each), self._resolve_all(part.inputs)
+        self._check_action(part.action)
         self._check_each(part, each)
         action, foreach = self._action(part), self._list_of(part)
         after = tuple(dict.fromkeys(chain.from_iterable(map(self._waited_for, part.after))))
@@ -86,8 +90,11 @@ class PlanBuilder:
         return PlannedPart(tuple(steps), part.written)
 
     def fall_back(self, role: str, request: str) -> PlannedPart:
-        """Accept and return one step that does the whole request, with the files that the request mentions."""
-        step = self._step(len(self.steps) + 1, role, request, self._files.mentioned(request) or (REQUEST_LABEL,))
+        """Accept and return one step that does the whole request, with the files that the request mentions.
+
+        The request is its action, so it is no input too.
+        """
+        step = self._step(len(self.steps) + 1, role, request, self._files.mentioned(request))
         self._take([step])
         return PlannedPart((step,))
 
@@ -131,6 +138,20 @@ class PlanBuilder:
     def _keep(self, steps: tuple[Step, ...]) -> None:
         self.parts.append(steps)
         self._taken |= with_folders(name for step in steps for name in step.outputs)
+
+    def _check_action(self, action: str) -> None:
+        """Refuse an action that only names things and does not say what to do with them."""
+        words = [word.strip("\"'`.()[]") for word in re.split(r"[\s,;]+", action)]
+        if all(not word or word == EACH.strip("{}") or self._is_name(word) for word in words):
+            raise self._flaw(f"its action {action.strip()!r} is only a name: an action says what to do, in a sentence")
+
+    def _is_name(self, word: str) -> bool:
+        return (
+            word in (EACH, REQUEST_LABEL)
+            or word in self._files.files
+            or referred_part(word) is not None
+            or _FILE_NAME.fullmatch(word) is not None
+        )
 
     def _check_each(self, part: Part, each: tuple[str, ...]) -> None:
         if EACH in part.action and not each:

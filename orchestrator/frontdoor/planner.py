@@ -24,6 +24,10 @@ FRONTDOOR: Final = "frontdoor"
 SHOWN_LENGTHS: Final = (4000, 2000, 1000, 500)
 """Characters of a step's output that the model is shown for the rest of a plan: the most that the context allows."""
 
+PLAN_TOKENS: Final = 4096
+"""A plan may have so many tokens, or as many as the role's `max_tokens` where that is more; a model that finds no end
+does not fill its whole context."""
+
 LEAST_PLAN_TOKENS: Final = 64
 """A prompt for the rest of a plan that leaves less of the context than this is too long: hardly two steps fit in."""
 
@@ -62,12 +66,14 @@ class FrontdoorPlanner:
             raise InputError(problem)
         roles = registry.step_roles
         workers = [name for name in roles if registry.roles[name].tier == "C"]
+        role = resolve_role(registry, FRONTDOOR, priority=context.priority)
         return PlanRequest(
             text=context.request,
             files=context.files,
             roles=roles,
             fallback_role=(workers or roles)[0],
-            role=replace(resolve_role(registry, FRONTDOOR, priority=context.priority), max_tokens=None),
+            role=replace(role, max_tokens=max(role.max_tokens or 0, PLAN_TOKENS)),
+            fit=1,
             replans=context.replans,
             check=context.check,
         )

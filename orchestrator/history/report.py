@@ -124,6 +124,8 @@ class Report:
     critical_path: PathRow
     artifacts: Mapping[str, str]
     ratings: tuple[RatingRow, ...] = ()
+    warnings: tuple[str, ...] = ()
+    """What the task names that was not here when it was accepted, and can do without."""
 
     def to_json(self) -> dict[str, Any]:
         """Return the report as the one JSON object that `--json` prints."""
@@ -147,6 +149,7 @@ class Report:
             "critical_path": _plain(self.critical_path),
             "artifacts": dict(self.artifacts),
             "ratings": _plain(self.ratings),
+            "warnings": [*self.warnings],
         }
 
 
@@ -180,6 +183,7 @@ def build_report(view: RunView, read: Read) -> Report:
         run_id=view.accepted.run,
         status=status,
         mode=view.accepted.mode,
+        warnings=view.accepted.warnings,
         request=view.title,
         accepted_at=view.accepted.at,
         wall_seconds=view.wall_seconds,

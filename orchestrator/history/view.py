@@ -350,6 +350,7 @@ def fresh_state(accepted: RunAccepted) -> RunState:
         agents=task.agents if task else (),
         labels=task.labels if task else (REQUEST_LABEL,),
         files=accepted.files,
+        paths=task.paths if task else (),
         estimate=lambda step: predict_step(step, accepted.rates),
         max_replans=accepted.max_replans,
     )

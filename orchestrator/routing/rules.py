@@ -37,7 +37,7 @@ def by_rules(context: DecisionContext) -> Decision:
             role=role, persona=context.persona, model=NO_MODEL, reason=lost.what, router=RULES, problem=lost
         )
     agent = next((agent for agent in context.agents if agent.role == role), None)
-    persona, why_persona = _persona(context.persona, agent, registry.roles[role].persona)
+    persona, why_persona = _persona(context.persona, agent, registry.roles[role].persona, registry)
     model, why_model = _model(agent, role, registry)
     gone = None if persona is None or persona in registry.personas else _missing(context, "personas", persona)
     return Decision(
@@ -71,10 +71,10 @@ def _missing(context: DecisionContext, section: Literal["roles", "personas"], na
     return Problem(f"{registry.path}: {section}", what, accepted)
 
 
-def _persona(named: str | None, agent: Agent | None, default: str | None) -> tuple[str | None, str]:
+def _persona(named: str | None, agent: Agent | None, default: str | None, registry: Registry) -> tuple[str | None, str]:
     if named is not None:
         return named, f"persona {named}: named by the step"
-    if agent is not None and agent.persona_hint is not None:
+    if agent is not None and agent.persona_hint in registry.personas:
         return agent.persona_hint, f"persona {agent.persona_hint}: hint of the task's agents"
     if default is not None:
         return default, f"persona {default}: the role's default"

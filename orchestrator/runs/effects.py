@@ -41,7 +41,7 @@ from orchestrator.runs.prompts import prompt_digests
 from orchestrator.runs.updates import Broadcast, Progress
 from orchestrator.sandbox import Outcome, SandboxJob
 from orchestrator.scheduler import ExpandStep, ExtendPlan, GatherStep, RunState, StartAttempt
-from orchestrator.steps.attempt import Attempt, Checks, Models
+from orchestrator.steps.attempt import Attempt, Checks, Models, Produced
 from orchestrator.steps.errors import AttemptError
 from orchestrator.steps.foreach import gather
 from orchestrator.steps.inputs import RunInputs
@@ -101,6 +101,12 @@ class Meter:
         self._tail = ""
         self._first = self._published = 0.0
 
+    @property
+    def usage(self) -> Usage:
+        """What was written so far. Only an engine knows more, and one whose request is cancelled does not say it."""
+        took = asyncio.get_running_loop().time() - self._first if self._pieces else 0.0
+        return Usage(output_tokens=self._pieces, decode_seconds=took, estimated_tokens=self._pieces)
+
     def __call__(self, text: str) -> None:
         """Count a piece of text, which is a token, or a character that takes several tokens."""
         now = asyncio.get_running_loop().time()
@@ -111,6 +117,29 @@ class Meter:
             self._published = now
             rate = (self._pieces - 1) / (now - self._first) if now > self._first else 0.0
             self._broadcast.publish(Progress(self._step, self._attempt, self._pieces, rate, self._tail))
+
+
+class _Reporting:
+    """Takes the usage of an attempt, and reports it at once or when it is flushed."""
+
+    def __init__(self, report: Callable[[Usage], None], *, at_once: bool) -> None:
+        self.reported = False
+        """Whether there was any usage."""
+        self._report = report
+        self._at_once = at_once
+        self._unreported: list[Usage] = []
+
+    def __call__(self, usage: Usage) -> None:
+        """Take a usage."""
+        self.reported = True
+        self._unreported.append(usage)
+        if self._at_once:
+            self.flush()
+
+    def flush(self) -> None:
+        """Report what was taken and not yet reported."""
+        while self._unreported:
+            self._report(self._unreported.pop(0))
 
 
 class RunEffects:
@@ -195,11 +224,21 @@ class RunEffects:
                 work = await self._prepared(command, chosen, gates)
                 meter = Meter(self._broadcast, step, number)
                 runner = self._contexts.runner(work, number, chosen, self._services.tool_dependencies, emit)
-                made = await runner.run(work, self._services.models, generated, meter)
+                made = await self._made(runner.run(work, self._services.models, generated, meter), generated, meter)
                 outputs = await self._store(made.outputs)
         except AttemptError as error:
             return AttemptFailed(at=now(), step=step, number=number, failure=error.failure, gates=error.gates)
         return AttemptSucceeded(at=now(), step=step, number=number, outputs=outputs, gates=made.gates)
+
+    @staticmethod
+    async def _made(work: Awaitable[Produced], generated: "_Reporting", meter: Meter) -> Produced:
+        """Return what an attempt makes. Of one that is cancelled while its model writes, the tokens so far count."""
+        try:
+            return await work
+        except asyncio.CancelledError:
+            if not generated.reported and meter.usage.output_tokens:
+                generated(meter.usage)
+            raise
 
     async def _run_where_possible(self, job: SandboxJob) -> Outcome:
         """Run the job of a gate of a planned request. Without a sandbox the gate is skipped, and the plan goes on."""
@@ -210,28 +249,22 @@ class RunEffects:
     @contextmanager
     def _reporting_generated(
         self, command: StartAttempt, emit: Callable[[Event], None], *, at_once: bool
-    ) -> Iterator[Callable[[Usage], None]]:
-        """Yield the function that takes an attempt's usage when its model is done, and emit AttemptGenerated for it.
+    ) -> Iterator["_Reporting"]:
+        """Yield what takes an attempt's usage when its model is done, and emits AttemptGenerated for it.
 
         That is emitted `at_once`, or else when the block ends, together with the outcome of the attempt: without gates
         nothing happens in between, and one commit less is waited for.
         """
-        unreported: list[Usage] = []
 
-        def report() -> None:
-            while unreported:
-                usage, at = unreported.pop(0), self._services.clock.now()
-                emit(AttemptGenerated(at=at, step=command.step.id, number=command.number, usage=usage))
+        def report(usage: Usage) -> None:
+            at = self._services.clock.now()
+            emit(AttemptGenerated(at=at, step=command.step.id, number=command.number, usage=usage))
 
-        def generated(usage: Usage) -> None:
-            unreported.append(usage)
-            if at_once:
-                report()
-
+        reporting = _Reporting(report, at_once=at_once)
         try:
-            yield generated
+            yield reporting
         finally:
-            report()
+            reporting.flush()
 
     async def expand(self, command: ExpandStep) -> Event:
         """Read the list of a `foreach` step."""
@@ -395,7 +428,7 @@ def _final(message: str) -> Failure:
 
 
 def inputs_of(accepted: RunAccepted) -> dict[str, TaskInput]:
-    """Return the inputs of a run's task by label; for a request, the request itself."""
-    if accepted.task is not None:
-        return dict(zip(accepted.task.labels, accepted.task.inputs, strict=True))
+    """Return the inputs of a run's task by label and by path; for a request, the request itself."""
+    if (task := accepted.task) is not None:
+        return task.paths | dict(zip(task.labels, task.inputs, strict=True))
     return {REQUEST_LABEL: TaskInput(type="text", value=accepted.request or "")}

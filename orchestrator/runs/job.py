@@ -23,7 +23,7 @@ from orchestrator.runs.sandboxes import runs_code, why_no_sandbox
 from orchestrator.sandbox import Sandbox
 from orchestrator.steps.files import UnreadableFile, read_text
 from orchestrator.steps.tools.toolbox import TOOLS
-from orchestrator.taskir import Capabilities, InvalidTask, TaskIR, check_task
+from orchestrator.taskir import Capabilities, InvalidTask, TaskIR, check_hints, check_task
 from orchestrator.taskir.fields import MAX_NAME, NAME
 from orchestrator.taskir.json_text import is_unicode
 from orchestrator.taskir.problems import MAX_PROBLEMS
@@ -103,6 +103,8 @@ class CheckedJob:
     """The digests of the artifacts of earlier runs, by name."""
     graph: StepGraph | None = None
     """Which step of its plan waits for which; None for a request, which is still to be planned."""
+    warnings: tuple[str, ...] = ()
+    """What the job names that is not here, and can do without."""
 
 
 async def check_job(
@@ -138,7 +140,8 @@ def check_job_given(
     if job.task is None:
         _check_request(job.request or "", planner.why_not(registry))
         return CheckedJob(files, prior)
-    problems = check_task(job.task, capabilities(registry, no_sandbox))
+    able = capabilities(registry, no_sandbox)
+    problems = check_task(job.task, able)
     problems = problems or _unreadable(job.task, job.directory, prior)
     try:
         graph = analyze_task(job.task, files=files, mode=job.mode)
@@ -146,7 +149,7 @@ def check_job_given(
         raise InvalidTask(*problems, *error.problems) from error
     if problems:
         raise InvalidTask(*problems)
-    return CheckedJob(files, prior, graph)
+    return CheckedJob(files, prior, graph, tuple(map(str, check_hints(job.task, able))))
 
 
 def _unreadable(task: TaskIR, directory: Path | None, prior: Collection[str]) -> tuple[Problem, ...]:

@@ -246,6 +246,7 @@ class Orchestrator:
             rates=await self._role_rates(),
             max_replans=registry.defaults.max_replans if job.task is None else 0,
             prior=checked.prior,
+            warnings=checked.warnings,
             follows=job.follows,
             priority=job.urgency,
             limits=job.limits,

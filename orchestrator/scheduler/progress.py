@@ -1,7 +1,7 @@
 """Keep track of how a run's plan grows, part by part, and of how the run ends."""
 
 from collections import deque
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from itertools import islice
 from typing import Literal
 
@@ -35,15 +35,8 @@ class PlanProgress:
     Methods that take an event raise IllegalTransition for an event that cannot come now, and then nothing has changed.
     """
 
-    def __init__(
-        self,
-        mode: Mode,
-        labels: Collection[str],
-        files: Collection[str],
-        estimate: Callable[[Step], float],
-        most: int,
-    ) -> None:
-        self._analysis = PlanAnalysis(labels, files, mode)
+    def __init__(self, analysis: PlanAnalysis, mode: Mode, estimate: Callable[[Step], float], most: int) -> None:
+        self._analysis = analysis
         self._checked: deque[StepGraph] = deque()
         self.graph = self._analysis.graph
         self.stage: Stage = "planning"

@@ -8,7 +8,7 @@ from collections import deque
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, Literal
 
-from orchestrator.analysis import StepGraph
+from orchestrator.analysis import PlanAnalysis, StepGraph
 from orchestrator.events import (
     AttemptCancelled,
     AttemptFailed,
@@ -46,8 +46,9 @@ class RunState:
     """The state of a run. It is built empty, and changed by events alone.
 
     `estimate` predicts the seconds of a step. It only decides which step goes first, so it may change between a run and
-    its replay. `labels` and `files` are what the steps may read beside artifacts. `escalation` says which role takes
-    over from which, and `max_replans` how often the plan may go on after a step that it ended with.
+    its replay. `labels`, `files` and `paths` are what the steps may read beside artifacts, as in `analyze`.
+    `escalation` says which role takes over from which, and `max_replans` how often the plan may go on after a step that
+    it ended with.
     """
 
     def __init__(
@@ -59,12 +60,13 @@ class RunState:
         agents: Sequence[Agent] = (),
         labels: Collection[str] = (),
         files: Collection[str] = (),
+        paths: Collection[str] = (),
         estimate: Callable[[Step], float] = lambda step: 1.0,
         max_replans: int = 0,
     ) -> None:
         self.mode = mode
         self._escalation = escalation
-        self._plan = PlanProgress(mode, labels, files, estimate, max_replans)
+        self._plan = PlanProgress(PlanAnalysis(labels, files, mode, paths), mode, estimate, max_replans)
         self._steps: dict[str, StepRecord] = {}
         self._queue = ReadyQueue(ConcurrencyLimits.of(mode, parallelism or Parallelism(), agents))
         self._to_cancel: deque[tuple[StepRecord, Cause]] = deque()

@@ -6,13 +6,13 @@ from dataclasses import replace
 
 from orchestrator.engine.client.engine import Completion
 from orchestrator.engine.errors import BadGrammar
-from orchestrator.events import Failure
+from orchestrator.events import Failure, FailureKind
 from orchestrator.failures import feedback
 from orchestrator.steps.answer import ANY_JSON, AnswerShape
 from orchestrator.steps.attempt import MIN_ANSWER_TOKENS, Attempt, Models, OnGenerated, OnText, Produced
-from orchestrator.steps.errors import GRACE, attempt_timeout, seconds_left
+from orchestrator.steps.errors import GRACE, AttemptError, attempt_timeout, seconds_left
 from orchestrator.steps.gating import pass_gates
-from orchestrator.steps.prompt import after_failure, step_messages
+from orchestrator.steps.prompt import after_failure, echoes_failure, step_messages
 
 
 class GenerateRunner:
@@ -35,8 +35,19 @@ class GenerateRunner:
             completion = await _complete(attempt, shape, models, scope, on_text)
             on_generated(completion.usage)
             made = shape.read(completion)
+            _refuse_echo(completion, attempt)
         outputs, gates = await pass_gates(attempt, made, models)
         return Produced(outputs, gates, completion.usage)
+
+
+def _refuse_echo(completion: Completion, attempt: Attempt) -> None:
+    """Raise AttemptError for an answer that repeats the prompt's words about earlier failures instead of doing better.
+
+    A weak model does that, and no gate might notice.
+    """
+    if echoes_failure(completion.text, feedback(attempt.failures)):
+        message = "the answer repeats what was said of the answer before it"
+        raise AttemptError(Failure(FailureKind.SCHEMA, message, message))
 
 
 def with_evidence(action: str, failures: Sequence[Failure]) -> str:

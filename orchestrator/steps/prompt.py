@@ -27,6 +27,10 @@ def step_messages(system: str, persona: str, inputs: Sequence[StepInput], action
     return Message("system", instructions), Message("user", "".join(blocks) + f"Task: {action}")
 
 
+FAILED_BEFORE = "The previous answer failed:"
+"""What a retry's prompt says before the reason why an earlier answer was refused."""
+
+
 def plan_messages(system: str, files: Iterable[str], request: str) -> tuple[Message, Message]:
     """Return the messages that ask the frontdoor for a plan. `files` are the names the request may refer to."""
     listed = ", ".join(files)
@@ -36,7 +40,13 @@ def plan_messages(system: str, files: Iterable[str], request: str) -> tuple[Mess
 
 def after_failure(action: str, evidence: Iterable[str]) -> str:
     """Return `action` with what earlier answers failed for, so that no retry repeats the same greedy prompt."""
-    return "\n".join([action, *(f"The previous answer failed: {text}" for text in evidence)])
+    return "\n".join([action, *(f"{FAILED_BEFORE} {text}" for text in evidence)])
+
+
+def echoes_failure(answer: str, evidence: Iterable[str]) -> bool:
+    """Return whether an answer to such a prompt repeats what the prompt says of an earlier answer."""
+    said = " ".join(answer.split())
+    return any(" ".join(f"{FAILED_BEFORE} {text}".split()) in said for text in evidence)
 
 
 def after_parts(request: str, plan: str, name: str, output: str) -> str:

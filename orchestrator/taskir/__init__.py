@@ -8,7 +8,7 @@ arguments  `$input` in the arguments of a tool
 problems   from errors to problems with a JSON pointer
 """
 
-from orchestrator.taskir.check import Capabilities, check_task
+from orchestrator.taskir.check import Capabilities, check_hints, check_task
 from orchestrator.taskir.fields import GATES, MAX_BYTES, MAX_DEPTH, MAX_STEPS, REQUEST_LABEL
 from orchestrator.taskir.models import (
     Agent,
@@ -43,6 +43,7 @@ __all__ = [
     "Step",
     "TaskIR",
     "TaskInput",
+    "check_hints",
     "check_task",
     "dump_task",
     "json_schema",

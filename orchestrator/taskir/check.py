@@ -43,6 +43,19 @@ def check_task(task: TaskIR, capabilities: Capabilities) -> tuple[Problem, ...]:
     return tuple(problems)
 
 
+def check_hints(task: TaskIR, capabilities: Capabilities) -> tuple[Problem, ...]:
+    """Return a problem for each hint of the task's agents that names what the installation does not have.
+
+    They keep no task from running, since it was only hinted at: the role's own model and persona are used.
+    """
+    problems: list[Problem] = []
+    for index, agent in enumerate(task.agents):
+        where = ("agents", index)
+        problems += _check_known((*where, "model_hint"), "model", agent.model_hint, capabilities.models)
+        problems += _check_known((*where, "persona_hint"), "persona", agent.persona_hint, capabilities.personas)
+    return tuple(problems[:MAX_PROBLEMS])
+
+
 def _problems(task: TaskIR, capabilities: Capabilities) -> Iterator[Problem]:
     yield from _inputs(task, capabilities)
     for index, agent in enumerate(task.agents):
@@ -64,8 +77,6 @@ def _inputs(task: TaskIR, capabilities: Capabilities) -> Iterator[Problem]:
 def _agent(index: int, agent: Agent, capabilities: Capabilities) -> Iterator[Problem]:
     where = ("agents", index)
     yield from _check_known((*where, "role"), "role", agent.role, capabilities.roles)
-    yield from _check_known((*where, "model_hint"), "model", agent.model_hint, capabilities.models)
-    yield from _check_known((*where, "persona_hint"), "persona", agent.persona_hint, capabilities.personas)
 
 
 def _step(index: int, step: Step, capabilities: Capabilities) -> Iterator[Problem]:

@@ -169,3 +169,16 @@ class TaskIR(_Record):
             item.label or (item.value if item.type in ("path", "url") and item.value else f"input{number}")
             for number, item in enumerate(self.inputs, start=1)
         )
+
+    @property
+    def paths(self) -> dict[str, TaskInput]:
+        """Return the inputs of type path that have a label, by the paths that they are of: a step may name either.
+
+        A path that is the name of another input too stands for that one, and of two inputs with one path it is the
+        first.
+        """
+        labels, named = frozenset(self.labels), dict[str, TaskInput]()
+        for item in self.inputs:
+            if item.type == "path" and item.label and item.value and item.value not in labels:
+                named.setdefault(item.value, item)
+        return named

@@ -57,6 +57,17 @@ def test_a_step_that_overwrites_waits_for_the_writer_and_its_readers() -> None:
     assert graph.width == 2
 
 
+def test_a_step_may_name_a_labelled_input_by_its_path() -> None:
+    inputs = [{"type": "path", "value": "docs/a.txt", "label": "source"}]
+    steps = [{"id": "S1", "actor": "w", "action": "Go.", "inputs": ["docs/a.txt"], "outputs": ["o"]}]
+    task = task_from({"objective": "o", "inputs": inputs, "plan": {"steps": steps}})
+    assert analyze_task(task).sources["S1"] == {"docs/a.txt": Source("input")}
+    assert analyze_task(task, files=["docs/a.txt"]).sources["S1"] == {"docs/a.txt": Source("file")}
+    steps[0]["outputs"] = ["docs/a.txt"]
+    steps[0]["inputs"] = ["source"]
+    assert analyze_task(task_from({"objective": "o", "inputs": inputs, "plan": {"steps": steps}}))
+
+
 def test_a_read_is_the_latest_earlier_writer_else_the_only_later_one_else_a_label_else_a_file() -> None:
     twice = [{"outputs": ["a"]}, {"outputs": ["a"]}, {"inputs": ["a"]}]
     assert analyze(plan(*twice), files=["a"]).sources["S3"] == {"a": Source("artifact", "S2")}

@@ -181,7 +181,22 @@ def test_fallback_is_one_step_that_does_the_request() -> None:
     builder = PlanBuilder(FILES, ("worker",))
     step = Step(id="S1", actor="worker", action="Sum up a.txt", inputs=("a.txt",), outputs=("s1.txt",))
     assert builder.fall_back("worker", "Sum up a.txt") == PlannedPart((step,))
-    assert builder.fall_back("worker", "Say hello").steps[0].inputs == ("request",)
+    assert builder.fall_back("worker", "Say hello").steps[0].inputs == (), "the request is the action already"
+
+
+@pytest.mark.parametrize("action", ["a.txt", "`a.txt`", "{each}", "a.txt, b.md", "P1", "other.md.", " *.txt "])
+def test_an_action_that_is_only_a_name_is_refused(action: str) -> None:
+    builder = PlanBuilder(FILES, ("worker",))
+    builder.add(Part(role="worker", action="Sum up a.txt", inputs=("a.txt",)))
+    with pytest.raises(PlanFlaw, match=r"P2: its action .* is only a name: an action says what to do, in a sentence"):
+        builder.add(Part(role="worker", action=action, each=("a.txt",)))
+
+
+@pytest.mark.parametrize("action", ["Read a.txt", "Translate {each}", "Summarize", "Merge P1"])
+def test_an_action_that_says_what_to_do_is_not(action: str) -> None:
+    builder = PlanBuilder(FILES, ("worker",))
+    builder.add(Part(role="worker", action="Sum up a.txt", inputs=("a.txt",)))
+    assert builder.add(Part(role="worker", action=action, each=("a.txt",))).steps
 
 
 def test_default_output_is_always_free() -> None:

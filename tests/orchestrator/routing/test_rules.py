@@ -1,5 +1,6 @@
 """Who does a step, and what is said where the registry has lost who was to do it."""
 
+from dataclasses import replace
 from typing import Any
 
 from orchestrator.events import Failure, FailureKind, RouteCandidate
@@ -63,12 +64,21 @@ async def test_a_role_that_is_gone_leads_nowhere_and_says_so(registry: Registry)
     assert found.problem.accepted == "helper put back and the run tried again; now there are: worker, expert"
 
 
-async def test_so_does_a_persona_that_is_gone_whoever_named_it(registry: Registry) -> None:
-    hinted = Agent.model_validate({"tier": "C", "role": "worker", "persona_hint": "loud"})
-    for found in (
-        await chosen(registry, step(persona="loud")),
-        await chosen(registry, step(), agents=(hinted,)),
-    ):
-        assert found.persona == "loud"
-        assert str(found.problem).startswith(f"{registry.path}: personas: there is no 'loud' any more")
-        assert str(found.problem).endswith("now there are: terse, wordy")
+async def test_so_does_a_persona_that_is_gone_where_the_step_names_it(registry: Registry) -> None:
+    found = await chosen(registry, step(persona="loud"))
+    assert found.persona == "loud"
+    assert str(found.problem).startswith(f"{registry.path}: personas: there is no 'loud' any more")
+    assert str(found.problem).endswith("now there are: terse, wordy")
+
+
+async def test_a_hint_of_what_is_not_here_changes_nothing(registry: Registry) -> None:
+    hint = Agent.model_validate({"tier": "C", "role": "expert", "model_hint": "gone", "persona_hint": "loud"})
+    found = await chosen(registry, step(), "expert", agents=(hint,))
+    assert (found.model, found.persona, found.problem) == ("far", "terse", None)
+
+
+async def test_a_hint_may_name_a_model_by_an_alias(registry: Registry) -> None:
+    models = {**registry.models, "near": replace(registry.models["near"], aliases=("gpt-4o",))}
+    hint = Agent.model_validate({"tier": "C", "role": "worker", "model_hint": "gpt-4o"})
+    found = await chosen(replace(registry, models=models), step(), agents=(hint,))
+    assert found.model == "near"

@@ -21,6 +21,9 @@ from tests.orchestrator.run_jobs import RECORDS, execute, job, report_of, step
 
 REGISTRY = load_registry(find_registry(environment={}))
 SUMMARIES = [step(f"S{n}", f"Summarize {name}.txt.", [f"{name}.txt"], [f"s{n}"]) for n, name in enumerate("abcd", 1)]
+NUMBERS = {"type": "array", "items": {"type": "integer"}, "minItems": 900}
+LONG = step("S1", "List numbers.", [], ["n.json"], output_schema=NUMBERS, max_tokens=1500)
+"""An answer that takes a second or more."""
 COMPARISON = step("S5", "Compare the summaries.", ["s1", "s2", "s3", "s4"], ["comparison"])
 
 
@@ -143,6 +146,18 @@ async def test_cancelling_ends_a_run_in_order(orchestrator: Orchestrator, tmp_pa
     assert {row.state for row in report.steps} <= {"cancelled", "done"}
     assert report.steps[-1].state == "cancelled"
     await orchestrator.cancel(run)
+
+
+async def test_what_a_cancelled_attempt_has_written_counts(orchestrator: Orchestrator, tmp_path: Path) -> None:
+    run = await orchestrator.submit(job([LONG]))
+    async for update in orchestrator.watch(run):
+        if isinstance(update, Progress):
+            await orchestrator.cancel(run)
+    (row,) = report_of(tmp_path / "home", run).steps
+    (attempt,) = row.attempts
+    assert attempt.outcome == "cancelled"
+    assert 0 < attempt.usage.output_tokens < 1500
+    assert attempt.usage.estimated_tokens == attempt.usage.output_tokens, "the engine does not say how many they were"
 
 
 async def test_an_interrupted_run_goes_on_where_it_was(tmp_path: Path) -> None:

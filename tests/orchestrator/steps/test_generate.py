@@ -102,6 +102,16 @@ async def test_retry_tells_the_model_what_was_wrong() -> None:
     )
 
 
+async def test_an_answer_that_repeats_the_prompt_of_the_retry_is_none() -> None:
+    failures = (Failure(FailureKind.SCHEMA, "no match", "the answer is  too\nlong"),)
+    echo = "Sum up a. The previous answer failed: the answer is too long"
+    found = await failure(Script([echo]), attempt(failures=failures))
+    assert (found.kind, found.final) == (FailureKind.SCHEMA, False)
+    assert found.message == "the answer repeats what was said of the answer before it"
+    fine = await GenerateRunner().run(attempt(), Script([echo]).models)
+    assert fine.outputs == {"o.txt": echo.encode()}, "without a failure before it, it is an answer like any other"
+
+
 def test_long_evidence_keeps_its_ends() -> None:
     told = with_evidence("Go.", [Failure(FailureKind.CODE, "", "begin" + "x" * 100_000 + "end")])
     assert len(told) < 700

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from orchestrator.taskir import GATES, Capabilities, TaskIR, check_task, task_from
+from orchestrator.taskir import GATES, Capabilities, TaskIR, check_hints, check_task, task_from
 
 CAN = Capabilities(
     roles=frozenset({"frontdoor", "worker", "coder"}),
@@ -44,20 +44,6 @@ def test_what_the_installation_has_is_accepted() -> None:
         ({}, {"inputs": [{"type": "path", "value": ""}]}, "/inputs/0/value", "names nothing", "a path"),
         ({}, {"agents": [{"tier": "B", "role": "x"}]}, "/agents/0/role", 'unknown role "x"', "coder"),
         (
-            {},
-            {"agents": [{"tier": "B", "role": "coder", "model_hint": "tiny-larg"}]},
-            "/agents/0/model_hint",
-            'unknown model "tiny-larg"',
-            "'tiny-large'?",
-        ),
-        (
-            {},
-            {"agents": [{"tier": "B", "role": "coder", "persona_hint": "x"}]},
-            "/agents/0/persona_hint",
-            'unknown persona "x"',
-            "table, terse",
-        ),
-        (
             {"output_schema": {"properties": {"a": {"type": "strng"}}}},
             {},
             "/plan/steps/0/output_schema/properties/a/type",
@@ -96,6 +82,17 @@ def test_what_it_lacks_is_told_with_pointer_value_and_what_is_accepted(
     assert problem.where == where
     assert what in problem.what
     assert accepted in problem.accepted
+
+
+def test_hints_of_what_is_not_here_are_told_and_keep_nothing_from_running() -> None:
+    agent = {"tier": "B", "role": "coder", "model_hint": "tiny-larg", "persona_hint": "x"}
+    hinted = task({}, agents=[agent])
+    assert check_task(hinted, CAN) == ()
+    model, persona = check_hints(hinted, CAN)
+    assert (model.where, model.what) == ("/agents/0/model_hint", 'unknown model "tiny-larg"')
+    assert model.accepted.startswith("'tiny-large'?")
+    assert (persona.where, persona.what) == ("/agents/0/persona_hint", 'unknown persona "x"')
+    assert persona.accepted == "table, terse"
 
 
 def test_without_personas_none_is_accepted() -> None:
