@@ -4,7 +4,7 @@ BIN := .venv/bin
 READY := .venv/.ready
 WORKERS ?= 2
 
-.PHONY: setup run test test-slow test-escape test-crash test-server check tiny bench-engine bench-http bench-gates bench-context bench-daemon lock clean
+.PHONY: setup run test test-slow test-escape test-crash test-server check tiny adapter bench-engine bench-http bench-gates bench-context bench-daemon lock clean
 
 setup: $(READY)  ## install everything into .venv
 
@@ -40,6 +40,9 @@ bench-context: $(READY)  ## tokens of a gathering step, with and without a conte
 
 tiny: $(READY)  ## train the embedded models again from their seeds, and compare them with what ships (hours)
 	PIP_CONSTRAINT=requirements.lock $(BIN)/pip install -q -e '.[dev,train]' && $(BIN)/python -m benchmarks.tiny all
+
+adapter: $(READY)  ## train the frontdoor's adapter again from its seed, export and evaluate it (hours; ARGS="--minutes 60")
+	PIP_CONSTRAINT=requirements.lock $(BIN)/pip install -q -e '.[dev,train]' && $(BIN)/python -m benchmarks.adapter all $(ARGS)
 
 bench-gates: $(READY)  ## what gates and escalation bring and cost, on 200 tasks
 	$(BIN)/python -m benchmarks.gates $(ARGS)

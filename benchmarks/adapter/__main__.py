@@ -1,0 +1,78 @@
+"""Make the frontdoor's adapter: `python -m benchmarks.adapter {data,train,export,evaluate,all}`."""
+
+import argparse
+import asyncio
+import json
+import sys
+from itertools import islice
+from pathlib import Path
+from typing import Final
+
+from benchmarks.adapter.base import NoModel, model_file
+from benchmarks.adapter.data import SEED, unseen
+from benchmarks.adapter.evaluate import TUNING, Question, evaluate, read_questions
+from benchmarks.adapter.plans import generate
+from orchestrator.frontdoor.compact import plan_text
+
+WORK: Final = Path("build/adapter")
+"""Where checkpoints and the exported adapter are put, unless another folder is given."""
+
+
+def main() -> None:
+    """Carry out one command."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.adapter", description=__doc__)
+    parser.add_argument("command", choices=("data", "train", "export", "evaluate", "all"))
+    parser.add_argument("--folder", type=Path, default=WORK, help="for checkpoints and the exported adapter")
+    parser.add_argument("--minutes", type=float, default=60.0, help="how long to train in all")
+    parser.add_argument("--count", type=int, default=100, help="how many examples to print or to evaluate")
+    parser.add_argument("--seed", type=int, default=SEED)
+    parser.add_argument("--show", action="store_true", help="print the plans that are wrong")
+    parser.add_argument("--bare", action="store_true", help="evaluate the model without the adapter too")
+    arguments = parser.parse_args()
+    try:
+        for command in ("train", "export", "evaluate") if arguments.command == "all" else (arguments.command,):
+            COMMANDS[command](arguments)
+    except NoModel as error:
+        sys.exit(str(error))
+
+
+def _data(arguments: argparse.Namespace) -> None:
+    """Print examples, one a line, as JSON."""
+    for example in islice(generate(arguments.seed), arguments.count):
+        shown = {"form": example.form, "files": example.files, "request": example.request}
+        print(json.dumps(shown | {"plan": plan_text(example.parts)}, ensure_ascii=False))
+
+
+def _train(arguments: argparse.Namespace) -> None:
+    from benchmarks.adapter.train import train
+
+    train(model_file(), arguments.folder, arguments.minutes, seed=arguments.seed)
+
+
+def _export(arguments: argparse.Namespace) -> None:
+    from benchmarks.adapter.export import export
+    from benchmarks.adapter.train import ALPHA, saved_adapter
+
+    path = export(
+        saved_adapter(arguments.folder), model_file(), arguments.folder / "frontdoor.gguf", alpha=float(ALPHA)
+    )
+    print(f"{path}: {path.stat().st_size:,} bytes")
+
+
+def _evaluate(arguments: argparse.Namespace) -> None:
+    generated = [Question(one.request, one.files, (one.meant,)) for one in unseen(arguments.count)]
+    adapters = [arguments.folder / "frontdoor.gguf", *([None] if arguments.bare else [])]
+    tuning = read_questions() if TUNING.exists() else []
+    for name, questions in (("generated, of words not trained on", generated), (TUNING.name, tuning)):
+        for adapter in adapters:
+            outcome = asyncio.run(evaluate(model_file(), adapter, questions))
+            which = "bare" if adapter is None else adapter.name
+            print(f"{name}, {which}: {outcome.right} of {len(questions)} right, {outcome.valid} valid", flush=True)
+            for request, plan in outcome.wrong if arguments.show else ():
+                print(f"  {request}\n    {plan}")
+
+
+COMMANDS: Final = {"data": _data, "train": _train, "export": _export, "evaluate": _evaluate}
+
+if __name__ == "__main__":
+    main()

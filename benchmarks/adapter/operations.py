@@ -1,0 +1,400 @@
+"""What can be asked for: operations on texts, on their results and on several of them, each in several wordings.
+
+In a wording `{x}` stands for what it is about. The action of a plan's part is the same wording in the imperative.
+"""
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Operation:
+    """Something to be done with one text."""
+
+    noun: str
+    """What comes of it, with an article that fits "the": `summary`."""
+    plural: str
+    """The same of several texts."""
+    wordings: tuple[str, ...]
+    """Imperatives, such as `summarize {x}`."""
+    questions: tuple[str, ...] = ()
+    """Questions that ask for it. The action is then the first wording."""
+
+
+def _operations(text: str) -> tuple[Operation, ...]:
+    """Read operations, apart by an empty line: `noun; plural; wording | wording; question | question`."""
+    found = []
+    for entry in text.strip().split("\n\n"):
+        noun, plural, wordings, *questions = (part.strip() for part in " ".join(entry.split()).split(";"))
+        asked = tuple(one.strip() for one in questions[0].split("|")) if questions else ()
+        found.append(Operation(noun, plural, tuple(one.strip() for one in wordings.split("|")), asked))
+    return tuple(found)
+
+
+ON_A_TEXT = _operations(
+    """
+summary; summaries; summarize {x} | write a summary of {x} | sum up {x} | give me a short summary of {x} | condense
+{x} | boil {x} down to a few sentences | write an abstract of {x} | give me the gist of {x} | make a short version
+of {x}; what is {x} about? | can you tell me in two sentences what {x} says?
+
+translation; translations; translate {x} into {language} | put {x} into {language} | write {x} in {language} | make
+a {language} version of {x}; what would {x} be in {language}?
+
+key points; key points; list the key points of {x} | extract the main points from {x} | give me the most important
+points of {x} | pull the essentials out of {x} | note the main ideas of {x}; what are the main points of {x}?
+
+headline; headlines; write a headline for {x} | find a catchy headline for {x} | think of a title for {x} | suggest
+a title for {x}; what would be a good title for {x}?
+
+keywords; keywords; list five keywords for {x} | tag {x} with three tags | find keywords for {x} | extract keywords
+from {x}
+
+simpler version; simpler versions; rewrite {x} in simple words | simplify {x} | explain {x} simply | make {x} easier
+to read | rewrite {x} so that a child understands it; what does {x} mean in plain words?
+
+corrections; corrections; check the spelling of {x} | correct the mistakes in {x} | proofread {x} | fix the grammar
+of {x} | look for typing errors in {x}; are there any spelling mistakes in {x}?
+
+names; names; list all names in {x} | extract the names from {x} | find everybody who is mentioned in {x} | pick out
+the people in {x}; who is mentioned in {x}?
+
+dates; dates; list the dates in {x} | extract all dates from {x} | find the deadlines in {x} | make a list of all
+deadlines in {x}; when does {x} take place? | which deadlines are there in {x}?
+
+prices; prices; extract the price from {x} | find the price in {x} | get the total out of {x} | note the amount in
+{x}; what does {x} cost? | how much is {x}?
+
+phone numbers; phone numbers; extract the phone numbers from {x} | list the phone numbers and addresses in {x} |
+find the contact details in {x}; which phone number is in {x}?
+
+action items; action items; list the action items in {x} | turn {x} into a to-do list | make a to-do list from {x} |
+write down who has to do what according to {x}; what has to be done according to {x}?
+
+quiz questions; quiz questions; write {number} quiz questions about {x} | make a quiz from {x} | turn {x} into exam
+questions | write comprehension questions on {x}
+
+glossary; glossaries; write a glossary for {x} | explain the technical terms in {x} | define the terms that {x}
+uses; which terms in {x} need an explanation?
+
+flash cards; flash cards; make flash cards from {x} | write flash cards for {x} | turn {x} into flash cards
+
+table; tables; make a table of the figures in {x} | put {x} into a table | turn {x} into a table | arrange the facts
+of {x} in a table
+
+outline; outlines; write an outline of {x} | outline {x} | show how {x} is structured | make a table of contents for
+{x}
+
+mood; moods; describe the mood of {x} | say whether {x} is positive or negative | judge the tone of {x} | tell me
+how {x} sounds; is {x} friendly or not? | is {x} positive?
+
+score; scores; give {x} a score from 1 to {number} | rate {x} from 1 to {number} | score {x} | grade {x} | mark {x};
+how good is {x} on a scale from 1 to {number}?
+
+critique; critiques; criticize {x} | write a critique of {x} | review {x} | point out the weaknesses of {x} | give
+feedback on {x} | say what could be better in {x}; what is wrong with {x}?
+
+category; categories; sort {x} into a category | classify {x} | say what kind of text {x} is | assign {x} to a
+topic; what kind of text is {x}?
+
+reply; replies; write a reply to {x} | answer {x} | draft an answer to {x} | reply politely to {x} | respond to {x};
+how should I answer {x}?
+
+formal version; formal versions; rewrite {x} formally | make {x} sound more formal | turn {x} into formal English |
+give {x} a more polite tone
+
+friendly version; friendly versions; make {x} sound friendlier | rewrite {x} in a friendly tone | make {x} warmer
+
+post; posts; write a post about {x} | turn {x} into a post for social media | make a tweet out of {x}
+
+bullet points; bullet points; turn {x} into bullet points | rewrite {x} as bullet points | bullet {x}
+
+facts; facts; list the facts in {x} | extract the facts from {x} | collect every fact that {x} states; which facts
+are in {x}?
+
+risks; risks; list the risks in {x} | find the risks that {x} mentions | look for problems in {x} | spot the dangers
+in {x}; what are the risks in {x}?
+
+arguments; arguments; list the arguments in {x} | find the arguments for and against in {x} | work out the main
+claim of {x}; what does {x} argue for?
+
+timeline; timelines; make a timeline of {x} | put the events of {x} in order | list what happens in {x} in order;
+what happens in {x}?
+
+description; descriptions; describe {x} in one line | describe {x} | characterize {x} | introduce {x} in two
+sentences
+
+numbers; numbers; extract the numbers from {x} | find all figures in {x} | list the quantities in {x}; how many of
+them are there according to {x}?
+
+shorter version; shorter versions; shorten {x} | cut {x} to half its length | make {x} shorter | trim {x} to
+{number} sentences
+
+longer version; longer versions; expand {x} | make {x} longer | add details to {x}
+
+opinion; opinions; say what you think of {x} | give me your opinion on {x} | comment on {x}; what do you think of
+{x}?
+
+explanation; explanations; explain {x} | explain {x} to {audience} | tell {audience} what {x} is about; can you
+explain {x} to {audience}?
+
+errors; errors; find the errors in {x} | list the errors that {x} reports | find the mistakes in {x}; what went
+wrong according to {x}?
+
+open questions; open questions; list the questions that {x} leaves open | say what is missing in {x} | find gaps in
+{x}; what is missing in {x}?
+
+decisions; decisions; list the decisions in {x} | extract the decisions from {x} | note what was decided in {x};
+what was decided in {x}?
+
+recommendation; recommendations; write a recommendation based on {x} | recommend something after reading {x}; what
+do you recommend after reading {x}?
+
+conclusion; conclusions; draw a conclusion from {x} | write a conclusion for {x} | say what follows from {x}; what
+follows from {x}?
+
+dialogue; dialogues; turn {x} into a dialogue | rewrite {x} as a conversation between two people
+
+rhyme; rhymes; turn {x} into a poem | make a rhyme out of {x} | retell {x} in verse
+
+quotation; quotations; pick the best quotation from {x} | find a quotation in {x} | copy the most striking sentence
+of {x}
+
+sender; senders; say who wrote {x} | name the author of {x} | tell me who signed {x}; who wrote {x}? | who signed
+{x}? | who is the author of {x}?
+
+reason; reasons; find out why {x} was written | say what {x} is for; why was {x} written? | what is the purpose of
+{x}?
+"""
+)
+
+ON_A_RESULT = _operations(
+    """
+translation; ; translate {x} into {language} | put {x} into {language}
+
+shorter version; ; shorten {x} to {number} sentences | cut {x} down to one paragraph | make {x} shorter
+
+quiz; ; make {number} quiz questions from {x} | write a quiz about {x} | turn {x} into a quiz
+
+answers; ; write the answers to {x} | answer the points in {x}
+
+headline; ; write a headline for {x} | find a title for {x} | think of a headline for {x}
+
+post; ; turn {x} into a blog post | make a tweet from {x} | write a post based on {x}
+
+email; ; write an email to {person} based on {x} | put {x} into an email to {person} | draft a mail from {x}
+
+list; ; sort {x} by importance | put {x} into alphabetical order | number {x}
+
+rewritten text; ; rewrite {x} for {audience} | rewrite {x} in simple words | make {x} sound friendlier
+
+check; ; check {x} for mistakes | proofread {x} | look {x} over for errors
+
+table; ; put {x} into a table | turn {x} into a table
+
+slogan; ; make a slogan from {x} | write a slogan that fits {x}
+
+introduction; ; write an introduction to {x} | add a preface to {x}
+
+criticism; ; criticize {x} | say what is missing in {x} | comment on {x}
+
+poem; ; turn {x} into a poem | write a poem based on {x}
+
+speech; ; write a short speech from {x} | turn {x} into a speech
+
+plan; ; make a plan from {x} | work out a schedule based on {x}
+
+score; ; rate {x} from 1 to {number} | give {x} a mark
+
+tags; ; write three tags for {x} | find keywords for {x}
+
+example; ; give an example for {x} | add an example to {x}
+"""
+)
+
+JOINT = """
+newsletter overview report briefing introduction editorial digest bulletin brochure guide handout letter presentation
+comparison recommendation conclusion comment statement story timeline table press-release
+""".split()
+"""What can be written from several results."""
+
+ON_RESULTS = (
+    "write a {joint} from {x}",
+    "write a short {joint} based on {x}",
+    "make a {joint} out of {x}",
+    "turn {x} into a {joint}",
+    "combine {x} into one {joint}",
+    "put {x} together in a {joint}",
+    "compare {x}",
+    "compare {x} with each other",
+    "merge {x}",
+    "rank {x}",
+    "sort {x} from best to worst",
+    "say what {x} have in common",
+    "point out where {x} differ",
+    "look for contradictions between {x}",
+    "draw a conclusion from {x}",
+    "make a table of {x}",
+    "add up {x}",
+    "work out the average of {x}",
+    "choose the best of {x}",
+    "recommend one of {x}",
+    "group {x} by theme",
+    "write one paragraph about {x} as a whole",
+    "tell me what {x} show",
+    "list the differences between {x}",
+    "decide which of {x} is the most convincing",
+)
+ON_RESULTS_UNSAID = (
+    ("tell me which one is the {best}", "Say which one is the {best}, from {x}"),
+    ("say which of them is the {best}", "Say which is the {best}, from {x}"),
+    ("recommend one of them", "Recommend one, from {x}"),
+    ("choose a winner", "Choose a winner from {x}"),
+    ("compare them", "Compare {x}"),
+    ("write a {joint}", "Write a {joint} from {x}"),
+    ("give me a {joint}", "Write a {joint} from {x}"),
+    ("put everything together in a {joint}", "Combine {x} into a {joint}"),
+    ("bring it all together in one {joint}", "Combine {x} into one {joint}"),
+    ("tell me what they have in common", "Say what {x} have in common"),
+    ("finish with a {joint}", "Write a {joint} from {x}"),
+    ("add up the results", "Add up {x}"),
+    ("rank them", "Rank {x}"),
+)
+"""Wordings that do not name the results, with the actions that do."""
+
+BEST = (
+    "best worst cheapest longest shortest clearest most-recent most-useful strongest weakest earliest largest".split()
+)
+
+ON_TWO = (
+    ("compare {a} with {b}", "Compare {a} with {b}"),
+    ("compare {a} and {b}", "Compare {a} and {b}"),
+    ("list the differences between {a} and {b}", "List the differences between {a} and {b}"),
+    ("check {a} against {b}", "Check {a} against {b}"),
+    ("check whether {a} agrees with {b}", "Check whether {a} agrees with {b}"),
+    ("answer {a} with the help of {b}", "Answer {a} with the help of {b}"),
+    ("use {b} to answer {a}", "Answer {a} with {b}"),
+    ("reply to {a} using the facts in {b}", "Reply to {a} with the facts in {b}"),
+    ("merge {a} and {b} into one text", "Merge {a} and {b} into one text"),
+    ("fill in {a} with the data from {b}", "Fill in {a} with the data from {b}"),
+    ("correct {a} according to {b}", "Correct {a} according to {b}"),
+    ("translate {a} with the terms in {b}", "Translate {a} with the terms in {b}"),
+    ("write a letter from {a} and {b}", "Write a letter from {a} and {b}"),
+    ("draft an application from {a} and {b}", "Draft an application from {a} and {b}"),
+    ("grade {a} by the criteria in {b}", "Grade {a} by the criteria in {b}"),
+    ("rewrite {a} in the style of {b}", "Rewrite {a} in the style of {b}"),
+    ("update {a} with what is new in {b}", "Update {a} with what is new in {b}"),
+    ("find out which parts of {a} contradict {b}", "Find what in {a} contradicts {b}"),
+    ("explain {a} to somebody who only knows {b}", "Explain {a} to somebody who knows {b}"),
+    ("write a summary of {a} that takes {b} into account", "Summarize {a}, taking {b} into account"),
+    ("does {a} agree with {b}?", "Say whether {a} agrees with {b}"),
+    ("is what {a} describes allowed by {b}?", "Say whether {a} is allowed by {b}"),
+    ("do {a} and {b} say the same?", "Say whether {a} and {b} say the same"),
+    ("what is the difference between {a} and {b}?", "Explain the difference between {a} and {b}"),
+    ("what has changed from {a} to {b}?", "Say what has changed from {a} to {b}"),
+    ("which of {a} and {b} is the better one?", "Say which of {a} and {b} is better"),
+    ("are all points of {a} covered by {b}?", "Say whether {b} covers all points of {a}"),
+    ("can the question in {a} be answered with {b}?", "Answer the question in {a} with {b}"),
+    ("how does {a} relate to {b}?", "Explain how {a} relates to {b}"),
+)
+
+REPLANS = (
+    ("look into {x} for the names of files, and {do} the files that it names", "Find the file names in {x}"),
+    ("read {x} and carry out what it says", "Read what {x} says has to be done"),
+    ("do what {x} asks for", "Find out what {x} asks for"),
+    ("work through the tasks in {x}", "List the tasks in {x}"),
+    ("follow the instructions in {x}", "Read the instructions in {x}"),
+    ("find out from {x} which files matter and {do} those", "Find out from {x} which files matter"),
+    ("open {x}, see what has to be done, and do it", "Find out what has to be done according to {x}"),
+    ("{x} says which texts to look at; {do} them", "Find out from {x} which texts to look at"),
+    ("decide from {x} what to do next and do it", "Decide from {x} what to do next"),
+    ("{do} the files that are listed in {x}", "List the files that {x} names"),
+    ("check in {x} which of the files are wanted, then {do} them", "Find out from {x} which files are wanted"),
+    ("carry out the plan in {x} step by step", "Read the plan in {x}"),
+)
+
+SAVE = (
+    " and save it as {file}",
+    " and save the result as {file}",
+    " and put it into {file}",
+    " and write it to {file}",
+    " and store the result in {file}",
+    ", saved as {file}",
+    " in {file}",
+    ". Save it as {file}",
+    ". Put the result into {file}",
+    ". The result should be in {file}",
+    ". Call the file {file}",
+    " and name the file {file}",
+)
+
+POLITE = (
+    "{I}.",
+    "{I}.",
+    "{I}.",
+    "{I}",
+    "Please {i}.",
+    "please {i}",
+    "{I}, please.",
+    "Could you {i}?",
+    "Can you {i}?",
+    "Can you please {i}?",
+    "Would you {i}?",
+    "I need you to {i}.",
+    "I would like you to {i}.",
+    "I want you to {i}.",
+    "Your task: {i}.",
+    "Kindly {i}.",
+    "Hi! Please {i}.",
+    "Hello, could you {i}?",
+    "Hey, {i}!",
+    "You should {i}.",
+    "Help me: {i}.",
+    "It would be great if you could {i}.",
+    "Let's {i}.",
+)
+BEFORE = (
+    "I have to hand this in tomorrow.",
+    "We meet on {weekday}.",
+    "My boss is waiting.",
+    "I have not had time to read everything.",
+    "I am preparing a talk.",
+    "{person} asked me for it.",
+    "Here is what I need.",
+    "There is a folder full of texts here.",
+    "I am new to this.",
+    "This is for {person}.",
+)
+AFTER = (
+    "Thanks!",
+    "Thank you.",
+    "It is urgent.",
+    "Keep it short.",
+    "Take your time.",
+    "Use plain English.",
+    "No jargon.",
+)
+
+NEXT = (
+    "{first}, then {second}",
+    "{first} and then {second}",
+    "{first}, and after that {second}",
+    "{first}. Then {second}",
+    "{first}. After that, {second}",
+    "{first}; {second}",
+    "first {first}, then {second}",
+    "first {first}. Next, {second}",
+    "{first}. When that is done, {second}",
+    "{first}. Once you have that, {second}",
+    "{first}, and finally {second}",
+    "{first} and {second}",
+    "{first}, before you {second}",
+)
+BESIDE = (
+    "{first} and, separately, {second}",
+    "{first}; independently of that, {second}",
+    "{first}. Apart from that, {second}",
+    "two things: {first}, and {second}",
+    "{first}, and {second}",
+    "{first}. Also {second}",
+    "{first} as well as {second}",
+    "{first}. In addition, {second}",
+)
