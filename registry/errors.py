@@ -1,8 +1,9 @@
 """The errors of the registry.
 
 Exception
-├── RegistryError    the registry's file cannot be used; `problems` has at least one reason
-└── GgufError        a model's file cannot be used; it has the path and the reason
+├── RegistryError      the registry's file cannot be used; `problems` has at least one reason
+├── GgufError          a model's file cannot be used; it has the path and the reason
+└── ChatTemplateError  a model's chat template is broken, or cannot be used for a conversation
 """
 
 from dataclasses import dataclass
@@ -47,3 +48,7 @@ class GgufError(Exception):
         super().__init__(f"{path}: {reason}")
         self.path = path
         self.reason = reason
+
+
+class ChatTemplateError(Exception):
+    """A chat template is broken, refuses a conversation, or would lose words of it."""

@@ -39,21 +39,28 @@ def decide(messages: Messages, names: Sequence[str], asked_for_summary: bool) ->
 
 def _documents(messages: Messages) -> dict[str, str]:
     """Return the texts of the documents in the messages, by id."""
-    return {found[1]: found[3] for role, text in messages if role == "user" for found in _SHOWN.finditer(text)}
+    return {
+        found[1]: found[3]
+        for message in messages
+        if message.role == "user"
+        for found in _SHOWN.finditer(message.content)
+    }
 
 
 def _findings(messages: Messages) -> list[str]:
     """Return the facts in the documents in the messages and in the summary, once each."""
-    texts = [text for _, text in messages[2:]]
+    texts = [message.content for message in messages[2:]]
     found = [f"The {fact} of the {SHIP} is {value}." for text in texts for fact, value in _FACT.findall(text)]
     return list(dict.fromkeys(found))
 
 
 def _kept(messages: Messages) -> list[str]:
     """Return the ids of the documents that a condensation has kept."""
-    return [part.split()[0] for _, text in messages for kept in _KEPT.findall(text) for part in kept.split(", ")]
+    return [
+        part.split()[0] for message in messages for kept in _KEPT.findall(message.content) for part in kept.split(", ")
+    ]
 
 
 def _last(messages: Messages) -> str:
     """Return the name of the last document that was read; they are read in order."""
-    return max((name for _, text in messages[2:] for name in _NAMED.findall(text)), default="")
+    return max((name for message in messages[2:] for name in _NAMED.findall(message.content)), default="")

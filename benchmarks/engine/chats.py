@@ -16,7 +16,7 @@ from benchmarks.tiny.families import FAMILIES
 from benchmarks.tiny.words import seeded
 from orchestrator.engine.contract import Message
 from orchestrator.engine.llama import Vocabulary
-from orchestrator.engine.worker.chat import ChatTemplate, prompt_tokens
+from orchestrator.engine.worker.chat import PromptTemplate
 
 FAMILY = "plan"
 _LONG_ANSWER = 160
@@ -28,7 +28,7 @@ class Chats:
     """The vocabulary and the template of a model."""
 
     vocabulary: Vocabulary
-    template: ChatTemplate
+    template: PromptTemplate
 
     @classmethod
     def of(cls, file: Path) -> "Chats":
@@ -40,8 +40,7 @@ class Chats:
             raise OSError(f"llama.cpp cannot read {file}")
         vocabulary = Vocabulary(model)
         source = lib.llama_model_chat_template(model, None)
-        names = (vocabulary.text(vocabulary.bos), vocabulary.text(vocabulary.eos))
-        return cls(vocabulary, ChatTemplate(source.decode() if source else None, *names))
+        return cls(vocabulary, PromptTemplate(vocabulary, source.decode() if source else None))
 
     def prose_loads(self, cell: UserCell, number: int) -> dict[State, Workload]:
         """Return the loads of round `number` of a cell of the user's path: the same documents in all states."""
@@ -80,5 +79,5 @@ class Chats:
 
     def _prompt(self, messages: tuple[Message, ...]) -> Prompt:
         segments = self.template.segments(messages)
-        tokens = prompt_tokens(self.vocabulary, segments)
+        tokens = self.template.tokens_of(segments)
         return Prompt(messages, "".join(segment.text for segment in segments), tuple(tokens.tolist()))

@@ -108,7 +108,7 @@ def open_with_tools(rng: Random, action: str, tools: tuple[Tool, ...]) -> tuple[
 
 def estimate_tokens(window: Window) -> int:
     """Return the estimated number of tokens of a conversation, computed as steps do."""
-    return -(-sum(len(text.encode()) for _, text in window.messages) // BYTES_A_TOKEN)
+    return -(-sum(len(message.content.encode()) for message in window.messages) // BYTES_A_TOKEN)
 
 
 def after_call(window: Window, turn: ToolTurn, budget: ContextBudget = EMPTY) -> Window:

@@ -1,7 +1,7 @@
 """Define what a caller gives an engine and gets back. Only the options of a model are imported from this program."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, Self
@@ -18,6 +18,8 @@ Priority = Literal["interactive", "batch"]
 Vectors = NDArray[np.float32]
 """Shape (texts, size)."""
 
+ROLES = ("system", "user", "assistant", "tool")
+"""The roles of messages."""
 MAX_STOPS = 16
 MAX_STOP_BYTES = 256
 MAX_PROMPT_BYTES = 64 << 20
@@ -27,12 +29,34 @@ NOT_SET_UP = "not set up"
 """`EngineStats.speculation` of an engine whose spec asks for no draft tokens."""
 
 
+class ToolCall(NamedTuple):
+    """A call of a tool that the assistant made earlier."""
+
+    id: str
+    """What the message with its result names it by."""
+    name: str
+    arguments: str
+    """JSON, as the model wrote it."""
+
+
 class Message(NamedTuple):
     """One message of a prompt. The model's chat template renders it, in the engine."""
 
     role: str
-    """system, user or assistant."""
+    """system, user, assistant or tool."""
     content: str
+    """What was said; of a tool, its result."""
+    tool_calls: tuple[ToolCall, ...] = ()
+    """The calls that a message of the assistant made. A template that knows none gets them as text."""
+    tool_call_id: str = ""
+    """The id of the call that a message of a tool answers."""
+
+    @property
+    def texts(self) -> Iterator[str]:
+        """All that it says: its content, and the names and arguments of its tool calls."""
+        yield self.content
+        for call in self.tool_calls:
+            yield from (call.name, call.arguments)
 
 
 class SystemPrompt(NamedTuple):
@@ -151,8 +175,11 @@ class Generation:
         """Return what makes this request impossible for any engine, or None."""
         checks = (
             (bool(self.messages), "there are no messages"),
-            (all(role in ("system", "user", "assistant") for role, _ in self.messages), "unknown message role"),
-            (sum(len(text) for _, text in self.messages) <= MAX_PROMPT_BYTES, "the prompt is above 64 MiB"),
+            (all(message.role in ROLES for message in self.messages), "unknown message role"),
+            (
+                sum(len(text) for message in self.messages for text in message.texts) <= MAX_PROMPT_BYTES,
+                "the prompt is above 64 MiB",
+            ),
             (self.max_tokens is None or self.max_tokens >= 1, f"max_tokens is {self.max_tokens}"),
             (0 <= self.temperature <= 100, f"temperature is {self.temperature}; accepted: 0 to 100"),
             (0 < self.top_p <= 1, f"top_p is {self.top_p}; accepted: above 0, at most 1"),

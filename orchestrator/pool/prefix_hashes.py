@@ -27,7 +27,7 @@ def hash_prefixes(messages: Sequence[Message], lora: Adapters = ()) -> PrefixHas
 
     `lora` are the adapters that the prompt is computed with, since prompts with different ones share nothing.
     """
-    text = "\0".join(f"{role}\0{content}" for role, content in messages)
+    text = "\0".join("\0".join((message.role, *message.texts)) for message in messages)
     digest = repr(lora).encode("utf-8", "surrogatepass") if lora else b""
     hashes: list[bytes] = []
     for start in range(0, min(len(text) - BLOCK + 1, MAX_BLOCKS * BLOCK), BLOCK):

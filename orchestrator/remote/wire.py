@@ -11,7 +11,7 @@ from typing import Any, Final
 
 import msgspec
 
-from orchestrator.engine.contract import Finish, Generation
+from orchestrator.engine.contract import Finish, Generation, Message
 from orchestrator.engine.errors import BadGrammar, BadRequest, EngineError
 from orchestrator.remote.errors import (
     ParameterRefused,
@@ -67,7 +67,7 @@ def wire_request(model: str, request: Generation, context: int, refused: Set[str
         schema = _schema(request)
         fields: dict[str, Any] = {
             "model": model,
-            "messages": [{"role": role, "content": text} for role, text in request.messages],
+            "messages": [_message(message) for message in request.messages],
             "stream": True,
             "stream_options": {"include_usage": True},
             "temperature": request.temperature,
@@ -84,12 +84,22 @@ def wire_request(model: str, request: Generation, context: int, refused: Set[str
             fields["response_format"] = {"type": "json_schema", "json_schema": {"name": "answer", "schema": schema}}
         fields = {name: value for key, value in fields.items() if (name := _name(key, refused)) is not None}
         body = json.dumps(fields, ensure_ascii=False, allow_nan=False).encode()
-        prompt_bytes = sum(len(text.encode()) for _, text in request.messages)
+        prompt_bytes = sum(len(text.encode()) for message in request.messages for text in message.texts)
     except UnicodeEncodeError as error:
         raise BadRequest(f"text that is no Unicode: {error}") from error
     except (TypeError, ValueError, RecursionError) as error:
         raise BadGrammar(f"the schema is no JSON: {error}") from error
     return WireRequest(body, frozenset(fields), schema is not None, prompt_bytes)
+
+
+def _message(message: Message) -> dict[str, Any]:
+    sent: dict[str, Any] = {"role": message.role, "content": message.content}
+    if message.tool_calls:
+        sent["tool_calls"] = [
+            {"id": call.id, "type": "function", "function": {"name": call.name, "arguments": call.arguments}}
+            for call in message.tool_calls
+        ]
+    return sent | ({"tool_call_id": message.tool_call_id} if message.tool_call_id else {})
 
 
 def _name(parameter: str, refused: Set[str]) -> str | None:

@@ -88,7 +88,7 @@ def test_loads_have_the_tokens_of_their_cell_and_share_a_prefix_only(cell: Cell,
         assert len({prompt.tokens[: cell.prefix] for load in found.values() for prompt in load.prompts}) == 1
         assert load.texts is not None
         for prompt, text in zip(load.prompts, load.texts, strict=True):
-            assert tokens_of("".join(content for _, content in prompt.messages)) == prompt.tokens
+            assert tokens_of("".join(message.content for message in prompt.messages)) == prompt.tokens
             assert tokens_of(text) == walk(FOLLOWING, prompt.tokens[-1], cell.answer)
 
 

@@ -140,4 +140,4 @@ def test_chats_have_the_tokens_of_the_model_and_share_their_beginning() -> None:
     assert load.shared > 0
     text = "".join(chats.vocabulary.text(token) for token in load.prompts[0].tokens)
     assert text == load.prompts[0].text
-    assert all(content in text for _, content in load.prompts[0].messages)
+    assert all(message.content in text for message in load.prompts[0].messages)

@@ -13,7 +13,7 @@ from orchestrator.taskir import Step
 
 async def count_characters(model: str, messages: Sequence[Message]) -> int:
     """Return the number of characters, as if each were a token."""
-    return sum(len(text) for _, text in messages)
+    return sum(len(message.content) for message in messages)
 
 
 @dataclass

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from orchestrator.engine.client.engine import Completion, OnText
-from orchestrator.engine.contract import Embeddings, EngineSpec, EngineStats, Generation, ModelInfo
+from orchestrator.engine.contract import Embeddings, EngineSpec, EngineStats, Generation, Message, ModelInfo
 from orchestrator.engine.errors import EngineDied, EngineStopped
 from orchestrator.events import Usage
 
@@ -62,9 +62,9 @@ class SimulatedEngine:
             on_text(completion.text)
         return completion
 
-    async def count(self, messages: Sequence[tuple[str, str]]) -> int:
+    async def count(self, messages: Sequence[Message]) -> int:
         """Return the number of words."""
-        return sum(len(text.split()) for _, text in messages)
+        return sum(len(message.content.split()) for message in messages)
 
     async def embed(self, texts: Sequence[str]) -> Embeddings:
         """Return a vector of one 1 for each text."""
@@ -134,7 +134,7 @@ class SimulatedEngine:
     def _completion(self, one: _Sequence) -> Completion:
         text, now = self._write(one.request), self._loop.time()
         usage = Usage(
-            prompt_tokens=sum(len(said.split()) for _, said in one.request.messages),
+            prompt_tokens=sum(len(message.content.split()) for message in one.request.messages),
             output_tokens=len(text.split()) + 1,
             queued_seconds=one.begun - one.asked,
             decode_seconds=now - one.begun,

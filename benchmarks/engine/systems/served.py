@@ -141,7 +141,7 @@ async def serve(
 
 def chat_request(prompt: Prompt, answer: int) -> dict[str, Any]:
     """Return a request to OpenAI's chat API."""
-    messages = [{"role": role, "content": content} for role, content in prompt.messages]
+    messages = [{"role": message.role, "content": message.content} for message in prompt.messages]
     return {"model": CHAT_MODEL, "messages": messages, "max_tokens": answer, "temperature": 0.0}
 
 

@@ -1,17 +1,16 @@
 """What requests to /v1/chat/completions and /v1/responses have in common: messages, options, the format of an answer.
 
-Messages become those of an engine: the system message first, then messages of the user and the assistant in turn. An
+Messages become those of an engine: the system message first, then the others in their order. An
 option whose value cannot be obeyed is refused where ignoring it would change what the answer means.
 """
 
-import json
 from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, Final, Literal
 
 from pydantic import Field
 
 from orchestrator.api.dependencies import LenientBody
-from orchestrator.engine.contract import Message
+from orchestrator.engine.contract import Message, ToolCall
 from orchestrator.errors import InputError, Problem
 from orchestrator.gates.json_schema import BadSchema, OutputSchema
 from orchestrator.steps.prompt import step_messages
@@ -39,7 +38,7 @@ class FunctionCall(LenientBody):
     arguments: str = "{}"
 
 
-class ToolCall(LenientBody):
+class ToolCallBody(LenientBody):
     """One of the tool calls of an earlier message of the assistant."""
 
     id: str = ""
@@ -51,7 +50,7 @@ class ChatMessage(LenientBody):
 
     role: Literal["system", "developer", "user", "assistant", "tool", "function"]
     content: str | list[TextPart] | None = None
-    tool_calls: list[ToolCall] | None = None
+    tool_calls: list[ToolCallBody] | None = None
     tool_call_id: str | None = None
 
 
@@ -74,17 +73,20 @@ class FormatBody(LenientBody):
 
 
 def text_of(content: str | Sequence[TextPart] | None, where: str) -> str:
-    """Return the text of a message. Raises InputError for a part without text; `where` is the path to the content."""
+    """Return the text of a message, its parts joined by line breaks.
+
+    Raises InputError for a part without text; `where` is the path to the content.
+    """
     if content is None or isinstance(content, str):
         return content or ""
     for index, part in enumerate(content):
         if part.text is None:
             raise InputError(Problem(f"{where}/{index}", f"is of type {part.type!r}", "text"))
-    return "".join(part.text or "" for part in content)
+    return "\n".join(part.text or "" for part in content)
 
 
 def engine_messages(messages: Sequence[ChatMessage]) -> list[Message]:
-    """Return the messages of a chat with the roles that an engine knows: system, user and assistant.
+    """Return the messages of a chat with the roles that an engine knows: system, user, assistant and tool.
 
     Raises InputError for content that is no text.
     """
@@ -106,16 +108,6 @@ def prompt_messages(messages: Sequence[Message], role: ResolvedRole, instruction
     if not turns:
         raise InputError(Problem("messages", "none is of a user", "one message of the role user at least"))
     return (Message("system", system), *turns) if system else tuple(turns)
-
-
-def tool_call_text(name: str, arguments: str) -> str:
-    """Return an earlier tool call as the text that the model had written for it."""
-    return json.dumps({"tool": name, "arguments": _parsed(arguments)}, ensure_ascii=False)
-
-
-def tool_result_message(call_id: str | None, text: str) -> Message:
-    """Return the result of a tool call as the message that tells it to the model."""
-    return Message("user", f"[{call_id or 'tool'}]\n{text}")
 
 
 def answer_schema(form: FormatBody | None, where: str) -> dict[str, Any] | bool | None:
@@ -153,10 +145,12 @@ def _engine_message(message: ChatMessage, where: str) -> Message:
         case "system" | "developer":
             return Message("system", text)
         case "tool" | "function":
-            return tool_result_message(message.tool_call_id, text)
+            return Message("tool", text, tool_call_id=message.tool_call_id or "")
         case "assistant":
-            calls = [tool_call_text(call.function.name, call.function.arguments) for call in message.tool_calls or ()]
-            return Message("assistant", "\n".join(filter(None, [text, *calls])))
+            calls = (
+                ToolCall(call.id, call.function.name, call.function.arguments) for call in message.tool_calls or ()
+            )
+            return Message("assistant", text, tuple(calls))
         case _:
             return Message(message.role, text)
 
@@ -165,12 +159,3 @@ def _laid_out(message: Message, role: ResolvedRole) -> Message:
     if not role.name or message.role != "user":
         return message
     return message._replace(content=step_messages("", "", (), message.content)[1].content)
-
-
-def _parsed(arguments: str) -> Any:
-    try:
-        parsed = json.loads(arguments)
-        json.dumps(parsed, ensure_ascii=False).encode()  # an escape such as \ud83d alone is no Unicode
-    except (ValueError, RecursionError):  # a model may have written anything
-        return arguments
-    return parsed

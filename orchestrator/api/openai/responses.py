@@ -22,13 +22,11 @@ from orchestrator.api.openai.protocol import (
     answer_schema,
     refuse_options,
     text_of,
-    tool_call_text,
-    tool_result_message,
 )
 from orchestrator.api.openai.tools import MAX_TOOLS, ClientTool, ClientTools, ParsedToolCall, ToolCallBuffer
 from orchestrator.api.sse import DOCUMENTED_STREAM, Events, EventStream, format_event
 from orchestrator.engine.client.engine import Completion
-from orchestrator.engine.contract import Message
+from orchestrator.engine.contract import Message, ToolCall
 from orchestrator.errors import InputError, OrchestratorError, Problem
 from orchestrator.events import Usage
 
@@ -197,14 +195,20 @@ def request_of(body: ResponseBody) -> CompletionRequest:
 
 
 def input_messages(given: str | Sequence[InputItem], instructions: str | None) -> list[Message]:
-    """Return the input as messages for an engine, after the instructions.
+    """Return the input as messages for an engine, after the instructions. Calls in a row are one message's.
 
     Raises InputError for items of an unknown type, and for content that is no text.
     """
-    system = [Message("system", instructions)] if instructions else []
+    messages = [Message("system", instructions)] if instructions else []
     if isinstance(given, str):
-        return [*system, Message("user", given)]
-    return system + [_input_message(item, f"input/{index}") for index, item in enumerate(given)]
+        return [*messages, Message("user", given)]
+    for index, item in enumerate(given):
+        message = _input_message(item, f"input/{index}")
+        if message.tool_calls and messages and messages[-1].role == "assistant":
+            messages[-1] = messages[-1]._replace(tool_calls=messages[-1].tool_calls + message.tool_calls)
+        else:
+            messages.append(message)
+    return messages
 
 
 def _input_message(item: InputItem, where: str) -> Message:
@@ -213,9 +217,9 @@ def _input_message(item: InputItem, where: str) -> Message:
             role = "system" if item.role == "developer" else item.role
             return Message(role, text_of(item.content, f"{where}/content"))
         case "function_call":
-            return Message("assistant", tool_call_text(item.name or "", item.arguments or "{}"))
+            return Message("assistant", "", (ToolCall(item.call_id or "", item.name or "", item.arguments or "{}"),))
         case "function_call_output":
-            return tool_result_message(item.call_id, text_of(item.output, f"{where}/output"))
+            return Message("tool", text_of(item.output, f"{where}/output"), tool_call_id=item.call_id or "")
         case _:
             accepted = "message with a role, function_call, function_call_output"
             raise InputError(Problem(f"{where}/type", f"{item.type!r} is not supported", accepted))

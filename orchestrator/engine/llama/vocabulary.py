@@ -18,7 +18,8 @@ class Vocabulary:
     """The tokens of one model. `end` are the tokens that end a text; `bos` and `eos` are -1 where there is none.
 
     `adds_bos` says whether the model needs BOS in front of a prompt, `adds_space` whether a space is put in front of
-    every text that is tokenized. `llama_seconds` is how long llama.cpp took to tokenize texts, in all.
+    every text that is tokenized. `control` are the names of all control tokens. `llama_seconds` is how long llama.cpp
+    took to tokenize texts, in all.
     """
 
     def __init__(self, model: Any) -> None:
@@ -35,6 +36,7 @@ class Vocabulary:
         self._buffer = ctypes.create_string_buffer(64)
         # All are made now, in a few dozen milliseconds: asking llama.cpp for one takes as long as the rest of a step.
         self._pieces = [self._spell(token, special=False) for token in range(self.size)]
+        self.control = frozenset(self.text(t) for t in range(self.size) if self._is_control(t)) - {""}
         self._cached = lru_cache(_CACHED)(self._frozen)
 
     def tokenize(self, text: str, special: bool, *, whole: bool = False) -> list[int]:
@@ -60,6 +62,13 @@ class Vocabulary:
         """
         make = self._cached if len(text) <= _LONGEST_CACHED else self._frozen
         return make(text, special)
+
+    def _is_control(self, token: int) -> bool:
+        """Return whether a token is a control token. llama.cpp counts some, such as `<|start|>`, as any other text."""
+        piece = self._pieces[token]
+        if not (piece.startswith(b"<|") and piece.endswith(b"|>")):
+            return not piece
+        return bool(lib.llama_vocab_get_attr(self.handle, token) & lib.LLAMA_TOKEN_ATTR_USER_DEFINED)
 
     def _frozen(self, text: str, special: bool) -> Tokens:
         tokens = as_tokens(self.tokenize(text, special))

@@ -18,7 +18,7 @@ from orchestrator.engine.step_cost.learned import LEARNED_EVERY, LearnedStepCost
 from orchestrator.engine.step_cost.model import attended_cells, round_robin
 from orchestrator.engine.worker.adapters import AdapterCosts, AdapterTurns
 from orchestrator.engine.worker.batching import Prefill, chunks_of, group_equal_chunks
-from orchestrator.engine.worker.chat import ChatTemplate, prompt_tokens
+from orchestrator.engine.worker.chat import PromptTemplate
 from orchestrator.engine.worker.contention import CpuUse
 from orchestrator.engine.worker.link import Link, Outbox
 from orchestrator.engine.worker.priority import ALIKE
@@ -55,7 +55,7 @@ class Loop:
         self._idle = IdleMeasurements(AttentionTrial(llama, spec), calibrations)
         self._link = link
         self._outbox = Outbox(link)
-        self._template = ChatTemplate(llama.chat_template(), llama.info.bos, llama.info.eos)
+        self._template = PromptTemplate(llama.vocab, llama.chat_template())
         self._counts: Counter[str] = Counter()
         self._sequences = Sequences(llama, self._counts, self._forget_drafts)
         self._stored_prefixes = StoredPrefixes(llama, spec, self._template)
@@ -192,9 +192,9 @@ class Loop:
         self._counts["prompt_tokens"] += len(prompt)
 
     def _prompt(self, messages: tuple[Message, ...]) -> Tokens:
-        self._link.heartbeat(sum(len(text) for _, text in messages) / _READ_A_SECOND)
+        self._link.heartbeat(sum(len(text) for message in messages for text in message.texts) / _READ_A_SECOND)
         before = self._llama.vocab.llama_seconds
-        tokens = prompt_tokens(self._llama.vocab, self._template.segments(messages))
+        tokens = self._template.tokens(messages)
         self._llama_seconds += self._llama.vocab.llama_seconds - before
         if not len(tokens):
             raise PromptTooLong(0, self._llama.context_limit)

@@ -17,7 +17,7 @@ from orchestrator.engine.kv.slots import Slots
 from orchestrator.engine.llama import Llama, Tokens
 from orchestrator.engine.processor import cpu_model
 from orchestrator.engine.step_cost import cost_cache
-from orchestrator.engine.worker.chat import ChatTemplate, prompt_tokens
+from orchestrator.engine.worker.chat import PromptTemplate
 from registry.options import Adapters
 
 MIN_STORED_TOKENS = 32
@@ -33,7 +33,7 @@ class StoredPrefixes:
     Whatever goes wrong is logged, and the prefix is computed as if it had not been stored. Nothing is raised.
     """
 
-    def __init__(self, llama: Llama, spec: EngineSpec, template: ChatTemplate) -> None:
+    def __init__(self, llama: Llama, spec: EngineSpec, template: PromptTemplate) -> None:
         self.restored = self.restored_tokens = 0
         self._llama = llama
         self._spec = spec
@@ -108,7 +108,7 @@ class StoredPrefixes:
             _log(f"a prefix cannot be kept in {path}: {error}")
 
 
-def _prefixes(llama: Llama, template: ChatTemplate, system_prompts: tuple[SystemPrompt, ...]) -> tuple[_Prefix, ...]:
+def _prefixes(llama: Llama, template: PromptTemplate, system_prompts: tuple[SystemPrompt, ...]) -> tuple[_Prefix, ...]:
     """Return the tokens that all prompts with one of these system prompts begin with, the longest first.
 
     System prompts with adapters that are not loaded are left out.
@@ -118,10 +118,7 @@ def _prefixes(llama: Llama, template: ChatTemplate, system_prompts: tuple[System
         if not llama.has_adapters(lora):
             continue
         try:
-            one, other = (
-                prompt_tokens(llama.vocab, template.segments((Message("system", text), Message("user", content))))
-                for content in "a1"
-            )
+            one, other = (template.tokens((Message("system", text), Message("user", content))) for content in "a1")
         except BadPrompt as error:
             _log(f"a system prompt is not stored: {error}")
             continue

@@ -45,7 +45,7 @@ class ContextEditor:
     async def count(self, window: Window) -> int:
         """Return the tokens of the conversation, estimated for a model that runs elsewhere."""
         if self._attempt.role.context is None:
-            return -(-sum(len(text.encode()) for _, text in window.messages) // BYTES_A_TOKEN)
+            return -(-sum(len(message.content.encode()) for message in window.messages) // BYTES_A_TOKEN)
         role = self._attempt.role
         return await self._models.count(role.model, window.messages, role.priority)
 

@@ -93,7 +93,7 @@ class Window:
     @property
     def size(self) -> int:
         """The characters of all messages."""
-        return sum(len(text) for _, text in self.messages)
+        return sum(len(message.content) for message in self.messages)
 
     @property
     def kept(self) -> tuple[CallResult, ...]:

@@ -1,25 +1,31 @@
-"""Earlier tool calls in the messages of a client become text for the engine."""
+"""Messages of a client become those of an engine."""
 
-import json
-
-import pytest
-
-from orchestrator.api.openai.protocol import ChatMessage, FunctionCall, ToolCall, engine_messages
+from orchestrator.api.openai.protocol import ChatMessage, FunctionCall, TextPart, ToolCallBody, engine_messages
+from orchestrator.api.openai.responses import InputItem, input_messages
+from orchestrator.engine.contract import Message, ToolCall
 
 
-@pytest.mark.parametrize(
-    ("arguments", "expected"),
-    [
-        ('{"t": "\\u00e9"}', {"t": "é"}),
-        ('{"t": "\\ud83d\\ude00"}', {"t": "😀"}),
-        ('{"t": "\\ud83d"}', '{"t": "\\ud83d"}'),
-        ('{"\\udc00": 1}', '{"\\udc00": 1}'),
-        ("{not json", "{not json"),
-        ("[" * 100_000, "[" * 100_000),
-    ],
-)
-def test_arguments_that_are_no_json_in_unicode_stay_text(arguments: str, expected: object) -> None:
-    call = ToolCall(function=FunctionCall(name="paint", arguments=arguments))
-    ((role, text),) = engine_messages([ChatMessage(role="assistant", tool_calls=[call])])
-    assert role == "assistant"
-    assert json.loads(text.encode()) == {"tool": "paint", "arguments": expected}
+def test_tool_calls_and_results_stay_what_they_are() -> None:
+    calls = [ToolCallBody(id=name, function=FunctionCall(name=name, arguments="{}")) for name in ("a", "b")]
+    messages = [
+        ChatMessage(role="assistant", tool_calls=calls),
+        ChatMessage(role="tool", tool_call_id="b", content="x"),
+    ]
+    assert engine_messages(messages) == [
+        Message("assistant", "", (ToolCall("a", "a", "{}"), ToolCall("b", "b", "{}"))),
+        Message("tool", "x", tool_call_id="b"),
+    ]
+
+
+def test_calls_in_a_row_are_one_message_s() -> None:
+    calls = [InputItem(type="function_call", call_id=name, name=name, arguments="{}") for name in ("a", "b")]
+    result = InputItem(type="function_call_output", call_id="a", output="x")
+    assert input_messages([*calls, result], None) == [
+        Message("assistant", "", (ToolCall("a", "a", "{}"), ToolCall("b", "b", "{}"))),
+        Message("tool", "x", tool_call_id="a"),
+    ]
+
+
+def test_parts_of_a_message_are_lines() -> None:
+    parts = [TextPart(type="text", text="Summarize."), TextPart(type="text", text="Ana arrived.")]
+    assert engine_messages([ChatMessage(role="user", content=parts)]) == [Message("user", "Summarize.\nAna arrived.")]

@@ -79,7 +79,7 @@ class Script:
     async def count(self, model: str, messages: Sequence[Message], priority: Priority = "interactive") -> int:
         if self.counts:
             raise self.counts.pop(0)
-        return sum(len(text) for _, text in messages)
+        return sum(len(message.content) for message in messages)
 
     async def extend(self, output: str = FOUND, steps: Sequence[PlannedPart] = ()) -> Extended:
         request = PlanRequest(
@@ -196,7 +196,7 @@ async def test_a_long_output_is_told_as_far_as_it_fits_and_the_gap_is_marked() -
     told = asked.messages[1][1]
     assert told.count("x") - TEXT.count("x") >= 2000
     assert "[… 7,000 characters left out …]" in told
-    assert sum(len(text) for _, text in asked.messages) + LEAST_PLAN_TOKENS <= 3000
+    assert sum(len(message.content) for message in asked.messages) + LEAST_PLAN_TOKENS <= 3000
     assert (made.outcome, made.reason) == ("planned", "of 9,000 characters of S1, 2,000 were told")
 
 

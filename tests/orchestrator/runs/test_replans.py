@@ -10,7 +10,7 @@ from types import MappingProxyType
 import pytest
 
 from orchestrator.engine.client.engine import Completion, OnText, StopGenerating
-from orchestrator.engine.contract import Generation, Priority
+from orchestrator.engine.contract import Generation, Message, Priority
 from orchestrator.engine.errors import EngineError
 from orchestrator.events import (
     AttemptStarted,
@@ -72,7 +72,7 @@ class Script:
     given_up: int = 0
 
     async def generate(self, model: str, request: Generation, on_text: OnText | None = None) -> Completion:
-        (_, system), (_, prompt) = request.messages
+        system, prompt = (message.content for message in request.messages)
         usage = Usage(prompt_tokens=10, output_tokens=5, decode_seconds=0.01)
         if system != REGISTRY.roles["frontdoor"].system:
             if self.broken and self.broken in prompt:
@@ -96,8 +96,8 @@ class Script:
     async def batch(self, model: str, requests: Sequence[Generation]) -> list[Completion | EngineError | PoolError]:
         return [await self.generate(model, request, None) for request in requests]
 
-    async def count(self, model: str, messages: Sequence[tuple[str, str]], priority: Priority = "interactive") -> int:
-        return sum(len(text) for _, text in messages) // 4
+    async def count(self, model: str, messages: Sequence[Message], priority: Priority = "interactive") -> int:
+        return sum(len(message.content) for message in messages) // 4
 
 
 async def stream(text: str, on_text: OnText | None) -> bool:

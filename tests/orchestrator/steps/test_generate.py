@@ -39,7 +39,7 @@ class Script:
     counted: int = 0
     asked: list[Generation] = field(default_factory=list)
 
-    async def count(self, model: str, messages: Sequence[tuple[str, str]], priority: Priority = "interactive") -> int:
+    async def count(self, model: str, messages: Sequence[Message], priority: Priority = "interactive") -> int:
         self.counted += 1
         return self.prompt_tokens
 

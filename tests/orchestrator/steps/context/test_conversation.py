@@ -28,8 +28,8 @@ class Counted:
         self.answers = list(answers)
         self.asked: list[Generation] = []
 
-    async def count(self, model: str, messages: Sequence[tuple[str, str]], priority: Priority = "interactive") -> int:
-        return sum(len(text) for _, text in messages)
+    async def count(self, model: str, messages: Sequence[Message], priority: Priority = "interactive") -> int:
+        return sum(len(message.content) for message in messages)
 
     async def generate(self, model: str, request: Generation, on_text: OnText | None = None) -> Completion:
         self.asked.append(request)
@@ -85,7 +85,7 @@ async def test_pruning_that_would_compute_more_than_it_frees_waits() -> None:
     assert talk.window.messages[: len(before)] == before
     assert [one.id for one in talk.window.shown] == ["D2"]
     await talk.prune("drop", ("D2",))
-    assert "t" * 30 not in "".join(text for _, text in talk.window.messages)
+    assert "t" * 30 not in "".join(message.content for message in talk.window.messages)
 
 
 async def test_what_cannot_be_shown_at_all_is_told_of_and_nothing_breaks() -> None:

@@ -18,7 +18,7 @@ def gathered(*names: str) -> Window:
 def test_the_conversation_alternates_and_begins_with_the_head() -> None:
     messages = gathered("a", "b").condense("{}").add(Turn("go", "gone")).messages
     assert messages[:2] == (("system", "Do it."), ("user", "Task: gather."))
-    assert [role for role, _ in messages[1:]] == ["user", "assistant"] * 2 + ["user"]
+    assert [message.role for message in messages[1:]] == ["user", "assistant"] * 2 + ["user"]
 
 
 @given(st.lists(st.text(max_size=20), max_size=5), st.text(max_size=20))
@@ -44,9 +44,9 @@ def test_sweeping_leaves_what_is_before_the_first_pruned_document(data: st.DataO
     same = len(OPENING) + 2 * first
     assert swept.messages[:same] == window.messages[:same]
     assert swept.shown == pruned.shown
-    text = "\n".join(text for _, text in swept.messages)
+    text = "\n".join(message.content for message in swept.messages)
     assert text.count("text of") == len(names) - len(ids)
-    assert [role for role, _ in swept.messages[2:]] == ["assistant", "user"] * (len(names) - len(ids))
+    assert [message.role for message in swept.messages[2:]] == ["assistant", "user"] * (len(names) - len(ids))
 
 
 def test_documents_are_fresh_until_they_are_judged() -> None:

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from orchestrator.engine.client.engine import Completion
-from orchestrator.engine.contract import Finish, Generation, Priority
+from orchestrator.engine.contract import Finish, Generation, Message, Priority
 from orchestrator.events import Failure, FailureKind, Usage
 from orchestrator.pool import Pool
 from orchestrator.pool.topology import Topology
@@ -35,8 +35,8 @@ class Coder:
         self.answers, self.finish = list(answers), finish
         self.asked: list[Generation] = []
 
-    async def count(self, model: str, messages: Sequence[tuple[str, str]], priority: Priority = "interactive") -> int:
-        return sum(len(text) for _, text in messages)
+    async def count(self, model: str, messages: Sequence[Message], priority: Priority = "interactive") -> int:
+        return sum(len(message.content) for message in messages)
 
     async def generate(self, model: str, request: Generation, on_text: OnText | None = None) -> Completion:
         self.asked.append(request)

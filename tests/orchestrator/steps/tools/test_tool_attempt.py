@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from orchestrator.engine.client.engine import Completion
-from orchestrator.engine.contract import Generation, Priority
+from orchestrator.engine.contract import Generation, Message, Priority
 from orchestrator.events import Failure, FailureKind, Usage
 from orchestrator.pool import Pool
 from orchestrator.pool.topology import Topology
@@ -30,8 +30,8 @@ class Actor:
         self.answers = [answer if isinstance(answer, str) else json.dumps(answer) for answer in answers]
         self.asked: list[Generation] = []
 
-    async def count(self, model: str, messages: Sequence[tuple[str, str]], priority: Priority = "interactive") -> int:
-        return sum(len(text) for _, text in messages)
+    async def count(self, model: str, messages: Sequence[Message], priority: Priority = "interactive") -> int:
+        return sum(len(message.content) for message in messages)
 
     async def generate(self, model: str, request: Generation, on_text: OnText | None = None) -> Completion:
         self.asked.append(request)
@@ -123,7 +123,11 @@ class Reader(Actor):
 
     async def generate(self, model: str, request: Generation, on_text: OnText | None = None) -> Completion:
         last = request.messages[-1][1]
-        shown = [text[1:].split()[0] for role, text in request.messages if role == "user" and text.startswith("[D")]
+        shown = [
+            message.content[1:].split()[0]
+            for message in request.messages
+            if message.role == "user" and message.content.startswith("[D")
+        ]
         if last.startswith("Pruned"):
             self.answers = [json.dumps({"finish": "33", "documents": shown[:1]})]
         elif "accepted: prune or finish" in last:

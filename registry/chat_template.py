@@ -1,0 +1,501 @@
+"""Render conversations through a model's own chat template, and find out whether the template keeps what was said.
+
+A chat template is a Jinja template, and is rendered with the extensions that `transformers` gives it
+(`transformers.utils.chat_template_utils`). It never sees what was said: each content is a placeholder, so that nothing
+in a content can pose as a control token of the template. What a template may look for in a content stays in sight:
+white space at its ends, and texts that occur in the template itself, such as `</think>`.
+
+Templates differ in what they accept. Some know no system message, some want turns of user and assistant to alternate,
+some know nothing of tools. So a conversation is arranged in several ways, from the one that it was given in to the one
+that every template should take, until the template renders one of them without losing any of its words.
+"""
+
+import hashlib
+import itertools
+import json
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from functools import lru_cache
+from typing import Any, Final, NamedTuple, Protocol, TypeAlias
+
+import jinja2
+from jinja2 import nodes
+from jinja2.ext import Extension, loopcontrols
+from jinja2.parser import Parser
+from jinja2.sandbox import ImmutableSandboxedEnvironment
+
+from registry.errors import ChatTemplateError
+
+PLAIN: Final = (
+    "{% for message in messages %}### {{ message.role | capitalize }}:\n{{ message.content }}\n\n{% endfor %}"
+    "### Assistant:{{ '\n' }}"
+)
+"""Used for a model without a template; its answer ends where it would begin the next "### "."""
+PLAIN_STOPS: Final = ("\n### ",)
+
+_CLOCK: Final = "strftime_now"
+_KEPT: Final = 64
+_BETWEEN: Final = "\n\n"
+"""What stands between two turns that are merged."""
+_ID_LENGTH: Final = 9
+"""How many letters the templates of Mistral want of the id of a tool call."""
+_PLACEHOLDER: Final = re.compile("\ue0f0([0-9]+)([ja]*)\ue0f1")
+"""A number among the hidden texts, and how its text is to be written: each `j` or `a` stands for a filter `tojson` that
+it went through, the latter with `ensure_ascii`."""
+_TELLING: Final = re.compile(r"(?=.*\w)(?=.*[^\w\s]).{2,40}", re.S)
+"""Contents are searched for the texts of a template that are like this: short, with letters and with other signs."""
+_PLAIN_ID: Final = re.compile(r"[A-Za-z0-9_-]{1,64}")
+_PLAIN_ARGUMENT: Final = re.compile(r"[\w .,:/-]{0,64}")
+
+Arguments: TypeAlias = Mapping[str, bool | int | float | str | None]
+"""What a template may be given besides messages, such as `enable_thinking`."""
+
+
+class ToolCallLike(Protocol):
+    """A call of a tool that the assistant made."""
+
+    @property
+    def id(self) -> str:
+        """What the tool's result names it by."""
+
+    @property
+    def name(self) -> str:
+        """The name of the tool."""
+
+    @property
+    def arguments(self) -> str:
+        """JSON, as the model wrote it."""
+
+
+class MessageLike(Protocol):
+    """One message of a conversation."""
+
+    @property
+    def role(self) -> str:
+        """system, user, assistant or tool."""
+
+    @property
+    def content(self) -> str:
+        """What was said; of a tool, its result."""
+
+    @property
+    def tool_calls(self) -> Sequence[ToolCallLike]:
+        """The calls that a message of the assistant made."""
+
+    @property
+    def tool_call_id(self) -> str:
+        """The id of the call that a message of a tool answers."""
+
+
+@dataclass(frozen=True, slots=True)
+class Segment:
+    """A piece of a prompt. `special` says whether it is the template's own text, in which control tokens are meant."""
+
+    text: str
+    special: bool
+
+
+class ChatTemplate:
+    """The chat template of a model, or `PLAIN` where `source` is None.
+
+    `bos` and `eos` are how the model's tokens for the begin and the end of a text are spelled, `control` how all of its
+    control tokens are. `stops` end an answer besides the model's own end tokens.
+    """
+
+    def __init__(self, source: str | None, bos: str, eos: str, control: frozenset[str] = frozenset()) -> None:
+        environment = ImmutableSandboxedEnvironment(
+            trim_blocks=True, lstrip_blocks=True, extensions=[_Generation, loopcontrols]
+        )
+        environment.filters["tojson"] = _to_json
+        environment.globals["raise_exception"] = _refuse
+        environment.globals[_CLOCK] = _now
+        self.stops = PLAIN_STOPS if source is None else ()
+        self._tokens = {"bos_token": bos, "eos_token": eos}
+        self._broken = ""
+        self._knows_tools = "tool" in (source or "")
+        self._arranged = self._arrange if source and _CLOCK in source else lru_cache(_KEPT)(self._arrange)
+        self._in_sight: re.Pattern[str] | None = None
+        try:
+            self._template = environment.from_string(PLAIN if source is None else source)
+            self._in_sight = _searched_for(environment.parse(source or ""), control)
+        except (jinja2.TemplateError, RecursionError) as error:
+            self._broken = f"the model's chat template is broken: {_one_line(error)}"
+
+    def segments(self, messages: Sequence[MessageLike], arguments: Arguments | None = None) -> list[Segment]:
+        """Return the prompt that asks for the assistant's next message. `arguments` are variables of the template.
+
+        Raises ChatTemplateError where the template is broken, refuses the messages in every arrangement, or would lose
+        some of their words.
+        """
+        if self._broken:
+            raise ChatTemplateError(self._broken)
+        for name, value in (arguments or {}).items():
+            if isinstance(value, str) and not _PLAIN_ARGUMENT.fullmatch(value):
+                raise ChatTemplateError(
+                    f"the argument {name} of the chat template is {value!r}; accepted: a plain word"
+                )
+        hidden = _Hidden(self._in_sight)
+        turns = hidden.turns(messages)
+        return _cut(self._arranged(turns, tuple(sorted((arguments or {}).items()))), hidden.texts)
+
+    def _arrange(self, turns: "_Turns", arguments: tuple[tuple[str, Any], ...]) -> str:
+        """Return the conversation as the template renders it in the first arrangement that keeps all words.
+
+        It depends on nothing but the turns, and on the time where the template tells it.
+        """
+        refusal, lost, best = "", "", None
+        for parts, arranged in itertools.product((False, True), _arrangements(turns, knows_tools=self._knows_tools)):
+            try:
+                rendered = self._render(arranged, arguments, parts=parts)
+            except ChatTemplateError as error:
+                refusal = refusal or str(error)
+                continue
+            missing = _lost(arranged, rendered)
+            if not missing:
+                return rendered
+            others = [role for role in missing if role != "assistant"]
+            lost = lost or "".join(others[:1])
+            if best is None and not others:
+                best = rendered
+        if best is None:
+            raise ChatTemplateError(f"the model's chat template loses words of the {lost}" if lost else refusal)
+        return best
+
+    def _render(self, turns: "_Turns", arguments: tuple[tuple[str, Any], ...], *, parts: bool) -> str:
+        variables = {"tools": None, "documents": None, **dict(arguments), **self._tokens}
+        messages = [_as_dict(turn, parts=parts) for turn in turns]
+        try:
+            return self._template.render(variables, messages=messages, add_generation_prompt=True)
+        except Exception as error:  # boundary: a template is foreign code, whatever it raises is its refusal
+            raise ChatTemplateError(f"the model's chat template refuses the messages: {_one_line(error)}") from error
+
+
+@lru_cache(_KEPT)
+def why_words_are_lost(source: str) -> str | None:
+    """Return why a chat template cannot be used for every conversation, or None if it can.
+
+    Either it is broken, or it refuses or loses what the system or the user says, however the messages are arranged.
+    """
+    template = ChatTemplate(source, "<s>", "</s>")
+    said = _Said("system", "s"), _Said("user", "u"), _Said("assistant", "a"), _Said("user", "v")
+    for messages in (said[1:2], said[:2], said[1:], said):
+        try:
+            template.segments(messages)
+        except ChatTemplateError as error:
+            roles = ", ".join(message.role for message in messages)
+            return f"{error} (in a conversation of the roles {roles})"
+    return None
+
+
+class _Said(NamedTuple):
+    role: str
+    content: str
+    tool_calls: tuple[ToolCallLike, ...] = ()
+    tool_call_id: str = ""
+
+
+class _Call(NamedTuple):
+    """A tool call with hidden texts. `fields` are the arguments as a JSON object, or None where they are none."""
+
+    id: str
+    name: str
+    arguments: str
+    fields: str | None
+    text: str
+    """The call in the words in which a model is asked to call tools."""
+
+
+class _Turn(NamedTuple):
+    """A message with hidden texts. `as_text` is the result of a tool as a message of the user."""
+
+    role: str
+    content: str
+    calls: tuple[_Call, ...] = ()
+    call_id: str = ""
+    tool: str = ""
+    as_text: str = ""
+    parsed: bool = True
+    """Whether the template gets the arguments of calls as objects, not as JSON."""
+
+
+_Turns: TypeAlias = tuple[_Turn, ...]
+
+
+class _Hidden:
+    """Replaces texts by placeholders. `texts` are those that were replaced, by their number.
+
+    What `in_sight` matches is left as it is.
+    """
+
+    def __init__(self, in_sight: re.Pattern[str] | None) -> None:
+        self.texts: list[str] = []
+        self._in_sight = in_sight
+
+    def turns(self, messages: Sequence[MessageLike]) -> _Turns:
+        """Return the messages with placeholders for all texts."""
+        names = {call.id: call.name for message in messages for call in message.tool_calls}
+        return tuple(self._turn(message, names) for message in messages)
+
+    def _turn(self, message: MessageLike, names: Mapping[str, str]) -> _Turn:
+        content, call_id = self._hide(message.content), message.tool_call_id
+        if message.role == "tool":
+            shown = self._hide(tool_result_text(call_id, message.content))
+            return _Turn("tool", content, (), _plain_id(call_id), self._whole(names.get(call_id, "")), shown)
+        return _Turn(message.role, content, tuple(self._call(call) for call in message.tool_calls))
+
+    def _call(self, call: ToolCallLike) -> _Call:
+        parsed = _parsed(call.arguments)
+        fields = json.dumps(self._values(parsed), ensure_ascii=False) if isinstance(parsed, dict) else None
+        shown = self._whole(tool_call_text(call.name, call.arguments))
+        return _Call(_plain_id(call.id), self._whole(call.name), self._whole(call.arguments), fields, shown)
+
+    def _values(self, value: Any) -> Any:
+        if isinstance(value, str):
+            return self._hide(value)
+        if isinstance(value, list):
+            return [self._values(one) for one in value]
+        if isinstance(value, dict):
+            return {self._key(name): self._values(one) for name, one in value.items()}
+        return value
+
+    def _key(self, name: str) -> str:
+        """Return the name of an argument, by which a template may sort."""
+        return name if _PLAIN_ID.fullmatch(name) else self._whole(name)
+
+    def _hide(self, text: str) -> str:
+        """Return a content with everything replaced but what a template may look for."""
+        if self._in_sight is None:
+            return self._piece(text)
+        pieces, end = [], 0
+        for match in self._in_sight.finditer(text):
+            pieces += [self._piece(text[end : match.start()]), match[0]]
+            end = match.end()
+        return "".join([*pieces, self._piece(text[end:])])
+
+    def _piece(self, text: str) -> str:
+        """Return a text with everything replaced but the white space at its ends."""
+        core = text.strip()
+        if not core:
+            return text
+        start = text.index(core)
+        return text[:start] + self._whole(core) + text[start + len(core) :]
+
+    def _whole(self, text: str) -> str:
+        if not text:
+            return ""
+        self.texts.append(text)
+        return f"\ue0f0{len(self.texts) - 1}\ue0f1"
+
+
+def tool_call_text(name: str, arguments: str) -> str:
+    """Return a tool call as the text that a model writes which is asked in words how to call tools."""
+    return json.dumps({"tool": name, "arguments": _parsed(arguments)}, ensure_ascii=False)
+
+
+def tool_result_text(call_id: str, result: str) -> str:
+    """Return the result of a tool call as a user would tell it."""
+    return f"[{call_id or 'tool'}]\n{result}"
+
+
+def _parsed(arguments: str) -> Any:
+    try:
+        parsed = json.loads(arguments)
+        json.dumps(parsed, ensure_ascii=False).encode()  # an escape such as \ud83d alone is no Unicode
+    except (ValueError, RecursionError):  # a model may have written anything
+        return arguments
+    return parsed
+
+
+def _plain_id(call_id: str) -> str:
+    return call_id if _PLAIN_ID.fullmatch(call_id) else _short_id(call_id)
+
+
+def _short_id(call_id: str) -> str:
+    return hashlib.sha256(call_id.encode("utf-8", "surrogatepass")).hexdigest()[:_ID_LENGTH] if call_id else ""
+
+
+# Arrange a conversation
+
+
+def _arrangements(turns: _Turns, *, knows_tools: bool) -> Iterator[_Turns]:
+    """Yield ways to lay out a conversation, each once: first as it is, then more and more simply.
+
+    For a template that `knows_tools`, tool calls and results come as such, then with ids as Mistral wants them, then
+    with arguments in JSON; at last, and for others, they come as text. For each, turns come as they are, then those of
+    one role in a row as one, then with system messages as the user's. An assistant that begins gets an empty turn of
+    the user in front.
+    """
+    with_tools: list[Callable[[_Turns], _Turns]] = [_unchanged, _with_short_ids, _with_json] if knows_tools else []
+    has_tools = any(turn.calls or turn.role == "tool" for turn in turns)
+    found: dict[_Turns, None] = {}
+    for tools in [*with_tools, _as_text] if has_tools else [_unchanged]:
+        for lay_out in (_unchanged, _merged, _without_system):
+            arranged = lay_out(tools(turns))
+            found |= {arranged: None, _begun_by_user(arranged): None}
+    yield from found
+
+
+def _unchanged(turns: _Turns) -> _Turns:
+    return turns
+
+
+def _with_short_ids(turns: _Turns) -> _Turns:
+    return tuple(
+        turn._replace(
+            call_id=_short_id(turn.call_id),
+            calls=tuple(call._replace(id=_short_id(call.id)) for call in turn.calls),
+        )
+        for turn in turns
+    )
+
+
+def _with_json(turns: _Turns) -> _Turns:
+    return tuple(turn._replace(parsed=False) for turn in turns)
+
+
+def _as_text(turns: _Turns) -> _Turns:
+    """Return tool calls in the assistant's own words and their results in the user's."""
+    return tuple(
+        _Turn("user", turn.as_text)
+        if turn.role == "tool"
+        else _Turn(turn.role, "\n".join(filter(None, [turn.content, *(call.text for call in turn.calls)])))
+        for turn in turns
+    )
+
+
+def _merged(turns: _Turns) -> _Turns:
+    """Return one turn for all of one role in a row, but for the results of tools."""
+    merged: list[_Turn] = []
+    for turn in turns:
+        if merged and merged[-1].role == turn.role != "tool":
+            content = _BETWEEN.join(filter(None, (merged[-1].content, turn.content)))
+            merged[-1] = turn._replace(content=content, calls=merged[-1].calls + turn.calls)
+        else:
+            merged.append(turn)
+    return tuple(merged)
+
+
+def _without_system(turns: _Turns) -> _Turns:
+    return _merged(tuple(turn._replace(role="user") if turn.role == "system" else turn for turn in turns))
+
+
+def _begun_by_user(turns: _Turns) -> _Turns:
+    first = next((index for index, turn in enumerate(turns) if turn.role != "system"), 0)
+    return (*turns[:first], _Turn("user", ""), *turns[first:]) if turns[first].role == "assistant" else turns
+
+
+def _as_dict(turn: _Turn, *, parts: bool) -> dict[str, Any]:
+    """Return a turn as templates know messages; `parts`: its content as a list of parts."""
+    content = [{"type": "text", "text": turn.content}] if parts else turn.content
+    message: dict[str, Any] = {"role": turn.role, "content": content}
+    if turn.calls:
+        message["tool_calls"] = [_call_dict(call, parsed=turn.parsed) for call in turn.calls]
+    if turn.call_id:
+        message["tool_call_id"] = turn.call_id
+    if turn.tool:
+        message["name"] = turn.tool
+    return message
+
+
+def _call_dict(call: _Call, *, parsed: bool) -> dict[str, Any]:
+    arguments = json.loads(call.fields) if parsed and call.fields is not None else call.arguments
+    return {"id": call.id, "type": "function", "function": {"name": call.name, "arguments": arguments}}
+
+
+def _lost(turns: _Turns, rendered: str) -> list[str]:
+    """Return the roles whose words the rendered text does not have. Of an assistant, thoughts may be missing."""
+    kept = _numbers(rendered)
+    return [turn.role for turn in turns if not _words(turn) <= kept]
+
+
+def _words(turn: _Turn) -> set[str]:
+    said = _PLACEHOLDER.findall(turn.content)
+    numbers = {number for number, _ in (said[-1:] if turn.role == "assistant" else said)}
+    for call in turn.calls:
+        numbers |= _numbers(call.name)
+        numbers |= _numbers(call.arguments if call.fields is None or not turn.parsed else call.fields)
+    return numbers
+
+
+def _numbers(text: str) -> set[str]:
+    return {number for number, _ in _PLACEHOLDER.findall(text)}
+
+
+def _cut(rendered: str, texts: Sequence[str]) -> list[Segment]:
+    """Return the segments of a rendered conversation, with the hidden texts in their places."""
+    segments, end = [], 0
+    for match in _PLACEHOLDER.finditer(rendered):
+        segments.append(Segment(rendered[end : match.start()], special=True))
+        text = texts[int(match[1])]
+        for mark in match[2]:
+            text = json.dumps(text, ensure_ascii=mark == "a")[1:-1]
+        segments.append(Segment(text, special=False))
+        end = match.end()
+    segments.append(Segment(rendered[end:], special=True))
+    return [segment for segment in segments if segment.text]
+
+
+# What a template is given besides messages
+
+
+class _Generation(Extension):
+    """The tag `generation`, which marks the assistant's words for training. It renders what is in it."""
+
+    tags = {"generation"}  # noqa: RUF012 (as Jinja declares it)
+
+    def parse(self, parser: Parser) -> nodes.Node:
+        """Return what the tag encloses, whose variables are its own."""
+        line = next(parser.stream).lineno
+        return nodes.Scope(parser.parse_statements(("name:endgeneration",), drop_needle=True), lineno=line)
+
+
+def _searched_for(template: nodes.Template, control: frozenset[str]) -> re.Pattern[str] | None:
+    """Return a pattern of the texts that a template may look for in contents, the longest first; None without any.
+
+    It leaves out what could be a piece of a control token, or have one in it.
+    """
+    constants = (node.value.strip() for node in template.find_all(nodes.Const) if isinstance(node.value, str))
+    found = {text for text in constants if _TELLING.fullmatch(text)}
+    inner = "\0".join(control)
+    begins = {token[:size] for token in control for size in range(1, len(token) + 1)}
+    ends = {token[-size:] for token in control for size in range(1, len(token) + 1)}
+    texts = [
+        text
+        for text in found
+        if text not in inner
+        and not any(text[start:] in begins or text[: start + 1] in ends for start in range(len(text)))
+        and not any(text[a:b] in control for a, b in itertools.combinations(range(len(text) + 1), 2))
+    ]
+    ordered = sorted(texts, key=len, reverse=True)
+    return re.compile("|".join(map(re.escape, ordered))) if ordered else None
+
+
+def _to_json(
+    value: object,
+    ensure_ascii: bool = False,
+    indent: int | str | None = None,
+    separators: tuple[str, str] | None = None,
+    sort_keys: bool = False,
+) -> str:
+    """Return JSON as `json.dumps` writes it, and note in placeholders that their texts have to be written so, too."""
+    dumped = json.dumps(value, ensure_ascii=False, indent=indent, separators=separators, sort_keys=sort_keys)
+    marked = _PLACEHOLDER.sub(f"\ue0f0\\1\\2{'a' if ensure_ascii else 'j'}\ue0f1", dumped)
+    return re.sub(r"[^\x00-\x7f\ue0f0\ue0f1]", _escaped, marked) if ensure_ascii else marked
+
+
+def _escaped(match: re.Match[str]) -> str:
+    return json.dumps(match[0])[1:-1]
+
+
+def _refuse(message: str) -> None:
+    raise jinja2.TemplateError(message)
+
+
+def _now(form: str) -> str:
+    return datetime.now().astimezone().strftime(form)
+
+
+def _one_line(error: BaseException) -> str:
+    return " ".join(str(error).split())
