@@ -8,6 +8,7 @@ from typing import Final
 
 from registry import architectures
 from registry.backends import check_backend
+from registry.chat_template import why_words_are_lost
 from registry.errors import RegistryProblem
 from registry.forms import EMBEDDER, ModelForm, RegistryForm, RoleForm, nearest, usual_tier
 from registry.gguf import GgufHeader
@@ -15,6 +16,7 @@ from registry.options import LoadOptions
 from registry.strict_yaml import Place, YamlDocument
 
 QUANTISED_BLOCK: Final = 32
+OTHER_TEMPLATE: Final = "a model with a chat template that renders every message (gguf-new-metadata can replace it)"
 """How many numbers a block of a quantised KV cache has."""
 
 
@@ -108,6 +110,16 @@ def why_no_text(header: GgufHeader) -> str | None:
     if header.pooling is not None:
         return f"it was made for embeddings (the vectors of its tokens are joined by {header.pooling!r})"
     return architectures.why_no_generation(header.architecture)
+
+
+def why_no_prompt(header: GgufHeader) -> str | None:
+    """Return why a model that generates text cannot be asked for everything, or None if it can.
+
+    The reason is its chat template, which is broken or would lose words of the system or the user.
+    """
+    if header.chat_template is None or why_no_text(header) is not None:
+        return None
+    return why_words_are_lost(header.chat_template)
 
 
 def _role(

@@ -103,7 +103,15 @@ def _other_pieces(path: Path, first: RawHeader) -> list[Path]:
         raise GgufError(path, f"is one of {count} pieces; accepted: a name that ends in -00001-of-{count:05d}.gguf")
     if int(match["number"]) != 1:
         raise GgufError(path, f"is piece {int(match['number'])} of {count}; accepted: the first one")
-    return list(pieces(path)[1:])
+    others = list(pieces(path)[1:])
+    if missing := [piece.name for piece in others if not piece.exists()]:
+        named = ", ".join(missing[:3]) + (f" and {len(missing) - 3} more" if len(missing) > 3 else "")
+        raise GgufError(path, f"is split into {count} files, and {named} {_is(missing)} not beside it")
+    return others
+
+
+def _is(names: list[str]) -> str:
+    return "is" if len(names) == 1 else "are"
 
 
 class _Fields:

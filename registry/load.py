@@ -11,7 +11,7 @@ from pydantic import ValidationError
 
 from registry import memory
 from registry.backends import why_no_key
-from registry.checks import check_registry
+from registry.checks import OTHER_TEMPLATE, check_registry, why_no_prompt
 from registry.errors import GgufError, RegistryError, RegistryProblem
 from registry.forms import (
     DefaultsForm,
@@ -116,7 +116,7 @@ class UncheckedRegistry:
     headers: Mapping[str, GgufHeader | None]
     """The header of each model's file, by the model's name; None where there is no file, or it could not be read."""
     reasons: Mapping[str, str]
-    """Why a model's file could not be read, by the model's name."""
+    """Why a model cannot be used, by its name: its file could not be read, or its chat template would lose words."""
     adapters: Mapping[str, tuple[str, ...]]
     """The files of the adapters that the roles of each model use, by the model's name."""
     role_reasons: Mapping[str, str]
@@ -215,6 +215,9 @@ def read_unchecked(document: YamlDocument) -> UncheckedRegistry:
         except GgufError as error:
             headers[name] = None
             reasons[name] = str(error) + _where_it_was_looked_for(document.path, model)
+        else:
+            if (header := headers[name]) is not None and _is_prompted(name, form) and (why := why_no_prompt(header)):
+                reasons[name] = f"{model.file}: {why}; accepted: {OTHER_TEMPLATE}"
     adapters, role_reasons = _role_adapters(document.path, form, headers)
     options = {
         name: _options(name, model, document, form.defaults, headers[name]) for name, model in form.models.items()
@@ -226,6 +229,12 @@ def read_unchecked(document: YamlDocument) -> UncheckedRegistry:
     except RegistryError as error:
         problems = error.problems
     return UncheckedRegistry(document, form, options, headers, reasons, adapters, role_reasons, personas, problems)
+
+
+def _is_prompted(model: str, form: RegistryForm) -> bool:
+    """Return whether a model is given messages: unless it only embeds or proposes tokens."""
+    tiers = {role.tier for role in form.roles.values() if role.model == model}
+    return model != form.embedder and tiers != {"D"}
 
 
 def _personas_file(registry: Path, form: RegistryForm) -> Path:

@@ -1,7 +1,8 @@
 """What a loaded registry is made of: models, roles, personas and defaults, checked and complete.
 
-A model whose file is missing or broken is in the registry too, with the reason in `unavailable`, so that one missing
-file does not make the other models unusable. `Registry.why_not` says whether a role can be used.
+A model whose file is missing or broken, or whose chat template would lose words, is in the registry too, with the
+reason in `unavailable`, so that it does not make the other models unusable. `Registry.why_not` says whether a role can
+be used.
 """
 
 import ipaddress
@@ -71,11 +72,11 @@ class ModelEntry:
     instances: int = 1
     """On a machine with several NUMA nodes, how many engines of the model may run, each bound to a node of its own."""
     header: GgufHeader | None = None
-    """What the file says of the model; None for a remote one and where `unavailable` says why there is none."""
+    """What the file says of the model; None for a remote one and for a file that cannot be read."""
     memory: MemoryEstimate | None = None
     """What an engine takes, with the model that drafts for it; None where there is no header."""
     unavailable: str | None = None
-    """Why the file cannot be read or the API key is missing, or None."""
+    """Why it cannot be used: its file, its chat template or its API key; None if it can."""
     adapters: tuple[str, ...] = ()
     """The files of the adapters that its roles use. An engine loads them with the model."""
 

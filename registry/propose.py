@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Final
 
 from registry import architectures
-from registry.checks import why_no_draft, why_no_text
+from registry.checks import why_no_draft, why_no_prompt, why_no_text
 from registry.fit import SMALLEST, WORTH_HAVING, Fit, Room, fit
 from registry.forms import EMBEDDER
 from registry.gguf import GgufHeader
@@ -63,6 +63,8 @@ class Proposal:
     suits: Suits
     why_no_text: str | None
     """Why the model cannot generate text, or None if it can."""
+    why_no_prompt: str | None
+    """Why the chat template of a model that generates text cannot be used, or None if it can."""
     fit: Fit
     room: Room
     notes: tuple[str, ...]
@@ -107,6 +109,7 @@ def propose(
         entry=entry,
         suits=suited,
         why_no_text=why_no_text(header),
+        why_no_prompt=why_no_prompt(header),
         fit=chosen,
         room=room,
         notes=(_memory(header, chosen, room, draft), *_acceleration(header, draft, impossible)),

@@ -7,6 +7,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from orchestrator.analysis.graph import Source
 from orchestrator.errors import Problem
 from orchestrator.taskir import Step, pointer
+from orchestrator.taskir.names import find_name
 from orchestrator.taskir.problems import format_known_names, format_value
 
 MAX_PART_BYTES = 240
@@ -100,7 +101,7 @@ class NameResolver:
             return Source("artifact", later[0])
         if name in self._labels:
             return Source("input")
-        if name in self._files:
+        if find_name(name, self._files) is not None:
             return Source("file")
         return Source("input") if name in self._paths else None
 

@@ -13,6 +13,7 @@ from orchestrator.cli.models import memory_for_models
 from orchestrator.cli.settings import JsonFlag, Settings, settings
 from orchestrator.cli.terminal import one_line, print_json, printable, size, write
 from orchestrator.errors import InputError, Problem
+from registry.checks import OTHER_TEMPLATE, why_no_prompt
 from registry.compose import Candidate, Composed, NothingAnswers, compose, unique
 from registry.edit import create_registry
 from registry.errors import GgufError
@@ -129,9 +130,11 @@ def _found(folder: Path, ignored: list[str]) -> Iterator[Candidate]:
     files: dict[Path, tuple[str, CatalogueEntry | None]] = {}
     for file in models_in(folder):
         try:
-            read_header(file)
+            why = why_no_prompt(read_header(file))
         except GgufError as error:
-            ignored.append(f"{file} is left out: {error.reason}")
+            why = error.reason
+        if why is not None:
+            ignored.append(f"{file} is left out: {why}")
         else:
             files.setdefault(full_path(file), known.get(file, (id_from(file), None)))
     yield from _candidates(files)
@@ -145,7 +148,9 @@ def _candidates(files: dict[Path, tuple[str, CatalogueEntry | None]]) -> list[Ca
         try:
             header = read_header(file)
         except GgufError as error:
-            raise InputError(Problem(str(file), error.reason, "a GGUF model")) from error
+            raise InputError(Problem(str(error.path), error.reason, "a GGUF model")) from error
+        if (why := why_no_prompt(header)) is not None:
+            raise InputError(Problem(str(file), why, OTHER_TEMPLATE))
         made.append(Candidate(id=id, file=file, header=header, known_for=entry.roles if entry is not None else ()))
     return made
 

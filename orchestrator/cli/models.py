@@ -19,6 +19,7 @@ from orchestrator.cli.get import get
 from orchestrator.cli.settings import JsonFlag, Settings, settings
 from orchestrator.cli.terminal import glyphs, make_console, one_line, print_json, printable, size, write
 from orchestrator.errors import InputError, Problem
+from registry.checks import OTHER_TEMPLATE
 from registry.compose import Candidate, NothingAnswers, compose
 from registry.edit import add_model, create_registry, first_entries, give_role, replace_registry
 from registry.errors import GgufError
@@ -126,7 +127,7 @@ def _proposed(file: Path, registry: Registry, budget: int, name: str | None, rol
         header = read_header(file)
         full_path(file).as_posix().encode()
     except GgufError as error:
-        raise InputError(Problem(str(file), error.reason, "a GGUF model")) from error
+        raise InputError(Problem(str(error.path), error.reason, "a GGUF model")) from error
     except UnicodeEncodeError as error:
         raise InputError(Problem(str(file), "its name is not UTF-8, as the registry is", "another name")) from error
     hot = sum(model.memory.total for model in registry.models.values() if model.residency == "hot" and model.memory)
@@ -134,18 +135,18 @@ def _proposed(file: Path, registry: Registry, budget: int, name: str | None, rol
 
 
 def _check(proposal: Proposal, registry: Registry, roles: Sequence[str]) -> None:
-    """Raise InputError for a bad or taken id, for a bad name of a role, and for a role that the model cannot have."""
+    """Raise InputError for a bad or taken id, for a bad name of a role, and for a model that cannot have a role."""
     for option, name in (("--id", proposal.id), *(("--role", role) for role in roles)):
         if not re.fullmatch(NAME, name):
             raise InputError(Problem(f"{option} {name}", "is no name", NAME_RULE))
     if proposal.id in registry.models:
         taken = f"is taken by {registry.models[proposal.id].file or 'a model that another server runs'}"
         raise InputError(Problem(f"--id {proposal.id}", taken, f"a new one, such as {_free(proposal.id, registry)}"))
-    if proposal.why_no_text is None:
-        return
-    for role in roles:
-        tier = registry.roles[role].tier if role in registry.roles else usual_tier(role)
-        if tier != "D":
+    tiers = {role: registry.roles[role].tier if role in registry.roles else usual_tier(role) for role in roles}
+    if proposal.why_no_prompt is not None and set(tiers.values()) != {"D"}:
+        raise InputError(Problem(str(proposal.entry["file"]), proposal.why_no_prompt, OTHER_TEMPLATE))
+    for role, tier in tiers.items():
+        if proposal.why_no_text is not None and tier != "D":
             raise InputError(
                 Problem(f"--role {role}", f"the model cannot have it: {proposal.why_no_text}", "a role of tier D")
             )

@@ -7,6 +7,8 @@ from fnmatch import fnmatchcase
 from itertools import count
 from pathlib import PurePosixPath
 
+from orchestrator.taskir.names import compose_name, find_name
+
 _REFERENCE = re.compile(r"P([1-9][0-9]{0,5})\Z")
 _ONE_LETTER_WORDS = ("a", "i")
 
@@ -31,8 +33,8 @@ class FileNames:
 
     def find(self, name: str) -> tuple[str, ...]:
         """Return the file with this name, else the only one with this stem, else all that match it as a pattern."""
-        if name in self._names:
-            return (name,)
+        if (found := find_name(name, self._names)) is not None:
+            return (found,)
         files = self._by_stem.get(name, ())
         if len(files) == 1:
             return (*files,)
@@ -40,7 +42,10 @@ class FileNames:
 
     def mentioned(self, request: str) -> tuple[str, ...]:
         """Return the files that the request mentions, in their own order."""
-        return tuple(file for file in self.files if any(_mentions(request, name) for name in self._callings(file)))
+        composed = compose_name(request)
+        return tuple(
+            file for file in self.files if any(_mentions(composed, compose_name(name)) for name in self._callings(file))
+        )
 
     def _callings(self, file: str) -> list[str]:
         stem = PurePosixPath(file).stem

@@ -241,6 +241,7 @@ def capabilities(registry: Registry, no_sandbox: str = "") -> Capabilities:
         models=registry.usable_names,
         tools={name: tool.parameters for name, tool in TOOLS.items() if name not in refused},
         unavailable=dict.fromkeys(refused, no_sandbox),
+        unavailable_roles={name: why for name in registry.roles if (why := registry.why_not(name)) is not None},
     )
 
 

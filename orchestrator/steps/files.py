@@ -10,6 +10,8 @@ import stat
 from pathlib import Path
 from typing import BinaryIO
 
+from orchestrator.taskir.names import find_name
+
 MAX_FILE_BYTES = 4 * 1024 * 1024
 
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
@@ -65,12 +67,13 @@ def _open_beneath(folder: Path, parts: list[str]) -> int:
     here = os.open(folder, _FOLDER)
     try:
         for part in parts[:-1]:
-            below = os.open(part, _FOLDER | os.O_NOFOLLOW, dir_fd=here)
+            below = os.open(_entry(here, part), _FOLDER | os.O_NOFOLLOW, dir_fd=here)
             os.close(here)
             here = below
+        name = _entry(here, parts[-1])
         # Opening a device can have effects of its own, so look first; then look at what was opened.
-        _only_regular(os.stat(parts[-1], dir_fd=here, follow_symlinks=False), also=stat.S_IFLNK)
-        descriptor = os.open(parts[-1], _FILE, dir_fd=here)
+        _only_regular(os.stat(name, dir_fd=here, follow_symlinks=False), also=stat.S_IFLNK)
+        descriptor = os.open(name, _FILE, dir_fd=here)
     finally:
         os.close(here)
     try:
@@ -79,6 +82,15 @@ def _open_beneath(folder: Path, parts: list[str]) -> int:
         os.close(descriptor)
         raise
     return descriptor
+
+
+def _entry(folder: int, name: str) -> str:
+    """Return the entry of an open folder that has this name, or looks the same; else the name, to be refused."""
+    try:
+        os.stat(name, dir_fd=folder, follow_symlinks=False)
+    except FileNotFoundError:
+        return name if name.isascii() else find_name(name, os.listdir(folder)) or name
+    return name
 
 
 def _only_regular(status: os.stat_result, also: int = stat.S_IFREG) -> None:

@@ -11,6 +11,7 @@ from orchestrator.steps.files import UnreadableFile, read_text, size_of
 from orchestrator.steps.foreach import items_of
 from orchestrator.steps.prompt import StepInput
 from orchestrator.taskir import Step, TaskInput
+from orchestrator.taskir.names import find_name
 
 
 class RunInputs:
@@ -98,8 +99,8 @@ class RunInputs:
         if given is not None and given.type == "text":
             return len(given.value.encode(errors="replace"))
         file = name if given is None else given.value
-        if file in self._prior:
-            return self._object_bytes(self._prior[file])
+        if (found := find_name(file, self._prior)) is not None:
+            return self._object_bytes(self._prior[found])
         return None if self._directory is None else size_of(self._directory, file)
 
     def _object_bytes(self, digest: str) -> int | None:
@@ -143,8 +144,8 @@ class RunInputs:
             raise AttemptError(Failure(FailureKind.INFRASTRUCTURE, str(error), final=True)) from error
 
     def _file(self, name: str) -> str:
-        if name in self._prior:
-            return self._artifact(self._prior[name])
+        if (found := find_name(name, self._prior)) is not None:
+            return self._artifact(self._prior[found])
         if self._directory is None:
             raise unusable_input(f"file {name!r} cannot be read: no --dir was given")
         try:

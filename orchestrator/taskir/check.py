@@ -31,6 +31,8 @@ class Capabilities:
     """The JSON Schema of each tool's arguments, by tool."""
     unavailable: Mapping[str, str] = field(default_factory=dict)
     """Why kinds of step and tools that this version has do not work on this machine, by name."""
+    unavailable_roles: Mapping[str, str] = field(default_factory=dict)
+    """Why roles that the registry has cannot work, by name."""
 
 
 def check_task(task: TaskIR, capabilities: Capabilities) -> tuple[Problem, ...]:
@@ -76,12 +78,16 @@ def _inputs(task: TaskIR, capabilities: Capabilities) -> Iterator[Problem]:
 
 def _agent(index: int, agent: Agent, capabilities: Capabilities) -> Iterator[Problem]:
     where = ("agents", index)
-    yield from _check_known((*where, "role"), "role", agent.role, capabilities.roles)
+    yield from _check_available(
+        (*where, "role"), "role", agent.role, capabilities.roles, capabilities.unavailable_roles
+    )
 
 
 def _step(index: int, step: Step, capabilities: Capabilities) -> Iterator[Problem]:
     where = ("plan", "steps", index)
-    yield from _check_known((*where, "actor"), "role", step.actor, capabilities.roles)
+    yield from _check_available(
+        (*where, "actor"), "role", step.actor, capabilities.roles, capabilities.unavailable_roles
+    )
     yield from _check_known((*where, "persona"), "persona", step.persona, capabilities.personas)
     yield from _check_available(
         (*where, "kind"), "kind of step", step.kind, capabilities.kinds, capabilities.unavailable

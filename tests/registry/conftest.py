@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 TOKENS = tuple(f"t{number}" for number in range(96))
+TEMPLATE = "{% for m in messages %}{{ m.content }}{% endfor %}"
 WriteGguf = Callable[..., Path]
 
 
@@ -19,7 +20,7 @@ def _write(
     heads: int = 4,
     kv_heads: int | list[int] = 2,
     tokens: Iterable[str] = TOKENS,
-    template: str | None = "{{ messages[0].content }}",
+    template: str | None = TEMPLATE,
     experts: int = 0,
     quantised: bool = False,
     pooling: int | None = None,

@@ -175,6 +175,22 @@ def test_adapters_that_no_engine_could_use_are_refused(folder: Path, role: str, 
     assert any(expected in problem for problem in _problems(folder, text))
 
 
+def test_a_model_whose_template_loses_words_cannot_be_used(folder: Path, write_gguf: WriteGguf) -> None:
+    template = "{% for m in messages if m.role == 'system' %}{{ m.content }}{% endfor %}"
+    write_gguf(folder / "sub" / "little.gguf", template=template, context=800)
+    registry = _load(folder)
+    assert registry.usable_roles == {"frontdoor", "architect"}
+    assert "sub/little.gguf: the model's chat template loses words of the user" in (registry.why_not("worker") or "")
+    write_gguf(folder / "sub" / "little.gguf", template="{% oops %}", context=800)
+    assert "the model's chat template is broken: " in (_load(folder).why_not("worker") or "")
+
+
+def test_the_template_of_a_model_that_only_drafts_does_not_matter(folder: Path, write_gguf: WriteGguf) -> None:
+    write_gguf(folder / "sub" / "little.gguf", template="{% oops %}", context=800)
+    text = GOOD.partition("  worker:")[0] + "  worker: {model: big, tier: C}\n  draft: {model: little, tier: D}\n"
+    assert _load(folder, text).usable_roles == {"frontdoor", "worker", "draft"}
+
+
 def test_a_cold_model_says_that_it_is_not_loaded(folder: Path) -> None:
     registry = _load(folder, GOOD.replace("residency: hot", "residency: cold"))
     assert "big is cold" in (registry.why_not("architect") or "")

@@ -10,6 +10,7 @@ from collections.abc import Collection, Iterable, Mapping
 from pathlib import Path
 
 from orchestrator.steps.files import UnreadableFile, read_text
+from orchestrator.taskir.names import find_name
 
 MAX_TEXTS_BYTES = 64 * 1024 * 1024
 """The most bytes of text that one call may read."""
@@ -46,12 +47,14 @@ class Workspace:
 
     def read(self, name: str) -> str:
         """Return the text of that name."""
-        if (text := self.written.get(name, self._inputs.get(name))) is not None:
+        if (found := find_name(name, {*self.written, *self._inputs, *self._files})) is None:
+            raise NoSuchText(f"there is no {name!r}; accepted: {_some(self.names())}")
+        if (text := self.written.get(found, self._inputs.get(found))) is not None:
             return text
-        if name not in self._files or self._directory is None:
+        if self._directory is None:
             raise NoSuchText(f"there is no {name!r}; accepted: {_some(self.names())}")
         try:
-            return read_text(self._directory, name)
+            return read_text(self._directory, found)
         except UnreadableFile as error:
             raise NoSuchText(str(error)) from error
 

@@ -131,6 +131,24 @@ def _second_piece(folder: Path) -> list[str]:
     return [str(file)]
 
 
+def _without_second_piece(folder: Path) -> list[str]:
+    whole = _second_piece(folder)[0]
+    writer = gguf.GGUFWriter(folder / "big-00001-of-00003.gguf", "llama")
+    writer.add_uint16("split.count", 3)
+    writer.add_tensor("y", np.zeros(4, dtype=np.float32))
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+    Path(whole).unlink()
+    return [str(folder / "big-00001-of-00003.gguf")]
+
+
+def _forgetful(folder: Path) -> list[str]:
+    template = "{{ messages[-1].content }}"
+    return [str(write_llama(folder / "last.gguf", ModelShape(chat_template=template)))]
+
+
 def _no_gguf(folder: Path) -> list[str]:
     (folder / "page.gguf").write_text("<html>not found</html>")
     return [str(folder / "page.gguf")]
@@ -155,6 +173,11 @@ def _in_braces(folder: Path) -> list[str]:
         (_no_gguf, "page.gguf: is not a GGUF file: it begins with b'<htm'"),
         (_truncated, r"cut.gguf: is truncated: tensor \S+ ends [\d,]+ bytes after the end of the file"),
         (_second_piece, "is piece 2 of 3; accepted: the first one"),
+        (
+            _without_second_piece,
+            r"is split into 3 files, and big-00002-of-00003\.gguf, big-00003-of-00003\.gguf are not beside it",
+        ),
+        (_forgetful, r"last\.gguf: the model's chat template loses words of the user .*accepted: a model with a chat"),
         (lambda _: [str(TINY / "medium.gguf"), "--id", "large"], r"--id large: is taken by .*such as large-2"),
         (lambda _: [str(TINY / "large.gguf")], r"--id large: is taken by"),
         (lambda _: [str(TINY / "medium.gguf"), "--id", "a b"], "--id a b: is no name; accepted: letters, digits"),
