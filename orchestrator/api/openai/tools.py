@@ -2,10 +2,12 @@
 
 A call is the JSON object `{"tool": NAME, "arguments": {...}}`, or only the arguments where one certain tool has to be
 called. Where the model has to call a tool, a grammar makes sure that it does. Where it may, an answer that is a valid
-call counts as one, and any other answer is text.
+call counts as one, and any other answer is text. A call counts in the forms that models were trained on, too: with
+`name` and `parameters`, in a list, in a code block, or in the tag `tool_call`.
 """
 
 import json
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
@@ -15,6 +17,14 @@ from orchestrator.gates.json_schema import BadSchema, OutputSchema, SchemaMismat
 from orchestrator.taskir import MAX_DEPTH
 
 MAX_TOOLS: Final = 128
+
+_FORMS: Final = (("tool", "arguments"), ("name", "arguments"), ("name", "parameters"))
+"""The keys of the name and of the arguments of a call: those that the instructions ask for, and those that models were
+trained on."""
+_TAG: Final = "<tool_call>"
+_WRAPPED: Final = re.compile(r"```(?:json)?\s(?P<fenced>.*)```|<tool_call>(?P<tagged>.*)</tool_call>", re.DOTALL)
+_BEGUN: Final = re.compile(r"`{1,3}|```(?:j|js|jso|json)|(?:```(?:json)?\s+)?(?:\[?\s*(?:\{.*)?)", re.DOTALL)
+"""The beginning of a call: a code block, and in it perhaps a list, with an object."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,14 +102,9 @@ class ClientTools:
             return None
         if self._only is not None:
             return _valid(self._only, text.strip())
-        try:
-            call = json.loads(text)
-        except (ValueError, RecursionError):  # a model may write brackets without end
-            return None
-        if not isinstance(call, dict) or call.keys() != {"tool", "arguments"}:
-            return None
-        tool = next((tool for tool in self.tools if tool.name == call["tool"]), None)
-        return None if tool is None else _valid(tool, json.dumps(call["arguments"], ensure_ascii=False))
+        name, arguments = _named_call(text) or ("", None)
+        tool = next((tool for tool in self.tools if tool.name == name), None)
+        return None if tool is None else _valid(tool, json.dumps(arguments, ensure_ascii=False))
 
     @property
     def _only(self) -> ClientTool | None:
@@ -124,7 +129,7 @@ class ToolCallBuffer:
             return piece
         self._held += piece
         begun = self._held.lstrip()
-        self._is_text = bool(begun) and not begun.startswith("{") and not self._toolbox.forced
+        self._is_text = bool(begun) and not self._toolbox.forced and not _may_become_call(begun)
         return self._held if self._is_text else ""
 
     def finish(self, text: str) -> tuple[str, ParsedToolCall | None]:
@@ -133,6 +138,28 @@ class ToolCallBuffer:
             return "", None
         call = self._toolbox.parse(text)
         return ("" if call is not None else self._held), call
+
+
+def _named_call(text: str) -> tuple[str, object] | None:
+    """Return the name and the arguments of the call that a text is, in one of the forms that models know; else None."""
+    text = text.strip()
+    if wrapped := _WRAPPED.fullmatch(text):
+        text = wrapped["fenced"] or wrapped["tagged"] or ""
+    try:
+        call = json.loads(text)
+    except (ValueError, RecursionError):  # a model may write brackets without end
+        return None
+    if isinstance(call, list) and len(call) == 1:
+        call = call[0]
+    for name, arguments in _FORMS:
+        if isinstance(call, dict) and call.keys() == {name, arguments} and isinstance(call[name], str):
+            return call[name], call[arguments]
+    return None
+
+
+def _may_become_call(begun: str) -> bool:
+    """Return whether a text that begins so, without white space in front, may be a call when it is complete."""
+    return begun.startswith(_TAG) or _TAG.startswith(begun) or _BEGUN.fullmatch(begun) is not None
 
 
 def _check(tool: ClientTool) -> None:
