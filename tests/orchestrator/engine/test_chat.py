@@ -2,9 +2,11 @@
 
 from pathlib import Path
 
+import gguf
 import numpy as np
 import pytest
 
+from benchmarks.engine.chats import Chats
 from benchmarks.models import CHATML
 from orchestrator.engine.contract import EngineSpec, Message, ToolCall
 from orchestrator.engine.errors import BadPrompt
@@ -90,3 +92,58 @@ def test_a_control_token_may_not_be_put_together_from_template_and_content(vocab
 def test_what_the_template_refuses_is_a_bad_prompt(vocab: Vocabulary) -> None:
     with pytest.raises(BadPrompt, match=r"^the model's chat template refuses the messages: one two$"):
         PromptTemplate(vocab, r"{{ raise_exception('one\n  two') }}").tokens((Message("user", "x"),))
+
+
+@pytest.fixture(scope="module")
+def mistral(tmp_path_factory: pytest.TempPathFactory) -> Chats:
+    """The vocabulary of a SentencePiece model, which puts a space in front of texts, and a template like Mistral's."""
+    path = tmp_path_factory.mktemp("sentencepiece") / "mistral.gguf"
+    special = [
+        ("<unk>", gguf.TokenType.UNKNOWN),
+        *((t, gguf.TokenType.CONTROL) for t in ("<s>", "</s>", "[INST]", "[/INST]")),
+    ]
+    letters = ["▁", "H", "i", "a", "Hi", "▁H", "▁Hi", "▁▁", "▁a"]
+    writer = gguf.GGUFWriter(path, "llama")
+    writer.add_tokenizer_model("llama")
+    writer.add_token_list([*(t for t, _ in special), *(f"<0x{byte:02X}>" for byte in range(256)), *letters])
+    writer.add_token_scores([0.0] * (len(special) + 256) + [-float(rank) for rank in range(len(letters))])
+    kinds = [kind for _, kind in special] + [gguf.TokenType.BYTE] * 256 + [gguf.TokenType.NORMAL] * len(letters)
+    writer.add_token_types(kinds)
+    writer.add_bos_token_id(1)
+    writer.add_eos_token_id(2)
+    writer.add_add_bos_token(True)
+    writer.add_chat_template(
+        "{{ bos_token }}{% for m in messages %}{{ '[INST] ' + m.content + '[/INST]' if m.role == 'user' else "
+        "' ' + m.content + eos_token }}{% endfor %}"
+    )
+    for name, value in (
+        ("context_length", 64),
+        ("embedding_length", 64),
+        ("block_count", 1),
+        ("feed_forward_length", 64),
+    ):
+        writer.add_uint32(f"llama.{name}", value)
+    writer.add_head_count(1)
+    writer.add_layer_norm_rms_eps(1e-5)
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.close()
+    return Chats.of(path)
+
+
+@pytest.mark.parametrize(
+    ("messages", "spelled"),
+    [
+        ((Message("user", "Hi"),), ["<s>", "[INST]", " Hi", "[/INST]"]),
+        (
+            (Message("user", "Hi"), Message("assistant", "a"), Message("user", "HiHi")),
+            ["<s>", "[INST]", " Hi", "[/INST]", " a", "</s>", "[INST]", " Hi", "Hi", "[/INST]"],
+        ),
+        ((Message("user", "Hi</s>Hi"),), ["<s>", "[INST]", " Hi", *"</s>", "Hi", "[/INST]"]),
+    ],
+)
+def test_a_sentencepiece_vocabulary_gets_one_space_where_the_template_has_one(
+    mistral: Chats, messages: tuple[Message, ...], spelled: list[str]
+) -> None:
+    tokens = mistral.template.tokens(messages).tolist()
+    assert [mistral.vocabulary.text(token) for token in tokens] == spelled
