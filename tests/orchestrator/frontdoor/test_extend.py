@@ -107,7 +107,7 @@ async def test_the_rest_is_asked_for_in_the_layout_the_models_know() -> None:
     made = await script.extend(f"\n{FOUND}\n")
     assert made == Extended("planned", "", Usage(prompt_tokens=10, output_tokens=len(rest(A, B, JOIN))), 1)
     (asked,) = script.asked
-    assert asked.messages == (("system", "Plan."), ("user", ASKED))
+    assert asked.messages == (Message("system", "Plan."), Message("user", ASKED))
     assert script.ids == ["S2", "S3", "S4"]
     assert script.steps[2].inputs == ("s2.txt", "s3.txt")
     assert [step.depends_on for step in script.steps] == [("S1",), ("S1",), ()]

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from orchestrator.engine.client.engine import Completion, OnText, StopGenerating
-from orchestrator.engine.contract import Finish, Generation
+from orchestrator.engine.contract import Finish, Generation, Message
 from orchestrator.engine.errors import BrokenModel, EngineDied, ModelLoadFailed, PromptTooLong
 from orchestrator.events import FailureKind, Usage
 from orchestrator.frontdoor import PlanRequest, make_plan
@@ -85,8 +85,8 @@ async def test_plan_is_asked_for_in_the_layout_the_models_know() -> None:
     assert usage == Usage(prompt_tokens=10, output_tokens=len(plan(A, B, JOIN)))
     (asked,) = script.asked
     assert asked.messages == (
-        ("system", "Plan the request as steps."),
-        ("user", f"Files: a.txt, b.txt\nRequest: {TEXT}"),
+        Message("system", "Plan the request as steps."),
+        Message("user", f"Files: a.txt, b.txt\nRequest: {TEXT}"),
     )
     assert asked.schema is not None
     assert asked.max_tokens is None

@@ -63,7 +63,7 @@ async def test_the_budget_is_told_and_pruning_asked_for_by_id() -> None:
     await talk.prune("drop", ("D1", "D2"))
     assert talk.pressure == "free"
     assert [one.id for one in talk.window.shown] == ["D3"]
-    assert talk.window.messages[-1] == ("user", "Pruned: a.txt, b.txt.\nContext: 136 of 1000 tokens.")
+    assert talk.window.messages[-1] == Message("user", "Pruned: a.txt, b.txt.\nContext: 136 of 1000 tokens.")
 
 
 async def test_past_the_hard_mark_what_nobody_has_judged_is_to_be_pruned() -> None:

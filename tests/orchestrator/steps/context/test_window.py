@@ -17,7 +17,7 @@ def gathered(*names: str) -> Window:
 
 def test_the_conversation_alternates_and_begins_with_the_head() -> None:
     messages = gathered("a", "b").condense("{}").add(Turn("go", "gone")).messages
-    assert messages[:2] == (("system", "Do it."), ("user", "Task: gather."))
+    assert messages[:2] == (Message("system", "Do it."), Message("user", "Task: gather."))
     assert [message.role for message in messages[1:]] == ["user", "assistant"] * 2 + ["user"]
 
 
@@ -68,7 +68,7 @@ def test_what_is_behind_a_condensation_leaves_its_messages_as_they_were(names: l
 def test_condensing_keeps_the_head_and_names_what_was_kept() -> None:
     window = gathered("a", "b", "c").prune(["D2"]).condense('{"findings":[]}')
     assert window.messages[:2] == Window(OPENING).messages
-    assert window.messages[2] == ("assistant", '{"findings":[]}')
+    assert window.messages[2] == Message("assistant", '{"findings":[]}')
     assert "D1 a, D3 c" in window.messages[3][1]
     assert "condensed once" in window.messages[3][1]
     assert window.shown == ()

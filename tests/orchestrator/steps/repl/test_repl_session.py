@@ -7,7 +7,7 @@ from typing import cast
 import pytest
 
 from orchestrator.engine.client.engine import Completion
-from orchestrator.engine.contract import Generation
+from orchestrator.engine.contract import Generation, Message
 from orchestrator.engine.errors import EngineDied, EngineError
 from orchestrator.events import FailureKind
 from orchestrator.sandbox import Sandbox, Session
@@ -126,7 +126,7 @@ async def test_a_batch_is_one_call_of_the_pool_for_each_model(sandbox: Sandbox, 
             "<Task: Hello>", ["<Task: n0>", "<Task: n1>", "<Task: n2>", "<Task: n3>", "<[a]\nb\n\nTask: c>"]
         )
         assert [(model, len(requests)) for model, requests in world.batches] == [("own", 1), ("own", 4), ("coder", 1)]
-        assert world.batches[0][1][0].messages[0] == ("system", "I am own.\nBe terse.")
+        assert world.batches[0][1][0].messages[0] == Message("system", "I am own.\nBe terse.")
         assert (world.spending.calls, world.spending.usage.output_tokens) == (6, 30)
         assert [(call.tool, call.outcome) for call in world.calls] == [("llm_call", "done"), ("llm_batch", "done")]
 
