@@ -31,7 +31,7 @@ class TokenizedExample:
 
 def tokenize(tokenizer: Any, example: Example) -> TokenizedExample:
     """Return the tokens of an example. `tokenizer` is that of `transformers`, with the model's chat template."""
-    messages = [{"role": role, "content": content} for role, content in messages_of(example.request, example.files)]
+    messages = [{"role": said.role, "content": said.content} for said in messages_of(example.request, example.files)]
     text = tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=True)
     prompt: list[int] = tokenizer(text, add_special_tokens=False)["input_ids"]
     answer: list[int] = tokenizer(plan_text(example.parts), add_special_tokens=False)["input_ids"]
