@@ -10,13 +10,13 @@ from benchmarks.tiny.words import Split, WordingPool, sentence
 from orchestrator.steps.context.budget import ContextBudget
 from orchestrator.steps.context.editor import BYTES_A_TOKEN, with_budget_notice
 from orchestrator.steps.context.window import Turn, Window
-from orchestrator.steps.foreach import compact_json
 from orchestrator.steps.prompt import step_messages
 from orchestrator.steps.tools.actions import Allowed, UseTool, action_schema, instructions
 from orchestrator.steps.tools.contract import Tool
 from orchestrator.steps.tools.loop import turn_of
 from orchestrator.steps.tools.toolbox import TOOLS
 from orchestrator.taskir import Step
+from orchestrator.taskir.json_text import compact_json
 
 ANSWER = 512
 """The most tokens of an answer."""

@@ -21,8 +21,7 @@ from typing import Annotated, Any
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from orchestrator.errors import OrchestratorError
-from orchestrator.steps.foreach import compact_json
-from orchestrator.taskir.json_text import read_json
+from orchestrator.taskir.json_text import compact_json, read_json
 
 MAX_PARTS = 64
 MAX_READS = 64

@@ -17,8 +17,8 @@ from orchestrator.engine.client.engine import Completion
 from orchestrator.events import Failure, FailureKind
 from orchestrator.gates import BadSchema, OutputSchema, SchemaMismatch, is_json
 from orchestrator.steps.errors import AttemptError
-from orchestrator.steps.foreach import compact_json
 from orchestrator.taskir import Step
+from orchestrator.taskir.json_text import compact_json
 
 ANY_JSON: dict[str, Any] = {}
 

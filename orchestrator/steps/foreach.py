@@ -1,12 +1,11 @@
 """Take a list apart for the children of a `foreach` step, and join what the children made into lists."""
 
-import json
 from collections.abc import Mapping, Sequence
 
 from orchestrator.events import Failure, FailureKind
 from orchestrator.steps.errors import AttemptError, unusable_input
 from orchestrator.taskir import Step
-from orchestrator.taskir.json_text import read_json
+from orchestrator.taskir.json_text import compact_json, read_json
 
 MAX_CHILDREN = 10_000
 
@@ -39,11 +38,6 @@ def gather(step: Step, children: Sequence[Mapping[str, bytes]]) -> dict[str, byt
             text = outputs[f"{name}[{index}]"].decode()
             values.append(text if step.output_schema is None else read_json(text)[0])
     return {name: compact_json(values).encode() for name, values in lists.items()}
-
-
-def compact_json(value: object) -> str:
-    """Return JSON without white space between its parts, which is how the embedded models write and read it."""
-    return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
 
 
 def _no_list(message: str) -> AttemptError:

@@ -2,7 +2,7 @@
 
 models     the document as pydantic models; fields: their types and limits
 parse      from JSON to a TaskIR and back
-json_text  reads JSON strictly; patterns: regular expressions that match in linear time
+json_text  reads JSON strictly and writes it compactly; patterns: regular expressions that match in linear time
 check      what a valid task needs that this installation does not have
 arguments  `$input` in the arguments of a tool
 problems   from errors to problems with a JSON pointer

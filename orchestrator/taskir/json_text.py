@@ -1,4 +1,7 @@
-"""Read JSON strictly: what `json.loads` wrongly accepts, or fails on, becomes a problem with a JSON pointer."""
+"""Read JSON strictly, and write it compactly.
+
+What `json.loads` wrongly accepts, or fails on, becomes a problem with a JSON pointer.
+"""
 
 import json
 import math
@@ -26,6 +29,11 @@ class _Refused:
 
     what: str
     accepted: str
+
+
+def compact_json(value: object) -> str:
+    """Return JSON without white space between its parts, which is how the embedded models write and read it."""
+    return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
 
 
 def read_json(raw: str | bytes) -> tuple[object, list[Problem]]:

@@ -19,8 +19,8 @@ from benchmarks.tiny.families.tools import same_json
 from benchmarks.tiny.words import Lexicon, Split, listing
 from orchestrator.steps.context.editor import with_summary_request
 from orchestrator.steps.context.summary import SUMMARY, summary_text
-from orchestrator.steps.foreach import compact_json
 from orchestrator.steps.tools.toolbox import TOOLS
+from orchestrator.taskir.json_text import compact_json
 
 PHRASES = (
     "find the {k} of {n}",

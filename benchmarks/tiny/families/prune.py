@@ -19,9 +19,9 @@ from benchmarks.tiny.texts import Record
 from benchmarks.tiny.words import Lexicon, Split, listing
 from orchestrator.steps.context.budget import SOFT, ContextBudget
 from orchestrator.steps.context.window import Window
-from orchestrator.steps.foreach import compact_json
 from orchestrator.steps.tools.loop import LINE
 from orchestrator.steps.tools.toolbox import TOOLS
+from orchestrator.taskir.json_text import compact_json
 
 PHRASES = (
     "compare {n}",

@@ -5,7 +5,7 @@ from typing import Any
 from pydantic_core import from_json
 
 from orchestrator.gates import OutputSchema
-from orchestrator.steps.foreach import compact_json
+from orchestrator.taskir.json_text import compact_json
 
 LINE = 160
 LINES = 6

@@ -8,7 +8,6 @@ from orchestrator.steps.attempt import Attempt
 from orchestrator.steps.context.conversation import Conversation
 from orchestrator.steps.context.window import CallResult, Turn, Window
 from orchestrator.steps.errors import AttemptError
-from orchestrator.steps.foreach import compact_json
 from orchestrator.steps.tools.actions import (
     Action,
     Allowed,
@@ -22,6 +21,7 @@ from orchestrator.steps.tools.actions import (
 )
 from orchestrator.steps.tools.contract import ToolError
 from orchestrator.steps.tools.toolbox import Toolbox, shortened
+from orchestrator.taskir.json_text import compact_json
 
 MAX_BAD = 3
 """Answers in a row that may be no action before the attempt fails."""

@@ -12,9 +12,9 @@ from orchestrator.engine.errors import BrokenModel, EngineDied, ModelLoadFailed,
 from orchestrator.events import FailureKind, Usage
 from orchestrator.frontdoor import PlanRequest, make_plan
 from orchestrator.planning import PlanError, Planned, PlannedPart
-from orchestrator.steps.foreach import compact_json
 from orchestrator.steps.role import ResolvedRole
 from orchestrator.taskir import Step
+from orchestrator.taskir.json_text import compact_json
 from tests.orchestrator.model_calls import ModelCalls, count_characters
 
 A = {"role": "worker", "action": "Summarize a.txt.", "inputs": ["a.txt"]}

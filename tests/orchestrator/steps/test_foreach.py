@@ -5,8 +5,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from orchestrator.steps.errors import AttemptError
-from orchestrator.steps.foreach import MAX_CHILDREN, compact_json, gather, items_of
+from orchestrator.steps.foreach import MAX_CHILDREN, gather, items_of
 from orchestrator.taskir import Step
+from orchestrator.taskir.json_text import compact_json
 
 SCALARS = st.none() | st.booleans() | st.integers(-(10**9), 10**9) | st.text(max_size=10)
 VALUES = st.recursive(SCALARS, lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=3), inner))
