@@ -10,9 +10,8 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Literal
 
-from orchestrator.taskir import Step, TaskIR
+from orchestrator.taskir import Level, Step, TaskIR
 
-Level = Literal["B1", "B2", "B3"]
 Mode = Literal["as-planned", "discover", "serial"]
 RunStatus = Literal["queued", "planning", "running", "done", "failed", "cancelled"]
 Priority = Literal["interactive", "batch"]

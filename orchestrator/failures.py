@@ -9,7 +9,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
-from orchestrator.events import EscalationTarget, Failure, FailureKind, Level
+from orchestrator.events import EscalationTarget, Failure, FailureKind
+from orchestrator.taskir import Level
 
 MAX_RETRIES = 3
 """Retries a step may use, over all kinds and roles. Escalations and re-runs after a restart are not retries."""

@@ -9,7 +9,7 @@ from fractions import Fraction
 from typing import Final
 
 from registry.gguf import GgufHeader
-from registry.options import KvType, LoadOptions
+from registry.options import MAX_SCORES, KvType, LoadOptions
 
 # bytes of one element in the KV cache
 CACHE_TYPES: Final[dict[KvType, Fraction]] = {
@@ -27,8 +27,6 @@ BATCH: Final = 512
 SCORED: Final = 128
 """How many tokens are computed together by an engine that keeps the scores of attention."""
 BATCH_INVARIANT_MICRO_BATCH: Final = 64
-MOST_SCORES: Final = 1 << 20
-"""The most scores for one token that an engine with flash_attention "auto" keeps."""
 CELLS: Final = 256
 """llama.cpp allocates a multiple of so many KV cells for every stream."""
 PROCESS: Final = 96 << 20
@@ -80,7 +78,7 @@ def estimate(header: GgufHeader, options: LoadOptions, *, embeds: bool = False) 
     scores = cells * header.heads if options.flash_attention != "on" else 0
     if options.flash_attention == "auto":
         keeps_none = options.batch_invariant or embeds or value_type.startswith("q")
-        scores = 0 if keeps_none else min(scores, MOST_SCORES)
+        scores = 0 if keeps_none else min(scores, MAX_SCORES)
     mask = micro_batch * 2 * cells
     kept = min(micro_batch, SCORED) * scores * 3 // 2  # the scores, and once more in 16 bits
     return MemoryEstimate(

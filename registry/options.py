@@ -16,6 +16,9 @@ MAX_SLOTS: Final = 128
 MAX_CELLS: Final = 1 << 22
 """The most cells that a KV cache may have; a cell holds one token."""
 MAX_THREADS: Final = 1024
+MAX_SCORES: Final = 1 << 20
+"""The most scores of attention per token, over all heads and cells, that an engine with `flash_attention` "auto" keeps.
+For the 128 tokens of a micro-batch they take 512 MiB."""
 
 KvType = Literal["f32", "f16", "bf16", "q8_0", "q5_1", "q5_0", "q4_1", "q4_0"]
 FlashAttention = Literal["auto", "on", "off"]

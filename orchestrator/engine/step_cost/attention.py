@@ -7,6 +7,7 @@ other CPUs it takes as long, and prompts take longer. So both are measured where
 """
 
 from orchestrator.engine.contract import EngineSpec
+from registry.options import MAX_SCORES
 
 LONG_CONTEXT = 1024
 """Scores are kept only if sequences may have at least so many tokens: such sequences decode mostly at depths where
@@ -15,9 +16,6 @@ keeping scores is faster."""
 MICRO_BATCH_WITH_SCORES = 128
 """The most tokens of a micro-batch when scores are kept. The scores of more tokens do not fit into the processor's
 caches, and prompts would take a tenth longer; with this limit they take as long as with flash attention."""
-
-MAX_SCORES = 1 << 20
-"""The most scores per token, over all heads and cells. For the 128 tokens of a micro-batch they take 512 MiB."""
 
 ANSWER_TOKENS = 128
 """A trial compares the time for `LONG_CONTEXT` tokens of a prompt and this many tokens of an answer."""

@@ -6,12 +6,11 @@ from orchestrator.engine.contract import EngineSpec
 from orchestrator.engine.step_cost.attention import (
     LONG_CONTEXT,
     MAX_POOLED_SLOTS,
-    MAX_SCORES,
     MIN_SAVING,
     may_keep_scores,
     should_keep_scores,
 )
-from registry import memory
+from registry.options import MAX_SCORES
 
 SPEC = EngineSpec(file="m.gguf", slots=MAX_POOLED_SLOTS + 1)
 
@@ -40,10 +39,6 @@ def test_scores_may_be_kept_where_sequences_are_long_and_room_is_there(
 def test_scores_are_kept_where_they_save_a_clear_part_of_the_time() -> None:
     assert should_keep_scores(0.99 * (1 - MIN_SAVING), 1.0)
     assert not should_keep_scores(1.01 * (1 - MIN_SAVING), 1.0)
-
-
-def test_the_estimate_of_memory_knows_how_many_scores_are_kept_at_most() -> None:
-    assert memory.MOST_SCORES == MAX_SCORES
 
 
 def test_streams_are_the_default_unless_a_pool_is_asked_for() -> None:
