@@ -7,7 +7,7 @@ loading are never evicted.
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
-from orchestrator.pool.placement import Place
+from orchestrator.pool.placement import ReplicaId
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +30,7 @@ class PoolBudget:
 class Resident:
     """An engine that holds memory, or for which memory is reserved."""
 
-    place: Place
+    replica_id: ReplicaId
     bytes: int
     pinned: bool
     in_use: bool
@@ -43,7 +43,7 @@ class Resident:
 class Admitted:
     """The engine may be loaded after those in `evicted` (least recently used first) have been stopped."""
 
-    evicted: tuple[Place, ...]
+    evicted: tuple[ReplicaId, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,16 +70,16 @@ Verdict = Admitted | MustWait | NeverFits
 def admit(wanted: int, node: int | None, residents: Iterable[Resident], budget: PoolBudget) -> Verdict:
     """Decide about an engine of `wanted` bytes on `node`. As few engines as needed are evicted, by least recent use."""
     held = sorted(residents, key=lambda resident: resident.last_used)
-    evicted: dict[Place, Resident] = {}
+    evicted: dict[ReplicaId, Resident] = {}
     for where, limit in budget.limits(node):
         covered = [resident for resident in held if where is None or resident.node == where]
         pinned = sum(resident.bytes for resident in covered if resident.pinned)
         if pinned + wanted > limit:
             return NeverFits(pinned, pinned + wanted - limit, limit, where)
-        short = sum(resident.bytes for resident in covered if resident.place not in evicted) + wanted - limit
+        short = sum(resident.bytes for resident in covered if resident.replica_id not in evicted) + wanted - limit
         for resident in covered:
-            if short > 0 and not resident.pinned and not resident.in_use and resident.place not in evicted:
-                evicted[resident.place] = resident
+            if short > 0 and not resident.pinned and not resident.in_use and resident.replica_id not in evicted:
+                evicted[resident.replica_id] = resident
                 short -= resident.bytes
         if short > 0:
             return MustWait(short, where)

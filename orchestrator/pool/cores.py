@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from orchestrator.pool.placement import Place
+from orchestrator.pool.placement import ReplicaId
 from orchestrator.pool.topology import Topology
 
 TURN_SECONDS: Final = 0.25
@@ -19,7 +19,7 @@ PATIENCE_SECONDS: Final = 2.0
 class DecodingEngine:
     """An engine that has work. All times are in seconds of one clock."""
 
-    place: Place
+    replica_id: ReplicaId
     ceiling: int | None = None
     """The most threads that it may have; None for no limit."""
     node: int | None = None
@@ -31,14 +31,14 @@ class DecodingEngine:
     """Since when it is running, or waiting for its turn."""
 
 
-def share_cores(topology: Topology, engines: Iterable[DecodingEngine], now: float = 0.0) -> dict[Place, int]:
+def share_cores(topology: Topology, engines: Iterable[DecodingEngine], now: float = 0.0) -> dict[ReplicaId, int]:
     """Return how many threads each engine gets; 0 for one that has to wait for its turn.
 
     Engines that run get equal shares, but not more than their ceiling, and together not more than the cores of their
     node or of the machine. Cores that remain go to the most urgent engines. A single engine gets all cores.
     """
     queue = sorted(engines, key=lambda engine: _rank(engine, now))
-    shares = {engine.place: 0 for engine in queue}
+    shares = {engine.replica_id: 0 for engine in queue}
     left = topology.cores
     free = {node.id: len(node.cores) for node in topology.nodes}
     unsatisfied: Sequence[DecodingEngine] = queue
@@ -46,11 +46,11 @@ def share_cores(topology: Topology, engines: Iterable[DecodingEngine], now: floa
         growing: list[DecodingEngine] = []
         for engine in unsatisfied:
             if left and (engine.node is None or free[engine.node]):
-                shares[engine.place] += 1
+                shares[engine.replica_id] += 1
                 left -= 1
                 if engine.node is not None:
                     free[engine.node] -= 1
-                if engine.ceiling is None or shares[engine.place] < engine.ceiling:
+                if engine.ceiling is None or shares[engine.replica_id] < engine.ceiling:
                     growing.append(engine)
         unsatisfied = growing
     return shares

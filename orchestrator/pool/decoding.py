@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from orchestrator.engine.errors import EngineDied
 from orchestrator.pool.cores import TURN_SECONDS, DecodingEngine, share_cores
 from orchestrator.pool.managed_model import Replica
-from orchestrator.pool.placement import Place
+from orchestrator.pool.placement import ReplicaId
 from orchestrator.pool.topology import Topology
 
 
@@ -66,7 +66,7 @@ class Decoding:
         work = self._work[replica] = _Work(ceiling, _now(), running=True, due=[_now()])
         try:
             shares = await self._share()
-            yield max(1, shares[replica.place])
+            yield max(1, shares[replica.replica_id])
         finally:
             if self._work.get(replica) is work:
                 del self._work[replica]
@@ -79,11 +79,11 @@ class Decoding:
             await asyncio.sleep(TURN_SECONDS)
             await self._share()
 
-    async def _share(self) -> dict[Place, int]:
+    async def _share(self) -> dict[ReplicaId, int]:
         now = _now()
         decoders = [
             DecodingEngine(
-                place=replica.place,
+                replica_id=replica.replica_id,
                 ceiling=work.ceiling,
                 node=replica.node,
                 due=min(work.due),
@@ -94,7 +94,7 @@ class Decoding:
         ]
         shares = share_cores(self.topology, decoders, now)
         for replica, work in self._work.items():
-            threads = shares[replica.place]
+            threads = shares[replica.replica_id]
             if work.running != (threads > 0):
                 work.running, work.since = threads > 0, now
             await self._set_threads(replica, threads)

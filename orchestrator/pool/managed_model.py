@@ -9,7 +9,7 @@ from typing import Final
 
 from orchestrator.pool.errors import ModelBroken, ModelUnavailable
 from orchestrator.pool.handle import EngineHandle
-from orchestrator.pool.placement import Candidate, Place, choose, nodes_for
+from orchestrator.pool.placement import Candidate, ReplicaId, choose, nodes_for
 from orchestrator.pool.policy import Demand, ModelView, ReplicaView, State
 from orchestrator.pool.prefix_hashes import PrefixHashes, SeenPrefixes
 from orchestrator.pool.status import ModelStatus, ReplicaStatus
@@ -45,7 +45,7 @@ class Waiter:
 class Replica:
     """One replica of a model, whether it has an engine now or not. Times are the event loop's."""
 
-    place: Place
+    replica_id: ReplicaId
     node: int | None = None
     state: State = "absent"
     bytes: int = 0
@@ -106,7 +106,7 @@ class Replica:
         One that is leaving no longer counts as pinned, so that its bytes can be used for other models.
         """
         return ReplicaView(
-            place=self.place,
+            replica_id=self.replica_id,
             bytes=needed if self.state == "absent" else self.bytes,
             state=self.state,
             node=self.node,
@@ -123,7 +123,7 @@ class Replica:
     def status(self) -> ReplicaStatus:
         """Describe it for the API and the command line."""
         return ReplicaStatus(
-            number=self.place[1],
+            number=self.replica_id[1],
             node=self.node,
             state=self.state,
             bytes=self.bytes,
@@ -208,7 +208,7 @@ class ManagedModel:
     def choose(self, prefix_hashes: PrefixHashes) -> Replica | None:
         """Return the replica that serves a request now, or None if the request has to wait."""
         number = choose(
-            Candidate(one.place[1], one.leases, self.entry.slots, one.seen.match(prefix_hashes))
+            Candidate(one.replica_id[1], one.leases, self.entry.slots, one.seen.match(prefix_hashes))
             for one in self.instances
             if one.serves
         )

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from orchestrator.pool.topology import Topology
 
-Place = tuple[str, int]
+ReplicaId = tuple[str, int]
 """Identifies a replica: the model's id, and the number of the replica from 0."""
 
 

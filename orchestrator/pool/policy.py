@@ -18,7 +18,7 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from orchestrator.pool.admission import Admitted, MustWait, NeverFits, PoolBudget, Resident, Verdict, admit
-from orchestrator.pool.placement import Place
+from orchestrator.pool.placement import ReplicaId
 
 State = Literal["absent", "loading", "ready", "stopping"]
 
@@ -71,7 +71,7 @@ class Demand:
 class ReplicaView:
     """One replica of a model, whether it has an engine now or not."""
 
-    place: Place
+    replica_id: ReplicaId
     bytes: int
     """What its engine holds, or would need."""
     state: State = "absent"
@@ -117,7 +117,7 @@ class PoolView:
 class Stop:
     """Stop this engine, for this reason. Its memory is free when its process has ended."""
 
-    place: Place
+    replica_id: ReplicaId
     reason: str
 
 
@@ -125,7 +125,7 @@ class Stop:
 class Refusal:
     """This engine cannot be loaded, because it does not fit beside the pinned ones."""
 
-    place: Place
+    replica_id: ReplicaId
     why: NeverFits
 
 
@@ -133,10 +133,10 @@ class Refusal:
 class PoolActions:
     """What to do now. `draining` are all engines that take no new requests. Decide again at `wake` at the latest."""
 
-    loads: tuple[Place, ...] = ()
+    loads: tuple[ReplicaId, ...] = ()
     stops: tuple[Stop, ...] = ()
     refusals: tuple[Refusal, ...] = ()
-    draining: frozenset[Place] = frozenset()
+    draining: frozenset[ReplicaId] = frozenset()
     wake: float | None = None
 
 
@@ -156,7 +156,7 @@ class _LoadRequest:
     """A request to load one engine, as any of these replicas."""
 
     demand: Demand
-    places: tuple[ReplicaView, ...]
+    replicas: tuple[ReplicaView, ...]
 
 
 def _load_requests(models: Iterable[ModelView]) -> Iterator[_LoadRequest]:
@@ -173,11 +173,11 @@ def _load_requests(models: Iterable[ModelView]) -> Iterator[_LoadRequest]:
             yield _LoadRequest(model.demand, absent)
 
 
-def _urgency(request: _LoadRequest, now: float, rules: Rules) -> tuple[int, float, float, Place]:
-    demand, place = request.demand, request.places[0].place
+def _urgency(request: _LoadRequest, now: float, rules: Rules) -> tuple[int, float, float, ReplicaId]:
+    demand, replica_id = request.demand, request.replicas[0].replica_id
     if now >= rules.overdue_at(demand):
-        return 0, demand.since, 0.0, place
-    return 1 if demand.interactive else 2, demand.due, demand.since, place
+        return 0, demand.since, 0.0, replica_id
+    return 1 if demand.interactive else 2, demand.due, demand.since, replica_id
 
 
 class _Plan:
@@ -186,12 +186,12 @@ class _Plan:
     def __init__(self, view: PoolView, rules: Rules) -> None:
         self._view, self._rules, self._now = view, rules, view.now
         instances = [one for model in view.models for one in model.instances if one.state != "absent"]
-        self._holding = {one.place: one for one in instances}
-        self._staying = {one.place: one for one in instances if one.state != "stopping"}
-        self._loads: list[Place] = []
+        self._holding = {one.replica_id: one for one in instances}
+        self._staying = {one.replica_id: one for one in instances if one.state != "stopping"}
+        self._loads: list[ReplicaId] = []
         self._stops: list[Stop] = []
         self._refusals: list[Refusal] = []
-        self._draining: set[Place] = set()
+        self._draining: set[ReplicaId] = set()
         self._wakes: list[float] = []
         self.blocked = False
 
@@ -212,21 +212,21 @@ class _Plan:
                 continue
             expires = one.last_used + self._rules.idle_unload_seconds
             if one.leaving:
-                self._stop(one.place, "it was asked to")
+                self._stop(one.replica_id, "it was asked to")
             elif not one.pinned and self._now >= expires:
-                self._stop(one.place, f"idle for {self._now - one.last_used:.0f} s")
+                self._stop(one.replica_id, f"idle for {self._now - one.last_used:.0f} s")
             elif not one.pinned:
                 self._wakes.append(expires)
 
     def serve(self, request: _LoadRequest) -> bool:
         """Load the engine, or make room for it. Return False if no later request may overtake this one."""
-        one, verdict = min(((one, self._verdict(one, request.demand)) for one in request.places), key=_preference)
+        one, verdict = min(((one, self._verdict(one, request.demand)) for one in request.replicas), key=_preference)
         match verdict:
             case NeverFits():
-                self._refusals.append(Refusal(one.place, verdict))
+                self._refusals.append(Refusal(one.replica_id, verdict))
             case Admitted(evicted):
-                for place in evicted:
-                    self._stop(place, f"makes room for {one.place[0]}")
+                for replica_id in evicted:
+                    self._stop(replica_id, f"makes room for {one.replica_id[0]}")
                 self._load(one)
             case MustWait():
                 self.blocked = True
@@ -263,20 +263,20 @@ class _Plan:
         over = self._now >= self._rules.stays_until(one, interactive)
         return one.state == "ready" and not one.requests and over
 
-    def _fits(self, one: ReplicaView, beside: Mapping[Place, ReplicaView]) -> bool:
+    def _fits(self, one: ReplicaView, beside: Mapping[ReplicaId, ReplicaView]) -> bool:
         return admit(one.bytes, one.node, map(_resident, beside.values()), self._view.budget) == Admitted(())
 
     def _load(self, one: ReplicaView) -> None:
         """Load the replica if it fits now. If it has to wait for a stop, its bytes are reserved meanwhile."""
         coming = replace(one, state="loading")
         if self._fits(one, self._holding):
-            self._loads.append(one.place)
-            self._holding[one.place] = coming
-        self._staying[one.place] = coming
+            self._loads.append(one.replica_id)
+            self._holding[one.replica_id] = coming
+        self._staying[one.replica_id] = coming
 
-    def _stop(self, place: Place, reason: str) -> None:
-        self._stops.append(Stop(place, reason))
-        del self._staying[place]
+    def _stop(self, replica_id: ReplicaId, reason: str) -> None:
+        self._stops.append(Stop(replica_id, reason))
+        del self._staying[replica_id]
 
     def _wait(self, one: ReplicaView, demand: Demand, short: MustWait) -> bool:
         """Let running requests go first, until this one has waited too long; then stop and drain what is in its way."""
@@ -292,11 +292,11 @@ class _Plan:
         missing = short.short
         for other in sorted(in_the_way, key=lambda other: (not other.draining, self._until(other, demand))):
             if self._idle(other, demand.interactive):
-                self._stop(other.place, f"makes room for {one.place[0]}")
+                self._stop(other.replica_id, f"makes room for {one.replica_id[0]}")
             elif missing > 0:
                 missing -= other.bytes
                 if self._now >= self._until(other, demand):
-                    self._draining.add(other.place)
+                    self._draining.add(other.replica_id)
         return False
 
     def _until(self, other: ReplicaView, demand: Demand) -> float:
@@ -305,7 +305,7 @@ class _Plan:
 
 def _resident(one: ReplicaView) -> Resident:
     """Describe an engine for `admit` as one that cannot be evicted."""
-    return Resident(one.place, one.bytes, pinned=False, in_use=True, last_used=one.last_used, node=one.node)
+    return Resident(one.replica_id, one.bytes, pinned=False, in_use=True, last_used=one.last_used, node=one.node)
 
 
 def _preference(choice: tuple[ReplicaView, Verdict]) -> tuple[int, int]:

@@ -19,7 +19,7 @@ from orchestrator.pool.errors import ModelTooLarge, ModelUnavailable, PoolClosed
 from orchestrator.pool.footprint import Footprints, measure
 from orchestrator.pool.handle import EngineHandle, StartEngine
 from orchestrator.pool.managed_model import LeaseRequest, ManagedModel, Replica, Waiter
-from orchestrator.pool.placement import Place
+from orchestrator.pool.placement import ReplicaId
 from orchestrator.pool.policy import PoolActions, PoolView, Rules, decide
 from orchestrator.pool.topology import Topology
 from registry.memory import size
@@ -171,7 +171,7 @@ class Residency:
         """Note that an engine's process has ended. HOT models are loaded again at once, others on the next request."""
         if replica.engine is not engine:
             return
-        name = replica.place[0]
+        name = replica.replica_id[0]
         model = self._managed[name]
         replica.vacate()
         if not isinstance(engine.failure, EngineStopped):
@@ -226,20 +226,20 @@ class Residency:
 
     def _carry_out(self, actions: PoolActions) -> None:
         for stop in actions.stops:
-            model, replica = self._at(stop.place)
+            model, replica = self._at(stop.replica_id)
             log.info("a model is unloaded", model=model.entry.id, reason=stop.reason)
             self._stop(model, replica)
         for refusal in actions.refusals:
-            self._refuse(*self._at(refusal.place), refusal.why)
-        for place in actions.loads:
-            model, replica = self._at(place)
+            self._refuse(*self._at(refusal.replica_id), refusal.why)
+        for replica_id in actions.loads:
+            model, replica = self._at(replica_id)
             replica.begin(self._footprints.needed(model.entry), _now())
             load = self._tasks.create_task(self._load(model, replica))
             self._loads.add(load)
             load.add_done_callback(self._loads.discard)
         for model in self._managed.values():
             for replica in model.instances:
-                replica.draining = replica.place in actions.draining
+                replica.draining = replica.replica_id in actions.draining
 
     async def _load(self, model: ManagedModel, replica: Replica) -> None:
         """Start the engine. The waiting requests get it, or the error."""
@@ -300,9 +300,9 @@ class Residency:
         self._engines.discard(engine)
         self.on_engine_exit(replica, engine)
 
-    def _at(self, place: Place) -> tuple[ManagedModel, Replica]:
-        model = self._managed[place[0]]
-        return model, model.instances[place[1]]
+    def _at(self, replica_id: ReplicaId) -> tuple[ManagedModel, Replica]:
+        model = self._managed[replica_id[0]]
+        return model, model.instances[replica_id[1]]
 
     def _closing(self, model: ManagedModel) -> PoolClosed:
         return PoolClosed(model.entry.id, f"model {model.entry.id}: the pool has stopped")
@@ -323,7 +323,7 @@ def engine_spec(
     first lies on its node, while a mapped file lies wherever it was read first.
     """
     assert entry.file is not None, "a model that another server runs has no engine here"
-    number, node = replica.place[1], replica.node
+    number, node = replica.replica_id[1], replica.node
     return EngineSpec.of(
         replace(entry.options, threads=threads, mmap=entry.options.mmap and node is None),
         file=str(entry.file),

@@ -61,7 +61,7 @@ RESIDENTS = st.lists(
         st.sampled_from([None, 0, 1]),
     ),
     max_size=8,
-    unique_by=lambda resident: resident.place,
+    unique_by=lambda resident: resident.replica_id,
 )
 
 
@@ -84,7 +84,7 @@ def test_any_verdict_keeps_its_promise(
     idle = [one for one in residents if not one.pinned and not one.in_use]
     match admit(wanted, node, residents, PoolBudget(total, nodes)):
         case Admitted(evicted):
-            gone = [one for one in residents if one.place in evicted]
+            gone = [one for one in residents if one.replica_id in evicted]
             kept = [one for one in residents if one not in gone]
             assert len(gone) == len(evicted)
             assert all(one in idle for one in gone)

@@ -18,11 +18,11 @@ def _two_nodes(first: int, second: int) -> Topology:
 
 
 def _share(topology: Topology, *decoders: DecodingEngine, now: float = 0.0) -> dict[str, int]:
-    return {place[0]: threads for place, threads in share_cores(topology, decoders, now).items()}
+    return {replica_id[0]: threads for replica_id, threads in share_cores(topology, decoders, now).items()}
 
 
 def _engines(**ceilings: int | None) -> tuple[DecodingEngine, ...]:
-    return tuple(DecodingEngine(place=(name, 0), ceiling=ceiling) for name, ceiling in ceilings.items())
+    return tuple(DecodingEngine(replica_id=(name, 0), ceiling=ceiling) for name, ceiling in ceilings.items())
 
 
 def test_one_alone_has_all_cores_up_to_its_ceiling() -> None:
@@ -33,7 +33,7 @@ def test_one_alone_has_all_cores_up_to_its_ceiling() -> None:
 
 def test_shares_are_equal_and_the_rest_goes_to_the_most_urgent() -> None:
     assert _share(_flat(8), *_engines(a=None, b=None)) == {"a": 4, "b": 4}
-    hurried = DecodingEngine(place=("c", 0), due=-1.0)
+    hurried = DecodingEngine(replica_id=("c", 0), due=-1.0)
     assert _share(_flat(8), *_engines(a=None, b=None), hurried) == {"a": 3, "b": 2, "c": 3}
 
 
@@ -42,28 +42,28 @@ def test_what_a_ceiling_leaves_goes_to_the_others() -> None:
 
 
 def test_an_engine_on_a_node_has_that_nodes_cores_at_most() -> None:
-    bound = DecodingEngine(place=("a", 0), node=0)
+    bound = DecodingEngine(replica_id=("a", 0), node=0)
     assert _share(_two_nodes(4, 4), bound) == {"a": 4}
-    assert _share(_two_nodes(4, 4), bound, DecodingEngine(place=("b", 0), node=1)) == {"a": 4, "b": 4}
-    assert _share(_two_nodes(4, 4), bound, DecodingEngine(place=("b", 0), node=0)) == {"a": 2, "b": 2}
-    assert _share(_two_nodes(2, 6), bound, DecodingEngine(place=("free", 0))) == {"a": 2, "free": 6}
+    assert _share(_two_nodes(4, 4), bound, DecodingEngine(replica_id=("b", 0), node=1)) == {"a": 4, "b": 4}
+    assert _share(_two_nodes(4, 4), bound, DecodingEngine(replica_id=("b", 0), node=0)) == {"a": 2, "b": 2}
+    assert _share(_two_nodes(2, 6), bound, DecodingEngine(replica_id=("free", 0))) == {"a": 2, "free": 6}
 
 
 def test_with_more_engines_than_cores_the_most_urgent_run_and_the_others_wait() -> None:
     dues = {"a": 3.0, "b": 1.0, "c": 2.0}
-    decoders = [DecodingEngine(place=(name, 0), due=due) for name, due in dues.items()]
+    decoders = [DecodingEngine(replica_id=(name, 0), due=due) for name, due in dues.items()]
     assert _share(_flat(2), *decoders) == {"a": 0, "b": 1, "c": 1}
 
 
 def test_engines_on_a_full_node_wait_though_another_node_is_free() -> None:
-    decoders = [DecodingEngine(place=(name, 0), node=0, due=due) for due, name in enumerate("abc")]
+    decoders = [DecodingEngine(replica_id=(name, 0), node=0, due=due) for due, name in enumerate("abc")]
     assert _share(_two_nodes(2, 8), *decoders) == {"a": 1, "b": 1, "c": 0}
 
 
 def test_a_turn_that_has_begun_is_kept_and_who_has_waited_long_comes_before_what_is_due() -> None:
-    running = DecodingEngine(place=("running", 0), due=50.0, running=True, since=10.0)
-    hurried = DecodingEngine(place=("hurried", 0), due=1.0, since=10.1)
-    patient = DecodingEngine(place=("patient", 0), due=99.0, since=8.2)
+    running = DecodingEngine(replica_id=("running", 0), due=50.0, running=True, since=10.0)
+    hurried = DecodingEngine(replica_id=("hurried", 0), due=1.0, since=10.1)
+    patient = DecodingEngine(replica_id=("patient", 0), due=99.0, since=8.2)
     one = _flat(1)
 
     def turn(now: float, *decoders: DecodingEngine) -> str:
@@ -88,7 +88,7 @@ def test_cores_are_used_up_and_never_overused(topology: Topology, data: st.DataO
     nodes = st.none() | st.sampled_from([node.id for node in topology.nodes])
     decoders = [
         DecodingEngine(
-            place=("m", number),
+            replica_id=("m", number),
             ceiling=data.draw(st.none() | st.integers(1, 9)),
             node=data.draw(nodes),
             due=data.draw(st.floats(0, 100)),
@@ -98,21 +98,21 @@ def test_cores_are_used_up_and_never_overused(topology: Topology, data: st.DataO
         for number in range(data.draw(st.integers(1, 12)))
     ]
     shares = share_cores(topology, decoders, 100.0)
-    assert shares.keys() == {decoder.place for decoder in decoders}
+    assert shares.keys() == {decoder.replica_id for decoder in decoders}
     assert sum(shares.values()) <= topology.cores
-    assert all(0 <= shares[one.place] <= (one.ceiling or topology.cores) for one in decoders)
+    assert all(0 <= shares[one.replica_id] <= (one.ceiling or topology.cores) for one in decoders)
     free = {node.id: len(node.cores) for node in topology.nodes}
     for one in decoders:
         if one.node is not None:
-            free[one.node] -= shares[one.place]
+            free[one.node] -= shares[one.replica_id]
     assert min(free.values()) >= 0
     idle = topology.cores - sum(shares.values())
     for one in decoders:
-        at_most = one.ceiling is not None and shares[one.place] == one.ceiling
+        at_most = one.ceiling is not None and shares[one.replica_id] == one.ceiling
         assert at_most or not idle or (one.node is not None and not free[one.node])
     for one, other in itertools.permutations(decoders, 2):
-        if shares[one.place] > shares[other.place] + 1:  # what one has more than the other, the other could not have
-            at_most = other.ceiling is not None and shares[other.place] == other.ceiling
+        if shares[one.replica_id] > shares[other.replica_id] + 1:  # then the other could not have more
+            at_most = other.ceiling is not None and shares[other.replica_id] == other.ceiling
             assert at_most or (other.node is not None and not free[other.node])
 
 
@@ -125,7 +125,7 @@ def test_everyone_has_a_turn_before_long_whatever_is_due(cores: int, engines: in
     now = 0.0
     for _ in range(200):
         decoders = [
-            DecodingEngine(place=("m", n), due=dues[n], running=running[n], since=since[n]) for n in range(engines)
+            DecodingEngine(replica_id=("m", n), due=dues[n], running=running[n], since=since[n]) for n in range(engines)
         ]
         shares = share_cores(topology, decoders, now)
         assert sum(shares.values()) == cores

@@ -13,7 +13,7 @@ RULES = Rules(idle_unload_seconds=900, residency_seconds=10, pause_seconds=0.2, 
 
 
 def _one(model: str, state: str = "absent", number: int = 0, **more: object) -> ReplicaView:
-    return ReplicaView(place=(model, number), bytes=60, state=state, **more)  # type: ignore[arg-type]
+    return ReplicaView(replica_id=(model, number), bytes=60, state=state, **more)  # type: ignore[arg-type]
 
 
 def _decide(now: float, *models: ModelView, budget: PoolBudget | None = None) -> PoolActions:
@@ -25,7 +25,7 @@ def _alone(*instances: ReplicaView, demand: Demand | None = None, slots: int = 4
 
 
 def _stopped(actions: PoolActions) -> list[str]:
-    return [stop.place[0] for stop in actions.stops]
+    return [stop.replica_id[0] for stop in actions.stops]
 
 
 def test_what_fits_is_loaded_when_someone_waits_for_it() -> None:
@@ -57,7 +57,7 @@ def test_engines_in_use_loading_or_pinned_are_not_stopped() -> None:
         assert _stopped(_decide(1000, _alone(other), waiting)) == []
     pinned = _decide(1000, _alone(_one("a", "ready", pinned=True)), waiting)
     assert _stopped(pinned) == []
-    assert [(refusal.place, refusal.why.short) for refusal in pinned.refusals] == [(("b", 0), 20)]
+    assert [(refusal.replica_id, refusal.why.short) for refusal in pinned.refusals] == [(("b", 0), 20)]
 
 
 def test_a_fresh_engine_stays_for_a_batch_and_for_an_interactive_request_as_long_as_loading_took() -> None:
@@ -181,7 +181,7 @@ def test_any_single_decision_keeps_the_promises(data: st.DataObject) -> None:
         size, pinned = data.draw(st.integers(1, 60)), data.draw(st.booleans())
         instances = tuple(
             ReplicaView(
-                place=(name, index),
+                replica_id=(name, index),
                 bytes=size,
                 state=data.draw(st.sampled_from(["absent", "loading", "ready", "stopping"])),
                 pinned=pinned,
@@ -197,17 +197,17 @@ def test_any_single_decision_keeps_the_promises(data: st.DataObject) -> None:
         demands = st.builds(Demand, since=number, interactive_since=st.just(math.inf) | number, due=number)
         demand = data.draw(st.none() | demands)
         models.append(ModelView(slots=4, instances=instances, demand=demand))
-    by_place = {one.place: one for model in models for one in model.instances}
-    held = sum(one.bytes for one in by_place.values() if one.state != "absent")
+    by_id = {one.replica_id: one for model in models for one in model.instances}
+    held = sum(one.bytes for one in by_id.values() if one.state != "absent")
     budget = held + data.draw(st.integers(0, 100))
     actions = _decide(100.0, *models, budget=PoolBudget(budget))
 
-    assert all(by_place[place].state == "absent" for place in actions.loads)
-    assert held + sum(by_place[place].bytes for place in actions.loads) <= budget
+    assert all(by_id[replica_id].state == "absent" for replica_id in actions.loads)
+    assert held + sum(by_id[replica_id].bytes for replica_id in actions.loads) <= budget
     assert len(set(actions.loads)) == len(actions.loads)
-    stopped = [by_place[stop.place] for stop in actions.stops]
+    stopped = [by_id[stop.replica_id] for stop in actions.stops]
     assert all(one.state == "ready" and not one.requests and not one.pinned for one in stopped)
-    drained = [by_place[place] for place in actions.draining]
+    drained = [by_id[replica_id] for replica_id in actions.draining]
     assert all(one.state == "ready" and not one.pinned for one in drained)
-    assert not {one.place for one in stopped} & actions.draining
+    assert not {one.replica_id for one in stopped} & actions.draining
     assert actions.wake is None or actions.wake > 100.0
