@@ -114,6 +114,8 @@ class PromptDigests:
     """Of the role's system prompt."""
     persona: str = ""
     """Of the text that the persona adds to it."""
+    shipped: str = ""
+    """The set of prompts that ship which the model got: name, version and the beginning of the digest of its file."""
 
 
 @dataclass(frozen=True, slots=True)

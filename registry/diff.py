@@ -9,7 +9,7 @@ from registry.gguf import pieces
 from registry.models import ModelEntry, Registry
 
 V = TypeVar("V")
-NOT_FOR_THE_ENGINE: Final = frozenset({"id", "aliases", "description", "residency", "memory"})
+NOT_FOR_THE_ENGINE: Final = frozenset({"id", "aliases", "description", "residency", "memory", "prompts"})
 
 
 @dataclass(frozen=True, slots=True)

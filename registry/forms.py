@@ -98,6 +98,8 @@ class ModelForm(LoadOptions):
     """Whether the model is loaded at the start, on demand or never; None: as `defaults` say."""
     numa: Annotated[int, Field(ge=0, le=1023)] | None = None
     """The NUMA node that the model is bound to; None for no such binding."""
+    prompts: Literal["general", "tiny"] | None = None
+    """Which of the sets of prompts that ship the model gets; None: the set that its file is made for."""
     instances: Annotated[int, Field(ge=1, le=64)] = 1
     """How many engines of the model may run, each bound to a NUMA node of its own."""
 
@@ -108,7 +110,8 @@ class RoleForm(Form):
     model: Name
     tier: Tier | None = None
     """None: as `usual_tier` says."""
-    system: Text = ""
+    system: Text | None = None
+    """The system prompt; None for the one that ships for roles of this name or tier."""
     description: Text = ""
     level: Level | None = None
     escalates_to: Name | None = None

@@ -33,6 +33,7 @@ from registry.models import (
     RoleEntry,
 )
 from registry.options import Adapters, LoadOptions
+from registry.prompts import prompt_set, prompts_for
 from registry.strict_yaml import YamlDocument, parse_file
 
 ENVIRONMENT: Final = "ORCHESTRATOR_REGISTRY"
@@ -141,13 +142,14 @@ class UncheckedRegistry:
     def registry(self) -> Registry:
         """Return the registry. There must be no `problems`."""
         defaults = self.form.defaults
-        return Registry(
+        registry = Registry(
             path=self.document.path,
             models=MappingProxyType({name: self._model(name, form) for name, form in self.form.models.items()}),
             roles=MappingProxyType({name: self._role(name, form) for name, form in self.form.roles.items()}),
             personas=MappingProxyType(dict(self.personas)),
             defaults=_defaults(defaults),
         )
+        return registry.with_shipped_prompts()
 
     def _role(self, name: str, form: RoleForm) -> RoleEntry:
         defaults = self.form.defaults
@@ -155,7 +157,8 @@ class UncheckedRegistry:
             name=name,
             model=form.model,
             tier=form.tier or usual_tier(name),
-            system=form.system,
+            system=form.system or "",
+            has_own_system=form.system is not None,
             description=form.description,
             level=form.level,
             escalates_to=form.escalates_to,
@@ -190,6 +193,7 @@ class UncheckedRegistry:
             options=options,
             numa=form.numa,
             instances=form.instances,
+            prompts=prompts_for(header.name if header else "") if form.prompts is None else prompt_set(form.prompts),
             header=header,
             memory=need,
             unavailable=self.reasons.get(name)

@@ -7,7 +7,7 @@ be used.
 
 import ipaddress
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import MappingProxyType
 from typing import Literal, TypeVar
@@ -17,6 +17,7 @@ from registry.forms import Level, Residency, Tier
 from registry.gguf import GgufHeader
 from registry.memory import MemoryEstimate
 from registry.options import Adapters, LoadOptions
+from registry.prompts import PromptSet, prompt_set
 
 T = TypeVar("T")
 STEP_TIERS = frozenset("BC")
@@ -71,6 +72,8 @@ class ModelEntry:
     """The NUMA node that the model is bound to."""
     instances: int = 1
     """On a machine with several NUMA nodes, how many engines of the model may run, each bound to a node of its own."""
+    prompts: PromptSet = field(default_factory=lambda: prompt_set("general"))
+    """The prompts that ship for models of its kind."""
     header: GgufHeader | None = None
     """What the file says of the model; None for a remote one and for a file that cannot be read."""
     memory: MemoryEstimate | None = None
@@ -117,7 +120,7 @@ class RoleEntry:
     """The id of the model."""
     tier: Tier
     system: str
-    """The system prompt."""
+    """The system prompt: its own, or the one that ships for the role's model."""
     description: str
     level: Level | None
     """The role's place in the order of escalation; None if no role escalates to it."""
@@ -132,6 +135,8 @@ class RoleEntry:
     temperature: float
     top_p: float
     max_tokens: int
+    has_own_system: bool = True
+    """Whether the registry's file gives the system prompt."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -188,6 +193,28 @@ class Registry:
     def usable_names(self) -> frozenset[str]:
         """The ids and aliases of the models that can be used."""
         return frozenset(name for id in self.usable_models for name in (id, *self.models[id].aliases))
+
+    def system(self, role: str, model: str) -> str:
+        """Return the system prompt of a role when this model plays it, which may be another one than the role's own."""
+        entry = self.roles[role]
+        if entry.has_own_system or model == entry.model or model not in self.models:
+            return entry.system
+        return self.models[model].prompts.system(role, entry.tier, self._described_step_roles)
+
+    def with_shipped_prompts(self) -> "Registry":
+        """Return the registry in which roles without a system prompt of their own have the ones that ship."""
+        described = self._described_step_roles
+        roles = {
+            name: role
+            if role.has_own_system
+            else replace(role, system=self.models[role.model].prompts.system(name, role.tier, described))
+            for name, role in self.roles.items()
+        }
+        return replace(self, roles=MappingProxyType(roles))
+
+    @property
+    def _described_step_roles(self) -> dict[str, str]:
+        return {name: self.roles[name].description for name in self.step_roles}
 
     def why_not(self, role: str) -> str | None:
         """Return why `role` cannot be used in this installation, or None if it can."""

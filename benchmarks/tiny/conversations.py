@@ -17,6 +17,7 @@ from orchestrator.steps.tools.loop import turn_of
 from orchestrator.steps.tools.toolbox import TOOLS
 from orchestrator.taskir import Step
 from orchestrator.taskir.json_text import compact_json
+from registry.prompts import prompt_set
 
 ANSWER = 512
 """The most tokens of an answer."""
@@ -103,7 +104,7 @@ def open_conversation(rng: Random, instruction: str) -> tuple[str, str, Window]:
 
 def open_with_tools(rng: Random, action: str, tools: tuple[Tool, ...]) -> tuple[str, str, Window]:
     """Return a role, a persona and the conversation of a step with `tools` before its first answer."""
-    return open_conversation(rng, instructions(action, tools))
+    return open_conversation(rng, instructions(prompt_set("tiny").tools, action, tools))
 
 
 def estimate_tokens(window: Window) -> int:
@@ -118,7 +119,7 @@ def after_call(window: Window, turn: ToolTurn, budget: ContextBudget = EMPTY) ->
 
 def with_notice(window: Window, budget: ContextBudget = EMPTY, *, prunes: bool = True) -> Window:
     """Return the conversation with the notice of how full its context is."""
-    return with_budget_notice(window, estimate_tokens(window), budget, prunes=prunes)
+    return with_budget_notice(window, estimate_tokens(window), budget, prompt_set("tiny"), prunes=prunes)
 
 
 def schema_of(window: Window, action: str, outputs: tuple[str, ...], tools: tuple[Tool, ...]) -> dict[str, Any]:

@@ -12,14 +12,10 @@ import yaml
 from benchmarks.tiny.words import Split
 from orchestrator.engine.contract import Message
 from orchestrator.steps.prompt import StepInput, after_failure, step_messages
+from registry.prompts import prompt_set
 
-SYSTEM_PROMPTS = {
-    "frontdoor": "Plan the request as steps.",
-    "worker": "Do the task.",
-    "coder": "Write the code.",
-    "architect": "Solve the hard task.",
-    "judge": "Judge the answer.",
-}
+SYSTEM_PROMPTS = prompt_set("tiny").roles
+"""The system prompts that the models are trained on, by role. They ship with the models."""
 STEP_ROLES = ("worker", "coder", "architect")
 RETRIED_SHARE = 0.05
 FLAWS = (

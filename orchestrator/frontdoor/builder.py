@@ -8,7 +8,14 @@ from pydantic import ValidationError
 
 from orchestrator.analysis import PlanAnalysis
 from orchestrator.frontdoor.compact import Part, PlanFlaw
-from orchestrator.frontdoor.references import FileNames, default_output, referred_part, with_folders
+from orchestrator.frontdoor.references import (
+    FileNames,
+    default_output,
+    in_place_of_list,
+    names_file,
+    referred_part,
+    with_folders,
+)
 from orchestrator.gates import default_gates
 from orchestrator.planning import CheckSteps, PlannedPart
 from orchestrator.taskir import REQUEST_LABEL, InvalidTask, Step, nearest
@@ -18,6 +25,7 @@ EACH = "{each}"
 
 _FILE_NAME = re.compile(r"[\w./*{}-]*\.[A-Za-z][A-Za-z0-9]{0,4}")
 """A word that can only be the name of a file or a pattern for names."""
+_PART = re.compile(r"\bP[1-9][0-9]{0,5}\b")
 
 MAX_EACH = 1000
 """The most steps that one part may stand for."""
@@ -28,7 +36,8 @@ class PlanBuilder:
 
     `known` are the parts that were accepted before now. If some are `done`, only the rest of the plan is being written:
     it depends on what the last done part has found, so each of its steps waits for that part. `check` is as in
-    `PlanContext`.
+    `PlanContext`. With `reads_named`, a step reads what its action names, even if the part does not list that: files by
+    their whole names, and earlier parts.
     """
 
     def __init__(
@@ -38,12 +47,15 @@ class PlanBuilder:
         known: Sequence[PlannedPart] = (),
         done: int = 0,
         check: CheckSteps | None = None,
+        *,
+        reads_named: bool = False,
     ) -> None:
         self.parts: list[tuple[Step, ...]] = []
         self.accepted: list[Part] = [_part(planned) for planned in known]
         self.done = done
         self._files = FileNames(files)
         self._roles = roles
+        self._reads_named = reads_named
         self._taken = with_folders([*files, REQUEST_LABEL])
         analysis = PlanAnalysis([REQUEST_LABEL], files)
         self._check = check or analysis.add
@@ -75,6 +87,8 @@ class PlanBuilder:
             near = nearest(part.role, self._roles)
             hint = f", perhaps {near!r}" if near else ""
             raise self._flaw(f"there is no role {part.role!r}{hint}; roles: {', '.join(self._roles)}")
+        if self._reads_named:
+            part = self._with_named_reads(part)
         each, inputs = self._resolve_all(part.each), self._resolve_all(part.inputs)
         self._check_action(part.action)
         self._check_each(part, each)
@@ -145,24 +159,19 @@ class PlanBuilder:
         if all(not word or word == EACH.strip("{}") or self._is_name(word) for word in words):
             raise self._flaw(f"its action {action.strip()!r} is only a name: an action says what to do, in a sentence")
 
-    def _is_name(self, word: str) -> bool:
-        return (
-            word in (EACH, REQUEST_LABEL)
-            or word in self._files.files
-            or referred_part(word) is not None
-            or _FILE_NAME.fullmatch(word) is not None
-        )
+    def _with_named_reads(self, part: Part) -> Part:
+        """Return the part with inputs for what its action names, and `{each}` where that lists the files of `each`.
 
-    def _check_each(self, part: Part, each: tuple[str, ...]) -> None:
-        if EACH in part.action and not each:
-            raise self._flaw(f"its action speaks of {EACH}, and `each` names nothing")
-        if each and part.foreach is not None:
-            raise self._flaw("it has `each`, for what is known now, and `foreach`, for a list to come")
-        if len(each) > MAX_EACH:
-            raise self._flaw(f"`each` stands for {len(each):,} steps; at most {MAX_EACH:,}")
-        if len(each) > 1 and (part.output is not None or part.replan):
-            said = "replan" if part.replan else f"the output {part.output!r}"
-            raise self._flaw(f"{said} needs a part of one step, and `each` stands for {len(each)}")
+        What it reads anyway is not added.
+        """
+        each = self._resolve_all(part.each)
+        action = in_place_of_list(part.action, each, EACH) if len(each) > 1 and EACH not in part.action else part.action
+        known = {*each, *self._resolve_all(part.inputs), part.foreach}
+        files = [file for file in self._files.files if file not in known and names_file(action, file)]
+        parts = [name for name in _PART.findall(action) if name not in {*part.inputs, part.foreach}]
+        numbers = [name for name in parts if int(name[1:]) <= len(self.parts)]
+        added = [name for name in dict.fromkeys([*files, *numbers]) if name != part.output]
+        return part.model_copy(update={"action": action, "inputs": (*part.inputs, *added)})
 
     def _check_output(self, output: str) -> None:
         if any(output in step.outputs for step in self.steps):
@@ -223,7 +232,7 @@ class PlanBuilder:
         def name_of(match: re.Match[str]) -> str:
             return ", ".join(self._resolve(match[0])) if match[0] in reads else match[0]
 
-        return re.sub(r"\bP[1-9][0-9]{0,5}\b", name_of, part.action)
+        return _PART.sub(name_of, part.action)
 
     def _flaw(self, what: str) -> PlanFlaw:
         return PlanFlaw(f"P{len(self.parts) + 1}: {what}")

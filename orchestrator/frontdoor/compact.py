@@ -21,6 +21,7 @@ from typing import Annotated, Any
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from orchestrator.errors import OrchestratorError
+from orchestrator.frontdoor.listed import FIRST_PARTS, Listed, listed_part
 from orchestrator.taskir.json_text import compact_json, read_json
 
 MAX_PARTS = 64
@@ -73,15 +74,36 @@ class Part(BaseModel):
 
 
 def plan_schema(
-    roles: Collection[str], accepted: Sequence[Part] = (), *, least: int = 1, replan: bool = False
+    roles: Collection[str],
+    accepted: Sequence[Part] = (),
+    *,
+    least: int = 1,
+    replan: bool = False,
+    listed: Listed | None = None,
+    done: int = 0,
 ) -> dict[str, Any]:
     """Return the JSON Schema of a plan for these roles, which begins with the `accepted` parts.
 
     It has at least so many parts (`least`) in all. Only with `replan` may a part ask for the plan to go on after it.
+    With `listed`, a part names only that and earlier parts, of which so many (`done`) are not in this plan.
     """
+    begun: list[dict[str, Any]] = [{"const": one.as_json()} for one in accepted]
+    part = _free_part(roles, replan)
+    if listed is not None:
+        first = done + len(begun) + 1
+        begun += [listed_part(roles, listed, number, replan=replan) for number in range(first, first + FIRST_PARTS)]
+        part = listed_part(roles, listed, first + FIRST_PARTS, replan=replan)
+    parts: dict[str, Any] = {"type": "array", "items": part, "minItems": least, "maxItems": MAX_PARTS}
+    if begun:
+        parts["prefixItems"] = begun
+    return {"type": "object", "properties": {"plan": parts}, "required": ["plan"], "additionalProperties": False}
+
+
+def _free_part(roles: Collection[str], replan: bool) -> dict[str, Any]:
+    """Return the schema of a part that may name anything. What it names is looked up afterwards."""
     name = {"type": "string", "minLength": 1, "maxLength": MAX_NAME}
     names = {"type": "array", "items": name, "maxItems": MAX_READS}
-    part = {
+    return {
         "type": "object",
         "properties": {
             "role": {"enum": [*roles]},
@@ -96,10 +118,6 @@ def plan_schema(
         "required": ["role", "action"],
         "additionalProperties": False,
     }
-    parts: dict[str, Any] = {"type": "array", "items": part, "minItems": least, "maxItems": MAX_PARTS}
-    if accepted:
-        parts["prefixItems"] = [{"const": one.as_json()} for one in accepted]
-    return {"type": "object", "properties": {"plan": parts}, "required": ["plan"], "additionalProperties": False}
 
 
 class PlanStream:

@@ -9,6 +9,7 @@ from orchestrator.engine.errors import EngineError, PromptTooLong
 from orchestrator.events import Failure, Usage
 from orchestrator.frontdoor.builder import PlanBuilder
 from orchestrator.frontdoor.compact import Part, PlanFlaw, PlanStream, plan_schema, plan_text
+from orchestrator.frontdoor.listed import Listed
 from orchestrator.planning import Accept, CheckSteps
 from orchestrator.pool.errors import PoolError
 from orchestrator.steps.attempt import Models, added
@@ -138,7 +139,14 @@ class PlanGeneration:
         return request.role.request(
             plan_messages(request.role.system, request.files, text),
             fit=request.fit,
-            schema=plan_schema(request.roles, fresh, least=self._least_parts(bool(flaw)), replan=request.replans > 0),
+            schema=plan_schema(
+                request.roles,
+                fresh,
+                least=self._least_parts(bool(flaw)),
+                replan=request.replans > 0,
+                listed=Listed.of(request.text, request.files) if request.role.prompts.listed_names else None,
+                done=self.builder.done,
+            ),
         )
 
     def _least_parts(self, flawed: bool) -> int:

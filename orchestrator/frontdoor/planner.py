@@ -93,7 +93,9 @@ async def make_plan(
     only the rest. If that is flawed too, one more step does the whole request by itself, beside those that were
     accepted. Raises `PlanError` when the model cannot be asked at all.
     """
-    builder = PlanBuilder(request.files, request.roles, known, check=request.check)
+    builder = PlanBuilder(
+        request.files, request.roles, known, check=request.check, reads_named=request.role.prompts.listed_names
+    )
     generation = PlanGeneration(request, request.text, builder, models, accept, on_text)
     outcome = await generation.run()
     if outcome.failure is not None:
@@ -125,7 +127,14 @@ async def extend_plan(
     ends with what was accepted of it: the outcome is "stopped".
     """
     done = next(count for count, planned in enumerate(finding.known, 1) if planned.steps[0].id == finding.after)
-    builder = PlanBuilder(request.files, request.roles, finding.known, done, request.check)
+    builder = PlanBuilder(
+        request.files,
+        request.roles,
+        finding.known,
+        done,
+        request.check,
+        reads_named=request.role.prompts.listed_names,
+    )
     try:
         text, left_out = await _question(request, finding, builder, models)
     except (EngineError, PoolError) as error:

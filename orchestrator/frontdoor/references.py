@@ -72,3 +72,24 @@ def _mentions(request: str, name: str) -> bool:
     # "a" is an article more often than a file; in a list ("a, b and c") or at the end it is a file.
     behind = r"(?=\s*(?:[,;:!?)]|\.?\s*$|(?:and|or)\b))" if name.lower() in _ONE_LETTER_WORDS else r"(?![\w/-])"
     return re.search(rf"(?<![\w./-]){re.escape(name)}{behind}", request) is not None
+
+
+def names_file(text: str, file: str) -> bool:
+    """Return whether a text names a file by its whole name, which needs an ending or a folder to be no other word."""
+    if "." not in file and "/" not in file:
+        return False
+    return re.search(rf"(?<![\w./-]){re.escape(file)}(?![\w/-])(?!\.\w)", text) is not None
+
+
+def in_place_of_list(text: str, files: Sequence[str], instead: str) -> str:
+    """Return the text with `instead` where it lists these files: by whole names, with a word of up to four letters or
+    signs between them.
+
+    A text that does not list all of them, one after the other, is returned as it is.
+    """
+    name = "|".join(re.escape(file) for file in sorted(files, key=len, reverse=True))
+    listed = re.compile(rf"(?<![\w./-])(?:{name})(?:(?:\s*[,;&/+]\s*|\s+)(?:\w{{1,4}}\s+)?(?:{name}))+(?![\w/-])")
+    found = listed.search(text)
+    if found is None or any(file not in found[0] for file in files):
+        return text
+    return f"{text[: found.start()]}{instead}{text[found.end() :]}"

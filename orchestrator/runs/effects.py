@@ -200,9 +200,9 @@ class RunEffects:
             priority=self._accepted.priority,
         )
 
-    def prompts(self, role: str, persona: str | None) -> PromptDigests:
-        """Return the digests of the prompts that an attempt by a role with a persona uses."""
-        return prompt_digests(self._services.registry, role, persona)
+    def prompts(self, role: str, persona: str | None, model: str) -> PromptDigests:
+        """Return the digests of the prompts that an attempt by a role with a persona on a model uses."""
+        return prompt_digests(self._services.registry, role, persona, model)
 
     async def choose(self, context: DecisionContext) -> Decision:
         """Let the router choose the role, persona and model of an attempt."""

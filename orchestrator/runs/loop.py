@@ -62,8 +62,8 @@ class Effects(Protocol):
     async def context(self, command: StartAttempt) -> DecisionContext:
         """Return what the router's choice for an attempt may depend on."""
 
-    def prompts(self, role: str, persona: str | None) -> PromptDigests:
-        """Return the digests of the prompts that an attempt by a role with a persona uses."""
+    def prompts(self, role: str, persona: str | None, model: str) -> PromptDigests:
+        """Return the digests of the prompts that an attempt by a role with a persona on a model uses."""
 
     async def choose(self, context: DecisionContext) -> Decision:
         """Choose the role, persona and model of an attempt."""
@@ -258,7 +258,7 @@ class RunLoop:
                     choice.context, f"the router chose {role}, of which no more may run at once"
                 )
                 choice = choices[command.step.id, command.number] = replace(choice, decision=ruling)
-            prompts = self._effects.prompts(choice.decision.role, choice.decision.persona)
+            prompts = self._effects.prompts(choice.decision.role, choice.decision.persona, choice.decision.model)
             begun.append(started := _started(command, choice, prompts, now))
             for freed in self._state.handle(started):  # the role that was asked for may have a free slot now
                 self._inbox.put_nowait(Due(freed))

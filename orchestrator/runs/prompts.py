@@ -12,16 +12,18 @@ async def keep_prompts(journal: Journal, registry: Registry) -> None:
 
     They are kept from removal as long as the journal is open, since any attempt may name them. Raises JournalError.
     """
-    texts = {role.system for role in registry.roles.values()} | {one.text for one in registry.personas.values()}
+    systems = {registry.system(role, model) for role in registry.roles for model in registry.models}
+    texts = systems | {one.text for one in registry.personas.values()}
     for text in sorted(texts - {""}):
         await retry_when_disk_full(partial(journal.put, text.encode()))
 
 
-def prompt_digests(registry: Registry, role: str, persona: str | None) -> PromptDigests:
-    """Return the digests of the prompts that an attempt uses; empty for a role or persona that is gone."""
-    system = registry.roles[role].system if role in registry.roles else ""
+def prompt_digests(registry: Registry, role: str, persona: str | None, model: str) -> PromptDigests:
+    """Return the digests of the prompts that an attempt uses; empty for a role, persona or model that is gone."""
+    system = registry.system(role, model) if role in registry.roles else ""
     added = registry.personas[persona].text if persona is not None and persona in registry.personas else ""
-    return PromptDigests(_digest(system), _digest(added))
+    shipped = registry.models[model].prompts.stamp if model in registry.models else ""
+    return PromptDigests(_digest(system), _digest(added), shipped)
 
 
 @lru_cache(maxsize=256)

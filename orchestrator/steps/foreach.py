@@ -1,5 +1,6 @@
 """Take a list apart for the children of a `foreach` step, and join what the children made into lists."""
 
+import re
 from collections.abc import Mapping, Sequence
 
 from orchestrator.events import Failure, FailureKind
@@ -9,14 +10,19 @@ from orchestrator.taskir.json_text import compact_json, read_json
 
 MAX_CHILDREN = 10_000
 
+_MARKED = re.compile(r" ?(?:[-*+•]|\d{1,4}[.)])\s+(.*\S)")
+"""A line that begins an item of a list in plain text."""
+
 
 def items_of(name: str, text: str) -> tuple[str, ...]:
-    """Return the items of a JSON list as texts: strings as they are, anything else as compact JSON.
+    """Return the items of a list as texts: of a JSON list strings as they are, and anything else as compact JSON.
 
-    `name` is what errors call the list. Raises `AttemptError` for a text that is no JSON list, and for a list of more
-    than `MAX_CHILDREN` items.
+    A model that is asked for a list often writes a bulleted or numbered one, which is read, too. `name` is what errors
+    call the list. Raises `AttemptError` for a text that is no list, and for a list of more than `MAX_CHILDREN` items.
     """
     value, problems = read_json(text.strip())
+    if problems and (marked := _marked_items(text)):
+        value, problems = marked, []
     if problems:
         raise _no_list(f"{name} is no JSON list to run over: {problems[0]}")
     if not isinstance(value, list):
@@ -24,6 +30,25 @@ def items_of(name: str, text: str) -> tuple[str, ...]:
     if len(value) > MAX_CHILDREN:
         raise unusable_input(f"{name} has {len(value)} items; a step may run over {MAX_CHILDREN}")
     return tuple(item if isinstance(item, str) else compact_json(item) for item in value)
+
+
+def _marked_items(text: str) -> list[str]:
+    """Return the items of a bulleted or numbered list, without marks; empty for any other text.
+
+    One line may stand before the list. A line that is indented belongs to the item above it.
+    """
+    items: list[str] = []
+    before = 0
+    for line in filter(str.strip, text.splitlines()):
+        if (marked := _MARKED.match(line)) is not None:
+            items.append(marked[1])
+        elif items and line[:2].isspace():
+            items[-1] += f"\n{line.strip()}"
+        else:
+            before += 1
+            if items or before > 1:
+                return []
+    return items
 
 
 def gather(step: Step, children: Sequence[Mapping[str, bytes]]) -> dict[str, bytes]:

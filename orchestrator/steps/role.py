@@ -1,10 +1,11 @@
 """Resolve a role of the registry to all that a request to its model needs. Steps, plans and chats share it."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from orchestrator.engine.contract import Generation, Message, Priority
 from registry.models import Registry
 from registry.options import Adapters
+from registry.prompts import PromptSet, prompt_set
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -23,6 +24,8 @@ class ResolvedRole:
     """The text of the role's system prompt."""
     persona: str = ""
     """The text that the persona adds to the system prompt; empty for none."""
+    prompts: PromptSet = field(default_factory=lambda: prompt_set("general"))
+    """The prompts that ship for models of this kind; those for tools, code and summaries come from here."""
     context: int | None = None
     """How many tokens one sequence of the model may have; None where only the model's server knows that."""
     max_tokens: int | None = None
@@ -86,8 +89,9 @@ def resolve_role(
     return ResolvedRole(
         name=role,
         model=chosen,
-        system=entry.system,
+        system=registry.system(role, chosen),
         persona=registry.personas[persona].text if persona is not None else "",
+        prompts=registry.models[chosen].prompts,
         context=registry.models[chosen].countable_context,
         max_tokens=entry.max_tokens,
         temperature=entry.temperature,
@@ -102,5 +106,6 @@ def resolve_model(registry: Registry, model: str) -> ResolvedRole:
 
     Its answers may have as many tokens as the registry's defaults say.
     """
-    context, limit = registry.models[model].countable_context, registry.defaults.max_tokens
-    return ResolvedRole(model=model, context=context, max_tokens=limit)
+    entry = registry.models[model]
+    limit = registry.defaults.max_tokens
+    return ResolvedRole(model=model, prompts=entry.prompts, context=entry.countable_context, max_tokens=limit)

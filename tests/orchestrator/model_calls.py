@@ -9,6 +9,7 @@ from orchestrator.engine.contract import Generation, Message, Priority
 from orchestrator.steps.attempt import Attempt, OnText
 from orchestrator.steps.role import ResolvedRole
 from orchestrator.taskir import Step
+from registry.prompts import prompt_set
 
 
 async def count_characters(model: str, messages: Sequence[Message]) -> int:
@@ -31,8 +32,11 @@ class ModelCalls:
 
 
 def attempt_of(step: Step, **fields_of_both: Any) -> Attempt:
-    """Return an attempt at a step. Fields of `ResolvedRole` and of `Attempt` are given side by side."""
-    role: dict[str, Any] = {"model": "m", "system": "Do the task.", "max_tokens": 64}
+    """Return an attempt at a step. Fields of `ResolvedRole` and of `Attempt` are given side by side.
+
+    The prompts are the short ones of the embedded models, unless others are given.
+    """
+    role: dict[str, Any] = {"model": "m", "system": "Do the task.", "prompts": prompt_set("tiny"), "max_tokens": 64}
     names = {field.name for field in fields(ResolvedRole)}
     role |= {name: value for name, value in fields_of_both.items() if name in names}
     own = {name: value for name, value in fields_of_both.items() if name not in names}

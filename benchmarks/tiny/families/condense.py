@@ -21,6 +21,7 @@ from orchestrator.steps.context.editor import with_summary_request
 from orchestrator.steps.context.summary import SUMMARY, summary_text
 from orchestrator.steps.tools.toolbox import TOOLS
 from orchestrator.taskir.json_text import compact_json
+from registry.prompts import prompt_set
 
 PHRASES = (
     "find the {k} of {n}",
@@ -104,7 +105,8 @@ class Condense:
             schema, answer = schema_of(window, action, ("S1",), tools), history.next_action
         else:
             # The question is put before the notice on the last result.
-            window, schema, answer = with_summary_request(window.remark("")), SUMMARY, history.summary
+            window = with_summary_request(window.remark(""), prompt_set("tiny").condense)
+            schema, answer = SUMMARY, history.summary
         return example_of(self.name, (role, persona, window), answer, wording, schema)
 
     def check(self, example: Example, answer: str) -> bool:

@@ -13,6 +13,7 @@ from benchmarks.tiny.families.tools import lines_with_facts
 from benchmarks.tiny.words import Lexicon, Split, listing
 from orchestrator.steps.prompt import StepInput
 from orchestrator.steps.repl.attempt import code_in, instructions
+from registry.prompts import prompt_set
 
 BATCH = """\
 found = llm_batch([{"prompt": f"$verb {name}.", "inputs": {name: text}} for name, text in inputs.items()])
@@ -163,7 +164,9 @@ class Repl:
         """Return a new example."""
         work = rng.choices(WORKS, WEIGHTS)[0](Lexicon(rng, split))
         action, wording = phrased(rng, split, work.phrase)
-        role, persona, window = open_conversation(rng, instructions(action, work.inputs, work.outputs, ()))
+        role, persona, window = open_conversation(
+            rng, instructions(prompt_set("tiny").repl, action, work.inputs, work.outputs, ())
+        )
         for answer, printed in work.before:
             window = after_code(window, answer, printed)
         return example_of(self.name, (role, persona, window), work.code, wording)

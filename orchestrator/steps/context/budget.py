@@ -16,7 +16,6 @@ from dataclasses import dataclass
 from math import inf
 from typing import Literal
 
-from orchestrator.steps.context.summary import ASKING
 from orchestrator.steps.context.window import Turn, Window
 
 SOFT = 0.6
@@ -105,11 +104,11 @@ def sweeping(window: Window, tokens: int) -> ReclaimCost:
     return ReclaimCost(_tokens(window, tokens, _size(again)), _tokens(window, tokens, _size(due)))
 
 
-def condensing(window: Window, tokens: int) -> ReclaimCost:
-    """Return what condensing costs and frees."""
+def condensing(window: Window, tokens: int, question: str) -> ReclaimCost:
+    """Return what condensing costs and frees. `question` is the text that asks for the summary."""
     summary = len(window.summary) + len(window.reminder) if window.condensations else SUMMARY
     left = sum(len(message.content) for message in window.opening) + summary
-    computed = _tokens(window, tokens, len(ASKING) + 2 * summary)
+    computed = _tokens(window, tokens, len(question) + 2 * summary)
     return ReclaimCost(computed, tokens - _tokens(window, tokens, left))
 
 

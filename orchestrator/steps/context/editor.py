@@ -9,9 +9,10 @@ from orchestrator.events import Failure, FailureKind, Usage
 from orchestrator.gates import SchemaMismatch
 from orchestrator.steps.attempt import Attempt, Models
 from orchestrator.steps.context.budget import FAIR, ContextBudget, Pressure, asking_pays, condensing, sweeping
-from orchestrator.steps.context.summary import ASKING, SUMMARY, TOKENS, summary_text
+from orchestrator.steps.context.summary import SUMMARY, TOKENS, summary_text
 from orchestrator.steps.context.window import Turn, Window
 from orchestrator.steps.errors import AttemptError
+from registry.prompts import PromptSet
 
 BYTES_A_TOKEN = 4
 """An estimate of the length of a token, for models whose tokens cannot be counted here."""
@@ -40,6 +41,7 @@ class ContextEditor:
         self._attempt = attempt
         self._models = models
         self.budget = budget
+        self._prompts = attempt.role.prompts
         self._prunes = prunes
 
     async def count(self, window: Window) -> int:
@@ -66,7 +68,7 @@ class ContextEditor:
         if tokens > self.budget.max_prompt:
             raise PromptTooLong(tokens, self.budget.context, self.budget.max_answer)
         asks = self._asks(window, tokens, self.budget)
-        shown = with_budget_notice(window, tokens, self.budget, prunes=asks)
+        shown = with_budget_notice(window, tokens, self.budget, self._prompts, prunes=asks)
         # Where the opening is long by itself there is nothing to prune, so the model is not kept from calling tools.
         pressure = self.budget.pressure(tokens) if window.turns else "free"
         return Settled(shown.as_judged() if asks and pressure == "soft" else shown, pressure, usage)
@@ -74,7 +76,7 @@ class ContextEditor:
     def _must_sweep(self, window: Window, tokens: int, budget: ContextBudget) -> bool:
         """Return whether sweeping pays. A full context is condensed where that is cheaper; one that is not can wait."""
         way = sweeping(window, tokens)
-        most = condensing(window, tokens).price if tokens >= budget.hard_limit else FAIR
+        most = condensing(window, tokens, self._prompts.condense).price if tokens >= budget.hard_limit else FAIR
         return way.freed > 0 and way.price <= most
 
     def _asks(self, window: Window, tokens: int, budget: ContextBudget) -> bool:
@@ -91,7 +93,7 @@ class ContextEditor:
             return True
         if (
             window.turns[-1].document is None
-            and self.budget.context - await self.count(with_summary_request(window)) >= LEAST
+            and self.budget.context - await self.count(with_summary_request(window, self._prompts.condense)) >= LEAST
         ):
             return True
         return await self.count(replace(window, turns=window.turns[-1:])) + TOKENS <= self.budget.max_prompt
@@ -103,14 +105,14 @@ class ContextEditor:
         """
         assert self.budget is not None
         late: tuple[Turn, ...] = ()
-        left = self.budget.context - await self.count(with_summary_request(window))
+        left = self.budget.context - await self.count(with_summary_request(window, self._prompts.condense))
         if left < LEAST and len(window.turns) > 1:
             window, late = window.without_last(), window.turns[-1:]
-            left = self.budget.context - await self.count(with_summary_request(window))
+            left = self.budget.context - await self.count(with_summary_request(window, self._prompts.condense))
         if left <= 0:
             raise PromptTooLong(self.budget.context - left, self.budget.context, TOKENS)
         request = self._attempt.role.request(
-            with_summary_request(window).messages,
+            with_summary_request(window, self._prompts.condense).messages,
             max_tokens=min(TOKENS, left),
             seed=self._attempt.seed,
             schema=SUMMARY,
@@ -129,7 +131,9 @@ class ContextEditor:
             raise AttemptError(Failure(FailureKind.SCHEMA, message)) from error
 
 
-def with_budget_notice(window: Window, tokens: int, budget: ContextBudget, *, prunes: bool) -> Window:
+def with_budget_notice(
+    window: Window, tokens: int, budget: ContextBudget, prompts: PromptSet, *, prunes: bool
+) -> Window:
     """Return the window with a notice behind its last turn: its size and, under pressure, that pruning is asked for."""
     if not window.turns:
         return window
@@ -137,12 +141,12 @@ def with_budget_notice(window: Window, tokens: int, budget: ContextBudget, *, pr
     pressure = budget.pressure(tokens)
     if not prunes or pressure == "free" or not window.shown:
         return window.remark(line)
-    asked = "It is full: prune by id or finish." if pressure == "hard" else "Prune what is not needed, by id."
+    asked = prompts.prune_now if pressure == "hard" else prompts.prune
     return window.remark(f"{line} {asked}")
 
 
-def with_summary_request(window: Window) -> Window:
-    """Return the window with the request for a summary behind its last turn."""
+def with_summary_request(window: Window, question: str) -> Window:
+    """Return the window with the question for a summary behind its last turn."""
     *before, last = window.turns
-    asked = replace(last, notice=f"{last.notice}\n{ASKING}" if last.notice else ASKING)
+    asked = replace(last, notice=f"{last.notice}\n{question}" if last.notice else question)
     return replace(window, turns=(*before, asked))

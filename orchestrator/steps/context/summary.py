@@ -26,11 +26,6 @@ SUMMARY: dict[str, Any] = {
 }
 """The JSON Schema of the model's answer. The task and the number of condensations are added to it by code."""
 
-ASKING = (
-    "Your context is full. Condense all of the above: what of the plan is done (plan_state), what was found (findings: "
-    "facts with names and numbers), what is still open (open_points). Nothing else will be kept."
-)
-
 _FORM = OutputSchema(SUMMARY)
 
 

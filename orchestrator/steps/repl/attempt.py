@@ -96,7 +96,7 @@ async def _turns(attempt: Attempt, talk: Conversation, running: Interpreter, wor
 
 def _head(attempt: Attempt, toolbox: Toolbox) -> tuple[Message, ...]:
     action = with_evidence(attempt.step.action, attempt.failures)
-    text = instructions(action, attempt.inputs, attempt.step.outputs, toolbox.tools)
+    text = instructions(attempt.role.prompts.repl, action, attempt.inputs, attempt.step.outputs, toolbox.tools)
     return step_messages(attempt.role.system, attempt.role.persona, (), text)
 
 
@@ -110,21 +110,15 @@ def _why_not_run(done: Completion) -> str:
 GLIMPSE = 200
 """Characters of an input that the model is shown. It can read on with `peek`."""
 
-_HOW = """\
-Write Python. Each answer is one piece of code, run in an interpreter that keeps its variables; you see what it prints.
-inputs                       the texts below, by name
-artifacts                    your outputs, by name: artifacts[name] = text writes one
-peek(name, start=0, length=2000), grep(pattern, name=None)
-llm_call(prompt, role=None, persona=None, inputs={name: text})    asks a model, gives its text
-llm_batch([prompt, ...], role=None, persona=None)                 asks many at once, gives a list
-final(value)                 ends the task with its result"""
-
 _FENCED = re.compile(r"```(?:python|py)?[ \t]*\n(.*?)(?:^[ \t]*```|\Z)", re.DOTALL | re.MULTILINE)
 
 
-def instructions(action: str, inputs: Sequence[StepInput], outputs: Sequence[str], tools: Sequence[Tool]) -> str:
-    """Return the action, with what the code can use, the beginnings of the inputs, and the names of the outputs."""
-    lines = [_HOW]
+def instructions(how: str, action: str, inputs: Sequence[StepInput], outputs: Sequence[str], tools: Sequence[Tool]) -> str:
+    """Return the action, with what the code can use, the beginnings of the inputs, and the names of the outputs.
+
+    `how` is the text that ships for what the code can use, `PromptSet.repl`.
+    """
+    lines = [how]
     if tools:
         lines += ["tool(name, ...)              calls one of:", described(tools)]
     lines += [f"input {item.name} ({len(item.text)} characters): {_glimpse(item.text)}" for item in inputs]

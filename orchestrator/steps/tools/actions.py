@@ -117,17 +117,12 @@ def _ids(value: object, known: Collection[str], what: str) -> tuple[str, ...]:
     return tuple(dict.fromkeys(value))
 
 
-_HOW = """\
-Answer with one JSON object at a time:
-{"tool": NAME, "arguments": {...}} calls a tool; its result comes back under an id such as D1
-{"prune": [ID, ...]} drops results that are not needed any more
-{"finish": ANSWER} ends the task; with "documents": [ID, ...] these results are handed on with the answer
-Tools:"""
+def instructions(how: str, action: str, tools: Sequence[Tool]) -> str:
+    """Return the action, with how the model has to answer and the tools that it can call.
 
-
-def instructions(action: str, tools: Sequence[Tool]) -> str:
-    """Return the action, with how the model has to answer and the tools that it can call."""
-    return f"{action}\n\n{_HOW}\n{described(tools)}"
+    `how` is the text that ships for this, `PromptSet.tools`. It ends with the line above the list of tools.
+    """
+    return f"{action}\n\n{how}\n{described(tools)}"
 
 
 def described(tools: Sequence[Tool]) -> str:

@@ -74,5 +74,7 @@ def _texts(attempt: Attempt) -> dict[str, str]:
 
 
 def _opening(attempt: Attempt, toolbox: Toolbox) -> tuple[Message, ...]:
-    action = instructions(with_evidence(attempt.step.action, attempt.failures), toolbox.tools)
+    action = instructions(
+        attempt.role.prompts.tools, with_evidence(attempt.step.action, attempt.failures), toolbox.tools
+    )
     return step_messages(attempt.role.system, attempt.role.persona, attempt.inputs, action)

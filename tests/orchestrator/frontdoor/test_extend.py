@@ -20,6 +20,7 @@ from orchestrator.frontdoor.planner import LEAST_PLAN_TOKENS, SHOWN_LENGTHS, cli
 from orchestrator.planning import Extended, PlannedPart
 from orchestrator.steps.role import ResolvedRole
 from orchestrator.taskir import Step
+from registry.prompts import prompt_set
 from tests.orchestrator.model_calls import ModelCalls
 
 TEXT = "Summarize the files that index.txt names"
@@ -87,7 +88,7 @@ class Script:
             files=FILES,
             roles=("worker",),
             fallback_role="worker",
-            role=ResolvedRole(model="large", system="Plan.", context=self.context),
+            role=ResolvedRole(model="large", system="Plan.", context=self.context, prompts=prompt_set("tiny")),
             replans=self.replans,
         )
         models = ModelCalls(self.count, self.generate)

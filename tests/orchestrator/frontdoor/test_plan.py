@@ -15,6 +15,7 @@ from orchestrator.planning import PlanError, Planned, PlannedPart
 from orchestrator.steps.role import ResolvedRole
 from orchestrator.taskir import Step
 from orchestrator.taskir.json_text import compact_json
+from registry.prompts import prompt_set
 from tests.orchestrator.model_calls import ModelCalls, count_characters
 
 A = {"role": "worker", "action": "Summarize a.txt.", "inputs": ["a.txt"]}
@@ -27,7 +28,7 @@ REQUEST = PlanRequest(
     files=("a.txt", "b.txt"),
     roles=("worker", "coder"),
     fallback_role="worker",
-    role=ResolvedRole(model="large", system="Plan the request as steps."),
+    role=ResolvedRole(model="large", system="Plan the request as steps.", prompts=prompt_set("tiny")),
 )
 
 

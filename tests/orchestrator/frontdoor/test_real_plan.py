@@ -10,6 +10,7 @@ from orchestrator.pool import Pool
 from orchestrator.steps.role import ResolvedRole
 from orchestrator.taskir import REQUEST_LABEL, Step
 from registry.load import find_registry, load_registry
+from registry.prompts import prompt_set
 from tests.orchestrator.model_calls import ModelCalls
 
 
@@ -19,7 +20,9 @@ def asking(text: str, files: tuple[str, ...], replans: int = 0) -> PlanRequest:
         files=files,
         roles=("worker", "coder", "judge"),
         fallback_role="worker",
-        role=ResolvedRole(model="tiny-large", system="Plan the request as steps.", context=2048),
+        role=ResolvedRole(
+            model="tiny-large", system="Plan the request as steps.", context=2048, prompts=prompt_set("tiny")
+        ),
         replans=replans,
     )
 

@@ -54,7 +54,7 @@ class Scripted:
     async def context(self, command: StartAttempt) -> DecisionContext:
         return DecisionContext(registry=REGISTRY, role=command.role, roles=(), step=command.step)
 
-    def prompts(self, role: str, persona: str | None) -> PromptDigests:
+    def prompts(self, role: str, persona: str | None, model: str) -> PromptDigests:
         return PromptDigests()
 
     async def choose(self, context: DecisionContext) -> Decision:

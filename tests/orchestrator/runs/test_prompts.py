@@ -9,6 +9,7 @@ from orchestrator.journal import Journal, digest_of
 from orchestrator.runs.prompts import keep_prompts, prompt_digests
 from registry.load import load_registry
 from registry.models import Persona
+from registry.prompts import prompt_set
 
 REGISTRY = replace(
     load_registry(Path(__file__).parents[3] / "model_registry.yaml"),
@@ -20,8 +21,9 @@ async def test_what_an_attempt_names_can_be_read_and_stays(tmp_path: Path) -> No
     with Journal.open(tmp_path) as journal:
         await keep_prompts(journal, REGISTRY)
         for role, entry in REGISTRY.roles.items():
-            named = prompt_digests(REGISTRY, role, "sailor")
+            named = prompt_digests(REGISTRY, role, "sailor", entry.model)
             assert journal.get(named.persona) == b"Speak like a sailor."
+            assert named.shipped == prompt_set("tiny").stamp
             assert (journal.get(named.system).decode() if named.system else "") == entry.system
         assert journal.sweep() == [], "no event names them yet, but an attempt may at any time"
     with Journal.open(tmp_path) as journal:
@@ -29,5 +31,5 @@ async def test_what_an_attempt_names_can_be_read_and_stays(tmp_path: Path) -> No
 
 
 def test_without_a_persona_and_for_what_is_gone_nothing_is_named() -> None:
-    assert prompt_digests(REGISTRY, "worker", None).persona == ""
-    assert prompt_digests(REGISTRY, "nobody", "nobody") == PromptDigests()
+    assert prompt_digests(REGISTRY, "worker", None, "tiny-large").persona == ""
+    assert prompt_digests(REGISTRY, "nobody", "nobody", "nobody") == PromptDigests()

@@ -92,6 +92,20 @@ def test_child_reads_its_item_in_the_place_of_the_list(objects: ObjectStore, fol
     assert read == (StepInput("a.txt", "of a"), StepInput("o1[1]", '{"n":[1,"ü"]}'))
 
 
+@pytest.mark.parametrize(
+    ("text", "items"),
+    [
+        ("- a\n- b", ("a", "b")),
+        ("The cities:\n\n1. Rome\n   by the sea\n2) Oslo \n", ("Rome\nby the sea", "Oslo")),
+        ("* only", ("only",)),
+    ],
+)
+def test_a_bulleted_or_numbered_text_is_a_list(objects: ObjectStore, text: str, items: tuple[str, ...]) -> None:
+    run = RunInputs({}, None, objects.get)
+    run.produced("S1", {"o1": objects.put(text.encode())})
+    assert run.items(step(2, foreach="o1"), {"o1": Source("artifact", "S1")}) == items
+
+
 def test_items_follow_a_list_that_is_written_again(objects: ObjectStore) -> None:
     run = RunInputs({}, None, objects.get)
     fan = step(2, foreach="o1")
@@ -101,7 +115,9 @@ def test_items_follow_a_list_that_is_written_again(objects: ObjectStore) -> None
         assert run.items(fan, sources) == tuple(items)
 
 
-@pytest.mark.parametrize(("text", "why"), [("- a\n- b", "the document is not JSON"), ('{"a": 1}', "but dict")])
+@pytest.mark.parametrize(
+    ("text", "why"), [("a and b", "the document is not JSON"), ("A.\nB.\n- a", "not JSON"), ('{"a": 1}', "but dict")]
+)
 def test_what_is_no_list_fails_for_good(objects: ObjectStore, text: str, why: str) -> None:
     run = RunInputs({}, None, objects.get)
     run.produced("S1", {"o1": objects.put(text.encode())})

@@ -5,6 +5,7 @@ from orchestrator.engine.contract import Generation, Message
 from orchestrator.steps.role import ResolvedRole, resolve_model, resolve_role
 from registry.load import find_registry, load_registry
 from registry.options import Lora
+from registry.prompts import prompt_set
 
 HELLO = (Message("user", "hello"),)
 
@@ -19,6 +20,7 @@ def test_a_role_is_resolved_with_all_that_the_registry_says_of_it() -> None:
         model=entry.model,
         system=entry.system,
         persona=registry.personas[persona].text,
+        prompts=prompt_set("tiny"),
         context=registry.models[entry.model].context,
         max_tokens=entry.max_tokens,
         temperature=entry.temperature,

@@ -3,9 +3,10 @@ from hypothesis import strategies as st
 
 from orchestrator.engine.contract import Message
 from orchestrator.steps.context.budget import ContextBudget, ReclaimCost, asking_pays, condensing, sweeping
-from orchestrator.steps.context.summary import ASKING
 from orchestrator.steps.context.window import CallResult, Turn, Window
+from registry.prompts import prompt_set
 
+QUESTION = prompt_set("tiny").condense
 OPENING = (Message("system", "Do it."), Message("user", "Task: gather."))
 LENGTHS = st.lists(st.integers(0, 500), min_size=1, max_size=6)
 
@@ -46,13 +47,15 @@ def test_nothing_pruned_is_nothing_to_sweep() -> None:
 
 def test_a_first_summary_is_taken_to_be_short_and_later_ones_to_be_like_the_last() -> None:
     window = gathered(4000)
-    first = condensing(window, window.size)
-    again = condensing(window.condense("s" * 2000).add(Turn("x", "t" * 2000)), window.size)
+    first = condensing(window, window.size, QUESTION)
+    again = condensing(window.condense("s" * 2000).add(Turn("x", "t" * 2000)), window.size, QUESTION)
     assert 0 < first.price < 1
     assert again.price > first.price
     small = gathered(10)
-    assert condensing(small, small.size).price == float("inf"), "the summary would be longer than what it sums up"
-    assert first.computed > len(ASKING)
+    assert condensing(small, small.size, QUESTION).price == float("inf"), (
+        "the summary would be longer than what it sums up"
+    )
+    assert first.computed > len(QUESTION)
 
 
 def test_asking_pays_by_the_share_of_the_room_that_nobody_has_judged() -> None:

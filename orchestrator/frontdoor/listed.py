@@ -1,0 +1,132 @@
+"""The JSON Schema of a plan that can only name what there is: files of the request, patterns for them, earlier parts.
+
+A grammar made of it keeps a model from naming files that do not exist, parts that come later, and outputs that nobody
+asked for. It also makes the model say of each part what it reads, as soon as there is anything that it could read.
+"""
+
+import re
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import PurePosixPath
+from typing import Any, Final
+
+from orchestrator.frontdoor.references import FileNames
+from orchestrator.taskir import REQUEST_LABEL
+
+MAX_LISTED: Final = 120
+"""For a request with more files than this, names are not listed: the grammar would become slow."""
+
+MIN_ACTION: Final = 6
+MAX_ACTION: Final = 600
+FIRST_PARTS: Final = 12
+"""So many parts may name exactly those before them. Later ones may name these, and what is wrong shows afterwards."""
+
+CODE_ROLES: Final = frozenset({"coder", "architect"})
+"""Roles whose outputs may be programs though the request names none."""
+
+_BEGINNING = re.compile(r"[^\W\d_]{2,}(?![^\W\d_]*/)")
+"""The word that the name of a file begins with, unless that is a folder."""
+
+_NEW_FILE = re.compile(r"(?<![\w./-])[\w-][\w./-]*\.[A-Za-z]\w{0,7}(?![\w/-])")
+
+
+@dataclass(frozen=True, slots=True)
+class Listed:
+    """What the parts of a plan may name, beside earlier parts."""
+
+    files: tuple[str, ...]
+    """Files, those first that the request mentions."""
+    patterns: tuple[str, ...]
+    """Patterns that stand for several of these files."""
+    outputs: tuple[str, ...]
+    """What the request calls files that do not exist yet."""
+
+    @classmethod
+    def of(cls, request: str, files: Sequence[str]) -> "Listed | None":
+        """Return what the plan of a request may name; None where that is too much to be listed."""
+        if len(files) > MAX_LISTED:
+            return None
+        mentioned = FileNames(files).mentioned(request)
+        ordered = tuple(dict.fromkeys((*mentioned, *files)))
+        return cls(ordered, tuple(_patterns(files)), tuple(_new_files(request, files)))
+
+
+def listed_part(roles: Collection[str], listed: Listed, number: int, *, replan: bool) -> dict[str, Any]:
+    """Return the schema of the part with this number. Only with `replan` may it ask for the plan to go on after it.
+
+    A part says what it reads in one of three ways: `each` for one step a file, `inputs`, or `foreach`. Where nothing
+    can be read but the request, it need not say anything.
+    """
+    earlier = [f"P{before}" for before in range(1, number)]
+    reading = [{"inputs": _some([*listed.files, *listed.patterns, *earlier, REQUEST_LABEL])}]
+    if len(listed.files) > 1:
+        reading.insert(0, {"each": _some([*listed.files, *listed.patterns])})
+    if earlier:
+        reading.append({"foreach": {"enum": earlier}, "inputs": _some([*listed.files, *earlier])})
+    must_read = bool(listed.files or earlier)
+    coders = [role for role in roles if role in CODE_ROLES]
+    others = [role for role in roles if role not in CODE_ROLES]
+    kinds = [(others, listed.outputs), (coders, _code_outputs(listed.outputs, number))]
+    return {
+        "anyOf": [
+            _part(some_roles, read, outputs, must_read=must_read, replan=replan)
+            for some_roles, outputs in kinds
+            if some_roles
+            for read in reading
+        ]
+    }
+
+
+def _part(
+    roles: Sequence[str], reading: dict[str, Any], outputs: Sequence[str], *, must_read: bool, replan: bool
+) -> dict[str, Any]:
+    properties = {
+        "role": {"enum": [*roles]},
+        "action": {"type": "string", "minLength": MIN_ACTION, "maxLength": MAX_ACTION},
+        **reading,
+        **({"output": {"enum": [*outputs]}} if outputs else {}),
+        **({"replan": {"const": True}} if replan else {}),
+    }
+    required = ["role", "action", *([next(iter(reading))] if must_read else [])]
+    return {"type": "object", "properties": properties, "required": required, "additionalProperties": False}
+
+
+def _some(names: Sequence[str]) -> dict[str, Any]:
+    return {"type": "array", "items": {"enum": [*names]}, "minItems": 1, "maxItems": len(names)}
+
+
+def _patterns(files: Sequence[str]) -> Iterable[str]:
+    """Return `*`, and the patterns of endings, folders and beginnings that several of the files have in common."""
+    if len(files) < 2:
+        return
+    yield "*"
+    paths = [PurePosixPath(file) for file in files]
+    yield from _shared(paths, lambda path: f"*{path.suffix}" if path.suffix else "")
+    yield from _shared(paths, lambda path: "" if path.parent == PurePosixPath() else f"{path.parent}/*")
+    yield from _shared(paths, lambda path: f"{begun[0]}*" if (begun := _BEGINNING.match(str(path))) else "")
+
+
+def _shared(paths: Sequence[PurePosixPath], pattern_of: Callable[[PurePosixPath], str]) -> Iterable[str]:
+    """Return the patterns that two or more of the paths have.
+
+    A beginning or a folder that all have is left out, since `*` says the same.
+    """
+    counts = Counter(map(pattern_of, paths))
+    return (
+        pattern
+        for pattern, count in counts.items()
+        if pattern and count > 1 and (count < len(paths) or pattern.startswith("*"))
+    )
+
+
+def _new_files(request: str, files: Sequence[str]) -> Iterable[str]:
+    """Return the names in the request that look like those of files, and are none. `e.g` is too short for one."""
+    known = {name for file in files for name in (file, PurePosixPath(file).name)}
+    return dict.fromkeys(name for name in _NEW_FILE.findall(request) if len(name) > 3 and name not in known)
+
+
+def _code_outputs(named: Sequence[str], number: int) -> list[str]:
+    """Return the outputs that a part may have which writes code: named ones, tests of these, or an unnamed program."""
+    tests = [f"test_{PurePosixPath(name).name}" for name in named if name.endswith(".py") and "test" not in name]
+    return list(dict.fromkeys([*named, *tests, f"part{number}.py", f"part{number}.sh"]))
