@@ -103,6 +103,14 @@ class PlanBuilder:
         self.accepted.append(part)
         return PlannedPart(tuple(steps), part.written)
 
+    def repeats(self, part: Part) -> bool:
+        """Return whether a part does the same with the same as an accepted one. A model that writes it is in a loop."""
+        if not self._reads_named:
+            return False
+        read = self._with_named_reads(part)
+        same = (one for one in self.accepted if one.action == read.action and one.foreach == read.foreach)
+        return any(_all_names(one) == _all_names(read) for one in same)
+
     def fall_back(self, role: str, request: str) -> PlannedPart:
         """Accept and return one step that does the whole request, with the files that the request mentions.
 
@@ -236,6 +244,10 @@ class PlanBuilder:
 
     def _flaw(self, what: str) -> PlanFlaw:
         return PlanFlaw(f"P{len(self.parts) + 1}: {what}")
+
+
+def _all_names(part: Part) -> tuple[frozenset[str], frozenset[str]]:
+    return frozenset(part.each), frozenset(part.inputs)
 
 
 def _part(planned: PlannedPart) -> Part:

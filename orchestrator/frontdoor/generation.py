@@ -125,7 +125,7 @@ class PlanGeneration:
 
         def read(piece: str) -> None:
             self._on_text(piece)
-            if reader.feed(piece):
+            if reader.feed(piece) or reader.looped:
                 raise StopGenerating
 
         self.asked += 1
@@ -171,11 +171,18 @@ class _AnswerReader:
         self._accept = accept
         self._repeated = list(builder.fresh)
         self._flaw: str | None = None
+        self.looped = False
+        """Whether a part has repeated an earlier one. The plan ends before it."""
 
     def feed(self, piece: str) -> str | None:
         """Read a piece of the answer. Return what is wrong with the answer, or None as long as nothing is."""
+        if self.looped:
+            return None
         try:
             for part in self._stream.feed(piece):
+                if not self._repeated and self._builder.repeats(part):
+                    self.looped = True
+                    return None
                 self._take(part)
         except PlanFlaw as error:
             self._flaw = str(error)
@@ -185,6 +192,8 @@ class _AnswerReader:
         """Read what of the answer did not come in pieces. Return what is wrong with the whole of it, or None."""
         if self._flaw or self.feed(completion.text[self._stream.length :]):
             return self._flaw
+        if self.looped:
+            return None
         if completion.finish != "stop" and not self._stream.closed:
             return f"the plan was cut off ({completion.finish}) in P{len(self._builder.parts) + 1}"
         try:

@@ -135,3 +135,11 @@ def test_lists_of_files_in_any_language(text: str) -> None:
 @pytest.mark.parametrize("text", ["a.b", "a.b with the help of c.d", "a.b, e.f"])
 def test_what_is_no_list_of_all_files_is_left(text: str) -> None:
     assert in_place_of_list(text, ("a.b", "c.d"), "X") == text
+
+
+def test_a_part_repeats_another_if_it_does_the_same_with_the_same() -> None:
+    builder = PlanBuilder(FILES, ROLES, reads_named=True)
+    builder.add(part("Sum up notes.md."))
+    assert builder.repeats(part("Sum up notes.md.", inputs=["notes.md"], output="b.md"))
+    assert not builder.repeats(part("Sum up notes.md.", inputs=["P1"]))
+    assert not builder.repeats(part("Sum them up.", inputs=["notes.md"]))

@@ -266,3 +266,16 @@ async def test_interrupted_plan_that_was_whole_is_not_asked_for_again() -> None:
     script = Script([], ENDS, known=first.made)
     planned = await script.plan()
     assert (planned.origin, planned.goes_on_after, script.made) == ("planned", "S1", [])
+
+
+async def test_a_plan_with_listed_names_ends_where_it_begins_to_repeat_itself() -> None:
+    listed = replace(REQUEST, role=replace(REQUEST.role, prompts=prompt_set("general")))
+    again = B | {"action": "Summarize b.txt.", "inputs": []}
+    script = Script([(plan(A, B, again, JOIN), "stop")], request=listed)
+    assert (await script.run())[:2] == ("planned", "")
+    assert script.actions == [A["action"], B["action"]]
+    (asked,) = script.asked
+    assert "P1" in json.dumps(asked.schema), "earlier parts are listed"
+    script = Script([(plan(A, B, B, JOIN), "stop")])
+    await script.run()
+    assert len(script.accepted) == 4, "the embedded models are trained on plans that may repeat a part"
