@@ -113,7 +113,9 @@ GLIMPSE = 200
 _FENCED = re.compile(r"```(?:python|py)?[ \t]*\n(.*?)(?:^[ \t]*```|\Z)", re.DOTALL | re.MULTILINE)
 
 
-def instructions(how: str, action: str, inputs: Sequence[StepInput], outputs: Sequence[str], tools: Sequence[Tool]) -> str:
+def instructions(
+    how: str, action: str, inputs: Sequence[StepInput], outputs: Sequence[str], tools: Sequence[Tool]
+) -> str:
     """Return the action, with what the code can use, the beginnings of the inputs, and the names of the outputs.
 
     `how` is the text that ships for what the code can use, `PromptSet.repl`.
