@@ -6,6 +6,7 @@ from typing import Annotated
 import typer
 
 from orchestrator.cli import (
+    bench,
     history,
     import_models,
     init,
@@ -65,6 +66,7 @@ app.command("schema")(task.schema)
 models.app.command("try")(trial.try_model)
 models.app.command("import")(import_models.import_models)
 app.add_typer(models.app, name="models")
+app.add_typer(bench.app, name="bench")
 app.command("runs")(history.runs)
 app.command("show")(history.show)
 app.command("explain")(history.explain)

@@ -167,6 +167,25 @@ class PlanBuilder:
         if all(not word or word == EACH.strip("{}") or self._is_name(word) for word in words):
             raise self._flaw(f"its action {action.strip()!r} is only a name: an action says what to do, in a sentence")
 
+    def _is_name(self, word: str) -> bool:
+        return (
+            word in (EACH, REQUEST_LABEL)
+            or word in self._files.files
+            or referred_part(word) is not None
+            or _FILE_NAME.fullmatch(word) is not None
+        )
+
+    def _check_each(self, part: Part, each: tuple[str, ...]) -> None:
+        if EACH in part.action and not each:
+            raise self._flaw(f"its action speaks of {EACH}, and `each` names nothing")
+        if each and part.foreach is not None:
+            raise self._flaw("it has `each`, for what is known now, and `foreach`, for a list to come")
+        if len(each) > MAX_EACH:
+            raise self._flaw(f"`each` stands for {len(each):,} steps; at most {MAX_EACH:,}")
+        if len(each) > 1 and (part.output is not None or part.replan):
+            said = "replan" if part.replan else f"the output {part.output!r}"
+            raise self._flaw(f"{said} needs a part of one step, and `each` stands for {len(each)}")
+
     def _with_named_reads(self, part: Part) -> Part:
         """Return the part with inputs for what its action names, and `{each}` where that lists the files of `each`.
 

@@ -1,0 +1,272 @@
+"""Ask a model for plans and for answers, through the real frontdoor, engine and gates, and count what is right."""
+
+import asyncio
+import json
+import time
+from collections import Counter
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any, Final, TypeVar
+
+from benchmarks.real.requests import RealRequest
+from benchmarks.real.structure import CODER
+from benchmarks.real.tasks import RealTask
+from orchestrator.events import Usage
+from orchestrator.frontdoor import FrontdoorPlanner
+from orchestrator.frontdoor.planner import FRONTDOOR
+from orchestrator.gates import JobRunner, max_concurrent_jobs
+from orchestrator.planning import PlanContext, PlanError, PlannedPart
+from orchestrator.pool import Pool
+from orchestrator.pool.machine import read_topology
+from orchestrator.sandbox import Sandbox, SandboxUnavailable
+from orchestrator.steps.attempt import Attempt, Checks, added
+from orchestrator.steps.errors import AttemptError
+from orchestrator.steps.generate import GenerateRunner
+from orchestrator.steps.role import resolve_role
+from registry.forms import Level, Tier
+from registry.models import Registry, RoleEntry
+
+T = TypeVar("T")
+AT_ONCE: Final = 4
+"""The most requests that are asked at the same time."""
+
+ROLES: Final[tuple[tuple[str, Tier, Level | None, str], ...]] = (
+    (FRONTDOOR, "A", None, "turns a request into steps"),
+    ("worker", "C", None, "extracts, summarizes, compares and answers"),
+    (CODER, "B", "B1", "writes code"),
+)
+"""Name, tier, level and description of the roles that the model plays."""
+
+Say = Callable[[str], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """How a request or a task ended."""
+
+    name: str
+    """The text of the request, or the name of the task."""
+    kind: str
+    """`plan`, or the kind of the task."""
+    right: bool
+    answer: str
+    """The plan as JSON, or the answer; empty where there is none."""
+    problem: str = ""
+    """Why the model was asked again, or why there is no answer; empty if all went well."""
+    usage: Usage = field(default_factory=Usage)
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """The results of one model."""
+
+    model: str
+    prompts: str
+    """The prompts that the model got: name, version and digest of the set."""
+    results: tuple[Result, ...]
+    skipped: str
+    """Why no code was asked for; empty if it was."""
+    seconds: float
+
+    def count(self, *kinds: str) -> tuple[int, int]:
+        """Return how many results of these kinds are right, and how many there are."""
+        some = [result.right for result in self.results if result.kind in kinds]
+        return sum(some), len(some)
+
+    @property
+    def usage(self) -> Usage:
+        """What all results together took."""
+        return added(*(result.usage for result in self.results))
+
+    @property
+    def kinds(self) -> tuple[str, ...]:
+        """The kinds of results there are, in their order."""
+        return tuple(dict.fromkeys(result.kind for result in self.results))
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the results as JSON."""
+        usage = self.usage
+        return {
+            "model": self.model,
+            "prompts": self.prompts,
+            "right": {kind: dict(zip(("right", "of"), self.count(kind), strict=True)) for kind in self.kinds},
+            "skipped": self.skipped,
+            "tokens": {
+                "prompt": usage.prompt_tokens,
+                "cached": usage.cached_tokens,
+                "output": usage.output_tokens,
+                "per_second": round(usage.output_tokens / self.seconds, 1) if self.seconds else None,
+            },
+            "seconds": round(self.seconds, 1),
+            "results": [_result_json(result) for result in self.results],
+        }
+
+
+def _result_json(result: Result) -> dict[str, Any]:
+    fields = asdict(result)
+    del fields["usage"]
+    return fields | {"output_tokens": result.usage.output_tokens}
+
+
+def registry_for(registry: Registry, model: str) -> Registry:
+    """Return a registry in which one model plays all roles that are measured.
+
+    A role that is the model's in the registry stays as it is, with its own prompt and limits.
+    """
+    entry = registry.models[model]
+    if entry.residency == "cold":
+        entry = replace(entry, residency="warm")
+    roles = {name: _role(registry, model, name, tier, level, about) for name, tier, level, about in ROLES}
+    alone = replace(registry, models=MappingProxyType({model: entry}), roles=MappingProxyType(roles))
+    return alone.with_shipped_prompts()
+
+
+def _role(registry: Registry, model: str, name: str, tier: Tier, level: Level | None, about: str) -> RoleEntry:
+    own = registry.roles.get(name)
+    if own is not None and own.model == model:
+        return replace(own, tier=tier, level=level, escalates_to=None)
+    return RoleEntry(
+        name=name,
+        model=model,
+        tier=tier,
+        system="",
+        description=about,
+        level=level,
+        escalates_to=None,
+        persona=None,
+        temperature=0.0,
+        top_p=1.0,
+        max_tokens=registry.defaults.max_tokens,
+        has_own_system=False,
+    )
+
+
+async def measure(
+    registry: Registry,
+    model: str,
+    requests: Sequence[RealRequest],
+    tasks: Sequence[RealTask],
+    folder: Path,
+    say: Say,
+) -> Measured:
+    """Measure a model of the registry. `folder` is for logs; `say` gets a line whenever a result is there.
+
+    Raises PoolError and EngineError where the model cannot be loaded.
+    """
+    alone = registry_for(registry, model)
+    skipped, sandbox = "", None
+    if any(task.kind == "code" for task in tasks):
+        try:
+            sandbox = await Sandbox.probe()
+        except SandboxUnavailable as error:
+            skipped = str(error)
+            tasks = [task for task in tasks if task.kind != "code"]
+    async with Pool(alone, folder / "logs", step_costs=folder / "curves") as pool:
+        asking = _Asking(alone, pool, sandbox)
+        await asking.load(model)
+        begun = time.perf_counter()
+        jobs = [*(asking.plan_job(request) for request in requests), *(asking.task_job(task) for task in tasks)]
+        slots = min(AT_ONCE, alone.models[model].slots)
+        results = await _all(jobs, slots, say)
+        seconds = time.perf_counter() - begun
+    return Measured(model, alone.models[model].prompts.stamp, tuple(results), skipped, seconds)
+
+
+class _Asking:
+    """Asks one model."""
+
+    def __init__(self, registry: Registry, pool: Pool, sandbox: Sandbox | None) -> None:
+        self._registry = registry
+        self._pool = pool
+        self._planner = FrontdoorPlanner()
+        self._sandbox = sandbox
+        self._jobs = JobRunner(self._get_sandbox, max_concurrent_jobs(read_topology().cores))
+
+    async def _get_sandbox(self) -> Sandbox:
+        if self._sandbox is None:
+            raise SandboxUnavailable("it was not probed")
+        return self._sandbox
+
+    async def load(self, model: str) -> None:
+        """Load the model, so that no time includes it. Raises PoolError, EngineError."""
+        role = resolve_role(self._registry, "worker")
+        await self._pool.generate(model, role.request((), max_tokens=1))
+
+    def plan_job(self, request: RealRequest) -> Callable[[], Awaitable[Result]]:
+        """Return the call that has a request planned."""
+        return lambda: self._plan(request)
+
+    def task_job(self, task: RealTask) -> Callable[[], Awaitable[Result]]:
+        """Return the call that has a task done."""
+        return lambda: self._do(task)
+
+    async def _plan(self, request: RealRequest) -> Result:
+        made: list[PlannedPart] = []
+        context = PlanContext(
+            request=request.request,
+            files=request.files,
+            registry=self._registry,
+            models=self._pool,
+            replans=self._registry.defaults.max_replans,
+        )
+        try:
+            planned = await self._planner.plan(context, made.append, lambda piece: None)
+        except PlanError as error:
+            return Result(request.request, "plan", False, "", str(error))
+        steps = tuple(step for part in made for step in part.steps)
+        right = planned.origin != "fallback" and request.is_right(steps, planned.goes_on_after)
+        written = [json.loads(part.written) for part in made if part.written]
+        answer = json.dumps({"plan": written}, ensure_ascii=False)
+        return Result(request.request, "plan", right, answer, planned.reason, planned.usage)
+
+    async def _do(self, task: RealTask) -> Result:
+        step = task.step
+        attempt = Attempt(
+            step=step,
+            role=resolve_role(self._registry, step.actor),
+            inputs=task.reads,
+            gates=step.gates or (),
+            checks=Checks(tests=task.hidden, run=self._jobs.run),
+        )
+        used: list[Usage] = []
+        try:
+            made = await GenerateRunner().run(attempt, self._pool, used.append)
+        except AttemptError as error:
+            return Result(task.name, task.kind, False, "", error.failure.message, added(*used))
+        answer = made.outputs[step.outputs[0]].decode(errors="replace")
+        return Result(task.name, task.kind, task.is_right(answer), answer, usage=made.usage)
+
+
+async def _all(jobs: Sequence[Callable[[], Awaitable[Result]]], at_once: int, say: Say) -> list[Result]:
+    """Return the results of all jobs, in their order."""
+    turns, ended = asyncio.Semaphore(at_once), Counter[bool]()
+
+    async def run(job: Callable[[], Awaitable[Result]]) -> Result:
+        async with turns:
+            result = await job()
+        ended[result.right] += 1
+        outcome = "right" if result.right else "wrong"
+        say(f"{ended.total()} of {len(jobs)}, {ended[True]} right: {outcome}: {result.name}")
+        return result
+
+    return list(await asyncio.gather(*map(run, jobs)))
+
+
+def summary(measured: Measured) -> Iterable[str]:
+    """Return lines that say what was right, and how quick the model was."""
+    yield f"{measured.model}, prompts {measured.prompts}"
+    plans = measured.count("plan")
+    if plans[1]:
+        yield f"plan structure right  {plans[0]} of {plans[1]}"
+    kinds = [kind for kind in measured.kinds if kind != "plan"]
+    if kinds:
+        right, count = measured.count(*kinds)
+        each = ", ".join(f"{kind} {some} of {of}" for kind in kinds for some, of in [measured.count(kind)])
+        yield f"answers right         {right} of {count} ({each})"
+    if measured.skipped:
+        yield f"no code was asked for: {measured.skipped}"
+    if measured.seconds:
+        rate = measured.usage.output_tokens / measured.seconds
+        yield f"output                {rate:.0f} tokens/s with {AT_ONCE} requests at a time"

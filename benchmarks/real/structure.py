@@ -1,0 +1,47 @@
+"""Compare plans by their structure: what their steps read, and how the steps depend on each other.
+
+Two plans have the same structure when their steps can be paired so that both steps of each pair read the same files,
+read the outputs of paired steps, run over the list of paired steps, wait for paired steps, are both the coder's or both
+not, have the same output where the request names it, and both end the plan for now or both do not. The order of steps
+does not matter, nor how they are worded, nor whether a step also reads the text of the request. Pure.
+"""
+
+import hashlib
+from collections.abc import Collection, Mapping, Sequence
+
+from orchestrator.taskir import REQUEST_LABEL, Step
+
+CODER = "coder"
+
+Structure = tuple[str, ...]
+"""One digest for each step, sorted. Equal for two plans exactly if they have the same structure."""
+
+
+def structure(steps: Sequence[Step], *, named: Collection[str] = (), goes_on_after: str | None = None) -> Structure:
+    """Return the structure of a plan.
+
+    Each step comes after those that it reads or waits for. `named` are the outputs that the request names; other names
+    of outputs do not matter. `goes_on_after` is the step whose result decides how the plan goes on, if there is one.
+    """
+    writers: dict[str, str] = {}
+    known: dict[str, str] = {}
+    for step in steps:
+        known[step.id] = _digest(step, writers, known, named, ends=step.id == goes_on_after)
+        writers |= dict.fromkeys(step.outputs, known[step.id])
+    return tuple(sorted(known.values()))
+
+
+def _digest(
+    step: Step, writers: Mapping[str, str], known: Mapping[str, str], named: Collection[str], *, ends: bool
+) -> str:
+    """Return what describes a step and, through the digests of others, all that it depends on."""
+
+    def sources(names: Collection[str]) -> list[str]:
+        return sorted({writers.get(name, f"file {name}") for name in names})
+
+    reads = sources([name for name in step.inputs if name != REQUEST_LABEL])
+    over = sources([step.foreach] if step.foreach is not None else [])
+    waits = sorted({known[before] for before in step.depends_on} - {*reads, *over})
+    output = next((name for name in step.outputs if name in named), "")
+    told = (step.actor == CODER, reads, over, waits, output, ends)
+    return hashlib.sha256(repr(told).encode()).hexdigest()

@@ -1,0 +1,98 @@
+"""The commands that measure: what a model can do."""
+
+import asyncio
+import sys
+import tempfile
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from benchmarks import results
+from benchmarks.real.measure import Measured, measure, summary
+from benchmarks.real.requests import Which, real_requests
+from benchmarks.real.tasks import real_tasks
+from orchestrator.cli.logs import log_to
+from orchestrator.cli.settings import JsonFlag, settings
+from orchestrator.cli.terminal import one_line, print_json, printable, write
+from orchestrator.errors import InputError, Problem
+from registry.models import ModelEntry, Registry
+
+app = typer.Typer(
+    rich_markup_mode=None,
+    add_completion=False,
+    help="Measure what a model can do.",
+    no_args_is_help=True,
+    subcommand_metavar="COMMAND [ARGS]...",
+)
+
+
+@app.callback()
+def bench() -> None:
+    """Measure what a model can do."""
+
+
+@app.command("model")
+def model(
+    context: typer.Context,
+    name: Annotated[str, typer.Argument(metavar="NAME", help="A model of the registry.")],
+    requests: Annotated[
+        Which | None, typer.Option(help="Have these requests planned; all of them, if nothing is chosen.")
+    ] = None,
+    tasks: Annotated[bool, typer.Option("--tasks", help="Have the tasks done, also if requests are chosen.")] = False,
+    limit: Annotated[
+        int | None, typer.Option(min=1, metavar="N", help="Ask only the first N requests and the first N tasks.")
+    ] = None,
+    save: Annotated[
+        bool, typer.Option("--write", help="Write the results into benchmarks/results of this checkout.")
+    ] = False,
+    as_json: JsonFlag = False,
+) -> None:
+    """Measure a model: which of 100 natural requests it plans rightly, and which of 40 tasks it does rightly.
+
+    Plans come from the real frontdoor, and answers pass the real gates. A plan is right if its steps read the right
+    files and depend on each other in the right way. Nothing is journaled, and no daemon is asked.
+    """
+    registry = settings(context).registry()
+    entry = _entry(registry, name)
+    target = _target(entry.id) if save else None
+    asked = real_requests(requests or "all") if requests or not tasks else ()
+    done = real_tasks() if tasks or not requests else ()
+    with tempfile.TemporaryDirectory(prefix="orchestrator-bench-") as folder:
+        log_to(Path(folder) / "bench.log")
+        measured = asyncio.run(measure(registry, entry.id, asked[:limit], done[:limit], Path(folder), _say))
+    if target is not None:
+        results.write(target, _document(measured))
+        _say(f"written to {target}")
+    if as_json:
+        print_json(measured.to_json())
+        return
+    write(lambda: print(printable("\n".join(summary(measured)))))
+
+
+def _entry(registry: Registry, name: str) -> ModelEntry:
+    """Return the model with this id or alias. Raises InputError for one that cannot be used."""
+    found = registry.model_named(name)
+    if found is None:
+        raise InputError(Problem(name, f"{registry.path} has no such model", ", ".join(registry.models)))
+    entry = registry.models[found]
+    if entry.unavailable is not None or entry.embeds:
+        raise InputError(Problem(name, entry.unavailable or "it makes vectors and writes no text", "another model"))
+    return entry
+
+
+def _target(model: str) -> Path:
+    """Return the file for the results. Raises InputError where this is no checkout."""
+    if not (results.FOLDER.parents[1] / "pyproject.toml").is_file():
+        raise InputError(Problem("--write", "this is an installation, not a checkout", "--json > FILE"))
+    return results.FOLDER / f"real_{model}.json"
+
+
+def _document(measured: Measured) -> dict[str, object]:
+    command = f"orchestrator bench model {measured.model} --write"
+    versions = results.versions("llama-cpp-python")
+    return {"command": command, "machine": results.machine(), "versions": versions, **measured.to_json()}
+
+
+def _say(line: str) -> None:
+    write(lambda: print(printable(one_line(line)), file=sys.stderr, flush=True))
