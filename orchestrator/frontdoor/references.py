@@ -76,17 +76,18 @@ def _mentions(request: str, name: str) -> bool:
 
 def names_file(text: str, file: str) -> bool:
     """Return whether a text names a file by its whole name, which needs an ending or a folder to be no other word."""
-    if "." not in file and "/" not in file:
+    if file not in text or ("." not in file and "/" not in file):
         return False
     return re.search(rf"(?<![\w./-]){re.escape(file)}(?![\w/-])(?!\.\w)", text) is not None
 
 
 def in_place_of_list(text: str, files: Sequence[str], instead: str) -> str:
-    """Return the text with `instead` where it lists these files: by whole names, with a word of up to four letters or
-    signs between them.
+    """Return the text with `instead` where it lists these files: by whole names, with signs or short words between.
 
     A text that does not list all of them, one after the other, is returned as it is.
     """
+    if any(file not in text for file in files):
+        return text
     name = "|".join(re.escape(file) for file in sorted(files, key=len, reverse=True))
     listed = re.compile(rf"(?<![\w./-])(?:{name})(?:(?:\s*[,;&/+]\s*|\s+)(?:\w{{1,4}}\s+)?(?:{name}))+(?![\w/-])")
     found = listed.search(text)
