@@ -24,6 +24,7 @@ from orchestrator.sandbox import Sandbox, SandboxUnavailable
 from orchestrator.steps.attempt import Attempt, Checks, added
 from orchestrator.steps.errors import AttemptError
 from orchestrator.steps.generate import GenerateRunner
+from orchestrator.steps.prompt import step_messages
 from orchestrator.steps.role import resolve_role
 from registry.forms import Level, Tier
 from registry.models import Registry, RoleEntry
@@ -192,7 +193,7 @@ class _Asking:
     async def load(self, model: str) -> None:
         """Load the model, so that no time includes it. Raises PoolError, EngineError."""
         role = resolve_role(self._registry, "worker")
-        await self._pool.generate(model, role.request((), max_tokens=1))
+        await self._pool.generate(model, role.request(step_messages(role.system, "", (), "Say yes."), max_tokens=1))
 
     def plan_job(self, request: RealRequest) -> Callable[[], Awaitable[Result]]:
         """Return the call that has a request planned."""
