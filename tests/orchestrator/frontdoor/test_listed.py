@@ -8,7 +8,7 @@ import pytest
 
 from orchestrator.engine.client.grammar import schema_grammar
 from orchestrator.frontdoor.builder import PlanBuilder
-from orchestrator.frontdoor.compact import Part, PlanFlaw, plan_schema
+from orchestrator.frontdoor.compact import Part, plan_schema
 from orchestrator.frontdoor.listed import FIRST_PARTS, MAX_LISTED, Listed
 from orchestrator.frontdoor.references import in_place_of_list, names_file
 
