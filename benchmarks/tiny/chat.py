@@ -12,7 +12,7 @@ CHAT_TEMPLATE = (
 
 
 def encode_prompt(tokenizer: Tokenizer, messages: Sequence[Message]) -> list[int]:
-    """Return the ids of `messages` up to where the answer begins. Content never gives a special token."""
+    """Return the ids of `messages` up to where the answer begins. No content is encoded as a special token."""
     ids = [BEGIN]
     for message in messages:
         ids += [SPECIAL_TOKENS.index(f"<|{message.role}|>"), *tokenizer.encode(message.content), END]

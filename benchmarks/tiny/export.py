@@ -39,14 +39,14 @@ def gguf_name(name: str) -> str:
 
 
 def interleaved(weight: NDArray[np.float32], heads: int) -> NDArray[np.float32]:
-    """Return `weight` [width, width] with the rotary halves of each head interleaved, as llama.cpp rotates them."""
+    """Return `weight` [width, width] with the two rotary halves of each head interleaved, as llama.cpp expects them."""
     rows, columns = weight.shape
     halves = weight.reshape(heads, 2, rows // heads // 2, columns)
     return np.ascontiguousarray(halves.swapaxes(1, 2).reshape(rows, columns))
 
 
 def write_header(writer: gguf.GGUFWriter, size: Size, tokenizer: Tokenizer) -> None:
-    """Write everything but the tensors."""
+    """Write the metadata of the model, its tokenizer and its chat template, but no tensors."""
     writer.add_name(f"orchestrator-tiny-{size.name}")
     writer.add_license("apache-2.0")
     writer.add_context_length(CONTEXT)
@@ -68,17 +68,22 @@ def write_header(writer: gguf.GGUFWriter, size: Size, tokenizer: Tokenizer) -> N
     writer.add_token_merges([" ".join(pair) for pair in tokenizer.merges])
     writer.add_bos_token_id(BEGIN)
     writer.add_eos_token_id(END)
-    # The chat template writes both itself.
+    # The chat template writes the tokens of begin and end itself.
     writer.add_add_bos_token(False)
     writer.add_add_eos_token(False)
     writer.add_chat_template(CHAT_TEMPLATE)
 
 
 def export(size: Size, tokenizer: Tokenizer) -> None:
-    """Write the weights that the training of `size` came to: matrices as Q8_0, norms as F32."""
+    """Write the trained weights of `size`: matrices as Q8_0, norms as F32.
+
+    Raises SystemExit if their training is incomplete.
+    """
     state = torch.load(size.checkpoint, weights_only=True) if size.checkpoint.exists() else None
     if state is None or state["progress"][0] != size.steps:
-        raise SystemExit(f"{size.name} is not trained to its end: python -m benchmarks.tiny train {size.name}")
+        raise SystemExit(
+            f"{size.name} has not finished training; train it first: python -m benchmarks.tiny train {size.name}"
+        )
     partial = size.trained.with_suffix(".part")
     writer = gguf.GGUFWriter(partial, "llama")
     write_header(writer, size, tokenizer)

@@ -1,8 +1,8 @@
 """Train and apply a byte-level BPE that llama.cpp reads as `gpt2` with the pre-tokenizer `gpt-2`.
 
-A word has the same tokens wherever it stands, so that copying it means repeating tokens: no merge joins a space to a
-part of a word, and only frequent whole words have a form with a leading space (merged last of all). Digits are never
-merged.
+A word has the same tokens wherever it stands, so that a model copies it by repeating tokens. Therefore no merge joins a
+space to a part of a word. Only frequent whole words also have a token with a leading space; these are merged last.
+Digits are never merged.
 """
 
 import json
@@ -59,7 +59,7 @@ def split_words(text: str) -> Iterator[str]:
         end = first + 1
         while end < size and _kind(text[end]) == kind:
             end += 1
-        # The last white space before a word is left to the word.
+        # The last white space character before a word belongs to the word.
         if kind == "space" and end < size and end - start > 1:
             end -= 1
         yield text[start:end]
@@ -103,7 +103,7 @@ class Tokenizer:
         return parts
 
     def decode(self, ids: Iterable[int]) -> str:
-        """Return the text of `ids`; special tokens have none, broken UTF-8 is replaced."""
+        """Return the text of `ids`. Special tokens are left out, and invalid UTF-8 is replaced."""
         values = {character: byte for byte, character in enumerate(BYTE_CHARACTERS)}
         characters = "".join(self.tokens[i] for i in ids if i >= len(SPECIAL_TOKENS))
         return bytes(values[c] for c in characters).decode(errors="replace")
@@ -150,7 +150,7 @@ def train(corpus: Iterable[str]) -> Tokenizer:
     whole = {"".join(pair) for pair in merges}
     for word, _ in sorted(spaced.items(), key=lambda item: (-item[1], item[0])):
         bare = word[1:]
-        # Names begin with consonants: short words that do, too, would split off their beginnings.
+        # Names begin with consonants. Merges for short words that do so, too, would split off beginnings of names.
         if len(merges) < count and bare in whole and (len(bare) > 2 or bare[0] in "aeiou"):
             merges.append((SPACE, bare))
     return Tokenizer(merges)

@@ -62,7 +62,7 @@ PERSONAS = ("terse", "annotated")
 
 @dataclass(frozen=True, slots=True)
 class Specification:
-    """A function to write: its name, its parameters with their types, what it returns."""
+    """Describes a function to write: its name, its parameters with their types, and what it returns."""
 
     name: str
     parameters: tuple[str, ...]
@@ -79,7 +79,7 @@ class Specification:
         return template.format(a=self.parameters[0], b=self.parameters[-1], n=self.constant)
 
     def source(self, persona: str) -> str:
-        """Return the reference code in the manner of `persona`."""
+        """Return the reference code in the style that `persona` asks for: a lambda, annotated, or plain."""
         body = self.fill(self.operation.expression)
         if persona == "terse":
             return f"{self.name} = lambda {', '.join(self.parameters)}: {body}"
@@ -91,14 +91,14 @@ class Specification:
 
 
 def make_specification(words: Lexicon) -> Specification:
-    """Return a function with a new name; one in four parameters is a made-up word."""
+    """Return the specification of a function with a new name. One in four parameters is named by a made-up word."""
     rng = words.rng
     operation = rng.choice(OPERATIONS)
     parameters: list[str] = []
     while len(parameters) < len(operation.kinds):
         kind = operation.kinds[len(parameters)]
         parameter = words.word() if rng.random() < 0.25 else rng.choice(PARAMETERS[kind])
-        # `x` is what comprehensions call their own variable.
+        # No parameter may be called `x`, because the comprehensions in the expressions use that name.
         if parameter not in parameters and not (parameter == "x" and "for x" in operation.expression):
             parameters.append(parameter)
     return Specification(words.identifier(), tuple(parameters), operation, rng.randint(1, 99))
@@ -113,7 +113,7 @@ def specify(words: Lexicon, split: Split) -> tuple[Specification, str, str]:
 
 
 class Code:
-    """Most requests carry the specification in the action, some in a file."""
+    """The task of writing a function. Most requests have the specification in the action, some have it in a file."""
 
     name = "code"
 

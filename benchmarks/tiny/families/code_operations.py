@@ -5,7 +5,10 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Operation:
-    """`expression` over the parameters `{a}`, `{b}` and the constant `{n}`; the first phrase is the docstring's."""
+    """What a function computes: an `expression` over the parameters `{a}` and `{b}` and the constant `{n}`.
+
+    The first of `phrases` is also used in the docstring of the function.
+    """
 
     expression: str
     kinds: tuple[str, ...]

@@ -88,7 +88,10 @@ def listed_input(words: Lexicon, items: list[str]) -> StepInput:
 
 
 class Compare:
-    """The records are compared by the key that the action names, else by the first numeric key of the first one."""
+    """The task of comparing records by a numeric key.
+
+    It is the key that the action names, or else the first numeric key of the first record.
+    """
 
     name = "compare"
 
@@ -99,7 +102,7 @@ class Compare:
         count = join or rng.choice((2, 2, 2, 3, 3, 4, 4, 4, 5, 6, 8))
         records = self._records(words, keys, count)
         named_steps = count > 12 or rng.random() < 0.67
-        # Mostly all inputs have one form; summaries made under different personas have several.
+        # Usually all inputs have the same form. They differ where summaries were written under different personas.
         forms = rng.sample(FORMS, 3) if rng.random() < 0.15 else [rng.choice(FORMS)]
         inputs = [
             StepInput(f"S{index}" if named_steps else words.file(), format_record(record, rng.choice(forms)))
@@ -117,7 +120,9 @@ class Compare:
 
     @staticmethod
     def _records(words: Lexicon, keys: list[str], count: int) -> list[Record]:
-        """Return records whose numeric values all differ; in one of four, each has an order of keys of its own."""
+        """Return records whose numeric values all differ; in one case of four, each
+        record has its keys in a different order.
+        """
         columns = []
         for key in keys:
             values: list[str] = []

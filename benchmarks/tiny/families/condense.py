@@ -35,7 +35,10 @@ CONTINUED = 0.3
 
 @dataclass(frozen=True, slots=True)
 class History:
-    """A task about one key of several names, and what was read of it. `open_names` were not in what was read."""
+    """A task that asks for one key of several names, and the files that were read for it so far.
+
+    `findings` has a line for each value that was found. `open_names` are the names that were in none of the files.
+    """
 
     phrase: str
     key: str
@@ -46,21 +49,21 @@ class History:
 
     @property
     def summary(self) -> str:
-        """The answer: the files that were read, a line for each value found, and a line for each that is missing."""
+        """Return the answer as JSON: the files read, a line for each value found, and a line for each missing one."""
         lacking = [f"{self.key} of {name}" for name in self.open_names]
         read = f"read {', '.join(self.files)}"
         return compact_json({"plan_state": read, "findings": list(self.findings), "open_points": lacking})
 
     @property
     def next_action(self) -> str:
-        """The answer behind the summary: look for what is open, else finish with what was found."""
+        """Return the answer that follows the summary: search for a missing value, or finish with what was found."""
         if self.open_names:
             return tool_turn("grep", "", pattern=self.open_names[0]).answer
         return compact_json({"finish": "\n".join(self.findings)})
 
 
 def make_history(words: Lexicon, long: bool) -> History:
-    """Return a task and what was read: some of the records asked for, and now and then another one."""
+    """Return a task and the files read for it: some of the records asked for, and sometimes an unrelated one."""
     rng = words.rng
     keys = texts.make_keys(rng, 2, 2)
     records = [
@@ -87,7 +90,7 @@ def make_history(words: Lexicon, long: bool) -> History:
 
 
 class Condense:
-    """Most ask for the summary; the rest go on from one: with what is open, else with the answer."""
+    """The task of summarizing a conversation that got too long; some examples ask for the action after a summary."""
 
     name = "condense"
 
@@ -104,7 +107,7 @@ class Condense:
             window = window.condense(summary_text(action, 1, history.summary))
             schema, answer = schema_of(window, action, ("S1",), tools), history.next_action
         else:
-            # The question is put before the notice on the last result.
+            # The question for a summary comes before the notice that goes with the last result.
             window = with_summary_request(window.remark(""), prompt_set("tiny").condense)
             schema, answer = SUMMARY, history.summary
         return example_of(self.name, (role, persona, window), answer, wording, schema)

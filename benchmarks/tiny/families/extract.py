@@ -99,7 +99,7 @@ def as_json(value: str | None) -> str | int | None:
 
 
 def record_object(record: Record, keys: list[str]) -> dict[str, str | int | None]:
-    """Return the values of `keys` in `record`, null for those that it does not tell."""
+    """Return the values of `keys` in `record`, null for those that it does not have."""
     return {key: as_json(record.value(key)) for key in keys}
 
 
@@ -115,17 +115,20 @@ LIST_SCHEMA: dict[str, Any] = {"type": "array", "items": {"type": "string"}, "ma
 
 
 class Extract:
-    """Two of three ask for an object, the rest for a list; some look up an item of a list in a file."""
+    """The task of extracting values. Two of three examples ask for an object, the rest for a list.
+
+    Some examples name an item of a list, whose values have to be looked up in a file.
+    """
 
     name = "extract"
 
     def generate(self, rng: Random, split: Split, *, long: bool = False, among: int = 0) -> Example:
-        """Return a new example, in training also one whose input is `among` several.
+        """Return a new example. In training, `among` is from how many inputs the right one has to be chosen.
 
-        `long` strews in so much filler that the prompt takes up to 2,000 tokens.
+        With `long` so many sentences of filler are added that the prompt takes up to 2,000 tokens.
         """
         words = Lexicon(rng, split)
-        # Lists are learned late, so that training has more of them.
+        # Training has more lists than tests have, because models learn them late.
         if not long and not among and rng.random() < (0.5 if split == "train" else 0.33):
             if rng.random() < 0.12:
                 return self.files_of(words, split, short=False)
@@ -146,7 +149,7 @@ class Extract:
 
     @staticmethod
     def _wanted(rng: Random, record: Record, absent_share: float) -> list[str]:
-        """Return which keys to ask for, in an order of their own, in this share one that the text lacks."""
+        """Return the keys to ask for, in random order. In a share of the cases the text lacks one of them."""
         known = ["name", *(key for key, _ in record.facts)]
         keys = rng.sample(known, rng.randint(1, min(4, len(known))))
         if rng.random() < absent_share:
@@ -156,7 +159,7 @@ class Extract:
 
     @staticmethod
     def _source(words: Lexicon, record: Record, keys: list[str], long: bool) -> tuple[str, list[StepInput]]:
-        """Return how the action names its source, and the input that tells the record."""
+        """Return how the action names its source, and a list with the one input, which has the record."""
         rng = words.rng
         name = texts.input_name(words)
         text = texts.source_text(words, record, texts.filler_count(rng, long))
@@ -167,7 +170,10 @@ class Extract:
         return rng.choice(("the text", "the text", "the request")), [StepInput(name, text)]
 
     def list_of(self, words: Lexicon, split: Split, count: int) -> Example:
-        """Return an example that asks for one key of each of `count` records (0: up to 8), or for the records."""
+        """Return an example that asks for a list: one key of each of `count` records, or the records.
+
+        If `count` is 0, there are up to 8 records.
+        """
         rng = words.rng
         keys = texts.make_keys(rng, 1, 3)
         records = [texts.make_record(words, keys) for _ in range(count or rng.randint(1, 8))]
@@ -177,14 +183,14 @@ class Extract:
         return self._listed(words, split, key, items, told)
 
     def files_of(self, words: Lexicon, split: Split, *, short: bool) -> Example:
-        """Return an example that asks for the files that a text names; `short` names are of one letter."""
+        """Return an example that asks for the files that a text names; `short` names have one letter."""
         letters = words.rng.sample("abcdefgh", 8) if short else []
         files = [f"{letters[n]}.txt" if short else words.file() for n in range(words.rng.randint(1, 6))]
         line = words.rng.choice(FILE_LINES)
         return self._listed(words, split, "file", files, [line.format(f=file) for file in files])
 
     def _listed(self, words: Lexicon, split: Split, key: str, items: list[str], told: list[str]) -> Example:
-        """Return an example that asks for `items`, one `key` of each of the lines `told`."""
+        """Return an example that asks for `items`: the value of `key` in each of the lines `told`."""
         rng = words.rng
         source = texts.input_name(words)
         target = "the text" if source == "request" else source

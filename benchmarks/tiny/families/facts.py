@@ -31,7 +31,7 @@ def facts_of(answer: str) -> list[Fact]:
 
 
 def written(facts: Sequence[Fact], like: str) -> str:
-    """Return facts in the form of the answer `like`. For a sentence the first fact has to be the name."""
+    """Return facts in the form of the answer `like`. If that is a sentence, the first fact has to be the name."""
     if like.startswith("{"):
         return compact({key: None if value == NOTHING else as_json(value) for key, value in facts})
     if like.startswith("["):
@@ -47,7 +47,7 @@ def written(facts: Sequence[Fact], like: str) -> str:
 def corrupted_facts(words: Lexicon, facts: Sequence[Fact], elsewhere: Sequence[str] = ()) -> list[Fact]:
     """Return the facts with one of them changed, one missing, or one added.
 
-    A wrong value is copied badly, taken from another fact or from `elsewhere`, or made up.
+    A wrong value is a miscopied one, that of another fact, one of `elsewhere`, or a made-up one.
     """
     rng = words.rng
     at = rng.randrange(len(facts))

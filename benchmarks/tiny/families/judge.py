@@ -1,6 +1,6 @@
 """Judge: what was read, the task and an answer that may be wrong → a critique with score and verdict as JSON.
 
-The critique sets what is right beside what the answer says, fact by fact, before anything is concluded.
+The critique comes before the score and the verdict. For each fact it states the right value and the answer's value.
 """
 
 import json
@@ -55,11 +55,11 @@ class Claim:
     value: str | None
     """The true value, or None if there is no such fact."""
     told: str | None
-    """The value that the answer tells, or None if it tells none."""
+    """The value that the answer gives, or None if it gives none."""
 
     @property
     def score(self) -> int:
-        """Return the score of the claim."""
+        """The score of an answer whose only fault, if any, is this claim."""
         if self.told == self.value:
             return PASS_SCORE
         return MISSING_SCORE if self.told is None else WRONG_SCORE
@@ -77,13 +77,13 @@ def critique(claims: Sequence[Claim]) -> str:
 
 
 def verdict(claims: Sequence[Claim]) -> str:
-    """Return the answer of a judge to these claims. The score is the lowest of theirs."""
+    """Return a judge's answer as JSON. Its score is the lowest score of the claims."""
     score = min(fact.score for fact in claims)
     return compact({"critique": critique(claims), "score": score, "verdict": "pass" if score == PASS_SCORE else "fail"})
 
 
 def claims_of(facts: Sequence[Fact], told: Sequence[Fact]) -> list[Claim]:
-    """Return the claims of an answer that tells the facts `told`: first on the true `facts`, then those without one."""
+    """Return the claims of an answer with the facts `told`: first one for each of the true `facts`, then the others."""
     left = dict(told)
     known = [Claim(about, value, left.pop(about, None)) for about, value in facts]
     return [*known, *(Claim(about, None, value) for about, value in left.items())]
@@ -99,19 +99,22 @@ def corrupt(words: Lexicon, right: str, sources: Sequence[StepInput] = ()) -> tu
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """Something to judge."""
+    """An answer to judge, with what the judge reads."""
 
     noun: str
     """What the action calls it, such as "answer"."""
     inputs: tuple[StepInput, ...]
     """The inputs of the judge."""
     claims: Sequence[Claim]
+    """What the answer says about each fact."""
 
 
 class Judge:
-    """Half are answers to tasks of other families, as the gate shows them: what was read, the task, the answer.
+    """The task of judging an answer.
 
-    The rest, in equal parts: a record told from its text, as a step of a plan judges it; code to a specification.
+    Half of the answers are to tasks of other families; the inputs are those of the task, the task and the answer, as
+    the gate shows them. A quarter are summaries or extractions of one text, judged as by a step of a plan. A quarter
+    are functions that were written from a specification.
     """
 
     name = "judge"
@@ -155,7 +158,7 @@ class Judge:
         if rng.random() < 0.5:
             answer, claims = corrupt(words, answer)
         if form == "json":
-            claims = [fact for fact in claims if fact.told is not None]  # which keys were wanted is unknown
+            claims = [fact for fact in claims if fact.told is not None]  # the judge does not see the keys asked for
         source = StepInput(texts.input_name(words), texts.source_text(words, record, rng.choice((0, 0, 1, 2))))
         noun = rng.choice(("answer", "record" if form == "json" else "summary"))
         return Case(noun, (source, StepInput(rng.choice(("answer", f"S{rng.randint(1, 9)}")), answer)), claims)

@@ -44,7 +44,7 @@ def merged_list(items: list[str], persona: str) -> str:
 
 
 class Merge:
-    """Lists obey the persona; texts are joined as they are, in the order of the inputs."""
+    """The task of merging. Lists are written in the form that the persona asks for; texts are joined unchanged."""
 
     name = "merge"
 

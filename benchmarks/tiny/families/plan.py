@@ -32,7 +32,7 @@ SCENES: tuple[tuple[Callable[[Draft], str], int], ...] = (
     (scenes.diamond, 4),
     (scenes.judged, 6),
 )
-# Scenes that name their own files and leave others alone can stand side by side in one request.
+# Scenes that name all files they use can be combined in one request.
 WHOLE = (scenes.everything, scenes.inline_text, scenes.follow)
 LISTED = re.compile(r"Files: (.*)\n")
 DONE = re.compile(r"\nDone: (.*)\n\[P1\]\n")
@@ -40,12 +40,12 @@ PAIRABLE = tuple((scene, weight) for scene, weight in SCENES if scene not in WHO
 
 
 class PlanFamily:
-    """Three of four requests hold one scene; the others two, independent or one after the other."""
+    """The task of planning. Three of four requests have one scene; the others have two, independent or in order."""
 
     name = "plan"
 
     def generate(self, rng: Random, split: Split, *, fan_out: int = 0) -> Example:
-        """Return a new example; with `fan_out`, it summarizes or extracts from that many files and joins them."""
+        """Return a new example. With `fan_out`, the plan has a step for each of that many files, and a join."""
         draft = Draft(Lexicon(rng, split), split)
         if fan_out:
             request = scenes.fan(draft, fan_out)

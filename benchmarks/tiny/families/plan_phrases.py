@@ -1,4 +1,4 @@
-"""List the phrases of requests: how they name order, outputs, sets of files, functions and commands."""
+"""List the phrases with which requests state order, outputs, sets of files, functions and commands."""
 
 from benchmarks.tiny.words import WordingPool
 

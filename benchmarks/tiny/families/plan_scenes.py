@@ -1,4 +1,8 @@
-"""Write the scenes that requests are made of: each adds its parts to a draft and returns its clause."""
+"""Write the scenes that requests are made of.
+
+A scene is one kind of work. Its function adds the parts of that work to a draft of a plan, and returns the clause of
+the request that asks for it.
+"""
 
 from benchmarks.tiny import texts
 from benchmarks.tiny.families import plan_phrases as phrases
@@ -13,13 +17,16 @@ FAN_OUTS = (1, 1, 1, 2, 2, 2, 3, 3, 4, 4, 5, 6, 7, 8)
 
 
 def some_keys(draft: Draft) -> str:
-    """Return one to three keys as an enumeration."""
+    """Return one to three random keys as an enumeration."""
     keys = draft.rng.sample(("name", *texts.NUMERIC, *texts.TEXTUAL), draft.rng.randint(1, 3))
     return listing(keys)
 
 
 def work(draft: Draft, called: tuple[str, ...], reference: str) -> tuple[str, str, str]:
-    """Add a part that does the same with each thing called. Return the clause, what the outputs are, and their name."""
+    """Add a part that does the same with each of `called`.
+
+    Return the clause, a noun for the outputs, and the name by which other parts read them.
+    """
     if draft.rng.random() < 0.68:
         made = draft.add("worker", "Summarize {each}.", each=called)
         return draft.word_as(wordings.SUMMARIZE).format(x=reference), "summaries", made
@@ -33,7 +40,7 @@ def work(draft: Draft, called: tuple[str, ...], reference: str) -> tuple[str, st
 
 
 def join(draft: Draft, noun: str, *made: str) -> str:
-    """Add a part that compares or merges what is `made`; return its clause."""
+    """Add a part that compares or merges the outputs `made`, and return its clause."""
     said = noun if draft.rng.random() < 0.7 else "results"
     if noun != "lists" and draft.rng.random() < 0.6:
         by = f" by {draft.rng.choice(texts.NUMERIC)}" if draft.rng.random() < 0.2 else ""
@@ -44,7 +51,7 @@ def join(draft: Draft, noun: str, *made: str) -> str:
 
 
 def output(draft: Draft, share: float = 0.2) -> str:
-    """Name the last part's output in a `share` of the requests; return the clause that asks for it."""
+    """In a `share` of the requests, name the output of the last part. Return the clause that asks for it, or ''."""
     if draft.rng.random() >= share:
         return ""
     name = f"{draft.words.stem()}.{draft.rng.choice(('md', 'txt', 'json', 'md'))}"
@@ -55,7 +62,7 @@ def output(draft: Draft, share: float = 0.2) -> str:
 
 
 def fan(draft: Draft, count: int = 0) -> str:
-    """The same work on one to eight files, mostly with a join."""
+    """Add the same work on `count` files (0: one to eight), usually followed by a join. Return the clause."""
     files = draft.take(count or draft.rng.choice(FAN_OUTS))
     clause, noun, made = work(draft, draft.called(files), draft.refer(files))
     if len(files) > 1:
@@ -66,7 +73,7 @@ def fan(draft: Draft, count: int = 0) -> str:
 
 
 def everything(draft: Draft) -> str:
-    """The same work on all files, or on all of one kind."""
+    """Add the same work on all files, or on all files with one extension. Return the clause."""
     kind = draft.rng.choice(("txt", "md", "csv", "json", "log"))
     files = [f"{draft.words.stem()}.{kind}" for _ in range(draft.rng.randint(2, 6))]
     pattern, reference = "*", draft.word_as(phrases.ALL_FILES)
@@ -81,7 +88,7 @@ def everything(draft: Draft) -> str:
 
 
 def mixed(draft: Draft) -> str:
-    """Different work on different files, then a join of all results."""
+    """Add different work on different files, then a join of all results. Return the clause."""
     first, second = draft.take(draft.rng.randint(1, 3)), draft.take(draft.rng.randint(1, 3))
     clause, _, made = work(draft, draft.called(first), draft.refer(first))
     other, _, more = work(draft, draft.called(second), draft.refer(second))
@@ -89,12 +96,12 @@ def mixed(draft: Draft) -> str:
 
 
 def foreach(draft: Draft) -> str:
-    """A list whose items are worked on one by one, as many as there turn out to be."""
+    """Add a part that makes a list, and a `foreach` part that works on each of its items. Return the clause."""
     file = draft.take(1)
     called, key = draft.called(file), draft.rng.choice(("name", "record"))
     items = draft.add("worker", f"List each {key} in {{each}}.", each=called)
     clause = draft.word_as(wordings.LIST).format(k=key, x=draft.refer(file))
-    # A name has to be looked up in the file; a record tells all by itself.
+    # The item is a name, which has to be looked up in the file, or a record, which has all that is needed.
     inputs = called if key == "name" else ()
     if draft.rng.random() < 0.5:
         made = draft.add("worker", "Summarize the item.", inputs=inputs, foreach=items)
@@ -109,7 +116,11 @@ def foreach(draft: Draft) -> str:
 
 
 def follow(draft: Draft) -> str:
-    """Work on files that another file names: known only when that one is read, so the plan goes on after it."""
+    """Add a part that lists the files that a file names, after which the plan is continued. Return the clause.
+
+    The work on those files can only be planned when that list is known. Most examples ask for that rest of the plan,
+    the others for the first part.
+    """
     file = draft.take(1)
     draft.add("worker", "List each file in {each}.", each=draft.called(file), replan=True)
     named = draft.take(draft.rng.choice((1, 2, 2, 3, 4)))
@@ -125,7 +136,7 @@ def follow(draft: Draft) -> str:
 
 
 def code(draft: Draft) -> str:
-    """A function, specified in the request or in a file."""
+    """Add a part that writes a function, specified in the request or in a file. Return the clause."""
     if draft.rng.random() < 0.2:
         file = draft.take(1)
         draft.add("coder", "Write the function described in {each}.", each=draft.called(file))
@@ -139,7 +150,7 @@ def code(draft: Draft) -> str:
 
 
 def _function(draft: Draft) -> str:
-    """Add a part that writes a function; return its clause."""
+    """Add a part that writes a function, and return its clause."""
     spec, _, _ = specify(draft.words, "train")
     phrase = spec.fill(draft.rng.choice(spec.operation.phrases))
     draft.add("coder", f"Write a function {spec.signature} that returns {phrase}.")
@@ -147,7 +158,7 @@ def _function(draft: Draft) -> str:
 
 
 def code_then_run(draft: Draft) -> str:
-    """A function saved to a file, then a command on that file: order without data."""
+    """Add a function that is saved to a file, and a command that runs it: it waits for the file, but reads nothing."""
     clause = _function(draft)
     name = f"{draft.words.stem()}.py"
     draft.change_last(output=name)
@@ -157,14 +168,14 @@ def code_then_run(draft: Draft) -> str:
 
 
 def shell(draft: Draft) -> str:
-    """One command."""
+    """Add a part that writes a shell command. Return the clause."""
     _, phrase = make_command(draft.words)
     draft.add("coder", f"Write a shell command that {phrase}.")
     return draft.word_as(phrases.COMMAND).format(p=phrase)
 
 
 def inline_text(draft: Draft) -> str:
-    """Work on a text that the request itself holds."""
+    """Add work on a text that is in the request itself. Return the clause."""
     record = texts.make_record(draft.words, texts.make_keys(draft.rng))
     text = texts.source_text(draft.words, record, draft.rng.choice((0, 0, 1, 2))).rstrip(".")
     if draft.rng.random() < 0.5:
@@ -178,7 +189,7 @@ def inline_text(draft: Draft) -> str:
 
 
 def chain(draft: Draft) -> str:
-    """A summary, then values out of it; or several, then values out of each."""
+    """Add a summary of each of one to three files, and an extraction from each summary. Return the clause."""
     files = draft.take(draft.rng.choice((1, 1, 2, 3)))
     summaries = draft.add("worker", "Summarize {each}.", each=draft.called(files))
     keys = some_keys(draft)
@@ -190,7 +201,7 @@ def chain(draft: Draft) -> str:
 
 
 def diamond(draft: Draft) -> str:
-    """A summary, two extractions from it, and their join."""
+    """Add a summary, two extractions from it, and a merge of these. Return the clause."""
     file = draft.take(1)
     summary = draft.add("worker", "Summarize {each}.", each=draft.called(file))
     first, second = draft.rng.sample(("name", *texts.NUMERIC, *texts.TEXTUAL), 2)
@@ -201,7 +212,7 @@ def diamond(draft: Draft) -> str:
 
 
 def judged(draft: Draft) -> str:
-    """A summary or a record, then a verdict on it against its source."""
+    """Add a summary or an extraction, and a judge who compares it with its source. Return the clause."""
     file = draft.take(1)
     called = draft.called(file)
     if draft.rng.random() < 0.7:

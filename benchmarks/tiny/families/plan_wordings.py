@@ -1,4 +1,4 @@
-"""List the wordings of requests: how they name work on files, and joins of what comes of it."""
+"""List the wordings with which requests ask for work on files, and for joins of the results."""
 
 from benchmarks.tiny.words import WordingPool
 

@@ -36,7 +36,7 @@ ANSWER = 256
 
 
 def long_text(words: Lexicon, record: Record, fillers: int) -> str:
-    """Return a text that tells the record and is long enough to be a document."""
+    """Return a text of several sentences with the facts of the record among them."""
     text = texts.source_text(words, record, fillers)
     while len(text) <= LINE:
         text = f"{text}\n{texts.filler(words)}"
@@ -44,12 +44,12 @@ def long_text(words: Lexicon, record: Record, fillers: int) -> str:
 
 
 def full(window: Window, share: float) -> ContextBudget:
-    """Return the budget of a context that the conversation fills to this `share` of its room."""
+    """Return the budget of a context of which the conversation fills this `share`."""
     return ContextBudget.of(round(estimate_tokens(window) / share) + ANSWER, ANSWER)
 
 
 class PruneFamily:
-    """Each result tells a record; the task names those that matter."""
+    """The task of choosing results to drop. Each result has a record, and the task names the records that it needs."""
 
     name = "prune"
 

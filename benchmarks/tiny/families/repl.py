@@ -1,4 +1,4 @@
-"""REPL: a task over inputs → the Python that does it, turn by turn."""
+"""REPL: a task over inputs → the Python code of one turn that does it."""
 
 import ast
 from collections.abc import Callable
@@ -24,7 +24,10 @@ JOINED = '"\\n".join(found)'
 
 @dataclass(frozen=True, slots=True)
 class ProgramShape:
-    """What is asked for, in several phrases, and the program that does it. A program names `$a` `$b` `$w` `$n` …."""
+    """A kind of task: `phrases` that ask for it, the `program` that does it, and its number of `outputs`.
+
+    `{a}` in a phrase and `$a` in the program stand for the same name, word or number; so do `b`, `w`, `n`, `o` and `p`.
+    """
 
     phrases: tuple[str, ...]
     program: str
@@ -83,7 +86,7 @@ LOOKUPS = (
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """A task over `inputs`: each turn's code with what it prints, and the code of the last one."""
+    """A task over `inputs`: the `code` of its last turn, and the code and the output of each turn `before`."""
 
     phrase: str
     inputs: tuple[StepInput, ...]
@@ -93,7 +96,7 @@ class Work:
 
 
 def make_inputs(words: Lexicon, count: int, in_a_line: bool) -> tuple[tuple[StepInput, ...], texts.Record]:
-    """Return inputs, each with a record of its own, and one of the records."""
+    """Return `count` inputs, each with a different record, and one of these records."""
     rng = words.rng
     records = [texts.make_record(words, texts.make_keys(rng, 2, 2)) for _ in range(count)]
     inputs = tuple(
@@ -120,7 +123,7 @@ def _shaped(words: Lexicon) -> Work:
 
 
 def _batched(words: Lexicon) -> Work:
-    """Ask a model about each input. An output in JSON takes the list as it is."""
+    """Return a task that asks a model about each input. Answers are joined unless the output is a JSON file."""
     rng = words.rng
     inputs, record = make_inputs(words, rng.randint(1, 3), rng.random() < 0.5)
     output = f"{words.stem()}.json" if rng.random() < 0.4 else output_name(words)
@@ -133,7 +136,7 @@ def _batched(words: Lexicon) -> Work:
 
 
 def _looked_up(words: Lexicon) -> Work:
-    """Look before answering: the first turn prints what it finds, the second one reads it."""
+    """Return a task whose first turn prints the lines that it finds, and whose second turn answers from them."""
     rng = words.rng
     inputs, record = make_inputs(words, rng.randint(1, 2), in_a_line=True)
     key = rng.choice(record.facts)[0]
@@ -156,7 +159,7 @@ WEIGHTS = (8, 5, 4)
 
 
 class Repl:
-    """A few shapes of programs; names, keys and words are copied from the task."""
+    """The task of writing code for a REPL. Names, keys and words in the code are copied from the task."""
 
     name = "repl"
 

@@ -26,7 +26,7 @@ PARSED = "Fix any mentioned problems and try again."
 
 @dataclass(frozen=True, slots=True)
 class Flawed:
-    """An answer that a `gate` refuses, as the artifact `file`, and what the gate says of it."""
+    """A wrong answer, as the `text` of the artifact `file`, and how a `gate` rejects it."""
 
     gate: str
     kind: FailureKind
@@ -51,7 +51,7 @@ def _parameters(source: str) -> list[str]:
 
 
 def _misspelt(words: Lexicon, source: str) -> tuple[str, str, str]:
-    """Return the source with a parameter misspelt where it is last used, the wrong name, and the line of it."""
+    """Return the source with a parameter misspelt where it is last used, the wrong name, and the line that has it."""
     parameter, wrong = words.rng.choice(_parameters(source)), words.word()
     *_, last = re.finditer(rf"\b{parameter}\b", source)
     text = f"{source[: last.start()]}{wrong}{source[last.end() :]}"
@@ -59,20 +59,20 @@ def _misspelt(words: Lexicon, source: str) -> tuple[str, str, str]:
 
 
 def undefined_name(words: Lexicon, source: str) -> Flawed:
-    """A name that the linter does not know."""
+    """Return code that uses an undefined name, rejected by the linter."""
     text, wrong, _ = _misspelt(words, source)
     return _code("lint", f"{words.stem()}.py", text, (len(text.splitlines()), "F821", f"Undefined name `{wrong}`"))
 
 
 def unused_import(words: Lexicon, source: str) -> Flawed:
-    """An import that nothing uses."""
+    """Return code with an unused import, rejected by the linter."""
     module = words.rng.choice(MODULES)
     text = f"import {module}\n\n\n{source}"
     return _code("lint", f"{words.stem()}.py", text, (1, "F401", f"`{module}` imported but unused"))
 
 
 def no_colon(words: Lexicon, source: str) -> Flawed:
-    """A head without its colon; a lambda has a name unknown instead."""
+    """Return a function without the colon after its parameters, or a lambda with an undefined name."""
     if not source.startswith("def "):
         return undefined_name(words, source)
     head, _, body = source.partition("\n")
@@ -83,7 +83,7 @@ def no_colon(words: Lexicon, source: str) -> Flawed:
 
 
 def no_indent(words: Lexicon, source: str) -> Flawed:
-    """A body that is not indented; a lambda has an import unused instead."""
+    """Return a function whose body is not indented, or a lambda with an unused import."""
     if not source.startswith("def "):
         return unused_import(words, source)
     text, file = re.sub(r"^ +", "", source, flags=re.MULTILINE), f"{words.stem()}.py"
@@ -94,7 +94,7 @@ def no_indent(words: Lexicon, source: str) -> Flawed:
 
 
 def failed_test(words: Lexicon, source: str) -> Flawed:
-    """A test that finds another value, or a name that is not defined."""
+    """Return code that fails a unit test: it returns a wrong value, or uses an undefined name."""
     rng = words.rng
     stem = words.word()
     names = _parameters(source)
@@ -112,7 +112,7 @@ def failed_test(words: Lexicon, source: str) -> Flawed:
 
 
 def open_quote(words: Lexicon, command: str) -> Flawed:
-    """A quote that is never closed."""
+    """Return a command with a quote that is not closed."""
     kind, sign = words.rng.choice((("double", '"'), ("single", "'")))
     head, _, last = command.replace("'", "").rpartition(" ")
     couldnt = f"Couldn't parse this {kind} quoted string. Fix to allow more checks."
@@ -121,25 +121,25 @@ def open_quote(words: Lexicon, command: str) -> Flawed:
 
 
 def open_pipe(words: Lexicon, command: str) -> Flawed:
-    """A pipe into nothing."""
+    """Return a command that ends in a pipe."""
     return _code("shellcheck", f"{words.stem()}.sh", f"{command} |\n", (2, "SC1072", f"Expected a command. {PARSED}"))
 
 
 def unassigned(words: Lexicon, command: str) -> Flawed:
-    """A variable that was never set."""
+    """Return a command with a variable that has no value."""
     name = words.word()
     message = f"{name} is referenced but not assigned."
     return _code("shellcheck", f"{words.stem()}.sh", f"{command.split()[0]} ${name}\n", (1, "SC2154", message))
 
 
 def unquoted(words: Lexicon, command: str) -> Flawed:
-    """What a command prints, split into words."""
+    """Return a command with an unquoted command substitution."""
     text = f"cat $({command})\n"
     return _code("shellcheck", f"{words.stem()}.sh", text, (1, "SC2046", "Quote this to prevent word splitting."))
 
 
 def out_of_form(words: Lexicon, example: Example) -> Flawed:
-    """JSON that its schema refuses, or none at all."""
+    """Return an answer that is JSON against its schema, or no JSON."""
     rng = words.rng
     value, file = json.loads(example.answer), f"{words.stem()}.json"
     if rng.random() < 0.3:
@@ -153,7 +153,7 @@ def out_of_form(words: Lexicon, example: Example) -> Flawed:
 
 
 def refused(words: Lexicon, example: Example) -> Flawed:
-    """Facts that the judge finds wrong, or misses."""
+    """Return an answer with a wrong, missing or added fact, rejected by the judge."""
     text, message = corrupt(words, example.answer, example.inputs)
     return Flawed("judge", FailureKind.LOGIC, f"{words.stem()}.txt", text, critique(message))
 
@@ -182,7 +182,7 @@ def flawed(words: Lexicon, base: str, example: Example) -> Flawed:
 
 
 class RetryFamily:
-    """Examples of other families, asked again: the task alone determines the answer."""
+    """The task of answering again after a gate has failed. The right answer is that of an example of another family."""
 
     name = "retry"
 
@@ -194,10 +194,10 @@ class RetryFamily:
         first = found.evidence.partition("\n")[0]
         failure = Failure(found.kind, f"gate {found.gate} failed: {first}", found.evidence)
         system, user = example.messages
-        # The action is the end of the prompt.
+        # What the gate found comes after the action, which is the end of the first prompt.
         again = user._replace(content=after_failure(user.content, feedback([failure])))
         return replace(example, family=self.name, messages=(system, again), wording=f"{base}: {example.wording}")
 
     def check(self, example: Example, answer: str) -> bool:
-        """Return what the family says whose example is asked again."""
+        """Return whether `answer` passes the check of the family that the example is from."""
         return BASES[example.wording.partition(":")[0]].check(example, answer)

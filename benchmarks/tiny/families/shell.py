@@ -29,7 +29,7 @@ ACTIONS = WordingPool(
         "Which command {p}?",
     ),
 )
-# {f}, {g} files; {d}, {e} folders; {w} a word; {n} a number; {x} an extension.
+# {f} and {g} stand for files, {d} and {e} for folders, {w} for a word, {n} for a number, {x} for an extension.
 COMMANDS = (
     ("wc -l {f}", ("counts the lines of {f}", "counts the lines in {f}")),
     ("wc -w {f}", ("counts the words of {f}", "counts the words in {f}")),
@@ -83,7 +83,7 @@ def make_command(words: Lexicon) -> tuple[str, str]:
 
 
 class Shell:
-    """The persona never matters: a command is already terse."""
+    """The task of writing a command. The persona does not change the answer, because a command is terse in any case."""
 
     name = "shell"
 

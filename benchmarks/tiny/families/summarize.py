@@ -66,14 +66,17 @@ def summary(record: Record, persona: str) -> str:
 
 
 class Summarize:
-    """Three of four tell one record; the rest look up an item of a list in a file, or get a second input."""
+    """The task of summarizing a record. Three of four examples have one input with one record.
+
+    In the others a record has to be looked up in a file by an item of a list, or there is a second input.
+    """
 
     name = "summarize"
 
     def generate(self, rng: Random, split: Split, *, long: bool = False, among: int = 0) -> Example:
-        """Return a new example, in training also one whose input is `among` several.
+        """Return a new example. In training, `among` is from how many inputs the right one has to be chosen.
 
-        `long` strews in so much filler that the prompt takes up to 2,000 tokens.
+        With `long` so many sentences of filler are added that the prompt takes up to 2,000 tokens.
         """
         words = Lexicon(rng, split)
         persona = pick_persona(rng, PERSONAS)
@@ -84,7 +87,7 @@ class Summarize:
             inputs, target = texts.among(words, record, among)
         elif roll < 0.18:
             inputs, target = texts.item_inputs(words, record), "the item"
-        # Which of two is asked for is learned late, so that training has more of it.
+        # Training has more examples with two inputs, because models learn late which of them is asked for.
         elif roll < (0.5 if split == "train" else 0.3):
             inputs, target = texts.among(words, record, 2)
         else:

@@ -1,4 +1,4 @@
-"""Tools: a task and the tools of its step → the next call, or the answer once the results tell it."""
+"""Tools: a task and the tools of its step → the next call, or the answer once the results contain it."""
 
 import json
 from collections.abc import Callable, Mapping
@@ -56,13 +56,13 @@ DONE, NOTHING = "done", "not found"
 
 
 def lines_with_facts(words: Lexicon, record: Record, in_a_line: bool, fillers: int) -> str:
-    """Return a text of lines with the facts: all in the line that has the name, or each in one of its own."""
+    """Return lines with the facts of the record: all in the line that has its name, or each in a line of its own."""
     body = [texts.inline(record)] if in_a_line else texts.lines(record)
     return "\n".join(texts.with_filler(words, body, fillers))
 
 
 def matches(files: Mapping[str, str], pattern: str) -> list[dict[str, object]]:
-    """Return the lines that have `pattern` in them, as the tool does."""
+    """Return the lines that contain `pattern`, in the form of the result of the tool `grep`."""
     return [
         {"name": name, "line": number, "text": line}
         for name, text in files.items()
@@ -72,7 +72,7 @@ def matches(files: Mapping[str, str], pattern: str) -> list[dict[str, object]]:
 
 
 def _subject(words: Lexicon, in_a_line: bool) -> tuple[str, Record, str, str]:
-    """Return a file, the record that it tells, a key of it and the text."""
+    """Return the name of a file, the record in it, a key of that record, and the text of the file."""
     rng = words.rng
     record = texts.make_record(words, texts.make_keys(rng, 2, 3))
     text = lines_with_facts(words, record, in_a_line, rng.choice((0, 0, 1, 2)))
@@ -80,7 +80,7 @@ def _subject(words: Lexicon, in_a_line: bool) -> tuple[str, Record, str, str]:
 
 
 def _lookup(words: Lexicon) -> ToolTask:
-    """Find a line with grep; the file is read as well where the line does not tell the fact."""
+    """Return a task that finds a line with grep, and reads the file if the line does not contain the fact."""
     in_a_line = words.rng.random() < 0.6
     file, record, key, text = _subject(words, in_a_line)
     phrase = words.rng.choice(LOOKUPS).format(k=key, n=record.name)
@@ -92,7 +92,7 @@ def _lookup(words: Lexicon) -> ToolTask:
 
 
 def _hits(words: Lexicon, file: str, text: str) -> list[dict[str, object]]:
-    """Return what a search gives: the text that fits and, half the time, one that fits less."""
+    """Return the result of a search: the passage that matches and, half the time, one that matches less."""
     scores = fuse([[0, 1], [0]])
     found = [Hit(file, scores[0], text)]
     if words.rng.random() < 0.5:
@@ -149,7 +149,7 @@ def _list(words: Lexicon) -> ToolTask:
 
 
 def _notes(words: Lexicon) -> ToolTask:
-    """Change or list the notes; whoever changes one sees what there is."""
+    """Return a task that adds, edits, drops or lists notes. A change of a note returns all notes."""
     rng = words.rng
     kept = [{"id": f"N{i}", "text": texts.filler(words), "step": "S1"} for i in range(1, rng.randint(2, 3))]
     new, note = texts.filler(words), f"N{rng.randint(4, 20)}"
@@ -180,7 +180,7 @@ def same_json(example: Example, answer: str) -> bool:
 
 
 class Tools:
-    """Any turn of a task: a call or, behind the last result, the answer."""
+    """The task of using tools. An example asks for a turn: a call or, after the last result, the answer."""
 
     name = "tools"
 
