@@ -6,7 +6,7 @@ bytes, merged letters up to `ModelShape.vocabulary`, then the special tokens of 
 
 import itertools
 import string
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -50,6 +50,10 @@ class ModelShape:
     scale: float = 1.0
     """The standard deviation of the weights, before division by the square root of a row's length; with larger weights
     the logits lie further apart."""
+    marks: tuple[str, ...] = ()
+    """Further tokens that are spelled like this: user-defined ones, as `<think>` is in most models."""
+    control_marks: bool = False
+    """Whether `marks` are control tokens instead, which have no text."""
     pooling: str | None = None
     """For a model that embeds, how the vectors of the tokens are combined: mean, cls, last or rank."""
 
@@ -115,6 +119,35 @@ def write_llama(
     norm("output_norm.weight")
     matrix("output.weight", shape.vocabulary, shape.width)
     return _written(writer, path)
+
+
+def write_chain(path: Path, follows: Mapping[str, str], shape: ModelShape, seed: int = 0) -> Path:
+    """Write a model of architecture `llama` whose next token depends on the last one alone, and return its path.
+
+    `follows` says which token follows on which, each spelled as text. So it is known what the model writes.
+    """
+    names = [*byte_letters(), *map("".join, _letters(shape)), *shape.marks, *SPECIAL]
+    ids = {name: number for number, name in enumerate(names)}
+    embedded = np.random.default_rng(seed).standard_normal((shape.vocabulary, shape.width), dtype=np.float32)
+    output = np.zeros_like(embedded)
+    for before, after in follows.items():
+        output[ids[_spelled(after, ids)]] += embedded[ids[_spelled(before, ids)]]
+
+    def draw(name: str, rows: int, columns: int) -> Matrix:
+        match name:
+            case "token_embd.weight":
+                return embedded
+            case "output.weight":
+                return output
+        return np.zeros((rows, columns), dtype=np.float32)
+
+    return write_llama(path, shape, draw=draw)
+
+
+def _spelled(text: str, names: Container[str]) -> str:
+    """Return how a token is spelled in the vocabulary, given its text."""
+    letters = byte_letters()
+    return text if text in names else "".join(letters[byte] for byte in text.encode())
 
 
 def write_mamba(path: Path, shape: ModelShape, seed: int = 0, *, state: int = 8, kernel: int = 4) -> Path:
@@ -238,7 +271,7 @@ def _add_pooling(writer: gguf.GGUFWriter, shape: ModelShape) -> None:
 
 def _merged_tokens(shape: ModelShape) -> int:
     """Return how many tokens there are besides bytes and special tokens."""
-    return shape.vocabulary - 256 - len(SPECIAL)
+    return shape.vocabulary - 256 - len(shape.marks) - len(SPECIAL)
 
 
 def _letters(shape: ModelShape) -> Merges:
@@ -253,8 +286,9 @@ def _add_vocabulary(writer: gguf.GGUFWriter, shape: ModelShape, merges: Merges) 
     fill = [f"<unused{n}>" for n in range(_merged_tokens(shape) - len(merges))]
     writer.add_tokenizer_model("gpt2")
     writer.add_tokenizer_pre("gpt-2")
-    writer.add_token_list([*normal, *fill, *SPECIAL])
+    writer.add_token_list([*normal, *fill, *shape.marks, *SPECIAL])
     kinds = [gguf.TokenType.NORMAL] * len(normal) + [gguf.TokenType.UNUSED] * len(fill)
+    kinds += [gguf.TokenType.CONTROL if shape.control_marks else gguf.TokenType.USER_DEFINED] * len(shape.marks)
     writer.add_token_types([*kinds, *[gguf.TokenType.CONTROL] * len(SPECIAL)])
     writer.add_token_merges([f"{left} {right}" for left, right in merges])
     writer.add_bos_token_id(shape.vocabulary - 3)

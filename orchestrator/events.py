@@ -82,6 +82,8 @@ class Usage:
     decode_seconds: float = 0.0
     estimated_tokens: int = 0
     """How many tokens of prompt and output together were estimated, because a server did not count them."""
+    reasoning_tokens: int = 0
+    """How many of the output tokens belong to thoughts, and not to the answer."""
 
 
 @dataclass(frozen=True, slots=True)

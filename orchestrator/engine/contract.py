@@ -1,8 +1,8 @@
 """Define what a caller gives an engine and gets back. Only the options of a model are imported from this program."""
 
 import math
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, fields
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, Self
 
@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from registry.options import MAX_CELLS, MAX_SLOTS, MAX_THREADS, Adapters, LoadOptions
+from registry.thinking import Thinking
 
 Finish = Literal["stop", "length", "deadline", "repetition", "cancelled"]
 """Why a text ended: by an end token or a stop string, at its `max_tokens`, at its deadline, in an endless repetition
@@ -146,6 +147,13 @@ class Generation:
     messages: tuple[Message, ...]
     max_tokens: int | None = None
     """The most tokens of the answer; None: as many as the context has left."""
+    thinking: Thinking = "auto"
+    """How much the model shall think before it answers. Its thoughts are no part of the text, no stop string ends them,
+    and schema and grammar hold for the answer that follows. At least a quarter of the room is left to the answer."""
+    limits_thoughts: bool = False
+    """Whether `max_tokens` is for thoughts and answer together, as in OpenAI's API, and not for the answer alone."""
+    template_arguments: Mapping[str, bool | int | float | str | None] = field(default_factory=dict)
+    """Variables for the model's chat template, besides those that follow from `thinking`."""
     temperature: float = 0.0
     """0 is greedy. Above it, the same `seed` gives the same text whatever else the engine computes, as far as
     `LoadOptions` says of logits."""
@@ -189,6 +197,10 @@ class Generation:
             (self.schema is None or self.grammar is None, "both a schema and a grammar are given"),
             (len(self.grammar or "") <= MAX_GRAMMAR_BYTES, "the grammar is above 256 KiB"),
             (self.fit is None or self.fit >= 1, f"fit is {self.fit}; accepted: at least 1"),
+            (
+                isinstance(self.thinking, str) or self.thinking >= 0,
+                f"thinking is {self.thinking}; accepted: at least 0",
+            ),
             (self.deadline_seconds is None or -math.inf < self.deadline_seconds < math.inf, "the deadline is no time"),
             (-math.inf <= self.slack <= math.inf, f"slack is {self.slack}"),
         )
@@ -254,6 +266,8 @@ class ModelInfo:
     """The version of llama.cpp."""
     load_seconds: float
     """How long loading took."""
+    thinks: bool = False
+    """Whether it is known to think before it answers, if it is let."""
     embedding: int | None = None
     """How many numbers a vector has; None for an engine that generates text."""
 

@@ -95,6 +95,8 @@ class Texts(WireMessage, frozen=True):
 
     texts: list[tuple[int, str]]
     """Pairs of the request's number and the text."""
+    thoughts: list[tuple[int, str]] = []
+    """The same for thoughts, which come before the text."""
 
 
 class Finished(WireMessage, frozen=True):
@@ -114,6 +116,10 @@ class Finished(WireMessage, frozen=True):
     """From there to the first token."""
     decode_seconds: float
     """From the first token to the end."""
+    reasoning: str = ""
+    """All thoughts, which are no part of `text`."""
+    reasoning_tokens: int = 0
+    """How many of the `output_tokens` belong to thoughts."""
 
 
 class Failed(WireMessage, frozen=True):

@@ -28,8 +28,13 @@ class EngineHandle(Protocol):
     def failure(self) -> EngineDied | None:
         """Why the engine ended; None while it runs."""
 
-    async def generate(self, request: Generation, on_text: OnText | None = None) -> Completion:
-        """Generate text. `on_text` gets it piece by piece. Raises EngineError, or what `on_text` raises."""
+    async def generate(
+        self, request: Generation, on_text: OnText | None = None, on_thought: OnText | None = None
+    ) -> Completion:
+        """Generate text. `on_text` gets it piece by piece, and `on_thought` what the model thinks before.
+
+        Raises EngineError, or what these raise.
+        """
 
     async def count(self, messages: Sequence[Message]) -> int:
         """Return how many tokens the prompt of these messages has. Raises EngineError."""

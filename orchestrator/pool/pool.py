@@ -110,7 +110,9 @@ class Pool:
         async with self._lease(managed, wanted) as (_, engine):
             return await engine.count(messages)
 
-    async def generate(self, model: str, request: Generation, on_text: OnText | None = None) -> Completion:
+    async def generate(
+        self, model: str, request: Generation, on_text: OnText | None = None, on_thought: OnText | None = None
+    ) -> Completion:
         """Generate text with a model, loading it if needed. The request's deadline and slack count from this call.
 
         Requests of a batch are served after interactive ones when models have to make room for each other. Time spent
@@ -120,7 +122,7 @@ class Pool:
         clock = asyncio.get_running_loop().time
         asked = clock()
         if (remote := self._remotes.get(model)) is not None:
-            return await remote.generate(request, on_text)
+            return await remote.generate(request, on_text, on_thought)
         managed = self._model(model)
         hashes = hash_prefixes(request.messages, request.lora) if len(managed.instances) > 1 else ()
         wanted = LeaseRequest(
@@ -134,7 +136,7 @@ class Pool:
                 return Completion("", "deadline", Usage(queued_seconds=clock() - asked))
             waited = clock() - asked
             async with self._decoding.of(replica, managed.entry.options.threads, wanted.due):
-                completion = await engine.generate(_later(request, waited), on_text)
+                completion = await engine.generate(_later(request, waited), on_text, on_thought)
         usage = completion.usage
         queued = dataclasses.replace(usage, queued_seconds=usage.queued_seconds + waited)
         return dataclasses.replace(completion, usage=queued)

@@ -44,7 +44,9 @@ class SimulatedEngine:
         self._running: list[_Sequence] = []
         self._step: asyncio.TimerHandle | None = None
 
-    async def generate(self, request: Generation, on_text: OnText | None = None) -> Completion:
+    async def generate(
+        self, request: Generation, on_text: OnText | None = None, on_thought: OnText | None = None
+    ) -> Completion:
         """Return the answer of `write`, after a step for each of its words and one for the end."""
         if self.failure is not None:
             raise self.failure

@@ -79,6 +79,8 @@ class Completion:
     """Why the text ended. Any value but "stop" means that the model would have gone on."""
     usage: Usage
     """Tokens and seconds."""
+    reasoning: str = ""
+    """What the model has thought before; it is no part of the text."""
 
 
 @dataclass(slots=True)
@@ -87,6 +89,7 @@ class _Waiting:
 
     future: asyncio.Future[Any]
     on_text: OnText | None = None
+    on_thought: OnText | None = None
 
 
 class Engine(asyncio.Protocol):
@@ -180,12 +183,16 @@ class Engine(asyncio.Protocol):
 
     # Requests
 
-    async def generate(self, request: Generation, on_text: OnText | None = None) -> Completion:
+    async def generate(
+        self, request: Generation, on_text: OnText | None = None, on_thought: OnText | None = None
+    ) -> Completion:
         """Generate a text and return it. `on_text` is called with its pieces, which are whole characters.
 
+        `on_thought` is called with the pieces of what the model thinks before, if it thinks.
         Cancelling the task cancels the request in the engine.
 
-        Raises BadRequest, BadPrompt, BadGrammar, PromptTooLong, BrokenModel, EngineDied, or what `on_text` raises.
+        Raises BadRequest, BadPrompt, BadGrammar, PromptTooLong, BrokenModel, EngineDied, or what `on_text` or
+        `on_thought` raises.
         """
         self._check_kind(embeds=False)
         try:
@@ -197,7 +204,8 @@ class Engine(asyncio.Protocol):
         seed = random.getrandbits(64) if request.seed is None else request.seed
         grammar = request.grammar if request.schema is None else schema_grammar(request.schema)
         wire = dataclasses.replace(request, schema=None, grammar=grammar, seed=seed)
-        done: Finished = await self._ask(lambda seq: Submit(seq, wire, on_text is not None), on_text)
+        streamed = on_text is not None or on_thought is not None
+        done: Finished = await self._ask(lambda seq: Submit(seq, wire, streamed), on_text, on_thought)
         usage = Usage(
             prompt_tokens=done.prompt_tokens,
             cached_tokens=done.cached_tokens,
@@ -205,8 +213,9 @@ class Engine(asyncio.Protocol):
             queued_seconds=done.queued_seconds,
             prefill_seconds=done.prefill_seconds,
             decode_seconds=done.decode_seconds,
+            reasoning_tokens=done.reasoning_tokens,
         )
-        return Completion(done.text, done.finish, usage)
+        return Completion(done.text, done.finish, usage, done.reasoning)
 
     async def count(self, messages: Sequence[Message]) -> int:
         """Return how many tokens the prompt of these messages has. Raises BadRequest, BadPrompt, EngineDied."""
@@ -245,10 +254,12 @@ class Engine(asyncio.Protocol):
             raise ValueError(f"threads is {threads}; accepted: 0 to 1024")
         self._send(SetThreads(threads))
 
-    async def _ask(self, command: Callable[[int], Command], on_text: OnText | None = None) -> Any:
+    async def _ask(
+        self, command: Callable[[int], Command], on_text: OnText | None = None, on_thought: OnText | None = None
+    ) -> Any:
         """Send a command with a new number and return its answer. Cancels the request when the task is cancelled."""
         seq = next(self._ids)
-        waiting = _Waiting(self._loop.create_future(), on_text)
+        waiting = _Waiting(self._loop.create_future(), on_text, on_thought)
         self._send(command(seq))
         if not self._waiting:
             self._watchdog.signal()  # until now it had no work
@@ -316,8 +327,10 @@ class Engine(asyncio.Protocol):
 
     def _handle(self, reply: Reply) -> None:
         match reply:
-            case Texts(texts):
+            case Texts(texts, thoughts):
                 self._watchdog.set_limit(self.spec.hung_seconds)  # a step that takes longer is announced anew
+                for seq, text in thoughts:
+                    self._stream(seq, text, thought=True)
                 for seq, text in texts:
                     self._stream(seq, text)
             case Finished(seq) | Counted(seq) | Embedded(seq) | Stats(seq):
@@ -342,14 +355,19 @@ class Engine(asyncio.Protocol):
             failure = ModelLoadFailed(self.spec.file, kind, reply.message, log=self._child.log_tail())
             self._loading.set_exception(failure)
 
-    def _stream(self, seq: int, text: str) -> None:
+    def _stream(self, seq: int, text: str, *, thought: bool = False) -> None:
         waiting = self._waiting.get(seq)
-        if waiting is None or waiting.on_text is None or waiting.future.done():
+        if waiting is None or waiting.future.done():
+            return
+        take = waiting.on_thought if thought else waiting.on_text
+        if take is None:
             return
         try:
-            waiting.on_text(text)
+            take(text)
         except StopGenerating:
-            waiting.on_text = None  # pieces that are on their way are dropped; only Finished is waited for
+            waiting.on_text = waiting.on_thought = (
+                None  # pieces that are on their way are dropped; only Finished is waited for
+            )
             self._cancel(seq)
         except Exception as error:  # noqa: BLE001 (the caller's callback: its error is the caller's, not the engine's)
             waiting.future.set_exception(error)

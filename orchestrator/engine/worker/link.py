@@ -104,6 +104,7 @@ class Outbox:
     def __init__(self, link: Link) -> None:
         self._link = link
         self._texts: dict[int, str] = {}
+        self._thoughts: dict[int, str] = {}
         self._texts_due = 0.0
         self._replies: list[Reply] = []
 
@@ -115,15 +116,20 @@ class Outbox:
         """Send a piece of a sequence's text: at the latest with the next reply, and before it."""
         self._texts[number] = self._texts.get(number, "") + text
 
+    def add_thought(self, number: int, text: str) -> None:
+        """Send a piece of a sequence's thoughts, as `add_text` does, and before text of the same message."""
+        self._thoughts[number] = self._thoughts.get(number, "") + text
+
     def refuse(self, number: int, error: EngineError) -> None:
         """Answer a request with the error that it failed with."""
         self.add(Failed(number, *format_error(error)))
 
     def flush(self) -> None:
         """Send what was added. Pieces of text without any reply wait until the last ones are 20 milliseconds old."""
-        if self._texts and (self._replies or time.monotonic() >= self._texts_due):
-            self._replies.insert(0, Texts(list(self._texts.items())))
+        if (self._texts or self._thoughts) and (self._replies or time.monotonic() >= self._texts_due):
+            self._replies.insert(0, Texts(list(self._texts.items()), list(self._thoughts.items())))
             self._texts.clear()
+            self._thoughts.clear()
             self._texts_due = time.monotonic() + _TEXT_SECONDS
         if self._replies:
             self._link.send(self._replies)

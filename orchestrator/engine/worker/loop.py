@@ -26,12 +26,16 @@ from orchestrator.engine.worker.sampling import verify_drafts
 from orchestrator.engine.worker.sequence import LogitsAreNaN, NoTokenAllowed, Sequence
 from orchestrator.engine.worker.sequences import Sequences
 from orchestrator.engine.worker.stored_prefixes import StoredPrefixes
+from orchestrator.engine.worker.thinking import ThoughtFormat, Thoughts
 from orchestrator.engine.worker.threads import ThreadTuner
+from registry.chat_template import Arguments
 from registry.options import Adapters
 
 _Scheduled = tuple[Sequence, Tokens]
 """A sequence and the tokens that a step computes for it: a chunk of its prefill, or draft tokens, which follow its last
 token."""
+MARK_TOKENS = 16
+"""At most so many tokens are expected for the mark that opens a thought, and for white space around thoughts."""
 _NONE = as_tokens(())
 _READ_A_SECOND = 1e6
 """How many characters of a prompt are tokenized in a second, at least. No step is computed meanwhile."""
@@ -56,11 +60,17 @@ class Loop:
         self._link = link
         self._outbox = Outbox(link)
         self._template = PromptTemplate(llama.vocab, llama.chat_template())
+        self._thinking = ThoughtFormat(llama.vocab, llama.chat_template())
         self._counts: Counter[str] = Counter()
         self._sequences = Sequences(llama, self._counts, self._forget_drafts)
         self._stored_prefixes = StoredPrefixes(llama, spec, self._template)
         self._stored_prefixes.restore(self._sequences.slots)
         self._llama_seconds = self._own_seconds = 0.0
+
+    @property
+    def thinks(self) -> bool:
+        """Whether the model is known to think before it answers."""
+        return self._thinking.markers is not None
 
     def run(self) -> None:
         """Serve the parent until it sends Stop or closes its end of the socket."""
@@ -162,7 +172,7 @@ class Loop:
             if isinstance(command, protocol.Submit):
                 self._submit(command)
             else:
-                self._outbox.add(protocol.Counted(number, len(self._prompt(command.messages))))
+                self._outbox.add(protocol.Counted(number, len(self._prompt(command.messages)[0])))
         except EngineError as error:
             self._refuse(number, error)
         except Exception as error:  # noqa: BLE001 (boundary: one request's failure must not take the others with it)
@@ -175,30 +185,42 @@ class Loop:
             asked = ", ".join(adapter.file for adapter in request.lora)
             accepted = ", ".join(self._spec.adapters) or "none"
             raise AdapterNotLoaded(f"the adapter {asked} is not loaded with this model; accepted: {accepted}")
-        prompt = self._prompt(request.messages)
-        max_tokens = clamp_max_tokens(request, len(prompt), self._llama.context_limit)
+        arguments = {**self._thinking.arguments(request.thinking), **request.template_arguments}
+        prompt, prompt_end = self._prompt(request.messages, arguments)
+        most = max_answer = clamp_max_tokens(request, len(prompt), self._llama.context_limit)
+        thoughts = None
+        if self._thinking.markers is not None:
+            room = max_answer if request.limits_thoughts else self._llama.context_limit - len(prompt)
+            marks = len(self._thinking.closing)
+            budget = thinking_room(room, max_answer, self._thinking.budget(request.thinking), marks)
+            most = min(room, max_answer + budget + marks + MARK_TOKENS)
+            thoughts = Thoughts(self._thinking, prompt_end, budget, grammar=request.grammar is not None)
         grammar = None if request.grammar is None else self._llama.grammars.start(request.grammar)
         sequence = Sequence(
             command.seq,
             request,
             prompt,
-            max_tokens=max_tokens,
+            max_tokens=most,
             stops=self._template.stops,
             grammar=grammar,
             stream=command.stream,
+            max_answer=max_answer,
+            thoughts=thoughts,
         )
         self._stop_measuring()
         self._sequences.add(sequence)
         self._counts["prompt_tokens"] += len(prompt)
 
-    def _prompt(self, messages: tuple[Message, ...]) -> Tokens:
+    def _prompt(self, messages: tuple[Message, ...], arguments: Arguments | None = None) -> tuple[Tokens, str]:
+        """Return the tokens of a prompt, and what the template has put behind the last message."""
         self._link.heartbeat(sum(len(text) for message in messages for text in message.texts) / _READ_A_SECOND)
         before = self._llama.vocab.llama_seconds
-        tokens = self._template.tokens(messages)
+        segments = self._template.segments(messages, arguments)
+        tokens = self._template.tokens_of(segments)
         self._llama_seconds += self._llama.vocab.llama_seconds - before
         if not len(tokens):
             raise PromptTooLong(0, self._llama.context_limit)
-        return tokens
+        return tokens, segments[-1].text if segments[-1].special else ""
 
     # Schedule
 
@@ -392,7 +414,7 @@ class Loop:
         return accepted
 
     def _append(self, sequence: Sequence, token: int) -> None:
-        end = token in self._llama.vocab.end
+        end = sequence.is_end(token, self._llama.vocab.end)
         text = sequence.append(token, b"" if end else self._llama.vocab.piece(token), end)
         self._counts["output_tokens"] += not end
         self._emit(sequence, text)
@@ -406,7 +428,11 @@ class Loop:
         self._finish(sequence)
 
     def _emit(self, sequence: Sequence, text: str) -> None:
-        if text and sequence.stream:
+        if not sequence.stream:
+            return
+        if sequence.thoughts is not None and (thought := sequence.thoughts.unsent()):
+            self._outbox.add_thought(sequence.number, thought)
+        if text:
             self._outbox.add_text(sequence.number, text)
 
     def _finish(self, sequence: Sequence) -> None:
@@ -508,6 +534,16 @@ def clamp_max_tokens(request: Generation, prompt_tokens: int, limit: int) -> int
     if left < least:
         raise PromptTooLong(prompt_tokens, limit, wanted)
     return min(wanted, left)
+
+
+def thinking_room(room: int, answer: int, budget: int | None, closing: int) -> int:
+    """Return how many tokens thoughts may have, of `room` for thoughts and an answer of at most `answer` tokens.
+
+    They are at most the `budget`, if there is one, and leave room for the `closing` tokens that end a thought and for
+    the answer: all of it, or at least a quarter of the room.
+    """
+    left = max(0, room - closing - min(answer, max(1, room // 4)))
+    return left if budget is None else min(left, budget)
 
 
 def _seq(share: _Scheduled) -> int:

@@ -4,6 +4,7 @@
 """
 
 import ctypes
+import dataclasses
 import gc
 import os
 import resource
@@ -62,7 +63,8 @@ def _set_up(spec: EngineSpec, link: Link) -> tuple[Loop | EmbeddingLoop, ModelIn
         return EmbeddingLoop(embedder, link), embedder.info
     llama = Llama(spec, _progress(link))
     apply_stored_attention(llama, spec)
-    return Loop(llama, spec, link, make_speculator(llama, spec, link.heartbeat)), llama.info
+    loop = Loop(llama, spec, link, make_speculator(llama, spec, link.heartbeat))
+    return loop, dataclasses.replace(llama.info, thinks=loop.thinks)
 
 
 def _bind(cpus: tuple[int, ...]) -> None:

@@ -2,7 +2,7 @@
 
 import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Container
 
 import numpy as np
 
@@ -12,6 +12,7 @@ from orchestrator.engine.protocol import Finished
 from orchestrator.engine.worker.priority import priority
 from orchestrator.engine.worker.sampling import Sampler
 from orchestrator.engine.worker.text import TextStream, utf8_rest
+from orchestrator.engine.worker.thinking import Thoughts
 
 _LOOP_TOKENS = 256
 _LOOP_PERIOD = 32
@@ -33,6 +34,7 @@ class Sequence:
     shared prefix saved when it first entered the cache. `seq` is its number in the cache, -1 outside. `lora` are the
     adapters that it is computed with beside the model's own. `steps_left_out` counts the steps in which it was ready to
     decode and others with the same adapters were chosen. The sampler's state survives a preemption.
+    `max_tokens` is for thoughts and answer together, and `max_answer` for the answer alone.
     """
 
     __slots__ = (
@@ -45,6 +47,7 @@ class Sequence:
         "first",
         "grammar",
         "lora",
+        "max_answer",
         "max_tokens",
         "number",
         "output",
@@ -60,6 +63,7 @@ class Sequence:
         "steps_left_out",
         "stream",
         "text",
+        "thoughts",
     )
 
     def __init__(
@@ -72,11 +76,15 @@ class Sequence:
         stops: tuple[str, ...],
         grammar: Grammar | None,
         stream: bool,
+        max_answer: int | None = None,
+        thoughts: Thoughts | None = None,
     ) -> None:
         now = time.monotonic()
         self.number = number
         self.prompt = self.prefill_tokens = prompt
         self.max_tokens = max_tokens
+        self.max_answer = max_tokens if max_answer is None else max_answer
+        self.thoughts = thoughts
         self.stream = stream
         self.lora = request.lora
         self.grammar = grammar
@@ -127,7 +135,7 @@ class Sequence:
         return self.max_tokens - (len(self.prefill_tokens) - len(self.prompt))
 
     def sample(self, logits: Logits, greedy: int, piece: Callable[[int], bytes]) -> int:
-        """Return the next token, which its grammar allows. Changes only the sampler's state.
+        """Return the next token: one of its thoughts, or one that its grammar allows. The caller has to append it.
 
         `logits` has a number for each token of the vocabulary, `greedy` is the token with the largest, and `piece`
         returns the bytes of a token. Raises NoTokenAllowed, LogitsAreNaN.
@@ -135,6 +143,10 @@ class Sequence:
         if math.isnan(logits.item(greedy)):
             raise LogitsAreNaN
         token = greedy if self.sampler.greedy else self.sampler.pick(logits)
+        if self.thoughts is not None and not self.thoughts.answering:
+            thought = self.thoughts.choose(token)
+            if thought is not None:
+                return thought
         if self.grammar is None or (self.grammar.allows(token) and self._is_text(piece(token))):
             return token
         self.rejections += 1
@@ -151,24 +163,34 @@ class Sequence:
         """Return whether these bytes continue the text as UTF-8, which llama.cpp's grammars do not check."""
         return utf8_rest(self.pending, data) is not None
 
-    def append(self, token: int, data: bytes, end: bool) -> str:
-        """Add a token with its bytes, and return the text that is certain by now. `end` means an end token.
+    def is_end(self, token: int, ends: Container[int]) -> bool:
+        """Return whether the next token ends the text. `ends` are the model's end tokens.
 
-        Sets `finish` where the token ends the sequence.
+        One of them may be part of the mark that ends a thought.
+        """
+        return token in ends and (self.thoughts is None or self.thoughts.answering or self.thoughts.is_end(token))
+
+    def append(self, token: int, data: bytes, end: bool) -> str:
+        """Add a token with its bytes, and return the text of the answer that is certain by now.
+
+        `end` says that the token ends the text. Sets `finish` where the token ends the sequence.
         """
         if self.first is None:
             self.first = time.monotonic()
         if end:
-            self.finish = "stop"
-            return self.text.finish()
+            return self.finish_early("stop")
         self.output.append(token)
+        answers = True
+        if self.thoughts is not None and not self.thoughts.answering:
+            data, answers = self.thoughts.take(token, data)
+            if self.thoughts.thinking and len(self.output) % _LOOP_PERIOD == 0 and loops(self.output):
+                self.thoughts.close()
         text = self.text.push(data)
         if self.text.stopped:
             self.finish = "stop"
-        elif len(self.output) >= self.max_tokens:
-            self.finish = "length"
-            text += self.text.finish()
-        if self.grammar is not None and self.finish is None:
+        elif len(self.output) >= self.max_tokens or len(self.output) - self.reasoning_tokens >= self.max_answer:
+            text += self.finish_early("length")
+        if self.grammar is not None and self.finish is None and answers:
             self.grammar.accept(token)
             self.pending = utf8_rest(self.pending, data) or b""
             if len(self.output) % _LOOP_PERIOD == 0 and loops(self.output):
@@ -177,9 +199,15 @@ class Sequence:
         return text
 
     def finish_early(self, finish: Finish) -> str:
-        """Finish before the text has ended by itself, and return the text that was held back."""
+        """Finish here, and return the text that was held back."""
         self.finish = finish
-        return self.text.finish()
+        held = b"" if self.thoughts is None else self.thoughts.finish()
+        return (self.text.push(held) if held else "") + self.text.finish()
+
+    @property
+    def reasoning_tokens(self) -> int:
+        """How many tokens of its output belong to thoughts."""
+        return 0 if self.thoughts is None else self.thoughts.tokens
 
     def report(self) -> Finished:
         """Return the result, once the sequence has finished."""
@@ -197,6 +225,8 @@ class Sequence:
             queued_seconds=entered - self.arrived,
             prefill_seconds=first - entered,
             decode_seconds=now - first,
+            reasoning="" if self.thoughts is None else self.thoughts.text,
+            reasoning_tokens=self.reasoning_tokens,
         )
 
     def _count_wait(self, now: float) -> None:

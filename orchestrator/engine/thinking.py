@@ -1,0 +1,131 @@
+"""Split what a model writes into its thoughts and its answer. Pure.
+
+    start ──the mark of a thought──▶ thinking ──the mark of its end──▶ gap ──no more white space──▶ answering
+      │                                 ▲ └──▶ start again, where thoughts are messages with headers     ▲
+      └──anything else───────────────────────────────────────────────────────────────────────────────────┘
+
+Marks are looked for up to the answer and not in it, so an answer may spell them.
+"""
+
+from typing import Literal
+
+from registry.thinking import ThoughtMarkers
+
+State = Literal["start", "thinking", "gap", "answering"]
+MAX_BLANKS = 4
+"""How many pieces of white space in a row may stand before a thought, or between thought and answer."""
+
+
+class ThoughtSplitter:
+    """Splits the bytes of one text. Bytes are held back while they may be the beginning of a mark.
+
+    White space at both ends of a thought, and between thought and answer, belongs to neither.
+    """
+
+    def __init__(self, markers: ThoughtMarkers, state: State = "start") -> None:
+        self.state = state
+        self.thought_begun = state == "thinking"
+        """Whether there was a thought at all."""
+        self._opens, self._closes = markers.opens.encode(), markers.closes.encode()
+        self._header = markers.header.encode()
+        self._held = b""
+        self._blanks = 0
+        self._written = False
+
+    @classmethod
+    def after_prompt(cls, markers: ThoughtMarkers, prompt_end: str) -> "ThoughtSplitter":
+        """Return a splitter for what follows a prompt. Some templates open a thought, or close an empty one.
+
+        `prompt_end` is what the template has put behind the last message.
+        """
+        end = prompt_end.rstrip()
+        if end.endswith(markers.opens):
+            return cls(markers, "thinking")
+        done = markers.skips or markers.closes
+        return cls(markers, "answering" if end.endswith(done) else "start")
+
+    def expects(self, data: bytes) -> bool:
+        """Return whether bytes that come before an answer may go on to be a mark or white space before it."""
+        if not data or (not data.strip() and self._blanks >= MAX_BLANKS):
+            return False
+        return not data.strip() if self.state == "gap" else self._may_open((self._held + data).lstrip())
+
+    def push(self, data: bytes) -> tuple[bytes, bytes]:
+        """Take the next bytes of the text, and return what is certain by now of the thought and of the answer."""
+        match self.state:
+            case "start":
+                return self._start(self._held + data)
+            case "thinking":
+                return self._think(self._held + data)
+            case "gap":
+                return b"", self._gap(data)
+        return b"", data
+
+    def answer(self) -> bytes:
+        """Let the answer begin, and return what was held back of it."""
+        held, self._held = self._held, b""
+        before, self.state = self.state, "answering"
+        return held if before == "start" else b""
+
+    def finish(self) -> tuple[bytes, bytes]:
+        """Return what was held back, since no more bytes follow: the end of the thought, and that of the answer."""
+        if self.state == "thinking":
+            held, self._held = self._held, b""
+            return held.rstrip(), b""
+        return b"", self.answer()
+
+    def _may_open(self, text: bytes) -> bool:
+        """Return whether a text may become the mark of a thought, or the header of a message."""
+        if not self._header:
+            return self._opens.startswith(text) or text.startswith(self._opens)
+        return any(begin.startswith(text) or text.startswith(begin) for begin in (b"<|channel|>", b"<|start|>"))
+
+    def _start(self, text: bytes) -> tuple[bytes, bytes]:
+        self._held = text
+        begun, more = text.lstrip(), self._written
+        if not begun:
+            self._blanks += 1
+            return b"", (self.answer() if self._blanks > MAX_BLANKS else b"")
+        if not self._may_open(begun):
+            return b"", self.answer()
+        if self._header:
+            header, found, rest = begun.partition(self._header)
+            if not found:
+                return b"", b""
+            self._held = b""
+            if b"final" in header:
+                self.state = "answering"
+                return b"", rest
+        elif begun.startswith(self._opens):
+            rest = begun[len(self._opens) :]
+        else:
+            return b"", b""
+        self.state, self.thought_begun, self._held = "thinking", True, b""
+        thought, answer = self._think(rest)
+        return (b"\n" if more else b"") + thought, answer
+
+    def _think(self, text: bytes) -> tuple[bytes, bytes]:
+        text = text if self._written else text.lstrip()
+        thought, closed, rest = text.partition(self._closes)
+        if closed:
+            self._held, self._blanks = b"", 0
+            self.state = "start" if self._header else "gap"
+            thought = thought.rstrip()
+            self._written = self._written or bool(thought)
+            more, answer = self.push(rest) if rest else (b"", b"")
+            return thought + more, answer
+        certain = text[: len(text) - overlap(text, self._closes)].rstrip()
+        self._held = text[len(certain) :]
+        self._written = self._written or bool(certain)
+        return certain, b""
+
+    def _gap(self, text: bytes) -> bytes:
+        self._blanks += 1
+        if text := text.lstrip():
+            self.state = "answering"
+        return text
+
+
+def overlap(text: bytes, mark: bytes) -> int:
+    """Return the length of the longest end of `text`, but for all of `mark`, with which `mark` begins."""
+    return next((size for size in range(min(len(text), len(mark) - 1), 0, -1) if mark.startswith(text[-size:])), 0)

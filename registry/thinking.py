@@ -1,0 +1,99 @@
+"""Say how much a model shall think before it answers, and how models mark their thoughts in what they write. Pure."""
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Annotated, Final, Literal, TypeAlias
+
+from annotated_types import Ge, Le
+
+from registry.options import MAX_CONTEXT
+
+Effort: TypeAlias = Literal["low", "medium", "high"]
+Thinking: TypeAlias = Literal["auto", "on", "off", "low", "medium", "high"] | Annotated[int, Ge(0), Le(MAX_CONTEXT)]
+"""How much a model shall think: "auto" leaves it to the chat template, "on" and "off" switch it, an effort is for
+templates that know `reasoning_effort`, and a number is the most tokens of thoughts (0 is "off")."""
+
+EFFORT_BUDGETS: Final[dict[str, int]] = {"low": 1024, "medium": 4096}
+"""The most tokens of thoughts for an effort, where the chat template knows no efforts. There is no limit for "high"."""
+_SWITCHES: Final = ("enable_thinking", "thinking")
+"""The variables that chat templates read to find out whether the model shall think."""
+_EFFORT: Final = "reasoning_effort"
+
+
+@dataclass(frozen=True, slots=True)
+class ThoughtMarkers:
+    """How a family of models marks its thoughts."""
+
+    opens: str
+    """What begins a thought."""
+    closes: str
+    """What ends it."""
+    closing: str
+    """What a thought is ended with from outside: `closes`, and all that has to follow up to the answer."""
+    skips: str = ""
+    """What is written instead of a thought, where an answer without one has to be marked too."""
+    header: str = ""
+    """What ends the header of a message, where thoughts and answers are messages with headers; else empty."""
+
+    @property
+    def texts(self) -> tuple[str, ...]:
+        """All marks together."""
+        return tuple(filter(None, (self.opens, self.closes, self.closing, self.skips)))
+
+
+def _tags(opens: str, closes: str) -> ThoughtMarkers:
+    return ThoughtMarkers(opens, closes, f"\n{closes}\n\n")
+
+
+HARMONY: Final = ThoughtMarkers(
+    opens="<|channel|>analysis<|message|>",
+    closes="<|end|>",
+    closing="<|end|><|start|>assistant<|channel|>final<|message|>",
+    skips="<|channel|>final<|message|>",
+    header="<|message|>",
+)
+"""gpt-oss writes thoughts and answers as messages in different channels."""
+TAGS: Final = (
+    _tags("<think>", "</think>"),  # Qwen, DeepSeek, SmolLM, GLM, Phi and many others
+    ThoughtMarkers("[THINK]", "[/THINK]", "[/THINK]"),  # Mistral
+    _tags("<seed:think>", "</seed:think>"),
+    _tags("<thought>", "</thought>"),
+    _tags("◁think▷", "◁/think▷"),
+    ThoughtMarkers("<|START_THINKING|>", "<|END_THINKING|>", "<|END_THINKING|><|START_RESPONSE|>"),
+)
+
+
+def thought_markers(template: str | None, is_token: Callable[[str], bool]) -> ThoughtMarkers | None:
+    """Return how a model marks its thoughts, or None for a model that is not known to think.
+
+    That shows in its chat template, or in its vocabulary: `is_token` says whether a text is one token of it.
+    """
+    source = template or ""
+    if ("<|channel|>" in source and "analysis" in source) or (is_token("<|channel|>") and is_token("<|message|>")):
+        return HARMONY
+    for markers in TAGS:
+        if markers.closes in source or (is_token(markers.opens) and is_token(markers.closes)):
+            return markers
+    return None
+
+
+def template_arguments(thinking: Thinking, template: str | None) -> dict[str, bool | str]:
+    """Return the variables that make a chat template ask for so much thinking, of those that it reads."""
+    known = set(re.findall(r"\w+", template or ""))
+    if thinking == "auto":
+        return {}
+    on = thinking not in ("off", 0)
+    arguments: dict[str, bool | str] = {name: on for name in _SWITCHES if name in known}
+    if _EFFORT in known and (not on or thinking in ("low", "medium", "high")):
+        arguments[_EFFORT] = str(thinking) if on else "low"
+    return arguments
+
+
+def thinking_budget(thinking: Thinking, template: str | None) -> int | None:
+    """Return the most tokens that thoughts may have; None for no limit."""
+    if isinstance(thinking, int):
+        return thinking
+    if thinking == "off":
+        return 0
+    return None if _EFFORT in (template or "") else EFFORT_BUDGETS.get(thinking)
