@@ -9,7 +9,7 @@ from registry.gguf import pieces
 from registry.models import ModelEntry, Registry
 
 V = TypeVar("V")
-NOT_FOR_THE_ENGINE: Final = frozenset({"id", "aliases", "description", "residency", "memory", "prompts"})
+NOT_FOR_THE_ENGINE: Final = frozenset({"id", "aliases", "description", "residency", "memory", "prompts", "thinking"})
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,10 +16,12 @@ from typing import Annotated, Any, Final, Literal, TypeVar
 from annotated_types import Len
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, StringConstraints, ValidationError
 from pydantic.dataclasses import dataclass as pydantic_dataclass
+from pydantic_core import PydanticCustomError
 
 from registry.errors import RegistryError, RegistryProblem
 from registry.options import MAX_CONTEXT, Adapters, Context, FileName, LoadOptions, Slots
 from registry.strict_yaml import Place, YamlDocument
+from registry.thinking import THINKING_WORDS, Thinking
 
 log = logging.getLogger(__name__)
 
@@ -52,6 +54,8 @@ USUAL_TIERS: Final[dict[str, Tier]] = {
 _NOT_REPEATED: Final = (("base_url",), ("api_key_env",))  # a secret may stand there by mistake
 _OLD_KEYS: Final = {"exact": "batch_invariant"}
 """Keys of models and of `defaults` that had another name in earlier versions. Files that use it still open."""
+_SWITCHES: Final = ("flash_attention", "thinking")
+"""Keys whose values may be the words `on` and `off`."""
 _UNITS: Final = {"": 1, "B": 1, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30, "TiB": 1 << 40}
 
 
@@ -63,6 +67,16 @@ def _bytes(value: object) -> object:
 
 
 Bytes = Annotated[int, BeforeValidator(_bytes), Field(ge=1 << 20)]
+
+
+def _thinking(value: object) -> object:
+    """Refuse what is no `Thinking` with one message, and not with one for each of the two types."""
+    if value in THINKING_WORDS or (type(value) is int and 0 <= value <= MAX_CONTEXT):
+        return value
+    raise PydanticCustomError("thinking", f"{', '.join(THINKING_WORDS)} or a number of tokens, up to {MAX_CONTEXT}")
+
+
+ThinkingSetting = Annotated[Thinking, BeforeValidator(_thinking)]
 
 
 _STRICT: Final = ConfigDict(extra="forbid", strict=True)
@@ -100,6 +114,8 @@ class ModelForm(LoadOptions):
     """The NUMA node that the model is bound to; None for no such binding."""
     prompts: Literal["general", "tiny"] | None = None
     """Which of the sets of prompts that ship the model gets; None: the set that its file is made for."""
+    thinking: ThinkingSetting | None = None
+    """How much the model thinks before it answers, where a role or a request says nothing else; None: "auto"."""
     instances: Annotated[int, Field(ge=1, le=64)] = 1
     """How many engines of the model may run, each bound to a NUMA node of its own."""
 
@@ -120,6 +136,8 @@ class RoleForm(Form):
     temperature: Temperature | None = None
     top_p: TopP | None = None
     max_tokens: MaxTokens | None = None
+    thinking: ThinkingSetting | None = None
+    """How much the model thinks before it answers in this role; None: as its entry says."""
 
 
 class DefaultsForm(Form):
@@ -183,7 +201,7 @@ def with_new_keys(document: YamlDocument) -> YamlDocument:
     """Return a registry file with its keys and values in the form that they have in this version.
 
     A key by its name in earlier versions gets the new one, and a warning is logged once for each place. YAML 1.1 reads
-    a bare `on` or `off` as a truth value; for flash_attention they are words.
+    a bare `on` or `off` as a truth value; for flash_attention and thinking they are words.
     """
     if not isinstance(document.data, dict):
         return document
@@ -196,15 +214,21 @@ def with_new_keys(document: YamlDocument) -> YamlDocument:
         for old, new in names.items():
             lines[*place, new] = lines[*place, old]
             _warn_once(document.problem((*place, old), f"is called {new} now; the old name is still understood"))
-        if isinstance(switch := options.get("flash_attention"), bool):
-            options = options | {"flash_attention": "on" if switch else "off"}
+        options = {**options, **words(options)}
         return {names.get(key, key): value for key, value in options.items()}
+
+    def words(options: dict[Any, Any]) -> dict[str, str]:
+        return {key: "on" if options[key] else "off" for key in _SWITCHES if isinstance(options.get(key), bool)}
 
     data = dict(document.data)
     if "defaults" in data:
         data["defaults"] = renewed(data["defaults"], "defaults")
     if isinstance(models := data.get("models"), dict):
         data["models"] = {name: renewed(options, "models", name) for name, options in models.items()}
+    if isinstance(roles := data.get("roles"), dict):
+        data["roles"] = {
+            name: {**role, **words(role)} if isinstance(role, dict) else role for name, role in roles.items()
+        }
     return replace(document, data=data, lines=lines)
 
 

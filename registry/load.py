@@ -168,6 +168,7 @@ class UncheckedRegistry:
             temperature=defaults.temperature if form.temperature is None else form.temperature,
             top_p=form.top_p or defaults.top_p,
             max_tokens=form.max_tokens or defaults.max_tokens,
+            thinking=form.thinking,
         )
 
     def _model(self, name: str, form: ModelForm) -> ModelEntry:
@@ -192,6 +193,7 @@ class UncheckedRegistry:
             residency=form.residency or (self.form.defaults.residency if form.backend == "llama.cpp" else "remote"),
             options=options,
             numa=form.numa,
+            thinking="auto" if form.thinking is None else form.thinking,
             instances=form.instances,
             prompts=prompts_for(header.name if header else "") if form.prompts is None else prompt_set(form.prompts),
             header=header,

@@ -18,6 +18,7 @@ from registry.gguf import GgufHeader
 from registry.memory import MemoryEstimate
 from registry.options import Adapters, LoadOptions
 from registry.prompts import PromptSet, prompt_set
+from registry.thinking import Thinking
 
 T = TypeVar("T")
 STEP_TIERS = frozenset("BC")
@@ -74,6 +75,8 @@ class ModelEntry:
     """On a machine with several NUMA nodes, how many engines of the model may run, each bound to a node of its own."""
     prompts: PromptSet = field(default_factory=lambda: prompt_set("general"))
     """The prompts that ship for models of its kind."""
+    thinking: Thinking = "auto"
+    """How much it thinks before it answers, where neither role nor request says so."""
     header: GgufHeader | None = None
     """What the file says of the model; None for a remote one and for a file that cannot be read."""
     memory: MemoryEstimate | None = None
@@ -137,6 +140,8 @@ class RoleEntry:
     max_tokens: int
     has_own_system: bool = True
     """Whether the registry's file gives the system prompt."""
+    thinking: Thinking | None = None
+    """How much the model thinks before it answers in this role; None: as the model's entry says."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,6 +14,7 @@ Thinking: TypeAlias = Literal["auto", "on", "off", "low", "medium", "high"] | An
 """How much a model shall think: "auto" leaves it to the chat template, "on" and "off" switch it, an effort is for
 templates that know `reasoning_effort`, and a number is the most tokens of thoughts (0 is "off")."""
 
+THINKING_WORDS: Final = ("auto", "on", "off", "low", "medium", "high")
 EFFORT_BUDGETS: Final[dict[str, int]] = {"low": 1024, "medium": 4096}
 """The most tokens of thoughts for an effort, where the chat template knows no efforts. There is no limit for "high"."""
 _SWITCHES: Final = ("enable_thinking", "thinking")

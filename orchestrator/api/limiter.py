@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator, Sequence
+from dataclasses import dataclass
 from typing import Any, TypeVar
 
 import structlog
@@ -18,8 +19,20 @@ CLIENT_CLOSED_REQUEST = 499
 
 Made = TypeVar("Made")
 
-Generate = Callable[[Callable[[str], None]], Awaitable[Completion]]
-"""Generates one answer. It calls its argument with each piece of text as soon as the piece is there."""
+Generate = Callable[[Callable[[str], None], Callable[[str], None]], Awaitable[Completion]]
+"""Generates one answer. It calls its first argument with each piece of text as soon as the piece is there, and its
+second one with each piece of what the model thinks before."""
+
+
+@dataclass(frozen=True, slots=True)
+class Thought:
+    """A piece of what a model thinks before it answers."""
+
+    text: str
+
+
+Item = str | Thought | Completion
+"""What there is of an answer: a piece of its text or of the thoughts before it, and in the end the whole."""
 
 log = structlog.get_logger(__name__)
 
@@ -136,7 +149,7 @@ class GenerationHandle:
         generates: Sequence[Generate],
         release: Callable[["GenerationHandle"], None],
     ) -> None:
-        self._items: asyncio.Queue[tuple[int, str | Completion | OrchestratorError]] = asyncio.Queue()
+        self._items: asyncio.Queue[tuple[int, Item | OrchestratorError]] = asyncio.Queue()
         self._started = asyncio.Event()
         self._early_error: OrchestratorError | None = None
         self._release = release
@@ -173,16 +186,16 @@ class GenerationHandle:
         finally:
             self.cancel()
 
-    async def items(self) -> AsyncGenerator[tuple[int, str | Completion], None]:
-        """Yield (index of the answer, item) as items come: pieces of text, and at the end of each answer the whole.
+    async def items(self) -> AsyncGenerator[tuple[int, Item], None]:
+        """Yield (index of the answer, item) as items come: pieces, and at the end of each answer the whole.
 
         Raises what an answer fails with.
         """
         left = len(self._generation_tasks)
         while left:
             index, item = await self._items.get()
-            left -= not isinstance(item, str)
-            yield index, item if isinstance(item, str) else _result(item)
+            left -= not isinstance(item, str | Thought)
+            yield index, item if isinstance(item, str | Thought) else _result(item)
 
     def cancel(self) -> None:
         """Cancel the answers that are not complete, and release the handle's place in the limiter."""
@@ -192,7 +205,9 @@ class GenerationHandle:
 
     async def _generate(self, index: int, generate: Generate) -> None:
         try:
-            outcome: Completion | OrchestratorError = await generate(lambda text: self._put(index, text))
+            outcome: Completion | OrchestratorError = await generate(
+                lambda text: self._put(index, text), lambda text: self._put(index, Thought(text))
+            )
         except OrchestratorError as error:
             outcome = error
         except Exception as error:
@@ -200,7 +215,7 @@ class GenerationHandle:
             outcome = InternalError(f"internal error: {type(error).__name__}")
         self._put(index, outcome)
 
-    def _put(self, index: int, item: str | Completion | OrchestratorError) -> None:
+    def _put(self, index: int, item: Item | OrchestratorError) -> None:
         self._items.put_nowait((index, item))
         if isinstance(item, OrchestratorError) and not self._started.is_set():
             self._early_error = item
@@ -213,7 +228,7 @@ class GenerationHandle:
         found: dict[int, Completion | OrchestratorError] = {}
         while len(found) < len(self._generation_tasks):
             index, item = await self._items.get()
-            if not isinstance(item, str):
+            if not isinstance(item, str | Thought):
                 found[index] = item
         return [found[index] for index in sorted(found)]
 

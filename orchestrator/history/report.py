@@ -63,6 +63,11 @@ class StepRow:
         """Return the tokens of all answers, those of failed attempts included."""
         return sum(attempt.usage.output_tokens for attempt in self.attempts)
 
+    @property
+    def reasoning_tokens(self) -> int:
+        """Return how many of the output tokens belong to thoughts."""
+        return sum(attempt.usage.reasoning_tokens for attempt in self.attempts)
+
 
 @dataclass(frozen=True, slots=True)
 class PathRow:
@@ -325,6 +330,7 @@ def _answer(graph: StepGraph, view: RunView, read: Read) -> str:
 def _step_json(step: StepRow) -> dict[str, Any]:
     row: dict[str, Any] = _plain(step)
     row |= {"prompt_tokens": step.prompt_tokens, "output_tokens": step.output_tokens}
+    row |= {"reasoning_tokens": step.reasoning_tokens}
     return row
 
 

@@ -1,11 +1,13 @@
 """Resolve a role of the registry to all that a request to its model needs. Steps, plans and chats share it."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from orchestrator.engine.contract import Generation, Message, Priority
 from registry.models import Registry
 from registry.options import Adapters
 from registry.prompts import PromptSet, prompt_set
+from registry.thinking import Thinking
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,6 +36,8 @@ class ResolvedRole:
     top_p: float = 1.0
     lora: Adapters = ()
     """The role's adapters; none on another model than the role's own, for which they were not made."""
+    thinking: Thinking = "auto"
+    """How much the model thinks before it answers."""
     priority: Priority = "interactive"
     """The class of whoever asks: models are loaded for interactive requests before those of a batch."""
 
@@ -50,11 +54,14 @@ class ResolvedRole:
         deadline_seconds: float | None = None,
         slack: float = 0.0,
         fit: int | None = None,
+        thinking: Thinking | None = None,
+        limits_thoughts: bool = False,
+        template_arguments: Mapping[str, bool | int | float | str | None] | None = None,
     ) -> Generation:
         """Return the request to the model.
 
-        `max_tokens`, `temperature` and `top_p` are the role's where they are not given. The others are as in
-        `Generation`.
+        `max_tokens`, `temperature`, `top_p` and `thinking` are the role's where they are not given. The others are as
+        in `Generation`.
         """
         return Generation(
             messages=messages,
@@ -69,6 +76,9 @@ class ResolvedRole:
             lora=self.lora,
             fit=fit,
             priority=self.priority,
+            thinking=self.thinking if thinking is None else thinking,
+            limits_thoughts=limits_thoughts,
+            template_arguments=template_arguments or {},
         )
 
 
@@ -97,6 +107,7 @@ def resolve_role(
         temperature=entry.temperature,
         top_p=entry.top_p,
         lora=entry.lora if fits else (),
+        thinking=registry.models[chosen].thinking if entry.thinking is None else entry.thinking,
         priority=priority,
     )
 
@@ -108,4 +119,10 @@ def resolve_model(registry: Registry, model: str) -> ResolvedRole:
     """
     entry = registry.models[model]
     limit = registry.defaults.max_tokens
-    return ResolvedRole(model=model, prompts=entry.prompts, context=entry.countable_context, max_tokens=limit)
+    return ResolvedRole(
+        model=model,
+        prompts=entry.prompts,
+        context=entry.countable_context,
+        max_tokens=limit,
+        thinking=entry.thinking,
+    )

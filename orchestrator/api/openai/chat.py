@@ -15,18 +15,22 @@ from pydantic import BaseModel, Field
 
 from orchestrator.api.dependencies import LenientBody, LimiterDep, RequestBody, ServiceDep
 from orchestrator.api.errors import DOCUMENTED, error_detail
-from orchestrator.api.limiter import GenerationHandle
+from orchestrator.api.limiter import GenerationHandle, Thought
 from orchestrator.api.openai.completion import CompletionRequest, generates_for
 from orchestrator.api.openai.protocol import (
     ChatMessage,
+    Effort,
     FormatBody,
     MaxTokens,
     Seed,
     Temperature,
+    TemplateArguments,
+    ThinkingValue,
     TopP,
     answer_schema,
     engine_messages,
     refuse_options,
+    requested_thinking,
 )
 from orchestrator.api.openai.tools import MAX_TOOLS, ClientTool, ClientTools, ParsedToolCall, ToolCallBuffer
 from orchestrator.api.sse import DOCUMENTED_STREAM, Events, EventStream, format_event
@@ -85,6 +89,9 @@ class ChatBody(RequestBody, LenientBody):
     logit_bias: dict[str, float] | None = None
     presence_penalty: float | None = None
     frequency_penalty: float | None = None
+    reasoning_effort: Effort | None = None
+    thinking: ThinkingValue | None = None
+    chat_template_kwargs: TemplateArguments | None = None
 
 
 class CalledBody(BaseModel):
@@ -107,6 +114,8 @@ class AnswerBody(BaseModel):
 
     role: Literal["assistant"] = "assistant"
     content: str | None
+    reasoning_content: str | None = None
+    """What the model has thought before; None where it has not."""
     refusal: None = None
     tool_calls: list[CallBody] | None = None
 
@@ -126,6 +135,12 @@ class UsageDetails(BaseModel):
     cached_tokens: int
 
 
+class OutputDetails(BaseModel):
+    """How many tokens of the answers belong to thoughts."""
+
+    reasoning_tokens: int
+
+
 class UsageBody(BaseModel):
     """How many tokens prompt and answers have."""
 
@@ -133,6 +148,7 @@ class UsageBody(BaseModel):
     completion_tokens: int
     total_tokens: int
     prompt_tokens_details: UsageDetails
+    completion_tokens_details: OutputDetails
 
 
 class ChatAnswer(BaseModel):
@@ -209,6 +225,8 @@ def request_of(body: ChatBody) -> CompletionRequest:
         top_p=body.top_p,
         seed=body.seed,
         stop=(body.stop,) if isinstance(body.stop, str) else tuple(body.stop or ()),
+        thinking=requested_thinking(body.thinking, body.chat_template_kwargs, body.reasoning_effort),
+        template_arguments=body.chat_template_kwargs or {},
         count=body.n or 1,
     )
 
@@ -234,7 +252,9 @@ def _answer(common: _Common, completions: Sequence[Completion], toolbox: ClientT
 def _choice(index: int, completion: Completion, toolbox: ClientTools) -> ChoiceBody:
     call = toolbox.parse(completion.text)
     message = AnswerBody(
-        content=completion.text if call is None else None, tool_calls=None if call is None else [_call(call)]
+        content=completion.text if call is None else None,
+        reasoning_content=completion.reasoning or None,
+        tool_calls=None if call is None else [_call(call)],
     )
     return ChoiceBody(index=index, message=message, finish_reason=finish_reason(completion, call))
 
@@ -253,6 +273,7 @@ def _usage(usages: Sequence[Usage]) -> UsageBody:
         completion_tokens=output,
         total_tokens=prompt + output,
         prompt_tokens_details=UsageDetails(cached_tokens=cached),
+        completion_tokens_details=OutputDetails(reasoning_tokens=sum(usage.reasoning_tokens for usage in usages)),
     )
 
 
@@ -268,6 +289,8 @@ async def _chunks(common: _Common, handle: GenerationHandle, request: Completion
                 usages.append(item.usage)
                 for choice in _last_choices(index, item, buffers[index]):
                     yield common.chunk([choice])
+            elif isinstance(item, Thought):
+                yield common.chunk([_delta(index, {"reasoning_content": item.text})])
             elif text := buffers[index].push(item):
                 yield common.chunk([_delta(index, {"content": text})])
     except OrchestratorError as error:

@@ -1,9 +1,9 @@
 """Carry out a request for answers, of either API: by generations on an engine, or by a whole run."""
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from orchestrator.api.errors import RunFailed
@@ -19,6 +19,7 @@ from orchestrator.history.report import Report
 from orchestrator.runs import Job
 from orchestrator.service.service import Service
 from orchestrator.steps.role import ResolvedRole
+from registry.thinking import Thinking
 
 NO_TOOLS = ClientTools()
 
@@ -41,6 +42,10 @@ class CompletionRequest:
     seed: int | None = None
     """The seed of the first answer; each further answer has the next number."""
     stop: tuple[str, ...] = ()
+    thinking: Thinking | None = None
+    """How much the model shall think before it answers."""
+    template_arguments: Mapping[str, bool | int | float | str | None] = field(default_factory=dict)
+    """Variables for the model's chat template."""
     count: int = 1
     """How many answers to the same messages are wanted."""
 
@@ -75,6 +80,9 @@ def engine_request(request: CompletionRequest, role: ResolvedRole) -> Generation
         seed=request.seed,
         stop=request.stop,
         schema=toolbox.schema if toolbox.forced else request.schema,
+        thinking=request.thinking,
+        limits_thoughts=request.max_tokens is not None,  # a client's limit is for all that is generated
+        template_arguments=request.template_arguments,
         fit=1 if request.max_tokens is None else None,  # what the client did not ask for is no reason to refuse
     )
     if (problem := generation.problem()) is not None:
@@ -96,8 +104,8 @@ def run_request(messages: Sequence[Message]) -> str:
 
 
 def _generation(service: Service, model: str, generation: Generation) -> Generate:
-    async def generate(on_text: Callable[[str], None]) -> Completion:
-        return await service.orchestrator.pool.generate(model, generation, on_text)
+    async def generate(on_text: Callable[[str], None], on_thought: Callable[[str], None]) -> Completion:
+        return await service.orchestrator.pool.generate(model, generation, on_text, on_thought)
 
     return generate
 
@@ -108,7 +116,7 @@ def _run(service: Service, request: str) -> Generate:
     When it is cancelled, it cancels the run.
     """
 
-    async def generate(on_text: Callable[[str], None]) -> Completion:
+    async def generate(on_text: Callable[[str], None], on_thought: Callable[[str], None]) -> Completion:
         submitting = asyncio.create_task(service.submit(Job(request, None, None, "as-planned")))
         try:
             run = (await asyncio.shield(submitting)).run
@@ -133,6 +141,8 @@ def _usage(report: Report) -> Usage:
     return Usage(
         prompt_tokens=sum(step.prompt_tokens for step in report.steps) + sum(one.prompt_tokens for one in planned),
         output_tokens=sum(step.output_tokens for step in report.steps) + sum(one.output_tokens for one in planned),
+        reasoning_tokens=sum(step.reasoning_tokens for step in report.steps)
+        + sum(one.reasoning_tokens for one in planned),
     )
 
 

@@ -5,7 +5,7 @@ option whose value cannot be obeyed is refused where ignoring it would change wh
 """
 
 from collections.abc import Mapping, Sequence
-from typing import Annotated, Any, Final, Literal
+from typing import Annotated, Any, Final, Literal, cast
 
 from pydantic import Field
 
@@ -15,6 +15,8 @@ from orchestrator.errors import InputError, Problem
 from orchestrator.gates.json_schema import BadSchema, OutputSchema
 from orchestrator.steps.prompt import step_messages
 from orchestrator.steps.role import ResolvedRole
+from registry.options import MAX_CONTEXT
+from registry.thinking import Thinking
 
 ANY_OBJECT: Final = {"type": "object"}
 
@@ -22,6 +24,23 @@ TopP = Annotated[float, Field(gt=0, le=1)]
 Temperature = Annotated[float, Field(ge=0, le=2)]
 MaxTokens = Annotated[int, Field(ge=1, le=1 << 22)]
 Seed = Annotated[int, Field(ge=0, lt=1 << 63)]
+ThinkingBudget = Annotated[int, Field(ge=0, le=MAX_CONTEXT)]
+Effort = Literal["none", "minimal", "low", "medium", "high", "xhigh"]
+_EFFORTS: Final[dict[str, Thinking]] = {"none": "off", "minimal": "low", "xhigh": "high"}
+
+
+class ThinkingBody(LenientBody):
+    """How much the model shall think, as Anthropic's API has it."""
+
+    type: Literal["enabled", "disabled", "adaptive"] = "enabled"
+    budget_tokens: Annotated[int, Field(ge=1, le=MAX_CONTEXT)] | None = None
+
+
+ThinkingValue = Literal["auto", "on", "off", "low", "medium", "high"] | bool | ThinkingBudget | ThinkingBody
+"""The field `thinking` of a request."""
+PlainWord = Annotated[str, Field(pattern=r"^[\w .,:/-]{0,64}$")]
+TemplateArguments = Annotated[dict[str, bool | int | float | PlainWord | None], Field(max_length=16)]
+"""The field `chat_template_kwargs` of a request, as vLLM and llama-server have it."""
 
 
 class TextPart(LenientBody):
@@ -130,6 +149,31 @@ def answer_schema(form: FormatBody | None, where: str) -> dict[str, Any] | bool 
         except BadSchema as error:
             raise InputError(Problem(f"{where}/json_schema/schema", str(error), "a JSON Schema")) from error
     return schema
+
+
+def requested_thinking(
+    thinking: ThinkingValue | None, arguments: Mapping[str, object] | None, effort: Effort | None
+) -> Thinking | None:
+    """Return how much a request wants the model to think; None where it does not say so.
+
+    The field `thinking` goes before `enable_thinking` in `chat_template_kwargs`, and that before `reasoning_effort`.
+    """
+    match thinking:
+        case None:
+            pass
+        case bool():
+            return "on" if thinking else "off"
+        case ThinkingBody(type="enabled"):
+            return thinking.budget_tokens or "on"
+        case ThinkingBody():
+            return "off" if thinking.type == "disabled" else "auto"
+        case _:
+            return thinking
+    given = arguments or {}
+    switch = next((given[name] for name in ("enable_thinking", "thinking") if name in given), None)
+    if isinstance(switch, bool):
+        return "on" if switch else "off"
+    return None if effort is None else cast(Thinking, _EFFORTS.get(effort, effort))
 
 
 def refuse_options(options: Mapping[str, object]) -> None:

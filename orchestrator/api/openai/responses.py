@@ -11,16 +11,20 @@ from pydantic import BaseModel, Field
 
 from orchestrator.api.dependencies import LenientBody, LimiterDep, RequestBody, ServiceDep
 from orchestrator.api.errors import DOCUMENTED, error_detail
-from orchestrator.api.limiter import GenerationHandle
+from orchestrator.api.limiter import GenerationHandle, Thought
 from orchestrator.api.openai.completion import CompletionRequest, generates_for
 from orchestrator.api.openai.protocol import (
+    Effort,
     FormatBody,
     MaxTokens,
     Temperature,
+    TemplateArguments,
     TextPart,
+    ThinkingValue,
     TopP,
     answer_schema,
     refuse_options,
+    requested_thinking,
     text_of,
 )
 from orchestrator.api.openai.tools import MAX_TOOLS, ClientTool, ClientTools, ParsedToolCall, ToolCallBuffer
@@ -62,6 +66,12 @@ class TextOptions(LenientBody):
     format: FormatBody | None = None
 
 
+class ReasoningBody(LenientBody):
+    """How much the model shall think."""
+
+    effort: Effort | None = None
+
+
 class ResponseBody(RequestBody, LenientBody):
     """A request for an answer."""
 
@@ -75,6 +85,9 @@ class ResponseBody(RequestBody, LenientBody):
     text: TextOptions | None = None
     tools: Annotated[list[FunctionTool], Field(max_length=MAX_TOOLS)] | None = None
     tool_choice: str | dict[str, Any] | None = None
+    reasoning: ReasoningBody | None = None
+    thinking: ThinkingValue | None = None
+    chat_template_kwargs: TemplateArguments | None = None
     metadata: dict[str, str] | None = None
     previous_response_id: str | None = None
     background: bool | None = None
@@ -109,7 +122,25 @@ class CallItem(BaseModel):
     arguments: str
 
 
-OutputItem = MessageItem | CallItem
+class ReasoningText(BaseModel):
+    """A piece of what the model has thought."""
+
+    type: Literal["reasoning_text"] = "reasoning_text"
+    text: str
+
+
+class ReasoningItem(BaseModel):
+    """What the model has thought before the item that follows."""
+
+    id: str
+    type: Literal["reasoning"] = "reasoning"
+    status: Literal["in_progress", "completed", "incomplete"]
+    summary: list[Any] = Field(default_factory=list)
+    content: list[ReasoningText]
+
+
+AnswerItem = MessageItem | CallItem
+OutputItem = ReasoningItem | AnswerItem
 
 
 class InputDetails(BaseModel):
@@ -119,7 +150,7 @@ class InputDetails(BaseModel):
 
 
 class OutputDetails(BaseModel):
-    """How many tokens were thoughts. They are not counted apart here, so this is always 0."""
+    """How many tokens belong to thoughts."""
 
     reasoning_tokens: int = 0
 
@@ -191,18 +222,24 @@ def request_of(body: ResponseBody) -> CompletionRequest:
         max_tokens=body.max_output_tokens,
         temperature=body.temperature,
         top_p=body.top_p,
+        thinking=requested_thinking(
+            body.thinking, body.chat_template_kwargs, body.reasoning.effort if body.reasoning is not None else None
+        ),
+        template_arguments=body.chat_template_kwargs or {},
     )
 
 
 def input_messages(given: str | Sequence[InputItem], instructions: str | None) -> list[Message]:
-    """Return the input as messages for an engine, after the instructions. Calls in a row are one message's.
+    """Return the input as messages for an engine, after the instructions, without earlier thoughts.
 
-    Raises InputError for items of an unknown type, and for content that is no text.
+    Calls in a row are one message's. Raises InputError for items of an unknown type, and for content that is no text.
     """
     messages = [Message("system", instructions)] if instructions else []
     if isinstance(given, str):
         return [*messages, Message("user", given)]
     for index, item in enumerate(given):
+        if item.type == "reasoning":
+            continue
         message = _input_message(item, f"input/{index}")
         if message.tool_calls and messages and messages[-1].role == "assistant":
             messages[-1] = messages[-1]._replace(tool_calls=messages[-1].tool_calls + message.tool_calls)
@@ -221,7 +258,7 @@ def _input_message(item: InputItem, where: str) -> Message:
         case "function_call_output":
             return Message("tool", text_of(item.output, f"{where}/output"), tool_call_id=item.call_id or "")
         case _:
-            accepted = "message with a role, function_call, function_call_output"
+            accepted = "message with a role, function_call, function_call_output, reasoning"
             raise InputError(Problem(f"{where}/type", f"{item.type!r} is not supported", accepted))
 
 
@@ -243,20 +280,29 @@ def _created(body: ResponseBody, response_id: str) -> ResponseAnswer:
     )
 
 
-def _ended(created: ResponseAnswer, item: OutputItem, completion: Completion) -> ResponseAnswer:
-    """Return the answer as it is at its end."""
+def _ended(
+    created: ResponseAnswer, item: AnswerItem, completion: Completion, thought: ReasoningItem | None = None
+) -> ResponseAnswer:
+    """Return the answer as it is at its end. `thought` is the item of the thoughts, if it was made before."""
+    if thought is None and completion.reasoning:
+        thought = _reasoning_item(completion.reasoning)
     incomplete = item.status == "incomplete"
     return created.model_copy(
         update={
             "status": "incomplete" if incomplete else "completed",
             "incomplete_details": Incomplete(reason="max_output_tokens") if incomplete else None,
-            "output": [item],
+            "output": [item] if thought is None else [thought, item],
             "usage": _usage(completion.usage),
         }
     )
 
 
-def _item(completion: Completion, call: ParsedToolCall | None) -> OutputItem:
+def _reasoning_item(text: str) -> ReasoningItem:
+    content = [ReasoningText(text=text)]
+    return ReasoningItem(id=f"rs_{secrets.token_hex(12)}", status="completed", content=content)
+
+
+def _item(completion: Completion, call: ParsedToolCall | None) -> AnswerItem:
     if call is not None:
         return _call_item(call)
     return _message_item(completion.text, complete=completion.finish not in ("length", "deadline"))
@@ -282,28 +328,43 @@ def _usage(usage: Usage) -> ResponseUsage:
         input_tokens=usage.prompt_tokens,
         input_tokens_details=InputDetails(cached_tokens=usage.cached_tokens),
         output_tokens=usage.output_tokens,
-        output_tokens_details=OutputDetails(),
+        output_tokens_details=OutputDetails(reasoning_tokens=usage.reasoning_tokens),
         total_tokens=usage.prompt_tokens + usage.output_tokens,
     )
 
 
 class _EventBuilder:
-    """Builds the events of one streamed answer, numbered from 0. The answer has one item: a message or a call."""
+    """Builds the events of one streamed answer, numbered from 0.
+
+    The answer has one item, which is a message or a call, and another one before it if the model thinks.
+    """
 
     def __init__(self, created: ResponseAnswer) -> None:
         self._created = created
         self._numbers = itertools.count()
         self._message = _message_item("")
         self._text = ""
+        self._reasoning: ReasoningItem | None = None
+        self._reasoning_ended = False
 
     def start(self) -> Iterator[bytes]:
         """Yield the events that come before any output."""
         for kind in ("response.created", "response.in_progress"):
             yield self._event(kind, response=self._created.model_dump())
 
+    def thought(self, piece: str) -> Iterator[bytes]:
+        """Yield the event of a piece of the thoughts. Before the first piece, their item is added."""
+        if self._reasoning is None:
+            self._reasoning = _reasoning_item("")
+            empty = self._reasoning.model_copy(update={"status": "in_progress", "content": []})
+            yield self._event("response.output_item.added", output_index=0, item=empty.model_dump())
+        self._reasoning.content[0].text += piece
+        yield self._event("response.reasoning_text.delta", **self._thought_part(), delta=piece)
+
     def text(self, piece: str) -> Iterator[bytes]:
         """Yield the event of a piece of text, after those that add the message where it is the first piece."""
         if not self._text:
+            yield from self._thought_done()
             yield from self._message_added()
         self._text += piece
         yield self._event("response.output_text.delta", **self._part(), delta=piece, logprobs=[])
@@ -311,8 +372,9 @@ class _EventBuilder:
     def end(self, completion: Completion, held_text: str, call: ParsedToolCall | None) -> Iterator[bytes]:
         """Yield the events at the end of the answer: the text that was held back or the call, then the whole answer."""
         if call is not None:
-            item: OutputItem = _call_item(call)
+            item: AnswerItem = _call_item(call)
             assert isinstance(item, CallItem)
+            yield from self._thought_done()
             yield from self._call_events(item)
         else:
             if held_text or not self._text:
@@ -320,7 +382,7 @@ class _EventBuilder:
             item = _item(completion, None).model_copy(update={"id": self._message.id})
             assert isinstance(item, MessageItem)
             yield from self._message_done(item)
-        answer = _ended(self._created, item, completion)
+        answer = _ended(self._created, item, completion, self._reasoning)
         yield self._event(f"response.{answer.status}", response=answer.model_dump())
 
     def error(self, error: OrchestratorError) -> bytes:
@@ -330,7 +392,7 @@ class _EventBuilder:
 
     def _message_added(self) -> Iterator[bytes]:
         empty = self._message.model_copy(update={"status": "in_progress", "content": []})
-        yield self._event("response.output_item.added", output_index=0, item=empty.model_dump())
+        yield self._event("response.output_item.added", output_index=self._place, item=empty.model_dump())
         part = {"type": "output_text", "text": "", "annotations": []}
         yield self._event("response.content_part.added", **self._part(), part=part)
 
@@ -338,19 +400,37 @@ class _EventBuilder:
         text = item.content[0].text
         yield self._event("response.output_text.done", **self._part(), text=text, logprobs=[])
         yield self._event("response.content_part.done", **self._part(), part=item.content[0].model_dump())
-        yield self._event("response.output_item.done", output_index=0, item=item.model_dump())
+        yield self._event("response.output_item.done", output_index=self._place, item=item.model_dump())
+
+    def _thought_done(self) -> Iterator[bytes]:
+        """Yield the events at the end of the thoughts, if there are any and they have not been sent."""
+        if self._reasoning is None or self._reasoning_ended:
+            return
+        self._reasoning_ended = True
+        text = self._reasoning.content[0].text
+        yield self._event("response.reasoning_text.done", **self._thought_part(), text=text)
+        yield self._event("response.output_item.done", output_index=0, item=self._reasoning.model_dump())
 
     def _call_events(self, item: CallItem) -> Iterator[bytes]:
-        place = {"item_id": item.id, "output_index": 0}
+        place = {"item_id": item.id, "output_index": self._place}
         empty = item.model_copy(update={"arguments": "", "status": "in_progress"})
-        yield self._event("response.output_item.added", output_index=0, item=empty.model_dump())
+        yield self._event("response.output_item.added", output_index=self._place, item=empty.model_dump())
         yield self._event("response.function_call_arguments.delta", **place, delta=item.arguments)
         done = {"arguments": item.arguments, "name": item.name}
         yield self._event("response.function_call_arguments.done", **place, **done)
-        yield self._event("response.output_item.done", output_index=0, item=item.model_dump())
+        yield self._event("response.output_item.done", output_index=self._place, item=item.model_dump())
+
+    @property
+    def _place(self) -> int:
+        """The index of the message or the call among the items."""
+        return 0 if self._reasoning is None else 1
 
     def _part(self) -> dict[str, Any]:
-        return {"item_id": self._message.id, "output_index": 0, "content_index": 0}
+        return {"item_id": self._message.id, "output_index": self._place, "content_index": 0}
+
+    def _thought_part(self) -> dict[str, Any]:
+        assert self._reasoning is not None, "there are thoughts"
+        return {"item_id": self._reasoning.id, "output_index": 0, "content_index": 0}
 
     def _event(self, kind: str, **fields: Any) -> bytes:
         return format_event({"type": kind, "sequence_number": next(self._numbers), **fields}, kind)
@@ -364,6 +444,8 @@ async def _stream_events(created: ResponseAnswer, handle: GenerationHandle, tool
         async for _, item in handle.items():
             if isinstance(item, Completion):
                 events = builder.end(item, *buffer.finish(item.text))
+            elif isinstance(item, Thought):
+                events = builder.thought(item.text)
             else:
                 text = buffer.push(item)
                 events = builder.text(text) if text else iter(())

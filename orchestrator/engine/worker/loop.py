@@ -185,7 +185,7 @@ class Loop:
             asked = ", ".join(adapter.file for adapter in request.lora)
             accepted = ", ".join(self._spec.adapters) or "none"
             raise AdapterNotLoaded(f"the adapter {asked} is not loaded with this model; accepted: {accepted}")
-        arguments = {**self._thinking.arguments(request.thinking), **request.template_arguments}
+        arguments = {**request.template_arguments, **self._thinking.arguments(request.thinking)}
         prompt, prompt_end = self._prompt(request.messages, arguments)
         most = max_answer = clamp_max_tokens(request, len(prompt), self._llama.context_limit)
         thoughts = None

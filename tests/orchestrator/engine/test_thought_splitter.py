@@ -89,4 +89,4 @@ def test_a_template_is_told_what_it_can_read() -> None:
 def test_an_effort_is_a_budget_where_the_template_knows_none() -> None:
     assert thinking_budget("low", "{% if enable_thinking %}") == 1024
     assert thinking_budget("low", "{{ reasoning_effort }}") is None
-    assert [thinking_budget(one, None) for one in ("auto", "on", "high", "off", 7)] == [None, None, None, 0, 7]  # type: ignore[arg-type]
+    assert [thinking_budget(one, None) for one in ("auto", "on", "high", "off", 7)] == [None, None, None, 0, 7]
