@@ -5,6 +5,7 @@ import itertools
 import random
 from collections.abc import Callable, Iterator
 from contextlib import aclosing, contextmanager, suppress
+from dataclasses import replace
 from typing import Final
 
 import structlog
@@ -12,6 +13,7 @@ import structlog
 from orchestrator.engine.client.engine import Completion, OnText, StopGenerating
 from orchestrator.engine.contract import Finish, Generation
 from orchestrator.engine.errors import BadRequest, EngineError, EngineStopped
+from orchestrator.engine.thinking import ThoughtSplitter
 from orchestrator.events import Usage
 from orchestrator.remote.breaker import CLOSED, Breaker
 from orchestrator.remote.errors import ParameterRefused, RemoteBusy, RemoteError, RemoteFailed
@@ -20,6 +22,7 @@ from orchestrator.remote.retry import pause
 from orchestrator.remote.slots import RequestSlots
 from orchestrator.remote.wire import BYTES_A_TOKEN, SUBSTITUTES, Chunk, Counts, WireRequest, finish_of, wire_request
 from registry.models import ModelEntry
+from registry.thinking import TAGS
 
 USAGE_SECONDS: Final = 1.0
 """How long after the end of an answer its token counts and the end of the stream are waited for, in seconds."""
@@ -54,21 +57,30 @@ class RemoteModel:
         self._idle = asyncio.Event()
         self._closed = False
 
-    async def generate(self, request: Generation, on_text: OnText | None = None) -> Completion:
+    async def generate(
+        self, request: Generation, on_text: OnText | None = None, on_thought: OnText | None = None
+    ) -> Completion:
         """Generate text, as `Engine.generate` does. Cancelling the task closes the connection.
 
-        The server counts the tokens. If it does not, they are estimated, and `usage.estimated_tokens` says how many.
+        A server cannot be made to end a thought. When one has used up its budget, the model is asked again, without
+        thinking. The server counts the tokens. If it does not, they are estimated, and `usage.estimated_tokens` says
+        how many.
         Raises RemoteError, BadRequest (BadGrammar, RemoteRefused, RemotePromptTooLong), EngineStopped, or what
-        `on_text` raises.
+        `on_text` or `on_thought` raises.
         """
         asked = wire_request(self._name, request, self.entry.context)
-        answer = _Answer(asked, on_text, _now())
+        answer = _Answer(asked, on_text, on_thought, _now(), _budget(request))
         scope = asyncio.timeout(request.deadline_seconds)
         try:
             with self._counted(scope):
                 async with scope, self._slots.hold(_now() + request.slack):
                     self.active += 1
                     try:
+                        finish = await self._with_accepted_parameters(request, asked, answer, scope)
+                    except _ThoughtTooLong:
+                        request = replace(request, thinking="off")
+                        asked = wire_request(self._name, request, self.entry.context)
+                        answer.ask_again()
                         finish = await self._with_accepted_parameters(request, asked, answer, scope)
                     finally:
                         self.active -= 1
@@ -160,7 +172,7 @@ class RemoteModel:
             self.last_failure = str(error)
             self._breaker = self._breaker.failed(permit, _now())
             raise
-        except (RemoteBusy, BadRequest):
+        except (RemoteBusy, BadRequest, _ThoughtTooLong):
             self._breaker = self._breaker.succeeded(permit)
             raise
         except BaseException:
@@ -179,6 +191,7 @@ class RemoteModel:
                 reason = chunk.reason
                 if reason is not None:
                     break
+            answer.end()
             if reason is None:
                 raise RemoteFailed(f"{self._server.where}: the stream ended before the answer did", passing=True)
             # The answer is complete, so an error in the rest of the stream no longer matters.
@@ -198,12 +211,31 @@ class RemoteModel:
         return EngineStopped(f"{self._server.where}: was cancelled, because the pool has stopped")
 
 
-class _Answer:
-    """The part of an answer that has arrived, with the times of its events by the event loop's clock."""
+class _ThoughtTooLong(Exception):
+    """The model has thought for more tokens than it may."""
 
-    def __init__(self, asked: WireRequest, on_text: OnText | None, now: float) -> None:
+
+def _budget(request: Generation) -> int | None:
+    """Return the most tokens of thoughts after which the model is asked again; None for no limit."""
+    return request.thinking if isinstance(request.thinking, int) and request.thinking else None
+
+
+class _Answer:
+    """The part of an answer that has arrived, with the times of its events by the event loop's clock.
+
+    Most servers send thoughts apart from the text. From others they come as the beginning of the text, in tags.
+    """
+
+    def __init__(
+        self, asked: WireRequest, on_text: OnText | None, on_thought: OnText | None, now: float, budget: int | None
+    ) -> None:
         self._wire_request = asked
         self._on_text = on_text
+        self._on_thought = on_thought
+        self._budget = budget
+        self._splitter = ThoughtSplitter(TAGS[0])
+        self._thoughts: list[str] = []
+        self._given_up = 0
         self._asked = now
         self._sent: float | None = None
         self._first: float | None = None
@@ -213,23 +245,42 @@ class _Answer:
 
     @property
     def begun(self) -> bool:
-        """Whether some text has been passed to the caller."""
-        return bool(self._pieces)
+        """Whether something has been passed to the caller."""
+        return bool(self._pieces or self._thoughts)
 
     def begin(self, now: float) -> None:
         """Note that the request is sent, for the first time or again."""
         self._sent = self._last = now
         self._counts = Counts()
+        self._splitter = ThoughtSplitter(TAGS[0])
 
     def take(self, chunk: Chunk, now: float) -> None:
-        """Add a chunk, and pass its text to the caller. Raises what `on_text` raises."""
+        """Add a chunk, and pass its thought and its text to the caller. Raises what they raise, and _ThoughtTooLong."""
         self._last = now
         self.count(chunk.counts)
-        if chunk.text:
+        if chunk.text or chunk.thought:
             self._first = self._first or now
-            self._pieces.append(chunk.text)
+        thought, text = self._splitter.push(_encoded(chunk.text)) if chunk.text else (b"", b"")
+        self._add_thought(chunk.thought + _decoded(thought))
+        self._add_text(_decoded(text))
+        if self._budget is not None and not self._pieces and len(self._thoughts) > self._budget:
+            raise _ThoughtTooLong
+
+    def ask_again(self) -> None:
+        """Note that the answer so far was only a thought, and that another one is asked for which begins without."""
+        self._budget, self._given_up = None, len(self._thoughts)
+
+    def _add_thought(self, thought: str) -> None:
+        if thought:
+            self._thoughts.append(thought)
+            if self._on_thought is not None:
+                self._on_thought(thought)
+
+    def _add_text(self, text: str) -> None:
+        if text:
+            self._pieces.append(text)
             if self._on_text is not None:
-                self._on_text(chunk.text)
+                self._on_text(text)
 
     def count(self, counts: Counts | None) -> None:
         """Note the token counts that the server has sent; None if it has sent none."""
@@ -237,25 +288,46 @@ class _Answer:
 
     def completion(self, finish: Finish, now: float) -> Completion:
         """Return the answer as far as it has arrived."""
-        return Completion("".join(self._pieces), finish, self._usage(now))
+        usage = self._usage(now)
+        return Completion("".join(self._pieces), finish, usage, "".join(self._thoughts))
+
+    def end(self) -> None:
+        """Pass on what was held back, since it might have been the beginning of a tag. Raises what callbacks raise."""
+        thought, text = self._splitter.finish()
+        self._add_thought(_decoded(thought))
+        self._add_text(_decoded(text))
 
     def _usage(self, now: float) -> Usage:
         """Return tokens and times. Without counts from the server, each chunk counts as one token, as is usual."""
         counts = self._counts
         guessed_prompt = -(-self._wire_request.prompt_bytes // BYTES_A_TOKEN) if counts.prompt_tokens is None else 0
-        guessed_output = len(self._pieces) if counts.completion_tokens is None else 0
+        thoughts = len(self._thoughts) - self._given_up
+        guessed_output = self._given_up
+        if counts.completion_tokens is None:
+            guessed_output += len(self._pieces) + thoughts
+        output = (counts.completion_tokens or 0) + guessed_output
+        reasoning = self._given_up + (thoughts if counts.reasoning_tokens is None else counts.reasoning_tokens)
         if self._sent is None:
             return Usage(queued_seconds=now - self._asked)
         first = self._last if self._first is None else self._first
         return Usage(
             prompt_tokens=counts.prompt_tokens or guessed_prompt,
             cached_tokens=counts.cached_tokens,
-            output_tokens=counts.completion_tokens or guessed_output,
+            output_tokens=output,
+            reasoning_tokens=min(output, reasoning),
             estimated_tokens=guessed_prompt + guessed_output,
             queued_seconds=self._sent - self._asked,
             prefill_seconds=first - self._sent,
             decode_seconds=self._last - first,
         )
+
+
+def _encoded(text: str) -> bytes:
+    return text.encode(errors="surrogatepass")
+
+
+def _decoded(data: bytes) -> str:
+    return data.decode(errors="surrogatepass")
 
 
 def _now() -> float:

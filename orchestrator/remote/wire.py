@@ -20,14 +20,24 @@ from orchestrator.remote.errors import (
     RemotePromptTooLong,
     RemoteRefused,
 )
+from registry.thinking import thinking_budget
 
 BYTES_A_TOKEN: Final = 4
 """Estimates the tokens of a prompt if the server does not count them."""
-SUBSTITUTES: Final = {"max_tokens": "max_completion_tokens", "temperature": None, "top_p": None}
+SUBSTITUTES: Final = {
+    "max_tokens": "max_completion_tokens",
+    "temperature": None,
+    "top_p": None,
+    "reasoning_effort": None,
+    "chat_template_kwargs": None,
+}
 """What is sent instead of a parameter that a server refuses: a parameter of another name, or nothing (None).
 
-Most servers only accept `max_tokens`. OpenAI's reasoning models refuse it, and refuse sampling parameters.
+Most servers only accept `max_tokens`. OpenAI's reasoning models refuse it, and refuse sampling parameters. Variables of
+chat templates are known to vLLM, SGLang and llama-server, and refused by OpenAI.
 """
+THOUGHT_TOKENS: Final = 8192
+"""How many tokens of thoughts are allowed for, beside those of the answer, where nothing limits the thoughts."""
 MAX_MESSAGE: Final = 400
 """The most characters of a server's message that an error repeats."""
 _SEED_BITS: Final = 31
@@ -35,7 +45,11 @@ _FINISHES: Final[dict[str, Finish]] = {"stop": "stop", "length": "length", "abor
 _TOO_LONG: Final = re.compile(r"maximum context length|context (size|length|window)|exceed_context_size|n_ctx", re.I)
 _LIMIT: Final = re.compile(r"context (?:length is|size \(|window is|window of) ?(\d+)", re.I)
 _ASKED: Final = re.compile(r"(?:requested|resulted in|request \() ?(\d+) tokens", re.I)
-_UNSUPPORTED: Final = re.compile(r"unsupported (?:parameter|value)\W{1,4}([a-z_]+)|'([a-z_]+)' is not supported", re.I)
+_UNSUPPORTED: Final = re.compile(
+    r"(?:unsupported|unknown) (?:parameter|value)\W{1,4}([a-z_]+)|'([a-z_]+)' is not supported"
+    r"|unrecognized request arguments? supplied\W{1,4}([a-z_]+)|extra_forbidden[^]]{1,40}\"([a-z_]+)\"\]",
+    re.I,
+)
 _WORD: Final = re.compile(r"[a-z_]{1,32}")
 _SCHEMA: Final = re.compile(r"schema|response_format|grammar", re.I)
 
@@ -75,13 +89,14 @@ def wire_request(model: str, request: Generation, context: int, refused: Set[str
         if request.top_p < 1:
             fields["top_p"] = request.top_p
         if request.max_tokens is not None:
-            fields["max_tokens"] = min(request.max_tokens, context)
+            fields["max_tokens"] = min(request.max_tokens + _thought_tokens(request), context)
         if request.seed is not None:
             fields["seed"] = request.seed % (1 << _SEED_BITS)
         if request.stop:
             fields["stop"] = list(request.stop)
         if schema is not None:
             fields["response_format"] = {"type": "json_schema", "json_schema": {"name": "answer", "schema": schema}}
+        fields |= _thinking(request)
         fields = {name: value for key, value in fields.items() if (name := _name(key, refused)) is not None}
         body = json.dumps(fields, ensure_ascii=False, allow_nan=False).encode()
         prompt_bytes = sum(len(text.encode()) for message in request.messages for text in message.texts)
@@ -100,6 +115,25 @@ def _message(message: Message) -> dict[str, Any]:
             for call in message.tool_calls
         ]
     return sent | ({"tool_call_id": message.tool_call_id} if message.tool_call_id else {})
+
+
+def _thought_tokens(request: Generation) -> int:
+    """Return how many tokens to add to the limit of an answer for thoughts, which every server counts in the limit."""
+    if request.limits_thoughts or request.thinking in ("auto", "off"):
+        return 0
+    budget = thinking_budget(request.thinking, None)
+    return THOUGHT_TOKENS if budget is None else budget
+
+
+def _thinking(request: Generation) -> dict[str, Any]:
+    """Return the parameters that say how much to think, in the words of the servers that know any."""
+    arguments: dict[str, Any] = dict(request.template_arguments)
+    fields: dict[str, Any] = {}
+    if request.thinking != "auto":
+        arguments["enable_thinking"] = request.thinking not in ("off", 0)
+    if request.thinking in ("low", "medium", "high"):
+        fields["reasoning_effort"] = arguments["reasoning_effort"] = request.thinking
+    return fields | ({"chat_template_kwargs": arguments} if arguments else {})
 
 
 def _name(parameter: str, refused: Set[str]) -> str | None:
@@ -133,21 +167,40 @@ class _Details(msgspec.Struct, frozen=True):
     cached_tokens: int | None = None
 
 
+class _OutputDetails(msgspec.Struct, frozen=True):
+    reasoning_tokens: int | None = None
+
+
 class Counts(msgspec.Struct, frozen=True):
     """The tokens of a request, as the server counts them."""
 
     prompt_tokens: int | None = None
     completion_tokens: int | None = None
     prompt_tokens_details: _Details | None = None
+    completion_tokens_details: _OutputDetails | None = None
 
     @property
     def cached_tokens(self) -> int:
         """How many tokens of the prompt the server took from its prefix cache; 0 if it does not say so."""
         return (self.prompt_tokens_details.cached_tokens if self.prompt_tokens_details else None) or 0
 
+    @property
+    def reasoning_tokens(self) -> int | None:
+        """How many tokens of the answer belong to thoughts; None if the server does not say so."""
+        return self.completion_tokens_details.reasoning_tokens if self.completion_tokens_details else None
+
 
 class _Delta(msgspec.Struct, frozen=True):
     content: str | None = None
+    reasoning_content: Any = None
+    """What the model thinks, as vLLM, SGLang, llama-server and DeepSeek send it."""
+    reasoning: Any = None
+    """The same, as Ollama, OpenRouter and newer versions of vLLM send it."""
+
+    @property
+    def thought(self) -> str:
+        """What the model thinks; empty if the piece has nothing of it."""
+        return next((one for one in (self.reasoning_content, self.reasoning) if isinstance(one, str) and one), "")
 
 
 class _Choice(msgspec.Struct, frozen=True):
@@ -194,6 +247,8 @@ class Chunk:
     """The tokens of the request, if this chunk has them."""
     problem: ServerProblem | None = None
     """The error that ends the stream, or None."""
+    thought: str = ""
+    """What the model thinks before it answers."""
 
 
 def read_chunk(data: str) -> Chunk:
@@ -203,10 +258,9 @@ def read_chunk(data: str) -> Chunk:
     except (msgspec.DecodeError, UnicodeEncodeError, RecursionError) as error:
         raise InvalidChunk(str(error)) from error
     choice = body.choices[0] if body.choices else _Choice()
-    text = choice.delta.content if choice.delta else None
-    return Chunk(
-        text or "", choice.finish_reason or None, body.usage, body.problem()
-    )  # some servers send "" until the end
+    delta = choice.delta or _Delta()
+    reason = choice.finish_reason or None  # some servers send "" until the end
+    return Chunk(delta.content or "", reason, body.usage, body.problem(), delta.thought)
 
 
 def read_problem(body: bytes) -> ServerProblem:
@@ -253,10 +307,12 @@ def error_of(
 
 def _unsupported(problem: ServerProblem) -> str:
     """Return the parameter that a server refuses, by its error code or, if a proxy has dropped that, by its message."""
-    if problem.code in ("unsupported_parameter", "unsupported_value") and isinstance(problem.param, str):
+    if problem.code in ("unsupported_parameter", "unsupported_value", "unknown_parameter") and isinstance(
+        problem.param, str
+    ):
         return problem.param
     found = _UNSUPPORTED.search(problem.message or "")
-    return (found[1] or found[2]).lower() if found else ""
+    return next(filter(None, found.groups())).lower() if found else ""
 
 
 def status_of(problem: ServerProblem) -> int:
