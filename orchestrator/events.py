@@ -230,6 +230,8 @@ class PlanFinished:
     goes_on_after: str | None = None
     """The last step, if the frontdoor is to be asked for the rest of the plan when that step is done, unless the run's
     `max_replans` are used up. If it is None, there will be no more steps."""
+    reasoning: str = ""
+    """The SHA-256 digest of what the models have thought, which is an object; empty where they have not."""
     kind: Literal["plan_finished"] = "plan_finished"
 
 
@@ -267,6 +269,8 @@ class ReplanFinished:
     """How often the frontdoor was asked."""
     goes_on_after: str | None = None
     """As in PlanFinished."""
+    reasoning: str = ""
+    """The SHA-256 digest of what the models have thought, which is an object; empty where they have not."""
     kind: Literal["replan_finished"] = "replan_finished"
 
 
@@ -378,6 +382,8 @@ class AttemptSucceeded:
     number: int
     outputs: Mapping[str, str]
     gates: tuple[GateResult, ...] = ()
+    reasoning: str = ""
+    """The SHA-256 digest of what the models have thought, which is an object; empty where they have not."""
     kind: Literal["attempt_succeeded"] = "attempt_succeeded"
 
 
@@ -390,6 +396,8 @@ class AttemptFailed:
     number: int
     failure: Failure
     gates: tuple[GateResult, ...] = ()
+    reasoning: str = ""
+    """The SHA-256 digest of what the models have thought, which is an object; empty where they have not."""
     kind: Literal["attempt_failed"] = "attempt_failed"
 
 

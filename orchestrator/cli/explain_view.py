@@ -129,8 +129,12 @@ def _add_attempt(table: Table, attempt: AttemptRow) -> None:
         shared = f" ({usage.cached_tokens} shared)" if usage.cached_tokens else ""
         rate = f" at {usage.output_tokens / usage.decode_seconds:.0f} tok/s" if usage.decode_seconds > 0 else ""
         about = "about " if usage.estimated_tokens else ""
-        table.add_row("", f"{about}{usage.prompt_tokens} prompt{shared} and {usage.output_tokens} output tokens{rate}")
+        thought = f", {usage.reasoning_tokens} of thoughts" if usage.reasoning_tokens else ""
+        tokens = f"{usage.prompt_tokens} prompt{shared} and {usage.output_tokens} output tokens{thought}{rate}"
+        table.add_row("", f"{about}{tokens}")
         table.add_row("", f"queued {seconds(usage.queued_seconds)}, prefill {seconds(usage.prefill_seconds)}")
+    if attempt.reasoning:
+        table.add_row("", Text(f"thoughts: object {attempt.reasoning}", style="dim"))
     for call in attempt.calls:
         why = f": {one_line(call.message)}" if call.message else ""
         table.add_row("", Text(f"{one_line(call.tool)} {one_line(call.arguments)}: {call.outcome}{why}"))

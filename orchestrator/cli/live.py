@@ -149,7 +149,8 @@ class LiveDisplay:
         """Note how far a step, or the plan, has been written; the next frame shows it."""
         if progress.step:
             self._progress[progress.step] = progress
-        self._tail = (progress.step, progress.text_tail[-TAIL_LENGTH:])
+        label = f"{progress.step or 'plan'} thinks" if progress.thinking else progress.step
+        self._tail = (label, progress.text_tail[-TAIL_LENGTH:])
 
     def show_message(self, text: str) -> None:
         """Show `text` in the last line from now on."""
@@ -182,7 +183,7 @@ def render(
 ) -> Group:
     """Return one frame with at most `height` rows of steps. `now` is in seconds since the epoch.
 
-    `message` is the last line. `tail` is a step, or an empty name for the plan, and the text that it wrote last.
+    `message` is the last line. `tail` says which step writes or thinks (empty: the plan), and what it wrote last.
     `progress` is the latest progress of each step that is writing.
     """
     foot = Text(message, no_wrap=True, overflow="ellipsis", style="dim")

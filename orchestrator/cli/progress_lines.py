@@ -96,7 +96,8 @@ def _attempt_line(
         case AttemptGenerated():
             usage = event.usage
             speed = f", {usage.output_tokens / usage.decode_seconds:.0f} tok/s" if usage.decode_seconds > 0 else ""
-            return f"{event.step} generated{again}: {usage.output_tokens} tokens{speed}"
+            thought = f" ({usage.reasoning_tokens} of thoughts)" if usage.reasoning_tokens else ""
+            return f"{event.step} generated{again}: {usage.output_tokens} tokens{thought}{speed}"
         case AttemptSucceeded():
             return f"{event.step} done{again}"
         case AttemptFailed():

@@ -245,7 +245,9 @@ def _figures(report: Report, speedup: Speedup | None, signs: Glyphs) -> Renderab
 def _tokens(usages: Sequence[Usage]) -> str:
     prompt, cached = sum(usage.prompt_tokens for usage in usages), sum(usage.cached_tokens for usage in usages)
     shared = f" ({cached} shared)" if cached else ""
-    return f"{prompt} prompt{shared}, {sum(usage.output_tokens for usage in usages)} output"
+    thoughts = sum(usage.reasoning_tokens for usage in usages)
+    thought = f" ({thoughts} of thoughts)" if thoughts else ""
+    return f"{prompt} prompt{shared}, {sum(usage.output_tokens for usage in usages)} output{thought}"
 
 
 def _path_seconds(path: PathRow, wall: float) -> str:

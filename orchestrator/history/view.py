@@ -75,6 +75,8 @@ class AttemptRow:
     calls: tuple[CallRow, ...] = ()
     propensity: float = 1.0
     prompts: PromptDigests = field(default_factory=PromptDigests)
+    reasoning: str = ""
+    """The digest of what the models have thought; empty where they have not."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -295,11 +297,12 @@ class RunView:
                 self._change_attempt(step, event.number, outcome="checking", usage=usage)
             case AttemptSucceeded(step=step, outputs=outputs):
                 self.outputs[step] = outputs
-                self._change_attempt(step, event.number, finished=at, outcome="done", gates=event.gates)
+                made = {"gates": event.gates, "reasoning": event.reasoning}
+                self._change_attempt(step, event.number, finished=at, outcome="done", **made)
             case AttemptFailed(step=step, number=0):
                 self._fans[step] = (self._fans.get(step, (at, None))[0], at)
             case AttemptFailed(step=step, failure=failure):
-                why = {"outcome": failure.kind, "message": failure.message}
+                why = {"outcome": failure.kind, "message": failure.message, "reasoning": event.reasoning}
                 self._change_attempt(step, event.number, finished=at, gates=event.gates, **why)
             case AttemptCancelled(step=step):
                 self._change_attempt(step, event.number, finished=at, outcome="cancelled")

@@ -8,7 +8,15 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from orchestrator.events import AttemptSucceeded, Event, RunStatus, StepGathered
+from orchestrator.events import (
+    AttemptFailed,
+    AttemptSucceeded,
+    Event,
+    PlanFinished,
+    ReplanFinished,
+    RunStatus,
+    StepGathered,
+)
 from orchestrator.journal.codec import decode_event
 from orchestrator.journal.errors import DiskFull, JournalCorrupt, JournalError, UnknownRun
 from orchestrator.journal.home import Home, HomeLock
@@ -290,7 +298,9 @@ def _finish_restoring(place: Home) -> None:
 
 
 def _named(events: Sequence[Event]) -> Iterator[str]:
-    """Yield the digests of the outputs that these events name, with repetitions."""
+    """Yield the digests of the outputs and thoughts that these events name, with repetitions."""
     for event in events:
+        if isinstance(event, AttemptSucceeded | AttemptFailed | PlanFinished | ReplanFinished) and event.reasoning:
+            yield event.reasoning
         if isinstance(event, AttemptSucceeded | StepGathered):
             yield from event.outputs.values()

@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from orchestrator.analysis import Source
@@ -38,6 +38,7 @@ from orchestrator.runs.attempt_context import AttemptContextFactory, ToolDepende
 from orchestrator.runs.clock import Clock
 from orchestrator.runs.job import JUDGE
 from orchestrator.runs.prompts import prompt_digests
+from orchestrator.runs.thoughts import ThinkingModels, WatchedModels
 from orchestrator.runs.updates import Broadcast, Progress
 from orchestrator.sandbox import Outcome, SandboxJob
 from orchestrator.scheduler import ExpandStep, ExtendPlan, GatherStep, RunState, StartAttempt
@@ -67,7 +68,7 @@ class Services:
 
     registry: Registry
     """The registry in force. It is replaced when its files change; entries that a run may still name are kept."""
-    models: Models
+    models: ThinkingModels
     """The pool, as steps and planners see it."""
     journal: Journal
     clock: Clock
@@ -97,26 +98,43 @@ class Meter:
     def __init__(self, broadcast: Broadcast, step: str, attempt: int) -> None:
         self._broadcast = broadcast
         self._step, self._attempt = step, attempt
-        self._pieces = 0
+        self._pieces = self._thoughts = 0
         self._tail = ""
+        self._thinking = False
         self._first = self._published = 0.0
 
     @property
     def usage(self) -> Usage:
         """What was written so far. Only an engine knows more, and one whose request is cancelled does not say it."""
         took = asyncio.get_running_loop().time() - self._first if self._pieces else 0.0
-        return Usage(output_tokens=self._pieces, decode_seconds=took, estimated_tokens=self._pieces)
+        return Usage(
+            output_tokens=self._pieces,
+            decode_seconds=took,
+            estimated_tokens=self._pieces,
+            reasoning_tokens=self._thoughts,
+        )
 
     def __call__(self, text: str) -> None:
         """Count a piece of text, which is a token, or a character that takes several tokens."""
+        self._count(text, thinking=False)
+
+    def thought(self, text: str) -> None:
+        """Count a piece of what the model thinks before it answers."""
+        self._count(text, thinking=True)
+
+    def _count(self, text: str, *, thinking: bool) -> None:
         now = asyncio.get_running_loop().time()
         self._first = self._first or now
         self._pieces += 1
+        self._thoughts += thinking
+        if thinking != self._thinking:
+            self._thinking, self._tail = thinking, ""
         self._tail = (self._tail + text)[-TAIL_LENGTH:]
         if now - self._published >= PROGRESS_SECONDS:
             self._published = now
             rate = (self._pieces - 1) / (now - self._first) if now > self._first else 0.0
-            self._broadcast.publish(Progress(self._step, self._attempt, self._pieces, rate, self._tail))
+            progress = Progress(self._step, self._attempt, self._pieces, rate, self._tail, thinking=thinking)
+            self._broadcast.publish(progress)
 
 
 class _Reporting:
@@ -219,16 +237,21 @@ class RunEffects:
         """Carry out one attempt: read what it needs, generate, check, store."""
         step, number, now = command.step.id, command.number, self._services.clock.now
         gates = requested_gates(command.step, self._task.gates if self._task else ())
+        meter = Meter(self._broadcast, step, number)
+        models = WatchedModels(self._services.models, meter.thought)
         try:
             with self._reporting_generated(command, emit, at_once=bool(gates)) as generated:
                 work = await self._prepared(command, chosen, gates)
-                meter = Meter(self._broadcast, step, number)
                 runner = self._contexts.runner(work, number, chosen, self._services.tool_dependencies, emit)
-                made = await self._made(runner.run(work, self._services.models, generated, meter), generated, meter)
+                made = await self._made(runner.run(work, models, generated, meter), generated, meter)
                 outputs = await self._store(made.outputs)
         except AttemptError as error:
-            return AttemptFailed(at=now(), step=step, number=number, failure=error.failure, gates=error.gates)
-        return AttemptSucceeded(at=now(), step=step, number=number, outputs=outputs, gates=made.gates)
+            thoughts = await self._store_thoughts(models)
+            failed = AttemptFailed(at=now(), step=step, number=number, failure=error.failure, gates=error.gates)
+            return replace(failed, reasoning=thoughts)
+        thoughts = await self._store_thoughts(models)
+        done = AttemptSucceeded(at=now(), step=step, number=number, outputs=outputs, gates=made.gates)
+        return replace(done, reasoning=thoughts)
 
     @staticmethod
     async def _made(work: Awaitable[Produced], generated: "_Reporting", meter: Meter) -> Produced:
@@ -289,7 +312,9 @@ class RunEffects:
 
     async def plan(self, emit: Callable[[Event], None]) -> Event:
         """Have the request planned, and emit the steps of each part as soon as it is complete."""
-        now, asked, meter = self._services.clock.now, self._plan_context(self._replans_left), self._plan_meter()
+        now, meter = self._services.clock.now, self._plan_meter()
+        models = WatchedModels(self._services.models, meter.thought)
+        asked = self._plan_context(self._replans_left, models)
         try:
             planned = await self._services.planner.plan(asked, self._accept(emit), meter)
         except InputError as error:
@@ -302,6 +327,7 @@ class RunEffects:
             reason=planned.reason,
             usage=planned.usage,
             goes_on_after=planned.goes_on_after,
+            reasoning=await self._store_thoughts(models),
         )
 
     def replanning(self, command: ExtendPlan) -> ReplanStarted:
@@ -311,10 +337,12 @@ class RunEffects:
 
     async def extend(self, command: ExtendPlan, emit: Callable[[Event], None]) -> Event:
         """Have the rest of the plan made, and emit the steps of each part as soon as it is complete."""
-        now, after, asked = self._services.clock.now, command.after, self._plan_context(self._replans_left - 1)
+        now, after, meter = self._services.clock.now, command.after, self._plan_meter()
+        models = WatchedModels(self._services.models, meter.thought)
+        asked = self._plan_context(self._replans_left - 1, models)
         try:
             output = await asyncio.to_thread(self._text_of, after)
-            made = await self._services.planner.extend(asked, after, output, self._accept(emit), self._plan_meter())
+            made = await self._services.planner.extend(asked, after, output, self._accept(emit), meter)
         except (InputError, JournalError) as error:
             return ReplanFinished(at=now(), after=after, outcome="stopped", reason=str(error), asked=0)
         return ReplanFinished(
@@ -325,17 +353,18 @@ class RunEffects:
             usage=made.usage,
             asked=made.asked,
             goes_on_after=made.goes_on_after,
+            reasoning=await self._store_thoughts(models),
         )
 
     def _plan_meter(self) -> "Meter":
         return Meter(self._broadcast, "", 0)
 
-    def _plan_context(self, replans: int) -> PlanContext:
+    def _plan_context(self, replans: int, models: Models) -> PlanContext:
         return PlanContext(
             request=self._accepted.request or "",
             files=self._accepted.files,
             registry=self._services.registry,
-            models=self._services.models,
+            models=models,
             replans=replans,
             priority=self._accepted.priority,
             known=tuple(self._planned),
@@ -399,6 +428,14 @@ class RunEffects:
         get = self._services.journal.get
         made = [{name: get(digest) for name, digest in self._outputs[child].items()} for child in command.children]
         return gather(command.step, made)
+
+    async def _store_thoughts(self, models: WatchedModels) -> str:
+        """Store what the models have thought, and return its digest; an empty one where they have not.
+
+        Raises JournalError.
+        """
+        thoughts, put = models.thoughts, self._services.journal.put
+        return await retry_when_disk_full(lambda: put(thoughts.encode(errors="replace"))) if thoughts else ""
 
     async def _store(self, outputs: Mapping[str, bytes]) -> dict[str, str]:
         """Store artifacts, and link them into the run's folder, once the disk has room for them. Raises JournalError.

@@ -34,6 +34,8 @@ class Progress:
     tokens_per_second: float
     text_tail: str
     """The last characters that were written."""
+    thinking: bool = False
+    """Whether they are thoughts, and the answer has not begun."""
 
 
 Update = EventUpdate | Progress

@@ -71,7 +71,9 @@ class Script:
     offered: list[bool] = field(default_factory=list)
     given_up: int = 0
 
-    async def generate(self, model: str, request: Generation, on_text: OnText | None = None) -> Completion:
+    async def generate(
+        self, model: str, request: Generation, on_text: OnText | None = None, on_thought: OnText | None = None
+    ) -> Completion:
         system, prompt = (message.content for message in request.messages)
         usage = Usage(prompt_tokens=10, output_tokens=5, decode_seconds=0.01)
         if system != REGISTRY.roles["frontdoor"].system:
