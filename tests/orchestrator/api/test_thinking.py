@@ -8,6 +8,8 @@ import httpx2
 import pytest
 
 from orchestrator.api.openai.protocol import ThinkingBody, requested_thinking
+from orchestrator.history.report import build_report
+from orchestrator.history.view import RunView
 from orchestrator.journal import JournalReader
 from tests.orchestrator.api.daemon_process import Running, executed, running_daemon
 from tests.orchestrator.engine.thinking_models import brief, endless
@@ -142,13 +144,16 @@ def test_the_thoughts_of_a_step_are_in_the_journal_and_nowhere_else(daemon: Runn
         {"id": "S2", "actor": "worker", "action": "Again.", "inputs": ["answer.txt"], "outputs": ["n.json"]},
     ]
     steps[1]["output_schema"] = {"type": "integer"}  # type: ignore[assignment]
-    run = executed(client, {"task": {"objective": "a test", "plan": {"steps": steps}}})
+    run = str(executed(client, {"task": {"objective": "a test", "plan": {"steps": steps}}})["run_id"])
     with JournalReader.open_to_read(daemon.home) as journal:
-        for step, name in zip(run["steps"], ("answer.txt", "n.json"), strict=True):
-            assert journal.get(step["outputs"][name]) == b"42"
-            (attempt,) = step["attempts"]
-            assert journal.get(attempt["reasoning"]) == b"hmah"
-            assert step["output_tokens"] - step["reasoning_tokens"] == 2
+        report = build_report(RunView.of(event for _, event in journal.events(run)), journal.get)
+        for step, name in zip(report.steps, ("answer.txt", "n.json"), strict=True):
+            assert journal.get(step.outputs[name]) == b"42"
+            (attempt,) = step.attempts
+            assert journal.get(attempt.reasoning) == b"hmah"
+            assert step.output_tokens - step.reasoning_tokens == 2
+        named = {digest for owner, digest in journal.named_objects() if owner == run}
+        assert attempt.reasoning in named, "the object is kept as long as the run"
 
 
 def test_what_a_request_says_of_thinking() -> None:
