@@ -77,7 +77,14 @@ def test_a_valid_task_is_told_from_a_file_and_from_stdin(command: Cli, cli: Cli,
     plain = command("validate", file)
     assert (plain.code, plain.out, plain.err) == (0, "✓ valid: 1 step in 1 wave, width 1\n", "")
     told = cli("validate", "-", "--json", stdin=file.read_text()).json
-    assert told == {"valid": True, "steps": 1, "waves": [["S1"]], "width": 1, "gates": {"S1": {}}}
+    assert told == {
+        "valid": True,
+        "steps": 1,
+        "waves": [["S1"]],
+        "width": 1,
+        "gates": {"S1": {}},
+        "warnings": [],
+    }
     assert command("validate", FANOUT, "--dir", RECORDS).code == 0
 
 
