@@ -41,10 +41,6 @@ ABLE: Final = 3 * 10**9
 """From so many weights on, a model does the work of a worker well enough not to be the last choice."""
 MAX_TOKENS: Final[Mapping[str, int]] = {FRONTDOOR: 2048, WORKER: 1024, CODER: 2048, ARCHITECT: 2048, JUDGE: 512}
 """The longest answers of the roles, in tokens."""
-MAX_THINKING: Final = 4096
-"""The longest answers of models that think before they answer, since the thoughts count."""
-THINKS: Final = ("<think>", "<|channel|>", "[THINK]", "reasoning_effort")
-"""Texts in chat templates by which models that think are known."""
 DOES: Final[Mapping[str, str]] = {
     FRONTDOOR: "turns a request into steps",
     WORKER: "extracts, summarizes, compares and answers",
@@ -296,8 +292,7 @@ def _roles(casting: _Casting, entries: Mapping[str, Mapping[str, object]]) -> It
         if role in MAX_TOKENS:
             context = entries[one.id].get("context", 1)
             assert isinstance(context, int), "a context was fitted"
-            longest = MAX_THINKING if thinks(one.header) else MAX_TOKENS[role]
-            entry["max_tokens"] = max(1, min(longest, context // 2))
+            entry["max_tokens"] = max(1, min(MAX_TOKENS[role], context // 2))
         if above := _above(role, casting):
             entry["escalates_to"] = above
         entry["description"] = DOES[kind]
@@ -311,11 +306,6 @@ def _above(role: str, casting: _Casting) -> str | None:
     higher = ESCALATION[ESCALATION.index(role) + 1 :]
     own = casting.roles[role]
     return next((up for up in higher if casting.roles[up].ability > own.ability), None)
-
-
-def thinks(header: GgufHeader) -> bool:
-    """Return whether a model thinks aloud before it answers, by its chat template."""
-    return any(mark in (header.chat_template or "") for mark in THINKS)
 
 
 def _note(one: Candidate, casting: _Casting, chosen: Fit) -> str:

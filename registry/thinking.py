@@ -74,7 +74,11 @@ def thought_markers(template: str | None, is_token: Callable[[str], bool]) -> Th
     if ("<|channel|>" in source and "analysis" in source) or (is_token("<|channel|>") and is_token("<|message|>")):
         return HARMONY
     for markers in TAGS:
-        if markers.closes in source or (is_token(markers.opens) and is_token(markers.closes)):
+        if (
+            markers.opens in source
+            or markers.closes in source
+            or (is_token(markers.opens) and is_token(markers.closes))
+        ):
             return markers
     return None
 

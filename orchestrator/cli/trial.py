@@ -30,13 +30,13 @@ from orchestrator.events import Usage
 from orchestrator.gates.json_schema import BadSchema, OutputSchema, SchemaMismatch
 from orchestrator.remote import RemoteModel
 from registry.checks import why_no_text
-from registry.compose import thinks
 from registry.errors import GgufError
 from registry.fit import Room, fit
 from registry.gguf import GgufHeader, read_header
 from registry.models import ModelEntry, Registry
 from registry.options import LoadOptions
 from registry.sources.local import find_here
+from registry.thinking import thought_markers
 
 MOST_CONTEXT: Final = 4096
 """A model is tried with at most so many tokens of context, so that it is loaded quickly."""
@@ -191,7 +191,7 @@ async def _tried(subject: Subject) -> tuple[Speed, list[Check]]:
 
 
 async def _asked(subject: Subject, ask: Ask, load_seconds: float | None) -> tuple[Speed, list[Check]]:
-    deep = subject.header is not None and thinks(subject.header)
+    deep = _knows_thoughts(subject.header)
     limit = THINKING_TOKENS if deep else ANSWER_TOKENS
     plain, usage = await _plain(ask, limit)
     template = _template(subject.header, plain)
@@ -199,7 +199,7 @@ async def _asked(subject: Subject, ask: Ask, load_seconds: float | None) -> tupl
     if template.works == "no":
         skipped = "the chat template does not work"
         return speed, [template, *(Check(name, "not asked", skipped) for name in ("thinking", "JSON", "tools"))]
-    return speed, [template, plain, _thinking(plain, deep=deep), await _json(ask), await _tools(ask, limit)]
+    return speed, [template, plain, _thinking(plain, usage, deep=deep), await _json(ask), await _tools(ask, limit)]
 
 
 async def _plain(ask: Ask, limit: int) -> tuple[Check, Usage]:
@@ -237,11 +237,18 @@ def _template(header: GgufHeader | None, plain: Check) -> Check:
     return Check("template", "yes", "the file's own renders a system and a user message")
 
 
-def _thinking(plain: Check, *, deep: bool) -> Check:
+def _knows_thoughts(header: GgufHeader | None) -> bool:
+    """Return whether a model thinks before it answers, by its chat template."""
+    return header is not None and thought_markers(header.chat_template, lambda _: False) is not None
+
+
+def _thinking(plain: Check, usage: Usage, *, deep: bool) -> Check:
     if "<think>" in plain.answer:
         return Check("thinking", "partly", "its thoughts are a part of its answers")
+    if usage.reasoning_tokens:
+        return Check("thinking", "yes", f"it thought for {usage.reasoning_tokens} tokens before it answered")
     if deep:
-        return Check("thinking", "yes", "its template knows thoughts, and they are no part of the answer")
+        return Check("thinking", "yes", "its template knows thoughts, and it answered this question without any")
     return Check("thinking", "not asked", "its template knows no thoughts")
 
 

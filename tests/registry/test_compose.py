@@ -120,12 +120,6 @@ def test_models_stay_loaded_where_memory_allows(header: GgufHeader) -> None:
     assert any(re.match("m14 does not fit: it takes .* more than the 4.0 GiB", text) for text in too_small.warnings)
 
 
-def test_thoughts_have_room(header: GgufHeader) -> None:
-    thinking = model(header, "deep", 8, chat_template="{{ messages[0].content }}<think>")
-    limits = {role["max_tokens"] for role in yaml.safe_load(composed(thinking).text)["roles"].values()}
-    assert limits == {4096}
-
-
 def test_what_is_composed_loads(tmp_path: Path, write_gguf: WriteGguf) -> None:
     big = write_gguf(tmp_path / "big.gguf", embedding=256, layers=8, context=4096)
     small = write_gguf(tmp_path / "sub.gguf", embedding=32)

@@ -368,3 +368,19 @@ def test_a_mistake_under_an_old_name_has_its_line_and_both_names_are_one_too_man
     assert wrong == ["model_registry.yaml:11: models.big.batch_invariant: is 'maybe'; accepted: a valid boolean"]
     (both,) = _problems(folder, GOOD.replace("threads: 2", "batch_invariant: true\n    exact: true"))
     assert both.startswith("model_registry.yaml:12: models.big.exact: unknown key")
+
+
+def test_how_much_a_model_thinks_is_a_word_or_a_number(folder: Path) -> None:
+    text = GOOD.replace("threads: 2", "threads: 2\n    thinking: off").replace("max_tokens: 7", "thinking: 500")
+    registry = _load(folder, text)
+    assert [registry.models[name].thinking for name in ("big", "little")] == ["off", "auto"]
+    assert [registry.roles[name].thinking for name in ("worker", "coder")] == [None, 500]
+    (problem,) = _problems(folder, text.replace("500", "much"))
+    assert "roles.coder.thinking: is 'much'; accepted: auto, on, off, low, medium, high or a number" in problem
+
+
+def test_an_engine_goes_on_when_only_the_thinking_changes(folder: Path) -> None:
+    before = _load(folder)
+    after = _load(folder, GOOD.replace("threads: 2", "threads: 2\n    thinking: high"))
+    assert difference(before, after).models.changed == ("big",)
+    assert not difference(before, after).retired

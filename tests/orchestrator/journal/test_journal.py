@@ -105,6 +105,10 @@ def test_events_of_earlier_versions_can_be_read() -> None:
     planned = decode_event('{"at":3.0,"steps":[],"kind":"steps_planned"}')
     finished = decode_event('{"at":4.0,"origin":"planned","reason":"","kind":"plan_finished"}')
     assert (planned, finished) == (StepsPlanned(at=3.0, steps=()), PlanFinished(at=4.0, origin="planned"))
+    generated = decode_event('{"at":5.0,"step":"S1","number":1,"usage":{"output_tokens":3},"kind":"attempt_generated"}')
+    assert generated == AttemptGenerated(at=5.0, step="S1", number=1, usage=Usage(output_tokens=3))
+    done = decode_event('{"at":6.0,"step":"S1","number":1,"outputs":{},"gates":[],"kind":"attempt_succeeded"}')
+    assert done == AttemptSucceeded(at=6.0, step="S1", number=1, outputs={})
 
 
 def test_an_attempt_of_an_earlier_version_has_nothing_to_tell_of_how_it_was_routed() -> None:
