@@ -1,7 +1,6 @@
 """JSON Schema to GBNF, checked with llama.cpp's own grammar engine and with a validator."""
 
 import json
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -216,13 +215,13 @@ def test_a_choice_may_lead_back_to_itself(llama: Llama, keyword: str) -> None:
 
 
 @pytest.mark.parametrize("way", [lambda ref: ref, lambda ref: {"anyOf": [ref, {"type": "null"}]}])
-def test_schemas_that_lead_to_each_other_are_written_quickly(way: Callable[[dict[str, str]], dict[str, Any]]) -> None:
-    kinds = ("a", "b", "c")
+def test_the_grammar_of_schemas_that_lead_to_each_other_is_small(
+    way: Callable[[dict[str, str]], dict[str, Any]],
+) -> None:
+    kinds = ("a", "b", "c", "d")
     fields = {kind: way({"$ref": f"#/$defs/{kind}"}) for kind in kinds}
     schema = {"$defs": {kind: {"type": "object", "properties": fields} for kind in kinds}, "$ref": "#/$defs/a"}
-    begun = time.process_time()
-    assert "root ::=" in schema_grammar(schema)
-    assert time.process_time() - begun < 5  # it took half a minute, and four of them for ever
+    assert schema_grammar(schema).count("\n") < 20_000  # writing each path out would make it endless
 
 
 def test_merged_schemas_that_lead_to_each_other_come_to_an_end() -> None:

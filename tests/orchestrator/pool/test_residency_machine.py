@@ -12,7 +12,7 @@ from orchestrator.pool.errors import ModelBroken, ModelTooLarge
 from orchestrator.pool.managed_model import LeaseRequest
 from orchestrator.pool.policy import Rules
 from registry.models import ModelEntry
-from tests.orchestrator.pool.residency_world import Request, World, entry
+from tests.orchestrator.pool.residency_fixture import Request, ResidencyFixture, entry
 
 RULES = Rules(idle_unload_seconds=60, residency_seconds=10, pause_seconds=0.2, patience=5, batch_patience=30)
 MODELS = st.sampled_from(["a", "b", "c", "huge", "twin", "hot"])
@@ -32,96 +32,96 @@ def models() -> list[ModelEntry]:
 
 
 class AnyCourse(RuleBasedStateMachine):
-    """Whatever happens, the world's checks hold; and once nothing new comes, everyone who waits has an answer."""
+    """Whatever happens, the fixture's checks hold; and once nothing new comes, everyone who waits has an answer."""
 
     def __init__(self) -> None:
         super().__init__()
         self.entries = {entry.id: entry for entry in models()}
-        self.world = World(list(self.entries.values()), 100, RULES)
+        self.fixture = ResidencyFixture(list(self.entries.values()), 100, RULES)
 
     @rule(model=MODELS, interactive=st.booleans())
     def ask(self, model: str, interactive: bool) -> None:
-        self.world.ask(model, interactive)
+        self.fixture.ask(model, interactive)
 
-    @precondition(lambda self: self.world.served)
+    @precondition(lambda self: self.fixture.served)
     @rule(number=NUMBERS)
     def finish(self, number: int) -> None:
-        self.world.give_back(self.world.served[number % len(self.world.served)])
+        self.fixture.give_back(self.fixture.served[number % len(self.fixture.served)])
 
-    @precondition(lambda self: self.world.loading)
+    @precondition(lambda self: self.fixture.loading)
     @rule(number=NUMBERS)
     def finish_load(self, number: int) -> None:
-        self.world.loading[number % len(self.world.loading)].set_result(None)
-        self.world.run(0)
+        self.fixture.loading[number % len(self.fixture.loading)].set_result(None)
+        self.fixture.run(0)
 
-    @precondition(lambda self: self.world.stopping)
+    @precondition(lambda self: self.fixture.stopping)
     @rule(number=NUMBERS)
     def finish_stop(self, number: int) -> None:
-        self.world.stopping[number % len(self.world.stopping)].ended.set_result(None)
-        self.world.run(0)
+        self.fixture.stopping[number % len(self.fixture.stopping)].ended.set_result(None)
+        self.fixture.run(0)
 
-    @precondition(lambda self: self.world.running)
+    @precondition(lambda self: self.fixture.running)
     @rule(number=NUMBERS)
     def die(self, number: int) -> None:
-        self.world.kill(self.world.running[number % len(self.world.running)])
+        self.fixture.kill(self.fixture.running[number % len(self.fixture.running)])
 
-    @precondition(lambda self: self.world.loading)
+    @precondition(lambda self: self.fixture.loading)
     @rule(number=NUMBERS)
     def fail_to_load(self, number: int) -> None:
-        self.world.fail_load(self.world.loading[number % len(self.world.loading)])
+        self.fixture.fail_load(self.fixture.loading[number % len(self.fixture.loading)])
 
     @rule(seconds=st.floats(0, 40))
     def wait(self, seconds: float) -> None:
-        self.world.run(seconds)
+        self.fixture.run(seconds)
 
-    @precondition(lambda self: self.world.waiting)
+    @precondition(lambda self: self.fixture.waiting)
     @rule(number=NUMBERS)
     def give_up(self, number: int) -> None:
-        request = self.world.waiting[number % len(self.world.waiting)]
+        request = self.fixture.waiting[number % len(self.fixture.waiting)]
         assert request.task is not None
         request.task.cancel()
-        self.world.requests.remove(request)
-        self.world.run(0)
+        self.fixture.requests.remove(request)
+        self.fixture.run(0)
 
     @rule(model=MODELS, pinned=st.booleans())
     def pin(self, model: str, pinned: bool) -> None:
-        self.world.managed_models[model].pinned = pinned
-        self.world.do(self.world.residency.reconsider)
+        self.fixture.managed_models[model].pinned = pinned
+        self.fixture.do(self.fixture.residency.reconsider)
 
     @rule(model=MODELS)
     def unload(self, model: str) -> None:
-        managed = self.world.managed_models[model]
+        managed = self.fixture.managed_models[model]
         if not managed.pinned:
-            self.world.begin(self.world.residency.unload(managed))
-            self.world.run(0)
+            self.fixture.begin(self.fixture.residency.unload(managed))
+            self.fixture.run(0)
 
     @rule(model=MODELS, slots=st.integers(1, 3))
     def adopt(self, model: str, slots: int) -> None:
         """Let the registry say something else of a model, so that its engines have to go."""
         self.entries[model] = replace(self.entries[model], options=replace(self.entries[model].options, slots=slots))
         entries = dict(self.entries)
-        self.world.do(lambda: self.world.residency.adopt(entries, {model}))
+        self.fixture.do(lambda: self.fixture.residency.adopt(entries, {model}))
 
     @invariant()
     def holds(self) -> None:
-        self.world.check()
+        self.fixture.check()
 
     def teardown(self) -> None:
-        with self.world as world:
+        with self.fixture as fixture:
             for _ in range(100):
-                for request in world.served:
-                    world.give_back(request)
-                for ended in tuple(world.loading):
+                for request in fixture.served:
+                    fixture.give_back(request)
+                for ended in tuple(fixture.loading):
                     ended.set_result(None)
-                world.run(0)
-                for engine in world.stopping:
+                fixture.run(0)
+                for engine in fixture.stopping:
                     engine.ended.set_result(None)
-                world.run(2.0)
-                if not world.waiting:
+                fixture.run(2.0)
+                if not fixture.waiting:
                     break
-            pinned = any(managed.pinned and managed.entry.id != "hot" for managed in world.managed_models.values())
-            assert pinned or not world.waiting, "everyone who waits has an answer"
-            for request in world.requests:
+            pinned = any(managed.pinned and managed.entry.id != "hot" for managed in fixture.managed_models.values())
+            assert pinned or not fixture.waiting, "everyone who waits has an answer"
+            for request in fixture.requests:
                 assert request.replica or isinstance(request.error, EngineError | ModelTooLarge | ModelBroken)
 
 
@@ -132,18 +132,18 @@ test_any_course_of_events = AnyCourse.TestCase
 class Client:
     """Asks for a model again and again, one request after the other, with a gap in between."""
 
-    def __init__(self, world: World, model: str, seconds: float, gap: float, interactive: bool) -> None:
-        self.world, self.model, self.seconds, self.gap, self.interactive = world, model, seconds, gap, interactive
+    def __init__(self, fixture: ResidencyFixture, model: str, seconds: float, gap: float, interactive: bool) -> None:
+        self.fixture, self.model, self.seconds, self.gap, self.interactive = fixture, model, seconds, gap, interactive
         self.served = 0
         self.longest_wait = 0.0
-        self.task = world.begin(self.live())
+        self.task = fixture.begin(self.live())
 
     async def live(self) -> None:
-        residency, managed = self.world.residency, self.world.managed_models[self.model]
+        residency, managed = self.fixture.residency, self.fixture.managed_models[self.model]
         while True:
-            asked = self.world.now
+            asked = self.fixture.now
             replica = await residency.acquire(managed, LeaseRequest(interactive=self.interactive, due=asked))
-            self.longest_wait = max(self.longest_wait, self.world.now - asked)
+            self.longest_wait = max(self.longest_wait, self.fixture.now - asked)
             await asyncio.sleep(self.seconds)
             self.served += 1
             residency.release(replica)
@@ -160,15 +160,15 @@ TWO = (("a", 60), ("b", 60))
 def test_two_models_under_a_budget_for_one_do_not_thrash(
     seconds: float, gap: float, load: float, interactive: bool
 ) -> None:
-    with World([entry(*one) for one in TWO], 100, RULES, load, 0.1) as world:
-        clients = [Client(world, model, seconds, gap, interactive) for model in "ab"]
-        world.run(150)
+    with ResidencyFixture([entry(*one) for one in TWO], 100, RULES, load, 0.1) as fixture:
+        clients = [Client(fixture, model, seconds, gap, interactive) for model in "ab"]
+        fixture.run(150)
         stay = RULES.residency_seconds
         at_least = min(load, stay) if interactive else max(load, stay)
-        assert world.loads <= 1 + 150 / (load + at_least)
+        assert fixture.loads <= 1 + 150 / (load + at_least)
         if gap < RULES.pause_seconds:
             patience = RULES.patience if interactive else RULES.batch_patience
-            assert world.loads <= 2 + 150 / patience
+            assert fixture.loads <= 2 + 150 / patience
         assert all(client.served for client in clients)
 
 
@@ -177,12 +177,12 @@ def test_two_models_under_a_budget_for_one_do_not_thrash(
 def test_an_endless_stream_for_one_model_does_not_starve_another(
     seconds: float, load: float, interactive: bool, crowd: int
 ) -> None:
-    with World([entry(*one) for one in TWO], 100, RULES, load, 0.1) as world:
+    with ResidencyFixture([entry(*one) for one in TWO], 100, RULES, load, 0.1) as fixture:
         for _ in range(crowd):
-            Client(world, "a", seconds, 0.0, interactive=True)
-        world.run(10)
-        other = Client(world, "b", seconds, 50.0, interactive)
-        world.run(140)
+            Client(fixture, "a", seconds, 0.0, interactive=True)
+        fixture.run(10)
+        other = Client(fixture, "b", seconds, 50.0, interactive)
+        fixture.run(140)
         patience = RULES.patience if interactive else RULES.batch_patience
         stay = max(load, RULES.residency_seconds)
         assert other.served
@@ -190,27 +190,27 @@ def test_an_endless_stream_for_one_model_does_not_starve_another(
 
 
 def test_while_one_model_is_loaded_its_queue_is_served_before_any_switch() -> None:
-    with World([entry(*one) for one in TWO], 100, RULES, 1.0, 0.1) as world:
+    with ResidencyFixture([entry(*one) for one in TWO], 100, RULES, 1.0, 0.1) as fixture:
         order: list[str] = []
 
         async def ask(number: int) -> None:
             model = "ab"[number % 2]
             await asyncio.sleep(0.2 * number)
-            replica = await world.residency.acquire(world.managed_models[model], LeaseRequest(due=world.now))
+            replica = await fixture.residency.acquire(fixture.managed_models[model], LeaseRequest(due=fixture.now))
             order.append(model)
             await asyncio.sleep(0.3)
-            world.residency.release(replica)
+            fixture.residency.release(replica)
 
         for number in range(12):
-            world.begin(ask(number))
-        world.run(30)
+            fixture.begin(ask(number))
+        fixture.run(30)
         assert order == ["a"] * 6 + ["b"] * 6
-        assert world.loads == 2
+        assert fixture.loads == 2
 
 
 def test_the_queue_of_a_model_that_cannot_be_loaded_is_told_so() -> None:
-    with World([entry("a", 60)], 100, RULES) as world:
-        requests: list[Request] = [world.ask("a", interactive=True) for _ in range(3)]
-        (load,) = world.loading
-        world.fail_load(load)
+    with ResidencyFixture([entry("a", 60)], 100, RULES) as fixture:
+        requests: list[Request] = [fixture.ask("a", interactive=True) for _ in range(3)]
+        (load,) = fixture.loading
+        fixture.fail_load(load)
         assert all(isinstance(request.error, EngineError) for request in requests)

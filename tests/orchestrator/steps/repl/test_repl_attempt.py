@@ -25,7 +25,7 @@ from orchestrator.steps.role import ResolvedRole
 from orchestrator.taskir import Step
 from registry.load import find_registry, load_registry
 from tests.orchestrator.model_calls import attempt_of
-from tests.orchestrator.steps.repl.repl_world import ReplWorld, echo
+from tests.orchestrator.steps.repl.repl_fixture import ReplFixture, echo
 
 
 class Coder:
@@ -47,10 +47,10 @@ class Coder:
         return self
 
 
-def attempt(world: ReplWorld, **more: Any) -> Attempt:
+def attempt(fixture: ReplFixture, **more: Any) -> Attempt:
     step = {"id": "S1", "actor": "coder", "action": "Add it up.", "outputs": ("o.txt",), "kind": "repl"}
     made = Step.model_validate({**step, **more.pop("step", {})})
-    inputs = tuple(StepInput(name, text) for name, text in world.workspace.inputs.items())
+    inputs = tuple(StepInput(name, text) for name, text in fixture.workspace.inputs.items())
     return attempt_of(made, **{"system": "Write code.", "inputs": inputs, "max_tokens": 400, **more})
 
 
@@ -63,19 +63,19 @@ async def carry_out(
     context: int | None = None,
     **more: Any,
 ) -> Produced:
-    world = ReplWorld(folder, budget or ReplBudget(), echo, ("list_files",))
+    fixture = ReplFixture(folder, budget or ReplBudget(), echo, ("list_files",))
     work = ReplRunner(
         sessions=sandbox.open,
-        toolbox=world.toolbox,
-        subcalls=world.subcalls,
-        on_call=world.calls.append,
+        toolbox=fixture.toolbox,
+        subcalls=fixture.subcalls,
+        on_call=fixture.calls.append,
         folder=folder,
         context=context,
-        budget=world.budget,
+        budget=fixture.budget,
     )
     if context is not None:
         more["context"] = context
-    return await work.run(attempt(world, **more), coder.models)
+    return await work.run(attempt(fixture, **more), coder.models)
 
 
 async def test_code_and_output_take_turns_until_final(sandbox: Sandbox, tmp_path: Path) -> None:
@@ -178,16 +178,16 @@ async def test_models_that_code_asks_are_real_engines_and_decode_together(sandbo
         "final(' | '.join(map(str, made)))"
     )
     async with Pool(registry, tmp_path / "logs", topology=Topology.flat(1, 1 << 40)) as pool:
-        world = ReplWorld(tmp_path / "out", ReplBudget(), echo, ())
+        fixture = ReplFixture(tmp_path / "out", ReplBudget(), echo, ())
         work = ReplRunner(
             sessions=sandbox.open,
-            toolbox=world.toolbox,
+            toolbox=fixture.toolbox,
             subcalls=SubcallModels(resolve, pool.generate_batch),
-            on_call=world.calls.append,
+            on_call=fixture.calls.append,
             folder=tmp_path / "out",
             context=None,
         )
-        made = await asyncio.wait_for(work.run(attempt(world), Coder(code).models), 100)
-    assert [(call.tool, call.outcome, call.message) for call in world.calls] == [("llm_batch", "done", "")]
+        made = await asyncio.wait_for(work.run(attempt(fixture), Coder(code).models), 100)
+    assert [(call.tool, call.outcome, call.message) for call in fixture.calls] == [("llm_batch", "done", "")]
     assert len(made.outputs["o.txt"].decode().split(" | ")) == 4
     assert made.usage.output_tokens > 10 + 4

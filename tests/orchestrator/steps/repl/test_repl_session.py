@@ -1,6 +1,5 @@
 """Code in the real sandbox, over the real channel. The code is the test's: it stands for what a model writes."""
 
-import time
 from pathlib import Path
 from typing import cast
 
@@ -16,7 +15,7 @@ from orchestrator.steps.repl.budget import ReplBudget
 from orchestrator.steps.repl.host import Host
 from orchestrator.steps.repl.outputs import SHOWN, Outputs
 from orchestrator.steps.repl.session import Interpreter
-from tests.orchestrator.steps.repl.repl_world import INPUTS, ReplWorld, echo, running, shown
+from tests.orchestrator.steps.repl.repl_fixture import INPUTS, ReplFixture, echo, running, shown
 
 
 async def test_variables_last_from_turn_to_turn_and_the_last_line_is_shown(sandbox: Sandbox, tmp_path: Path) -> None:
@@ -79,22 +78,22 @@ async def test_final_ends_the_turn_with_a_value(sandbox: Sandbox, tmp_path: Path
 
 
 async def test_outputs_are_written_through_the_host(sandbox: Sandbox, tmp_path: Path) -> None:
-    async with running(sandbox, tmp_path) as (program, world):
+    async with running(sandbox, tmp_path) as (program, fixture):
         end = await program.run("artifacts['o.txt'] = 'made'\nprint(artifacts['o.txt'], len(artifacts))")
         assert end.shown == "made 1"
-        assert world.workspace.written == {"o.txt": "made"}
+        assert fixture.workspace.written == {"o.txt": "made"}
         refused = await program.run("artifacts['ship.txt'] = 'x'")
         assert "'ship.txt' is no output of this step; accepted: o.txt, p.txt" in (refused.error or "")
         assert "Expected `str`, got `int`" in ((await program.run("artifacts['o.txt'] = 3")).error or "")
 
 
 async def test_tools_are_those_that_were_granted(sandbox: Sandbox, tmp_path: Path) -> None:
-    async with running(sandbox, tmp_path) as (program, world):
+    async with running(sandbox, tmp_path) as (program, fixture):
         assert (await program.run("tool('list_files', pattern='s*')")).shown == "['ship.txt']"
         assert "has no tool 'shell'; accepted: read_file, list_files" in (await program.run("tool('shell')")).shown
         caught = await program.run("try:\n    tool('read_file')\nexcept HostError as e:\n    print('told:', e)")
         assert caught.shown.startswith("told: tool: read_file: /: 'name' is a required property")
-        assert [(call.tool, call.outcome) for call in world.calls] == [
+        assert [(call.tool, call.outcome) for call in fixture.calls] == [
             ("list_files", "done"),
             ("shell", "refused"),
             ("read_file", "refused"),
@@ -116,7 +115,7 @@ async def test_a_call_that_is_none_leaves_the_clock_of_its_turn(sandbox: Sandbox
 
 
 async def test_a_batch_is_one_call_of_the_pool_for_each_model(sandbox: Sandbox, tmp_path: Path) -> None:
-    async with running(sandbox, tmp_path) as (program, world):
+    async with running(sandbox, tmp_path) as (program, fixture):
         end = await program.run(
             "print(llm_call('Hello', persona='Be terse.'))\n"
             "print(llm_batch([f'n{i}' for i in range(4)] + [{'prompt': 'c', 'role': 'coder', 'inputs': {'a': 'b'}}]))"
@@ -125,10 +124,10 @@ async def test_a_batch_is_one_call_of_the_pool_for_each_model(sandbox: Sandbox, 
         assert end.shown == shown(
             "<Task: Hello>", ["<Task: n0>", "<Task: n1>", "<Task: n2>", "<Task: n3>", "<[a]\nb\n\nTask: c>"]
         )
-        assert [(model, len(requests)) for model, requests in world.batches] == [("own", 1), ("own", 4), ("coder", 1)]
-        assert world.batches[0][1][0].messages[0] == Message("system", "I am own.\nBe terse.")
-        assert (world.spending.calls, world.spending.usage.output_tokens) == (6, 30)
-        assert [(call.tool, call.outcome) for call in world.calls] == [("llm_call", "done"), ("llm_batch", "done")]
+        assert [(model, len(requests)) for model, requests in fixture.batches] == [("own", 1), ("own", 4), ("coder", 1)]
+        assert fixture.batches[0][1][0].messages[0] == Message("system", "I am own.\nBe terse.")
+        assert (fixture.spending.calls, fixture.spending.usage.output_tokens) == (6, 30)
+        assert [(call.tool, call.outcome) for call in fixture.calls] == [("llm_call", "done"), ("llm_batch", "done")]
 
 
 async def test_calls_that_fail_are_told_apart_from_those_that_do_not(sandbox: Sandbox, tmp_path: Path) -> None:
@@ -138,7 +137,7 @@ async def test_calls_that_fail_are_told_apart_from_those_that_do_not(sandbox: Sa
             return EngineDied("the engine process exited with code 1")
         return Completion("cut", "length", echo(request).usage) if "long" in text else echo(request)
 
-    async with running(sandbox, tmp_path, reply=reply) as (program, world):
+    async with running(sandbox, tmp_path, reply=reply) as (program, fixture):
         end = await program.run(
             "made = llm_batch(['fine', 'die', 'long', {'prompt': 'x', 'role': 'plumber'}])\n"
             "print([isinstance(one, HostError) for one in made])\nprint(*made[1:], sep='; ')\nllm_call('die')"
@@ -148,7 +147,7 @@ async def test_calls_that_fail_are_told_apart_from_those_that_do_not(sandbox: Sa
         )
         assert "there is no role 'plumber'; accepted: worker, coder" in end.shown
         assert (end.error or "").endswith("HostError: llm_call: the engine process exited with code 1")
-        assert [(call.outcome, call.message[:6]) for call in world.calls] == [
+        assert [(call.outcome, call.message[:6]) for call in fixture.calls] == [
             ("failed", "3 of 4"),
             ("failed", "1 of 1"),
         ]
@@ -156,18 +155,20 @@ async def test_calls_that_fail_are_told_apart_from_those_that_do_not(sandbox: Sa
 
 async def test_the_budget_holds_whatever_the_code_does(sandbox: Sandbox, tmp_path: Path) -> None:
     budget = ReplBudget(calls=3, tokens=1000)
-    async with running(sandbox, tmp_path, budget=budget) as (program, world):
+    async with running(sandbox, tmp_path, budget=budget) as (program, fixture):
         assert "4 calls are too many: 3 of 3 are left" in ((await program.run("llm_batch(['x'] * 4)")).error or "")
         await program.run("llm_batch(['x'] * 2)\nllm_batch([])")
         loop = "for _ in range(50):\n    try:\n        llm_batch([])\n    except HostError:\n        pass"
         await program.run(loop)
-        assert [call.outcome for call in world.calls] == ["refused", "done", "done"], "what is refused again is no news"
+        assert [call.outcome for call in fixture.calls] == ["refused", "done", "done"], (
+            "what is refused again is no news"
+        )
         assert "1 calls are too many: 0 of 3" in ((await program.run("tool('list_files')")).error or "")
-        assert len(world.batches) == 1
-    async with running(sandbox, tmp_path, budget=ReplBudget(tokens=25)) as (program, world):
+        assert len(fixture.batches) == 1
+    async with running(sandbox, tmp_path, budget=ReplBudget(tokens=25)) as (program, fixture):
         await program.run("llm_batch(['x', 'y'])")
         assert "all 25 tokens of model calls are used" in ((await program.run("llm_call('x')")).error or "")
-        assert [request.max_tokens for request in world.batches[0][1]] == [12, 12]
+        assert [request.max_tokens for request in fixture.batches[0][1]] == [12, 12]
 
 
 async def test_a_turn_that_takes_or_prints_too_much_ends_and_the_next_one_goes_on(
@@ -221,17 +222,13 @@ DONE = b'{"type":"done","error":null,"final":false,"value":null}'
 
 
 async def test_what_is_printed_in_many_pieces_is_put_together_once(tmp_path: Path) -> None:
-    world = ReplWorld(tmp_path, ReplBudget(), echo, ())
-    host = Host(world.toolbox, world.outputs, world.subcalls, world.spending, world.calls.append)
+    fixture = ReplFixture(tmp_path, ReplBudget(), echo, ())
+    host = Host(fixture.toolbox, fixture.outputs, fixture.subcalls, fixture.spending, fixture.calls.append)
 
-    async def seconds(messages: int) -> float:
-        program = Interpreter(cast(Session, Chatty(messages)), host, Outputs(tmp_path), ReplBudget())
-        began = time.process_time()
-        assert (await program.run("")).shown.startswith("x")
-        return time.process_time() - began
-
-    few = min([await seconds(4_000) for _ in range(3)])
-    assert await seconds(40_000) < 40 * few, "ten times as many take about ten times as long, not a hundred times"
+    outputs = Outputs(tmp_path)
+    program = Interpreter(cast(Session, Chatty(40_000)), host, outputs, ReplBudget())
+    await program.run("")
+    assert outputs.read(outputs.last) == "x" * 40_000
 
 
 @pytest.mark.parametrize(
@@ -266,7 +263,7 @@ async def test_code_that_breaks_its_interpreter_fails_the_attempt_and_nothing_el
 
 
 async def test_whatever_the_code_sends_is_checked(sandbox: Sandbox, tmp_path: Path) -> None:
-    async with running(sandbox, tmp_path) as (program, world):
+    async with running(sandbox, tmp_path) as (program, fixture):
         ask = "import gc\nchannel = [o for o in gc.get_objects() if type(o).__name__ == 'Channel'][0]\n"
         for question, why in [
             ("'format_disk'", "there is no call 'format_disk'; accepted: llm_call, llm_batch"),
@@ -276,7 +273,7 @@ async def test_whatever_the_code_sends_is_checked(sandbox: Sandbox, tmp_path: Pa
             ("'output', name='../../../etc/passwd', start=0, length=9", "there is no text"),
         ]:
             assert why in ((await program.run(f"{ask}channel.ask({question})")).error or "")
-        assert world.batches == []
+        assert fixture.batches == []
 
 
 async def test_inputs_are_whole_in_the_interpreter(sandbox: Sandbox, tmp_path: Path) -> None:

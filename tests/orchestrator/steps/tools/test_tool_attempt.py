@@ -20,7 +20,7 @@ from orchestrator.steps.tools.attempt import ToolRunner
 from orchestrator.taskir import Step
 from registry.load import find_registry, load_registry
 from tests.orchestrator.model_calls import ModelCalls, attempt_of
-from tests.orchestrator.steps.tools.tool_world import World
+from tests.orchestrator.steps.tools.tool_fixture import ToolFixture
 
 
 class Actor:
@@ -56,10 +56,12 @@ def attempt(tools: Sequence[str], inputs: dict[str, str] | None = None, **more: 
 
 async def carry_out(
     folder: Path, work: Attempt, actor: Actor, *, context: int | None = None, turns: int = 20
-) -> tuple[Produced, World]:
-    world = World(folder, {item.name: item.text for item in work.inputs}, work.step.outputs, tuple(work.step.tools))
-    made = await ToolRunner(world.toolbox, context, turns).run(work, actor)
-    return made, world
+) -> tuple[Produced, ToolFixture]:
+    fixture = ToolFixture(
+        folder, {item.name: item.text for item in work.inputs}, work.step.outputs, tuple(work.step.tools)
+    )
+    made = await ToolRunner(fixture.toolbox, context, turns).run(work, actor)
+    return made, fixture
 
 
 async def failing(folder: Path, work: Attempt, actor: Actor, **more: Any) -> Failure:
@@ -70,10 +72,10 @@ async def failing(folder: Path, work: Attempt, actor: Actor, **more: Any) -> Fai
 
 async def test_a_call_that_the_document_fixes_asks_no_model(folder: Path) -> None:
     work = attempt(["read_file"], step={"arguments": {"name": "d3.txt", "length": 11}})
-    made, world = await carry_out(folder, work, Actor())
+    made, fixture = await carry_out(folder, work, Actor())
     assert made.outputs == {"o.txt": b"Document 3."}
     assert made.usage == Usage()
-    assert [(call.tool, call.outcome) for call in world.calls] == [("read_file", "done")]
+    assert [(call.tool, call.outcome) for call in fixture.calls] == [("read_file", "done")]
 
 
 async def test_arguments_take_what_the_step_reads(folder: Path) -> None:
@@ -107,12 +109,12 @@ async def test_a_model_acts_until_it_finishes_and_hands_on_what_is_relevant(fold
         {"tool": "read_file", "arguments": {"name": "d99.txt"}},
         {"finish": "It is in d3.", "documents": ["D3"]},
     )
-    made, world = await carry_out(folder, attempt(["list_files", "read_file"]), actor)
+    made, fixture = await carry_out(folder, attempt(["list_files", "read_file"]), actor)
     text = made.outputs["o.txt"].decode()
     assert text.startswith("It is in d3.\n\n[d3.txt]\nDocument 3.")
     assert "Document 1." not in text
     assert made.usage == Usage(prompt_tokens=500, output_tokens=50)
-    assert [call.outcome for call in world.calls] == ["done", "done", "done", "failed"]
+    assert [call.outcome for call in fixture.calls] == ["done", "done", "done", "failed"]
     told = [request.messages for request in actor.asked]
     assert all(after[: len(before)] == before for before, after in pairwise(told)), "it only grows"
     assert told[-1][-1][1].startswith("read_file failed: there is no 'd99.txt'; accepted: d0.txt")
@@ -146,14 +148,14 @@ def lengthen(folder: Path) -> None:
 async def test_a_full_context_leaves_pruning_and_the_end(folder: Path) -> None:
     lengthen(folder)
     reader = Reader()
-    made, world = await carry_out(folder, attempt(["read_file"], context=4000), reader, context=4000)
+    made, fixture = await carry_out(folder, attempt(["read_file"], context=4000), reader, context=4000)
     full, refused, last = reader.asked[-3:]
     assert "It is full: prune by id or finish." in full.messages[-1][1]
     assert "read_file" not in json.dumps(full.schema)
     assert "no tool can be called; accepted: prune or finish" in refused.messages[-1][1]
     assert "read_file" in json.dumps(last.schema), "there is room again"
     assert "What it says is 11." not in json.dumps(last.messages)
-    assert len(world.calls) == 2
+    assert len(fixture.calls) == 2
     assert made.outputs["o.txt"].decode().startswith("33\n\n[d0.txt]\nDocument 0.")
 
 
@@ -179,7 +181,7 @@ async def test_written_artifacts_need_no_answer(folder: Path) -> None:
 
 async def test_grammar_holds_a_real_model_to_what_it_may_do(folder: Path, tmp_path: Path) -> None:
     registry = load_registry(find_registry(None))
-    world = World(folder, outputs=("o.txt",), granted=("list_files",))
+    fixture = ToolFixture(folder, outputs=("o.txt",), granted=("list_files",))
     work = attempt(["list_files"], model="tiny-large", context=2048, max_tokens=100)
     async with Pool(registry, tmp_path / "logs", topology=Topology.flat(1, 1 << 40)) as pool:
         asked: list[str] = []
@@ -190,10 +192,10 @@ async def test_grammar_holds_a_real_model_to_what_it_may_do(folder: Path, tmp_pa
             return done
 
         try:
-            await ToolRunner(world.toolbox, 2048, 3).run(work, ModelCalls(pool.count, generate))
+            await ToolRunner(fixture.toolbox, 2048, 3).run(work, ModelCalls(pool.count, generate))
         except AttemptError as error:
             assert error.failure.kind in (FailureKind.LOGIC, FailureKind.SCHEMA)  # noqa: PT017 - what it says is its own
     assert asked
     whole = [json.loads(text) for text in asked if text.endswith("}")]
     assert all(action.keys() & {"tool", "finish", "prune"} for action in whole)
-    assert {call.outcome for call in world.calls} <= {"done"}, "no call that is not granted, none out of form"
+    assert {call.outcome for call in fixture.calls} <= {"done"}, "no call that is not granted, none out of form"

@@ -6,7 +6,7 @@ from orchestrator.events import FailureKind
 from orchestrator.gates import JobRunner, RunJob
 from orchestrator.sandbox import Sandbox
 from orchestrator.steps.tools.contract import ToolError
-from tests.orchestrator.steps.tools.tool_world import World
+from tests.orchestrator.steps.tools.tool_fixture import ToolFixture
 
 SHIP = "name: Koldin\nweight: 12 t\n"
 CODE = "def twice(x):\n    return 2 * x\n"
@@ -32,37 +32,37 @@ def run(sandbox: Sandbox) -> RunJob:
 
 
 async def test_what_can_be_read_is_the_folder_the_inputs_and_what_was_written(folder: Path) -> None:
-    world = World(folder, {"note": "from a step"}, ("o.txt",))
-    assert await world.call("list_files") == ["deep/train.txt", "note", "picture.png", "ship.txt"]
-    assert await world.call("list_files", pattern="*.txt") == ["deep/train.txt", "ship.txt"]
-    assert await world.call("read_file", name="ship.txt") == SHIP
-    assert await world.call("read_file", name="ship.txt", start=6, length=6) == "Koldin"
-    assert await world.call("read_file", name="note") == "from a step"
-    await world.call("write_artifact", name="o.txt", text="first")
-    await world.call("write_artifact", name="o.txt", text="second")
-    assert await world.call("read_file", name="o.txt") == "second"
-    assert world.workspace.written == {"o.txt": "second"}
-    assert [call.outcome for call in world.calls] == ["done"] * 8
+    fixture = ToolFixture(folder, {"note": "from a step"}, ("o.txt",))
+    assert await fixture.call("list_files") == ["deep/train.txt", "note", "picture.png", "ship.txt"]
+    assert await fixture.call("list_files", pattern="*.txt") == ["deep/train.txt", "ship.txt"]
+    assert await fixture.call("read_file", name="ship.txt") == SHIP
+    assert await fixture.call("read_file", name="ship.txt", start=6, length=6) == "Koldin"
+    assert await fixture.call("read_file", name="note") == "from a step"
+    await fixture.call("write_artifact", name="o.txt", text="first")
+    await fixture.call("write_artifact", name="o.txt", text="second")
+    assert await fixture.call("read_file", name="o.txt") == "second"
+    assert fixture.workspace.written == {"o.txt": "second"}
+    assert [call.outcome for call in fixture.calls] == ["done"] * 8
 
 
 @pytest.mark.parametrize("name", ["../secret", "/etc/passwd", "link", "deep/../ship.txt", "", "deep"])
 async def test_nothing_else_can_be_read(folder: Path, name: str) -> None:
     (folder.parent / "secret").write_text("TOPSECRET")
-    world = World(folder)
+    fixture = ToolFixture(folder)
     (folder / "link").symlink_to(folder.parent / "secret")
     with pytest.raises(ToolError):
-        await world.call("read_file", name=name)
-    assert "TOPSECRET" not in str(world.calls)
+        await fixture.call("read_file", name=name)
+    assert "TOPSECRET" not in str(fixture.calls)
 
 
 async def test_a_file_that_is_swapped_for_a_link_is_not_followed(folder: Path) -> None:
-    world = World(folder)
+    fixture = ToolFixture(folder)
     (folder.parent / "secret").write_text("TOPSECRET")
     (folder / "ship.txt").unlink()
     (folder / "ship.txt").symlink_to(folder.parent / "secret")
     with pytest.raises(ToolError, match="links are not followed"):
-        await world.call("read_file", name="ship.txt")
-    assert "TOPSECRET" not in str(await world.call("search", query="secret"))
+        await fixture.call("read_file", name="ship.txt")
+    assert "TOPSECRET" not in str(await fixture.call("search", query="secret"))
 
 
 @pytest.mark.parametrize(
@@ -79,78 +79,78 @@ async def test_a_file_that_is_swapped_for_a_link_is_not_followed(folder: Path) -
 async def test_rights_and_arguments_are_checked_before_anything_is_done(
     folder: Path, granted: tuple[str, ...], name: str, arguments: object, why: str
 ) -> None:
-    world = World(folder, granted=granted)
+    fixture = ToolFixture(folder, granted=granted)
     with pytest.raises(ToolError, match=r"accepted|takes") as caught:
-        await world.toolbox.call(name, arguments)
+        await fixture.toolbox.call(name, arguments)
     assert why in str(caught.value)
     assert caught.value.kind is FailureKind.SCHEMA
-    assert [(call.tool, call.outcome, call.message) for call in world.calls] == [(name, "refused", str(caught.value))]
+    assert [(call.tool, call.outcome, call.message) for call in fixture.calls] == [(name, "refused", str(caught.value))]
 
 
 async def test_only_outputs_can_be_written(folder: Path) -> None:
-    world = World(folder, outputs=("o.txt",))
+    fixture = ToolFixture(folder, outputs=("o.txt",))
     with pytest.raises(ToolError, match=r"'ship.txt' is no output of this step; accepted: o.txt"):
-        await world.call("write_artifact", name="ship.txt", text="x")
+        await fixture.call("write_artifact", name="ship.txt", text="x")
     assert (folder / "ship.txt").read_text() == SHIP
-    assert world.calls[0].outcome == "failed"
+    assert fixture.calls[0].outcome == "failed"
 
 
 async def test_search_is_over_all_texts(folder: Path) -> None:
-    world = World(folder, {"report": "The Velmar is a bridge."})
-    found = await world.call("search", query="weight of the Koldin", limit=1)
+    fixture = ToolFixture(folder, {"report": "The Velmar is a bridge."})
+    found = await fixture.call("search", query="weight of the Koldin", limit=1)
     assert isinstance(found, list)
     assert [(hit["name"], "Koldin" in hit["passage"]) for hit in found] == [("ship.txt", True)]
-    bridge = await world.call("search", query="bridge", files="rep*")
+    bridge = await fixture.call("search", query="bridge", files="rep*")
     assert isinstance(bridge, list)
     assert [hit["name"] for hit in bridge] == ["report"]
 
 
 async def test_notes_by_tool(folder: Path) -> None:
-    world = World(folder)
-    assert await world.call("notes", change="add", text="remember") == "N1"
-    listed = await world.call("notes", change="edit", id="N1", text="remember this")
+    fixture = ToolFixture(folder)
+    assert await fixture.call("notes", change="add", text="remember") == "N1"
+    listed = await fixture.call("notes", change="edit", id="N1", text="remember this")
     assert listed == [{"id": "N1", "text": "remember this", "step": "S1"}]
-    assert await world.call("notes", change="drop", id="N1") == []
+    assert await fixture.call("notes", change="drop", id="N1") == []
     with pytest.raises(ToolError, match="to edit a note takes id and text; missing: text"):
-        await world.call("notes", change="edit", id="N1")
+        await fixture.call("notes", change="edit", id="N1")
 
 
 async def test_without_a_sandbox_nothing_is_run(folder: Path) -> None:
     with pytest.raises(ToolError, match="no sandbox") as caught:
-        await World(folder).call("shell", command="id")
+        await ToolFixture(folder).call("shell", command="id")
     assert caught.value.kind is FailureKind.INFRASTRUCTURE
 
 
 async def test_grep_finds_lines_and_is_stopped_where_a_pattern_explodes(
     folder: Path, run: RunJob, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    world = World(folder, {"trap": "a" * 40 + "b"}, run=run)
-    assert await world.call("grep", pattern="^name: (K|M)", files="*.txt") == [
+    fixture = ToolFixture(folder, {"trap": "a" * 40 + "b"}, run=run)
+    assert await fixture.call("grep", pattern="^name: (K|M)", files="*.txt") == [
         {"name": "deep/train.txt", "line": 1, "text": "name: Marvon"},
         {"name": "ship.txt", "line": 1, "text": "name: Koldin"},
     ]
     with pytest.raises(ToolError, match="not a regular expression"):
-        await world.call("grep", pattern="(")
+        await fixture.call("grep", pattern="(")
     monkeypatch.setattr("orchestrator.steps.tools.files.GREP_SECONDS", 2.0)
     with pytest.raises(ToolError, match="took more than"):
-        await world.call("grep", pattern="(a+)+$", files="trap")
+        await fixture.call("grep", pattern="(a+)+$", files="trap")
 
 
 async def test_shell_sees_what_it_was_given_and_nothing_else(folder: Path, run: RunJob) -> None:
-    world = World(folder, {"in.txt": "b\na\n", "two words": "x"}, ("made",), run=run)
-    told = await world.toolbox.call("shell", {"command": "sort in.txt; ls; id -u", "files": ["in.txt"]})
+    fixture = ToolFixture(folder, {"in.txt": "b\na\n", "two words": "x"}, ("made",), run=run)
+    told = await fixture.toolbox.call("shell", {"command": "sort in.txt; ls; id -u", "files": ["in.txt"]})
     assert told.failure is None
     assert told.text is not None
     assert told.text.split()[:3] == ["a", "b", "in.txt"]
     assert told.text.split()[3] != "0"
-    failed = await world.toolbox.call("shell", {"command": "cat ship.txt; exit 3"})
+    failed = await fixture.toolbox.call("shell", {"command": "cat ship.txt; exit 3"})
     assert failed.failure is not None
     assert (failed.failure.kind, failed.failure.message) == (FailureKind.CODE, "it ended with exit code 3")
     assert "No such file" in failed.failure.evidence
-    slow = await world.toolbox.call("shell", {"command": "sleep 60", "seconds": 1, "files": []})
+    slow = await fixture.toolbox.call("shell", {"command": "sleep 60", "seconds": 1, "files": []})
     assert slow.failure is not None
     assert slow.failure.kind is FailureKind.TIMEOUT
-    assert [call.outcome for call in world.calls] == ["done", "failed", "failed"]
+    assert [call.outcome for call in fixture.calls] == ["done", "failed", "failed"]
 
 
 @pytest.mark.parametrize(
@@ -164,19 +164,19 @@ async def test_shell_sees_what_it_was_given_and_nothing_else(folder: Path, run: 
 async def test_what_a_model_wrote_decides_nothing_about_the_tests(
     folder: Path, run: RunJob, name: str, text: str
 ) -> None:
-    world = World(folder, {"test_work.py": TEST.format(5)}, ("work.py", name), run=run)
-    await world.call("write_artifact", name="work.py", text=CODE)
-    await world.call("write_artifact", name=name, text=text)
-    told = await world.toolbox.call("run_tests", {"seconds": 300})
+    fixture = ToolFixture(folder, {"test_work.py": TEST.format(5)}, ("work.py", name), run=run)
+    await fixture.call("write_artifact", name="work.py", text=CODE)
+    await fixture.call("write_artifact", name=name, text=text)
+    told = await fixture.toolbox.call("run_tests", {"seconds": 300})
     assert told.failure is not None
     assert told.failure.kind is FailureKind.CODE
 
 
 @pytest.mark.parametrize(("expected", "passes"), [(4, True), (5, False)])
 async def test_tests_are_run(folder: Path, run: RunJob, expected: int, passes: bool) -> None:
-    world = World(folder, {"test_work.py": TEST.format(expected)}, ("work.py",), run=run)
-    await world.call("write_artifact", name="work.py", text=CODE)
-    told = await world.toolbox.call("run_tests", {"seconds": 300})
+    fixture = ToolFixture(folder, {"test_work.py": TEST.format(expected)}, ("work.py",), run=run)
+    await fixture.call("write_artifact", name="work.py", text=CODE)
+    told = await fixture.toolbox.call("run_tests", {"seconds": 300})
     assert (told.failure is None) == passes == (told.value["exit_code"] == 0)
     assert told.text is not None
     assert ("1 passed" if passes else "1 failed") in told.text

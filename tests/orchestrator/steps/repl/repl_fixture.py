@@ -31,7 +31,7 @@ def echo(request: Generation) -> Completion:
     return Completion(f"<{request.messages[-1][1]}>", "stop", Usage(prompt_tokens=10, output_tokens=5))
 
 
-class ReplWorld:
+class ReplFixture:
     """Everything that an interpreter needs but the sandbox. `batches` are the calls of the pool, (model, requests)."""
 
     def __init__(self, folder: Path, budget: ReplBudget, reply: Reply, granted: tuple[str, ...]) -> None:
@@ -66,13 +66,13 @@ async def running(
     budget: ReplBudget | None = None,
     reply: Reply = echo,
     granted: tuple[str, ...] = ("read_file", "list_files"),
-) -> AsyncIterator[tuple[Interpreter, ReplWorld]]:
+) -> AsyncIterator[tuple[Interpreter, ReplFixture]]:
     """Have an interpreter with its inputs."""
-    world = ReplWorld(folder, budget or ReplBudget(), reply, granted)
-    host = Host(world.toolbox, world.outputs, world.subcalls, world.spending, world.calls.append)
-    async with interpreter(sandbox.open, host, world.outputs, world.budget) as program:
+    fixture = ReplFixture(folder, budget or ReplBudget(), reply, granted)
+    host = Host(fixture.toolbox, fixture.outputs, fixture.subcalls, fixture.spending, fixture.calls.append)
+    async with interpreter(sandbox.open, host, fixture.outputs, fixture.budget) as program:
         await program.feed(INPUTS)
-        yield program, world
+        yield program, fixture
 
 
 def _no_notes(note: str, change: NoteChange, text: str) -> NoteChanged:

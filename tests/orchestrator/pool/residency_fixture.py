@@ -56,24 +56,24 @@ class Request:
 
 
 class HeldEngine(SimulatedEngine):
-    """An engine whose process ends when the world says so, once it was stopped."""
+    """An engine whose process ends when the fixture says so, once it was stopped."""
 
-    def __init__(self, spec: EngineSpec, world: "World") -> None:
+    def __init__(self, spec: EngineSpec, fixture: "ResidencyFixture") -> None:
         super().__init__(spec, model_info(spec, 0.0), lambda sequences, threads: 0.1, lambda request: "x")
-        self.world = world
-        self.ended: asyncio.Future[None] = world.loop.create_future()
+        self.fixture = fixture
+        self.ended: asyncio.Future[None] = fixture.loop.create_future()
 
     async def stop(self) -> None:
-        """End when the world says so. Nobody uses it, and it is not pinned, unless all are stopped."""
-        managed, replica = self.world.place_of(self)
-        if not self.world.closing:
+        """End when the fixture says so. Nobody uses it, and it is not pinned, unless all are stopped."""
+        managed, replica = self.fixture.place_of(self)
+        if not self.fixture.closing:
             assert replica.leases == 0, f"{managed.entry.id} is stopped while it is in use"
             assert replica.leaving or not managed.pinned, f"{managed.entry.id} is stopped though it is pinned"
-            await self.world.take(self.ended, self.world.stop_seconds)
+            await self.fixture.take(self.ended, self.fixture.stop_seconds)
         self.die(EngineStopped("the engine was stopped"))
 
 
-class World:
+class ResidencyFixture:
     """Models under one budget, in bytes. A context manager: at its end every engine is stopped.
 
     `load_seconds` and `stop_seconds` are None where a test ends loads and stops.

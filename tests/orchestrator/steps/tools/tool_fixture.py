@@ -12,7 +12,7 @@ from orchestrator.steps.tools.toolbox import TOOLS, Call, Toolbox
 from orchestrator.steps.tools.workspace import Workspace
 
 
-class World:
+class ToolFixture:
     """A toolbox, and the calls that were told."""
 
     def __init__(
