@@ -1,4 +1,4 @@
-"""`orchestrator models get`: bring a model onto this machine, and say how to use it."""
+"""`orchestrator models get`: get a model onto this machine, and print how to use it."""
 
 import os
 import shlex
@@ -20,7 +20,7 @@ from registry.sources.contract import Obtained, SourceError
 from registry.sources.get import FORMS, get_model
 
 TENTHS = 10
-"""Without a terminal, a line is printed whenever so many per cent of a file more have come."""
+"""If stderr is no terminal, a line is printed whenever another one of so many equal parts of a file has come."""
 
 
 def get(
@@ -55,7 +55,7 @@ def downloads() -> Path:
 
 
 def fetch(source: str, folder: Path) -> tuple[Obtained, GgufHeader]:
-    """Get a model as `get_model` does, and show on stderr how a download goes. Raises InputError."""
+    """Get a model as `get_model` does, and show the progress of downloads on stderr. Raises InputError."""
     reporter = _Bars() if make_console(sys.stderr).is_terminal else _Lines()
     try:
         with reporter:
@@ -105,9 +105,11 @@ def _text(obtained: Obtained, header: GgufHeader) -> str:
 
 
 def _warnings(header: GgufHeader) -> list[str]:
-    """Return what will disappoint whoever uses the model."""
+    """Return warnings about properties of the model that its user may not expect."""
     if header.chat_template is None and why_no_text(header) is None:
-        return ["it has no chat template, so it is a base model: it goes on with a text rather than answers a request"]
+        return [
+            "it has no chat template, so it is a base model, which continues a text rather than answering a request"
+        ]
     return []
 
 
@@ -142,7 +144,7 @@ class _Bars:
 
 
 class _Lines:
-    """Tells of downloads in lines, where stderr is no terminal."""
+    """Shows downloads as lines of text, for a stderr that is no terminal."""
 
     def __init__(self) -> None:
         self._name = ""
@@ -153,7 +155,7 @@ class _Lines:
         return self
 
     def __exit__(self, *_: object) -> None:
-        """There is nothing to clear away."""
+        """Do nothing, because lines need no cleaning up."""
 
     def begin(self, name: str, size: int | None, done: int) -> None:
         self._name, self._size, self._done, self._tenths = one_line(name), size, done, 0

@@ -29,7 +29,7 @@ class PlanRequest:
     roles: tuple[str, ...]
     """The roles that steps may have."""
     fallback_role: str
-    """The role that does the whole request where no plan can be had."""
+    """The role that does the whole request if no plan can be made."""
     role: ResolvedRole
     """The role that writes the plan. Without a `max_tokens` the plan may take what its prompt leaves of the context."""
     fit: int | None = None

@@ -56,8 +56,8 @@ class FrontdoorPlanner:
 
     async def extend(self, context: PlanContext, after: str, output: str, accept: Accept, on_text: OnText) -> Extended:
         """Go on with the plan as `extend_plan` does. Raises InputError."""
-        finding = ReplanInput(after, output, context.known)
-        return await extend_plan(self._request(context), finding, context.models, accept, on_text)
+        replan = ReplanInput(after, output, context.known)
+        return await extend_plan(self._request(context), replan, context.models, accept, on_text)
 
     def _request(self, context: PlanContext) -> PlanRequest:
         """Return what to ask. The first role of tier C is the one to fall back on."""
@@ -119,24 +119,24 @@ class ReplanInput:
 
 
 async def extend_plan(
-    request: PlanRequest, finding: ReplanInput, models: Models, accept: Accept, on_text: OnText = lambda piece: None
+    request: PlanRequest, replan: ReplanInput, models: Models, accept: Accept, on_text: OnText = lambda piece: None
 ) -> Extended:
     """Have the rest of a plan written, which may be nothing, and hand each part of it to `accept` as `make_plan` does.
 
     A flawed rest gets one repair, as a flawed plan does. If that does not help, or the model cannot be asked, the plan
     ends with what was accepted of it: the outcome is "stopped".
     """
-    done = next(count for count, planned in enumerate(finding.known, 1) if planned.steps[0].id == finding.after)
+    done = next(count for count, planned in enumerate(replan.known, 1) if planned.steps[0].id == replan.after)
     builder = PlanBuilder(
         request.files,
         request.roles,
-        finding.known,
+        replan.known,
         done,
         request.check,
         reads_named=request.role.prompts.listed_names,
     )
     try:
-        text, left_out = await _question(request, finding, builder, models)
+        text, left_out = await _question(request, replan, builder, models)
     except (EngineError, PoolError) as error:
         return Extended("stopped", map_error(error).message)
     generation = PlanGeneration(replace(request, fit=LEAST_PLAN_TOKENS), text, builder, models, accept, on_text)
@@ -145,27 +145,25 @@ async def extend_plan(
     return Extended(outcome.origin or "stopped", reason, generation.usage, generation.asked, builder.goes_on_after)
 
 
-async def _question(
-    request: PlanRequest, finding: ReplanInput, builder: PlanBuilder, models: Models
-) -> tuple[str, str]:
+async def _question(request: PlanRequest, replan: ReplanInput, builder: PlanBuilder, models: Models) -> tuple[str, str]:
     """Return what `_fitting_question` does. It is tried twice, since an engine may die while it counts."""
     try:
-        return await _fitting_question(request, finding, builder, models)
+        return await _fitting_question(request, replan, builder, models)
     except (EngineError, PoolError) as error:
         if map_error(error).final:
             raise
-    return await _fitting_question(request, finding, builder, models)
+    return await _fitting_question(request, replan, builder, models)
 
 
 async def _fitting_question(
-    request: PlanRequest, finding: ReplanInput, builder: PlanBuilder, models: Models
+    request: PlanRequest, replan: ReplanInput, builder: PlanBuilder, models: Models
 ) -> tuple[str, str]:
     """Return the question for the rest of a plan, and in words how much of the step's output it leaves out.
 
     It shows as much of the output as the context allows. Whether the least of `SHOWN_LENGTHS` fits is left to the
     engine. Raises EngineError, PoolError.
     """
-    done, output, role = plan_text(builder.accepted[: builder.done]), finding.output.strip(), request.role
+    done, output, role = plan_text(builder.accepted[: builder.done]), replan.output.strip(), request.role
     lengths = (SHOWN_LENGTHS[0], *(shorter for shorter in SHOWN_LENGTHS[1:] if shorter < len(output)))
     for length in lengths:
         text = after_parts(request.text, done, f"P{builder.done}", clip(output, length))
@@ -174,7 +172,7 @@ async def _fitting_question(
         tokens = await models.count(role.model, plan_messages(role.system, request.files, text), role.priority)
         if tokens + LEAST_PLAN_TOKENS <= role.context:
             break
-    shown = f"of {len(output):,} characters of {finding.after}, {length:,} were told" if length < len(output) else ""
+    shown = f"of {len(output):,} characters of {replan.after}, {length:,} were shown" if length < len(output) else ""
     return text, shown
 
 

@@ -24,7 +24,7 @@ class CheckedRouter:
             log.exception("the router broke down; the rules choose instead")
             return fall_back_to_rules(context, f"the router broke down: {error!r}")
         if decision.problem is None and (why := _why_not(decision, context)):
-            log.warning("the router chose what cannot be had; the rules choose instead", why=why)
+            log.warning("the router made a choice that cannot be carried out; the rules choose instead", why=why)
             return fall_back_to_rules(context, why)
         return decision
 

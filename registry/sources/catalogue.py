@@ -1,4 +1,4 @@
-"""Read registry/catalogue.yaml: short names for known models, and what is known of them."""
+"""Read registry/catalogue.yaml, which gives known models short names and describes them."""
 
 from functools import cache
 from pathlib import Path
@@ -11,7 +11,7 @@ PATH: Final = Path(__file__).resolve().parent.parent / "catalogue.yaml"
 
 
 class CatalogueEntry(BaseModel):
-    """A model that can be got by a short name."""
+    """A model that `orchestrator models get` knows by a short name."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 

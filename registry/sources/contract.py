@@ -1,4 +1,4 @@
-"""What the sources of models give and get."""
+"""Define what the sources of models exchange with their callers: files, models, progress and errors."""
 
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -6,10 +6,10 @@ from typing import Protocol
 
 
 class SourceError(Exception):
-    """A model cannot be had from where the user said. Nothing half-done is left but what a second try goes on with.
+    """A model could not be got from its source. All that is left on disk is what the next try can resume.
 
-    `where` is what the user wrote, or the address or file that did not do; `what` is wrong with it; `accepted` says
-    what would do, or is empty.
+    `where` is what the user wrote, or the address or file that caused the error. `what` says what is wrong with it.
+    `accepted` says what would be accepted, or is empty.
     """
 
     def __init__(self, where: str, what: str, accepted: str = "") -> None:
@@ -25,42 +25,42 @@ class RemoteFile:
 
     url: str
     name: str
-    """The name that the file gets, without folders."""
+    """The name of the file on this machine, without folders."""
     size: int | None = None
-    """Bytes; None where the source does not say."""
+    """The size in bytes; None if the source does not state it."""
     sha256: str | None = None
-    """The SHA-256 of the whole file in hexadecimal digits; None where the source does not say."""
+    """The SHA-256 of the whole file in hexadecimal digits; None if the source does not state it."""
     headers: dict[str, str] = field(default_factory=dict)
-    """Sent with the request, such as a token. They are not sent on to another host after a redirect."""
+    """HTTP headers for the request, such as a token. They are not sent to another host after a redirect."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Obtained:
-    """A model that lies on this machine now."""
+    """A model that is on this machine now."""
 
     file: Path
-    """The GGUF file; of a model in several pieces, the first one."""
+    """The GGUF file. For a model in several pieces, it is the first one."""
     source: str
-    """Where it came from, exactly: with the version, the file and the quantisation."""
+    """The exact source, with the version, the file and the quantisation."""
     downloaded: int = 0
-    """Bytes that were transferred; 0 where the model was here already."""
+    """How many bytes were transferred; 0 if the model was here already."""
 
 
 class DownloadProgress(Protocol):
-    """Is told how a download goes."""
+    """Receives the progress of downloads."""
 
     def begin(self, name: str, size: int | None, done: int) -> None:
-        """A file is about to be transferred. It has `size` bytes, None if unknown, of which `done` are here already."""
+        """Begin a file. It has `size` bytes (None if unknown), of which `done` were transferred before."""
 
     def advance(self, count: int) -> None:
-        """Further bytes of it have come."""
+        """Count `count` more bytes of the file as transferred."""
 
     def end(self) -> None:
-        """The file is complete."""
+        """End the file: it is complete, and its hash was right."""
 
 
 class NoProgress:
-    """Ignores how a download goes."""
+    """Ignores the progress of downloads."""
 
     def begin(self, name: str, size: int | None, done: int) -> None:
         """Ignore it."""

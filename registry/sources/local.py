@@ -1,4 +1,4 @@
-"""Find models that are on this machine already: in the folder of downloads, in packages, in Ollama, as files."""
+"""Find models that are already on this machine: in the folder of downloads, in Python packages, in Ollama, as files."""
 
 import re
 from pathlib import Path
@@ -16,7 +16,8 @@ _PIECE: Final = re.compile(r"-(?P<number>\d{5})-of-\d{5}\.gguf\Z")
 def find_here(written: str, folder: Path) -> Path | None:
     """Return the file of the model that `written` names, as `get_model` takes it, or None if it would be downloaded.
 
-    Files in `folder`, where downloads go, can also be named by their names or their stems. Nothing is asked of a hub.
+    Files in `folder`, where downloads go, can also be given by their names, with or without `.gguf`. The network is
+    not used.
     """
     entry = read_catalogue().get(written)
     source = written if entry is None else entry.source
@@ -36,12 +37,12 @@ def find_here(written: str, folder: Path) -> Path | None:
 
 
 def models_in(folder: Path) -> list[Path]:
-    """Return the GGUF files below a folder in order; of a split model its first piece."""
+    """Return the GGUF files below a folder in order of path. Of a split model only the first piece is returned."""
     return [path for path in sorted(folder.rglob("*.gguf")) if path.is_file() and _is_first(path)]
 
 
 def known_models(folder: Path) -> dict[Path, tuple[str, CatalogueEntry]]:
-    """Return the files of the catalogue's models that are here, each with its short name and its entry."""
+    """Return the models of the catalogue that are on this machine: by file, the short name and the entry of each."""
     found = ((find_here(name, folder), name, entry) for name, entry in read_catalogue().items())
     return {file: (name, entry) for file, name, entry in found if file is not None}
 

@@ -1,4 +1,4 @@
-"""Find a model that Ollama has on this machine. It is used where it is: Ollama keeps models as GGUF files."""
+"""Find a model that Ollama has on this machine. Ollama stores models as GGUF files, which are used where they are."""
 
 import json
 import os
@@ -35,7 +35,7 @@ def find_in_ollama(written: str) -> Path:
 
 
 def _folders() -> list[Path]:
-    """Return where Ollama may keep models, in the order in which they are looked at."""
+    """Return the folders in which Ollama may store models, in the order in which they are searched."""
     if stated := os.environ.get("OLLAMA_MODELS"):
         return [Path(stated).expanduser()]
     return [Path.home() / ".ollama" / "models", SERVICE_FOLDER]
@@ -50,7 +50,7 @@ def _place(name: str) -> tuple[str, ...]:
 def _readable(path: Path) -> bool:
     try:
         return path.is_file()
-    except OSError:  # a folder of another user
+    except OSError:  # the folder of another user may not be readable
         return False
 
 
@@ -64,7 +64,10 @@ def _names(folder: Path) -> list[str]:
 
 
 def _short_name(parts: tuple[str, ...]) -> str:
-    """Return how a user names the model of the manifest HOST/OWNER/NAME/TAG: without the usual host and owner."""
+    """Return the name by which a user refers to the model of a manifest HOST/OWNER/NAME/TAG.
+
+    It leaves out the default host and owner.
+    """
     *place, tag = parts
     for usual in USUAL_PLACE:
         if place[0] != usual:
@@ -74,7 +77,7 @@ def _short_name(parts: tuple[str, ...]) -> str:
 
 
 def _blob(written: str, folder: Path, manifest: Path) -> Path:
-    """Return the file that a manifest names as the model."""
+    """Return the file that a manifest names as the model. Raises SourceError."""
     try:
         document: Any = json.loads(manifest.read_bytes())
     except (OSError, ValueError) as error:

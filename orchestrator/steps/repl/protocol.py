@@ -1,7 +1,7 @@
 """Define the messages between the host and a step's interpreter, and validate those that come from the interpreter.
 
-Each message is one JSON object. The host sends Input and Run. The interpreter sends Said and Ask; the host answers each
-Ask by one Answer, and Done ends the turn that Run began.
+Each message is one JSON object. The host sends InputText and Run. The interpreter sends Printed and Ask; the host
+answers each Ask by one Answer, and Done ends the turn that Run began.
 """
 
 from typing import Any
@@ -36,7 +36,7 @@ class Answer(msgspec.Struct, frozen=True):
     error: str | None = None
 
 
-class Said(msgspec.Struct, tag_field="type", tag="said", frozen=True, forbid_unknown_fields=True):
+class Printed(msgspec.Struct, tag_field="type", tag="printed", frozen=True, forbid_unknown_fields=True):
     """The code has printed something."""
 
     text: str
@@ -97,7 +97,7 @@ class ReadOutput(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     length: int
 
 
-FromInterpreter = Said | Ask | Done
+FromInterpreter = Printed | Ask | Done
 
 _DECODER: msgspec.json.Decoder[FromInterpreter] = msgspec.json.Decoder(FromInterpreter)
 

@@ -29,9 +29,9 @@ from orchestrator.steps.repl.protocol import (
     Done,
     FromInterpreter,
     InputText,
+    Printed,
     ReplProtocolError,
     Run,
-    Said,
     decode,
     encode,
 )
@@ -95,7 +95,7 @@ class Interpreter:
         await self._send(Run(self._turns, code, self._budget.turn_seconds, self._budget.turn_output))
         while True:
             match await self._receive(printed):
-                case Said(text):
+                case Printed(text):
                     self._admit(text)
                     printed.append(text)
                 case Ask() as asked:

@@ -198,7 +198,7 @@ async def test_a_long_output_is_told_as_far_as_it_fits_and_the_gap_is_marked() -
     assert told.count("x") - TEXT.count("x") >= 2000
     assert "[… 7,000 characters left out …]" in told
     assert sum(len(message.content) for message in asked.messages) + LEAST_PLAN_TOKENS <= 3000
-    assert (made.outcome, made.reason) == ("planned", "of 9,000 characters of S1, 2,000 were told")
+    assert (made.outcome, made.reason) == ("planned", "of 9,000 characters of S1, 2,000 were shown")
 
 
 async def test_a_long_output_is_bounded_where_the_context_is_not_known() -> None:

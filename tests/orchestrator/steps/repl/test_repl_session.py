@@ -215,7 +215,7 @@ class Chatty:
 
     async def receive(self) -> bytes:
         self.left -= 1
-        return b'{"type":"said","text":"x"}' if self.left >= 0 else DONE
+        return b'{"type":"printed","text":"x"}' if self.left >= 0 else DONE
 
 
 DONE = b'{"type":"done","error":null,"final":false,"value":null}'
