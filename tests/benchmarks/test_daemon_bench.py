@@ -37,7 +37,7 @@ def test_a_slope_needs_two_places() -> None:
     assert slope([]) == slope([(1.0, 2.0), (1.0, 3.0)]) == 0.0
 
 
-def test_times_are_told_in_milliseconds() -> None:
+def test_times_are_shown_in_milliseconds() -> None:
     found = spread([0.001 * number for number in range(1, 101)])
     assert found == {"samples": 100, "p50_ms": 50.0, "p95_ms": 95.0, "p99_ms": 99.0, "max_ms": 100.0}
 

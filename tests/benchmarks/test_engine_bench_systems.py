@@ -71,7 +71,7 @@ async def test_an_undecided_cell_gets_further_rounds_of_those_systems(folder: Pa
     assert found[OURS, "cold"].llama_seconds > ours.llama_seconds
 
 
-async def test_what_drafts_could_bring_at_best_is_told_of_all_rounds(folder: Path, tmp_path: Path) -> None:
+async def test_what_drafts_could_bring_at_best_is_reported_for_all_rounds(folder: Path, tmp_path: Path) -> None:
     told: list[str] = []
     cell = Cell(model="trial", width=1, own=40, answer=24, task="copy")
     once, kept = tmp_path / "once.jsonl", tmp_path / "rows.jsonl"
@@ -105,7 +105,7 @@ async def test_a_system_that_says_something_else_is_found_out(folder: Path) -> N
     await serial.close()
 
 
-async def test_a_server_that_fails_is_left_out_and_told(folder: Path) -> None:
+async def test_a_server_that_fails_is_left_out_and_reported(folder: Path) -> None:
     port = free_port()
     command = [sys.executable, "-m", "http.server", str(port), "--bind", "127.0.0.1"]
     process = await serve(command, port=port, health="/", log=folder / "log")

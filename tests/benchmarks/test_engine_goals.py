@@ -151,7 +151,7 @@ def test_what_may_be_so_much_at_most_is_judged_by_the_lower_end(middle: float, r
     assert found.met == (found.interval[0] <= 3.0)
 
 
-def test_the_cell_that_is_told_is_one_that_misses_its_goal_if_any_does() -> None:
+def test_the_cell_that_is_reported_is_one_that_misses_its_goal_if_any_does() -> None:
     steady = dataclasses.replace(row(OURS, 1.0), seconds=(1.0,) * 5)
     sure, noisy = "150m/16x1024", "150m/4x1024"
     measured = [

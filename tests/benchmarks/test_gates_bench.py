@@ -76,7 +76,7 @@ def test_an_answer_that_is_not_right_fails_its_unit_test(tmp_path: Path) -> None
     assert report["passed"] >= 4 * len(right), "there are samples enough where the reference has a value"
 
 
-def test_kinds_of_recovery_are_told_apart() -> None:
+def test_kinds_of_recovery_are_distinguished() -> None:
     retried = attempts(("worker", "format"), ("worker", "done"))
     handed_over = attempts(("worker", "code"), ("worker", "code"), ("coder", "done"))
     late = attempts(("worker", "timeout"), ("coder", "done"))

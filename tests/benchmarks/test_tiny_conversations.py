@@ -77,6 +77,6 @@ def test_programs_copy_only_names_that_the_task_tells() -> None:
         assert "final(" in example.answer or "print(grep(" in example.answer
 
 
-def test_a_retry_is_told_what_a_gate_found() -> None:
+def test_a_retry_gets_what_a_gate_found() -> None:
     for example in examples(RetryFamily(), "train"):
         assert "\nThe previous answer failed: " in example.messages[-1].content

@@ -19,7 +19,7 @@ def test_weights_that_do_as_well_are_not_apart() -> None:
     assert all(goal.met for goal in found)
 
 
-def test_weights_that_forgot_a_family_are_told() -> None:
+def test_weights_that_forgot_a_family_are_reported() -> None:
     forgot = {"size": "small", "family": "shell", "split": "entity", "grammar": False}
     rows = [row | {"share": 0.0} if forgot.items() <= row.items() else row for row in SHIPPED["rows"]]
     found = {goal.name: goal for goal in seeds.goals(SHIPPED["rows"], rows, ["small", "medium"])}
@@ -28,7 +28,7 @@ def test_weights_that_forgot_a_family_are_told() -> None:
     assert found["medium, held-out names, apart from the shipped"].met
 
 
-def test_large_weights_that_miss_a_goal_are_told() -> None:
+def test_large_weights_that_miss_a_goal_are_reported() -> None:
     missed = {"size": "large", "family": "plan", "split": "wording", "grammar": False}
     rows = [row | {"share": 0.94} if missed.items() <= row.items() else row for row in SHIPPED["rows"]]
     found = seeds.goals(SHIPPED["rows"], rows, ["large"])

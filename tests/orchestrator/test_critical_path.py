@@ -32,7 +32,7 @@ def test_a_chain_has_no_slack_whatever_its_sums_round_to() -> None:
     assert set(slack(before, list(before), dict.fromkeys(before, 2.6)).values()) == {0.0}
 
 
-def test_steps_that_never_ran_take_no_time_and_are_not_told() -> None:
+def test_steps_that_never_ran_take_no_time_and_are_not_reported() -> None:
     times = {"S1": (10.0, 11.0), "S2": (11.0, 13.5), "S3": (11.0, None), "S4": (None, None), "S5": (10.0, 9.0)}
     measured = measured_seconds(times)
     assert measured == {"S1": 1.0, "S2": 2.5, "S5": 0.0}

@@ -111,7 +111,7 @@ def test_a_role_without_a_level_is_open_to_every_task() -> None:
     assert names(follow([TIMEOUT, TIMEOUT], escalation)) == ["senior", "GiveUp"]
 
 
-def test_the_end_of_the_chain_is_told() -> None:
+def test_the_end_of_the_chain_is_reported() -> None:
     (decision,) = follow([TIMEOUT], EscalationChain({}))
     assert decision == GiveUp("timeout: this kind is not retried, and no escalation: no role stands above worker")
 
@@ -193,7 +193,7 @@ def test_what_would_fail_again_is_given_up_at_once(kind: FailureKind, escalation
     assert decide(failed, [], escalation) == GiveUp(f"{kind}: trying again would not help")
 
 
-def test_the_next_prompt_is_told_what_the_model_can_learn_from() -> None:
+def test_the_next_prompt_has_what_the_model_can_learn_from() -> None:
     failures = [
         Failure(CODE, "gate lint failed", "a.py:2: F821 Undefined name `b`"),
         Failure(INFRASTRUCTURE, "the engine died"),

@@ -73,7 +73,7 @@ SUBSETS = st.sets(st.sampled_from(["a", "b", "c", "d"]))
 
 
 @given(old=SUBSETS, new=SUBSETS, touched=SUBSETS)
-def test_names_are_told_by_what_became_of_them(
+def test_names_are_grouped_by_what_became_of_them(
     registry: Registry, old: set[str], new: set[str], touched: set[str]
 ) -> None:
     entry = registry.models["a"]
@@ -103,7 +103,7 @@ def test_roles_and_personas_concern_no_engine(registry: Registry) -> None:
     assert str(told.personas) == "added n; changed p; removed q"
 
 
-def test_defaults_and_the_order_of_roles_are_told(registry: Registry) -> None:
+def test_defaults_and_the_order_of_roles_are_reported(registry: Registry) -> None:
     assert difference(registry, replace(registry, defaults=replace(registry.defaults, memory=5))).settings
     assert difference(registry, replace(registry, roles=dict(reversed(list(registry.roles.items()))))).settings
 

@@ -49,7 +49,7 @@ def test_heads_for_another_number_of_layers_are_refused(tmp_path: Path, write_gg
         read_header(path)
 
 
-def test_vocabularies_are_told_apart(tmp_path: Path, write_gguf: WriteGguf) -> None:
+def test_vocabularies_are_distinguished(tmp_path: Path, write_gguf: WriteGguf) -> None:
     digests = [
         read_header(write_gguf(tmp_path / f"{number}.gguf", tokens=tokens)).vocab_digest
         for number, tokens in enumerate((["a", "bc"], ["a", "bc"], ["ab", "c"], ["bc", "a"]))
@@ -92,7 +92,7 @@ def test_tables_agree_with_the_gguf_package() -> None:
         (b"GGUF" + struct.pack("<IQQ", 3, 0, 0), "general.architecture is missing"),
     ],
 )
-def test_a_bad_file_is_told_by_what_is_wrong(tmp_path: Path, content: bytes, reason: str) -> None:
+def test_a_bad_file_is_reported_by_what_is_wrong(tmp_path: Path, content: bytes, reason: str) -> None:
     path = tmp_path / "bad.gguf"
     path.write_bytes(content)
     with pytest.raises(GgufError, match=reason) as caught:

@@ -242,14 +242,14 @@ def test_a_cold_model_says_that_it_is_not_loaded(folder: Path) -> None:
         ("models:\n", "models: []\nx:\n", "models: is []; accepted: a mapping of names"),
     ],
 )
-def test_a_mistake_is_told_where_it_is_and_what_would_do(folder: Path, old: str, new: str, expected: str) -> None:
+def test_a_mistake_is_reported_where_it_is_and_what_would_do(folder: Path, old: str, new: str, expected: str) -> None:
     assert old in GOOD
     problems = _problems(folder, GOOD.replace(old, new, 1))
     assert any(expected in problem for problem in problems), problems
     assert all(problem.startswith("model_registry.yaml") for problem in problems)
 
 
-def test_all_mistakes_are_told_at_once(folder: Path) -> None:
+def test_all_mistakes_are_reported_at_once(folder: Path) -> None:
     text = GOOD.replace("model: little, tier: C", "model: x, tier: C").replace("persona: terse", "persona: y")
     assert len(_problems(folder, text)) == 2
 

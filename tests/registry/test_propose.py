@@ -115,7 +115,9 @@ def test_a_role_is_guessed_from_name_size_and_template(
     assert made.suits.role == role, made.suits
 
 
-def test_an_embedding_model_is_told_apart_whatever_its_architecture(registry: Registry, write_gguf: WriteGguf) -> None:
+def test_an_embedding_model_is_distinguished_whatever_its_architecture(
+    registry: Registry, write_gguf: WriteGguf
+) -> None:
     made = _propose(registry, write_gguf, architecture="llama", pooling=1)
     assert made.why_no_text is not None
     assert not any("chat template" in warning for warning in made.warnings)
@@ -134,7 +136,7 @@ def test_what_will_not_go_well_is_warned_of(registry: Registry, write_gguf: Writ
     assert cramped.fit.short > 0
 
 
-def test_a_mixture_of_experts_is_told(registry: Registry, write_gguf: WriteGguf) -> None:
+def test_a_mixture_of_experts_is_recognised(registry: Registry, write_gguf: WriteGguf) -> None:
     made = _propose(registry, write_gguf, experts=8)
     assert any("2 of 8 experts are used" in note for note in made.notes)
 

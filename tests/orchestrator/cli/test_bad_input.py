@@ -38,7 +38,7 @@ def _write(folder: Path, task: object) -> Path:
         (["--registry", "no/such.yaml", "models"], "no/such.yaml"),
     ],
 )
-def test_bad_input_is_told_with_code_2(command: Cli, arguments: list[str], told: str) -> None:
+def test_bad_input_is_reported_with_code_2(command: Cli, arguments: list[str], told: str) -> None:
     plain = command(*arguments)
     assert (plain.code, plain.out) == (2, "")
     assert plain.err.startswith("error: ")
@@ -60,7 +60,7 @@ def test_bad_input_is_told_with_code_2(command: Cli, arguments: list[str], told:
         (TASK | {"inputs": [{"type": "url", "value": "http://x"}]}, "/inputs/0/type", "unknown type of input"),
     ],
 )
-def test_what_is_wrong_with_a_task_is_told_by_pointer(
+def test_what_is_wrong_with_a_task_is_reported_by_pointer(
     command: Cli, home: Path, tmp_path: Path, task: object, where: str, told: str
 ) -> None:
     file = _write(tmp_path, task)
@@ -72,7 +72,7 @@ def test_what_is_wrong_with_a_task_is_told_by_pointer(
     assert not home.exists(), "a task that cannot be run loads no model, and leaves nothing behind"
 
 
-def test_a_valid_task_is_told_from_a_file_and_from_stdin(command: Cli, cli: Cli, tmp_path: Path) -> None:
+def test_a_valid_task_is_reported_from_a_file_and_from_stdin(command: Cli, cli: Cli, tmp_path: Path) -> None:
     file = _write(tmp_path, TASK)
     plain = command("validate", file)
     assert (plain.code, plain.out, plain.err) == (0, "✓ valid: 1 step in 1 wave, width 1\n", "")
@@ -88,7 +88,7 @@ def test_a_valid_task_is_told_from_a_file_and_from_stdin(command: Cli, cli: Cli,
     assert command("validate", FANOUT, "--dir", RECORDS).code == 0
 
 
-def test_gates_of_a_list_are_foretold_as_they_look_at_each_of_its_items(command: Cli, tmp_path: Path) -> None:
+def test_gates_of_a_list_are_predicted_as_they_look_at_each_of_its_items(command: Cli, tmp_path: Path) -> None:
     listed = STEP | {"outputs": ["names.json"]}
     told = STEP | {"id": "S2", "foreach": "names.json", "outputs": ["told.json", "all.py"]}
     file = _write(tmp_path, TASK | {"gates": ["schema", "build"], "plan": {"steps": [listed, told]}})
@@ -133,7 +133,7 @@ def test_there_are_no_runs_at_first(command: Cli, home: Path) -> None:
     assert not home.exists(), "reading leaves nothing behind"
 
 
-def test_a_registry_with_a_mistake_is_told_by_line(command: Cli, tmp_path: Path) -> None:
+def test_a_registry_with_a_mistake_is_reported_by_line(command: Cli, tmp_path: Path) -> None:
     registry = tmp_path / "registry.yaml"
     registry.write_text("models:\n  a:\n    fil: a.gguf\nroles: {}\n")
     result = command("--registry", registry, "models")
@@ -158,7 +158,7 @@ def test_a_reader_that_goes_away_ends_nothing_badly(home: Path) -> None:
         (("run", "", "--json"), 2, "error: the request: is empty; accepted: a request in plain language"),
     ],
 )
-def test_output_that_cannot_be_written_is_told_in_one_line(
+def test_output_that_cannot_be_written_is_reported_in_one_line(
     home: Path, words: tuple[str, ...], code: int, told: str
 ) -> None:
     with open("/dev/full", "wb") as full:

@@ -68,7 +68,7 @@ async def begin_run(home: Path) -> None:
         await journal.append("R", [RunAccepted(at=1.0, run="R", mode="as-planned", request="Do it.")])
 
 
-def test_a_daemon_that_goes_away_is_told_of_in_words(command: Cli, daemon: Played) -> None:
+def test_a_daemon_that_goes_away_is_reported_in_words(command: Cli, daemon: Played) -> None:
     for words in (("watch", "R"), ("submit", "Do it.", "--wait")):
         ended = command(*words)
         assert ended.code == 1

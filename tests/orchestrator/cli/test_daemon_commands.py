@@ -56,7 +56,7 @@ def test_a_model_is_added_to_what_the_daemon_may_load(served: Served) -> None:
     assert told["memory"]["budget"] == before["budget"]
 
 
-def test_a_task_is_submitted_followed_and_told_of(served: Served) -> None:
+def test_a_task_is_submitted_followed_and_reported(served: Served) -> None:
     waited = served.cli("submit", served.task, "--dir", RECORDS, "--wait", "--json").json
     assert waited["status"] == "done"
     run = served.cli("submit", served.task, "--dir", RECORDS, "--key", "k").out.strip()
@@ -81,7 +81,7 @@ def test_run_uses_the_daemon_where_there_is_one(served: Served) -> None:
     assert bad.code == 2, "a.txt is not there without --dir"
 
 
-def test_a_job_that_the_daemon_refuses_is_told_as_the_daemon_has_it(served: Served, tmp_path: Path) -> None:
+def test_a_job_that_the_daemon_refuses_is_reported_as_the_daemon_has_it(served: Served, tmp_path: Path) -> None:
     refused = served.cli("submit", served.task, "--after", "nobody")
     assert refused.code == 2
     assert refused.err.startswith("error: --after: there is no run 'nobody'; accepted: the id of an earlier run")

@@ -17,7 +17,7 @@ def test_a_tool_is_looked_for_where_gates_find_it(command: Cli, monkeypatch: pyt
     assert found["tool bwrap"] == ("note", "not on the PATH")
 
 
-def test_a_chat_template_that_loses_words_is_told_before_the_first_request(command: Cli, tmp_path: Path) -> None:
+def test_a_chat_template_that_loses_words_is_reported_before_the_first_request(command: Cli, tmp_path: Path) -> None:
     write_llama(tmp_path / "last.gguf", ModelShape(chat_template="{{ messages[-1].content }}"))
     registry = tmp_path / "registry.yaml"
     registry.write_text("models: {last: {file: last.gguf}}\nroles: {worker: {model: last, tier: C}}\n")

@@ -187,7 +187,7 @@ def _in_braces(folder: Path) -> list[str]:
         (lambda _: [], "Missing argument"),
     ],
 )
-def test_bad_input_is_told_with_code_2_and_nothing_is_written(
+def test_bad_input_is_reported_with_code_2_and_nothing_is_written(
     command: Cli, registry: Path, tmp_path: Path, arguments: Callable[[Path], list[str]], told: str
 ) -> None:
     given = arguments(tmp_path)

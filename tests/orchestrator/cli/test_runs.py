@@ -142,7 +142,7 @@ def test_a_dry_run_of_a_request_shows_the_plan(finished: Finished) -> None:
     assert finished.cli("runs", "--json").json == before
 
 
-def test_a_task_that_builds_on_a_run_can_be_checked_and_foretold(finished: Finished, tmp_path: Path) -> None:
+def test_a_task_that_builds_on_a_run_can_be_checked_and_predicted(finished: Finished, tmp_path: Path) -> None:
     earlier = finished.cli("show", "last", "--json").json
     name = next(iter(earlier["artifacts"]))
     step = {"id": "S1", "actor": "worker", "action": "Go.", "inputs": [f"{earlier['run_id']}/{name}"], "outputs": ["o"]}

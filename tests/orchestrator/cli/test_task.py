@@ -8,7 +8,7 @@ from orchestrator.taskir import task_from
 from tests.orchestrator.cli.cli_command import Cli
 
 
-def test_steps_with_the_same_gates_are_told_together() -> None:
+def test_steps_with_the_same_gates_are_shown_together() -> None:
     def step(number: int, *outputs: str) -> dict[str, object]:
         return {"id": f"S{number}", "actor": "worker", "action": "Go.", "outputs": [*outputs]}
 

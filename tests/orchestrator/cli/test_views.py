@@ -273,7 +273,7 @@ def test_the_report_tells_why_a_plan_was_stopped() -> None:
     assert "plan stopped after S1, but for 1 more step (step 3: no\\x1b such file)" in written.getvalue()
 
 
-def test_a_plan_that_goes_on_is_told_at_every_moment() -> None:
+def test_a_plan_that_goes_on_is_shown_at_every_moment() -> None:
     events = _continued_run()
     told = [line for line in map(progress_line, events) if "plan" in line]
     assert told[3:] == [

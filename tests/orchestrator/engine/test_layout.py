@@ -67,7 +67,7 @@ def test_what_is_as_good_in_both_stays_as_it_is(split: bool, reads: AttentionRea
     assert run(CacheLayout(split=split), reads, 20_000) == 0
 
 
-def test_nothing_is_told_from_a_model_whose_cells_cost_nothing() -> None:
+def test_nothing_is_concluded_from_a_model_whose_cells_cost_nothing() -> None:
     layout = CacheLayout(split=True)
     layout.record(SIBLINGS, 1.0, replace(STREAMS, per_cell=0.0), count=1000)
     assert layout.regret == 0.0

@@ -256,7 +256,7 @@ def test_steps_beside_other_work_teach_nothing_unless_that_never_ends() -> None:
         (StepCostModel(Points((1, 2), (1.0, 1.5)), Points((1,), (1.0,)), 50.0, 0.0), "a prompt token takes 50.0 s"),
     ],
 )
-def test_an_impossible_cost_model_is_told(costs: StepCostModel, why: str) -> None:
+def test_an_impossible_cost_model_is_reported(costs: StepCostModel, why: str) -> None:
     assert why in str(costs.implausible(most=4))
     assert COSTS.implausible(most=4) is None
     assert only_one(COSTS).implausible(most=1) is None, "an engine with one slot has no others"

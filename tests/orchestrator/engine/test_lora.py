@@ -40,7 +40,7 @@ async def test_an_adapter_of_other_measures_is_refused(models: Path, tmp_path: P
         await said(models, Lora(str(write_adapter(tmp_path / "wide.gguf", 2 * WIDTH))))
 
 
-async def test_a_missing_adapter_is_told(models: Path) -> None:
+async def test_a_missing_adapter_is_reported(models: Path) -> None:
     with pytest.raises(ModelLoadFailed, match="no such file"):
         await said(models, Lora("/nowhere/adapter.gguf"))
 

@@ -121,7 +121,7 @@ async def test_a_common_pool_drafts_too(models: Path) -> None:
     assert stats.accepted > 30
 
 
-async def test_speculation_is_told(models: Path) -> None:
+async def test_speculation_is_reported(models: Path) -> None:
     _, stats = await told(spec_of(models, prompt_lookup=PromptLookupOptions(2, 4)), [ask(LOREM, max_tokens=100)])
     assert stats.speculation.startswith(("on", "off"))
     _, stats = await told(spec_of(models), REQUESTS[:1])

@@ -329,7 +329,7 @@ def test_a_trial_must_gain_and_then_the_pause_is_short_again() -> None:
     assert skip_until_enabled(controller) == SpeculationController.PAUSE
 
 
-def test_random_gains_are_told_from_a_loss() -> None:
+def test_random_gains_are_distinguished_from_a_loss() -> None:
     unlucky, losing = SpeculationController(), SpeculationController()
     for step in range(SpeculationController.WINDOW):
         unlucky.record(3, 0, 1.0, 1.5) if step % 2 else unlucky.record(3, 3, 4.0, 3.6)

@@ -120,7 +120,7 @@ def test_what_is_seen_with_drafts_counts_for_all_steps_and_without_only_for_thos
     assert learned.seconds(4, 1) == 2.0
 
 
-def test_kinds_that_are_slower_in_different_ways_are_told_apart() -> None:
+def test_kinds_that_are_slower_in_different_ways_are_distinguished() -> None:
     learned = cost_model(1.0, 1.5, 2.0)
     for _ in range(300):
         learned = learned.observed(4, 1, 5.0).observed(4, 4, 3.0).observed(1, 1, 1.5)

@@ -68,7 +68,7 @@ async def test_the_next_engine_computes_none_of_it_and_says_the_same(
 
 
 @pytest.mark.parametrize("how", ["cut", "changed", "empty"])
-async def test_a_damaged_file_is_told_and_replaced(models: Path, tmp_path: Path, how: str) -> None:
+async def test_a_damaged_file_is_reported_and_replaced(models: Path, tmp_path: Path, how: str) -> None:
     spec = spec_of(models, tmp_path)
     first, _ = await life(spec, PERSONA)
     (file,) = kept(tmp_path)

@@ -74,7 +74,7 @@ def test_the_marks_are_those_of_the_template_or_of_the_vocabulary() -> None:
     assert thought_markers("<|im_start|>assistant", lambda _: False) is None
 
 
-def test_a_template_is_told_what_it_can_read() -> None:
+def test_a_template_gets_what_it_can_read() -> None:
     qwen, gpt_oss = "{% if enable_thinking %}", "{{ reasoning_effort }}"
     assert template_arguments("auto", qwen) == {}
     assert template_arguments("off", qwen) == {"enable_thinking": False}

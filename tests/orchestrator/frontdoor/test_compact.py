@@ -91,7 +91,7 @@ def test_fence_around_the_plan_is_no_flaw() -> None:
         ('{"plan":[' + ",".join(['{"role":"worker","action":"a"}'] * (MAX_PARTS + 1)) + "]}", "more than 64 parts"),
     ],
 )
-def test_flaws_are_told_with_their_part(text: str, flaw: str) -> None:
+def test_flaws_are_reported_with_their_part(text: str, flaw: str) -> None:
     with pytest.raises(PlanFlaw) as caught:
         read(text)
     assert flaw in str(caught.value)

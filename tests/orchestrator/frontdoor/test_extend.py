@@ -190,7 +190,7 @@ async def test_a_rest_that_was_whole_before_a_restart_is_not_asked_for_again() -
     assert made == Extended("planned", "", Usage(), 0, "S2")
 
 
-async def test_a_long_output_is_told_as_far_as_it_fits_and_the_gap_is_marked() -> None:
+async def test_a_long_output_is_shown_as_far_as_it_fits_and_the_gap_is_marked() -> None:
     script = Script([(rest(), "stop")], context=3000)
     made = await script.extend("x" * 9000)
     (asked,) = script.asked

@@ -50,7 +50,7 @@ GIVES_UP = "import pytest\n\n\ndef add(a, b):\n    pytest.exit('enough', 0)\n"
         ("unit", "add.py", GIVES_UP, CODE, "they were broken off, 1 were left to run"),
     ],
 )
-async def test_what_is_wrong_is_found_and_told(
+async def test_what_is_wrong_is_found_and_reported(
     run: RunJob, gate: str, name: str, text: str, kind: FailureKind, evidence: str
 ) -> None:
     tests = {"test_add.py": TEST} if gate == "unit" else {}
@@ -142,7 +142,7 @@ async def test_files_of_one_name_are_tests_of_their_own_and_import_what_lies_bes
         ("def test_no():\n    assert False\n", "failed", "1 failed, 1 passed"),
     ],
 )
-async def test_tests_that_are_skipped_are_told(run: RunJob, text: str, status: str, evidence: str) -> None:
+async def test_tests_that_are_skipped_are_reported(run: RunJob, text: str, status: str, evidence: str) -> None:
     checked = await check(("unit",), run, {"add.py": ADD, "test_more.py": text}, tests={"test_add.py": TEST})
     assert checked.results[0].status == status
     assert checked.results[0].evidence.endswith(evidence)

@@ -180,7 +180,7 @@ async def test_a_run_that_was_deleted_is_unknown(tmp_path: Path) -> None:
             pass
 
 
-async def test_threads_that_ask_at_once_are_told_the_same(tmp_path: Path) -> None:
+async def test_threads_that_ask_at_once_get_the_same(tmp_path: Path) -> None:
     with Journal.open(tmp_path) as journal, Counting(tmp_path) as reader:
         await journal.append("R", list(long_run(steps=200)))
         views, told = ViewCache(reader), []

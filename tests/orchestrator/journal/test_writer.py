@@ -93,7 +93,7 @@ async def test_refusal_alone_is_nothing_to_wait_for(home: Path) -> None:
         (None, sqlite3.SQLITE_IOERR_WRITE, JournalError),
     ],
 )
-def test_quota_that_is_used_up_is_told_from_other_failed_writes(
+def test_quota_that_is_used_up_is_distinguished_from_other_failed_writes(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, what: int | None, code: int, kind: type[JournalError]
 ) -> None:
     def fail(_: int) -> None:
@@ -108,7 +108,7 @@ def test_quota_that_is_used_up_is_told_from_other_failed_writes(
     assert type(told.value) is kind
 
 
-async def test_what_ends_all_writing_is_told(home: Path) -> None:
+async def test_what_ends_all_writing_is_reported(home: Path) -> None:
     with Journal.open(home) as journal:
         told = asyncio.create_task(journal.breakdown())
         await journal.append("A", [accepted("A")])

@@ -133,7 +133,9 @@ async def test_a_model_that_comes_back_before_it_has_gone_is_served(
         assert pid_of(pool, "a") != pid
 
 
-async def test_those_who_wait_for_a_model_that_is_removed_are_told(registry_of: LoadedRegistry, tmp_path: Path) -> None:
+async def test_requests_that_wait_for_a_model_that_is_removed_get_an_error(
+    registry_of: LoadedRegistry, tmp_path: Path
+) -> None:
     registry = registry_of(a="warm", b="warm")
     async with Pool(registry, tmp_path) as pool:
         waiting = asyncio.create_task(pool.generate("a", SHORT))

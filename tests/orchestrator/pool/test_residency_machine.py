@@ -208,7 +208,7 @@ def test_while_one_model_is_loaded_its_queue_is_served_before_any_switch() -> No
         assert fixture.loads == 2
 
 
-def test_the_queue_of_a_model_that_cannot_be_loaded_is_told_so() -> None:
+def test_the_queue_of_a_model_that_cannot_be_loaded_gets_the_error() -> None:
     with ResidencyFixture([entry("a", 60)], 100, RULES) as fixture:
         requests: list[Request] = [fixture.ask("a", interactive=True) for _ in range(3)]
         (load,) = fixture.loading

@@ -107,12 +107,12 @@ async def test_a_schema_holds(model: RemoteModel) -> None:
     assert value["count"] in range(10)
 
 
-async def test_a_schema_that_it_cannot_follow_is_told_as_that(model: RemoteModel) -> None:
+async def test_a_schema_that_it_cannot_follow_is_reported_as_that(model: RemoteModel) -> None:
     with pytest.raises(BadGrammar):
         await model.generate(_asks(schema={"type": "no such type"}))
 
 
-async def test_a_prompt_that_is_too_long_is_told_with_its_numbers(model: RemoteModel) -> None:
+async def test_a_prompt_that_is_too_long_is_reported_with_its_numbers(model: RemoteModel) -> None:
     with pytest.raises(RemotePromptTooLong) as caught:
         await model.generate(_asks("word " * 4 * CONTEXT))
     assert caught.value.tokens > caught.value.limit >= CONTEXT

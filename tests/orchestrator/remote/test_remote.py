@@ -220,7 +220,7 @@ async def test_a_prompt_that_is_too_long_is_recognised(
     assert "model far at" in str(failed)
 
 
-async def test_a_schema_that_the_server_cannot_enforce_is_told_from_other_refusals(
+async def test_a_schema_that_the_server_cannot_enforce_is_distinguished_from_other_refusals(
     remote: Remote, opened: Opened
 ) -> None:
     refusal = error(400, "JSON schema conversion failed:\nUnrecognized schema")

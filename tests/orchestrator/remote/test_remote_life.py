@@ -162,7 +162,7 @@ async def test_refusals_do_not_count_as_failures_of_the_server(remote: Remote, o
         assert (await model.generate(HELLO)).text == "fine"
 
 
-async def test_nobody_there_is_told_as_it_is(opened: Opened) -> None:
+async def test_nobody_there_is_reported_as_it_is(opened: Opened) -> None:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         async with opened(url=f"http://127.0.0.1:{taken.getsockname()[1]}/v1") as model:

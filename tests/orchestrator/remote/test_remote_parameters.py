@@ -77,7 +77,7 @@ async def test_requests_that_wait_for_a_slot_learn_from_the_one_before(remote: R
         error(400, "no", param={"max_tokens": 9}, code="unsupported_parameter"),
     ],
 )
-async def test_other_refusals_are_told_at_once(remote: Remote, opened: Opened, answer: dict[str, Any]) -> None:
+async def test_other_refusals_are_reported_at_once(remote: Remote, opened: Opened, answer: dict[str, Any]) -> None:
     remote.plays(answer)
     async with opened() as model:
         with pytest.raises(RemoteRefused, match="HTTP 400"):
@@ -85,7 +85,7 @@ async def test_other_refusals_are_told_at_once(remote: Remote, opened: Opened, a
     assert len(remote.seen()) == 1
 
 
-async def test_a_server_that_takes_neither_name_is_told_of(remote: Remote, opened: Opened) -> None:
+async def test_a_server_that_takes_neither_name_is_reported(remote: Remote, opened: Opened) -> None:
     remote.refuses(max_tokens=unsupported("max_tokens"), max_completion_tokens=unsupported("max_completion_tokens"))
     async with opened() as model:
         with pytest.raises(RemoteRefused, match="'max_completion_tokens' is not supported"):

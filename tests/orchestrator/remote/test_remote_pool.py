@@ -75,7 +75,7 @@ async def test_without_its_key_a_model_is_unavailable(
     assert remote.seen() == []
 
 
-async def test_a_key_that_is_gone_since_is_told_as_that(
+async def test_a_key_that_is_gone_since_is_reported_as_that(
     remote: Remote, remote_registry: RemoteRegistry, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with Pool(remote_registry(remote.url), tmp_path / "logs") as pool:
@@ -85,7 +85,7 @@ async def test_a_key_that_is_gone_since_is_told_as_that(
     assert remote.seen() == []
 
 
-async def test_a_proxy_that_cannot_be_used_is_told(
+async def test_a_proxy_that_cannot_be_used_is_reported(
     remote_registry: RemoteRegistry, entry_of: EntryOf, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv(VARIABLE, "key")

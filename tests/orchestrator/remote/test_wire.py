@@ -28,7 +28,7 @@ def test_any_json_is_a_piece_or_is_refused(value: object) -> None:
 
 
 @given(st.binary(max_size=60) | JSON.map(lambda value: json.dumps(value).encode()))
-def test_any_body_of_an_error_says_something_that_can_be_told(body: bytes) -> None:
+def test_any_body_of_an_error_gives_a_message(body: bytes) -> None:
     assert (read_problem(body).message or "").isprintable() or one_line(read_problem(body).message or "").isprintable()
 
 

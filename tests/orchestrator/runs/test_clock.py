@@ -10,7 +10,7 @@ def test_clock_tells_the_wall_time() -> None:
     assert before - 1.0 < SystemClock().now() < time.time() + 1.0
 
 
-def test_clock_begins_no_earlier_than_it_is_told() -> None:
+def test_clock_begins_no_earlier_than_its_start() -> None:
     last = time.time() + 3600.0
     clock = SystemClock(not_before=last)
     first = clock.now()

@@ -74,7 +74,7 @@ def test_what_may_not_be_looked_at_in_a_folder_is_left_out(open_to_others: Path)
         assert list_files(open_to_others) == ("entered/a.txt",)
 
 
-def test_paths_that_cannot_be_read_are_told_when_a_job_comes(tmp_path: Path) -> None:
+def test_paths_that_cannot_be_read_are_reported_when_a_job_comes(tmp_path: Path) -> None:
     (tmp_path / "a.txt").write_text("read")
     (tmp_path / ".hidden").write_text("read, too")
     (tmp_path / "binary").write_bytes(b"\xff\xfe")

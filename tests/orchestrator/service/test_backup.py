@@ -64,7 +64,7 @@ def test_what_a_killed_process_left_of_a_backup_goes_with_the_next_one(tmp_path:
     assert [path.name for path in (tmp_path / "backups").iterdir()] == [name]
 
 
-def test_a_folder_that_holds_no_database_is_told_of(tmp_path: Path) -> None:
+def test_a_folder_that_holds_no_database_is_reported(tmp_path: Path) -> None:
     (tmp_path / "backups" / NOON).mkdir(parents=True)
     with pytest.raises(JournalError, match="cannot be read: No such file"):
         backups(tmp_path)

@@ -125,7 +125,7 @@ async def test_a_vacuum_beside_runs_leaves_them_what_they_need(tmp_path: Path) -
         assert len((await service.vacuum(Retention(runs=1))).runs) == 2
 
 
-async def test_more_runs_than_may_wait_are_told_to_come_back(tmp_path: Path) -> None:
+async def test_more_runs_than_may_wait_are_asked_to_come_back(tmp_path: Path) -> None:
     async with Service(tmp_path / "home", REGISTRY, ONE_AT_A_TIME) as service:
         runs = [(await service.submit(job(SHORT))).run for _ in range(3)]
         with pytest.raises(Busy) as refused:

@@ -9,7 +9,7 @@ from orchestrator.steps.errors import map_error, unusable_input
 CHAIN_OF_ROLES = EscalationChain({"worker": EscalationTarget("coder", "B1")})
 
 
-def test_the_log_of_a_dead_engine_is_not_told() -> None:
+def test_the_log_of_a_dead_engine_is_not_reported() -> None:
     failure = map_error(EngineDied("the engine process was killed by SIGSEGV", log="line 1\nline 2"))
     assert failure.message == "the engine process was killed by SIGSEGV"
 

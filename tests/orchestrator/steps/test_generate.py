@@ -162,7 +162,7 @@ async def test_gates_look_at_what_was_made() -> None:
     assert [(result.gate, result.status) for result in produced.gates] == [("schema", "passed"), ("lint", "not run")]
 
 
-async def test_usage_is_told_also_when_the_answer_is_worth_nothing() -> None:
+async def test_usage_is_reported_also_when_the_answer_is_worth_nothing() -> None:
     seen: list[Usage] = []
     with pytest.raises(AttemptError):
         await GenerateRunner().run(attempt(), Script(["cut of"], finish="length").models, seen.append)
@@ -192,7 +192,7 @@ async def test_engine_errors_are_not_the_models_fault(
     assert found == Failure(kind, str(error), final=final)
 
 
-async def test_what_an_answer_took_that_came_to_no_end_in_time_is_told() -> None:
+async def test_what_an_answer_took_that_came_to_no_end_in_time_is_reported() -> None:
     async def write_on(model: str, request: Generation, on_text: OnText | None) -> Completion:
         assert request.deadline_seconds is not None
         await asyncio.sleep(request.deadline_seconds)

@@ -75,7 +75,7 @@ def test_what_the_installation_has_is_accepted() -> None:
         ({"output_schema": {"$ref": "#/$defs/x"}}, {}, "/plan/steps/0/output_schema/$ref", "is not in this schema", ""),
     ],
 )
-def test_what_it_lacks_is_told_with_pointer_value_and_what_is_accepted(
+def test_what_it_lacks_is_reported_with_pointer_value_and_what_is_accepted(
     step: dict[str, Any], fields: dict[str, Any], where: str, what: str, accepted: str
 ) -> None:
     (problem,) = check_task(task(step, **fields), CAN)
@@ -84,7 +84,7 @@ def test_what_it_lacks_is_told_with_pointer_value_and_what_is_accepted(
     assert accepted in problem.accepted
 
 
-def test_hints_of_what_is_not_here_are_told_and_keep_nothing_from_running() -> None:
+def test_hints_of_what_is_not_here_are_reported_and_keep_nothing_from_running() -> None:
     agent = {"tier": "B", "role": "coder", "model_hint": "tiny-larg", "persona_hint": "x"}
     hinted = task({}, agents=[agent])
     assert check_task(hinted, CAN) == ()

@@ -181,7 +181,7 @@ def test_timestamps_keep_their_text(stamp: str) -> None:
         ("é" * (MAX_BYTES // 2 + 1), f"the document has {MAX_BYTES + 2} bytes"),
     ],
 )
-def test_what_is_wrong_is_told_with_where_and_what_is_accepted(raw: str | bytes, told: str) -> None:
+def test_what_is_wrong_is_reported_with_where_and_what_is_accepted(raw: str | bytes, told: str) -> None:
     assert told in refused(raw)
 
 
@@ -200,7 +200,7 @@ def test_a_byte_order_mark_is_no_matter() -> None:
     ],
 )
 @pytest.mark.parametrize("times", [70, 100_000])
-def test_depth_is_limited_with_the_place_told(head: str, opening: str, where: str, times: int) -> None:
+def test_depth_is_limited_with_the_place_reported(head: str, opening: str, where: str, times: int) -> None:
     text = head + opening * times
     closing = "".join({"[": "]", "{": "}"}[mark] for mark in reversed(_open(text))) if times < 1000 else ""
     told = refused(text + "1" + closing)
@@ -233,7 +233,7 @@ def test_python_values_that_loop_or_are_no_json_are_refused() -> None:
             task_from({**MINIMAL, "formalization": value})
 
 
-def test_only_the_first_problems_are_told() -> None:
+def test_only_the_first_problems_are_reported() -> None:
     steps = [{"id": index, "actoin": ""} for index in range(20_000)]
     with pytest.raises(InvalidTask) as caught:
         task_from({"objective": "x", "plan": {"steps": steps}})

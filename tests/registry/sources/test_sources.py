@@ -152,7 +152,7 @@ def test_a_disk_without_room_is_noticed_before_anything_is_transferred(
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="there is no device that is always full")
-def test_a_disk_that_fills_up_meanwhile_is_told(server: Served, tmp_path: Path) -> None:
+def test_a_disk_that_fills_up_meanwhile_is_reported(server: Served, tmp_path: Path) -> None:
     folder = tmp_path / "some" / "model"
     folder.mkdir(parents=True)
     (folder / "model-Q4_K_M.gguf.part").symlink_to("/dev/full")
@@ -169,7 +169,7 @@ def test_no_network_says_what_cannot_be_reached(tmp_path: Path, monkeypatch: pyt
         get_model("http://127.0.0.1:9/model.gguf", tmp_path)
 
 
-def test_a_file_that_is_no_model_is_told(server: Served, tmp_path: Path) -> None:
+def test_a_file_that_is_no_model_is_reported(server: Served, tmp_path: Path) -> None:
     server.files = {"model.gguf": b"<html>Log in first</html>"}
     with pytest.raises(SourceError, match=r"model\.gguf") as refused:
         get_model("hf:some/model", tmp_path)

@@ -47,7 +47,7 @@ class Counted:
         return Conversation(attempt, self, OPENING, context, prunes=prunes)
 
 
-async def test_the_budget_is_told_and_pruning_asked_for_by_id() -> None:
+async def test_the_budget_is_shown_and_pruning_asked_for_by_id() -> None:
     talk = Counted().talk(1200, prunes=True)
     await talk.add(Turn("x", document=CallResult("D1", "a.txt", "t" * 400)))
     assert talk.pressure == "free"
@@ -88,14 +88,14 @@ async def test_pruning_that_would_compute_more_than_it_frees_waits() -> None:
     assert "t" * 30 not in "".join(message.content for message in talk.window.messages)
 
 
-async def test_what_cannot_be_shown_at_all_is_told_of_and_nothing_breaks() -> None:
+async def test_what_cannot_be_shown_at_all_is_reported_and_nothing_breaks() -> None:
     talk = Counted().talk(1200, prunes=True)
     await talk.add(Turn("x", document=CallResult("D1", "big.txt", "t" * 5000)))
     assert talk.window.shown == ()
     assert "big.txt: 5000 characters are too long to be shown" in talk.window.messages[-1][1]
 
 
-async def test_a_text_that_is_longer_than_the_context_is_told_of_by_its_ends() -> None:
+async def test_a_text_that_is_longer_than_the_context_is_shown_by_its_ends() -> None:
     talk = Counted().talk(1200)
     await talk.add(Turn("x", "a" * 1000 + "t" * 3000 + "z" * 1000, rest="peek('out1', start, length)"))
     told = "… 4600 characters are too long to be shown: peek('out1', start, length) …"

@@ -101,7 +101,7 @@ async def test_code_and_output_take_turns_until_final(sandbox: Sandbox, tmp_path
     assert (tmp_path / "out1.txt").read_text() == "total 26"
 
 
-async def test_a_result_out_of_shape_is_told_and_may_be_mended(sandbox: Sandbox, tmp_path: Path) -> None:
+async def test_a_result_out_of_shape_is_reported_and_may_be_mended(sandbox: Sandbox, tmp_path: Path) -> None:
     coder = Coder("final('three')", "final('')", "final(3)")
     made = await carry_out(sandbox, tmp_path, coder, step={"output_schema": {"type": "integer"}})
     assert made.outputs == {"o.txt": b"3"}
@@ -140,7 +140,7 @@ async def test_gates_look_at_what_code_made_as_at_any_answer(sandbox: Sandbox, t
     assert [(gate.gate, gate.status) for gate in made.gates] == [("schema", "passed")]
 
 
-async def test_a_retry_is_told_what_went_wrong(sandbox: Sandbox, tmp_path: Path) -> None:
+async def test_a_retry_gets_what_went_wrong(sandbox: Sandbox, tmp_path: Path) -> None:
     coder = Coder("final('x')")
     await carry_out(sandbox, tmp_path, coder, failures=(Failure(FailureKind.CODE, "no", "division by zero"),))
     assert "The previous answer failed: division by zero" in coder.asked[0].messages[1][1]
@@ -156,7 +156,7 @@ async def test_a_long_history_is_condensed_and_variables_stay(sandbox: Sandbox, 
     assert "x" * 100 not in coder.asked[2].messages[-1][1]
 
 
-async def test_a_print_that_is_longer_than_the_context_is_told_of_and_can_be_looked_at(
+async def test_a_print_that_is_longer_than_the_context_is_reported_and_can_be_looked_at(
     sandbox: Sandbox, tmp_path: Path
 ) -> None:
     coder = Coder("print('a' * 1900)", "part = peek('out1', 0, 5)\nfinal(part)")

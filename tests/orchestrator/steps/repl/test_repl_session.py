@@ -130,7 +130,7 @@ async def test_a_batch_is_one_call_of_the_pool_for_each_model(sandbox: Sandbox, 
         assert [(call.tool, call.outcome) for call in fixture.calls] == [("llm_call", "done"), ("llm_batch", "done")]
 
 
-async def test_calls_that_fail_are_told_apart_from_those_that_do_not(sandbox: Sandbox, tmp_path: Path) -> None:
+async def test_calls_that_fail_are_distinguished_from_those_that_do_not(sandbox: Sandbox, tmp_path: Path) -> None:
     def reply(request: Generation) -> Completion | EngineError:
         text = request.messages[-1][1]
         if "die" in text:
@@ -193,7 +193,7 @@ async def test_an_end_of_input_is_an_error_like_any_other(sandbox: Sandbox, tmp_
 
 
 @pytest.mark.parametrize("before", ["", "tool('list_files')\n"])
-async def test_a_turn_that_swallows_the_end_of_its_time_is_told_again(
+async def test_a_turn_that_swallows_the_end_of_its_time_is_stopped_again(
     sandbox: Sandbox, tmp_path: Path, before: str
 ) -> None:
     async with running(sandbox, tmp_path, budget=ReplBudget(seconds=20, turn_seconds=0.5)) as (program, _):
