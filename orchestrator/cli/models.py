@@ -28,19 +28,9 @@ from registry.forms import NAME, NAME_RULE, usual_tier
 from registry.gguf import read_header
 from registry.load import PACKAGED, blank_registry, configured_registry, load_registry
 from registry.models import ModelEntry, Registry, RoleEntry
+from registry.prompts import prompt_set
 from registry.propose import Proposal, full_path, propose
 from registry.strict_yaml import write_yaml
-
-EMBEDDED_PROMPTS = frozenset(
-    {
-        "Plan the request as steps.",
-        "Do the task.",
-        "Write the code.",
-        "Solve the hard task.",
-        "Judge the answer.",
-    }
-)
-"""The system prompts that the embedded models were trained with. They tell no other model what to do."""
 
 app = typer.Typer(rich_markup_mode=None, add_completion=False, subcommand_metavar="[COMMAND [ARGS]...]")
 
@@ -186,7 +176,12 @@ def _role_entries(
 def _role_change(proposal: Proposal, registry: Registry, role: str) -> _RoleChange:
     if role not in registry.roles:
         return _RoleChange({"model": proposal.id, "tier": usual_tier(role)}, True, True)
-    return _RoleChange({"model": proposal.id}, False, registry.roles[role].system.strip() not in EMBEDDED_PROMPTS)
+    return _RoleChange({"model": proposal.id}, False, not _is_for_embedded(registry.roles[role]))
+
+
+def _is_for_embedded(role: RoleEntry) -> bool:
+    """Return whether a role has a prompt that the embedded models are trained on, which tells no other model enough."""
+    return role.system.strip() in {text.strip() for text in prompt_set("tiny").roles.values()}
 
 
 def _save(proposal: Proposal, registry: Registry, changes: Mapping[str, _RoleChange]) -> None:
