@@ -123,8 +123,9 @@ def try_model(
 ) -> None:
     """Ask a model three things, and say how quick it is and what works.
 
-    It gets a question about a text, has to write a JSON object under a schema, and is offered a tool. Said are the
-    tokens a second of prompt and answer, and whether the chat template, thoughts, JSON and tools work, and why not.
+    It gets a question about a text, has to write a JSON object under a schema, and is offered a tool. The
+    command shows the tokens per second of prompt and answer, and whether the chat template, thoughts, JSON and tools
+    work, and why not.
     Exits with 1 if the model cannot be loaded or does not answer at all.
     """
     subject = _subject(name, settings(context))

@@ -1,4 +1,4 @@
-"""The real scheduler, loop, journal and pool in virtual time, on engines that answer by a cost curve."""
+"""The real scheduler, loop, journal and pool in virtual time, on engines that are as fast as a `StepCostModel` says."""
 
 import asyncio
 from collections.abc import Sequence
