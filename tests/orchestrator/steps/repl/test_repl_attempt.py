@@ -89,8 +89,8 @@ async def test_code_and_output_take_turns_until_final(sandbox: Sandbox, tmp_path
     assert made.usage == Usage(prompt_tokens=3 * 100 + 2 * 10, output_tokens=3 * 10 + 2 * 5)
     told = [request.messages for request in coder.asked]
     assert all(after[: len(before)] == before for before, after in pairwise(told)), "it only grows"
-    assert told[1][-1] == ("user", "total 26")
-    assert told[2][-2:] == (
+    assert told[1][-1][:2] == ("user", "total 26")
+    assert tuple(message[:2] for message in told[2][-2:]) == (
         ("assistant", "answers = llm_batch(['a', 'b'])\nprint(answers)"),
         ("user", "['<Task: a>', '<Task: b>']"),
     )
