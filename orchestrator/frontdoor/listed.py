@@ -1,7 +1,8 @@
 """The JSON Schema of a plan that can only name what there is: files of the request, patterns for them, earlier parts.
 
 A grammar made of it keeps a model from naming files that do not exist, parts that come later, and outputs that nobody
-asked for. It also makes the model say of each part what it reads, as soon as there is anything that it could read.
+asked for. It also makes the model say of each part what it reads, as soon as there is anything that it could read. That
+comes before the action: small models that had to write the action first listed names in it without end.
 """
 
 import re
@@ -18,7 +19,7 @@ MAX_LISTED: Final = 120
 """For a request with more files than this, names are not listed: the grammar would become slow."""
 
 MIN_ACTION: Final = 6
-MAX_ACTION: Final = 600
+MAX_ACTION: Final = 400
 FIRST_PARTS: Final = 12
 """So many parts may name exactly those before them. Later ones may name these, and what is wrong shows afterwards."""
 
@@ -36,9 +37,11 @@ class Listed:
     """What the parts of a plan may name, beside earlier parts."""
 
     files: tuple[str, ...]
-    """Files, those first that the request mentions."""
+    """The files, in the order in which the request is shown with them."""
     patterns: tuple[str, ...]
     """Patterns that stand for several of these files."""
+    lists: tuple[tuple[str, ...], ...]
+    """The files that the request lists one after the other, list by list."""
     outputs: tuple[str, ...]
     """What the request calls files that do not exist yet."""
 
@@ -47,9 +50,8 @@ class Listed:
         """Return what the plan of a request may name; None where that is too much to be listed."""
         if len(files) > MAX_LISTED:
             return None
-        mentioned = FileNames(files).mentioned(request)
-        ordered = tuple(dict.fromkeys((*mentioned, *files)))
-        return cls(ordered, tuple(_patterns(files)), tuple(_new_files(request, files)))
+        lists, outputs = FileNames(files).lists(request), tuple(_new_files(request, files))
+        return cls(tuple(files), tuple(_patterns(files)), lists, outputs)
 
 
 def listed_part(roles: Collection[str], listed: Listed, number: int, *, replan: bool) -> dict[str, Any]:
@@ -59,11 +61,12 @@ def listed_part(roles: Collection[str], listed: Listed, number: int, *, replan: 
     can be read but the request, it need not say anything.
     """
     earlier = [f"P{before}" for before in range(1, number)]
-    reading = [{"inputs": _some([*listed.files, *listed.patterns, *earlier, REQUEST_LABEL])}]
+    everything = [*listed.files, *listed.patterns, REQUEST_LABEL]
+    reading = [{"inputs": _some([*earlier, *everything])}]
     if len(listed.files) > 1:
-        reading.insert(0, {"each": _some([*listed.files, *listed.patterns])})
+        reading.insert(0, {"each": _each(listed)})
     if earlier:
-        reading.append({"foreach": {"enum": earlier}, "inputs": _some([*listed.files, *earlier])})
+        reading.append({"foreach": {"enum": earlier}, "inputs": _some([*earlier, *everything])})
     must_read = bool(listed.files or earlier)
     coders = [role for role in roles if role in CODE_ROLES]
     others = [role for role in roles if role not in CODE_ROLES]
@@ -83,13 +86,23 @@ def _part(
 ) -> dict[str, Any]:
     properties = {
         "role": {"enum": [*roles]},
-        "action": {"type": "string", "minLength": MIN_ACTION, "maxLength": MAX_ACTION},
         **reading,
+        "action": {"type": "string", "minLength": MIN_ACTION, "maxLength": MAX_ACTION},
         **({"output": {"enum": [*outputs]}} if outputs else {}),
-        **({"replan": {"const": True}} if replan else {}),
+        **({"replan": {"const": True}} if replan and [*reading] == ["inputs"] else {}),
     }
     required = ["role", "action", *([next(iter(reading))] if must_read else [])]
     return {"type": "object", "properties": properties, "required": required, "additionalProperties": False}
+
+
+def _each(listed: Listed) -> dict[str, Any]:
+    """Return the schema of what is done file by file: files of a pattern, or those that the request lists as a whole.
+
+    Where it lists none, any of the files.
+    """
+    patterns = [_some([pattern]) for pattern in listed.patterns]
+    lists = [{"const": [*files]} for files in listed.lists]
+    return {"anyOf": [*patterns, *(lists or [_some(listed.files)])]}
 
 
 def _some(names: Sequence[str]) -> dict[str, Any]:

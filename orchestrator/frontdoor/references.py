@@ -47,6 +47,13 @@ class FileNames:
             file for file in self.files if any(_mentions(composed, compose_name(name)) for name in self._callings(file))
         )
 
+    def lists(self, request: str) -> tuple[tuple[str, ...], ...]:
+        """Return the lists of files in a request, such as `a.txt, b.txt and c.txt`: two files or more, each once."""
+        by_calling = {name: file for file in self.files for name in self._callings(file) if name in request}
+        found = (re.findall(_any_of(by_calling), listed) for listed in lists_of(request, by_calling))
+        files = (tuple(dict.fromkeys(by_calling[name] for name in names)) for names in found)
+        return tuple(dict.fromkeys(listed for listed in files if len(listed) > 1))
+
     def _callings(self, file: str) -> list[str]:
         stem = PurePosixPath(file).stem
         return [file, stem] if self.find(stem) == (file,) else [file]
@@ -88,9 +95,21 @@ def in_place_of_list(text: str, files: Sequence[str], instead: str) -> str:
     """
     if any(file not in text for file in files):
         return text
-    name = "|".join(re.escape(file) for file in sorted(files, key=len, reverse=True))
-    listed = re.compile(rf"(?<![\w./-])(?:{name})(?:(?:\s*[,;&/+]\s*|\s+)(?:\w{{1,4}}\s+)?(?:{name}))+(?![\w/-])")
-    found = listed.search(text)
-    if found is None or any(file not in found[0] for file in files):
-        return text
-    return f"{text[: found.start()]}{instead}{text[found.end() :]}"
+    for listed in lists_of(text, files):
+        if all(file in listed for file in files):
+            return text.replace(listed, instead, 1)
+    return text
+
+
+def lists_of(text: str, names: Iterable[str]) -> list[str]:
+    """Return the parts of a text that list some of these names, with signs or words of up to four letters between."""
+    if not (name := _any_of(names)):
+        return []
+    between = r"(?:\s*[,;&/+]\s*|\s+)(?:\w{1,4}\s+)?"
+    return re.findall(rf"{name}(?:{between}{name})+", text)
+
+
+def _any_of(names: Iterable[str]) -> str:
+    """Return a pattern of any of these names as a word, the longest first, since one may begin like another."""
+    escaped = "|".join(re.escape(name) for name in sorted(names, key=len, reverse=True))
+    return rf"(?<![\w./-])(?:{escaped})(?![\w/-])" if escaped else ""

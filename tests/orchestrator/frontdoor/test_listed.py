@@ -27,13 +27,30 @@ def fits(request: str, files: tuple[str, ...], *parts: dict[str, Any], **how: An
 def test_patterns_stand_for_several_files() -> None:
     listed = Listed.of("Look at notes.md", FILES)
     assert listed is not None
-    assert listed.files[0] == "notes.md", "what the request mentions comes first"
-    assert set(listed.files) == set(FILES)
+    assert listed.files == FILES
     assert listed.patterns == ("*", "*.txt", "*.md", "old/*", "cv*")
     assert listed.outputs == ()
     alone = Listed.of("Look at it", ("notes.md",))
     assert alone is not None
     assert alone.patterns == ()
+
+
+def test_files_that_the_request_lists_are_done_as_a_whole() -> None:
+    asked = "Sum up cv-adams, cv-brown.txt and notes.md, and compare old/a.md with old/b.md"
+    listed = Listed.of(asked, FILES)
+    assert listed is not None
+    assert listed.lists == (("cv-adams.txt", "cv-brown.txt", "notes.md"), ("old/a.md", "old/b.md"))
+    assert fits(asked, FILES, {"each": ["cv-adams.txt", "cv-brown.txt", "notes.md"]})
+    assert fits(asked, FILES, {"each": ["*.txt"]})
+    assert not fits(asked, FILES, {"each": ["cv-adams.txt", "notes.md"]})
+    assert fits("Sum up the two best", FILES, {"each": ["cv-adams.txt", "notes.md"]})
+    assert fits(asked, FILES, {"inputs": ["cv-adams.txt", "old/b.md"]}), "one step may read any of them"
+
+
+def test_only_a_part_of_one_step_ends_the_plan_for_now() -> None:
+    assert fits("Do it", FILES, {"inputs": ["notes.md"], "replan": True}, replan=True)
+    assert not fits("Do it", FILES, {"inputs": ["notes.md"], "replan": True})
+    assert not fits("Do it", FILES, {"each": ["*"], "replan": True}, replan=True)
 
 
 def test_outputs_are_those_that_the_request_names() -> None:
