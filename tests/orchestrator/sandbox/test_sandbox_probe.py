@@ -126,10 +126,10 @@ def test_a_job_dies_with_the_process_that_runs_it(sandbox: Sandbox) -> None:
     token = f"token-{os.urandom(8).hex()}"
     program = f"""
 import asyncio
-from orchestrator.sandbox import Job, Sandbox
+from orchestrator.sandbox import Sandbox, SandboxJob
 async def main():
     sandbox = await Sandbox.probe()
-    async with sandbox.open(Job(argv=("sh", "-c", "echo >&3; sleep 600 & sleep 600", "{token}"))) as session:
+    async with sandbox.open(SandboxJob(argv=("sh", "-c", "echo >&3; sleep 600 & sleep 600", "{token}"))) as session:
         await session._reader.readexactly(1)
         print("runs", flush=True)
         await asyncio.sleep(600)

@@ -167,7 +167,7 @@ async def test_a_journal_of_the_version_before_is_read_rated_and_emptied(tmp_pat
             raw.execute("INSERT INTO schema_version VALUES (?)", (number,))
         raw.execute("INSERT INTO runs VALUES ('R', 'as-planned', 'x', 'done', 10.0, 14.0, NULL)")
         for event in course("R", output=output):
-            body = encode_event(event).replace(',"prompts":{"system":"","persona":""}', "")
+            body = encode_event(event).replace(',"prompts":{"system":"","persona":"","shipped":""}', "")
             assert "prompts" not in body, "there were none then"
             raw.execute(
                 "INSERT INTO events (run, at, kind, step, attempt, body, checksum) VALUES ('R', ?, ?, ?, ?, ?, ?)",
