@@ -64,5 +64,7 @@ def test_the_role_says_who_embeds(registry: Registry, tmp_path: Path, model_file
     assert (other.models["bert"].embeds, other.models["llama"].embeds) == (False, True)
     assert other.models["bert"].memory != bert.memory, "it is loaded in another way"
     roles = "worker: {model: llama, tier: C}, embedder: {model: llama, tier: D}"
-    with pytest.raises(RegistryError, match=r"roles.embedder.model: llama embeds, so it generates no text .* worker"):
+    with pytest.raises(
+        RegistryError, match=r"roles.embedder.model: llama embeds, so it generates no text .* worker too"
+    ):
         registry_with(tmp_path, model_file, roles)
