@@ -22,18 +22,21 @@ class Parent:
         self._frames = Frames()
         self._replies: list[Reply] = []
         self._number = 0
-        self._submitting = threading.Lock()
+        self._sending = threading.Lock()
+        self._closed = False
 
     def submit(self, request: Generation) -> int:
         """Ask for a text, and return the number of the request."""
-        with self._submitting:
+        with self._sending:
             self._number += 1
-            self.send(Submit(self._number, request, False))
+            self._send(Submit(self._number, request, False))
             return self._number
 
-    def send(self, command: Command) -> None:
-        """Send one command."""
-        self._socket.sendall(encode(command))
+    def close(self) -> None:
+        """End the loop. It may take some more steps: what it submits before them is dropped."""
+        with self._sending:
+            self._closed = True
+            self._socket.close()
 
     def finished(self) -> Finished:
         """Return the next text that is finished."""
@@ -43,10 +46,15 @@ class Parent:
 
     def stats(self) -> Stats:
         """Return what the loop counts; replies that come before are dropped."""
-        self.send(GetStats(0))
+        with self._sending:
+            self._send(GetStats(0))
         while True:
             if isinstance(reply := self._next(), Stats):
                 return reply
+
+    def _send(self, command: Command) -> None:
+        if not self._closed:
+            self._socket.sendall(encode(command))
 
     def _next(self) -> Reply:
         while not self._replies:
@@ -77,8 +85,8 @@ def driven_loop(
     thread = threading.Thread(target=run)
     thread.start()
     try:
-        with theirs:
-            yield parent
+        yield parent
     finally:
+        parent.close()
         thread.join(PATIENCE_SECONDS)
         del llama.decode
