@@ -1,0 +1,99 @@
+"""Define what the memory holds: a situation, the action chosen in it, how that turned out, and its reward."""
+
+from dataclasses import dataclass, field
+from typing import Literal
+
+Kind = Literal["generate", "repl", "tool", "plan", "chat"]
+"""What was to be done: a kind of step, the plan of a request, or the answer to a chat."""
+
+Source = Literal["gate", "checker", "judge", "person", "run"]
+"""Who said how it turned out. `run` stands for the end of an attempt that nothing has checked."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Situation:
+    """What a choice depends on. Two situations are similar if the vectors of their texts are."""
+
+    task_type: str | None
+    """The type of the task; None for a request in words, and for a chat."""
+    kind: Kind
+    role: str
+    """The role that was asked for."""
+    text: str
+    """What is wanted, in words: objective and action. Nothing else is embedded, above all no default of a field."""
+    input_bytes: int = 0
+    """How much the step reads."""
+    failures: tuple[str, ...] = ()
+    """The kinds of the step's earlier failures, oldest first."""
+    interactive: bool = False
+    """Whether somebody waits for it."""
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Action:
+    """What can be chosen."""
+
+    role: str
+    persona: str = ""
+    """The persona's name; empty for none."""
+    model: str = ""
+    thinking: str = ""
+    """How much the model may think: auto, on, off or a number of tokens; empty for the model's own setting."""
+    mode: str = ""
+    """How a plan is run: planned, discover or serial; empty for what is no plan."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outcome:
+    """How an attempt turned out. What happened to the machine (INFRASTRUCTURE, RESOURCE) has no success."""
+
+    success: float | None
+    """1 for success, 0 for failure, between them by a person's or a judge's word; None where it teaches nothing."""
+    source: Source
+    by: str = ""
+    """Which gate, checker, judge or person said so."""
+    weight: float = 1.0
+    """How much that word counts, from 0 to 1. A person's outweighs a judge's."""
+    failure: str = ""
+    """The kind of the failure; empty for success."""
+    critical_seconds: float = 0.0
+    """Seconds by which the attempt lengthened the measured critical path of its run."""
+    tokens: int = 0
+    """Tokens read and written."""
+    load_seconds: float = 0.0
+    """Seconds spent on loading a model for it."""
+    lost_prefix_tokens: int = 0
+    """Tokens that had to be read again because another model was chosen than the one which held them."""
+    saved_seconds: float = 0.0
+    """Seconds by which running beside others shortened the measured critical path."""
+    used: bool = True
+    """Whether a later step, or the user, got what it made."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reward:
+    """A reward and its parts by name; `total` is what Q learns from."""
+
+    total: float
+    parts: dict[str, float] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Episode:
+    """A situation and an action that were seen `count` times, and what they are worth."""
+
+    id: int
+    situation: Situation
+    action: Action
+    q: float
+    """The expected reward: Q <- Q + alpha * (R - Q) at each time."""
+    count: int
+    created: float
+    """When it was first seen, in seconds since the epoch."""
+    last_seen: float
+    propensity: float
+    """How probable the choice was, at the last time."""
+    outcome: Outcome
+    """How it turned out, at the last time."""
+    reward: Reward
+    """The reward of the last time."""
