@@ -97,3 +97,12 @@ class Episode:
     """How it turned out, at the last time."""
     reward: Reward
     """The reward of the last time."""
+
+
+@dataclass(frozen=True, slots=True)
+class Neighbour:
+    """An episode whose situation is similar to the one at hand."""
+
+    episode: Episode
+    similarity: float
+    """The cosine of their vectors, from -1 to 1."""
