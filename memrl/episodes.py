@@ -12,7 +12,10 @@ Source = Literal["gate", "checker", "judge", "person", "run"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Situation:
-    """What a choice depends on. Two situations are similar if the vectors of their texts are."""
+    """What a choice depends on. Two situations are similar if the vectors of their texts are.
+
+    They count as the same one if they also agree in task type, kind, role and earlier failures.
+    """
 
     task_type: str | None
     """The type of the task; None for a request in words, and for a chat."""
@@ -79,18 +82,26 @@ class Reward:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Episode:
-    """A situation and an action that were seen `count` times, and what they are worth."""
+class Recalled:
+    """What is known of an episode without reading the database."""
 
     id: int
-    situation: Situation
     action: Action
     q: float
     """The expected reward: Q <- Q + alpha * (R - Q) at each time."""
     count: int
+    """How often its situation and action were seen."""
+    last_seen: float
+    """When they were last seen, in seconds since the epoch."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Episode(Recalled):
+    """A situation and an action that were seen `count` times, and what they are worth."""
+
+    situation: Situation
     created: float
     """When it was first seen, in seconds since the epoch."""
-    last_seen: float
     propensity: float
     """How probable the choice was, at the last time."""
     outcome: Outcome
@@ -101,8 +112,23 @@ class Episode:
 
 @dataclass(frozen=True, slots=True)
 class Neighbour:
-    """An episode whose situation is similar to the one at hand."""
+    """An episode whose situation is similar to the one at hand. `Memory.episodes` returns the whole of an episode."""
 
-    episode: Episode
+    episode: Recalled
     similarity: float
     """The cosine of their vectors, from -1 to 1."""
+
+
+@dataclass(frozen=True, slots=True)
+class Value:
+    """What a role with a persona is worth in tasks of a type, over all episodes."""
+
+    task_type: str | None
+    role: str
+    persona: str
+    q: float
+    """The mean of the episodes' Q, weighed by how often each was seen."""
+    count: int
+    """How many outcomes it stands for."""
+    episodes: int
+    last_seen: float
