@@ -10,17 +10,20 @@ from benchmarks.daemon.figures import PartResult
 
 
 def merged(before: dict[str, Any], name: str, part: PartResult, load: float, seconds: float) -> dict[str, Any]:
-    """Return the results `before` with those of a part in place of its old ones, without those of another machine.
+    """Return the results `before` with those of a part in place of its old ones.
 
+    Each part names the machine and the versions that it was measured with, since a part may be measured again alone.
     `load` is the load average of the machine before the part began, and `seconds` how long the part took.
     """
-    machine = results.machine()
-    parts = dict(before.get("parts", {})) if before.get("machine") == machine else {}
-    goals = [asdict(goal) for goal in part.goals]
-    parts[name] = {"seconds": round(seconds, 1), "load_before": round(load, 2), **part.figures, "goals": goals}
-    return {
-        "machine": machine,
+    stamp = {
+        "machine": results.machine(),
         "versions": results.versions("llama-cpp-python", "fastapi", "uvicorn"),
+    }
+    parts = dict(before.get("parts", {}))
+    goals = [asdict(goal) for goal in part.goals]
+    took = {"seconds": round(seconds, 1), "load_before": round(load, 2)}
+    parts[name] = {**stamp, **took, **part.figures, "goals": goals}
+    return {
         "command": "python -m benchmarks.daemon",
         "parts": parts,
         "goals": [goal for one in parts.values() for goal in one["goals"]],

@@ -12,7 +12,7 @@ from benchmarks.daemon.chain import figures
 from benchmarks.daemon.figures import PartResult, percentile, slope, spread
 from benchmarks.daemon.report import merged, read
 from benchmarks.goals import at_least, at_most, exactly
-from benchmarks.results import FOLDER, write
+from benchmarks.results import FOLDER, machine, write
 from orchestrator.analysis import analyze_task
 from orchestrator.events import AttemptGenerated, AttemptStarted, AttemptSucceeded, Usage
 from orchestrator.taskir import task_from
@@ -80,9 +80,11 @@ def test_a_part_that_is_measured_again_takes_its_own_place(tmp_path: Path) -> No
     assert [(goal["name"], goal["met"]) for goal in found["goals"]] == [("overhead", False), ("done", True)]
 
 
-def test_figures_of_another_machine_are_not_mixed_in() -> None:
-    before = {"machine": {"processor": "another", "cores": 1}, "parts": {"dag": {"goals": []}}}
-    assert list(merged(before, "chain", PartResult({}), 0.0, 0.0)["parts"]) == ["chain"]
+def test_each_part_names_the_machine_that_it_was_measured_on() -> None:
+    before = {"parts": {"dag": {"machine": {"processor": "another", "cores": 1}, "goals": []}}}
+    parts = merged(before, "chain", PartResult({}), 0.0, 0.0)["parts"]
+    assert parts["dag"]["machine"] == {"processor": "another", "cores": 1}
+    assert parts["chain"]["machine"] == machine()
 
 
 @pytest.mark.parametrize("words", [["--only", "nothing"], ["--size", "chain"], ["--size", "chain=0"]])
