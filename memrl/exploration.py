@@ -1,0 +1,95 @@
+"""Draw actions so that the probability of each draw is known exactly, and keep dear actions within a budget."""
+
+from bisect import bisect_left, insort
+from collections import deque
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+Floats = NDArray[np.float64]
+
+_NODES: Final = 200
+"""Points of the quadrature in `best_probabilities`."""
+_REACH: Final = 6.0
+"""Standard deviations that it covers to either side."""
+
+
+def epsilon_greedy(best: int, count: int, epsilon: float) -> Floats:
+    """Return the probability of each of `count` actions: the best one, but any one with `epsilon`.
+
+    Sutton & Barto, Reinforcement learning, 2.2.
+    """
+    probabilities = np.full(count, epsilon / count)
+    probabilities[best] += 1.0 - epsilon
+    return probabilities
+
+
+def best_probabilities(means: Floats, errors: Floats, margin: Floats | float = 0.0) -> Floats:
+    """Return for each action how probable it is that its value is the highest: shape (actions,).
+
+    Values are independent and normal with these means and standard errors. With a `margin` an action counts as the
+    highest if it is at most so much below, and the probabilities may add up to more than 1. Thompson sampling (1933)
+    draws one value for each action and takes the highest; drawing from these probabilities is the same, but
+    says how probable the draw was. P(i) = integral of pdf_i(v) * product over j of cdf_j(v + margin) dv.
+    """
+    if len(means) == 1:
+        return np.ones(1)
+    errors = np.maximum(errors, 1e-9)
+    nodes = np.linspace(-_REACH, _REACH, _NODES)
+    density = np.exp(-0.5 * nodes**2)
+    density /= density.sum()
+    values = means[:, None] + errors[:, None] * nodes  # (action, node)
+    below = _normal_cdf((values[:, :, None] + margin - means) / errors)  # (action, node, other)
+    index = np.arange(len(means))
+    below[index, :, index] = 1.0
+    probabilities: Floats = below.prod(axis=2) @ density
+    return probabilities
+
+
+def thompson(means: Floats, errors: Floats) -> Floats:
+    """Return the probability with which Thompson sampling takes each action; they add up to 1."""
+    probabilities = best_probabilities(means, errors)
+    return probabilities / probabilities.sum()
+
+
+def draw(probabilities: Floats, rng: np.random.Generator) -> int:
+    """Return the index of an action, drawn with these probabilities."""
+    return int(min(np.searchsorted(np.cumsum(probabilities), rng.random(), side="right"), len(probabilities) - 1))
+
+
+def _normal_cdf(z: Floats) -> Floats:
+    """Return the standard normal distribution function, to 7 digits (Abramowitz & Stegun, 26.2.17)."""
+    t = 1.0 / (1.0 + 0.2316419 * np.abs(z))
+    tail = t * (0.319381530 + t * (-0.356563782 + t * (1.781477937 + t * (-1.821255978 + t * 1.330274429))))
+    upper = tail * np.exp(-0.5 * z**2) / np.sqrt(2 * np.pi)
+    return np.where(z > 0, 1.0 - upper, upper)
+
+
+class Budget:
+    """Allows a dear action for the share of situations in which it gains most, by a running quantile of the gain."""
+
+    def __init__(self, share: float, window: int = 1000) -> None:
+        """Allow a `share` of choices, from 0 to 1. The quantile is that of the last `window` gains."""
+        self.share = share
+        self._window = window
+        self._gains: deque[float] = deque()
+        self._sorted: list[float] = []
+        self._asked = 0
+        self._allowed = 0
+
+    def allows(self, gain: float) -> bool:
+        """Return whether this gain is among the highest ones, and allowing it too keeps to the budget."""
+        place = bisect_left(self._sorted, gain)
+        high = not self._sorted or place >= (1.0 - self.share) * len(self._sorted)
+        allowed = high and self._allowed + 1 <= self.share * (self._asked + 1) + 1
+        self._note(gain)
+        self._asked += 1
+        self._allowed += allowed
+        return allowed
+
+    def _note(self, gain: float) -> None:
+        self._gains.append(gain)
+        insort(self._sorted, gain)
+        if len(self._gains) > self._window:
+            self._sorted.pop(bisect_left(self._sorted, self._gains.popleft()))

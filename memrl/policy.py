@@ -1,0 +1,362 @@
+"""Choose an action: join what similar episodes and the head expect of each, less its costs, and explore on purpose.
+
+A Policy does no I/O, keeps no clock, and draws only from the generator that it is given, so the same outcomes and the
+same generator lead to the same choices. It is not safe for several threads at once.
+"""
+
+import io
+import json
+import zipfile
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, astuple, dataclass, field
+from typing import Any, Final, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from memrl import exploration, retrieval
+from memrl.calibration import Calibrator, logit, sigmoid
+from memrl.episodes import Action, Neighbour, Outcome, Reward, Situation
+from memrl.features import Features, FeatureSettings
+from memrl.head import Head, HeadSettings
+from memrl.retrieval import Retrieved, RetrievalSettings
+from memrl.reward import Cost, Prices, Stage, cost_of, staged, teaches
+
+Floats = NDArray[np.float64]
+
+_VERSION: Final = 1
+
+
+class LearnedStateError(ValueError):
+    """What was stored of a policy cannot be read, or does not fit; the policy can learn again from the episodes."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExplorationSettings:
+    """How often something else than the best action is chosen, in order to learn about it."""
+
+    method: Literal["epsilon", "thompson", "off"] = "epsilon"
+    first: float = 0.1
+    """The epsilon of a task type without outcomes: how probable it is that any action is drawn, all alike."""
+    least: float = 0.02
+    """What epsilon falls to."""
+    halved_after: float = 200.0
+    """Epsilon is first * halved_after / (halved_after + outcomes of the task type), and `least` at least."""
+    by_type: Mapping[str, float] = field(default_factory=dict)
+    """The epsilon of task types that shall have a fixed one; 0 for none."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PolicySettings:
+    """How a policy learns and chooses. The defaults are those of `make bench-routing`."""
+
+    features: FeatureSettings = field(default_factory=FeatureSettings)
+    head: HeadSettings = field(default_factory=HeadSettings)
+    retrieval: RetrievalSettings = field(default_factory=RetrievalSettings)
+    exploration: ExplorationSettings = field(default_factory=ExplorationSettings)
+    stage: Stage = field(default_factory=Stage)
+    prices: Prices = field(default_factory=Prices)
+    retrieval_part: float = 0.5
+    """The part of similar episodes in the expected reward where they speak clearly; the rest is the head's."""
+    retrieval_patience: float = 5.0
+    """The support (episodes of similarity 1) at which they have half of that part."""
+    parameters: float = 30.0
+    """How many outcomes tell the head as much about a situation as one episode of similarity 1."""
+    tolerance: float = 0.02
+    """By how much less value an action is still as good as the best one, for the confidence."""
+    budget: float | None = None
+    """The share of choices that may take another action than the cheapest; None for any."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Estimate:
+    """What is expected of an action in a situation."""
+
+    action: Action
+    value: float
+    """Its worth less its price: the best action is the one with the highest value."""
+    worth: float
+    """The expected reward, calibrated."""
+    error: float
+    """The standard error of the worth."""
+    price: float
+    """What it costs, in units of reward."""
+    head: float
+    """The expected reward by the head alone."""
+    head_part: float
+    """The head's part in the worth, from 0 to 1; the rest is that of similar episodes."""
+    retrieved: Retrieved
+    """The expected reward by similar episodes alone, and which of them spoke."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Choice:
+    """An action, and how it was chosen."""
+
+    action: Action
+    propensity: float
+    """How probable this action was, given the situation: exactly the probability that it was drawn with."""
+    confidence: float
+    """How probable it is that no other action has a value that is higher by more than the tolerance."""
+    explored: bool
+    """Whether it was drawn although another action has a higher value."""
+    best: Action
+    """The action with the highest value, within the budget."""
+    estimates: tuple[Estimate, ...]
+    """One for each action, in the order in which they were given."""
+
+
+class Policy:
+    """What was learned from outcomes, and how it chooses."""
+
+    def __init__(self, dimensions: int, settings: PolicySettings | None = None) -> None:
+        """Begin without experience. `dimensions` is the width of the embeddings."""
+        self.settings = settings or PolicySettings()
+        self.observed = 0
+        """How many outcomes have taught something."""
+        self._features = Features(dimensions, self.settings.features)
+        self._head = Head(self._features.size, self.settings.head)
+        self._calibrators: dict[Action, Calibrator] = {}
+        self._tallies: dict[tuple[str, ...], Floats] = {}
+        budget = self.settings.budget
+        self._budget = None if budget is None else exploration.Budget(budget)
+
+    @property
+    def dimensions(self) -> int:
+        """Return the width of the embeddings."""
+        return self._features.dimensions
+
+    def choose(
+        self,
+        situation: Situation,
+        embedding: NDArray[Any],
+        neighbours: Sequence[Neighbour],
+        actions: Sequence[Action],
+        costs: Mapping[Action, Cost] | None = None,
+        *,
+        rng: np.random.Generator,
+        explore: bool | None = None,
+    ) -> Choice:
+        """Return the choice of one of the actions.
+
+        `explore` is whether something else than the best action may be drawn; None is yes, but not while somebody
+        waits. An action without costs is taken to cost what it has cost before. Raises ValueError without actions, if
+        one is there twice, or for an embedding of the wrong width.
+        """
+        if not actions or len(set(actions)) < len(actions):
+            raise ValueError(f"{len(actions)} actions were given, {len(set(actions))} of them different ones")
+        estimates = self.estimate(situation, embedding, neighbours, actions, costs)
+        values = np.array([one.value for one in estimates])
+        errors = np.array([one.error for one in estimates])
+        best = self._best(estimates, values)
+        may = not situation.interactive if explore is None else explore
+        probabilities = self._probabilities(situation, values, errors, best) if may else None
+        taken = best if probabilities is None else exploration.draw(probabilities, rng)
+        near = exploration.best_probabilities(values, errors, self.settings.tolerance)
+        return Choice(
+            action=actions[taken],
+            propensity=1.0 if probabilities is None else float(probabilities[taken]),
+            confidence=float(near[taken]),
+            explored=taken != best,
+            best=actions[best],
+            estimates=estimates,
+        )
+
+    def estimate(
+        self,
+        situation: Situation,
+        embedding: NDArray[Any],
+        neighbours: Sequence[Neighbour],
+        actions: Sequence[Action],
+        costs: Mapping[Action, Cost] | None = None,
+    ) -> tuple[Estimate, ...]:
+        """Return what is expected of each action. Nothing changes, and nothing is drawn."""
+        features = self._features.of(situation, embedding)
+        heads = self._head.logits(features, actions)
+        spoken = retrieval.estimate(
+            neighbours, actions, lambda action: self._mean(situation, action), self.settings.retrieval
+        )
+        known = costs or {}
+        return tuple(
+            self._estimate(situation, action, float(head), spoken[action], known.get(action, Cost()))
+            for action, head in zip(actions, heads, strict=True)
+        )
+
+    def observe(
+        self,
+        situation: Situation,
+        embedding: NDArray[Any],
+        action: Action,
+        outcome: Outcome,
+        *,
+        neighbours: Sequence[Neighbour] = (),
+    ) -> Reward | None:
+        """Learn how an action turned out, and return its reward; None for an outcome that teaches nothing.
+
+        The neighbours are those that memory returns before it learns of the outcome; the calibration learns how
+        right they and the head were. Raises ValueError for an embedding of the wrong width or a success that is not
+        from 0 to 1.
+        """
+        if not teaches(outcome):
+            return None
+        reward = staged(outcome, self.observed, self.settings.stage, self.settings.prices)
+        target = min(1.0, max(0.0, reward.total))
+        features = self._features.of(situation, embedding)
+        head = float(self._head.logits(features, (action,))[0])
+        spoken = retrieval.estimate(
+            neighbours, (action,), lambda one: self._mean(situation, one), self.settings.retrieval
+        )
+        raw, _ = self._joined(head, spoken[action])
+        self._calibrators.setdefault(action, Calibrator()).update(raw, target, outcome.weight)
+        self._head.update(features, action, target, outcome.weight)
+        self._features.learn(situation)
+        self._count(situation, action, outcome, target)
+        self.observed += 1
+        return reward
+
+    def _estimate(
+        self, situation: Situation, action: Action, head: float, retrieved: Retrieved, cost: Cost
+    ) -> Estimate:
+        raw, part = self._joined(head, retrieved)
+        calibrator = self._calibrators.get(action)
+        worth = float(sigmoid(raw)) if calibrator is None else calibrator(raw)
+        seen = 1.0 + self._head.count(action) / self.settings.parameters + retrieved.support
+        price = self.settings.prices.of(self._full_cost(situation, action, cost))
+        return Estimate(
+            action=action,
+            value=worth - price,
+            worth=worth,
+            error=float(np.sqrt(max(worth * (1.0 - worth), 0.01) / seen)),
+            price=price,
+            head=float(sigmoid(head)),
+            head_part=1.0 - part,
+            retrieved=retrieved,
+        )
+
+    def _joined(self, head: float, retrieved: Retrieved) -> tuple[float, float]:
+        """Return the logit that head and similar episodes come to, and the part of the latter in it."""
+        support = retrieved.support
+        part = self.settings.retrieval_part * support / (support + self.settings.retrieval_patience)
+        return (1.0 - part) * head + part * float(logit(np.clip(retrieved.value, 0.02, 0.98))), part
+
+    def _best(self, estimates: Sequence[Estimate], values: Floats) -> int:
+        """Return the place of the best action within the budget."""
+        best = int(values.argmax())
+        if self._budget is None:
+            return best
+        cheapest = min(range(len(estimates)), key=lambda place: (estimates[place].price, place))
+        gains = [one.worth - estimates[cheapest].worth for one in estimates]
+        best = int(np.argmax(gains))
+        return best if self._budget.allows(gains[best]) else cheapest
+
+    def _probabilities(self, situation: Situation, values: Floats, errors: Floats, best: int) -> Floats | None:
+        """Return how probable each action shall be; None if the best one is to be taken."""
+        settings = self.settings.exploration
+        if settings.method == "off" or len(values) == 1:
+            return None
+        if settings.method == "thompson":
+            return exploration.thompson(values, errors)
+        epsilon = settings.by_type.get(situation.task_type or "")
+        if epsilon is None:
+            seen = self._tallies[kind][0] if (kind := ("type", situation.task_type or "")) in self._tallies else 0.0
+            epsilon = max(settings.least, settings.first * settings.halved_after / (settings.halved_after + seen))
+        return exploration.epsilon_greedy(best, len(values), epsilon) if epsilon > 0 else None
+
+    # What was seen, summed up: how often, reward, seconds and tokens.
+
+    def _levels(self, situation: Situation, action: Action) -> tuple[tuple[str, ...], ...]:
+        """Return under which names an outcome is counted, from all outcomes to those most like this one."""
+        name = astuple(action)
+        like = (situation.task_type or "", situation.kind, situation.role)
+        return (), ("action", *name), ("like", *like, *name)
+
+    def _count(self, situation: Situation, action: Action, outcome: Outcome, target: float) -> None:
+        cost = cost_of(outcome)
+        weight = outcome.weight
+        row = np.array((weight, weight * target, weight * (cost.seconds or 0.0), weight * (cost.tokens or 0.0)))
+        for name in (*self._levels(situation, action), ("type", situation.task_type or "")):
+            self._tallies[name] = self._tallies.get(name, np.zeros(4)) + row
+
+    def _means(self, situation: Situation, action: Action) -> Floats:
+        """Return the mean reward, seconds and tokens of an action: those of what is most alike, shrunk to the rest."""
+        means = np.array((0.5, 0.0, 0.0))
+        strength = 1.0
+        for name in self._levels(situation, action):
+            if (tally := self._tallies.get(name)) is not None:
+                means = (tally[1:] + strength * means) / (tally[0] + strength)
+            strength = 5.0
+        return means
+
+    def _mean(self, situation: Situation, action: Action) -> float:
+        return float(self._means(situation, action)[0])
+
+    def _full_cost(self, situation: Situation, action: Action, cost: Cost) -> Cost:
+        """Return a cost with what is unknown filled in from experience."""
+        if cost.seconds is not None and cost.tokens is not None:
+            return cost
+        _, seconds, tokens = self._means(situation, action)
+        return Cost(
+            seconds=float(seconds) if cost.seconds is None else cost.seconds,
+            tokens=float(tokens) if cost.tokens is None else cost.tokens,
+            load_seconds=cost.load_seconds,
+            lost_prefix_tokens=cost.lost_prefix_tokens,
+        )
+
+    def to_bytes(self) -> bytes:
+        """Return all that was learned, which `from_bytes` reads."""
+        moments = self._features.moments
+        head = {f"head.{name}": array for name, array in self._head.arrays().items()}
+        meta = {
+            "version": _VERSION,
+            "dimensions": self.dimensions,
+            "features": asdict(self.settings.features),
+            "observed": self.observed,
+            "actions": [astuple(action) for action in self._head.actions],
+            "calibrated": [astuple(action) for action in self._calibrators],
+            "tallied": list(self._tallies),
+        }
+        arrays = {
+            "meta": np.frombuffer(json.dumps(meta).encode(), dtype=np.uint8),
+            "count": np.array(moments.count),
+            "mean": moments.mean,
+            "spread": moments.squares,
+            "calibration": np.array([one.state for one in self._calibrators.values()]).reshape(-1, 4),
+            "tallies": np.array(list(self._tallies.values())).reshape(-1, 4),
+            **head,
+        }
+        file = io.BytesIO()
+        np.savez(file, allow_pickle=False, **arrays)
+        return file.getvalue()
+
+    @classmethod
+    def from_bytes(cls, data: bytes, dimensions: int, settings: PolicySettings | None = None) -> "Policy":
+        """Return the policy that `to_bytes` described. Raises LearnedStateError if that cannot be, and says why."""
+        policy = cls(dimensions, settings)
+        try:
+            with np.load(io.BytesIO(data), allow_pickle=False) as stored:
+                arrays = {name: stored[name] for name in stored.files}
+            meta = json.loads(arrays["meta"].tobytes())
+            policy._restore(meta, arrays)
+        except (ValueError, KeyError, TypeError, OSError, EOFError, zipfile.BadZipFile) as error:
+            raise LearnedStateError(f"what the policy has learned cannot be used: {error}") from error
+        return policy
+
+    def _restore(self, meta: dict[str, Any], arrays: dict[str, NDArray[Any]]) -> None:
+        wanted = {
+            "version": _VERSION,
+            "dimensions": self.dimensions,
+            "features": asdict(self.settings.features),
+        }
+        for name, value in wanted.items():
+            if meta[name] != value:
+                raise ValueError(f"its {name} is {meta[name]}; accepted: {value}")
+        actions = [Action(*names) for names in meta["actions"]]
+        self._head.restore(actions, {name[5:]: array for name, array in arrays.items() if name.startswith("head.")})
+        moments = self._features.moments
+        moments.count = float(arrays["count"])
+        moments.mean[...], moments.squares[...] = arrays["mean"], arrays["spread"]
+        for names, state in zip(meta["calibrated"], arrays["calibration"], strict=True):
+            calibrator = self._calibrators.setdefault(Action(*names), Calibrator())
+            calibrator.state[...] = state
+        self._tallies = {tuple(name): row for name, row in zip(meta["tallied"], arrays["tallies"], strict=True)}
+        self.observed = int(meta["observed"])
