@@ -19,7 +19,7 @@ from memrl.calibration import Calibrator, logit, sigmoid
 from memrl.episodes import Action, Neighbour, Outcome, Reward, Situation
 from memrl.features import Features, FeatureSettings
 from memrl.head import Head, HeadSettings
-from memrl.retrieval import Retrieved, RetrievalSettings
+from memrl.retrieval import RetrievalSettings, Retrieved
 from memrl.reward import Cost, Prices, Stage, cost_of, staged, teaches
 
 Floats = NDArray[np.float64]

@@ -1,0 +1,73 @@
+from math import erf, sqrt
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from memrl.exploration import Budget, best_probabilities, draw, epsilon_greedy, thompson
+
+several = st.lists(st.tuples(st.floats(-1, 1), st.floats(0.001, 1)), min_size=1, max_size=8)
+
+
+@given(st.integers(1, 9), st.floats(0, 1), st.data())
+def test_epsilon_greedy_adds_up_to_1_and_tries_each(count: int, epsilon: float, data: st.DataObject) -> None:
+    best = data.draw(st.integers(0, count - 1))
+    probabilities = epsilon_greedy(best, count, epsilon)
+    assert probabilities.sum() == pytest.approx(1)
+    assert (probabilities >= epsilon / count).all()
+    assert probabilities[best] == probabilities.max()
+
+
+@given(several)
+def test_thompson_probabilities_add_up_to_1(actions: list[tuple[float, float]]) -> None:
+    means, errors = np.array(actions).T
+    probabilities = thompson(means, errors)
+    assert probabilities.sum() == pytest.approx(1)
+    assert best_probabilities(means, errors).sum() == pytest.approx(1, abs=0.02)
+    assert (best_probabilities(means, errors, 0.1) >= best_probabilities(means, errors) - 1e-6).all()
+
+
+def test_of_two_actions_the_probability_is_that_of_their_difference() -> None:
+    means, errors = np.array((0.6, 0.4)), np.array((0.3, 0.2))
+    z = 0.2 / sqrt(0.3**2 + 0.2**2)
+    expected = 0.5 * (1 + erf(z / sqrt(2)))
+    assert best_probabilities(means, errors)[0] == pytest.approx(expected, abs=1e-3)
+
+
+def test_thompson_draws_as_often_as_a_drawn_value_is_the_highest() -> None:
+    rng = np.random.default_rng(0)
+    means, errors = np.array((0.5, 0.6, 0.2, 0.55)), np.array((0.1, 0.05, 0.3, 0.2))
+    sampled = rng.normal(means, errors, (200_000, 4)).argmax(axis=1)
+    frequencies = np.bincount(sampled, minlength=4) / 200_000
+    assert thompson(means, errors) == pytest.approx(frequencies, abs=0.01)
+
+
+def test_actions_that_are_surely_alike_are_all_as_good_as_the_best() -> None:
+    alike = best_probabilities(np.array((0.5, 0.5, 0.495)), np.full(3, 0.001), 0.02)
+    assert (alike > 0.99).all()
+
+
+def test_draws_come_as_often_as_their_probability() -> None:
+    rng = np.random.default_rng(0)
+    probabilities = np.array((0.1, 0.0, 0.7, 0.2))
+    drawn = np.bincount([draw(probabilities, rng) for _ in range(20_000)], minlength=4) / 20_000
+    assert drawn == pytest.approx(probabilities, abs=0.02)
+
+
+@given(st.lists(st.floats(-1, 1), min_size=1, max_size=300), st.floats(0, 1))
+def test_a_budget_is_kept_at_every_moment(gains: list[float], share: float) -> None:
+    budget = Budget(share, window=50)
+    allowed = 0
+    for asked, gain in enumerate(gains, 1):
+        allowed += budget.allows(gain)
+        assert allowed <= share * asked + 1
+
+
+def test_a_budget_goes_to_the_highest_gains() -> None:
+    rng = np.random.default_rng(0)
+    budget = Budget(0.3)
+    gains = rng.random(5000)
+    allowed = np.array([budget.allows(gain) for gain in gains])[500:]
+    assert allowed.mean() == pytest.approx(0.3, abs=0.02)
+    assert gains[500:][allowed].min() > 0.6

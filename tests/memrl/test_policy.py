@@ -1,0 +1,195 @@
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from memrl.episodes import Action, Neighbour
+from memrl.policy import ExplorationSettings, LearnedStateError, Policy, PolicySettings
+from memrl.reward import Cost
+from orchestrator.lexical import embed
+from tests.memrl.situations import LARGE, SITUATION, SMALL, neighbour, outcome, situation, unit
+
+ACTIONS = (SMALL, LARGE)
+WIDTH = 32
+EASY, HARD = "List the names.", "Prove that 17 * 23 = 391, step by step, with (a) lemmas and (b) examples!"
+QUIET = PolicySettings(exploration=ExplorationSettings(method="off"))
+
+
+def vector(text: str) -> np.ndarray:  # type: ignore[type-arg]
+    return embed([text], WIDTH)[0]
+
+
+def taught(rounds: int = 150, options: PolicySettings = QUIET) -> Policy:
+    """Return a policy that has seen the small model fail at what is hard, and succeed at what is easy."""
+    policy = Policy(WIDTH, options)
+    for number in range(rounds):
+        for text, small in ((f"{EASY} {number}", 1.0), (f"{HARD} {number}", 0.0)):
+            policy.observe(situation(text), vector(text), SMALL, outcome(small, critical_seconds=1, tokens=100))
+            policy.observe(situation(text), vector(text), LARGE, outcome(1.0, critical_seconds=9, tokens=100))
+    return policy
+
+
+def rng(seed: int = 0) -> np.random.Generator:
+    return np.random.default_rng(seed)
+
+
+def test_without_experience_it_is_not_confident() -> None:
+    choice = Policy(WIDTH, QUIET).choose(SITUATION, vector("x"), (), ACTIONS, rng=rng())
+    assert choice.confidence < 0.6
+    assert choice.propensity == 1
+
+
+def test_it_learns_to_take_the_cheap_action_where_that_succeeds() -> None:
+    policy = taught()
+    easy = policy.choose(situation(EASY), vector(EASY), (), ACTIONS, rng=rng())
+    hard = policy.choose(situation(HARD), vector(HARD), (), ACTIONS, rng=rng())
+    assert (easy.action, hard.action) == (SMALL, LARGE)
+    assert hard.confidence > 0.6
+    estimates = {one.action: one for one in easy.estimates}
+    assert estimates[LARGE].price > estimates[SMALL].price > 0
+    assert estimates[SMALL].value == pytest.approx(estimates[SMALL].worth - estimates[SMALL].price)
+
+
+def test_loading_a_model_is_charged() -> None:
+    policy = taught()
+    costs = {LARGE: Cost(load_seconds=1000.0)}
+    assert policy.choose(situation(HARD), vector(HARD), (), ACTIONS, costs, rng=rng()).action == SMALL
+    costs = {LARGE: Cost(lost_prefix_tokens=1e6)}
+    assert policy.choose(situation(HARD), vector(HARD), (), ACTIONS, costs, rng=rng()).action == SMALL
+
+
+def test_similar_episodes_speak_and_are_named() -> None:
+    policy = Policy(WIDTH, QUIET)
+    around = [neighbour(SMALL, 0.0, 0.9, number=n) for n in range(9)]
+    around += [neighbour(LARGE, 1.0, 0.9, number=n) for n in range(10, 19)]
+    choice = policy.choose(SITUATION, vector("x"), around, ACTIONS, rng=rng())
+    assert choice.action == LARGE
+    large = choice.estimates[1]
+    assert [voice.episode for voice in large.retrieved.voices] == [*range(10, 19)]
+    assert 0 < large.head_part < 1
+
+
+@pytest.mark.parametrize("failure", ["INFRASTRUCTURE", "RESOURCE"])
+def test_failures_of_the_machine_change_nothing(failure: str) -> None:
+    policy = taught(10)
+    before = policy.to_bytes()
+    assert policy.observe(SITUATION, vector("x"), SMALL, outcome(0.0, failure=failure)) is None
+    assert policy.to_bytes() == before
+
+
+@given(st.sampled_from(["epsilon", "thompson"]), st.integers(0, 2**32))
+@settings(max_examples=30, deadline=None)
+def test_the_same_generator_leads_to_the_same_choices(method: str, seed: int) -> None:
+    options = PolicySettings(exploration=ExplorationSettings(method=method))  # type: ignore[arg-type]
+    made = [
+        [policy.choose(SITUATION, vector("x"), (), ACTIONS, rng=source) for _ in range(5)]
+        for policy, source in ((Policy(WIDTH, options), rng(seed)) for _ in range(2))
+    ]
+    assert made[0] == made[1]
+
+
+@pytest.mark.parametrize("method", ["epsilon", "thompson"])
+def test_propensities_are_how_often_an_action_is_drawn(method: str) -> None:
+    policy = taught(5, PolicySettings(exploration=ExplorationSettings(method=method, first=0.3)))  # type: ignore[arg-type]
+    source = rng()
+    choices = [policy.choose(situation(EASY), vector(EASY), (), ACTIONS, rng=source) for _ in range(4000)]
+    propensities = {choice.action: choice.propensity for choice in choices}
+    assert sum(propensities.values()) == pytest.approx(1)
+    for action, propensity in propensities.items():
+        assert np.mean([choice.action == action for choice in choices]) == pytest.approx(propensity, abs=0.03)
+
+
+def test_nothing_is_explored_while_somebody_waits_unless_asked() -> None:
+    policy = Policy(WIDTH, PolicySettings(exploration=ExplorationSettings(first=1.0)))
+    source = rng()
+
+    def drawn(**fields: object) -> set[Action]:
+        return {
+            policy.choose(replace(SITUATION, interactive=True), vector("x"), (), ACTIONS, rng=source, **fields).action  # type: ignore[arg-type]
+            for _ in range(50)
+        }
+
+    assert len(drawn()) == 1
+    assert len(drawn(explore=False)) == 1
+    assert len(drawn(explore=True)) == 2
+
+
+def test_epsilon_falls_with_the_outcomes_of_a_task_type_or_is_given_for_it() -> None:
+    def propensity(policy: Policy, task_type: str) -> float:
+        source = rng(1)
+        drawn = [
+            policy.choose(replace(SITUATION, task_type=task_type), vector("x"), (), ACTIONS, rng=source)
+            for _ in range(40)
+        ]
+        return min(choice.propensity for choice in drawn if not choice.explored)
+
+    options = ExplorationSettings(first=0.4, halved_after=10.0, by_type={"code": 0.0})
+    policy = taught(20, PolicySettings(exploration=options))
+    assert propensity(policy, "code") == 1
+    assert propensity(policy, "chat") == pytest.approx(0.8)
+    assert propensity(policy, "doc") > 0.9
+
+
+def test_a_budget_limits_the_share_of_dear_choices() -> None:
+    policy = taught(options=replace(QUIET, budget=0.25))
+    source, made = rng(3), []
+    for number in range(200):
+        text = f"{HARD if number % 2 else EASY} {number}"
+        made.append(policy.choose(situation(text), vector(text), (), ACTIONS, rng=source).action)
+    assert made.count(LARGE) <= 51
+    assert made.count(LARGE) >= 30
+    assert all(action == SMALL for action in made[0::2][10:])
+
+
+def test_what_was_learned_survives_as_bytes() -> None:
+    policy = taught(20)
+    again = Policy.from_bytes(policy.to_bytes(), WIDTH, QUIET)
+    for text in (EASY, HARD, "something else"):
+        one = policy.choose(situation(text), vector(text), (), ACTIONS, rng=rng())
+        assert again.choose(situation(text), vector(text), (), ACTIONS, rng=rng()) == one
+    assert again.observed == policy.observed
+    assert again.to_bytes() == policy.to_bytes()
+
+
+@pytest.mark.parametrize("data", [b"", b"nonsense", Policy(WIDTH).to_bytes()[:-20], Policy(WIDTH + 1).to_bytes()])
+def test_bytes_that_do_not_fit_are_refused(data: bytes) -> None:
+    with pytest.raises(LearnedStateError, match="cannot be used"):
+        Policy.from_bytes(data, WIDTH)
+
+
+@given(st.binary(max_size=40), st.integers(0, 4000))
+@settings(max_examples=30, deadline=None)
+def test_spoilt_bytes_are_refused_or_read(noise: bytes, place: int) -> None:
+    data = taught(2).to_bytes()
+    spoilt = data[:place] + noise + data[place + len(noise) :]
+    try:
+        Policy.from_bytes(spoilt, WIDTH)
+    except LearnedStateError:
+        return
+
+
+def test_an_embedding_of_the_wrong_width_is_refused() -> None:
+    policy = Policy(WIDTH, QUIET)
+    with pytest.raises(ValueError, match="accepted"):
+        policy.choose(SITUATION, unit(rng(), WIDTH + 1), (), ACTIONS, rng=rng())
+    with pytest.raises(ValueError, match="accepted"):
+        policy.observe(SITUATION, unit(rng(), WIDTH + 1), SMALL, outcome(1.0))
+    assert policy.observed == 0
+
+
+@pytest.mark.parametrize("actions", [(), (SMALL, SMALL)])
+def test_there_have_to_be_different_actions(actions: tuple[Action, ...]) -> None:
+    with pytest.raises(ValueError, match="actions were given"):
+        Policy(WIDTH).choose(SITUATION, vector("x"), (), actions, rng=rng())
+
+
+def test_calibration_learns_from_neighbours_that_are_wrong() -> None:
+    policy = Policy(WIDTH, QUIET)
+    source = rng()
+    wrong: list[Neighbour] = [neighbour(SMALL, 1.0, 0.95) for _ in range(30)]
+    before = policy.estimate(SITUATION, unit(source, WIDTH), wrong, (SMALL,))[0].worth
+    for _ in range(300):
+        policy.observe(SITUATION, unit(source, WIDTH), SMALL, outcome(0.0), neighbours=wrong)
+    assert policy.estimate(SITUATION, unit(source, WIDTH), wrong, (SMALL,))[0].worth < before / 2

@@ -1,0 +1,76 @@
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from memrl.episodes import Action
+from memrl.retrieval import RetrievalSettings, estimate, two_phase
+from tests.memrl.situations import LARGE, SMALL, neighbour
+
+SETTINGS = RetrievalSettings(threshold=0.1, candidates=4, chosen=2, weight=0.5)
+episodes = st.lists(st.tuples(st.floats(-1, 1), st.floats(0, 1)), max_size=30)
+
+
+def half(action: Action) -> float:
+    return 0.5
+
+
+@given(episodes)
+def test_both_phases_keep_their_limits(pairs: list[tuple[float, float]]) -> None:
+    similarities, values = np.array(pairs).reshape(-1, 2).T
+    places = two_phase(similarities, values, SETTINGS)
+    assert len(places) == min(2, (similarities > 0.1).sum())
+    assert len(set(places.tolist())) == len(places)
+    assert (similarities[places] > 0.1).all()
+    fourth = np.sort(similarities)[::-1][:4].min() if len(pairs) else 0.0
+    assert (similarities[places] >= fourth).all()
+
+
+def test_phase_one_takes_the_similar_and_phase_two_the_valuable_among_them() -> None:
+    similarities = np.array((0.9, 0.8, 0.7, 0.6, 0.5, 0.05))
+    values = np.array((0.0, 0.0, 1.0, 1.0, 1.0, 1.0))
+    assert two_phase(similarities, values, SETTINGS).tolist() == [2, 3]
+    only_similar = RetrievalSettings(threshold=0.1, candidates=4, chosen=2, weight=0.0)
+    assert two_phase(similarities, values, only_similar).tolist() == [0, 1]
+
+
+def test_without_z_scores_the_wider_scale_decides() -> None:
+    similarities = np.array((0.60, 0.59, 0.58, 0.57))
+    values = np.array((0.0, 0.3, 0.6, 0.9))
+    raw = RetrievalSettings(threshold=0.1, candidates=4, chosen=1, weight=0.2, normalise=False)
+    scored = RetrievalSettings(threshold=0.1, candidates=4, chosen=1, weight=0.2)
+    assert two_phase(similarities, values, raw).tolist() == [3]
+    assert two_phase(similarities, values, scored).tolist() == [0]
+
+
+def test_without_neighbours_there_is_the_prior() -> None:
+    found = estimate((), (SMALL, LARGE), {SMALL: 0.3, LARGE: 0.7}.__getitem__, SETTINGS)
+    assert (found[SMALL].value, found[LARGE].value) == (0.3, 0.7)
+    assert found[SMALL].support == 0
+    assert found[SMALL].voices == ()
+
+
+def test_only_an_actions_own_episodes_speak_for_it() -> None:
+    around = [neighbour(SMALL, 0.0, 0.9, number=1), neighbour(LARGE, 1.0, 0.9, number=2)]
+    found = estimate(around, (SMALL, LARGE), half, SETTINGS)
+    assert found[SMALL].value < 0.5 < found[LARGE].value
+    assert [voice.episode for voice in found[LARGE].voices] == [2]
+    assert estimate(around, (SMALL,), half, SETTINGS).keys() == {SMALL}
+
+
+def test_an_episode_that_was_seen_often_outweighs_the_prior() -> None:
+    once = estimate([neighbour(SMALL, 1.0, 0.9)], (SMALL,), half, SETTINGS)[SMALL]
+    often = estimate([neighbour(SMALL, 1.0, 0.9, count=50)], (SMALL,), half, SETTINGS)[SMALL]
+    assert once.value < often.value
+    assert once.support < often.support
+    assert often.value == pytest.approx(1, abs=0.02)
+
+
+@given(episodes)
+def test_an_estimate_lies_between_prior_and_values(pairs: list[tuple[float, float]]) -> None:
+    around = [neighbour(SMALL, q, similarity, number=at) for at, (similarity, q) in enumerate(pairs)]
+    found = estimate(around, (SMALL,), half, RetrievalSettings())[SMALL]
+    assert 0 <= found.value <= 1
+    weights = [voice.weight for voice in found.voices]
+    assert sum(weights) <= 1
+    assert [voice.similarity for voice in found.voices] == sorted((voice.similarity for voice in found.voices))[::-1]
