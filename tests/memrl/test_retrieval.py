@@ -73,4 +73,4 @@ def test_an_estimate_lies_between_prior_and_values(pairs: list[tuple[float, floa
     assert 0 <= found.value <= 1
     weights = [voice.weight for voice in found.voices]
     assert sum(weights) <= 1
-    assert [voice.similarity for voice in found.voices] == sorted((voice.similarity for voice in found.voices))[::-1]
+    assert [voice.similarity for voice in found.voices] == sorted(voice.similarity for voice in found.voices)[::-1]
