@@ -6,6 +6,7 @@
     │   └── StoreTooNew         a later version of the program wrote it
     ├── VectorError             a vector of the wrong width, or with a value that is no number
     ├── IndexNotReady           the index is being built from the database; ask again later
+    ├── LearnedStateError       what was stored of a policy cannot be read or does not fit (policy.py)
     └── GraphError              the graph cannot be asked: its process ended, or its library is not installed
         ├── CypherRefused       the question would change something, or read a file
         ├── CypherFailed        the question is no valid Cypher, or the graph has no such table or property

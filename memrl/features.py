@@ -7,6 +7,7 @@ import re
 import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any, Final
 
 import numpy as np
@@ -56,6 +57,7 @@ _CLASSES: Final = {
 }
 
 
+@lru_cache(maxsize=256)
 def surface(text: str) -> Floats:
     """Return 16 counts of how a text is written, in the order of SURFACE: logarithms of counts, or shares."""
     text = text[:READ_AT_MOST]
@@ -64,7 +66,7 @@ def surface(text: str) -> Floats:
     lengths = [len(word) for word in words] or [0]
     digits = sum(map(text.count, "0123456789"))
     shares = {name: sum(map(text.count, letters)) / size for name, letters in _CLASSES.items()}
-    return np.array(
+    counts = np.array(
         (
             np.log1p(len(text)),
             np.log1p(len(words)),
@@ -84,6 +86,8 @@ def surface(text: str) -> Floats:
             sum(length <= 3 for length in lengths) / len(lengths),
         )
     )
+    counts.flags.writeable = False  # the cache hands the same array out again
+    return counts
 
 
 def describe(situation: Situation) -> Floats:

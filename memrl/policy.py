@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from memrl import exploration, retrieval
 from memrl.calibration import Calibrator, logit, sigmoid
 from memrl.episodes import Action, Neighbour, Outcome, Reward, Situation
+from memrl.errors import MemrlError
 from memrl.features import Features, FeatureSettings
 from memrl.head import Head, HeadSettings
 from memrl.retrieval import RetrievalSettings, Retrieved
@@ -27,7 +28,7 @@ Floats = NDArray[np.float64]
 _VERSION: Final = 1
 
 
-class LearnedStateError(ValueError):
+class LearnedStateError(MemrlError, ValueError):
     """What was stored of a policy cannot be read, or does not fit; the policy can learn again from the episodes."""
 
 

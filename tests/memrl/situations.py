@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
-from memrl.episodes import Action, Episode, Neighbour, Outcome, Reward, Situation
+from memrl.episodes import Action, Neighbour, Outcome, Recalled, Situation
 
 SMALL = Action("worker", model="small")
 LARGE = Action("worker", model="large")
@@ -24,19 +24,7 @@ def outcome(success: float | None, **fields: object) -> Outcome:
 
 def neighbour(action: Action, q: float, similarity: float, *, count: int = 1, number: int = 0) -> Neighbour:
     """Return an episode with this Q that is so similar."""
-    episode = Episode(
-        id=number,
-        situation=SITUATION,
-        action=action,
-        q=q,
-        count=count,
-        created=0.0,
-        last_seen=0.0,
-        propensity=1.0,
-        outcome=outcome(q),
-        reward=Reward(total=q),
-    )
-    return Neighbour(episode, similarity)
+    return Neighbour(Recalled(id=number, action=action, q=q, count=count, last_seen=0.0), similarity)
 
 
 def unit(rng: np.random.Generator, dimensions: int) -> NDArray[np.float32]:

@@ -1,0 +1,97 @@
+"""Measure learned routing, part by part: `python -m benchmarks.routing --data FOLDER [--parts NAME ...]`."""
+
+import argparse
+import json
+import os
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+
+from benchmarks import results
+from benchmarks.routing import routellm
+from benchmarks.routing.outcomes import DataError
+from benchmarks.routing.rows import Part, RowLog
+
+FOLDER = Path(__file__).parents[2] / "build" / "routing"
+RESULTS = results.FOLDER / "routing.json"
+
+PARTS: Mapping[str, Callable[[argparse.Namespace, RowLog], Part]] = {
+    "routellm": lambda options, rows: routellm.run(_data(options), options.folder, rows, options.seeds),
+}
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the parts, print their goals, and write the results beside those of the parts that were not run.
+
+    Returns 1 if a part cannot be run, with the reason.
+    """
+    options = _parser().parse_args(arguments)
+    rows = RowLog(options.folder / "rows.jsonl")
+    for name in options.parts or PARTS:
+        try:
+            part = PARTS[name](options, rows)
+        except DataError as error:
+            print(f"{name}: {error}", file=sys.stderr)
+            return 1
+        _write(options.out, name, part, options.seeds)
+        _print(name, part)
+    return 0
+
+
+def _data(options: argparse.Namespace) -> Path:
+    if options.data is None:
+        raise DataError("give the folder of gsm8k.csv and mmlu.csv with --data or ROUTELLM_DATA")
+    return Path(options.data)
+
+
+def _write(out: Path, name: str, part: Part, seeds: int) -> None:
+    """Write the results of a part beside those of the others, which are kept. Raises OSError."""
+    old = json.loads(out.read_text(encoding="utf-8")) if out.exists() else {}
+    parts: dict[str, Any] = {**old.get("parts", {})}
+    parts[name] = {
+        "machine": results.machine(),
+        "versions": results.versions("numpy"),
+        "seeds": seeds,
+        "rows": part.rows,
+        "goals": part.goals,
+    }
+    kept = [key for key in PARTS if key in parts]
+    goals = [{"part": key, **goal} for key in kept for goal in parts[key]["goals"]]
+    command = "python -m benchmarks.routing --data FOLDER"
+    results.write(out, {"command": command, "goals": goals, "parts": {key: parts[key] for key in kept}})
+
+
+def _print(name: str, part: Part) -> None:
+    console = Console(width=160)
+    columns = list(dict.fromkeys(key for row in part.rows for key in row))
+    table = Table(*columns, title=name)
+    for row in part.rows:
+        table.add_row(*(_cell(row.get(column, "")) for column in columns))
+    console.print(table)
+    for goal in part.goals:
+        met = "met" if goal["met"] else "NOT met"
+        console.print(f"{met}: {goal['name']}: {goal['value']} {goal.get('interval', '')} (goal {goal['goal']})")
+
+
+def _cell(value: Any) -> str:
+    """Return a value as text; of a mean with its interval only the mean."""
+    return f"{value[0]:.3f}" if isinstance(value, list) else str(value)
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.routing", description=__doc__)
+    data = "the folder of gsm8k.csv and mmlu.csv (default: the environment's ROUTELLM_DATA)"
+    parser.add_argument("--data", type=Path, default=os.environ.get("ROUTELLM_DATA"), help=data)
+    parser.add_argument("--parts", nargs="+", choices=[*PARTS], help="only these parts (default: all)")
+    parser.add_argument("--seeds", type=int, default=5, help="orders of the stream (default: %(default)s)")
+    parser.add_argument("--folder", type=Path, default=FOLDER, help="keeps rows and vectors (default: %(default)s)")
+    parser.add_argument("--out", type=Path, default=RESULTS, help="where the results go (default: %(default)s)")
+    return parser
+
+
+if __name__ == "__main__":
+    sys.exit(main())
