@@ -6,7 +6,7 @@ WORKERS ?= 2
 DEMO := ORCHESTRATOR_HOME=$(CURDIR)/.demo $(BIN)/orchestrator
 REAL_REQUEST := Summarize harbour.txt, garden.txt, bakery.txt and council.txt, then write a short newsletter from the summaries
 
-.PHONY: setup run run-real test test-slow test-escape test-crash test-server check tiny adapter bench-engine bench-http bench-gates bench-context bench-daemon lock clean
+.PHONY: setup run run-real test test-slow test-escape test-crash test-server check tiny adapter bench-engine bench-http bench-gates bench-context bench-daemon bench-routing lock clean
 
 setup: $(READY)  ## install everything into .venv
 
@@ -61,6 +61,9 @@ bench-http: $(READY)  ## our daemon against llama-server over HTTP, idle and bes
 
 bench-daemon: $(READY)  ## what the daemon costs and bears, part by part (half an hour; ARGS="--only chain --size memory=10000")
 	$(BIN)/python -m benchmarks.daemon $(ARGS)
+
+bench-routing: $(READY)  ## learned routing on the outcomes of two real models (ARGS="--data FOLDER", of gsm8k.csv and mmlu.csv of RouteLLM)
+	OMP_NUM_THREADS=1 $(BIN)/python -m benchmarks.routing $(ARGS)
 
 lock: $(READY)  ## pin what is installed now
 	{ $(BIN)/pip freeze --exclude-editable; grep -E "^(hatchling|scikit-build-core|trove-classifiers)==" requirements.lock; } | sed "s/+cpu$$//" | sort -fu > .venv/lock && mv .venv/lock requirements.lock

@@ -50,12 +50,14 @@ def best_probabilities(means: Floats, errors: Floats, margin: Floats | float = 0
 def thompson(means: Floats, errors: Floats) -> Floats:
     """Return the probability with which Thompson sampling takes each action; they add up to 1."""
     probabilities = best_probabilities(means, errors)
-    return probabilities / probabilities.sum()
+    shares: Floats = probabilities / probabilities.sum()
+    return shares
 
 
 def draw(probabilities: Floats, rng: np.random.Generator) -> int:
     """Return the index of an action, drawn with these probabilities."""
-    return int(min(np.searchsorted(np.cumsum(probabilities), rng.random(), side="right"), len(probabilities) - 1))
+    place = int(np.searchsorted(np.cumsum(probabilities), rng.random(), side="right"))
+    return min(place, len(probabilities) - 1)
 
 
 def _normal_cdf(z: Floats) -> Floats:
@@ -63,7 +65,8 @@ def _normal_cdf(z: Floats) -> Floats:
     t = 1.0 / (1.0 + 0.2316419 * np.abs(z))
     tail = t * (0.319381530 + t * (-0.356563782 + t * (1.781477937 + t * (-1.821255978 + t * 1.330274429))))
     upper = tail * np.exp(-0.5 * z**2) / np.sqrt(2 * np.pi)
-    return np.where(z > 0, 1.0 - upper, upper)
+    cdf: Floats = np.where(z > 0, 1.0 - upper, upper)
+    return cdf
 
 
 class Budget:

@@ -8,7 +8,7 @@ import io
 import json
 import zipfile
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, astuple, dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import Any, Final, Literal
 
 import numpy as np
@@ -267,7 +267,7 @@ class Policy:
 
     def _levels(self, situation: Situation, action: Action) -> tuple[tuple[str, ...], ...]:
         """Return under which names an outcome is counted, from all outcomes to those most like this one."""
-        name = astuple(action)
+        name = _names(action)
         like = (situation.task_type or "", situation.kind, situation.role)
         return (), ("action", *name), ("like", *like, *name)
 
@@ -312,8 +312,8 @@ class Policy:
             "dimensions": self.dimensions,
             "features": asdict(self.settings.features),
             "observed": self.observed,
-            "actions": [astuple(action) for action in self._head.actions],
-            "calibrated": [astuple(action) for action in self._calibrators],
+            "actions": [_names(action) for action in self._head.actions],
+            "calibrated": [_names(action) for action in self._calibrators],
             "tallied": list(self._tallies),
         }
         arrays = {
@@ -361,3 +361,8 @@ class Policy:
             calibrator.state[...] = state
         self._tallies = {tuple(name): row for name, row in zip(meta["tallied"], arrays["tallies"], strict=True)}
         self.observed = int(meta["observed"])
+
+
+def _names(action: Action) -> tuple[str, ...]:
+    """Return the fields of an action; several times as fast as `dataclasses.astuple`."""
+    return action.role, action.persona, action.model, action.thinking, action.mode

@@ -7,6 +7,7 @@ episodic memory, 2026). The paper shows the chosen episodes to a model; here the
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,6 +15,10 @@ from numpy.typing import NDArray
 from memrl.episodes import Action, Neighbour
 
 Floats = NDArray[np.float64]
+
+
+VOICES: Final = 10
+"""How many of the episodes that spoke are named."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,8 +60,10 @@ class Retrieved:
     """The expected reward, shrunk to the prior where few episodes speak."""
     support: float
     """How many episodes of similarity 1 that is worth."""
+    spoke: int
+    """How many episodes spoke."""
     voices: tuple[Voice, ...]
-    """The episodes that spoke, the most similar first."""
+    """The most similar ones of them, the nearest first: VOICES at most."""
 
 
 def two_phase(similarities: Floats, values: Floats, settings: RetrievalSettings) -> NDArray[np.intp]:
@@ -98,19 +105,19 @@ def estimate(
 
 def _estimate(neighbours: Sequence[Neighbour], prior: float, settings: RetrievalSettings) -> Retrieved:
     if not neighbours:
-        return Retrieved(prior, 0.0, ())
+        return Retrieved(prior, 0.0, 0, ())
     similarities = np.array([one.similarity for one in neighbours])
     values = np.array([one.episode.q for one in neighbours])
     places = two_phase(similarities, values, settings)
-    counts = np.array([neighbours[place].episode.count for place in places], dtype=float)
+    counts = np.array([one.episode.count for one in neighbours], dtype=float)[places]
     near, worth = similarities[places], values[places]
     weights = counts * np.exp(-settings.sharpness * (1.0 - near))
     support = float(weights.sum())
     whole = support + settings.shrinkage
     value = (float(weights @ worth) + settings.shrinkage * prior) / whole
-    order = np.argsort(-near, kind="stable")
+    order = np.argsort(-near, kind="stable")[:VOICES]
     voices = tuple(
         Voice(neighbours[places[at]].episode.id, float(near[at]), float(worth[at]), float(weights[at]) / whole)
         for at in order
     )
-    return Retrieved(value, support, voices)
+    return Retrieved(value, support, len(places), voices)

@@ -42,7 +42,7 @@ class RowLog:
             self.known[name] = row = make()
             self.file.parent.mkdir(parents=True, exist_ok=True)
             with self.file.open("a", encoding="utf-8") as file:
-                file.write(json.dumps([name, row]) + "\n")
+                file.write(f"\n{json.dumps([name, row])}")  # a line that was cut off stays one of its own
             self.say(f"{' '.join(key)}: {row}")
         return self.known[name]
 

@@ -74,7 +74,8 @@ def recovered_curve(predicted: Floats, correct: Floats) -> Floats:
     """Return the recovered gap for each number of prompts that go to the strong model: shape (prompts + 1,)."""
     gains = correct[:, STRONG] - correct[:, WEAK]
     order = np.argsort(predicted[:, WEAK] - predicted[:, STRONG], kind="stable")
-    return np.concatenate(((0.0,), np.cumsum(gains[order]))) / gains.sum()
+    curve: Floats = np.concatenate(((0.0,), np.cumsum(gains[order]))) / gains.sum()
+    return curve
 
 
 def strong_share_for(predicted: Floats, correct: Floats, part: float) -> float:

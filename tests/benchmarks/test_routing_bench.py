@@ -56,7 +56,7 @@ def test_the_policy_learns_and_keeps_its_budget(outcomes: Outcomes) -> None:
     order = np.random.default_rng(1).permutation(200).tolist()
     for mode in ("full", "uniform", "chosen"):
         rng = np.random.default_rng(2)
-        trace = run_stream(outcomes, PolicyLearner(outcomes, SETTINGS, rng), mode, order, rng)  # type: ignore[arg-type]
+        trace = run_stream(outcomes, PolicyLearner(outcomes, SETTINGS, rng), mode, order, rng)
         found = score(trace)
         assert found.second_half > 0.7
         if mode == "chosen":
@@ -115,11 +115,13 @@ def test_rows_are_made_once_and_a_line_that_was_cut_off_again(tmp_path: Path) ->
         made.append(1)
         return {"value": len(made)}
 
-    quiet = {"file": file, "say": lambda line: None}
-    assert RowLog(**quiet).get(("a", "1"), make) == {"value": 1}  # type: ignore[arg-type]
-    assert RowLog(**quiet).get(("a", "1"), make) == {"value": 1}  # type: ignore[arg-type]
+    def say(line: str) -> None:
+        """Print nothing."""
+
+    assert RowLog(file, say).get(("a", "1"), make) == {"value": 1}
+    assert RowLog(file, say).get(("a", "1"), make) == {"value": 1}
     file.write_text(file.read_text()[:-9])
-    assert RowLog(**quiet).get(("a", "1"), make) == {"value": 2}  # type: ignore[arg-type]
+    assert RowLog(file, say).get(("a", "1"), make) == {"value": 2}
     assert json.loads(file.read_text().splitlines()[-1])[1] == {"value": 2}
 
 

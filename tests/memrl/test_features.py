@@ -3,6 +3,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
+from numpy.typing import NDArray
 
 from memrl.features import (
     CATEGORIES,
@@ -65,7 +66,7 @@ def test_the_text_is_in_no_category_and_a_default_in_no_count() -> None:
 
 
 @given(st.lists(rows, min_size=2, max_size=20))
-def test_moments_are_those_of_all_rows(numbers: list[np.ndarray]) -> None:  # type: ignore[type-arg]
+def test_moments_are_those_of_all_rows(numbers: list[NDArray[np.float64]]) -> None:
     moments = Moments(3)
     for row in numbers:
         moments.update(row)

@@ -1,5 +1,6 @@
 import numpy as np
 import pytest
+from numpy.typing import NDArray
 
 from memrl.calibration import sigmoid
 from memrl.episodes import Action
@@ -20,7 +21,7 @@ def taught(count: int = 3000, seed: int = 0) -> tuple[Head, np.random.Generator]
     return head, rng
 
 
-def situation(rng: np.random.Generator) -> np.ndarray:  # type: ignore[type-arg]
+def situation(rng: np.random.Generator) -> NDArray[np.float64]:
     features = rng.normal(size=SIZE)
     features[0] = 1.0
     return features

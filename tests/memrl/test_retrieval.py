@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from memrl.episodes import Action
-from memrl.retrieval import RetrievalSettings, estimate, two_phase
+from memrl.retrieval import VOICES, RetrievalSettings, estimate, two_phase
 from tests.memrl.situations import LARGE, SMALL, neighbour
 
 SETTINGS = RetrievalSettings(threshold=0.1, candidates=4, chosen=2, weight=0.5)
@@ -29,7 +29,8 @@ def test_both_phases_keep_their_limits(pairs: list[tuple[float, float]]) -> None
 def test_phase_one_takes_the_similar_and_phase_two_the_valuable_among_them() -> None:
     similarities = np.array((0.9, 0.8, 0.7, 0.6, 0.5, 0.05))
     values = np.array((0.0, 0.0, 1.0, 1.0, 1.0, 1.0))
-    assert two_phase(similarities, values, SETTINGS).tolist() == [2, 3]
+    valuable = RetrievalSettings(threshold=0.1, candidates=4, chosen=2, weight=0.8)
+    assert two_phase(similarities, values, valuable).tolist() == [2, 3]
     only_similar = RetrievalSettings(threshold=0.1, candidates=4, chosen=2, weight=0.0)
     assert two_phase(similarities, values, only_similar).tolist() == [0, 1]
 
@@ -73,4 +74,5 @@ def test_an_estimate_lies_between_prior_and_values(pairs: list[tuple[float, floa
     assert 0 <= found.value <= 1
     weights = [voice.weight for voice in found.voices]
     assert sum(weights) <= 1
+    assert len(found.voices) == min(VOICES, found.spoke)
     assert [voice.similarity for voice in found.voices] == sorted(voice.similarity for voice in found.voices)[::-1]
