@@ -152,6 +152,14 @@ class RunLimits:
     """Bytes of artifacts."""
 
 
+@dataclass(frozen=True, slots=True)
+class PlanPersona:
+    """A persona that a plan defines for its steps."""
+
+    name: str
+    text: str
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunAccepted:
     """A request or a TaskIR document was accepted. The event has everything that the run depends on.
@@ -215,6 +223,8 @@ class StepsPlanned:
     steps: tuple[Step, ...]
     written: str = ""
     """The text of the frontdoor that the steps were made from; empty if it did not write them."""
+    personas: tuple[PlanPersona, ...] = ()
+    """The personas that these steps define. From now on they can be used like any other."""
     kind: Literal["steps_planned"] = "steps_planned"
 
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from orchestrator.errors import OrchestratorError, Problem
-from orchestrator.events import Failure, PlanOrigin, Priority, ReplanOutcome, Usage
+from orchestrator.events import Failure, PlanOrigin, PlanPersona, Priority, ReplanOutcome, Usage
 from orchestrator.steps.attempt import Models, OnText
 from orchestrator.taskir import REQUEST_LABEL, Context, Plan, Step, TaskInput, TaskIR
 from registry.models import Registry
@@ -23,6 +23,8 @@ class PlannedPart:
     steps: tuple[Step, ...]
     written: str = ""
     """The part as a model wrote it; empty for a part that no model wrote."""
+    personas: tuple[PlanPersona, ...] = ()
+    """The personas that the part defines, which its steps name."""
 
 
 Accept = Callable[[PlannedPart], None]

@@ -6,7 +6,7 @@ be used.
 """
 
 import ipaddress
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import MappingProxyType
@@ -21,6 +21,8 @@ from registry.prompts import PromptSet, prompt_set
 from registry.thinking import Thinking
 
 T = TypeVar("T")
+Maker = Literal["file", "user", "plan"]
+"""Who made a persona: whoever wrote the registry's file, a user at run time, or the plan of a request."""
 STEP_TIERS = frozenset("BC")
 """The tiers of the roles that do steps."""
 
@@ -151,6 +153,9 @@ class Persona:
     name: str
     text: str
     description: str
+    maker: Maker = "file"
+    retired: bool = False
+    """Whether it is kept only for runs that name it already."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -187,6 +192,16 @@ class Registry:
             roles=MappingProxyType({**self.roles, **_missing(former.roles, self.roles)}),
             personas=MappingProxyType({**self.personas, **_missing(former.personas, self.personas)}),
         )
+
+    def with_personas(self, made: Iterable[Persona]) -> "Registry":
+        """Return this registry with these personas for those that were made at run time. Those of its file win."""
+        own = {name: one for name, one in self.personas.items() if one.maker == "file"}
+        return replace(self, personas=MappingProxyType({**own, **{one.name: one for one in made}, **own}))
+
+    @property
+    def personas_in_use(self) -> dict[str, Persona]:
+        """The personas that are not retired, by name."""
+        return {name: one for name, one in self.personas.items() if not one.retired}
 
     def model_named(self, name: str) -> str | None:
         """Return the id of the model that has this id or this alias, or None if there is none."""

@@ -1,14 +1,20 @@
 """Endpoints for the pool of models, the registry, and personas."""
 
+import asyncio
 from enum import StrEnum
+from http import HTTPStatus
+from typing import Annotated
 
-from fastapi import APIRouter
-from pydantic import BaseModel
+from fastapi import APIRouter, Query, Response
+from pydantic import BaseModel, Field
 
-from orchestrator.api.dependencies import ServiceDep
-from orchestrator.api.errors import DOCUMENTED
+from orchestrator.api.dependencies import RequestBody, ServiceDep, StrictBody
+from orchestrator.api.errors import DOCUMENTED, NotFound
+from orchestrator.personas import MadePersona, unknown_persona
 from orchestrator.pool import ModelStatus, PoolSnapshot, UnknownModel
-from registry.models import ModelEntry, RoleEntry
+from orchestrator.runs.personas import Proposal
+from orchestrator.service.service import Service
+from registry.models import Maker, ModelEntry, RoleEntry
 
 router = APIRouter(prefix="/v1", tags=["models"], responses=dict(DOCUMENTED))
 
@@ -38,12 +44,58 @@ class RoleLine(BaseModel):
 
 
 class PersonaLine(BaseModel):
-    """A persona of the registry."""
+    """A persona of the registry, or one that was made at run time."""
 
     name: str
     text: str
     """What it adds to the system prompt of a role."""
     description: str
+    maker: Maker
+    """Who made it: `file` (the registry's), `user`, or `plan` (the plan of a request)."""
+    by: str = ""
+    """Which user, or which run, made it."""
+    made: float | None = None
+    """When it was made at run time, in seconds since the epoch."""
+    retired: float | None = None
+    """When it was retired, in seconds since the epoch; None while it is in use."""
+    why_retired: str = ""
+
+
+class UseLine(BaseModel):
+    """How attempts by one role with the persona ended, of the runs that are kept."""
+
+    role: str
+    attempts: int
+    succeeded: int
+    failed: int
+    last: float
+    """When the last one began, in seconds since the epoch."""
+
+
+class PersonaUses(PersonaLine):
+    """A persona, and how it was used."""
+
+    uses: list[UseLine]
+
+
+class PersonaBody(RequestBody, StrictBody):
+    """A persona to add. It takes effect at once: no model is loaded for it."""
+
+    name: str = Field(description="letters, digits, '_', '.' and '-', up to 64 characters")
+    text: str = Field(description="what it adds to the system prompt of a role: at most 4,000 characters")
+    description: str = Field(default="", description="what it is for: at most 400 characters")
+    by: str = Field(default="api", max_length=200, description="who adds it")
+    distinct: bool = Field(default=False, description="add it even if it says nearly the same as another persona")
+
+
+class PlacedBody(BaseModel):
+    """Where an added persona went."""
+
+    name: str
+    """The persona to use: the added one, or one that says nearly the same."""
+    new: bool
+    similarity: float
+    """How alike both texts are, up to 1."""
 
 
 class EntryLine(BaseModel):
@@ -70,7 +122,7 @@ class RegistryBody(BaseModel):
 
 
 class PersonaList(BaseModel):
-    """The personas of the registry."""
+    """The personas of the registry, and those that were made at run time."""
 
     personas: list[PersonaLine]
 
@@ -112,9 +164,41 @@ async def registry(service: ServiceDep) -> RegistryBody:
 
 
 @router.get("/personas")
-async def personas(service: ServiceDep) -> PersonaList:
-    """Return the personas of the registry."""
-    return PersonaList(personas=_personas(service))
+async def personas(
+    service: ServiceDep, retired: Annotated[bool, Query(description="List the retired ones too.")] = False
+) -> PersonaList:
+    """List the personas that can be used."""
+    return PersonaList(personas=_personas(service, retired=retired))
+
+
+@router.post(
+    "/personas",
+    status_code=201,
+    responses={200: {"model": PlacedBody, "description": "The persona that says nearly the same already."}},
+)
+async def add_persona(body: PersonaBody, service: ServiceDep, response: Response) -> PlacedBody:
+    """Add a persona, unless there is one that says nearly the same. It is kept across restarts."""
+    placed = await service.orchestrator.add_persona(Proposal(**body.model_dump()))
+    if not placed.new:
+        response.status_code = HTTPStatus.OK
+    return PlacedBody(name=placed.name, new=placed.new, similarity=placed.similarity)
+
+
+@router.get("/personas/{name}")
+async def persona(name: str, service: ServiceDep) -> PersonaUses:
+    """Return a persona, and how it was used."""
+    found = next((one for one in _personas(service, retired=True) if one.name == name), None)
+    if found is None:
+        raise NotFound(str(unknown_persona(name, service.orchestrator.registry.personas)))
+    uses = await asyncio.to_thread(service.orchestrator.journal.persona_uses)
+    lines = [UseLine(**{key: getattr(use, key) for key in UseLine.model_fields}) for use in uses if use.persona == name]
+    return PersonaUses(**found.model_dump(), uses=lines)
+
+
+@router.delete("/personas/{name}")
+async def retire_persona(name: str, service: ServiceDep) -> PersonaLine:
+    """Retire a persona that was made at run time. Runs that name it go on with it."""
+    return _made(await service.orchestrator.retire_persona(name))
 
 
 def _entry(entry: ModelEntry) -> EntryLine:
@@ -143,6 +227,17 @@ def _role(role: RoleEntry, why_not: str | None) -> RoleLine:
     )
 
 
-def _personas(service: ServiceDep) -> list[PersonaLine]:
-    known = service.orchestrator.registry.personas.values()
-    return [PersonaLine(name=one.name, text=one.text, description=one.description) for one in known]
+def _personas(service: Service, *, retired: bool = False) -> list[PersonaLine]:
+    """Return the personas of the registry's file, then those that were made at run time."""
+    registry = service.orchestrator.registry
+    made = [_made(one) for one in service.orchestrator.personas if retired or one.retired is None]
+    lines = [
+        PersonaLine(name=one.name, text=one.text, description=one.description, maker=one.maker)
+        for one in registry.personas.values()
+        if one.maker == "file"
+    ]
+    return [*lines, *(one for one in made if all(one.name != line.name for line in lines))]
+
+
+def _made(one: MadePersona) -> PersonaLine:
+    return PersonaLine(**{key: getattr(one, key) for key in PersonaLine.model_fields})

@@ -1,6 +1,7 @@
 """One interface to what commands need done: by the daemon of the state folder, or by this process if there is none."""
 
 import asyncio
+import time
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import AsyncExitStack, aclosing
 from threading import Event
@@ -13,9 +14,11 @@ from orchestrator.cli.settings import Settings
 from orchestrator.errors import InputError, Problem
 from orchestrator.events import RatingGiven
 from orchestrator.journal import Home, JournalReader
+from orchestrator.personas import Placed
 from orchestrator.pool import memory_budget
 from orchestrator.runs import Job, Orchestrator, PlannedTask, Update
 from orchestrator.runs.job import CheckedJob, check_job
+from orchestrator.runs.personas import Proposal, add_without_daemon, retire_without_daemon
 from orchestrator.runs.sandboxes import SandboxOnDemand
 from orchestrator.service.backup import restore_backup
 from orchestrator.service.configuration import load_configuration
@@ -61,6 +64,12 @@ class Backend(Protocol):
 
     async def rate(self, run: str, rating: RatingGiven) -> RatingGiven:
         """Rate a run that has ended, and return the rating with the time at which it was journaled."""
+
+    async def add_persona(self, proposal: Proposal) -> Placed:
+        """Add a persona, unless there is one that says nearly the same, and return which one to use."""
+
+    async def retire_persona(self, name: str) -> None:
+        """Retire a persona that was made at run time."""
 
     async def vacuum(
         self,
@@ -141,6 +150,14 @@ class EmbeddedBackend:
     async def rate(self, run: str, rating: RatingGiven) -> RatingGiven:
         """Rate a run that has ended. Raises HomeLocked while another process owns the state folder."""
         return await rate_without_daemon(self._chosen.home, run, rating)
+
+    async def add_persona(self, proposal: Proposal) -> Placed:
+        """Add a persona. Raises HomeLocked while another process owns the state folder, RegistryError, InputError."""
+        return add_without_daemon(self._chosen.home, proposal, self._chosen.registry(), time.time())
+
+    async def retire_persona(self, name: str) -> None:
+        """Retire a persona. Raises HomeLocked while another process owns the folder, RegistryError, InputError."""
+        retire_without_daemon(self._chosen.home, name, self._chosen.registry(), time.time())
 
     async def vacuum(
         self,

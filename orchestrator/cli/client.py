@@ -5,7 +5,7 @@ import os
 import socket
 from collections.abc import AsyncGenerator, Iterator
 from contextlib import aclosing, contextmanager
-from dataclasses import replace
+from dataclasses import asdict, replace
 from http import HTTPStatus
 from pathlib import Path
 from types import TracebackType
@@ -18,7 +18,9 @@ from orchestrator.errors import InputError, OrchestratorError, Problem
 from orchestrator.events import RatingGiven, RunFinished
 from orchestrator.journal import Home
 from orchestrator.journal.codec import decode_event
+from orchestrator.personas import Placed
 from orchestrator.runs import EventUpdate, Job, PlannedTask, Progress, Update
+from orchestrator.runs.personas import Proposal
 from orchestrator.service.retention import VacuumResult
 from orchestrator.taskir import dump_task, task_from
 
@@ -161,6 +163,15 @@ class DaemonBackend:
         body = {"step": rating.step, "score": rating.score, "by": rating.by, "note": rating.note}
         made = await self._ask("POST", f"/v1/runs/{run}/ratings", json=body)
         return replace(rating, at=made["at"])
+
+    async def add_persona(self, proposal: Proposal) -> Placed:
+        """Add a persona, unless there is one that says nearly the same, and return which one to use."""
+        placed = await self._ask("POST", "/v1/personas", json=asdict(proposal))
+        return Placed(placed["name"], placed["new"], placed["similarity"])
+
+    async def retire_persona(self, name: str) -> None:
+        """Retire a persona that was made at run time."""
+        await self._ask("DELETE", f"/v1/personas/{path_part('NAME', name)}")
 
     async def vacuum(
         self,

@@ -11,6 +11,7 @@ from orchestrator.cli import (
     import_models,
     init,
     models,
+    personas,
     pool,
     rate,
     run,
@@ -66,6 +67,7 @@ app.command("schema")(task.schema)
 models.app.command("try")(trial.try_model)
 models.app.command("import")(import_models.import_models)
 app.add_typer(models.app, name="models")
+app.add_typer(personas.app, name="personas")
 app.add_typer(bench.app, name="bench")
 app.command("runs")(history.runs)
 app.command("show")(history.show)

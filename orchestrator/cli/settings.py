@@ -10,6 +10,7 @@ import typer
 from orchestrator.errors import InputError, Problem
 from orchestrator.events import Mode
 from orchestrator.journal import home_path
+from orchestrator.runs.personas import with_made_personas
 from registry.load import find_registry, load_registry
 from registry.models import Registry
 
@@ -49,8 +50,8 @@ class Settings:
             raise InputError(Problem(named, "there is no such user with a home", "the path of a folder")) from error
 
     def registry(self) -> Registry:
-        """Load the registry. Raises `RegistryError`."""
-        return load_registry(self.registry_path)
+        """Load the registry, with the personas that were made at run time. Raises `RegistryError`."""
+        return with_made_personas(load_registry(self.registry_path), self.home)
 
 
 def settings(context: typer.Context) -> Settings:

@@ -1,13 +1,15 @@
 """Turn the parts of a plan into steps of a TaskIR, one part at a time, each checked against those before it."""
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from itertools import chain
 
 from pydantic import ValidationError
 
 from orchestrator.analysis import PlanAnalysis
-from orchestrator.frontdoor.compact import Part, PlanFlaw
+from orchestrator.events import PlanPersona
+from orchestrator.frontdoor.compact import Part, PersonaPart, PlanFlaw
+from orchestrator.frontdoor.personas import PersonaFlaw, PlanPersonas
 from orchestrator.frontdoor.references import (
     FileNames,
     default_output,
@@ -19,6 +21,7 @@ from orchestrator.frontdoor.references import (
 from orchestrator.gates import default_gates
 from orchestrator.planning import CheckSteps, PlannedPart
 from orchestrator.taskir import REQUEST_LABEL, InvalidTask, Step, nearest
+from registry.models import Persona
 
 EACH = "{each}"
 """Stands in the action of a part for the name of the one thing that a step of it is about."""
@@ -36,8 +39,8 @@ class PlanBuilder:
 
     `known` are the parts that were accepted before now. If some are `done`, only the rest of the plan is being written:
     it depends on what the last done part has found, so each of its steps waits for that part. `check` is as in
-    `PlanContext`. With `reads_named`, a step reads what its action names, even if the part does not list that: files by
-    their whole names, and earlier parts.
+    `PlanContext`. `personas` are those of the registry. With `reads_named`, a step reads what its action names, even if
+    the part does not list that: files by their whole names, and earlier parts.
     """
 
     def __init__(
@@ -49,6 +52,7 @@ class PlanBuilder:
         check: CheckSteps | None = None,
         *,
         reads_named: bool = False,
+        personas: Mapping[str, Persona] | None = None,
     ) -> None:
         self.parts: list[tuple[Step, ...]] = []
         self.accepted: list[Part] = [_part(planned) for planned in known]
@@ -57,6 +61,7 @@ class PlanBuilder:
         self._roles = roles
         self._reads_named = reads_named
         self._taken = with_folders([*files, REQUEST_LABEL])
+        self._personas = PlanPersonas(personas or {}, [one for planned in known for one in planned.personas])
         analysis = PlanAnalysis([REQUEST_LABEL], files)
         self._check = check or analysis.add
         for planned in known:
@@ -89,6 +94,7 @@ class PlanBuilder:
             raise self._flaw(f"there is no role {part.role!r}{hint}; roles: {', '.join(self._roles)}")
         if self._reads_named:
             part = self._with_named_reads(part)
+        persona, defined = self._persona(part)
         each, inputs = self._resolve_all(part.each), self._resolve_all(part.inputs)
         self._check_action(part.action)
         self._check_each(part, each)
@@ -98,10 +104,12 @@ class PlanBuilder:
         for number, name in enumerate(each or ("",), len(self.steps) + 1):
             reads = tuple(dict.fromkeys((name, *inputs))) if name else inputs
             about = action.replace(EACH, name)
-            steps.append(self._step(number, part.role, about, reads, foreach, part.output, after))
+            steps.append(self._step(number, part.role, about, reads, foreach, part.output, after, persona))
         self._take(steps)
         self.accepted.append(part)
-        return PlannedPart(tuple(steps), part.written)
+        for one in defined:
+            self._personas.take(one)
+        return PlannedPart(tuple(steps), part.written, defined)
 
     def repeats(self, part: Part) -> bool:
         """Return whether a part does the same with the same as an accepted one. A model that writes it is in a loop."""
@@ -129,12 +137,13 @@ class PlanBuilder:
         foreach: str | None = None,
         output: str | None = None,
         after: tuple[str, ...] = (),
+        persona: str | None = None,
     ) -> Step:
         """Return the step with this number. Without an `output` its output gets a default name."""
         if output is not None:
             self._check_output(output)
         depends_on = after + self._awaited({*inputs, foreach}, after)
-        fields = {"inputs": inputs, "depends_on": depends_on, "foreach": foreach}
+        fields = {"inputs": inputs, "depends_on": depends_on, "foreach": foreach, "persona": persona}
         try:
             step = Step(
                 id=f"S{number}",
@@ -160,6 +169,20 @@ class PlanBuilder:
     def _keep(self, steps: tuple[Step, ...]) -> None:
         self.parts.append(steps)
         self._taken |= with_folders(name for step in steps for name in step.outputs)
+
+    def _persona(self, part: Part) -> tuple[str | None, tuple[PlanPersona, ...]]:
+        """Return the name of a part's persona, if it has one, and the persona itself where the part defines it."""
+        try:
+            match part.persona:
+                case None:
+                    return None, ()
+                case PersonaPart(name=name, text=text):
+                    found, defined = self._personas.placed(name, text)
+                    return found, () if defined is None else (defined,)
+                case str(name):
+                    return self._personas.named(name), ()
+        except PersonaFlaw as error:
+            raise self._flaw(str(error)) from error
 
     def _check_action(self, action: str) -> None:
         """Refuse an action that only names things and does not say what to do with them."""
@@ -281,4 +304,5 @@ def _part(planned: PlannedPart) -> Part:
         foreach=step.foreach,
         output=step.outputs[0],
         after=step.depends_on,
+        persona=step.persona,
     )

@@ -6,6 +6,8 @@
 Each entry is a part of the plan. A part is one step, or with `each` one step for each thing that is named there: the
 step reads it, and its name replaces `{each}`. `P1` stands for all outputs of the first part. Other names are files, as
 the request calls them (by name, by stem, or by a pattern for several), or `request` for the text of the request.
+A part may have a `persona`, which says how it is done: `"persona":"terse"` for one that there is, or
+`"persona":{"name":"harbour historian","text":"You know ships, tides and trade."}` for one that the plan defines.
 Code fills in everything else. The form is short because the user waits for every token of it.
 
 A plan that depends on what a step finds ends with that step, which then has `"replan":true` as its last key: when it is
@@ -22,6 +24,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from orchestrator.errors import OrchestratorError
 from orchestrator.frontdoor.listed import FIRST_PARTS, Listed, listed_part
+from orchestrator.frontdoor.personas import persona_schema
 from orchestrator.taskir.json_text import compact_json, read_json
 
 MAX_PARTS = 64
@@ -48,6 +51,15 @@ class PlanFlaw(OrchestratorError):
     """A plan that cannot be used; says what is wrong with it in words that help the model to write a better one."""
 
 
+class PersonaPart(BaseModel):
+    """A persona as a plan defines it: what it is called, and what it adds to the system prompt of the step's role."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    name: _Name
+    text: _Text
+
+
 class Part(BaseModel):
     """A part of a plan as a model writes it. Its fields are in the order in which they are written."""
 
@@ -55,6 +67,8 @@ class Part(BaseModel):
 
     role: _Name
     action: _Text
+    persona: PersonaPart | _Name | None = None
+    """The manner in which it is done: a persona of the registry, or one that the plan defines here."""
     each: _Names = ()
     inputs: _Names = ()
     foreach: _Name | None = None
@@ -81,18 +95,22 @@ def plan_schema(
     replan: bool = False,
     listed: Listed | None = None,
     done: int = 0,
+    personas: Collection[str] | None = None,
 ) -> dict[str, Any]:
     """Return the JSON Schema of a plan for these roles, which begins with the `accepted` parts.
 
     It has at least so many parts (`least`) in all. Only with `replan` may a part ask for the plan to go on after it.
-    With `listed`, a part names only that and earlier parts, of which so many (`done`) are not in this plan.
+    With `listed`, a part names only that and earlier parts, of which so many (`done`) are not in this plan. With
+    `personas`, it may have one of these, or one that it defines.
     """
     begun: list[dict[str, Any]] = [{"const": one.as_json()} for one in accepted]
     part = _free_part(roles, replan)
     if listed is not None:
         first = done + len(begun) + 1
-        begun += [listed_part(roles, listed, number, replan=replan) for number in range(first, first + FIRST_PARTS)]
-        part = listed_part(roles, listed, first + FIRST_PARTS, replan=replan)
+        persona = None if personas is None else persona_schema(personas)
+        numbers = range(first, first + FIRST_PARTS)
+        begun += [listed_part(roles, listed, number, replan=replan, persona=persona) for number in numbers]
+        part = listed_part(roles, listed, first + FIRST_PARTS, replan=replan, persona=persona)
     parts: dict[str, Any] = {"type": "array", "items": part, "minItems": least, "maxItems": MAX_PARTS}
     if begun:
         parts["prefixItems"] = begun

@@ -1,6 +1,7 @@
 """Have a model write a plan, or the rest of one. Parts are accepted while it is written, and it is repaired once."""
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Literal
 
 from orchestrator.engine.client.engine import Completion, OnText, StopGenerating
@@ -10,12 +11,14 @@ from orchestrator.events import Failure, Usage
 from orchestrator.frontdoor.builder import PlanBuilder
 from orchestrator.frontdoor.compact import Part, PlanFlaw, PlanStream, plan_schema, plan_text
 from orchestrator.frontdoor.listed import Listed
+from orchestrator.frontdoor.personas import asks_for_manner
 from orchestrator.planning import Accept, CheckSteps
 from orchestrator.pool.errors import PoolError
 from orchestrator.steps.attempt import Models, added
 from orchestrator.steps.errors import map_error
 from orchestrator.steps.prompt import plan_messages
 from orchestrator.steps.role import ResolvedRole
+from registry.models import Persona
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,6 +41,13 @@ class PlanRequest:
     """How often the plan may still go on after what is asked for now."""
     check: CheckSteps | None = None
     """As in `PlanContext`."""
+    personas: Mapping[str, Persona] = field(default_factory=dict)
+    """The personas that steps may have, by name."""
+
+    @property
+    def offers_personas(self) -> bool:
+        """Whether the model is told that a part may have a persona. The embedded models have not been trained on it."""
+        return self.role.prompts.listed_names and asks_for_manner(self.text)
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,6 +156,7 @@ class PlanGeneration:
                 replan=request.replans > 0,
                 listed=Listed.of(request.text, request.files) if request.role.prompts.listed_names else None,
                 done=self.builder.done,
+                personas=[*request.personas] if request.offers_personas else None,
             ),
         )
 

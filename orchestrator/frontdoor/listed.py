@@ -54,8 +54,12 @@ class Listed:
         return cls(tuple(files), tuple(_patterns(files)), lists, outputs)
 
 
-def listed_part(roles: Collection[str], listed: Listed, number: int, *, replan: bool) -> dict[str, Any]:
+def listed_part(
+    roles: Collection[str], listed: Listed, number: int, *, replan: bool, persona: dict[str, Any] | None = None
+) -> dict[str, Any]:
     """Return the schema of the part with this number. Only with `replan` may it ask for the plan to go on after it.
+
+    `persona` is the schema of its persona, if it may have one.
 
     A part says what it reads in one of three ways: `each` for one step a file, `inputs`, or `foreach`. Where nothing
     can be read but the request, it need not say anything.
@@ -73,7 +77,7 @@ def listed_part(roles: Collection[str], listed: Listed, number: int, *, replan: 
     kinds = [(others, listed.outputs), (coders, _code_outputs(listed.outputs, number))]
     return {
         "anyOf": [
-            _part(some_roles, read, outputs, must_read=must_read, replan=replan)
+            _part(some_roles, read, outputs, persona, must_read=must_read, replan=replan)
             for some_roles, outputs in kinds
             if some_roles
             for read in reading
@@ -82,12 +86,19 @@ def listed_part(roles: Collection[str], listed: Listed, number: int, *, replan: 
 
 
 def _part(
-    roles: Sequence[str], reading: dict[str, Any], outputs: Sequence[str], *, must_read: bool, replan: bool
+    roles: Sequence[str],
+    reading: dict[str, Any],
+    outputs: Sequence[str],
+    persona: dict[str, Any] | None,
+    *,
+    must_read: bool,
+    replan: bool,
 ) -> dict[str, Any]:
     properties = {
         "role": {"enum": [*roles]},
         **reading,
         "action": {"type": "string", "minLength": MIN_ACTION, "maxLength": MAX_ACTION},
+        **({} if persona is None else {"persona": persona}),
         **({"output": {"enum": [*outputs]}} if outputs else {}),
         **({"replan": {"const": True}} if replan and [*reading] == ["inputs"] else {}),
     }

@@ -10,6 +10,7 @@ from orchestrator.errors import InputError, Problem
 from orchestrator.frontdoor.builder import PlanBuilder
 from orchestrator.frontdoor.compact import plan_text
 from orchestrator.frontdoor.generation import PlanGeneration, PlanRequest
+from orchestrator.frontdoor.personas import personas_hint
 from orchestrator.planning import Accept, Extended, PlanContext, PlanError, Planned, PlannedBy, PlannedPart
 from orchestrator.pool.errors import PoolError
 from orchestrator.routing import NO_MODEL
@@ -76,6 +77,7 @@ class FrontdoorPlanner:
             fit=1,
             replans=context.replans,
             check=context.check,
+            personas=registry.personas_in_use,
         )
 
 
@@ -94,9 +96,15 @@ async def make_plan(
     accepted. Raises `PlanError` when the model cannot be asked at all.
     """
     builder = PlanBuilder(
-        request.files, request.roles, known, check=request.check, reads_named=request.role.prompts.listed_names
+        request.files,
+        request.roles,
+        known,
+        check=request.check,
+        reads_named=request.role.prompts.listed_names,
+        personas=request.personas,
     )
-    generation = PlanGeneration(request, request.text, builder, models, accept, on_text)
+    text = request.text + (personas_hint(request.personas) if request.offers_personas else "")
+    generation = PlanGeneration(request, text, builder, models, accept, on_text)
     outcome = await generation.run()
     if outcome.failure is not None:
         raise PlanError(outcome.failure)
@@ -134,6 +142,7 @@ async def extend_plan(
         done,
         request.check,
         reads_named=request.role.prompts.listed_names,
+        personas=request.personas,
     )
     try:
         text, left_out = await _question(request, replan, builder, models)

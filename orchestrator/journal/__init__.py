@@ -16,7 +16,7 @@ from orchestrator.journal.home import Home, HomeLock, home_path
 from orchestrator.journal.journal import Journal, JournalReader
 from orchestrator.journal.objects import ObjectStore, digest_of
 from orchestrator.journal.outcomes import AttemptOutcome, Rating
-from orchestrator.journal.store import MeasuredGeneration, RunRow
+from orchestrator.journal.store import MeasuredGeneration, PersonaUse, RunRow
 
 __all__ = [
     "AttemptOutcome",
@@ -33,6 +33,7 @@ __all__ = [
     "MeasuredGeneration",
     "ObjectMissing",
     "ObjectStore",
+    "PersonaUse",
     "Rating",
     "RunRow",
     "UnknownRun",

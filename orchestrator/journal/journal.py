@@ -23,9 +23,18 @@ from orchestrator.journal.home import Home, HomeLock
 from orchestrator.journal.housekeeping import MaintenanceStore
 from orchestrator.journal.objects import ObjectStore
 from orchestrator.journal.outcomes import AttemptOutcome, decode_outcome
-from orchestrator.journal.store import EventRow, MeasuredGeneration, RefusedEvents, RunRow, Store, event_row
+from orchestrator.journal.store import (
+    EventRow,
+    MeasuredGeneration,
+    PersonaUse,
+    RefusedEvents,
+    RunRow,
+    Store,
+    event_row,
+)
 from orchestrator.journal.survey import SurveyStore, refuse_damaged
 from orchestrator.journal.writer import Writer
+from orchestrator.personas import MadePersona, decode_persona
 
 MEASURED_GENERATIONS = 2000
 
@@ -127,6 +136,18 @@ class JournalReader:
         """Return how many outcomes were kept of the attempts of removed runs."""
         return self._store.count_outcomes()
 
+    def personas(self) -> list[MadePersona]:
+        """Return the personas that were made at run time, the retired ones included. Raises `JournalCorrupt`."""
+        return [self._persona(name, body) for name, body in self._store.personas()]
+
+    def persona_uses(self) -> list[PersonaUse]:
+        """Return how often each persona was used and how that ended, by persona and role.
+
+        It takes a while if there are many attempts.
+        """
+        with closing(Store.open_to_read(self.home.database)) as store:
+            return store.persona_uses()
+
     def database_bytes(self) -> int:
         """Return the size of all pages of the database in bytes, free ones included."""
         with closing(MaintenanceStore.open_to_read(self.home.database)) as store:
@@ -154,6 +175,12 @@ class JournalReader:
             return decode_outcome(body)
         except ValueError as error:
             raise JournalCorrupt(self.home.database, f"an outcome of run {run}: {error}") from error
+
+    def _persona(self, name: str, body: str) -> MadePersona:
+        try:
+            return decode_persona(body)
+        except ValueError as error:
+            raise JournalCorrupt(self.home.database, f"persona {name}: {error}") from error
 
     def _decoded(self, run: str, number: int, body: str) -> Event:
         try:
@@ -244,6 +271,14 @@ class Journal(JournalReader):
             store.delete(*runs, outcomes=outcomes)
         for folder in folders:
             shutil.rmtree(folder, ignore_errors=True)
+
+    def keep_personas(self, *made: MadePersona) -> None:
+        """Store personas that were made at run time, in place of those with the same names. Blocks on the disk.
+
+        Raises `DiskFull`, `JournalError`.
+        """
+        with closing(Store.open_to_write(self.home.database)) as store:
+            store.keep_personas(*made)
 
     def purge_outcomes(self) -> int:
         """Remove the outcomes that were kept of removed runs, and return how many there were. Blocks on the disk.

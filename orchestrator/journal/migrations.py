@@ -56,7 +56,12 @@ CREATE TABLE outcomes (
 ) STRICT;
 """
 
-MIGRATIONS: tuple[str, ...] = (_FIRST, _KEYS, _PARTS, _CHECKSUMS, _TASKS, _OUTCOMES)
+# Personas that were made at run time, the retired ones included.
+_PERSONAS = """
+CREATE TABLE personas (name TEXT PRIMARY KEY, body TEXT NOT NULL) STRICT;
+"""
+
+MIGRATIONS: tuple[str, ...] = (_FIRST, _KEYS, _PARTS, _CHECKSUMS, _TASKS, _OUTCOMES, _PERSONAS)
 """SQL that leads from version n to version n + 1, at index n."""
 
 VERSION = len(MIGRATIONS)

@@ -18,6 +18,7 @@ from orchestrator.journal.disk import is_full
 from orchestrator.journal.errors import DiskFull, JournalClosed, JournalCorrupt, JournalError, JournalTooNew
 from orchestrator.journal.migrations import MIGRATIONS, VERSION
 from orchestrator.journal.outcomes import AttemptOutcome, encode_outcome
+from orchestrator.personas import MadePersona, encode_persona
 
 TITLE_LENGTH = 200
 BUSY_SECONDS = 600.0
@@ -62,6 +63,19 @@ class EventRow:
     def checksum(self) -> int:
         """The checksum that is stored with the event."""
         return checksum_of(self.run.encode(), self.body.encode())
+
+
+@dataclass(frozen=True, slots=True)
+class PersonaUse:
+    """How attempts by one role with one persona ended, of the runs that are kept."""
+
+    persona: str
+    role: str
+    attempts: int
+    succeeded: int
+    failed: int
+    last: float
+    """When the last one began, in seconds since the epoch."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -228,6 +242,35 @@ class Store:
     def count_outcomes(self) -> int:
         """Return how many outcomes were kept of removed runs."""
         return int(self._rows("SELECT count(*) FROM outcomes")[0][0])
+
+    def personas(self) -> list[tuple[str, str]]:
+        """Return name and body of each persona that was made at run time, in the order in which they were made."""
+        return self._rows("SELECT name, body FROM personas ORDER BY rowid")
+
+    def keep_personas(self, *made: MadePersona) -> None:
+        """Store personas in place of those with the same names. Raises `JournalError`."""
+        rows = [(one.name, encode_persona(one)) for one in made]
+        with sqlite_errors(self.path), self._transaction():
+            self._connection.executemany(
+                "INSERT INTO personas VALUES (?, ?) ON CONFLICT (name) DO UPDATE SET body = excluded.body", rows
+            )
+
+    def persona_uses(self) -> list[PersonaUse]:
+        """Return how often each persona was used and how that ended, by persona and role."""
+        rows = self._rows(
+            """
+            SELECT started.body ->> '$.persona', started.body ->> '$.role', count(*),
+                   count(*) FILTER (WHERE ended.kind = 'attempt_succeeded'),
+                   count(*) FILTER (WHERE ended.kind = 'attempt_failed'),
+                   max(started.at)
+            FROM events AS started
+            LEFT JOIN events AS ended ON ended.run = started.run AND ended.step = started.step
+                AND ended.attempt = started.attempt AND ended.kind IN ('attempt_succeeded', 'attempt_failed')
+            WHERE started.kind = 'attempt_started' AND started.body ->> '$.persona' IS NOT NULL
+            GROUP BY 1, 2 ORDER BY 1, 2
+            """
+        )
+        return [PersonaUse(*row) for row in rows]
 
     def copy_to(self, path: Path) -> None:
         """Write what is committed now into a new database at `path`, while others go on writing here.

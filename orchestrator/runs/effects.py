@@ -1,7 +1,7 @@
 """Carry out the commands of a run's scheduler: attempts, reading and joining lists, making the plan and its rest."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -20,6 +20,7 @@ from orchestrator.events import (
     PlanFailed,
     PlanFinished,
     PlanningStarted,
+    PlanPersona,
     PromptDigests,
     ReplanFinished,
     ReplanStarted,
@@ -82,6 +83,8 @@ class Services:
     """Makes plans of requests."""
     resident: Callable[[], frozenset[str]] = frozenset
     """Returns the models that need not be loaded first."""
+    define_personas: Callable[[str, Sequence[PlanPersona]], None] = lambda run, personas: None
+    """Puts the personas that the plan of a run defines into force."""
     run_job: RunJob = no_sandbox
     run_tool: RunJob = no_sandbox
     why_no_sandbox: Callable[[], Awaitable[str]] = sandbox_available
@@ -190,7 +193,9 @@ class RunEffects:
                 self._planning = True
             case StepsPlanned(steps=steps):
                 self._inputs.planned(steps)
-                self._planned.append(PlannedPart(steps, event.written))
+                self._planned.append(PlannedPart(steps, event.written, event.personas))
+                if event.personas:
+                    self._services.define_personas(self._accepted.run, event.personas)
             case ReplanFinished():
                 self._replans_left -= 1
             case NoteChanged():
@@ -373,7 +378,7 @@ class RunEffects:
 
     def _accept(self, emit: Callable[[Event], None]) -> Callable[[PlannedPart], None]:
         now = self._services.clock.now
-        return lambda made: emit(StepsPlanned(at=now(), steps=made.steps, written=made.written))
+        return lambda made: emit(StepsPlanned(at=now(), steps=made.steps, written=made.written, personas=made.personas))
 
     def _text_of(self, step: str) -> str:
         """Return the output of a step of the plan, which has just one. Blocks on the disk. Raises JournalError."""

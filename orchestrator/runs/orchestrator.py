@@ -21,6 +21,7 @@ from orchestrator.events import (
     Event,
     PlanFailed,
     PlanFinished,
+    PlanPersona,
     RoleRates,
     RunAccepted,
     RunBegun,
@@ -30,6 +31,7 @@ from orchestrator.gates import JobRunner, max_concurrent_jobs
 from orchestrator.history.cache import ViewCache
 from orchestrator.history.view import accepted_in, fresh_state
 from orchestrator.journal import Journal, JournalError
+from orchestrator.personas import MadePersona, Placed
 from orchestrator.planning import PlanContext, PlannedPart, PlannedTask, Planner, planned_task
 from orchestrator.pool import Pool, PoolSnapshot, StartEngine
 from orchestrator.routing import CheckedRouter, Decision, DecisionContext, Router, RuleRouter
@@ -45,6 +47,7 @@ from orchestrator.runs.job import (
     known_rates,
 )
 from orchestrator.runs.loop import RunLoop
+from orchestrator.runs.personas import PersonaBook, Proposal
 from orchestrator.runs.prompts import keep_prompts
 from orchestrator.runs.reload import follow
 from orchestrator.runs.sandboxes import Interpreters, SandboxOnDemand, why_no_sandbox
@@ -87,10 +90,11 @@ class Orchestrator:
 
     def __init__(self, home: Path, registry: Registry, ports: Ports) -> None:
         self._home = home
+        self._files_registry = registry.with_personas(())
         self._registry = registry
         self._ports = ports
         self._router = CheckedRouter(ports.router)
-        self._reloader = Reloader(registry)
+        self._reloader = Reloader(self._files_registry)
         self._registry_status = self._reloader.status
         self._stack = AsyncExitStack()
         self._loops: dict[str, RunLoop] = {}
@@ -112,6 +116,8 @@ class Orchestrator:
             journal = stack.enter_context(await asyncio.to_thread(self._ports.journal, self._home))
             home, self._clock = journal.home, self._ports.clock(journal.last_time())
             self._views = ViewCache(journal)
+            self._personas = await PersonaBook.open(journal, self._adopt_personas)
+            self._registry = self._files_registry.with_personas(self._personas.in_use)
             await keep_prompts(journal, self._registry)
             self._waiting.update((row.run, asyncio.Lock()) for row in journal.unfinished())
             self._pool = pool = await stack.enter_async_context(
@@ -132,7 +138,7 @@ class Orchestrator:
             cores = pool.snapshot().cores
             gates, tools = JobRunner(self._sandbox, max_concurrent_jobs(cores)), JobRunner(self._sandbox, cores)
             self._services = Services(
-                self._registry,
+                self._registry.with_personas(self._personas.kept),
                 pool,
                 journal,
                 self._clock,
@@ -141,6 +147,7 @@ class Orchestrator:
                 router=self._router,
                 planner=self._ports.planner,
                 resident=lambda: pool.resident,
+                define_personas=self._define_personas,
                 run_job=gates.run,
                 run_tool=tools.run,
                 why_no_sandbox=partial(why_no_sandbox, self._sandbox),
@@ -161,8 +168,39 @@ class Orchestrator:
 
     @property
     def registry(self) -> Registry:
-        """The registry in force."""
+        """The registry in force, with the personas that were made at run time and are in use."""
         return self._registry
+
+    @property
+    def personas(self) -> tuple[MadePersona, ...]:
+        """The personas that were made at run time, the retired ones included."""
+        return self._personas.made
+
+    async def add_persona(self, proposal: Proposal) -> Placed:
+        """Add a persona, unless there is one that says nearly the same, and return which one to use.
+
+        It is durable and in force when this returns. Raises InputError, JournalError.
+        """
+        return await self._personas.add(proposal, self._registry, self._clock.now())
+
+    async def retire_persona(self, name: str) -> MadePersona:
+        """Retire a persona that was made at run time. Runs that name it go on. Raises InputError, JournalError."""
+        return await self._personas.retire(name, self._registry, self._clock.now())
+
+    async def retire_useless_personas(self, shares: Callable[[str], float]) -> list[str]:
+        """Retire the personas of plans that bring nothing, and return their names. Raises JournalError.
+
+        `shares` returns the share of attempts that succeed, by role.
+        """
+        return await self._personas.retire_useless(shares, self._clock.now())
+
+    def _define_personas(self, run: str, personas: Sequence[PlanPersona]) -> None:
+        """Put the personas that a plan defines into force, and have them stored."""
+        if changed := self._personas.define(run, personas, self._clock.now()):
+            self._drive_on(self._personas.keep(changed))
+
+    def _adopt_personas(self) -> None:
+        self._adopt(self._files_registry, ())
 
     @property
     def journal(self) -> Journal:
@@ -348,6 +386,7 @@ class Orchestrator:
             priority=job.urgency,
         )
         planned = await self._ports.planner.plan(asked, made.append, lambda piece: None)
+        self._define_personas("", [one for part in made for one in part.personas])  # its task may be submitted
         goes_on_after = planned.goes_on_after if replans else None
         return planned_task(request, [step for part in made for step in part.steps], goes_on_after)
 
@@ -384,9 +423,10 @@ class Orchestrator:
 
     def _adopt(self, registry: Registry, rewritten: Collection[Path]) -> None:
         """Use another version of the registry. What is no longer in it is kept for runs in progress that name it."""
-        self._registry = registry
-        self._services.registry = registry.beside(self._services.registry)
-        self._pool.adopt(registry, rewritten)
+        self._files_registry = registry
+        self._registry = registry.with_personas(self._personas.in_use)
+        self._services.registry = registry.with_personas(self._personas.kept).beside(self._services.registry)
+        self._pool.adopt(self._registry, rewritten)
 
     async def _drive(
         self, loop: RunLoop, outstanding: Sequence[Command], first: RunBegun | CancelRequested, *, plan: bool

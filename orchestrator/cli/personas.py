@@ -1,0 +1,207 @@
+"""The commands about personas: personas list, show, add, retire, stats."""
+
+import sys
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+from typing import Annotated, Any, Final
+
+import typer
+from rich.table import Table
+from rich.text import Text
+
+from orchestrator.cli.backend import ask_backend
+from orchestrator.cli.rate import who
+from orchestrator.cli.settings import JsonFlag, Settings, settings
+from orchestrator.cli.terminal import make_console, one_line, print_json, printable, write
+from orchestrator.errors import InputError, Problem
+from orchestrator.journal import JournalReader, PersonaUse
+from orchestrator.personas import MadePersona, unknown_persona
+from orchestrator.runs.personas import Proposal
+from registry.models import Persona
+
+LARGEST_FILE: Final = 64 * 1024
+"""Bytes of a file that holds the text of a persona; anything larger is refused without being read."""
+
+app = typer.Typer(
+    name="personas",
+    help="List, show, add and retire personas, each of which says how a role does its work.",
+    no_args_is_help=True,
+)
+
+NameArgument = Annotated[str, typer.Argument(metavar="NAME", help="The persona, by its name.")]
+
+
+@dataclass(frozen=True, slots=True)
+class _Row:
+    """A persona, and what is kept of its making if it was made at run time."""
+
+    persona: Persona
+    made: MadePersona | None
+    uses: tuple[PersonaUse, ...] = ()
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the persona as JSON."""
+        one, made = self.persona, self.made
+        return {
+            "name": one.name,
+            "text": one.text,
+            "description": one.description,
+            "maker": one.maker,
+            "by": made.by if made else "",
+            "made": made.made if made else None,
+            "retired": made.retired if made else None,
+            "why_retired": made.why_retired if made else "",
+        }
+
+
+@app.command("list")
+def list_personas(
+    context: typer.Context,
+    retired: Annotated[bool, typer.Option("--retired", help="List the retired ones too.")] = False,
+    as_json: JsonFlag = False,
+) -> None:
+    """List the personas that can be used."""
+    rows = [row for row in _rows(settings(context)) if retired or not row.persona.retired]
+    if as_json:
+        print_json({"personas": [row.to_json() for row in rows]})
+        return
+    table = _table("Persona", "Made by", "Text")
+    for row in rows:
+        maker = f"{_maker(row)}, retired" if row.persona.retired else _maker(row)
+        table.add_row(row.persona.name, maker, Text(one_line(row.persona.text)))
+    write(lambda: make_console(sys.stdout).print(table))
+
+
+@app.command()
+def show(context: typer.Context, name: NameArgument, as_json: JsonFlag = False) -> None:
+    """Show a persona: its text, who made it and when."""
+    row = _row(settings(context), name)
+    if as_json:
+        print_json(row.to_json())
+        return
+    lines = [f"{row.persona.name}: made by {_maker(row)}"]
+    if row.made is not None:
+        lines[0] += f", {_when(row.made.made)}"
+        if row.made.retired is not None:
+            lines.append(f"retired {_when(row.made.retired)}: {one_line(row.made.why_retired)}")
+    lines += [one_line(row.persona.description)] if row.persona.description else []
+    write(lambda: print("\n".join([*lines, "", printable(row.persona.text)])))
+
+
+@app.command()
+def add(
+    context: typer.Context,
+    name: NameArgument,
+    text: Annotated[
+        str, typer.Option(metavar="TEXT", help="What it adds to a role's system prompt; @FILE reads it from a file.")
+    ],
+    description: Annotated[str, typer.Option(metavar="TEXT", help="What it is for, in a few words.")] = "",
+    distinct: Annotated[
+        bool, typer.Option("--distinct", help="Add it even if it says nearly the same as another one.")
+    ] = False,
+    as_json: JsonFlag = False,
+) -> None:
+    """Add a persona, with or without a daemon. It takes effect at once, and no model is loaded for it.
+
+    If another persona says nearly the same, nothing is added, and the name of that one is printed.
+    """
+    proposal = Proposal(name=name, text=_text(text), description=description, by=who(), distinct=distinct)
+    placed = ask_backend(settings(context), lambda backend: backend.add_persona(proposal))
+    if as_json:
+        print_json({"name": placed.name, "new": placed.new, "similarity": placed.similarity})
+        return
+    said = f"{placed.name} added" if placed.new else f"{placed.name} says the same already; nothing was added"
+    if not placed.new and placed.name != name:
+        said = (
+            f"{placed.name} says nearly the same ({placed.similarity:.2f} alike): use it, or add yours with --distinct"
+        )
+    write(lambda: print(said))
+
+
+@app.command()
+def retire(context: typer.Context, name: NameArgument, as_json: JsonFlag = False) -> None:
+    """Retire a persona that was made at run time. Runs that name it go on with it."""
+    ask_backend(settings(context), lambda backend: backend.retire_persona(name))
+    if as_json:
+        print_json({"retired": name})
+    else:
+        write(lambda: print(f"{name} retired"))
+
+
+@app.command()
+def stats(context: typer.Context, as_json: JsonFlag = False) -> None:
+    """Show how attempts with each persona ended, of the runs that are kept."""
+    rows = _rows(settings(context))
+    if as_json:
+        print_json({"personas": [row.to_json() | {"uses": [_use_json(use) for use in row.uses]} for row in rows]})
+        return
+    table = _table("Persona", "Role", "Attempts", "Succeeded", "Last")
+    for row in rows:
+        for use in row.uses:
+            ended = use.succeeded + use.failed
+            share = f"{use.succeeded / ended:.0%}" if ended else "-"
+            table.add_row(row.persona.name, use.role, str(use.attempts), share, _when(use.last))
+        if not row.uses:
+            table.add_row(row.persona.name, "-", "0", "-", "-")
+    write(lambda: make_console(sys.stdout).print(table))
+
+
+def _rows(chosen: Settings) -> list[_Row]:
+    """Return all personas: those of the registry's file, then those that were made at run time, also retired ones."""
+    registry = chosen.registry()
+    with JournalReader.open_to_read(chosen.home) as journal:
+        made, uses = {one.name: one for one in journal.personas()}, journal.persona_uses()
+    known = registry.personas | {name: one.persona for name, one in made.items() if name not in registry.personas}
+    return [
+        _Row(one, made.get(name) if one.maker != "file" else None, tuple(use for use in uses if use.persona == name))
+        for name, one in known.items()
+    ]
+
+
+def _row(chosen: Settings, name: str) -> _Row:
+    rows = _rows(chosen)
+    found = next((row for row in rows if row.persona.name == name), None)
+    if found is None:
+        raise InputError(unknown_persona(name, [row.persona.name for row in rows], "NAME"))
+    return found
+
+
+def _text(given: str) -> str:
+    """Return the text of an option, or that of the file which it names. Raises InputError."""
+    if not given.startswith("@"):
+        return given
+    path = Path(given[1:])
+    try:
+        with path.open("rb") as file:
+            data = file.read(LARGEST_FILE + 1)
+        if len(data) > LARGEST_FILE:
+            raise InputError(Problem(f"--text {given}", f"has more than {LARGEST_FILE:,} bytes", "a short text"))
+        return data.decode()
+    except OSError as error:
+        raise InputError(Problem(f"--text {given}", f"cannot be read: {error.strerror}", "a text file")) from error
+    except UnicodeDecodeError as error:
+        raise InputError(Problem(f"--text {given}", "is no text in UTF-8", "a text file")) from error
+
+
+def _table(*titles: str) -> Table:
+    table = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False, header_style="bold")
+    for title in titles:
+        table.add_column(title, overflow="fold")
+    return table
+
+
+def _maker(row: _Row) -> str:
+    if row.persona.maker == "file":
+        return "the registry's file"
+    by = one_line(row.made.by) if row.made is not None else ""
+    return f"the plan of {by or 'a request'}" if row.persona.maker == "plan" else by or "a user"
+
+
+def _use_json(use: PersonaUse) -> dict[str, Any]:
+    keys = ("role", "attempts", "succeeded", "failed", "last")
+    return {key: getattr(use, key) for key in keys}
+
+
+def _when(at: float) -> str:
+    return datetime.fromtimestamp(at).strftime("%Y-%m-%d %H:%M")
