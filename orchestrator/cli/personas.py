@@ -152,7 +152,8 @@ def _rows(chosen: Settings) -> list[_Row]:
     registry = chosen.registry()
     with JournalReader.open_to_read(chosen.home) as journal:
         made, uses = {one.name: one for one in journal.personas()}, journal.persona_uses()
-    known = registry.personas | {name: one.persona for name, one in made.items() if name not in registry.personas}
+    known = {**{name: one.persona for name, one in made.items()}, **registry.personas}
+    known = {**registry.personas, **known}  # those of the file first
     return [
         _Row(one, made.get(name) if one.maker != "file" else None, tuple(use for use in uses if use.persona == name))
         for name, one in known.items()

@@ -4,6 +4,7 @@ planner     FrontdoorPlanner, the implementation of the Planner port; make_plan,
 generation  PlanGeneration: asks the model for a plan, or the rest of one, and once more for a repair
 compact     the form in which a model writes a plan: Part, its JSON Schema, PlanStream, PlanFlaw
 builder     PlanBuilder: turns parts into steps, each checked against those before it
+personas    the personas that parts of a plan have or define
 references  what the names in a request or a plan stand for
 """
 

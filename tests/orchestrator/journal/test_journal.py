@@ -338,6 +338,7 @@ async def test_plans_of_an_earlier_version_are_read_on(home: Path) -> None:
         await journal.append("R", story()[:3])
     with sqlite3.connect(home / "journal.db") as raw:
         raw.execute("UPDATE events SET body = json_replace(body, '$.written', json_array(body ->> '$.written'))")
+        raw.execute("DROP TABLE personas")
         raw.execute("DROP TABLE outcomes")
         raw.execute("DROP INDEX events_by_task")
         raw.execute("ALTER TABLE events DROP COLUMN checksum")
