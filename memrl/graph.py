@@ -1,0 +1,480 @@
+"""Show what led to what as a graph that answers Cypher. Only this file uses kuzu, or its fork ladybug.
+
+The graph is a projection of the database. A process of its own writes it to a new file, and only when that is whole
+does a small file beside it name it, so that the process may be killed at any moment. Another process answers each
+question. It opens the file for reading only, cannot write any file, and is ended when its time is over.
+
+    (:Run)-[:OF_TYPE]->(:TaskType)           (:Attempt)-[:IN_ROLE]->(:Role)
+    (:Run)-[:HAS]->(:Step)                   (:Attempt)-[:AS_PERSONA]->(:Persona)
+    (:Step)-[:TRIED]->(:Attempt)             (:Attempt)-[:WITH_MODEL]->(:Model)
+    (:Step)-[:LED_TO]->(:Step)               (:Attempt)-[:FAILED_WITH]->(:FailureKind)
+    (:Attempt)-[:FOLLOWED_BY]->(:Attempt)    (:FailureKind)-[:ANSWERED_BY {times, successes}]->(:Mitigation)
+    (:Role)-[:WORTH {persona, q, count}]->(:TaskType)
+
+Run, Step and Attempt have an `id` (RUN, RUN/STEP, RUN/STEP/NUMBER), the others a `name`. A step has `step`; an attempt
+has `number`, `success`, `reward`, `at`, `thinking` and `mode`. `FOLLOWED_BY` has the `mitigation`: what the next
+attempt at the step did differently.
+"""
+
+import contextlib
+import csv
+import importlib
+import json
+import os
+import re
+import resource
+import shutil
+import signal
+import subprocess
+import sys
+import threading
+import zlib
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import asdict, dataclass
+from importlib.metadata import PackageNotFoundError, version
+from itertools import pairwise
+from pathlib import Path
+from typing import Any, Final, Literal
+
+from memrl.errors import CypherFailed, CypherRefused, CypherTimeout, GraphError, StoreError
+from memrl.store import Note, Store
+
+Library = Literal["kuzu", "ladybug"]
+
+POINTER: Final = "graph.json"
+FRESH_UP_TO: Final = 50_000
+"""Up to how many outcomes a graph that is out of date is written anew before it is asked: a few seconds' work."""
+WRITING_SECONDS: Final = 1800.0
+START_SECONDS: Final = 20.0
+"""How long the process that asks may take in addition to the question, to start on a busy machine."""
+GRACE_SECONDS: Final = 0.5
+"""How long after its time limit a question may go on before the process is ended."""
+ANSWER_BYTES: Final = 1 << 30
+"""How much memory the process that asks may take beyond what it has when the graph is open."""
+POOL_BYTES: Final = 256 << 20
+"""How much memory the library may use as its buffer."""
+LARGEST_BYTES: Final = 1 << 36
+"""How large the graph may be. The library reserves as many addresses, not memory."""
+NO_TYPE: Final = "(request)"
+"""The task type of requests in words and of chats, which have none."""
+
+_READING: Final = frozenset({"MATCH", "OPTIONAL", "WITH", "UNWIND", "RETURN", "CALL"})
+_WRITING: Final = frozenset(
+    "ALTER ATTACH BEGIN CHECKPOINT COMMENT COMMIT COPY CREATE DELETE DETACH DROP EXPORT IMPORT INSERT INSTALL LOAD "
+    "MACRO MERGE REMOVE ROLLBACK SET UNINSTALL UPDATE USE".split()
+)
+_TABLE_FUNCTIONS: Final = frozenset({"SHOW_TABLES", "TABLE_INFO", "SHOW_CONNECTION", "DB_VERSION"})
+_QUOTED: Final = re.compile(
+    r"""'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*"|`[^`]*`|//[^\n]*|/\*.*?\*/""", re.DOTALL
+)  # strings, names in backquotes and comments
+_WORD: Final = re.compile(r"(?<![.\w:])[A-Za-z_]\w*")
+_ACCEPTED: Final = "one question that begins with MATCH, OPTIONAL MATCH, WITH, UNWIND, RETURN or CALL, and only reads"
+
+_NODES: Final = {
+    "TaskType": "name STRING",
+    "Role": "name STRING",
+    "Persona": "name STRING",
+    "Model": "name STRING",
+    "FailureKind": "name STRING",
+    "Mitigation": "name STRING",
+    "Run": "id STRING",
+    "Step": "id STRING, step STRING",
+    "Attempt": "id STRING, number INT64, success DOUBLE, reward DOUBLE, at DOUBLE, thinking STRING, mode STRING",
+}
+_RELATIONS: Final = {
+    "OF_TYPE": ("Run", "TaskType", ""),
+    "HAS": ("Run", "Step", ""),
+    "TRIED": ("Step", "Attempt", ""),
+    "LED_TO": ("Step", "Step", ""),
+    "FOLLOWED_BY": ("Attempt", "Attempt", ", mitigation STRING"),
+    "IN_ROLE": ("Attempt", "Role", ""),
+    "AS_PERSONA": ("Attempt", "Persona", ""),
+    "WITH_MODEL": ("Attempt", "Model", ""),
+    "FAILED_WITH": ("Attempt", "FailureKind", ""),
+    "ANSWERED_BY": ("FailureKind", "Mitigation", ", times INT64, successes INT64"),
+    "WORTH": ("Role", "TaskType", ", persona STRING, q DOUBLE, count INT64"),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What the graph answered."""
+
+    columns: tuple[str, ...]
+    rows: list[list[Any]]
+    """Values that JSON can hold. Nodes and relations are objects with their properties."""
+    more: bool
+    """Whether there are further rows."""
+    behind: int
+    """How many outcomes came since the graph was written."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Written:
+    """What is written beside a graph that is whole."""
+
+    file: str
+    bytes: int
+    checksum: int
+    library: str
+    version: str
+    """The library's: a graph of another version is written anew."""
+    outcomes: int
+
+
+class _OutOfTime(Exception):
+    """The process that asks has ended itself."""
+
+
+class Graph:
+    """The graph of a memory. Any thread may ask; one question at a time is answered."""
+
+    def __init__(self, folder: Path, library: Library, database: Path, outcomes: Callable[[], int]) -> None:
+        """Use the graph in `folder`. `outcomes` returns how many outcomes the database has by now."""
+        self._folder = folder
+        self._library = library
+        self._database = database
+        self._outcomes = outcomes
+        self._lock = threading.Lock()
+
+    def write(self) -> None:
+        """Write the graph anew from the database. Raises `GraphError`, and leaves the earlier one then."""
+        with self._lock:
+            self._write()
+
+    def ask(self, cypher: str, seconds: float, rows: int) -> Answer:
+        """Ask a question, which may take `seconds`, and return at most `rows` rows.
+
+        A graph that is missing, damaged or of another library is written first, and so is one that is out of date,
+        unless there are very many outcomes. Raises `CypherRefused`, `CypherFailed`, `CypherTimeout` and `GraphError`.
+        """
+        check_reads_only(cypher)
+        with self._lock:
+            written = self._whole()
+            outcomes = self._outcomes()
+            if written is None or (written.outcomes != outcomes and outcomes <= FRESH_UP_TO):
+                written = self._write()
+            path = self._folder / written.file
+            arguments = ["ask", self._library, str(path), str(seconds), str(rows)]
+            try:
+                said = self._run(arguments, cypher, seconds + START_SECONDS)
+            except (subprocess.TimeoutExpired, _OutOfTime):
+                raise CypherTimeout(seconds) from None
+            match said.get("error"):
+                case None:
+                    behind = max(0, outcomes - written.outcomes)
+                    return Answer(tuple(said["columns"]), said["rows"], said["more"], behind)
+                case "timeout":
+                    raise CypherTimeout(seconds)
+                case error:
+                    raise CypherFailed(f"{self._library} does not answer this question: {error}")
+
+    def _write(self) -> _Written:
+        self._remove_unnamed()
+        outcomes = self._outcomes()
+        numbers = [int(path.name.split(".")[0].split("-")[1]) for path in self._folder.glob("graph-*.*")]
+        path = self._folder / f"graph-{1 + max(numbers, default=0)}.{self._library}"
+        try:
+            said = self._run(["write", self._library, str(self._database), str(path)], "", WRITING_SECONDS)
+        except subprocess.TimeoutExpired:
+            raise GraphError(f"the graph was not written within {WRITING_SECONDS:g} s") from None
+        if error := said.get("error"):
+            raise GraphError(f"the graph cannot be written: {error}")
+        written = _Written(
+            path.name, path.stat().st_size, _checksum(path), self._library, _version(self._library), outcomes
+        )
+        temporary = self._folder / (POINTER + ".new")
+        with temporary.open("w", encoding="utf-8") as file:
+            file.write(json.dumps(asdict(written), indent=1) + "\n")
+            file.flush()
+            os.fsync(file.fileno())
+        temporary.replace(self._folder / POINTER)
+        self._remove_unnamed()
+        return written
+
+    def _whole(self) -> _Written | None:
+        """Return what is known of the graph, or None if it has to be written anew."""
+        written = self._named()
+        if written is None or (written.library, written.version) != (self._library, _version(self._library)):
+            return None
+        path = self._folder / written.file
+        try:
+            whole = path.stat().st_size == written.bytes and _checksum(path) == written.checksum
+        except OSError:
+            return None
+        return written if whole else None
+
+    def _named(self) -> _Written | None:
+        try:
+            return _Written(**json.loads((self._folder / POINTER).read_text(encoding="utf-8")))
+        except (OSError, ValueError, TypeError):
+            return None
+
+    def _remove_unnamed(self) -> None:
+        """Remove what processes left that were killed while they wrote, and graphs that were replaced."""
+        written = self._named()
+        for path in self._folder.glob("graph-*.*"):
+            if written is None or not path.name.startswith(written.file):
+                if path.is_dir():
+                    shutil.rmtree(path, ignore_errors=True)
+                else:
+                    path.unlink(missing_ok=True)
+
+    def _run(self, arguments: list[str], told: str, seconds: float) -> dict[str, Any]:
+        """Run this module in a process, and return what it says. Raises `GraphError` if it ends otherwise."""
+        root = str(Path(__file__).parents[1])
+        path = os.pathsep.join([root, *filter(None, [os.environ.get("PYTHONPATH")])])
+        try:
+            done = subprocess.run(  # noqa: S603 -- this interpreter, this module
+                [sys.executable, "-m", "memrl.graph", *arguments],
+                input=told.encode(),
+                capture_output=True,
+                timeout=seconds,
+                env={**os.environ, "PYTHONPATH": path},
+                check=False,
+            )
+        except OSError as error:
+            raise GraphError(f"the process of the graph cannot be started: {error}") from error
+        try:
+            if done.returncode == 0:
+                said: dict[str, Any] = json.loads(done.stdout)
+                return said
+        except ValueError:
+            pass
+        if done.returncode == -signal.SIGALRM:
+            raise _OutOfTime
+        last = done.stderr.decode(errors="replace").strip().splitlines()[-1:] or ["it said nothing"]
+        end = f"by signal {-done.returncode}" if done.returncode < 0 else f"with exit code {done.returncode}"
+        raise GraphError(f"the process of the graph ended {end}: {last[0]}")
+
+
+def check_reads_only(cypher: str) -> None:
+    """Raise `CypherRefused` if a question is none, or does more than read the graph."""
+    if any(ord(letter) < ord(" ") and letter not in "\t\n\r" for letter in cypher):
+        raise CypherRefused(f"the question has control characters; accepted: {_ACCEPTED}")
+    bare = _QUOTED.sub(" '' ", cypher).strip().removesuffix(";").strip()
+    words = [word.upper() for word in _WORD.findall(bare)]
+    if not words or words[0] not in _READING:
+        begins = f"begins with {words[0]}" if words else "is empty"
+        raise CypherRefused(f"the question {begins}; accepted: {_ACCEPTED}")
+    if ";" in bare:
+        raise CypherRefused(f"there is more than one question; accepted: {_ACCEPTED}")
+    if changing := sorted(_WRITING.intersection(words)):
+        raise CypherRefused(f"{', '.join(changing)} does more than read the graph; accepted: {_ACCEPTED}")
+    for called in re.finditer(r"(?i)\bCALL\b\s*(\w*)\s*(\(?)", bare):
+        if called[1].upper() not in _TABLE_FUNCTIONS or not called[2]:
+            known = ", ".join(sorted(_TABLE_FUNCTIONS))
+            raise CypherRefused(f"CALL {called[1]} is not accepted; accepted after CALL: {known}")
+
+
+def mitigation(earlier: Note, later: Note) -> str:
+    """Return what a later attempt at a step did differently."""
+    names = ("role", "persona", "model", "thinking", "mode")
+    changed = [f"other {name}" for name in names if getattr(earlier.action, name) != getattr(later.action, name)]
+    return " and ".join(changed) or "again"
+
+
+def _version(library: str) -> str:
+    try:
+        return version(library)
+    except PackageNotFoundError as error:
+        raise GraphError(f"the graph needs the package {library}, which is not installed") from error
+
+
+def _checksum(path: Path) -> int:
+    checksum = 0
+    with path.open("rb") as file:
+        while block := file.read(1 << 20):
+            checksum = zlib.crc32(block, checksum)
+    return checksum
+
+
+# What follows runs in a process of its own.
+
+
+class _Tables:
+    """Collects the graph's tables as files of comma-separated values. Nodes are written once."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._stack = contextlib.ExitStack()
+        self._writers: dict[str, Any] = {}
+        self._seen: dict[str, set[str]] = {name: set() for name in _NODES}
+
+    def __enter__(self) -> "_Tables":
+        for table in (*_NODES, *_RELATIONS):
+            file = self._stack.enter_context((self._folder / f"{table}.csv").open("w", encoding="utf-8", newline=""))
+            self._writers[table] = csv.writer(file, quoting=csv.QUOTE_ALL, lineterminator="\n")
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stack.close()
+
+    def node(self, table: str, name: str, *properties: object) -> str:
+        if name not in self._seen[table]:
+            self._seen[table].add(name)
+            self._writers[table].writerow([name, *properties])
+        return name
+
+    def relation(self, table: str, source: str, target: str, *properties: object) -> None:
+        self._writers[table].writerow([source, target, *properties])
+
+
+def _project(store: Store, folder: Path) -> None:
+    answered: Counter[tuple[str, str]] = Counter()
+    succeeded: Counter[tuple[str, str]] = Counter()
+    with _Tables(folder) as tables:
+        for notes in _by_step(store.notes()):
+            _project_step(tables, notes)
+            for earlier, later in pairwise(notes):
+                if earlier.failure:
+                    way = (earlier.failure, mitigation(earlier, later))
+                    answered[way] += 1
+                    succeeded[way] += bool(later.success and later.success > 0.5)
+        for (failure, how), times in answered.items():
+            tables.node("FailureKind", failure)
+            tables.node("Mitigation", how)
+            tables.relation("ANSWERED_BY", failure, how, times, succeeded[failure, how])
+        for value in store.values():
+            kind = tables.node("TaskType", NO_TYPE if value.task_type is None else value.task_type)
+            role = tables.node("Role", value.role)
+            tables.relation("WORTH", role, kind, *_said(value.persona), value.q, value.count)
+
+
+def _by_step(notes: Iterable[Note]) -> Iterator[list[Note]]:
+    group: list[Note] = []
+    for note in notes:
+        if group and group[0].key[:2] != note.key[:2]:
+            yield group
+            group = []
+        group.append(note)
+    if group:
+        yield group
+
+
+def _project_step(tables: _Tables, notes: list[Note]) -> None:
+    run, step, _ = notes[0].key
+    kind = NO_TYPE if notes[0].task_type is None else notes[0].task_type
+    if run not in tables._seen["Run"]:
+        tables.relation("OF_TYPE", tables.node("Run", run), tables.node("TaskType", kind))
+    whole = f"{run}/{step}"
+    if whole not in tables._seen["Step"]:
+        tables.node("Step", whole, step)
+    tables.relation("HAS", run, whole)
+    for earlier_step in dict.fromkeys(one for note in notes for one in note.after):
+        tables.relation("LED_TO", tables.node("Step", f"{run}/{earlier_step}", earlier_step), whole)
+    ids = []
+    for note in notes:
+        action = note.action
+        success = "" if note.success is None else note.success
+        attempt = f"{whole}/{note.key[2]}"
+        ids.append(attempt)
+        tables.node(
+            "Attempt", attempt, note.key[2], success, note.reward, note.at, *_said(action.thinking, action.mode)
+        )
+        tables.relation("TRIED", whole, attempt)
+        tables.relation("IN_ROLE", attempt, tables.node("Role", action.role))
+        if action.persona:
+            tables.relation("AS_PERSONA", attempt, tables.node("Persona", action.persona))
+        if action.model:
+            tables.relation("WITH_MODEL", attempt, tables.node("Model", action.model))
+        if note.failure:
+            tables.relation("FAILED_WITH", attempt, tables.node("FailureKind", note.failure))
+    for (first, second), (earlier, later) in zip(pairwise(ids), pairwise(notes), strict=True):
+        tables.relation("FOLLOWED_BY", first, second, mitigation(earlier, later))
+
+
+def _said(*texts: str) -> tuple[str, ...]:
+    """Return texts with a word in place of each empty one, which one of the libraries reads as no value at all."""
+    return tuple(text or "none" for text in texts)
+
+
+def _write_graph(library: Any, database: Path, target: Path) -> dict[str, Any]:
+    folder = target.with_name(target.name + ".tables")
+    folder.mkdir()
+    try:
+        store = Store.open_to_read(database)
+        try:
+            _project(store, folder)
+        finally:
+            store.close()
+        with _opened(library, target, read_only=False) as connection:
+            for table, columns in _NODES.items():
+                connection.execute(f"CREATE NODE TABLE {table} ({columns}, PRIMARY KEY ({columns.split()[0]}))")
+            for table, (source, sink, columns) in _RELATIONS.items():
+                connection.execute(f"CREATE REL TABLE {table} (FROM {source} TO {sink}{columns})")
+            for table in (*_NODES, *_RELATIONS):
+                file = folder / f"{table}.csv"
+                if file.stat().st_size:
+                    connection.execute(f"COPY {table} FROM {_literal(str(file))} (ESCAPE='\"', PARALLEL=FALSE)")
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+    return {}
+
+
+def _answer(library: Any, path: Path, cypher: str, seconds: float, rows: int) -> dict[str, Any]:
+    resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0))
+    with _opened(library, path, read_only=True) as connection:
+        addresses = int(Path("/proc/self/statm").read_text(encoding="ascii").split()[0]) * resource.getpagesize()
+        resource.setrlimit(resource.RLIMIT_AS, (addresses + ANSWER_BYTES, addresses + ANSWER_BYTES))
+        connection.set_query_timeout(max(1, int(1000 * seconds)))
+        signal.setitimer(signal.ITIMER_REAL, seconds + GRACE_SECONDS)  # ends the process: the library may not notice
+        try:
+            result = connection.execute(cypher)
+            count = result.get_num_tuples()
+            found = [[_plain(value) for value in result.get_next()] for _ in range(min(rows, count))]
+        except (RuntimeError, MemoryError) as error:
+            if isinstance(error, MemoryError) or "bad_alloc" in str(error):
+                return {"error": f"the answer takes more than {ANSWER_BYTES >> 20} MiB of memory"}
+            return {"error": "timeout" if "interrupted" in str(error).lower() else str(error)}
+        return {"columns": result.get_column_names(), "rows": found, "more": count > len(found)}
+
+
+def _plain(value: Any) -> Any:
+    """Return a value as both libraries show it: of nodes and relations the label and the properties that they have."""
+    if isinstance(value, dict):
+        return {
+            key.lower() if key.startswith("_") else key: _plain(one)
+            for key, one in value.items()
+            if key.lower() not in ("_id", "_src", "_dst") and one is not None
+        }
+    return [_plain(one) for one in value] if isinstance(value, list) else value
+
+
+@contextlib.contextmanager
+def _opened(library: Any, path: Path, *, read_only: bool) -> Iterator[Any]:
+    database = library.Database(
+        str(path), buffer_pool_size=POOL_BYTES, max_num_threads=1, read_only=read_only, max_db_size=LARGEST_BYTES
+    )
+    try:
+        connection = library.Connection(database)
+        try:
+            yield connection
+        finally:
+            connection.close()
+    finally:
+        database.close()
+
+
+def _literal(text: str) -> str:
+    return "'" + text.replace("\\", "\\\\").replace("'", "\\'") + "'"
+
+
+def main(arguments: list[str]) -> None:
+    """Write or ask a graph, as `Graph` tells it to, and print what it is to hear as JSON."""
+    what, library, *rest = arguments
+    os.nice(5)
+    try:
+        loaded = importlib.import_module(library)
+        if what == "write":
+            said = _write_graph(loaded, Path(rest[0]), Path(rest[1]))
+        else:
+            said = _answer(loaded, Path(rest[0]), sys.stdin.read(), float(rest[1]), int(rest[2]))
+    except (RuntimeError, OSError, ImportError, StoreError) as error:
+        said = {"error": str(error)}
+    print(json.dumps(said, default=str))
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

@@ -1,0 +1,705 @@
+"""Remember how choices turned out: the memory that policy and router use.
+
+    observe     an attempt ended: update the episode of a similar situation with the same action, or add one
+    retrieve    the episodes whose situations are most similar to a text's vector
+    ask         a question to the graph, in Cypher
+
+SQLite (`store`) is the truth. The index (`vectors`) and the graph (`graph`) are made from it.
+"""
+
+import math
+import threading
+from array import array
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from types import EllipsisType
+from typing import Any, Final, Literal, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from memrl.episodes import Action, Episode, Neighbour, Outcome, Recalled, Reward, Situation, Value
+from memrl.errors import IndexNotReady, StoreError, VectorError
+from memrl.graph import Answer, Graph, Library
+from memrl.store import Key, Note, Salvaged, State, Store, context_of, salvage
+from memrl.vectors import IndexSettings, IndexStats, VectorIndex
+
+Vector = NDArray[np.float32]
+Embed = Callable[[Sequence[str]], NDArray[np.float32]]
+"""Returns a vector for each text: shape (texts, dimensions)."""
+
+Progress = Callable[[int, int], None]
+"""Is told how many of how many are done."""
+
+DATABASE: Final = "memory.db"
+CEILING: Final = 0.99
+"""From which Q on an episode counts as being at the ceiling, if rewards reach 1."""
+QUANTILES: Final = (0.05, 0.25, 0.5, 0.75, 0.95)
+REEMBEDDED_AT_A_TIME: Final = 64
+LOG_BYTES: Final = 16 << 20
+"""How large the write-ahead log may grow before it is moved into the database, in a thread."""
+DROPPED_AT_A_TIME: Final = 256
+FORGOTTEN: Final = 700.0
+"""Stands for the logarithm of 0: a step of size 1 leaves nothing of what was before."""
+CHECKED_AT_ONCE: Final = 64 << 20
+"""Databases up to this many bytes are checked for damage before they are used, larger ones in a thread."""
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """How the memory learns, and what it holds."""
+
+    alpha: float = 0.3
+    """The step size of Q <- Q + alpha * (R - Q). It is multiplied by how much the outcome's word counts."""
+    initial: float = 0.5
+    """Q before the first outcome."""
+    similarity: float = 0.9
+    """From which cosine on two situations are the same one, if they agree in all but the text."""
+    most_alike: int = 64
+    """Among how many of the most similar episodes one with the same action is looked for."""
+    capacity: int = 1_000_000
+    """How many episodes `compact` leaves."""
+    graph: Library = "kuzu"
+    """The library of the graph."""
+    index: IndexSettings = field(default_factory=IndexSettings)
+
+
+@dataclass(frozen=True, slots=True)
+class Observed:
+    """What an outcome did to the memory."""
+
+    how: Literal["added", "updated", "revised", "known", "unused"]
+    """Added or updated an episode; revised what the same attempt had taught before; was known already; or teaches
+    nothing about the action."""
+    episode: int | None
+    q: float | None
+    """The episode's Q after it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Stats:
+    """What the memory holds and how it has learned."""
+
+    episodes: int
+    outcomes: int
+    """Outcomes that taught something."""
+    unused: int
+    """Outcomes that taught nothing about their action, such as failures of the machine."""
+    revised: int
+    """Outcomes that were replaced later, mostly by a rating."""
+    share_updated: float
+    """Which share of the outcomes updated an episode instead of adding one."""
+    share_seen_again: float
+    """Which share of the episodes has been updated."""
+    q_mean: float
+    q_deviation: float
+    """The standard deviation of Q over the episodes."""
+    q_quantiles: dict[float, float]
+    share_at_ceiling: float
+    """Which share of the episodes has a Q of at least 0.99."""
+    embedder: str
+    lacking: int
+    """Episodes without a vector of this embedder, which retrieval cannot find until `reembed` has been there."""
+    index: IndexStats
+    database_bytes: int
+    problems: tuple[str, ...]
+    """What is wrong, in sentences; empty if nothing is."""
+
+
+@dataclass(frozen=True, slots=True)
+class Compacted:
+    """What `compact` did."""
+
+    merged: int
+    """Episodes that were near-duplicates of others, and went into them."""
+    dropped: int
+    """Episodes beyond the capacity."""
+
+
+class _Columns:
+    """What is known of every episode without reading the database, by its number. `count` is 0 where there is none.
+
+    Arrays grow by being moved as pages of memory, so appending to them does not stall.
+    """
+
+    def __init__(self) -> None:
+        self.clear()
+
+    def clear(self) -> None:
+        self.action, self.context, self.q = array("i", [0]), array("q", [0]), array("d", [0.0])
+        self.count, self.last_seen = array("i", [0]), array("d", [0.0])
+        self.episodes = 0
+
+    def extend(self, rows: list[tuple[Any, ...]]) -> None:
+        """Append rows of id, action, context, q, count and last seen, whose ids follow those that are there."""
+        ids, *columns = zip(*rows, strict=True)
+        if ids[-1] - len(self.q) + 1 != len(ids):  # numbers are missing
+            for row in rows:
+                self.set(*row)
+            return
+        kept: tuple[array[Any], ...] = (self.action, self.context, self.q, self.count, self.last_seen)
+        for column, added in zip(kept, columns, strict=True):
+            column.extend(added)
+        self.episodes += len(ids)
+
+    def set(self, number: int, action: int, context: int, q: float, count: int, last_seen: float) -> None:
+        if (missing := number + 1 - len(self.q)) > 0:
+            for column in (self.action, self.context, self.count, self.q, self.last_seen):
+                column.frombytes(bytes(missing * column.itemsize))
+        self.episodes += self.count[number] == 0
+        self.action[number], self.context[number], self.q[number] = action, context, q
+        self.last_seen[number] = last_seen
+        self.count[number] = count
+
+    def remove(self, number: int) -> None:
+        self.episodes -= self.count[number] > 0
+        self.count[number] = 0
+
+    def count_of(self, number: int) -> int:
+        return self.count[number] if 0 < number < len(self.count) else 0
+
+    def has(self, number: int) -> bool:
+        return self.count_of(number) > 0
+
+    def same(self, number: int, action: int, context: int) -> bool:
+        return self.action[number] == action and self.context[number] == context
+
+
+class Memory:
+    """What was learned from the attempts of all runs. Any thread may call any method; those that write take turns.
+
+    Methods raise `StoreError` if the database cannot be used, and `StoreCorrupt` if it is damaged.
+    """
+
+    def __init__(self, folder: Path, store: Store, embedder: str, dimensions: int, settings: Settings) -> None:
+        """Use `open` instead, which also loads what there is."""
+        self.folder = folder
+        self.embedder = embedder
+        self.dimensions = dimensions
+        self.settings = settings
+        self._store = store
+        self._writing = threading.RLock()
+        self._batches = 0
+        self._columns = _Columns()
+        self._problem = ""
+        self._background: threading.Thread | None = None
+        with store.transaction():
+            self._embedder_id = store.embedder_id(embedder, dimensions)
+        self._index = self._new_index()
+        self._graph = Graph(folder, settings.graph, folder / DATABASE, self._observations)
+
+    @classmethod
+    def open(cls, folder: Path, embedder: str, dimensions: int, settings: Settings | None = None) -> Self:
+        """Open the memory in a folder, or begin one there. Another process must not have it open to write.
+
+        `embedder` names what makes the vectors, which have `dimensions` numbers; vectors of other embedders are never
+        compared with them, and `reembed` replaces them. An index that is missing, stale or damaged is made anew; if it
+        is large, a thread does that, and `retrieve` raises `IndexNotReady` until it is done. Raises `StoreError`,
+        `StoreCorrupt` and `StoreTooNew`.
+        """
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise StoreError(folder, f"the folder of the memory cannot be made: {error.strerror}") from error
+        path = folder / DATABASE
+        store = Store.open(path)
+        try:
+            if store.disk_bytes <= CHECKED_AT_ONCE:
+                store.check()
+            memory = cls(folder, store, embedder, dimensions, settings or Settings())
+            memory._load()
+        except BaseException:
+            store.close()
+            raise
+        if store.disk_bytes > CHECKED_AT_ONCE:
+            memory._in_background(memory._check)
+        return memory
+
+    @staticmethod
+    def salvage(folder: Path) -> Salvaged:
+        """Replace a damaged database by one of all that can be read of it. The damaged one is kept beside it.
+
+        Attempts whose episodes are lost become unknown, so that observing them again restores what they taught.
+        """
+        return salvage(folder / DATABASE)
+
+    def close(self) -> None:
+        """Save the index and close everything."""
+        with self._writing:
+            if self._background is not None:
+                self._background.join()
+            self._index.close()
+            self._store.close()
+
+    # Learning
+
+    def observe(
+        self,
+        situation: Situation,
+        vector: Vector,
+        action: Action,
+        *,
+        outcome: Outcome,
+        reward: Reward,
+        propensity: float,
+        at: float,
+        key: Key,
+        after: Sequence[str] = (),
+    ) -> Observed:
+        """Learn from an attempt, each only once, and return what that did. Commits before it returns.
+
+        `vector` is that of `situation.text`, of any length, shape (dimensions,). `propensity` is how probable the
+        choice was, `at` is in seconds since the epoch. `key` names the attempt: run, step, number. If it was observed
+        before with another reward, as when a rating comes later, that replaces what it taught then. An outcome without
+        success teaches nothing about the action and only is noted. `after` names the steps whose output it read, for
+        the graph. Raises `VectorError` for a vector of the wrong width or with values that are no finite numbers.
+        """
+        if not math.isfinite(reward.total):
+            raise VectorError(f"the reward of attempt {key} is {reward.total}; it has to be a finite number")
+        told = _Told(key, _clean(situation), self._direction(vector), action, outcome, reward, propensity, at, after)
+        with self._writing:
+            with self._store.transaction():
+                known = self._store.noted(key)
+                done, change = self._learn(told) if known is None else self._revise(known, told)
+            if change is not None:
+                self._apply(change)
+            self._settle()
+        return done
+
+    @contextmanager
+    def batch(self) -> Iterator[None]:
+        """Return a context manager that commits all observations within it at its end, or none if it fails.
+
+        Other threads that write wait until then.
+        """
+        with self._writing:
+            self._batches += 1
+            try:
+                with self._store.transaction():
+                    yield
+            except BaseException:
+                if self._batches == 1:
+                    self._reload()
+                raise
+            finally:
+                self._batches -= 1
+            self._settle()
+
+    def _learn(self, told: "_Told", q: float | None = None) -> tuple[Observed, "_Change | None"]:
+        """Learn from an attempt that was not learned from before."""
+        if told.outcome.success is None:
+            self._store.note(self._note(told, None, 0.0, 0.0, 0.0))
+            self._store.count_up("unused")
+            return Observed("unused", None, None), None
+        action = self._store.action_id(told.action)
+        context = context_of(told.situation)
+        size = self.settings.alpha * min(1.0, max(0.0, told.outcome.weight))
+        episode = self._store.find(told.situation, action) or self._alike(told.direction, action, context)
+        earlier = None if episode is None else self._store.numbers(episode)
+        before, count, last_seen, decay = earlier or (self.settings.initial, 0, told.at, 0.0)
+        state = State(
+            q=before + size * (told.reward.total - before),
+            count=count + 1,
+            last_seen=max(last_seen, told.at),
+            decay=decay + (math.log1p(-size) if size < 1 else -FORGOTTEN),
+            propensity=told.propensity,
+            outcome=told.outcome,
+            reward=told.reward,
+        )
+        added = episode is None or earlier is None
+        if episode is None or earlier is None:
+            episode = self._store.add(told.situation, action, state)
+            self._store.keep_vectors(self._embedder_id, [episode], told.direction.reshape(1, -1))
+        else:
+            self._store.change(episode, state)
+        self._store.count_up("added" if added else "updated")
+        self._store.note(self._note(told, episode, before, size, state.decay))
+        weighted = state.q * state.count - before * count
+        self._store.add_to_total(told.situation.task_type, told.action, weighted, 1, int(added), state.last_seen)
+        change = _Change(episode, action, context, state, told.direction if added else None)
+        return Observed("added" if added else "updated", episode, state.q), change
+
+    def _revise(self, known: Note, told: "_Told") -> tuple[Observed, "_Change | None"]:
+        """Replace what an attempt taught: the step it made, faded by the steps that came after it."""
+        if known.episode is None and known.success is None and told.outcome.success is not None:
+            self._store.count_up("unused", -1)
+            return self._learn(told)
+        size = self.settings.alpha * min(1.0, max(0.0, told.outcome.weight))
+        numbers = None if known.episode is None else self._store.numbers(known.episode)
+        if known.episode is None or numbers is None or told.outcome.success is None:
+            return Observed("known", known.episode, None), None
+        q, count, last_seen, decay = numbers
+        if (known.reward, known.size) == (told.reward.total, size):
+            return Observed("known", known.episode, q), None
+        difference = size * (told.reward.total - known.before) - known.size * (known.reward - known.before)
+        state = State(
+            q=q + math.exp(decay - known.decay) * difference,
+            count=count,
+            last_seen=max(last_seen, told.at),
+            decay=decay,
+            propensity=told.propensity,
+            outcome=told.outcome,
+            reward=told.reward,
+        )
+        action = self._store.action_id(known.action)
+        self._store.change(known.episode, state)
+        self._store.note(self._note(told, known.episode, known.before, size, known.decay))
+        self._store.count_up("revised")
+        weighted = (state.q - q) * count
+        self._store.add_to_total(known.task_type, known.action, weighted, 0, 0, state.last_seen)
+        change = _Change(known.episode, action, context_of(told.situation), state, None)
+        return Observed("revised", known.episode, state.q), change
+
+    def _note(self, told: "_Told", episode: int | None, before: float, size: float, decay: float) -> Note:
+        return Note(
+            key=told.key,
+            episode=episode,
+            action=told.action,
+            task_type=told.situation.task_type,
+            failure=told.outcome.failure,
+            success=told.outcome.success,
+            reward=told.reward.total,
+            before=before,
+            size=size,
+            decay=decay,
+            at=told.at,
+            after=tuple(told.after),
+        )
+
+    def _alike(self, direction: Vector, action: int, context: int) -> int | None:
+        """Return the episode of the most similar situation that counts as the same one, with the same action."""
+        try:
+            ids, similarities = self._index.search(direction, self.settings.most_alike)
+        except IndexNotReady:
+            return None  # `compact` merges the copy that may come of it
+        for episode, similarity in zip(ids.tolist(), similarities.tolist(), strict=True):
+            if similarity < self.settings.similarity:
+                return None
+            if self._columns.has(episode) and self._columns.same(episode, action, context):
+                return int(episode)
+        return None
+
+    def _apply(self, change: "_Change") -> None:
+        state = change.state
+        self._columns.set(change.episode, change.action, change.context, state.q, state.count, state.last_seen)
+        if change.direction is not None:
+            self._index.add([change.episode], change.direction.reshape(1, -1))
+
+    def _settle(self) -> None:
+        """Do what is due after a commit, in threads."""
+        if self._batches == 0:
+            self._index.maintain()
+            if self._store.log_bytes > LOG_BYTES:
+                self._in_background(self._store.checkpoint)
+
+    # Asking
+
+    def retrieve(self, vector: Vector, k: int, at_least: float = -1.0) -> list[Neighbour]:
+        """Return the up to `k` episodes whose situations are most similar, most similar first.
+
+        Those with a cosine below `at_least` are left out. Raises `VectorError`, and `IndexNotReady` while the index is
+        made anew from the database.
+        """
+        direction = self._direction(vector)
+        columns, action = self._columns, self._store.action
+        ids, similarities = self._index.search(direction, k + min(8 * k, self._index.dropped))
+        found: list[Neighbour] = []
+        for episode, similarity in zip(ids.tolist(), similarities.tolist(), strict=True):
+            if similarity < at_least or len(found) == k:
+                break
+            if count := columns.count_of(episode):
+                known = Recalled(
+                    id=episode,
+                    action=action(columns.action[episode]),
+                    q=columns.q[episode],
+                    count=count,
+                    last_seen=columns.last_seen[episode],
+                )
+                found.append(Neighbour(known, similarity))
+        return found
+
+    def episodes(self, ids: Iterable[int]) -> list[Episode]:
+        """Return the whole of episodes, in the order of `ids`; those that were dropped or merged are left out."""
+        return self._store.episodes(ids)
+
+    def learned_from(self, episode: int, limit: int = 20) -> list[Key]:
+        """Return the latest attempts that an episode was learned from: run, step and number."""
+        return self._store.taught(episode, limit)
+
+    def knows(self, key: Key) -> bool:
+        """Return whether an attempt was observed."""
+        return self._store.knows(key)
+
+    def values(
+        self,
+        task_type: str | EllipsisType | None = ...,
+        role: str | EllipsisType = ...,
+        persona: str | EllipsisType = ...,
+    ) -> list[Value]:
+        """Return what roles with personas are worth in task types, best first; only those that are given, if any is.
+
+        A task type of None is that of requests in words and of chats. Dropped episodes still count.
+        """
+        values = [
+            value
+            for value in self._store.values()
+            if task_type in (..., value.task_type) and role in (..., value.role) and persona in (..., value.persona)
+        ]
+        return sorted(values, key=lambda value: value.q, reverse=True)
+
+    def ask(self, cypher: str, seconds: float = 10.0, rows: int = 1000) -> Answer:
+        """Ask the graph, which is written first if there is none or it is damaged, or out of date and small.
+
+        At most `rows` rows are returned. Raises `CypherRefused` for what does more than read, `CypherFailed`,
+        `CypherTimeout` after `seconds`, and `GraphError`.
+        """
+        return self._graph.ask(cypher, seconds, rows)
+
+    def stats(self) -> Stats:
+        """Return what the memory holds, how it has learned, and what is wrong with it. Reads all vectors' owners."""
+        with self._writing:
+            counters = self._store.counters()
+            count = np.array(self._columns.count)
+            q = np.array(self._columns.q)[count > 0]
+            again = int((count > 1).sum())
+        added, updated = counters.get("added", 0), counters.get("updated", 0)
+        index = self._index.stats()
+        problems = (self._problem, index.problem)
+        return Stats(
+            episodes=len(q),
+            outcomes=added + updated,
+            unused=counters.get("unused", 0),
+            revised=counters.get("revised", 0),
+            share_updated=updated / max(1, added + updated),
+            share_seen_again=again / max(1, len(q)),
+            q_mean=float(q.mean()) if len(q) else self.settings.initial,
+            q_deviation=float(q.std()) if len(q) else 0.0,
+            q_quantiles={one: float(np.quantile(q, one)) for one in QUANTILES} if len(q) else {},
+            share_at_ceiling=float((q >= CEILING).mean()) if len(q) else 0.0,
+            embedder=self.embedder,
+            lacking=self._store.count_lacking(self._embedder_id),
+            index=index,
+            database_bytes=self._store.disk_bytes,
+            problems=tuple(problem for problem in problems if problem),
+        )
+
+    # What others keep here
+
+    def keep_blob(self, name: str, body: bytes) -> None:
+        """Keep some bytes under a name, such as the weights of the head, in place of earlier ones."""
+        with self._writing, self._store.transaction():
+            self._store.keep_blob(name, body)
+
+    def blob(self, name: str) -> bytes | None:
+        """Return the bytes that are kept under a name, or None. Raises `StoreCorrupt` if they are damaged."""
+        return self._store.blob(name)
+
+    # Housekeeping; all of it may take long, and be done in a thread while others learn and ask
+
+    def reembed(self, embed: Embed, stop: threading.Event | None = None, progress: Progress | None = None) -> int:
+        """Give every episode that lacks one a vector of this memory's embedder, which is `embed`; return how many.
+
+        It commits every few episodes, and can be ended by `stop` and gone on with at any time. Raises `VectorError` if
+        `embed` returns vectors of another width.
+        """
+        self._index.wait()
+        total, done, after = self._store.count_lacking(self._embedder_id), 0, 0
+        while not (stop is not None and stop.is_set()):
+            lacking = self._store.lacking(self._embedder_id, after, REEMBEDDED_AT_A_TIME)
+            if not lacking:
+                break
+            after = lacking[-1][0]
+            made = [self._direction(row) for row in embed([text for _, text in lacking])]
+            with self._writing:
+                there = [place for place, (episode, _) in enumerate(lacking) if self._columns.has(episode)]
+                ids = [lacking[place][0] for place in there]
+                vectors = np.array([made[place] for place in there], dtype=np.float32).reshape(-1, self.dimensions)
+                with self._store.transaction():
+                    self._store.keep_vectors(self._embedder_id, ids, vectors)
+                    self._store.count_up("revision")
+                self._index.add(ids, vectors)
+                self._settle()
+            done += len(lacking)
+            if progress is not None:
+                progress(done, max(total, done))
+        return done
+
+    def rebuild(self) -> None:
+        """Make index and graph anew from the database. Raises `GraphError` if the graph cannot be written."""
+        with self._writing:
+            broken = self._store.broken_vectors(self._embedder_id, self.dimensions)
+            with self._store.transaction():
+                self._store.drop_vectors(broken)
+            self._index.build()
+        self._index.wait()
+        self._graph.write()
+
+    def write_graph(self) -> None:
+        """Write the graph anew from the database. Raises `GraphError`."""
+        self._graph.write()
+
+    def compact(self) -> Compacted:
+        """Merge near-duplicates, and drop what is beyond the capacity, first the oldest that were seen once.
+
+        Only episodes that came since the last time are looked at for near-duplicates. What dropped episodes taught
+        stays in `values`, and their attempts stay known.
+        """
+        merged = self._merge_alike()
+        dropped = 0
+        while (excess := self._columns.episodes - self.settings.capacity) > 0:
+            dropped += self._drop(self._store.useless(min(excess, DROPPED_AT_A_TIME)))
+        return Compacted(merged, dropped)
+
+    def _merge_alike(self) -> int:
+        merged = 0
+        start = self._store.counters().get("compacted", 0)
+        for ids, vectors in self._store.vectors(self._embedder_id, self.dimensions, start):
+            for episode, vector in zip(ids, vectors, strict=True):
+                with self._writing:
+                    other = self._older_copy(episode, vector)
+                    if other is not None:
+                        with self._store.transaction():
+                            state = self._merge(episode, other)
+                        self._columns.remove(episode)
+                        columns = self._columns
+                        columns.set(other, columns.action[other], columns.context[other], *state)
+                        self._index.drop(1)
+                        merged += 1
+            with self._writing, self._store.transaction():
+                now = self._store.counters().get("compacted", 0)
+                self._store.count_up("compacted", max(0, ids[-1] - now) if ids else 0)
+        with self._writing:
+            self._settle()
+        return merged
+
+    def _older_copy(self, episode: int, vector: Vector) -> int | None:
+        if not self._columns.has(episode):
+            return None
+        action, context = self._columns.action[episode], self._columns.context[episode]
+        for other, similarity in zip(*self._index.search(vector, self.settings.most_alike), strict=True):
+            if similarity < self.settings.similarity:
+                return None
+            if other < episode and self._columns.has(int(other)) and self._columns.same(int(other), action, context):
+                return int(other)
+        return None
+
+    def _merge(self, episode: int, into: int) -> tuple[float, int, float]:
+        """Merge an episode into another one, and return that one's Q, count and last seen.
+
+        Q is the mean, weighed by the counts. The notes of both keep saying how much their attempts count for Q now.
+        """
+        first, second = self._store.state(into), self._store.state(episode)
+        assert first is not None
+        assert second is not None
+        count = first.count + second.count
+        decay = first.decay + math.log(first.count / count)
+        newer = max(first, second, key=lambda state: state.last_seen)
+        q = (first.q * first.count + second.q * second.count) / count
+        self._store.move_notes(episode, into, decay - second.decay - math.log(second.count / count))
+        self._store.change(into, replace(newer, q=q, count=count, decay=decay))
+        kept = self._store.episodes([episode])[0]
+        self._store.add_to_total(kept.situation.task_type, kept.action, 0.0, 0, -1, newer.last_seen)
+        self._store.drop([episode])
+        return q, count, newer.last_seen
+
+    def _drop(self, ids: list[int]) -> int:
+        with self._writing:
+            with self._store.transaction():
+                for kept in self._store.episodes(ids):
+                    self._store.add_to_total(kept.situation.task_type, kept.action, 0.0, 0, -1, kept.last_seen)
+                self._store.drop(ids)
+            for episode in ids:
+                self._columns.remove(episode)
+            self._index.drop(len(ids))
+            self._settle()
+        return len(ids)
+
+    # Opening
+
+    def _load(self) -> None:
+        self._columns.clear()
+        for rows in self._store.columns():
+            self._columns.extend(rows)
+        self._index.load(self._store.last_id())
+
+    def _reload(self) -> None:
+        """Read everything again after a batch was undone, since numbers of episodes may be given once more."""
+        self._index.abandon()
+        self._index = self._new_index()
+        self._load()
+
+    def _new_index(self) -> VectorIndex:
+        def source(after: int) -> Iterator[tuple[list[int], Vector]]:
+            return self._store.vectors(self._embedder_id, self.dimensions, after)
+
+        def stamp(last: int) -> tuple[int | None, int]:
+            return self._store.fingerprint(last), self._store.counters().get("revision", 0)
+
+        return VectorIndex(self.folder, self.embedder, self.dimensions, source, stamp, self.settings.index)
+
+    def _direction(self, vector: Vector) -> Vector:
+        """Return a vector divided by its length."""
+        given = np.asarray(vector, dtype=np.float32)
+        if given.shape != (self.dimensions,):
+            wanted = f"those of the embedder {self.embedder!r} have the shape ({self.dimensions},)"
+            raise VectorError(f"the vector has the shape {given.shape}; {wanted}")
+        length = float(np.linalg.norm(given))
+        if not math.isfinite(length):
+            raise VectorError("the vector has values that are no finite numbers")
+        return given / length if length > 0 else given
+
+    def _observations(self) -> int:
+        """Return a number that changes with every outcome."""
+        counters = self._store.counters()
+        return sum(counters.get(name, 0) for name in ("added", "updated", "revised", "unused"))
+
+    def _check(self) -> None:
+        try:
+            self._store.check()
+        except StoreError as error:
+            self._problem = str(error)
+
+    def _in_background(self, work: Callable[[], None]) -> None:
+        if self._background is None or not self._background.is_alive():
+            self._background = threading.Thread(target=work, name="memory-store", daemon=True)
+            self._background.start()
+
+
+@dataclass(frozen=True, slots=True)
+class _Told:
+    """An attempt and how it turned out."""
+
+    key: Key
+    situation: Situation
+    direction: Vector
+    """The vector of the situation's text, of length 1."""
+    action: Action
+    outcome: Outcome
+    reward: Reward
+    propensity: float
+    at: float
+    after: Sequence[str]
+
+
+@dataclass(frozen=True, slots=True)
+class _Change:
+    """What changed of an episode, to be applied to columns and index once it is committed."""
+
+    episode: int
+    action: int
+    context: int
+    state: State
+    direction: Vector | None
+    """Its vector if it is new."""
+
+
+def _clean(situation: Situation) -> Situation:
+    """Return a situation without halves of surrogate pairs, which JSON may hold and SQLite does not take."""
+    kind = situation.task_type
+    return replace(
+        situation,
+        text=situation.text.encode(errors="replace").decode(),
+        task_type=None if kind is None else kind.encode(errors="replace").decode(),
+    )

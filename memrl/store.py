@@ -1,0 +1,748 @@
+"""Keep episodes, their vectors and what was learned from which attempt in SQLite. Only this file uses SQLite.
+
+This database is the truth: index and graph are made from it. With write-ahead logging and `synchronous=NORMAL` a power
+failure can undo the last commits, but never part of one. That loses nothing, because the note that an attempt was
+learned from is undone together with what it taught, so that the attempt can be learned from again.
+"""
+
+import json
+import sqlite3
+import struct
+import zlib
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import closing, contextmanager, suppress
+from dataclasses import asdict, dataclass
+from hashlib import blake2b
+from pathlib import Path
+from threading import Lock
+from typing import Any, Final, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from memrl.episodes import Action, Episode, Outcome, Reward, Situation, Value
+from memrl.errors import StoreCorrupt, StoreError, StoreTooNew
+
+VERSION: Final = 1
+BUSY_SECONDS: Final = 60.0
+CHUNK: Final = 1024
+"""How many rows are read at a time, which limits how long others wait for the interpreter and for the connection."""
+
+Key = tuple[str, str, int]
+"""An attempt: run, step and number of the attempt."""
+
+_SCHEMA: Final = """
+CREATE TABLE schema_version (version INTEGER NOT NULL) STRICT;
+CREATE TABLE actions (
+    id INTEGER PRIMARY KEY, role TEXT NOT NULL, persona TEXT NOT NULL, model TEXT NOT NULL, thinking TEXT NOT NULL,
+    mode TEXT NOT NULL, UNIQUE (role, persona, model, thinking, mode)
+) STRICT;
+CREATE TABLE embedders (id INTEGER PRIMARY KEY, name TEXT NOT NULL UNIQUE, dimensions INTEGER NOT NULL) STRICT;
+CREATE TABLE episodes (
+    id INTEGER PRIMARY KEY AUTOINCREMENT, action INTEGER NOT NULL REFERENCES actions, context INTEGER NOT NULL,
+    q REAL NOT NULL, count INTEGER NOT NULL, last_seen REAL NOT NULL, decay REAL NOT NULL, digest INTEGER NOT NULL,
+    created REAL NOT NULL, propensity REAL NOT NULL, task_type TEXT, kind TEXT NOT NULL, role TEXT NOT NULL,
+    input_bytes INTEGER NOT NULL, interactive INTEGER NOT NULL, failures TEXT NOT NULL, outcome TEXT NOT NULL,
+    reward TEXT NOT NULL, state_checksum INTEGER NOT NULL, checksum INTEGER NOT NULL, text TEXT NOT NULL
+) STRICT;
+CREATE UNIQUE INDEX episodes_by_digest ON episodes (digest, action);
+CREATE TABLE vectors (
+    episode INTEGER PRIMARY KEY REFERENCES episodes ON DELETE CASCADE, embedder INTEGER NOT NULL REFERENCES embedders,
+    vector BLOB NOT NULL
+) STRICT;
+CREATE TABLE observed (
+    run TEXT NOT NULL, step TEXT NOT NULL, attempt INTEGER NOT NULL, episode INTEGER, action INTEGER NOT NULL,
+    task_type TEXT, failure TEXT NOT NULL, success REAL, reward REAL NOT NULL, before REAL NOT NULL,
+    size REAL NOT NULL, decay REAL NOT NULL,
+    at REAL NOT NULL, after TEXT NOT NULL, PRIMARY KEY (run, step, attempt)
+) STRICT, WITHOUT ROWID;
+CREATE INDEX observed_by_episode ON observed (episode);
+CREATE TABLE totals (
+    task_type TEXT NOT NULL, role TEXT NOT NULL, persona TEXT NOT NULL, weighted REAL NOT NULL, count INTEGER NOT NULL,
+    episodes INTEGER NOT NULL, last_seen REAL NOT NULL, PRIMARY KEY (task_type, role, persona)
+) STRICT, WITHOUT ROWID;
+CREATE TABLE counters (name TEXT PRIMARY KEY, value INTEGER NOT NULL) STRICT, WITHOUT ROWID;
+CREATE TABLE blobs (name TEXT PRIMARY KEY, checksum INTEGER NOT NULL, body BLOB NOT NULL) STRICT;
+INSERT INTO schema_version VALUES (1);
+"""
+
+_EPISODES: Final = """
+    SELECT e.id, e.q, e.count, e.last_seen, e.decay, e.created, e.propensity, e.task_type, e.kind, e.role,
+        e.input_bytes, e.interactive, e.failures, e.outcome, e.reward, e.state_checksum, e.checksum, e.text,
+        a.role, a.persona, a.model, a.thinking, a.mode
+    FROM episodes AS e JOIN actions AS a ON a.id = e.action WHERE e.id IN (SELECT value FROM json_each(?))
+"""
+_NO_TYPE: Final = "\0none"
+"""Stands for the task type None in the table of totals, whose key cannot hold NULL."""
+
+
+@dataclass(frozen=True, slots=True)
+class State:
+    """What changes when an episode is seen again."""
+
+    q: float
+    count: int
+    last_seen: float
+    decay: float
+    """The sum of ln(1 - step size) over all updates: how much the influence of the first one has faded."""
+    propensity: float
+    outcome: Outcome
+    reward: Reward
+
+
+@dataclass(frozen=True, slots=True)
+class Note:
+    """What was learned from an attempt."""
+
+    key: Key
+    episode: int | None
+    """None where it taught nothing, or its episode was dropped."""
+    action: Action
+    task_type: str | None
+    failure: str
+    success: float | None
+    reward: float
+    before: float
+    """The episode's Q before."""
+    size: float
+    """The step size with which the reward went into Q."""
+    decay: float
+    """The episode's decay just after."""
+    at: float
+    after: tuple[str, ...] = ()
+    """The steps of the run whose output it read."""
+
+
+@dataclass(frozen=True, slots=True)
+class Salvaged:
+    """What a damaged database was found to hold."""
+
+    damaged: Path
+    """Where the damaged database is now."""
+    kept: int
+    """Episodes that could be read."""
+    lost: int
+    """Episodes that could not."""
+    forgotten: int
+    """Attempts whose episode is lost: they are unknown again, so that they can be learned from once more."""
+
+
+Row = tuple[Any, ...]
+Vectors = NDArray[np.float32]
+
+
+class Store:
+    """The database of a memory. One thread at a time writes; any number read, which take turns.
+
+    Every method raises `StoreError` if the database cannot be used, and `StoreCorrupt` if it is damaged.
+    """
+
+    def __init__(self, path: Path, writing: sqlite3.Connection, reading: sqlite3.Connection) -> None:
+        self.path = path
+        self._writing = writing
+        self._reading = reading
+        self._turn = Lock()
+        self._actions: dict[Action, int] = {}
+        self._by_id: dict[int, Action] = {}
+
+    @classmethod
+    def open(cls, path: Path) -> Self:
+        """Open or create the database. Raises `StoreTooNew` too."""
+        with sqlite_errors(path):
+            writing = _connect(path)
+            try:
+                writing.execute("PRAGMA journal_mode = WAL")
+                writing.execute("PRAGMA synchronous = NORMAL")
+                writing.execute("PRAGMA foreign_keys = ON")
+                writing.execute("PRAGMA wal_autocheckpoint = 0")  # `checkpoint` does it, where nobody waits for it
+                _create(writing, path)
+                reading = _connect(path)
+                reading.execute("PRAGMA query_only = ON")
+                store = cls(path, writing, reading)
+                store._load_actions()
+            except BaseException:
+                writing.close()
+                raise
+        return store
+
+    @classmethod
+    def open_to_read(cls, path: Path) -> Self:
+        """Open the database for reading only, beside the process that writes it. Raises `StoreTooNew` too."""
+        with sqlite_errors(path):
+            connection = sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True, isolation_level=None)
+            try:
+                _check_version(connection, path)
+                store = cls(path, connection, connection)
+                store._load_actions()
+            except BaseException:
+                connection.close()
+                raise
+        return store
+
+    def close(self) -> None:
+        """Write everything into the database's file and close it, once nobody reads."""
+        with self._turn, sqlite_errors(self.path):
+            self._reading.close()
+            if self._writing is self._reading:
+                return
+            with suppress(sqlite3.OperationalError):  # another process reads it: the log stays beside the file
+                self._writing.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+            self._writing.close()
+
+    def check(self) -> None:
+        """Raise `StoreCorrupt` if the structure of the file is damaged. Takes about a second for each gigabyte."""
+        with sqlite_errors(self.path), closing(_connect(self.path)) as connection:
+            problems = [str(row[0]) for row in connection.execute("PRAGMA quick_check(3)")]
+        if problems != ["ok"]:
+            raise StoreCorrupt(self.path, "; ".join(problems))
+
+    def checkpoint(self) -> None:
+        """Move what was committed from the log into the file, on a connection of its own, so that nobody waits."""
+        with sqlite_errors(self.path), closing(_connect(self.path)) as connection:
+            connection.execute("PRAGMA wal_checkpoint(PASSIVE)")
+
+    @property
+    def log_bytes(self) -> int:
+        """How large the write-ahead log is."""
+        return _size(self.path.with_name(self.path.name + "-wal"))
+
+    @property
+    def disk_bytes(self) -> int:
+        """How large the database is on disk."""
+        return _size(self.path) + self.log_bytes
+
+    @contextmanager
+    def transaction(self) -> Iterator[None]:
+        """Commit all that is written within it, or nothing. One within another belongs to the outer one."""
+        if self._writing.in_transaction:
+            yield
+            return
+        with sqlite_errors(self.path):
+            self._writing.execute("BEGIN IMMEDIATE")
+            try:
+                yield
+                self._writing.execute("COMMIT")
+            except BaseException:
+                if self._writing.in_transaction:
+                    self._writing.execute("ROLLBACK")
+                self._load_actions()
+                raise
+
+    # What is written, each within a transaction.
+
+    def action_id(self, action: Action) -> int:
+        """Return the number of an action, which it gets if it has none."""
+        if (known := self._actions.get(action)) is not None:
+            return known
+        fields = (action.role, action.persona, action.model, action.thinking, action.mode)
+        added = self._write(
+            "INSERT INTO actions (role, persona, model, thinking, mode) VALUES (?, ?, ?, ?, ?)", *fields
+        )
+        self._actions[action] = added
+        self._by_id[added] = action
+        return added
+
+    def action(self, number: int) -> Action:
+        """Return the action with a number that `action_id` returned."""
+        return self._by_id[number]
+
+    def find(self, situation: Situation, action: int) -> int | None:
+        """Return the episode of exactly this situation and action, also one that is not committed yet."""
+        asked = "SELECT id FROM episodes WHERE digest = ? AND action = ?"
+        row = self._row(asked, digest_of(situation), action)
+        return None if row is None else int(row[0])
+
+    def add(self, situation: Situation, action: int, state: State) -> int:
+        """Add an episode that is first seen at `state.last_seen`, and return its number."""
+        outcome, reward = _encoded(state)
+        failures = json.dumps(situation.failures)
+        return self._write(
+            """
+            INSERT INTO episodes (action, context, q, count, last_seen, decay, digest, created, propensity, task_type,
+                kind, role, input_bytes, interactive, failures, outcome, reward, state_checksum, checksum, text)
+            VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+            """,
+            action,
+            context_of(situation),
+            state.q,
+            state.count,
+            state.last_seen,
+            state.decay,
+            digest_of(situation),
+            state.last_seen,
+            state.propensity,
+            situation.task_type,
+            situation.kind,
+            situation.role,
+            situation.input_bytes,
+            int(situation.interactive),
+            failures,
+            outcome,
+            reward,
+            _state_checksum(state.q, state.count, state.last_seen, state.decay, outcome, reward),
+            _checksum(situation.task_type, situation.kind, situation.role, failures, situation.text),
+            situation.text,
+        )
+
+    def change(self, episode: int, state: State) -> None:
+        """Replace what changes of an episode."""
+        outcome, reward = _encoded(state)
+        self._write(
+            """
+            UPDATE episodes SET q = ?, count = ?, last_seen = ?, decay = ?, propensity = ?, outcome = ?, reward = ?,
+                state_checksum = ? WHERE id = ?
+            """,
+            state.q,
+            state.count,
+            state.last_seen,
+            state.decay,
+            state.propensity,
+            outcome,
+            reward,
+            _state_checksum(state.q, state.count, state.last_seen, state.decay, outcome, reward),
+            episode,
+        )
+
+    def drop(self, episodes: Iterable[int]) -> None:
+        """Delete episodes with their vectors. The attempts that they were learned from stay noted, without them."""
+        named = [(episode,) for episode in episodes]
+        self._writing.executemany("UPDATE observed SET episode = NULL WHERE episode = ?", named)
+        self._writing.executemany("DELETE FROM episodes WHERE id = ?", named)
+
+    def note(self, note: Note) -> None:
+        """Keep what was learned from an attempt, instead of what was noted of it before."""
+        self._write(
+            "INSERT OR REPLACE INTO observed VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+            *note.key,
+            note.episode,
+            self.action_id(note.action),
+            note.task_type,
+            note.failure,
+            note.success,
+            note.reward,
+            note.before,
+            note.size,
+            note.decay,
+            note.at,
+            json.dumps(note.after),
+        )
+
+    def move_notes(self, episode: int, into: int, decay: float) -> None:
+        """Let the attempts of an episode belong to another one, and add `decay` to what is noted of theirs."""
+        self._write("UPDATE observed SET episode = ?, decay = decay + ? WHERE episode = ?", into, decay, episode)
+
+    def add_to_total(
+        self, task_type: str | None, action: Action, weighted: float, count: int, episodes: int, at: float
+    ) -> None:
+        """Add to the sum of Q times count, to the count and to the number of episodes of a task type, role, persona."""
+        self._write(
+            """
+            INSERT INTO totals VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7) ON CONFLICT DO UPDATE SET weighted = weighted + ?4,
+                count = count + ?5, episodes = episodes + ?6, last_seen = max(last_seen, ?7)
+            """,
+            _NO_TYPE if task_type is None else task_type,
+            action.role,
+            action.persona,
+            weighted,
+            count,
+            episodes,
+            at,
+        )
+
+    def count_up(self, name: str, by: int = 1) -> None:
+        """Add to a counter."""
+        self._write("INSERT INTO counters VALUES (?1, ?2) ON CONFLICT DO UPDATE SET value = value + ?2", name, by)
+
+    def keep_vectors(self, embedder: int, ids: Sequence[int], vectors: Vectors) -> None:
+        """Keep the vectors of episodes, in place of earlier ones: shape (episodes, dimensions), with 16 bits a number.
+
+        Half precision keeps a cosine to about 0.0005, and takes half the space.
+        """
+        rows = [(one, embedder, row.tobytes()) for one, row in zip(ids, vectors.astype("<f2"), strict=True)]
+        self._writing.executemany("INSERT OR REPLACE INTO vectors VALUES (?, ?, ?)", rows)
+
+    def drop_vectors(self, ids: Iterable[int]) -> None:
+        """Delete the vectors of episodes, which then lack one."""
+        self._writing.executemany("DELETE FROM vectors WHERE episode = ?", [(one,) for one in ids])
+
+    def embedder_id(self, name: str, dimensions: int) -> int:
+        """Return the number of an embedder, which it gets if it has none. One with other dimensions is another one."""
+        full = f"{name}/{dimensions}"
+        if row := self._row("SELECT id FROM embedders WHERE name = ?", full):
+            return int(row[0])
+        return self._write("INSERT INTO embedders (name, dimensions) VALUES (?, ?)", full, dimensions)
+
+    def keep_blob(self, name: str, body: bytes) -> None:
+        """Keep some bytes under a name, in place of earlier ones."""
+        self._write("INSERT OR REPLACE INTO blobs VALUES (?, ?, ?)", name, zlib.crc32(body), body)
+
+    # What is read by the writer, also what is not committed yet.
+
+    def noted(self, key: Key) -> Note | None:
+        """Return what was learned from an attempt, or None if it is not known."""
+        row = self._row("SELECT * FROM observed WHERE run = ? AND step = ? AND attempt = ?", *key)
+        return None if row is None else self._note(row)
+
+    def numbers(self, episode: int) -> tuple[float, int, float, float] | None:
+        """Return Q, count, last seen and decay of an episode, or None if there is none."""
+        row = self._row("SELECT q, count, last_seen, decay FROM episodes WHERE id = ?", episode)
+        return None if row is None else (row[0], row[1], row[2], row[3])
+
+    def state(self, episode: int) -> State | None:
+        """Return what changes of an episode, or None if there is none."""
+        asked = "SELECT q, count, last_seen, decay, propensity, outcome, reward FROM episodes WHERE id = ?"
+        row = self._row(asked, episode)
+        if row is None:
+            return None
+        q, count, last_seen, decay, propensity, outcome, reward = row
+        return State(q, count, last_seen, decay, propensity, *self._decoded(episode, outcome, reward))
+
+    # What is read by anyone.
+
+    def episodes(self, ids: Iterable[int]) -> list[Episode]:
+        """Return episodes in the order of their numbers `ids`; those that do not exist are left out."""
+        wanted = list(ids)
+        rows = self._rows(_EPISODES, json.dumps(wanted))
+        found = {row[0]: self._episode(row) for row in rows}
+        return [found[one] for one in wanted if one in found]
+
+    def columns(self) -> Iterator[list[Row]]:
+        """Yield id, action, context, q, count and last seen of all episodes, in chunks, by id."""
+        asked = "SELECT id, action, context, q, count, last_seen FROM episodes WHERE id > ? ORDER BY id LIMIT ?"
+        yield from self._chunks(asked)
+
+    def vectors(
+        self, embedder: int, dimensions: int, after: int = 0
+    ) -> Iterator[tuple[list[int], NDArray[np.float32]]]:
+        """Yield ids and vectors of one embedder, in chunks, by id; shape (ids, dimensions).
+
+        It reads on a connection of its own. A vector whose width is wrong or that holds no numbers is left out.
+        """
+        asked = "SELECT episode, vector FROM vectors WHERE episode > ? AND embedder = ? ORDER BY episode LIMIT ?"
+        with sqlite_errors(self.path), closing(_connect(self.path)) as connection:
+            while rows := connection.execute(asked, (after, embedder, CHUNK)).fetchall():
+                after = rows[-1][0]
+                whole = [row for row in rows if len(row[1]) == 2 * dimensions]
+                data = np.frombuffer(b"".join(row[1] for row in whole), dtype="<f2").reshape(-1, dimensions)
+                finite = np.isfinite(data).all(axis=1)
+                yield [row[0] for row, good in zip(whole, finite, strict=True) if good], data[finite].astype(np.float32)
+
+    def broken_vectors(self, embedder: int, dimensions: int) -> list[int]:
+        """Return the episodes whose vector has not the width of its embedder."""
+        asked = "SELECT episode FROM vectors WHERE embedder = ? AND length(vector) != ?"
+        return [row[0] for row in self._rows(asked, embedder, 2 * dimensions)]
+
+    def lacking(self, embedder: int, after: int, limit: int) -> list[tuple[int, str]]:
+        """Return number and text of the first episodes after `after` that have no vector of this embedder."""
+        asked = """
+            SELECT e.id, e.text FROM episodes AS e LEFT JOIN vectors AS v ON v.episode = e.id
+            WHERE e.id > ? AND v.embedder IS NOT ? ORDER BY e.id LIMIT ?
+        """
+        return [(int(row[0]), str(row[1])) for row in self._rows(asked, after, embedder, limit)]
+
+    def count_lacking(self, embedder: int) -> int:
+        """Return how many episodes have no vector of this embedder."""
+        asked = """
+            SELECT count(*) FROM episodes AS e LEFT JOIN vectors AS v ON v.episode = e.id WHERE v.embedder IS NOT ?
+        """
+        return int(self._rows(asked, embedder)[0][0])
+
+    def useless(self, count: int) -> list[int]:
+        """Return the `count` episodes that can best be done without: those seen once, then the others, oldest first."""
+        return [row[0] for row in self._rows("SELECT id FROM episodes ORDER BY count > 1, last_seen LIMIT ?", count)]
+
+    def values(self) -> list[Value]:
+        """Return what each role and persona is worth in each task type."""
+        rows = self._rows("SELECT * FROM totals WHERE count > 0")
+        return [
+            Value(None if kind == _NO_TYPE else kind, role, persona, weighted / count, count, episodes, last_seen)
+            for kind, role, persona, weighted, count, episodes, last_seen in rows
+        ]
+
+    def counters(self) -> dict[str, int]:
+        """Return the values of all counters."""
+        return dict(self._rows("SELECT name, value FROM counters"))
+
+    def notes(self) -> Iterator[Note]:
+        """Yield what was learned from every attempt, by run, step and number. Nothing else may be read meanwhile."""
+        with sqlite_errors(self.path):
+            for row in self._reading.execute("SELECT * FROM observed ORDER BY run, step, attempt"):
+                yield self._note(row)
+
+    def taught(self, episode: int, limit: int) -> list[Key]:
+        """Return the latest attempts that an episode was learned from."""
+        asked = "SELECT run, step, attempt FROM observed WHERE episode = ? ORDER BY at DESC LIMIT ?"
+        return [(row[0], row[1], row[2]) for row in self._rows(asked, episode, limit)]
+
+    def knows(self, key: Key) -> bool:
+        """Return whether an attempt was observed."""
+        return bool(self._rows("SELECT 1 FROM observed WHERE run = ? AND step = ? AND attempt = ?", *key))
+
+    def fingerprint(self, episode: int) -> int | None:
+        """Return a number that tells the episode from another one that would have the same number."""
+        rows = self._rows("SELECT digest FROM episodes WHERE id = ?", episode)
+        return int(rows[0][0]) if rows else None
+
+    def last_id(self) -> int:
+        """Return the highest number of an episode, 0 if there is none."""
+        return int(self._rows("SELECT max(id) FROM episodes")[0][0] or 0)
+
+    def blob(self, name: str) -> bytes | None:
+        """Return the bytes that are kept under a name, or None. Raises `StoreCorrupt` if they are not what was kept."""
+        rows = self._rows("SELECT checksum, body FROM blobs WHERE name = ?", name)
+        if not rows:
+            return None
+        if zlib.crc32(rows[0][1]) != rows[0][0]:
+            raise StoreCorrupt(self.path, f"what is kept as {name!r} is not what was written")
+        return bytes(rows[0][1])
+
+    def _chunks(self, asked: str) -> Iterator[list[Row]]:
+        after = 0
+        while rows := self._rows(asked, after, 16 * CHUNK):
+            yield rows
+            after = rows[-1][0]
+
+    def _rows(self, asked: str, *parameters: object) -> list[Any]:
+        with sqlite_errors(self.path), self._turn:
+            return self._reading.execute(asked, parameters).fetchall()
+
+    def _row(self, asked: str, *parameters: object) -> Any:
+        with sqlite_errors(self.path):
+            return self._writing.execute(asked, parameters).fetchone()
+
+    def _write(self, statement: str, *parameters: object) -> int:
+        with sqlite_errors(self.path):
+            return self._writing.execute(statement, parameters).lastrowid or 0
+
+    def _load_actions(self) -> None:
+        rows = self._writing.execute("SELECT id, role, persona, model, thinking, mode FROM actions").fetchall()
+        self._by_id = {row[0]: Action(*row[1:]) for row in rows}
+        self._actions = {action: number for number, action in self._by_id.items()}
+
+    def _note(self, row: Row) -> Note:
+        run, step, attempt, episode, action, task_type, failure, success, reward, before, size, decay, at, after = row
+        return Note(
+            key=(run, step, attempt),
+            episode=episode,
+            action=self._by_id[action],
+            task_type=task_type,
+            failure=failure,
+            success=success,
+            reward=reward,
+            before=before,
+            size=size,
+            decay=decay,
+            at=at,
+            after=tuple(json.loads(after)),
+        )
+
+    def _episode(self, row: Row) -> Episode:
+        number, q, count, last_seen, decay, created, propensity, task_type, kind, role = row[:10]
+        input_bytes, interactive, failures, outcome, reward, state_checksum, checksum, text = row[10:18]
+        if (checksum, state_checksum) != (
+            _checksum(task_type, kind, role, failures, text),
+            _state_checksum(q, count, last_seen, decay, outcome, reward),
+        ):
+            raise StoreCorrupt(self.path, f"episode {number} is not what was written")
+        result, earned = self._decoded(number, outcome, reward)
+        return Episode(
+            id=number,
+            action=Action(*row[18:]),
+            q=q,
+            count=count,
+            last_seen=last_seen,
+            situation=Situation(
+                task_type=task_type,
+                kind=kind,
+                role=role,
+                text=text,
+                input_bytes=input_bytes,
+                failures=tuple(json.loads(failures)),
+                interactive=bool(interactive),
+            ),
+            created=created,
+            propensity=propensity,
+            outcome=result,
+            reward=earned,
+        )
+
+    def _decoded(self, episode: int, outcome: str, reward: str) -> tuple[Outcome, Reward]:
+        try:
+            return Outcome(**json.loads(outcome)), Reward(**json.loads(reward))
+        except (ValueError, TypeError) as error:
+            raise StoreCorrupt(self.path, f"the outcome of episode {episode} is not what was written") from error
+
+
+def digest_of(situation: Situation) -> int:
+    """Return 64 bits that tell a situation from those with another text or another context."""
+    return _hashed(situation.task_type, situation.kind, situation.role, situation.failures, situation.text)
+
+
+def context_of(situation: Situation) -> int:
+    """Return 64 bits that situations have in common which may be the same one if their texts are similar."""
+    return _hashed(situation.task_type, situation.kind, situation.role, situation.failures)
+
+
+def salvage(path: Path) -> Salvaged:
+    """Move a damaged database aside and make a new one of what can be read of it. Nothing is deleted.
+
+    Raises `StoreError` if the files cannot be moved or the new database cannot be written.
+    """
+    damaged = _moved_aside(path)
+    store = Store.open(path)
+    try:
+        return _copied(damaged, store)
+    finally:
+        store.close()
+
+
+def _copied(damaged: Path, store: Store) -> Salvaged:
+    kept = lost = forgotten = 0
+    with closing(sqlite3.connect(damaged, isolation_level=None)) as source:
+        last = _last_id(source)
+        embedders = {row[0]: row[1:] for row in _readable(source, "SELECT id, name, dimensions FROM embedders")}
+        with store.transaction():
+            write = store._writing.execute
+            for number, (name, dimensions) in embedders.items():
+                write("INSERT INTO embedders VALUES (?, ?, ?)", (number, name, dimensions))
+            for row in _readable(source, "SELECT * FROM actions"):
+                write("INSERT INTO actions VALUES (?, ?, ?, ?, ?, ?)", row)
+            store._load_actions()
+            for number in range(1, last + 1):
+                outcome = _copy_episode(source, store, number)
+                kept += outcome is True
+                lost += outcome is False
+            for row in _readable(source, "SELECT * FROM observed"):
+                if row[3] is not None and not store._row("SELECT 1 FROM episodes WHERE id = ?", row[3]):
+                    forgotten += 1
+                elif row[4] in store._by_id:
+                    write("INSERT OR REPLACE INTO observed VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)", row)
+            for row in _readable(source, "SELECT name, checksum, body FROM blobs"):
+                if zlib.crc32(row[2]) == row[1]:
+                    store.keep_blob(row[0], row[2])
+            for row in _readable(source, "SELECT * FROM counters"):
+                write("INSERT OR REPLACE INTO counters VALUES (?, ?)", row)
+            store.count_up("revision")
+            _sum_up(store)
+    return Salvaged(damaged, kept, lost, forgotten)
+
+
+def _copy_episode(source: sqlite3.Connection, store: Store, number: int) -> bool | None:
+    """Copy an episode and its vector; return whether it could be read, or None if there is none with this number."""
+    try:
+        row = source.execute("SELECT * FROM episodes WHERE id = ?", (number,)).fetchone()
+        if row is None:
+            return None
+        named = source.execute(_EPISODES, (f"[{number}]",)).fetchone()
+        if named is None:
+            return False
+        store._episode(named)
+    except (sqlite3.Error, StoreCorrupt, UnicodeDecodeError, ValueError):
+        return False
+    store._write("INSERT OR IGNORE INTO episodes VALUES (?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?)", *row)
+    with suppress(sqlite3.Error):  # a vector can be made again from the text
+        if vector := source.execute("SELECT * FROM vectors WHERE episode = ?", (number,)).fetchone():
+            store._write("INSERT OR IGNORE INTO vectors VALUES (?, ?, ?)", *vector)
+    return True
+
+
+def _sum_up(store: Store) -> None:
+    statement = """
+        INSERT INTO totals SELECT coalesce(e.task_type, ?), a.role, a.persona, sum(e.q * e.count), sum(e.count),
+            count(*), max(e.last_seen)
+        FROM episodes AS e JOIN actions AS a ON a.id = e.action GROUP BY 1, 2, 3
+    """
+    store._write(statement, _NO_TYPE)
+
+
+def _readable(source: sqlite3.Connection, asked: str) -> Iterator[Row]:
+    """Yield the rows of a damaged database up to the first that cannot be read."""
+    with suppress(sqlite3.Error, UnicodeDecodeError):
+        yield from source.execute(asked)
+
+
+def _last_id(source: sqlite3.Connection) -> int:
+    highest = 0
+    for asked in ("SELECT seq FROM sqlite_sequence WHERE name = 'episodes'", "SELECT max(id) FROM episodes"):
+        for row in _readable(source, asked):
+            highest = max(highest, row[0] or 0)
+    return min(highest, 1 << 26)  # it may itself be damaged
+
+
+def _moved_aside(path: Path) -> Path:
+    number = 1
+    while (damaged := path.with_name(f"{path.name}.damaged-{number}")).exists():
+        number += 1
+    try:
+        for tail in ("-wal", "-shm", ""):  # the log first: it must not be taken for that of the new database
+            part = path.with_name(path.name + tail)
+            if part.exists():
+                part.rename(damaged.with_name(damaged.name + tail))
+    except OSError as error:
+        raise StoreError(path, f"the damaged database cannot be moved aside: {error.strerror}") from error
+    return damaged
+
+
+def _connect(path: Path) -> sqlite3.Connection:
+    connection = sqlite3.connect(path, timeout=BUSY_SECONDS, isolation_level=None, check_same_thread=False)
+    connection.execute("PRAGMA mmap_size = 0")
+    return connection
+
+
+def _create(connection: sqlite3.Connection, path: Path) -> None:
+    if connection.execute("SELECT count(*) FROM sqlite_schema").fetchone()[0]:
+        _check_version(connection, path)
+        return
+    connection.execute("BEGIN IMMEDIATE")
+    for statement in _SCHEMA.split(";\n"):
+        connection.execute(statement)
+    connection.execute("COMMIT")
+
+
+def _check_version(connection: sqlite3.Connection, path: Path) -> None:
+    tables = {row[0] for row in connection.execute("SELECT name FROM sqlite_schema WHERE type = 'table'")}
+    if not {"schema_version", "episodes"} <= tables:
+        raise StoreError(path, "is a database, but not a memory")
+    version = int(connection.execute("SELECT max(version) FROM schema_version").fetchone()[0] or 0)
+    if version > VERSION:
+        raise StoreTooNew(path, version, VERSION)
+
+
+def _encoded(state: State) -> tuple[str, str]:
+    return json.dumps(asdict(state.outcome)), json.dumps(asdict(state.reward))
+
+
+def _hashed(*parts: object) -> int:
+    return int.from_bytes(
+        blake2b(repr(parts).encode(errors="surrogatepass"), digest_size=8).digest(), "big", signed=True
+    )
+
+
+def _checksum(*parts: str | None) -> int:
+    return zlib.crc32("\0".join(part or "" for part in parts).encode(errors="surrogatepass"))
+
+
+def _state_checksum(q: float, count: int, last_seen: float, decay: float, outcome: str, reward: str) -> int:
+    return zlib.crc32((outcome + reward).encode(), zlib.crc32(struct.pack("<dqdd", q, count, last_seen, decay)))
+
+
+def _size(path: Path) -> int:
+    try:
+        return path.stat().st_size
+    except FileNotFoundError:
+        return 0
+
+
+@contextmanager
+def sqlite_errors(path: Path) -> Iterator[None]:
+    """Return a context manager that turns SQLite's errors into those of the memory, about the file `path`."""
+    try:
+        yield
+    except sqlite3.ProgrammingError as error:
+        closed = "closed" in str(error)
+        what = "the memory is closed" if closed else f"the memory's database cannot be used so: {error}"
+        raise StoreError(path, what) from error
+    except sqlite3.OperationalError as error:
+        raise StoreError(path, f"the memory's database cannot be used: {error}") from error
+    except sqlite3.DatabaseError as error:
+        raise StoreCorrupt(path, str(error)) from error

@@ -1,0 +1,386 @@
+"""The memory learns: it updates what it knows instead of adding copies, and each attempt teaches once."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from threading import Event, Thread
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+
+from memrl.episodes import Action
+from memrl.errors import StoreCorrupt, StoreError, VectorError
+from memrl.memory import DATABASE, Memory, Settings
+from tests.memrl.observations import CODER, DIMENSIONS, WRITER, opened, outcome, situation, told, vector_of, vectors_of
+
+TEXTS = [
+    "sort a list of names by the second letter",
+    "translate the harbour's history into plain English",
+    "compare two contracts and list what differs",
+    "write a shell script that renames photos by date",
+]
+
+
+def test_a_similar_situation_with_the_same_action_updates_its_episode(tmp_path: Path) -> None:
+    memory = opened(tmp_path)
+    first = told(memory, "sort the list of names by the second letter", 1.0)
+    again = told(memory, "sort the list of names by the second letter.", 0.0, at=2000.0)
+    assert (first.how, again.how, again.episode) == ("added", "updated", first.episode)
+    (episode,) = memory.episodes([first.episode or 0])
+    assert episode.q == pytest.approx(0.65 + 0.3 * (0.0 - 0.65))
+    assert (episode.count, episode.created, episode.last_seen) == (2, 1000.0, 2000.0)
+    assert episode.outcome.success == 0.0
+
+
+@pytest.mark.parametrize(
+    ("text", "action", "fields"),
+    [
+        (TEXTS[1], CODER, {}),
+        (TEXTS[0], WRITER, {}),
+        (TEXTS[0], CODER, {"task_type": "prose"}),
+        (TEXTS[0], CODER, {"kind": "repl"}),
+        (TEXTS[0], CODER, {"failures": ("syntax",)}),
+    ],
+)
+def test_another_situation_or_action_is_another_episode(
+    tmp_path: Path, text: str, action: Action, fields: dict[str, object]
+) -> None:
+    memory = opened(tmp_path)
+    told(memory, TEXTS[0])
+    assert told(memory, text, action=action, about=situation(text, **fields)).how == "added"
+
+
+def test_most_outcomes_of_recurring_tasks_update_an_episode(tmp_path: Path) -> None:
+    memory = opened(tmp_path)
+    rng = np.random.default_rng(7)
+    for number in range(400):
+        text = TEXTS[number % 4] + " please" * (number % 3)
+        told(memory, text, float(rng.random() < 0.6), [CODER, WRITER][number % 2], key=("run", "step", number))
+    stats = memory.stats()
+    assert stats.share_updated > 0.9
+    assert stats.share_seen_again == 1.0
+    assert stats.q_deviation > 0.05
+    assert stats.share_at_ceiling < 0.1
+
+
+def test_q_does_not_start_at_the_ceiling(tmp_path: Path) -> None:
+    memory = opened(tmp_path)
+    for text in TEXTS:
+        told(memory, text, 1.0)
+    stats = memory.stats()
+    assert stats.share_at_ceiling == 0.0
+    assert stats.q_mean == pytest.approx(0.65)
+
+
+def test_a_failure_of_the_machine_teaches_nothing_about_the_action(tmp_path: Path) -> None:
+    memory = opened(tmp_path)
+    told(memory, TEXTS[0], 1.0)
+    before = memory.stats()
+    key = ("run", "S1", 1)
+    assert told(memory, TEXTS[0], None, key=key, failure="infrastructure").how == "unused"
+    after = memory.stats()
+    assert (after.episodes, after.q_mean, after.outcomes) == (before.episodes, before.q_mean, before.outcomes)
+    assert after.unused == 1
+    assert memory.knows(key)
+
+
+def test_an_attempt_teaches_once(tmp_path: Path) -> None:
+    memory = opened(tmp_path)
+    key = ("run", "S1", 1)
+    first = told(memory, TEXTS[0], 1.0, key=key)
+    assert told(memory, TEXTS[0], 1.0, key=key).how == "known"
+    memory.close()
+    memory = opened(tmp_path)
+    assert told(memory, TEXTS[0], 1.0, key=key).how == "known"
+    (episode,) = memory.episodes([first.episode or 0])
+    assert (episode.count, memory.stats().outcomes) == (1, 1)
+
+
+@given(
+    rewards=st.lists(st.floats(0, 1), min_size=1, max_size=8),
+    place=st.integers(0, 7),
+    other=st.floats(0, 1),
+)
+def test_a_rating_replaces_what_the_attempt_taught(
+    tmp_path_factory: pytest.TempPathFactory, rewards: list[float], place: int, other: float
+) -> None:
+    place %= len(rewards)
+    memory = opened(tmp_path_factory.mktemp("memory"))
+    for number, reward in enumerate(rewards):
+        told(memory, TEXTS[0], reward, key=("run", "S1", number))
+    revised = told(memory, TEXTS[0], other, key=("run", "S1", place), source="person")
+    q = 0.5
+    for reward in [*rewards[:place], other, *rewards[place + 1 :]]:
+        q += 0.3 * (reward - q)
+    assert revised.q == pytest.approx(q)
+    (value,) = memory.values()
+    assert (value.q, value.count) == (pytest.approx(q), len(rewards))
+    memory.close()
+
+
+def test_a_rating_of_an_attempt_that_taught_nothing_teaches(tmp_path: Path) -> None:
+    memory = opened(tmp_path)
+    key = ("run", "S1", 1)
+    told(memory, TEXTS[0], None, key=key)
+    assert told(memory, TEXTS[0], 1.0, key=key, source="person").how == "added"
+    assert (memory.stats().unused, memory.stats().outcomes) == (0, 1)
+
+
+def test_a_word_that_counts_less_moves_q_less(tmp_path: Path) -> None:
+    memory = opened(tmp_path)
+    assert told(memory, TEXTS[0], 1.0, source="judge", weight=0.5).q == pytest.approx(0.5 + 0.15 * 0.5)
+
+
+def test_retrieval_returns_the_most_similar_first_and_knows_their_q(tmp_path: Path) -> None:
+    memory = opened(tmp_path)
+    for text in TEXTS:
+        told(memory, text, 1.0)
+    found = memory.retrieve(vector_of(TEXTS[2] + " now"), 3)
+    assert len(found) == 3
+    (episode,) = memory.episodes([found[0].episode.id])
+    assert episode.situation.text == TEXTS[2]
+    assert found[0].episode.q == episode.q
+    assert [one.similarity for one in found] == sorted((one.similarity for one in found), reverse=True)
+    assert memory.retrieve(vector_of(TEXTS[2]), 4, at_least=0.99)[0].similarity == pytest.approx(1, abs=1e-3)
+    assert len(memory.retrieve(vector_of(TEXTS[2]), 4, at_least=0.99)) == 1
+
+
+def test_an_empty_memory_finds_nothing(tmp_path: Path) -> None:
+    memory = opened(tmp_path)
+    assert memory.retrieve(vector_of("anything"), 5) == []
+    assert memory.values() == []
+    assert memory.stats().episodes == 0
+
+
+@pytest.mark.parametrize("vector", [np.zeros(3), np.full(DIMENSIONS, np.nan), np.zeros((1, DIMENSIONS))])
+def test_a_vector_of_another_shape_or_without_numbers_is_refused(tmp_path: Path, vector: NDArray[np.float32]) -> None:
+    memory = opened(tmp_path)
+    told(memory, TEXTS[0])
+    with pytest.raises(VectorError, match=r"lexical|finite"):
+        memory.retrieve(vector, 5)
+    assert memory.retrieve(vector_of(TEXTS[0]), 1)
+
+
+def test_any_text_can_be_remembered(tmp_path: Path) -> None:
+    memory = opened(tmp_path)
+    for text in ("", "\ud800 half of a pair", "\0", "x" * 1_000_000):
+        done = told(memory, text)
+        assert memory.episodes([done.episode or 0])
+    memory.close()
+    assert opened(tmp_path).stats().episodes == 4
+
+
+def test_values_aggregate_by_task_type_role_and_persona(tmp_path: Path) -> None:
+    memory = opened(tmp_path)
+    for number, text in enumerate(TEXTS):
+        told(memory, text, 1.0, CODER, key=("run", "coder", number))
+        told(memory, text, 0.0, WRITER, key=("run", "writer", number))
+        told(memory, text, 1.0, WRITER, key=("chat", "writer", number), about=situation(text, task_type=None))
+    best, worst = memory.values("code")
+    assert (best.role, best.persona, best.q, best.count, best.episodes) == ("coder", "terse", pytest.approx(0.65), 4, 4)
+    assert (worst.role, worst.q) == ("writer", pytest.approx(0.35))
+    (chat,) = memory.values(None)
+    assert chat.q == pytest.approx(0.65)
+    assert len(memory.values(role="writer")) == 2
+
+
+def test_a_batch_is_committed_as_a_whole_or_not_at_all(tmp_path: Path) -> None:
+    memory = opened(tmp_path)
+    told(memory, TEXTS[0])
+
+    def fail() -> None:
+        with memory.batch():
+            told(memory, TEXTS[1], key=("run", "S2", 1))
+            raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        fail()
+    assert memory.stats().episodes == 1
+    assert [one.episode.id for one in memory.retrieve(vector_of(TEXTS[1]), 5)] == [1]
+    with memory.batch():
+        for number, text in enumerate(TEXTS[1:]):
+            told(memory, text, key=("run", "S2", number))
+    assert memory.stats().episodes == 4
+    (found,) = memory.retrieve(vector_of(TEXTS[3]), 1)
+    assert memory.episodes([found.episode.id])[0].situation.text == TEXTS[3]
+
+
+def test_what_was_learned_is_there_after_opening_it_again(tmp_path: Path) -> None:
+    memory = opened(tmp_path)
+    for text in TEXTS:
+        told(memory, text)
+    memory.keep_blob("head", b"weights")
+    before = memory.stats()
+    memory.close()
+    memory = opened(tmp_path)
+    after = memory.stats()
+    assert (after.episodes, after.q_mean, after.share_updated) == (before.episodes, before.q_mean, before.share_updated)
+    assert memory.blob("head") == b"weights"
+    assert memory.blob("nothing") is None
+    assert len(memory.retrieve(vector_of(TEXTS[0]), 10)) == 4
+
+
+def test_other_threads_read_while_one_writes(tmp_path: Path) -> None:
+    memory = opened(tmp_path)
+    ended = Event()
+    problems: list[BaseException] = []
+
+    def read() -> None:
+        try:
+            while not ended.is_set():
+                for one in memory.retrieve(vector_of(TEXTS[0]), 10):
+                    assert memory.episodes([one.episode.id])
+                memory.stats()
+        except BaseException as error:  # noqa: BLE001 -- the test raises it
+            problems.append(error)
+
+    readers = [Thread(target=read) for _ in range(3)]
+    for reader in readers:
+        reader.start()
+    for number in range(200):
+        told(memory, f"{TEXTS[number % 4]} number {number * 7919}", key=("run", "S1", number))
+    ended.set()
+    for reader in readers:
+        reader.join()
+    assert not problems
+    memory.close()
+
+
+def test_a_closed_memory_says_so(tmp_path: Path) -> None:
+    memory = opened(tmp_path)
+    memory.close()
+    with pytest.raises(StoreError, match="closed"):
+        memory.episodes([1])
+
+
+def test_near_duplicates_are_merged_and_the_oldest_useless_dropped(tmp_path: Path) -> None:
+    careful = opened(tmp_path, Settings(similarity=0.9999))
+    kept = told(careful, TEXTS[0], 1.0, key=("run", "S1", 1)).episode or 0
+    copy = told(careful, TEXTS[0] + ".", 0.0, key=("run", "S1", 2)).episode or 0
+    for number, text in enumerate(TEXTS[1:]):
+        told(careful, text, 1.0, key=("run", "S2", number), at=2000.0 + number)
+    assert kept != copy
+    before = careful.values()
+    careful.close()
+
+    memory = opened(tmp_path, Settings(capacity=3))
+    done = memory.compact()
+    assert (done.merged, done.dropped) == (1, 1)
+    assert memory.episodes([copy]) == []
+    (merged,) = memory.episodes([kept])
+    assert (merged.count, merged.q) == (2, pytest.approx((0.65 + 0.35) / 2))
+    assert {one.episode.id for one in memory.retrieve(vector_of(TEXTS[0]), 10)} == {1, 4, 5}
+    after = memory.values()
+    assert [(one.q, one.count) for one in after] == [(pytest.approx(one.q), one.count) for one in before]
+    assert memory.stats().episodes == 3
+    # Both attempts still count, each for its part: what one of them taught can be replaced.
+    assert told(memory, TEXTS[0], 1.0, key=("run", "S1", 2)).q == pytest.approx(0.65)
+    assert set(memory.learned_from(kept)) == {("run", "S1", 1), ("run", "S1", 2)}
+    assert told(memory, TEXTS[1], 1.0, key=("run", "S2", 0)).how == "known"
+
+
+def test_another_embedder_never_meets_the_vectors_of_the_first(tmp_path: Path) -> None:
+    memory = opened(tmp_path)
+    for text in TEXTS:
+        told(memory, text)
+    memory.close()
+
+    memory = Memory.open(tmp_path, "reversed", 64)
+    assert memory.retrieve(np.ones(64, dtype=np.float32), 10) == []
+    assert memory.stats().lacking == 4
+
+    stop = Event()
+
+    def some(texts: Sequence[str]) -> NDArray[np.float32]:
+        stop.set()
+        return reversed_vectors(texts)
+
+    assert memory.reembed(some, stop) == 4  # what was begun is ended
+    assert memory.stats().lacking == 0
+    found = memory.retrieve(reversed_vectors([TEXTS[1]])[0], 1)
+    assert memory.episodes([found[0].episode.id])[0].situation.text == TEXTS[1]
+    memory.close()
+    memory = opened(tmp_path)
+    assert memory.stats().lacking == 4
+    assert memory.reembed(vectors_of) == 4
+    assert told(memory, TEXTS[0], key=("later", "S1", 1)).how == "updated"
+
+
+def reversed_vectors(texts: Sequence[str]) -> NDArray[np.float32]:
+    return np.asarray([vector_of(text)[63::-1] for text in texts], dtype=np.float32)
+
+
+def test_reembedding_goes_on_where_it_was_ended(tmp_path: Path) -> None:
+    memory = opened(tmp_path)
+    with memory.batch():
+        for number in range(150):
+            told(memory, f"task {number * 7919} of many", key=("run", "S1", number))
+    count = memory.stats().episodes
+    memory.close()
+    memory = Memory.open(tmp_path, "reversed", 64)
+    stop = Event()
+    asked: list[str] = []
+
+    def counted(texts: Sequence[str]) -> NDArray[np.float32]:
+        asked.extend(texts)
+        stop.set()
+        return reversed_vectors(texts)
+
+    first = memory.reembed(counted, stop)
+    assert 0 < first < count
+    memory.close()
+    memory = Memory.open(tmp_path, "reversed", 64)
+    assert memory.stats().lacking == count - first
+    stop.clear()
+    while memory.reembed(counted, stop):
+        stop.clear()
+    assert len(asked) == len(set(asked)) == count
+    assert memory.stats().lacking == 0
+
+
+def test_a_damaged_database_is_refused_and_what_can_be_read_is_kept(tmp_path: Path) -> None:
+    memory = opened(tmp_path)
+    with memory.batch():
+        for number in range(300):
+            told(memory, f"{number * 7919} {TEXTS[number % 4]}", key=("run", "S1", number))
+    total = memory.stats().episodes
+    memory.close()
+    path = tmp_path / DATABASE
+    data = bytearray(path.read_bytes())
+    for page in range(12, len(data) // 4096, 9):
+        data[page * 4096 : page * 4096 + 512] = bytes(512)
+    path.write_bytes(data)
+
+    with pytest.raises(StoreCorrupt, match="salvage"):
+        opened(tmp_path)
+    saved = Memory.salvage(tmp_path)
+    assert saved.damaged.exists()
+    assert 0 < saved.kept < total
+    memory = opened(tmp_path)
+    stats = memory.stats()
+    assert stats.episodes == saved.kept
+    memory.reembed(vectors_of)
+    for number in range(300):  # whoever feeds the memory tells it everything again
+        told(memory, f"{number * 7919} {TEXTS[number % 4]}", key=("run", "S1", number))
+    assert memory.stats().episodes >= total
+    memory.close()
+
+
+def test_a_file_that_is_no_database_is_refused_and_kept(tmp_path: Path) -> None:
+    (tmp_path / DATABASE).write_bytes(b"not a database, but much text" * 1000)
+    with pytest.raises(StoreCorrupt):
+        opened(tmp_path)
+    saved = Memory.salvage(tmp_path)
+    assert saved.kept == 0
+    assert saved.damaged.read_bytes().startswith(b"not a database")
+    told(opened(tmp_path), TEXTS[0])
+
+
+def test_a_reward_that_is_no_number_is_refused(tmp_path: Path) -> None:
+    memory = opened(tmp_path)
+    with pytest.raises(VectorError, match="finite"):
+        told(memory, TEXTS[0], float("nan"))
+    assert memory.stats().outcomes == 0
+    assert outcome(1.0).success == 1.0
