@@ -8,8 +8,9 @@ import pytest
 import yaml
 
 from benchmarks.adapter.evaluate import TUNING, Question, is_right, read_plan, read_questions
+from benchmarks.adapter.forms import FORMS
 from benchmarks.adapter.operations import ON_A_TEXT
-from benchmarks.adapter.plans import FORMS, Example, generate
+from benchmarks.adapter.plans import Example, generate
 from benchmarks.adapter.structure import structure_of
 from benchmarks.adapter.words import PEOPLE, SUBJECTS, held_out
 from orchestrator.frontdoor.compact import PlanFlaw, plan_text

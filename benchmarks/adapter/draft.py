@@ -1,0 +1,199 @@
+"""Put a request and its plan together: clauses, the parts that they ask for, and the files that they name."""
+
+import random
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from typing import Final
+
+from benchmarks.adapter import operations, words
+from benchmarks.adapter.files import (
+    Folder,
+    Reference,
+    mixed_folder,
+    new_name,
+    refer_to_all,
+    refer_to_one,
+    refer_to_some,
+    series_folder,
+)
+from benchmarks.adapter.operations import Operation
+from benchmarks.adapter.structure import StepStructure
+from benchmarks.adapter.words import Vocabulary
+from orchestrator.frontdoor.compact import Part
+
+WORKER: Final = "worker"
+REQUEST: Final = ("request",)
+
+
+@dataclass(slots=True)
+class Draft:
+    """An example in the making."""
+
+    vocabulary: Vocabulary
+    form: str = ""
+    files: tuple[str, ...] = ()
+    clauses: list[str] = field(default_factory=list)
+    parts: list[Part] = field(default_factory=list)
+    meant: list[tuple[StepStructure, ...]] = field(default_factory=list)
+    question: bool = False
+    """Whether the last clause is a question, which no polite form goes around."""
+
+    @property
+    def random(self) -> random.Random:
+        """The source of chance, which the seed determines."""
+        return self.vocabulary.random
+
+    def fill(self, wording: str, **more: str) -> dict[str, str]:
+        """Return values for all that a wording may name beside `{x}`."""
+        vocabulary, draw = self.vocabulary, self.random
+        subject, subject2 = vocabulary.sample(words.SUBJECTS, 2)
+        place, place2 = (place.capitalize() for place in vocabulary.sample(words.PLACES, 2))
+        return {
+            "language": vocabulary.pick(words.LANGUAGES),
+            "number": draw.choice(("3", "5", "10", "three", "four", "five", "six", "ten")),
+            "audience": vocabulary.pick(words.AUDIENCES),
+            "person": vocabulary.pick(words.PEOPLE).capitalize(),
+            "place": place,
+            "place2": place2,
+            "subject": subject,
+            "subject2": subject2,
+            "topic": vocabulary.pick(words.TOPICS),
+            "month": vocabulary.pick(words.MONTHS).capitalize(),
+            "weekday": vocabulary.pick(words.WEEKDAYS).capitalize(),
+            "joint": draw.choice(operations.JOINT).replace("-", " "),
+            "best": draw.choice(operations.BEST).replace("-", " "),
+            **more,
+        }
+
+    def add(self, clause: str, part: Part, *steps: StepStructure) -> None:
+        """Add a clause, the part of the plan that it asks for, and the steps that this part is meant to be."""
+        self.clauses.append(clause)
+        self.parts.append(part)
+        self.meant.append(steps)
+
+    @property
+    def last(self) -> str:
+        """The name of the last part."""
+        return f"P{len(self.parts)}"
+
+
+def action_of(wording: str) -> str:
+    """Return the wording as the action of a step: a sentence that begins with a capital letter."""
+    return f"{wording[0].upper()}{wording[1:].rstrip('.')}."
+
+
+def step_structure(
+    reads: Sequence[str], *, code: bool = False, foreach: str | None = None, replan: bool = False
+) -> StepStructure:
+    """Return what a step is meant to be that reads `reads`. The other values are as in `StepStructure`."""
+    return StepStructure(frozenset(reads), code, foreach, replan=replan)
+
+
+def add_operation(draft: Draft, reference: Reference, operation: Operation, *, each: bool = False) -> None:
+    """Add an operation on a file, or on each of several."""
+    asked = operation.questions if not each else ()
+    if asked and draft.random.random() < 0.3:
+        clause, wording = draft.random.choice(asked), operation.wordings[0]
+        draft.question = True
+    else:
+        clause = wording = draft.random.choice(operation.wordings)
+    values = draft.fill(wording)
+    clause = clause.format(x=reference.phrase, **values)
+    if len(reference.files) > 1 and not reference.phrase.startswith(("each", "every")):
+        for verb, plural in _VERBS.items():
+            clause = clause.replace(f"{reference.phrase} {verb}", f"{reference.phrase} {plural}")
+    if not each:
+        action = action_of(wording.format(x=reference.names[0], **values))
+        draft.add(clause, Part(role=WORKER, action=action, inputs=reference.names), step_structure(reference.files))
+        return
+    action = action_of(wording.format(x="{each}", **values))
+    steps = [step_structure([file]) for file in reference.files]
+    draft.add(clause, Part(role=WORKER, action=action, each=reference.names), *steps)
+
+
+_VERBS: Final = {
+    **{f"{verb}s": verb for verb in ("mention", "use", "state", "report", "leave", "argue", "sound", "mean", "say")},
+    "is": "are",
+    "was": "were",
+}
+"""Verbs that follow `{x}` in wordings, and what they are where it stands for several files."""
+
+
+def any_operation(draft: Draft) -> Operation:
+    """Return an operation on a text, by chance."""
+    return draft.random.choice(operations.ON_A_TEXT)
+
+
+def add_join(draft: Draft, parts: Sequence[str], plural: str) -> None:
+    """Add what is made of the results of several steps."""
+    if draft.random.random() < 0.5:
+        clause = wording = draft.random.choice(operations.ON_RESULTS)
+    else:
+        clause, wording = draft.random.choice(operations.ON_RESULTS_UNSAID)
+    values = draft.fill(wording)
+    named = f"the {plural}"
+    said = draft.random.choice((named, named, "them", "the results", f"these {plural}"))
+    action = action_of(wording.format(x=named, **values))
+    clause = clause.format(x=said, **values)
+    draft.add(clause, Part(role=WORKER, action=action, inputs=tuple(parts)), step_structure(parts))
+
+
+def add_follow_up(draft: Draft, noun: str, part: str | None = None) -> str:
+    """Add an operation on the result of a part, the last one unless another is given; return what comes of it."""
+    operation = draft.random.choice(operations.ON_A_RESULT)
+    wording, reads = draft.random.choice(operation.wordings), part or draft.last
+    values, named = draft.fill(wording), f"the {noun}"
+    said = draft.random.choice((named, named, "it", "that", "the result") if part is None else (named,))
+    clause, action = wording.format(x=said, **values), action_of(wording.format(x=named, **values))
+    draft.add(clause, Part(role=WORKER, action=action, inputs=(reads,)), step_structure([reads]))
+    return operation.noun
+
+
+def save_result(draft: Draft, name: str | None = None, *, often: float = 0.3) -> None:
+    """Let the last part write a file that the request names, now and then."""
+    if draft.random.random() >= often or len(draft.meant[-1]) > 1 or draft.question:
+        return
+    name = name or new_name(
+        draft.vocabulary, [*draft.files, *REQUEST], draft.random.choice(("txt", "txt", "md", "md", "csv"))
+    )
+    draft.clauses[-1] += draft.random.choice(operations.SAVE).format(file=name)
+    draft.parts[-1] = draft.parts[-1].model_copy(update={"output": name})
+    draft.meant[-1] = (replace(draft.meant[-1][0], output=name),)
+
+
+def add_one_file(draft: Draft) -> Reference:
+    """Put files into the folder, and return one of them."""
+    if draft.random.random() < 0.35:
+        folder = series_folder(draft.vocabulary, draft.random.randint(2, 5), draft.random.choice((0, 0, 1, 2)))
+        draft.files = folder.listed
+        return refer_to_one(draft.vocabulary, folder, draft.random.randrange(len(folder.names)))
+    folder = mixed_folder(draft.vocabulary, 1, draft.random.choice((0, 1, 1, 2, 3, 4)))
+    draft.files = folder.listed
+    return refer_to_one(draft.vocabulary, folder)
+
+
+def add_files(draft: Draft, least: int = 2) -> Folder:
+    """Put at least so many files into the folder that the request is about, and now and then others; return it."""
+    count = draft.random.choice((2, 2, 3, 3, 3, 4, 4, 5, 6, 8))
+    make = series_folder if draft.random.random() < 0.55 else mixed_folder
+    folder = make(draft.vocabulary, max(least, count), draft.random.choice((0, 0, 0, 1, 1, 2, 3)))
+    draft.files = folder.listed
+    return folder
+
+
+def add_several_files(draft: Draft) -> Reference:
+    """Put files into the folder, and return several of them."""
+    folder = add_files(draft)
+    if draft.random.random() < 0.4 and len(folder.names) > 2:
+        count = draft.random.randint(2, len(folder.names) - 1)
+        if draft.random.random() < 0.5:
+            first = draft.random.randint(0, len(folder.names) - count)
+            indexes = list(range(first, first + count))
+        else:
+            indexes = sorted(draft.random.sample(range(len(folder.names)), count))
+        return refer_to_some(draft.vocabulary, folder, indexes)
+    if draft.random.random() < 0.35 and len(folder.names) <= 6:
+        order = list(range(len(folder.names)))
+        draft.random.shuffle(order)
+        return refer_to_some(draft.vocabulary, replace(folder, kind=None), order)
+    return refer_to_all(draft.vocabulary, folder)

@@ -1,0 +1,392 @@
+"""The forms of requests: for each, a function that puts a request and its plan into a draft."""
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Final
+
+from benchmarks.adapter import operations, words
+from benchmarks.adapter.draft import (
+    REQUEST,
+    WORKER,
+    Draft,
+    action_of,
+    add_files,
+    add_follow_up,
+    add_join,
+    add_one_file,
+    add_operation,
+    add_several_files,
+    any_operation,
+    save_result,
+    step_structure,
+)
+from benchmarks.adapter.files import mixed_folder, new_name, refer_to_one, refer_to_some, series_folder
+from benchmarks.adapter.structure import CODER
+from orchestrator.frontdoor.compact import Part
+
+
+def one(draft: Draft) -> None:
+    """One file, one step."""
+    add_operation(draft, add_one_file(draft), any_operation(draft))
+    save_result(draft)
+
+
+def each(draft: Draft) -> None:
+    """The same for each of several files."""
+    add_operation(draft, add_several_files(draft), any_operation(draft), each=True)
+
+
+def each_and_join(draft: Draft) -> None:
+    """The same for each of several files, and something made of the results."""
+    operation = any_operation(draft)
+    add_operation(draft, add_several_files(draft), operation, each=True)
+    add_join(draft, [draft.last], operation.plural)
+    save_result(draft)
+
+
+def each_join_and_chain(draft: Draft) -> None:
+    """The results are joined, and something is made of that."""
+    operation = any_operation(draft)
+    add_operation(draft, add_several_files(draft), operation, each=True)
+    add_join(draft, [draft.last], operation.plural)
+    save_result(draft, often=0.2)
+    add_follow_up(draft, "text")
+    save_result(draft)
+
+
+def two_files(draft: Draft) -> None:
+    """Two files that belong to one question."""
+    if draft.random.random() < 0.4:
+        folder = series_folder(draft.vocabulary, draft.random.randint(2, 5), draft.random.choice((0, 1, 2)))
+    else:
+        folder = mixed_folder(draft.vocabulary, 2, draft.random.choice((0, 0, 1, 2, 3)))
+    draft.files = folder.listed
+    first, second = (
+        refer_to_one(draft.vocabulary, folder, index) for index in draft.random.sample(range(len(folder.names)), 2)
+    )
+    clause, wording = draft.random.choice(operations.ON_TWO)
+    names = (*first.names, *second.names)
+    action = action_of(wording.format(a=first.names[0], b=second.names[0]))
+    draft.question = clause.endswith("?")
+    clause = clause.format(a=first.phrase, b=second.phrase)
+    draft.add(clause, Part(role=WORKER, action=action, inputs=names), step_structure(names))
+    save_result(draft)
+
+
+def two_files_and_chain(draft: Draft) -> None:
+    """Something is made of the answer to a question about two files."""
+    while not draft.clauses or draft.question:
+        draft.question = False
+        draft.clauses, draft.parts, draft.meant = [], [], []
+        two_files(draft)
+    add_follow_up(draft, "result")
+
+
+def chain_of_two(draft: Draft) -> None:
+    """Something is made of the result for one file."""
+    operation = replace(any_operation(draft), questions=())
+    add_operation(draft, add_one_file(draft), operation)
+    save_result(draft, often=0.15)
+    add_follow_up(draft, operation.noun)
+    save_result(draft)
+
+
+def chain_of_three(draft: Draft) -> None:
+    """A chain of three steps."""
+    chain_of_two(draft)
+    add_follow_up(draft, "result")
+    save_result(draft, often=0.2)
+
+
+def two_readings(draft: Draft) -> None:
+    """Two things are made of one file."""
+    reference = add_one_file(draft)
+    first, second = (replace(one, questions=()) for one in draft.random.sample(operations.ON_A_TEXT, 2))
+    add_operation(draft, reference, first)
+    add_operation(draft, reference, second)
+
+
+def diamond(draft: Draft) -> None:
+    """Two things are made of one text, and one of both."""
+    reference = add_one_file(draft)
+    first = replace(any_operation(draft), questions=())
+    add_operation(draft, reference, first)
+    if draft.random.random() < 0.5:
+        add_follow_up(draft, first.noun, "P1")
+        add_follow_up(draft, first.noun, "P1")
+        add_join(draft, ["P2", "P3"], "results")
+    else:
+        add_operation(draft, reference, replace(any_operation(draft), questions=()))
+        add_join(draft, ["P1", "P2"], "results")
+    save_result(draft)
+
+
+def fork(draft: Draft) -> None:
+    """Two things are made of one result."""
+    operation = replace(any_operation(draft), questions=())
+    add_operation(draft, add_one_file(draft), operation)
+    add_follow_up(draft, operation.noun, "P1")
+    add_follow_up(draft, operation.noun, "P1")
+
+
+def mixed_join(draft: Draft) -> None:
+    """One thing for each of several files, another for one more, and something made of all results."""
+    folder = add_files(draft, least=3)
+    *several, last = range(len(folder.names))
+    operation, other = (replace(one, questions=()) for one in draft.random.sample(operations.ON_A_TEXT, 2))
+    add_operation(draft, refer_to_some(draft.vocabulary, folder, several), operation, each=True)
+    add_operation(draft, refer_to_one(draft.vocabulary, folder, last), other)
+    add_join(draft, ["P1", "P2"], "results")
+    save_result(draft)
+
+
+def beside(draft: Draft) -> None:
+    """Two or three things that have nothing to do with each other."""
+    folder = mixed_folder(draft.vocabulary, draft.random.choice((2, 2, 2, 3)), draft.random.choice((0, 0, 1, 2)))
+    draft.files = folder.listed
+    for index in range(len(folder.names)):
+        add_operation(draft, refer_to_one(draft.vocabulary, folder, index), replace(any_operation(draft), questions=()))
+        save_result(draft, often=0.2)
+
+
+def no_file(draft: Draft) -> None:
+    """A question that no file answers."""
+    question = draft.vocabulary.pick(words.FACTS)
+    question = question.format(**draft.fill(question))
+    draft.question = True
+    _distract(draft)
+    draft.add(question, Part(role=WORKER, action=f"Answer: {question}"), step_structure([]))
+
+
+def creative(draft: Draft) -> None:
+    """A text is written, of which more may be made."""
+    values = draft.fill("")
+    kind, topic = draft.vocabulary.pick(words.CREATIVE), values["topic"]
+    subject = draft.random.choice(
+        (topic, f"a {values['subject']}", f"a {values['subject']} and a {values['subject2']}")
+    )
+    occasion = draft.vocabulary.pick(words.OCCASIONS)
+    number = draft.random.choice(("three", "four", "five", "six", "ten"))
+    wording, noun = draft.random.choice(
+        (
+            (f"write a {kind} about {subject}", kind),
+            (f"write a short {kind} about {subject}", kind),
+            (f"compose a {kind} about {subject}", kind),
+            (f"explain {topic} to {values['audience']}", "explanation"),
+            (f"give me {number} ideas for {occasion}", "list"),
+            (f"suggest {number} names for a {values['subject']}", "list"),
+            (f"list {number} arguments for and against a {values['subject']}", "list"),
+            (f"make a plan for {occasion}", "plan"),
+            (f"write a checklist for {occasion}", "checklist"),
+            (f"invent a {kind} in which a {values['subject']} meets a {values['subject2']}", kind),
+        )
+    )
+    _distract(draft)
+    draft.add(wording, Part(role=WORKER, action=action_of(wording)), step_structure([]))
+    save_result(draft, often=0.15)
+    for _ in range(draft.random.choice((0, 0, 1, 1, 2))):
+        noun = add_follow_up(draft, noun)
+    save_result(draft, often=0.15)
+
+
+def given_text(draft: Draft) -> None:
+    """The text is in the request itself."""
+    sentence = draft.vocabulary.pick(words.SENTENCES)
+    sentence = sentence.format(**draft.fill(sentence))
+    operation = replace(any_operation(draft), questions=())
+    wording = draft.random.choice(operation.wordings)
+    values, quote = draft.fill(wording), draft.random.choice(('"', "'", ""))
+    said = draft.random.choice(("this", "this text", "the following sentence", "the following", "this sentence"))
+    action = action_of(wording.format(x="the text", **values))
+    _distract(draft)
+    draft.add(
+        f"{wording.format(x=said, **values)}: {quote}{sentence}{quote}",
+        Part(role=WORKER, action=action, inputs=REQUEST),
+        step_structure(REQUEST),
+    )
+    draft.question = True  # it ends with the text, so nothing is put behind it
+
+
+def code(draft: Draft) -> None:
+    """A function, in a file that is named or not, with tests or without."""
+    name, does = draft.vocabulary.pick(words.CODE).split(":")
+    file = f"{name}.py"
+    base = does.split(" ", 1)
+    imperative = f"{base[0].removesuffix('s')} {base[1]}"
+    wording = draft.random.choice(
+        (
+            f"write a Python function that {does}",
+            f"write a function {name} in Python that {does}",
+            f"implement {name} in Python, which {does}",
+            f"program a function that {does}",
+            f"code {name}, a Python function that {does}",
+            f"write a small Python program that {does}",
+            f"make a Python function {name} which {does}",
+            f"write a Python script to {imperative}",
+        )
+    )
+    _distract(draft)
+    saved = draft.random.random() < 0.6
+    draft.add(wording, Part(role=CODER, action=action_of(wording)), step_structure([], code=True))
+    save_result(draft, file, often=float(saved))
+    if draft.random.random() < 0.35 and saved:
+        tests = draft.random.choice(("write tests for it", f"write unit tests for {name}", "test it", "add some tests"))
+        part = Part(role=CODER, action=f"Write tests for {file}.", inputs=("P1",))
+        draft.add(tests, part, step_structure(["P1"], code=True))
+        save_result(draft, f"test_{name}.py", often=0.8)
+    elif draft.random.random() < 0.15:
+        draft.add(
+            draft.random.choice(
+                ("explain how it works", "describe the code in one paragraph", "write a manual for it")
+            ),
+            Part(role=WORKER, action="Explain the code.", inputs=(draft.last,)),
+            step_structure([draft.last]),
+        )
+
+
+def code_from_file(draft: Draft) -> None:
+    """A program that a file describes, a fix of one, or one for data."""
+    name, _ = draft.vocabulary.pick(words.CODE).split(":")
+    kind = draft.random.choice(("spec", "fix", "fix", "data", "tests"))
+    wordings: tuple[str, ...]
+    if kind == "spec":
+        file = draft.random.choice(("spec", "task", "requirements", "description", draft.vocabulary.stem())) + ".md"
+        wordings = ("read {x} and write the program it describes", "implement {x} in Python", "write the code for {x}")
+    elif kind == "data":
+        file = new_name(draft.vocabulary, (), draft.random.choice(("csv", "json", "log")))
+        wordings = (
+            "write a Python program that reads {x} and adds up the numbers",
+            "write a Python script that counts the lines of {x}",
+            "write a program that sorts {x}",
+            "write Python code that finds the largest value in {x}",
+        )
+    elif kind == "tests":
+        file, wordings = f"{name}.py", ("write tests for {x}", "write unit tests for {x}", "test {x} with pytest")
+    else:
+        file = f"{name}.py"
+        wordings = (
+            "fix the bug in {x}",
+            "repair {x}",
+            "fix {x}, which does not run",
+            "add type hints to {x}",
+            "make {x} faster",
+            "refactor {x}",
+            "correct the error in {x}",
+            "add docstrings to {x}",
+        )
+    wording = draft.random.choice(wordings)
+    others = [new_name(draft.vocabulary, [file]) for _ in range(draft.random.choice((0, 0, 1, 2)))]
+    draft.files = tuple(sorted({file, *others}))
+    part = Part(role=CODER, action=action_of(wording.format(x=file)), inputs=(file,))
+    draft.add(wording.format(x=file), part, step_structure([file], code=True))
+    saved = {"fix": f"{name}_{draft.random.choice(('fixed', 'new', '2', 'clean'))}.py", "tests": f"test_{name}.py"}
+    save_result(
+        draft, saved.get(kind, f"{draft.vocabulary.stem()}_{draft.vocabulary.random.randint(1, 99)}.py"), often=0.6
+    )
+
+
+def shell(draft: Draft) -> None:
+    """A command or a shell script."""
+    _distract(draft)
+    if draft.random.random() < 0.5:
+        does = draft.vocabulary.pick(words.COMMANDS)
+        clause = draft.random.choice(("which shell command {d}?", "what is the command that {d}?"))
+        asked = draft.random.random() < 0.7
+        clause = clause if asked else "tell me the shell command that {d}"
+        draft.question = asked
+        action = f"Say which shell command {does}."
+        draft.add(clause.format(d=does), Part(role=WORKER, action=action), step_structure([]))
+        return
+    name, does = draft.vocabulary.pick(words.SHELL).split(":")
+    wording = draft.random.choice(
+        ("write a shell script that {d}", "write a bash script that {d}", "script: one that {d}")
+    )
+    wording = wording.format(d=does)
+    draft.add(wording, Part(role=WORKER, action=action_of(wording)), step_structure([]))
+    save_result(draft, f"{name}.sh", often=0.7)
+
+
+def for_each_item(draft: Draft) -> None:
+    """Something for each item of a list that is found in a file or made up."""
+    singular, plural, thing = draft.vocabulary.pick(words.ITEMS).split(":")
+    if draft.random.random() < 0.85:
+        reference = add_one_file(draft)
+        wording = draft.random.choice(
+            (
+                "list the {p} in {x}",
+                "find every {s} in {x}",
+                "find all {p} in {x}",
+                "extract the {p} from {x}",
+                "split {x} into {p}",
+                "collect the {p} that {x} mentions",
+                "get the {p} from {x}",
+            )
+        )
+        clause = wording.format(p=plural, s=singular, x=reference.phrase)
+        action = action_of(wording.format(p=plural, s=singular, x=reference.names[0]))
+        part, step = Part(role=WORKER, action=action, inputs=reference.names), step_structure(reference.files)
+    else:
+        number = draft.random.choice(("three", "five", "ten", "some"))
+        wording = clause = draft.random.choice((f"list {number} {plural}", f"think of {number} {plural}"))
+        part, step = Part(role=WORKER, action=action_of(wording)), step_structure([])
+    draft.add(clause, part, step)
+    a = "an" if thing[0] in "aeiou" else "a"
+    clause = draft.random.choice(
+        (
+            f"write {a} {thing} for each {singular}",
+            f"write {a} {thing} for each one",
+            f"write {a} {thing} for every {singular}",
+            f"for each of them write {a} {thing}",
+            f"give me {a} {thing} for each {singular}",
+            f"make {a} {thing} for each of the {plural}",
+        )
+    )
+    action = f"Write {a} {thing} for the {singular}."
+    draft.add(clause, Part(role=WORKER, action=action, foreach="P1"), step_structure([], foreach="P1"))
+    if draft.random.random() < 0.45:
+        things = f"{thing[:-1]}ies" if thing.endswith(("cy", "ry", "ny", "hy", "ly")) else f"{thing}s"
+        add_join(draft, ["P2"], things)
+        save_result(draft, often=0.5)
+
+
+def replan(draft: Draft) -> None:
+    """The rest of the plan depends on what a file says."""
+    reference = add_one_file(draft)
+    clause, wording = draft.random.choice(operations.REPLANS)
+    do = draft.random.choice(("summarize", "translate", "compare", "check", "describe", "shorten", "merge", "rate"))
+    clause = clause.format(x=reference.phrase, do=do)
+    action = action_of(wording.format(x=reference.names[0]))
+    part = Part(role=WORKER, action=action, inputs=reference.names, replan=True)
+    draft.add(clause, part, step_structure(reference.files, replan=True))
+
+
+def _distract(draft: Draft) -> None:
+    """Let there be files now and then that the request has nothing to do with."""
+    if draft.random.random() < 0.15:
+        draft.files = mixed_folder(draft.vocabulary, draft.random.randint(1, 3)).listed
+
+
+FORMS: Final[dict[Callable[[Draft], None], float]] = {
+    one: 3,
+    each: 3,
+    each_and_join: 4,
+    each_join_and_chain: 1.5,
+    two_files: 3,
+    two_files_and_chain: 1,
+    chain_of_two: 2,
+    chain_of_three: 1.5,
+    two_readings: 1,
+    diamond: 1,
+    fork: 0.7,
+    mixed_join: 1.2,
+    beside: 1.2,
+    no_file: 1.2,
+    creative: 2,
+    given_text: 1,
+    code: 2,
+    code_from_file: 1.5,
+    shell: 1.2,
+    for_each_item: 2,
+    replan: 1.2,
+}
+"""The forms of requests, and how often each comes up."""

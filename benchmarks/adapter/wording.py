@@ -1,0 +1,74 @@
+"""Word a whole request: its clauses become one text, in one of the ways in which people ask."""
+
+from benchmarks.adapter import operations
+from benchmarks.adapter.draft import Draft
+
+
+def word_request(draft: Draft) -> str:
+    """Return the clauses as one request, in one of the ways in which people ask."""
+    draw, clauses = draft.random, draft.clauses
+    if draft.form == "two_files_and_chain":
+        draft.question = False
+    if draft.question and len(clauses) == 1:
+        text = _capitalized(clauses[0])
+        if not text.endswith(("?", '"', "'", ".")):
+            text += draw.choice((".", ""))
+    else:
+        text = clauses[0]
+        for clause in clauses[1:]:
+            text = draw.choice(operations.BESIDE if _apart(draft) else operations.NEXT).format(
+                first=text, second=clause
+            )
+        text = _polite(draft, text)
+    if draw.random() < 0.1 and draft.form != "given_text":
+        before = draw.choice(operations.BEFORE)
+        text = f"{before.format(**draft.fill(before))} {_capitalized(text)}"
+    if draw.random() < 0.1 and draft.form != "given_text" and text[-1] in ".?!":
+        text = f"{text} {draw.choice(operations.AFTER)}"
+    if draw.random() < 0.12:
+        text = text.lower() if all(name.islower() for name in (*draft.files, *_outputs(draft))) else text
+    return _mistyped(draft, text) if draw.random() < 0.06 else text
+
+
+def _outputs(draft: Draft) -> list[str]:
+    return [part.output for part in draft.parts if part.output is not None]
+
+
+def _apart(draft: Draft) -> bool:
+    """Return whether the last clauses ask for things that do not follow from each other."""
+    return draft.form in ("beside", "two_readings")
+
+
+def _polite(draft: Draft, text: str) -> str:
+    """Return the clauses with a polite form around them. Only the plain ones suit several sentences."""
+    several = ". " in text or "; " in text
+    forms = [form for form in operations.POLITE if not several or form.startswith(("{I}", "Please", "please"))]
+    form = draft.random.choice(forms)
+    text = form.format(i=text, I=_capitalized(text))
+    return _sentences(text)
+
+
+def _sentences(text: str) -> str:
+    """Return a text whose sentences begin with capital letters, where a full stop ends the one before."""
+    head, *rest = text.split(". ")
+    return ". ".join([head, *map(_capitalized, rest)])
+
+
+def _capitalized(text: str) -> str:
+    """Return a text that begins with a capital letter, unless it begins with the name of a file."""
+    first = text.split(" ", 1)[0]
+    return text if "." in first.rstrip(".,") or "_" in first else text[:1].upper() + text[1:]
+
+
+def _mistyped(draft: Draft, text: str) -> str:
+    """Return a text in which two letters of a word have changed places. Names of files stay as they are."""
+    names = " ".join((*draft.files, *_outputs(draft))).lower()
+    parts = text.split(" ")
+    places = [
+        index for index, word in enumerate(parts) if len(word) > 5 and word.isalpha() and word.lower() not in names
+    ]
+    if places:
+        index = draft.random.choice(places)
+        word, at = parts[index], draft.random.randint(1, len(parts[index]) - 3)
+        parts[index] = word[:at] + word[at + 1] + word[at] + word[at + 2 :]
+    return " ".join(parts)
