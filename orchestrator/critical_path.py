@@ -5,7 +5,7 @@ order, and is linear in steps and edges. Times are in seconds.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from orchestrator.events import RoleRates
 from orchestrator.taskir import Step
@@ -23,19 +23,39 @@ class CriticalPath:
 
 
 @dataclass(frozen=True, slots=True)
-class Figures:
-    """How a run made use of its parallelism."""
+class Effort:
+    """What a step computes, or takes of others that compute. Waiting is no part of it. Times are in seconds."""
 
-    sum_seconds: float
-    """The durations of all steps together."""
+    work: float = 0.0
+    """Its own share: of the time of engine steps, which sequences share, and all of what its gates and tools took."""
+    alone: float = 0.0
+    """How long it would have taken if nothing else had run."""
+    packed: float = 0.0
+    """The least share of an engine's time that it can take, beside as many others as is best."""
+
+    def __add__(self, other: "Effort") -> "Effort":
+        return Effort(self.work + other.work, self.alone + other.alone, self.packed + other.packed)
+
+
+@dataclass(frozen=True, slots=True)
+class Figures:
+    """How a run made use of its parallelism. Times are in seconds."""
+
+    work_seconds: float
+    """The work of all steps together."""
     wall_seconds: float
     """How long the run took."""
     critical_path: CriticalPath
     concurrency: float
-    """`sum_seconds` divided by `wall_seconds`; 0 where nothing ran."""
+    """`work_seconds` divided by `wall_seconds`; 0 where nothing ran."""
+    serial_seconds: float
+    """How long the steps would have taken one after the other, by the step costs of the engines."""
+    best_seconds: float
+    """What the best schedule would have taken at least: the longest chain of steps, each as fast as it is alone, or the
+    engines' time for all steps if they are packed as well as can be, whichever is longer."""
     bound: float
-    """`sum_seconds` divided by the critical path: how much faster the plan can be than one step at a time (Amdahl's
-    law); 0 where nothing ran."""
+    """`serial_seconds` divided by `best_seconds`: how many times faster than one by one any schedule can be at most; 0
+    where nothing ran."""
 
 
 def predict_step(step: Step, rates: Mapping[str, RoleRates]) -> float:
@@ -46,6 +66,13 @@ def predict_step(step: Step, rates: Mapping[str, RoleRates]) -> float:
     role = rates.get(step.actor) or RoleRates()
     output = role.output_tokens if step.max_tokens is None else min(role.output_tokens, step.max_tokens)
     return role.prompt_tokens / role.prefill_rate + output / role.decode_rate
+
+
+def predict_effort(step: Step, rates: Mapping[str, RoleRates]) -> Effort:
+    """Return what a step should compute. What it takes packed with others is known where its role was measured."""
+    seconds = predict_step(step, rates)
+    packing = (rates.get(step.actor) or RoleRates()).packing
+    return Effort(seconds, seconds, seconds * packing)
 
 
 def predict_seconds(steps: Iterable[Step], rates: Mapping[str, RoleRates]) -> dict[str, float]:
@@ -111,18 +138,39 @@ def _earliest_finish(
 
 
 def figures(
-    before: Mapping[str, Sequence[str]], order: Sequence[str], seconds: Mapping[str, float], wall_seconds: float
+    before: Mapping[str, Sequence[str]],
+    order: Sequence[str],
+    seconds: Mapping[str, float],
+    efforts: Mapping[str, Effort],
+    wall_seconds: float,
 ) -> Figures:
-    """Return the figures of a run whose steps took `seconds` and which took `wall_seconds` in all."""
-    total = sum(seconds.values())
-    path = critical_path(before, order, seconds)
+    """Return the figures of a run which took `wall_seconds`. Its steps took `seconds`, from start to end, waiting
+    included, and their work was `efforts`.
+
+    The run itself is one schedule, so the best one takes no longer than it, whatever the step costs say: neither a step
+    nor the whole.
+    """
+    total = sum(efforts.values(), Effort())
+    fastest = {
+        step: replace(effort, alone=min(effort.alone, seconds.get(step, effort.alone)))
+        for step, effort in efforts.items()
+    }
+    best = min(best_seconds(before, order, fastest), max(0.0, wall_seconds))
     return Figures(
-        sum_seconds=total,
+        work_seconds=total.work,
         wall_seconds=wall_seconds,
-        critical_path=path,
-        concurrency=total / wall_seconds if wall_seconds > 0 else 0.0,
-        bound=total / path.seconds if path.seconds > 0 else 0.0,
+        critical_path=critical_path(before, order, seconds),
+        concurrency=total.work / wall_seconds if wall_seconds > 0 else 0.0,
+        serial_seconds=total.alone,
+        best_seconds=best,
+        bound=total.alone / best if best > 0 else 0.0,
     )
+
+
+def best_seconds(before: Mapping[str, Sequence[str]], order: Sequence[str], efforts: Mapping[str, Effort]) -> float:
+    """Return what the best schedule takes at least, see `Figures.best_seconds`."""
+    chain = critical_path(before, order, {step: effort.alone for step, effort in efforts.items()}).seconds
+    return max(chain, sum(effort.packed for effort in efforts.values()))
 
 
 def critical_steps(main: Sequence[int], sub: Sequence[Sequence[int]]) -> int:

@@ -8,7 +8,7 @@ is the name of the event in the journal. `step` is the id of a step; children of
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Literal
+from typing import Final, Literal
 
 from orchestrator.taskir import Level, Step, TaskIR
 
@@ -62,6 +62,8 @@ class GateResult:
     """The judge's score, from 0 to 9."""
     tokens: int = 0
     """How many tokens the judge read and wrote."""
+    work_seconds: float | None = None
+    """The judge's share of its engine's computing, without what it waited; None for a gate that asks no model."""
 
     @property
     def passed(self) -> bool:
@@ -84,6 +86,13 @@ class Usage:
     """How many tokens of prompt and output together were estimated, because a server did not count them."""
     reasoning_tokens: int = 0
     """How many of the output tokens belong to thoughts, and not to the answer."""
+    work_seconds: float = 0.0
+    """Its share of the engine's computing: the time of each engine step, divided by tokens among the sequences in it.
+    Time in which it waited is not in it. 0 where it was not measured, as by early versions."""
+    alone_seconds: float = 0.0
+    """How long the same computing would have taken if it had been alone in the engine, by the engine's step costs."""
+    packed_seconds: float = 0.0
+    """Its share if every engine step had been as wide as is best for tokens per second, by the engine's step costs."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,6 +115,9 @@ class RoleRates:
     """Tokens of a prompt."""
     output_tokens: float = 100.0
     """Tokens of an answer."""
+    packing: float = 0.0
+    """The least share of the engine's time that a generation takes beside others, as a part of its time alone; 0 where
+    nothing was measured."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -337,6 +349,10 @@ class AttemptStarted:
     prompts: PromptDigests = PromptDigests()
     """The versions of the prompts that the attempt uses."""
     kind: Literal["attempt_started"] = "attempt_started"
+
+
+MODEL_CALLS: Final = frozenset({"llm_call", "llm_batch"})
+"""The calls by which a step's code asks models. What they compute is a part of the attempt's usage."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -12,7 +12,14 @@ from orchestrator.analysis import StepGraph
 from orchestrator.cli import dag
 from orchestrator.cli.report_view import MANY, counted, facts, format_path, heading, listed
 from orchestrator.cli.terminal import Glyphs, glyphs, one_line, seconds
-from orchestrator.critical_path import CriticalPath, critical_path, predict_seconds, slack
+from orchestrator.critical_path import (
+    CriticalPath,
+    best_seconds,
+    critical_path,
+    predict_effort,
+    predict_seconds,
+    slack,
+)
 from orchestrator.events import Mode, RoleRates
 from orchestrator.taskir import TaskIR, dump_task
 
@@ -29,6 +36,8 @@ class Forecast:
     graph: StepGraph
     seconds: Mapping[str, float]
     path: CriticalPath
+    best_seconds: float
+    """What the best schedule should take at least, as far as it is known how much the engines can overlap."""
     slack: Mapping[str, float]
     goes_on_after: str | None
 
@@ -44,7 +53,20 @@ class Forecast:
         """Return the forecast for a task, from its graph and the measured rates of each role."""
         predicted = predict_seconds(task.plan.steps, rates)
         path = critical_path(graph.before, graph.order, predicted)
-        return cls(task, mode, graph, predicted, path, slack(graph.before, graph.order, predicted), goes_on_after)
+        efforts = {step.id: predict_effort(step, rates) for step in task.plan.steps}
+        best = best_seconds(graph.before, graph.order, efforts)
+        spare = slack(graph.before, graph.order, predicted)
+        return cls(task, mode, graph, predicted, path, best, spare, goes_on_after)
+
+    @property
+    def serial_seconds(self) -> float:
+        """How long the steps should take one after the other."""
+        return sum(self.seconds.values())
+
+    @property
+    def bound(self) -> float:
+        """How many times faster than one by one the best schedule should be; 0 for a plan without steps."""
+        return self.serial_seconds / self.best_seconds if self.best_seconds > 0 else 0.0
 
     def to_json(self) -> dict[str, Any]:
         """Return the forecast as JSON, with the keys of a run's report as far as they apply."""
@@ -61,7 +83,6 @@ class Forecast:
             }
             for step in self.task.plan.steps
         ]
-        total = sum(self.seconds.values())
         return {
             "dry_run": True,
             "mode": self.mode,
@@ -73,8 +94,9 @@ class Forecast:
             "critical_path": {
                 "steps": list(self.path.steps),
                 "predicted_seconds": self.path.seconds,
-                "sum_seconds": total,
-                "bound": total / self.path.seconds if self.path.seconds > 0 else 0.0,
+                "serial_seconds": self.serial_seconds,
+                "best_seconds": self.best_seconds,
+                "bound": self.bound,
             },
             "task": dump_task(self.task),
         }
@@ -99,12 +121,13 @@ def print_forecast(console: Console, forecast: Forecast, *, full: bool) -> None:
     for number, wave in enumerate(graph.waves[: None if full else MANY], start=1):
         console.print(f"{number:3}  {listed(wave)}")
     heading(console, "Forecast", signs)
-    total = sum(forecast.seconds.values())
+    total = forecast.serial_seconds
     table = facts()
     table.add_row("Critical path", format_path(forecast.path.steps, signs))
-    table.add_row("", f"{seconds(forecast.path.seconds)} of {seconds(total)} of work")
-    if forecast.path.seconds > 0:
-        table.add_row("Bound", f"{total / forecast.path.seconds:.2f} times as fast as one by one, at best")
+    table.add_row("", f"{seconds(forecast.path.seconds)}; all steps one by one {seconds(total)}")
+    if forecast.bound:
+        at_best = f"{seconds(total)} one by one over {seconds(forecast.best_seconds)} at best"
+        table.add_row("Bound", f"{forecast.bound:.2f} = {at_best}, predicted")
     table.add_row("Width", f"{graph.width} in {counted(len(graph.waves), 'wave')}")
     console.print(table)
 

@@ -227,10 +227,10 @@ def _figures(report: Report, speedup: Speedup | None, signs: Glyphs) -> Renderab
     table.add_row("Critical path", Text(format_path(path.steps, signs)))
     table.add_row("", _path_seconds(path, report.wall_seconds))
     work = (
-        f"{path.concurrency:.2f} = {seconds(path.sum_seconds)} of work in {seconds(report.wall_seconds)} of wall time"
+        f"{path.concurrency:.2f} = {seconds(path.work_seconds)} of work in {seconds(report.wall_seconds)} of wall time"
     )
     table.add_row("Concurrency", work)
-    table.add_row("Bound", f"{path.bound:.2f} = that work over the critical path; no schedule does better")
+    table.add_row("Bound", f"{path.bound:.2f} = {_bound(path)}; by step costs, no schedule does better")
     waves = f"{counted(len(report.waves), 'wave')}, {counted(path.critical_steps, 'critical step')}"
     table.add_row("Width", f"{report.width} in {waves}")
     table.add_row("Tokens", _tokens([attempt.usage for step in report.steps for attempt in step.attempts]))
@@ -250,9 +250,14 @@ def _tokens(usages: Sequence[Usage]) -> str:
     return f"{prompt} prompt{shared}, {sum(usage.output_tokens for usage in usages)} output{thought}"
 
 
+def _bound(path: PathRow) -> str:
+    return f"{seconds(path.serial_seconds)} one by one over {seconds(path.best_seconds)} at best"
+
+
 def _path_seconds(path: PathRow, wall: float) -> str:
     paused = f" ({seconds(path.replan_seconds)} for the rest of the plan)" if path.replan_seconds else ""
-    return f"{seconds(path.seconds)}{paused} of {seconds(wall)}; predicted {seconds(path.predicted_seconds)}"
+    waited = f", {seconds(path.waiting_seconds)} of it waiting" if path.waiting_seconds else ""
+    return f"{seconds(path.seconds)}{paused} of {seconds(wall)}{waited}; predicted {seconds(path.predicted_seconds)}"
 
 
 def facts() -> Table:

@@ -120,6 +120,10 @@ class Finished(WireMessage, frozen=True):
     """All thoughts, which are no part of `text`."""
     reasoning_tokens: int = 0
     """How many of the `output_tokens` belong to thoughts."""
+    work_seconds: float = 0.0
+    """Its share of the time of the steps that it was in, see `events.Usage`; likewise the two that follow."""
+    alone_seconds: float = 0.0
+    packed_seconds: float = 0.0
 
 
 class Failed(WireMessage, frozen=True):

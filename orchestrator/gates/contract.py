@@ -108,6 +108,8 @@ class JudgeAnswer:
     text: str
     tokens: int = 0
     """The tokens of prompt and answer together."""
+    work_seconds: float = 0.0
+    """Its share of the engine's computing, see `events.Usage`."""
 
 
 Judge = Callable[[Sequence[tuple[str, str]], str, Mapping[str, Any]], Awaitable[JudgeAnswer]]

@@ -36,15 +36,17 @@ class JudgeGate(Gate):
 
     async def check(self, artifacts: Sequence[Artifact], context: GateContext) -> GateResult:
         lowest: int | None = None
-        tokens = 0
+        tokens, work = 0, 0.0
         for artifact in artifacts:
             opinion = await context.judge(_read_by_judge(artifact, context), ACTION, SCHEMA)
-            verdict, tokens = _verdict(opinion.text), tokens + opinion.tokens
+            verdict, tokens, work = _verdict(opinion.text), tokens + opinion.tokens, work + opinion.work_seconds
             lowest = min(verdict["score"], verdict["score"] if lowest is None else lowest)
             if verdict["verdict"] != "pass":
                 of_which = f"{artifact.name}: " if len(artifacts) > 1 else ""
-                return replace(self.failed(f"{of_which}{verdict['critique']}"), score=lowest, tokens=tokens)
-        return replace(self.passed(), score=lowest, tokens=tokens)
+                return replace(
+                    self.failed(f"{of_which}{verdict['critique']}"), score=lowest, tokens=tokens, work_seconds=work
+                )
+        return replace(self.passed(), score=lowest, tokens=tokens, work_seconds=work)
 
 
 def _read_by_judge(artifact: Artifact, context: GateContext) -> Sequence[tuple[str, str]]:

@@ -11,6 +11,7 @@ import msgspec
 
 from orchestrator.analysis import StepGraph
 from orchestrator.critical_path import (
+    Effort,
     critical_path,
     critical_steps_of,
     figures,
@@ -18,7 +19,7 @@ from orchestrator.critical_path import (
     predict_seconds,
     slack,
 )
-from orchestrator.events import Mode, PlanOrigin, RunStatus, Usage
+from orchestrator.events import MODEL_CALLS, Mode, PlanOrigin, RunStatus, Usage
 from orchestrator.gates import PlannedGate, gates_for_step
 from orchestrator.history.view import AttemptRow, RatingRow, ReplanRow, RunView
 from orchestrator.journal import JournalReader
@@ -74,16 +75,20 @@ class PathRow:
     """The critical path of a run, and how parallel the run was. Times are in seconds.
 
     `replan_seconds` is the part of the path's `seconds` in which none of its steps ran because the plan was being
-    continued. These pauses are work, so they count in `sum_seconds` too.
+    continued. What the frontdoor computes in these pauses is work like that of steps. `waiting_seconds` is the part in
+    which the path's generations waited for a slot. The other fields are as in `critical_path.Figures`.
     """
 
     steps: tuple[str, ...]
     predicted_seconds: float
     seconds: float
     replan_seconds: float
+    waiting_seconds: float
     critical_steps: int
-    sum_seconds: float
+    work_seconds: float
     concurrency: float
+    serial_seconds: float
+    best_seconds: float
     bound: float
 
 
@@ -91,12 +96,13 @@ class PathRow:
 class _GraphWithPauses:
     """A run's graph with a node for each pause, between the step after which planning went on and the steps it added.
 
-    `seconds` maps the pauses, and nothing else, to their durations.
+    `seconds` maps the pauses, and nothing else, to their durations, and `efforts` to what the frontdoor computed.
     """
 
     before: Mapping[str, tuple[str, ...]]
     order: Sequence[str]
     seconds: Mapping[str, float]
+    efforts: Mapping[str, Effort]
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,7 +186,8 @@ def build_report(view: RunView, read: Read) -> Report:
     predicted = predict_seconds(state.graph.steps.values(), view.accepted.rates)
     spare = slack(pace.before, pace.order, predicted | seconds)
     waves = _waves_with_children(state)
-    measured = figures(pace.before, pace.order, seconds, view.wall_seconds)
+    efforts = {**{step.id: _effort(view.attempts.get(step.id, ())) for step in steps}, **pace.efforts}
+    measured = figures(pace.before, pace.order, seconds, efforts, view.wall_seconds)
     path = measured.critical_path
     rows = tuple(_row(step, view, times[step.id], before[step.id], spare[step.id]) for step in steps)
     status = view.status
@@ -208,9 +215,14 @@ def build_report(view: RunView, read: Read) -> Report:
             predicted_seconds=critical_path(state.graph.before, state.graph.order, predicted).seconds,
             seconds=path.seconds,
             replan_seconds=sum(pace.seconds.get(step, 0.0) for step in path.steps),
+            waiting_seconds=sum(
+                attempt.usage.queued_seconds for step in path.steps for attempt in view.attempts.get(step, ())
+            ),
             critical_steps=critical_steps_of(waves, {row.id: len(row.attempts) for row in rows}, view.plannings),
-            sum_seconds=measured.sum_seconds,
+            work_seconds=measured.work_seconds,
             concurrency=measured.concurrency,
+            serial_seconds=measured.serial_seconds,
+            best_seconds=measured.best_seconds,
             bound=measured.bound,
         ),
         artifacts={name: digest for step in steps for name, digest in view.outputs.get(step.id, {}).items()},
@@ -226,17 +238,41 @@ def _with_pauses(
     A pause lasts until the first new step is there, not until the rest of the plan is written to its end: as with the
     first part of a plan, steps run meanwhile.
     """
-    waits, places, seconds = dict(before), list(order), dict[str, float]()
+    waits, places = dict(before), list(order)
+    seconds, efforts = dict[str, float](), dict[str, Effort]()
     for row in replans:
         if row.pause_seconds is None:
             continue
         pause = f"replan after {row.after}"
         seconds[pause], waits[pause] = row.pause_seconds, (row.after,)
+        efforts[pause] = _generation_effort(row.usage)
         places.insert(places.index(row.after) + 1, pause)
         for step in row.steps:
             for name in state.steps[step].children or (step,):
                 waits[name] = (*waits[name], pause)
-    return _GraphWithPauses(waits, places, seconds)
+    return _GraphWithPauses(waits, places, seconds, efforts)
+
+
+def _effort(attempts: Iterable[AttemptRow]) -> Effort:
+    """Return what the attempts at a step computed: generations, gates and tools.
+
+    Gates and tools may run beside anything else, so they take nothing of an engine's time. Calls of models from a
+    step's code are a part of the attempt's usage already.
+    """
+    total = Effort()
+    for attempt in attempts:
+        gates = sum(gate.seconds if gate.work_seconds is None else gate.work_seconds for gate in attempt.gates)
+        tools = sum(call.seconds for call in attempt.calls if call.tool not in MODEL_CALLS)
+        total += _generation_effort(attempt.usage) + Effort(gates + tools, gates + tools)
+    return total
+
+
+def _generation_effort(usage: Usage) -> Effort:
+    """Return what a generation computed. Early versions did not measure it: then it is all the time but the queue's."""
+    if usage.alone_seconds > 0:
+        return Effort(usage.work_seconds, usage.alone_seconds, usage.packed_seconds)
+    seconds = usage.prefill_seconds + usage.decode_seconds
+    return Effort(seconds, seconds)
 
 
 def _in_order(state: RunState) -> list[StepView]:

@@ -89,6 +89,9 @@ class MeasuredGeneration:
     output_tokens: int
     prefill_seconds: float
     decode_seconds: float
+    alone_seconds: float = 0.0
+    """As in `events.Usage`, like the next one; 0 where it was not measured."""
+    packed_seconds: float = 0.0
 
 
 def event_row(run: str, event: Event) -> EventRow:
@@ -303,7 +306,9 @@ class Store:
             SELECT started.body ->> '$.role', started.body ->> '$.model',
                    ended.body ->> '$.usage.prompt_tokens', ended.body ->> '$.usage.cached_tokens',
                    ended.body ->> '$.usage.output_tokens', ended.body ->> '$.usage.prefill_seconds',
-                   ended.body ->> '$.usage.decode_seconds'
+                   ended.body ->> '$.usage.decode_seconds',
+                   ifnull(ended.body ->> '$.usage.alone_seconds', 0.0),
+                   ifnull(ended.body ->> '$.usage.packed_seconds', 0.0)
             FROM events AS ended
             JOIN events AS started ON started.run = ended.run AND started.step = ended.step
                 AND started.attempt = ended.attempt AND started.kind = 'attempt_started'

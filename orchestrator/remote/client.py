@@ -298,7 +298,11 @@ class _Answer:
         self._add_text(_decoded(text))
 
     def _usage(self, now: float) -> Usage:
-        """Return tokens and times. Without counts from the server, each chunk counts as one token, as is usual."""
+        """Return tokens and times. Without counts from the server, each chunk counts as one token, as is usual.
+
+        How the server shares its time among requests is not known: all of it counts as work for this one, none of which
+        takes from the cores of this machine.
+        """
         counts = self._counts
         guessed_prompt = -(-self._wire_request.prompt_bytes // BYTES_A_TOKEN) if counts.prompt_tokens is None else 0
         thoughts = len(self._thoughts) - self._given_up
@@ -310,6 +314,7 @@ class _Answer:
         if self._sent is None:
             return Usage(queued_seconds=now - self._asked)
         first = self._last if self._first is None else self._first
+        took = self._last - self._sent
         return Usage(
             prompt_tokens=counts.prompt_tokens or guessed_prompt,
             cached_tokens=counts.cached_tokens,
@@ -319,6 +324,8 @@ class _Answer:
             queued_seconds=self._sent - self._asked,
             prefill_seconds=first - self._sent,
             decode_seconds=self._last - first,
+            work_seconds=took,
+            alone_seconds=took,
         )
 
 

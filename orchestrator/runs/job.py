@@ -287,7 +287,14 @@ def _typical(rows: list[MeasuredGeneration]) -> RoleRates:
         decode_rate=_rate(written, [row.decode_seconds for row in rows]) or default.decode_rate,
         prompt_tokens=median(computed),
         output_tokens=median(written),
+        packing=_packing(rows),
     )
+
+
+def _packing(rows: list[MeasuredGeneration]) -> float:
+    """Return what part of its time alone a generation takes of an engine, packed with others; 0 if it is not known."""
+    alone = sum(row.alone_seconds for row in rows)
+    return sum(row.packed_seconds for row in rows) / alone if alone > 0 else 0.0
 
 
 def _rate(tokens: list[int], seconds: list[float]) -> float:

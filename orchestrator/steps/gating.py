@@ -46,7 +46,8 @@ def judge_of(role: ResolvedRole | None, models: Models, slack: float) -> Judge:
             raise GateError(
                 f"the judge could not be asked: {failure.message}", failure.kind, final=failure.final
             ) from error
-        return JudgeAnswer(completion.text, completion.usage.prompt_tokens + completion.usage.output_tokens)
+        usage = completion.usage
+        return JudgeAnswer(completion.text, usage.prompt_tokens + usage.output_tokens, usage.work_seconds)
 
     return judge
 

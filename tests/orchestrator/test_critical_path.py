@@ -6,6 +6,7 @@ from hypothesis import strategies as st
 
 from orchestrator.critical_path import (
     CriticalPath,
+    Effort,
     critical_path,
     critical_steps,
     critical_steps_of,
@@ -42,13 +43,25 @@ def test_steps_that_never_ran_take_no_time_and_are_not_reported() -> None:
     assert slack({}, (), {}) == {}
 
 
-def test_figures_compare_the_sum_with_the_wall_and_with_the_critical_path() -> None:
-    found = figures(BEFORE, ORDER, SECONDS, wall_seconds=8.0)
-    assert (found.sum_seconds, found.wall_seconds, found.critical_path.seconds) == (12.0, 8.0, 7.0)
-    assert found.concurrency == pytest.approx(12 / 8)
-    assert found.bound == pytest.approx(12 / 7)
-    nothing = figures(BEFORE, ORDER, {}, wall_seconds=0.0)
+def test_waiting_counts_neither_as_work_nor_for_the_bound() -> None:
+    """Three steps that depend on nothing took 3 s each beside each other, and 1 s each of an engine that they shared.
+
+    Alone each would have taken 2 s, so one by one they take 6 s.
+    """
+    before, seconds = {"S1": (), "S2": (), "S3": ()}, dict.fromkeys(("S1", "S2", "S3"), 3.0)
+    found = figures(before, list(before), seconds, dict.fromkeys(before, Effort(1.0, 2.0, 0.8)), wall_seconds=3.0)
+    assert (found.work_seconds, found.wall_seconds, found.critical_path.seconds) == (3.0, 3.0, 3.0)
+    assert found.concurrency == pytest.approx(1.0)
+    assert (found.serial_seconds, found.best_seconds) == (6.0, pytest.approx(2.4))
+    assert found.bound == pytest.approx(6.0 / 2.4)
+    nothing = figures(BEFORE, ORDER, {}, {}, wall_seconds=0.0)
     assert (nothing.concurrency, nothing.bound, nothing.critical_path.steps) == (0.0, 0.0, ())
+
+
+def test_a_chain_has_a_bound_of_one() -> None:
+    before = {"S1": (), "S2": ("S1",), "S3": ("S2",)}
+    found = figures(before, list(before), {}, dict.fromkeys(before, Effort(2.0, 2.0, 0.5)), wall_seconds=7.0)
+    assert found.bound == 1.0
 
 
 def test_critical_steps_count_the_longest_of_what_runs_side_by_side() -> None:
@@ -68,6 +81,37 @@ def test_predictions_come_from_the_rates_of_the_role_or_the_defaults() -> None:
 
 
 GRAPHS = st.lists(st.tuples(st.integers(0, 100), st.sets(st.integers(0, 7), max_size=3)), max_size=8)
+
+
+EFFORTS = st.tuples(st.floats(0, 10), st.floats(0, 1), st.floats(0, 1))
+"""Seconds alone, the part of them that packing leaves, and how much of that is lost again."""
+
+
+@given(st.lists(st.tuples(st.sets(st.integers(0, 7), max_size=3), EFFORTS), min_size=1, max_size=8), st.integers(1, 4))
+def test_no_schedule_of_an_engine_is_faster_than_the_bound(
+    drawn: list[tuple[set[int], tuple[float, float, float]]], slots: int
+) -> None:
+    """The steps run in waves of at most as many as there are slots, the shares of a wave one after the other."""
+    order = [f"S{n}" for n in range(len(drawn))]
+    before = {f"S{n}": tuple(f"S{m}" for m in sorted(waits) if m < n) for n, (waits, _) in enumerate(drawn)}
+    efforts, seconds = dict[str, Effort](), dict[str, float]()
+    for step, (_, (alone, packing, loss)) in zip(order, drawn, strict=True):
+        packed = alone * packing
+        efforts[step] = Effort(packed + loss * (alone - packed), alone, packed)
+    done, wall = set[str](), 0.0
+    while len(done) < len(order):
+        ready = [step for step in order if step not in done and done.issuperset(before[step])][:slots]
+        one = len(ready) == 1
+        took = max(sum(efforts[step].work for step in ready), max(efforts[step].alone for step in ready))
+        took = efforts[ready[0]].alone if one else took
+        seconds.update(dict.fromkeys(ready, took))
+        done, wall = done | set(ready), wall + took
+    found = figures(before, order, seconds, efforts, wall)
+    assert found.best_seconds <= wall * (1 + 1e-9)
+    if wall > 0:
+        assert found.serial_seconds / wall <= found.bound * (1 + 1e-9)
+    if found.bound:
+        assert found.bound >= 1 - 1e-9
 
 
 @given(GRAPHS)

@@ -214,6 +214,9 @@ class Engine(asyncio.Protocol):
             prefill_seconds=done.prefill_seconds,
             decode_seconds=done.decode_seconds,
             reasoning_tokens=done.reasoning_tokens,
+            work_seconds=done.work_seconds,
+            alone_seconds=done.alone_seconds,
+            packed_seconds=done.packed_seconds,
         )
         return Completion(done.text, done.finish, usage, done.reasoning)
 

@@ -224,6 +224,14 @@ class StepCostModel:
         return min([self.prefill, *slopes])
 
     @cached_property
+    def least_per_token(self) -> tuple[float, float]:
+        """The least seconds for each token of a step in an empty cache: of one that gives every sequence one token, and
+        of any other."""
+        plain = min(seconds / size for size, seconds in zip(self.decode.sizes, self.decode.seconds, strict=True))
+        other = min(seconds / size for size, seconds in zip(self.verify.sizes, self.verify.seconds, strict=True))
+        return plain, min(plain, other, self.prefill)
+
+    @cached_property
     def _times_by_width(self) -> dict[int, float]:
         """The results of `_decode_seconds`, which is asked for the same few widths in every step."""
         return {}
@@ -247,6 +255,39 @@ class StepCostModel:
         if way:
             return times[at] + way * (times[at + 1] - times[at])
         return times[at] + beyond * self.prefill
+
+
+@dataclass(frozen=True, slots=True)
+class StepShare:
+    """What a step took of one of its sequences. Times are in seconds."""
+
+    work: float
+    """The step's time, divided by tokens among its sequences."""
+    alone: float
+    """What the same tokens would have taken without the other sequences."""
+    packed: float
+    """What the same tokens would have taken in the steps that make most tokens per second."""
+
+
+def divide_step(costs: StepCostModel, seconds: float, parts: Sequence[tuple[int, int]]) -> list[StepShare]:
+    """Return the share of each sequence in a step that took `seconds`.
+
+    `parts` has for each sequence the tokens that the step computed for it, and the cells that these attend to. What the
+    step took is compared with what the model expects of it, so that a machine which is slower for a while, or a model
+    that is wrong by a constant factor, changes all three times alike.
+    """
+    tokens = sum(count for count, _ in parts)
+    cells = sum(attended for _, attended in parts)
+    factor = seconds / costs.seconds(tokens, len(parts), cells)
+    one, per_cell = costs.decode.seconds[0], costs.per_cell
+    least, least_of_many = costs.least_per_token
+    shares = []
+    for count, attended in parts:
+        deep = per_cell * attended
+        alone = one + deep if count == 1 else costs.seconds(count, 1, attended)
+        packed = (least if count == 1 else least_of_many) * count + deep
+        shares.append(StepShare(seconds * count / tokens, factor * alone, factor * min(packed, alone)))
+    return shares
 
 
 def attended_cells(position: int, count: int) -> int:

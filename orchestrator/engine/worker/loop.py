@@ -15,7 +15,7 @@ from orchestrator.engine.step_cost.attention_trial import AttentionTrial
 from orchestrator.engine.step_cost.calibration import assumed_step_costs, stored_step_costs
 from orchestrator.engine.step_cost.idle import IdleMeasurements, RepeatedCalibration
 from orchestrator.engine.step_cost.learned import LEARNED_EVERY, LearnedStepCosts
-from orchestrator.engine.step_cost.model import attended_cells, round_robin
+from orchestrator.engine.step_cost.model import attended_cells, divide_step, round_robin
 from orchestrator.engine.worker.adapters import AdapterCosts, AdapterTurns
 from orchestrator.engine.worker.batching import Prefill, chunks_of, group_equal_chunks
 from orchestrator.engine.worker.chat import PromptTemplate
@@ -306,23 +306,9 @@ class Loop:
         started = time.monotonic()
         batch, costs, lora = self._llama.batch, self._step_costs.current, scheduled[0][0].lora
         changed = self._llama.use_adapters(lora)
-        batch.clear()
-        with_logits: list[_Scheduled] = []
-        depths: list[int] = []
-        cells = 0
-        for entry in scheduled:
-            sequence, tokens = entry
-            if sequence.decodes:
-                depth = sequence.length
-                batch.add_one(sequence.seq, depth - 1, sequence.output[-1])
-                cells += depth
-                if len(tokens):
-                    batch.add(sequence.seq, depth, tokens, len(tokens))
-                    cells += attended_cells(depth, len(tokens))
-                depths.append(depth)
-                with_logits.append(entry)
-            elif self._add_chunk(sequence, tokens):
-                with_logits.append((sequence, _NONE))
+        depths = [sequence.length for sequence, _ in scheduled if sequence.decodes]
+        with_logits, parts = self._fill_batch(scheduled)
+        cells = sum(cells for _, cells in parts[: len(depths)])
         size, running, prompts = batch.size, len(depths), len(scheduled) - len(depths)
         self._turns.record(size)
         ratio = self._adapter_costs.ratio(lora)
@@ -338,6 +324,8 @@ class Loop:
             if self._layout is not None and not disturbed and self._counts["steps"] % LEARNED_EVERY == 0:
                 reads = AttentionReads(running, cells, self._sequences.slots.pooled_cells)
                 self._layout.record(reads, seconds, self._layouts[True].current, LEARNED_EVERY)
+        for (sequence, _), share in zip(scheduled, divide_step(costs, seconds, parts), strict=True):
+            sequence.add_share(share)
         drafted, accepted = self._sample(with_logits, logits)
         self._counts["decode_steps"] += running > 0
         if self._tuner.granted > 1 and not changed:
@@ -345,6 +333,32 @@ class Loop:
         if drafted and not (prompts or disturbed) and self._speculator is not None:
             seconds = time.monotonic() - started + self._speculator.seconds
             self._speculator.record(costs, depths, drafted, accepted, seconds / ratio)
+
+    def _fill_batch(self, scheduled: list[_Scheduled]) -> tuple[list[_Scheduled], list[tuple[int, int]]]:
+        """Put the tokens of a step into the batch. `scheduled` has those that decode before those with a chunk.
+
+        Returns the sequences whose logits are wanted, with their draft tokens, and for each sequence the tokens that
+        are computed for it and the cells that these attend to.
+        """
+        batch = self._llama.batch
+        batch.clear()
+        with_logits: list[_Scheduled] = []
+        parts: list[tuple[int, int]] = []
+        for entry in scheduled:
+            sequence, tokens = entry
+            if sequence.decodes:
+                depth = cells = sequence.length
+                batch.add_one(sequence.seq, depth - 1, sequence.output[-1])
+                if len(tokens):
+                    batch.add(sequence.seq, depth, tokens, len(tokens))
+                    cells += attended_cells(depth, len(tokens))
+                parts.append((1 + len(tokens), cells))
+                with_logits.append(entry)
+            else:
+                parts.append((len(tokens), attended_cells(sequence.computed, len(tokens))))
+                if self._add_chunk(sequence, tokens):
+                    with_logits.append((sequence, _NONE))
+        return with_logits, parts
 
     def _tune(self, tokens: int, sequences: int, cells: int, seconds: float, *, disturbed: bool) -> None:
         """Change to fewer threads while other processes use some of the cores, and back when the cores are free."""

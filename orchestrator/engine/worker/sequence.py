@@ -9,6 +9,7 @@ import numpy as np
 from orchestrator.engine.contract import Finish, Generation
 from orchestrator.engine.llama import Grammar, Logits, Tokens, as_tokens
 from orchestrator.engine.protocol import Finished
+from orchestrator.engine.step_cost.model import StepShare
 from orchestrator.engine.worker.priority import priority
 from orchestrator.engine.worker.sampling import Sampler
 from orchestrator.engine.worker.text import TextStream, utf8_rest
@@ -34,10 +35,12 @@ class Sequence:
     shared prefix saved when it first entered the cache. `seq` is its number in the cache, -1 outside. `lora` are the
     adapters that it is computed with beside the model's own. `steps_left_out` counts the steps in which it was ready to
     decode and others with the same adapters were chosen. The sampler's state survives a preemption.
-    `max_tokens` is for thoughts and answer together, and `max_answer` for the answer alone.
+    `max_tokens` is for thoughts and answer together, and `max_answer` for the answer alone. `work_seconds`,
+    `alone_seconds` and `packed_seconds` are as in `orchestrator.events.Usage`.
     """
 
     __slots__ = (
+        "alone_seconds",
         "arrived",
         "cached",
         "computed",
@@ -51,6 +54,7 @@ class Sequence:
         "max_tokens",
         "number",
         "output",
+        "packed_seconds",
         "pending",
         "preempted",
         "preempted_at",
@@ -64,6 +68,7 @@ class Sequence:
         "stream",
         "text",
         "thoughts",
+        "work_seconds",
     )
 
     def __init__(
@@ -105,6 +110,7 @@ class Sequence:
         self.entered: float | None = None
         self.first: float | None = None
         self.preempted_at: float | None = None
+        self.work_seconds = self.alone_seconds = self.packed_seconds = 0.0
 
     def enter(self, seq: int, cached: int) -> None:
         """Note that it has left the queue for the KV cache, where `cached` of its prefill tokens are already."""
@@ -118,6 +124,12 @@ class Sequence:
         self.seq, self.computed, self.preempted = -1, 0, True
         self.preempted_at = time.monotonic()
         self.prefill_tokens = np.concatenate((self.prompt, as_tokens(self.output[:-1])))
+
+    def add_share(self, share: StepShare) -> None:
+        """Add what a step took of it."""
+        self.work_seconds += share.work
+        self.alone_seconds += share.alone
+        self.packed_seconds += share.packed
 
     @property
     def length(self) -> int:
@@ -227,6 +239,9 @@ class Sequence:
             decode_seconds=now - first,
             reasoning="" if self.thoughts is None else self.thoughts.text,
             reasoning_tokens=self.reasoning_tokens,
+            work_seconds=self.work_seconds,
+            alone_seconds=self.alone_seconds,
+            packed_seconds=self.packed_seconds,
         )
 
     def _count_wait(self, now: float) -> None:

@@ -15,6 +15,7 @@ from orchestrator.engine.step_cost.model import (
     StepCostModel,
     attended_cells,
     best_decode_width,
+    divide_step,
     round_robin,
 )
 
@@ -229,3 +230,34 @@ def test_turns_starve_nobody_and_always_serve_the_most_urgent(width: int, runnin
         assert len(set(chosen)) == len(chosen) == min(width, running)
         waited = [0 if index in chosen else count + 1 for index, count in enumerate(waited)]
         assert max(waited) <= max(running - width, 0)
+
+
+@given(
+    cost_models(),
+    times,
+    st.lists(st.tuples(st.integers(1, 300), st.integers(0, 5000)), min_size=1, max_size=16),
+)
+def test_a_step_is_divided_among_its_sequences(
+    costs: StepCostModel, seconds: float, parts: list[tuple[int, int]]
+) -> None:
+    shares = divide_step(costs, seconds, parts)
+    assert sum(share.work for share in shares) == pytest.approx(seconds)
+    assert all(0 < share.packed <= share.alone for share in shares)
+    slower = divide_step(costs, 3 * seconds, parts)
+    assert [share.alone for share in slower] == pytest.approx([3 * share.alone for share in shares])
+
+
+@given(cost_models(), times, st.lists(st.integers(1, 5000), min_size=1, max_size=len(SIZES)))
+def test_no_step_that_decodes_is_quicker_than_packed_ones(
+    costs: StepCostModel, seconds: float, depths: list[int]
+) -> None:
+    widest = depths[: costs.decode.sizes[-1]]
+    shares = divide_step(costs, seconds, [(1, depth) for depth in widest])
+    assert sum(share.packed for share in shares) <= seconds * (1 + 1e-9)
+
+
+def test_alone_is_what_the_model_expects_at_the_speed_of_the_machine_now() -> None:
+    costs = cost_model(1.0, 1.2, prefill=0.5)
+    (one, other) = divide_step(costs, 2.4, [(1, 0), (1, 0)])
+    assert one == other
+    assert (one.work, one.alone, one.packed) == pytest.approx((1.2, 2.0, 1.2))

@@ -3,6 +3,7 @@
 import pytest
 
 from orchestrator.events import (
+    AttemptGenerated,
     AttemptStarted,
     AttemptSucceeded,
     Event,
@@ -35,6 +36,7 @@ def planned(at: float, *steps: Step) -> Event:
 def ran(name: str, begin: float, end: float, output: str = "") -> list[Event]:
     return [
         AttemptStarted(at=begin, step=name, number=1, role="worker", persona=None, model="m", reason=""),
+        AttemptGenerated(at=end, step=name, number=1, usage=Usage(decode_seconds=end - begin)),
         AttemptSucceeded(at=end, step=name, number=1, outputs={output or name.lower(): "0"}),
     ]
 
@@ -59,7 +61,9 @@ def whole(mode: Mode = "as-planned") -> list[Event]:
         rest(4.0, "S1"),
         planned(4.5, step(2, "S1")),
         planned(5.0, step(3, "S1")),
-        ReplanFinished(at=5.5, after="S1", outcome="planned", usage=Usage(prompt_tokens=9), asked=2),
+        ReplanFinished(
+            at=5.5, after="S1", outcome="planned", usage=Usage(prompt_tokens=9, decode_seconds=0.5), asked=2
+        ),
         *ran("S2", 4.5, 6.5),
         *ran("S3", 5.0, 10.0),
         RunFinished(at=10.0, status="done"),
@@ -78,7 +82,7 @@ def test_the_critical_path_goes_through_the_pause() -> None:
     assert path.replan_seconds == pytest.approx(0.5), "until the first new step, not until all of them are there"
     assert path.seconds == pytest.approx(3 + 0.5 + 5)
     assert path.seconds <= told.wall_seconds
-    assert path.sum_seconds == pytest.approx(3 + 0.5 + 2 + 5)
+    assert path.work_seconds == pytest.approx(3 + 0.5 + 2 + 5), "the frontdoor's work in the pause counts"
     assert path.bound == pytest.approx(10.5 / 8.5)
     assert path.critical_steps == 1 + 2 + 2, "a plan, its rest with a repair, and two waves"
     assert {row.id: row.slack for row in told.steps} == pytest.approx({"S1": 0.0, "S2": 3.0, "S3": 0.0})

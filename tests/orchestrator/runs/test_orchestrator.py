@@ -54,11 +54,15 @@ async def test_figures_of_a_run_are_those_of_its_steps(orchestrator: Orchestrato
     told = report_of(tmp_path / "home", run).to_json()
     path = told["critical_path"]
     took = {row["id"]: row["finished"] - row["started"] for row in told["steps"]}
+    usages = [attempt["usage"] for row in told["steps"] for attempt in row["attempts"]]
     assert path["steps"][-1] == "S5"
-    assert path["sum_seconds"] == pytest.approx(sum(took.values()))
+    assert path["work_seconds"] == pytest.approx(sum(usage["work_seconds"] for usage in usages))
+    assert path["serial_seconds"] == pytest.approx(sum(usage["alone_seconds"] for usage in usages))
+    assert all(0 < usage["packed_seconds"] <= usage["alone_seconds"] for usage in usages)
     assert path["seconds"] == pytest.approx(sum(took[name] for name in path["steps"]))
-    assert path["concurrency"] == pytest.approx(path["sum_seconds"] / told["wall_seconds"])
-    assert path["bound"] == pytest.approx(path["sum_seconds"] / path["seconds"])
+    assert path["concurrency"] == pytest.approx(path["work_seconds"] / told["wall_seconds"])
+    assert path["concurrency"] < 1, "there is one engine, and waiting for it is no work"
+    assert path["bound"] == pytest.approx(path["serial_seconds"] / path["best_seconds"])
     assert path["critical_steps"] == 2
     assert json.loads(json.dumps(told)) == told
 
