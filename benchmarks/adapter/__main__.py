@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import Final
 
 from benchmarks.adapter.base import NoModel, model_file
-from benchmarks.adapter.data import SEED, unseen
-from benchmarks.adapter.evaluate import TUNING, Question, evaluate, read_questions
+from benchmarks.adapter.data import SEED, answer_text, question_text, unseen
+from benchmarks.adapter.evaluate import as_request, evaluate
 from benchmarks.adapter.plans import generate
-from orchestrator.frontdoor.compact import plan_text
+from benchmarks.real.requests import real_requests
 
 WORK: Final = Path("build/adapter")
 """Where checkpoints and the exported adapter are put, unless another folder is given."""
@@ -27,7 +27,8 @@ def main() -> None:
     parser.add_argument("--count", type=int, default=100, help="how many examples to print or to evaluate")
     parser.add_argument("--seed", type=int, default=SEED)
     parser.add_argument("--show", action="store_true", help="print the plans that are wrong")
-    parser.add_argument("--bare", action="store_true", help="evaluate the model without the adapter too")
+    parser.add_argument("--bare", action="store_true", help="evaluate the prompt that ships too")
+    parser.add_argument("--threads", type=int, help="how many threads train; all cores if not given")
     arguments = parser.parse_args()
     try:
         for command in ("train", "export", "evaluate") if arguments.command == "all" else (arguments.command,):
@@ -39,14 +40,14 @@ def main() -> None:
 def _data(arguments: argparse.Namespace) -> None:
     """Print examples, one a line, as JSON."""
     for example in islice(generate(arguments.seed), arguments.count):
-        shown = {"form": example.form, "files": example.files, "request": example.request}
-        print(json.dumps(shown | {"plan": plan_text(example.parts)}, ensure_ascii=False))
+        shown = {"form": example.form, "files": example.files, "request": question_text(example)}
+        print(json.dumps(shown | {"plan": answer_text(example.parts)}, ensure_ascii=False))
 
 
 def _train(arguments: argparse.Namespace) -> None:
     from benchmarks.adapter.train import train
 
-    train(model_file(), arguments.folder, arguments.minutes, seed=arguments.seed)
+    train(model_file(), arguments.folder, arguments.minutes, seed=arguments.seed, threads=arguments.threads)
 
 
 def _export(arguments: argparse.Namespace) -> None:
@@ -60,16 +61,17 @@ def _export(arguments: argparse.Namespace) -> None:
 
 
 def _evaluate(arguments: argparse.Namespace) -> None:
-    generated = [Question(one.request, one.files, (one.meant,)) for one in unseen(arguments.count)]
+    generated = [as_request(example) for example in unseen(arguments.count)]
     adapters = [arguments.folder / "frontdoor.gguf", *([None] if arguments.bare else [])]
-    tuning = read_questions() if TUNING.exists() else []
-    for name, questions in (("generated, of words not trained on", generated), (TUNING.name, tuning)):
+    for name, requests in (("generated, of words not trained on", generated), ("tuning", real_requests("tuning"))):
         for adapter in adapters:
-            outcome = asyncio.run(evaluate(model_file(), adapter, questions))
-            which = "bare" if adapter is None else adapter.name
-            print(f"{name}, {which}: {outcome.right} of {len(questions)} right, {outcome.valid} valid", flush=True)
-            for request, plan in outcome.wrong if arguments.show else ():
-                print(f"  {request}\n    {plan}")
+            measured = asyncio.run(evaluate(model_file(), adapter, requests, lambda line: None))
+            right, count = measured.count("plan")
+            which = "the prompt that ships" if adapter is None else adapter.name
+            print(f"{name}, {which}: {right} of {count} right", flush=True)
+            for result in measured.results if arguments.show else ():
+                if not result.right:
+                    print(f"  {result.name}\n    {result.answer} {result.problem}")
 
 
 COMMANDS: Final = {"data": _data, "train": _train, "export": _export, "evaluate": _evaluate}

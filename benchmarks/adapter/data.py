@@ -1,22 +1,36 @@
-"""Turn generated examples into tokens: the prompt as the product lays it out, and the plan that is the answer."""
+"""Turn generated examples into tokens: the prompt as the product lays it out, and the plan that is the answer.
 
+An answer is written as the grammar of listed names wants it (`orchestrator.frontdoor.listed`): each part says what it
+reads before it says what to do. Examples that this grammar would not allow are left out.
+"""
+
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from typing import Any, Final
 
+import jsonschema_rs
+
 from benchmarks.adapter.base import messages_of
 from benchmarks.adapter.plans import Example, generate
-from orchestrator.frontdoor.compact import plan_text
+from benchmarks.adapter.structure import ROLES
+from orchestrator.frontdoor.compact import Part, plan_schema, plan_text
+from orchestrator.frontdoor.listed import Listed
+from orchestrator.steps.prompt import after_parts
+from orchestrator.taskir.json_text import compact_json
 
 SEED: Final = 31
 UNSEEN_SEED: Final = 1_000_003
-LONGEST: Final = 512
-"""Examples with more tokens are left out."""
-MULTIPLE: Final = 64
-"""Batches are padded to a multiple of so many tokens, since each new shape costs seconds the first time."""
-POOL: Final = 256
-"""So many examples are sorted by length together, so that those of a batch are about equally long."""
+LONGEST: Final = 256
+"""Examples with more tokens are left out: they are rare, and each takes the time of two others."""
+ACTION_WEIGHT: Final = 0.3
+"""How much a token inside an action counts for the loss. Other tokens of a plan decide its structure, and count 1."""
+_HEAD: Final = '{"plan":[{"role":"'
+"""Every plan begins with this. The grammar allows nothing else, so there is no loss on it."""
+_ORDER: Final = ("role", "each", "foreach", "inputs", "action", "output", "replan")
+"""The keys of a part in the order of the grammar of listed names."""
+_ACTION: Final = re.compile(r'"action":"((?:[^"\\]|\\.)*)"')
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,54 +39,77 @@ class TokenizedExample:
 
     tokens: list[int]
     """Prompt and answer."""
-    prompt: int
-    """How many of them are the prompt, on which there is no loss."""
+    weights: list[float]
+    """How much the prediction of each token counts for the loss: 0 for those of the prompt."""
+
+
+def answer_text(parts: Sequence[Part]) -> str:
+    """Return a plan of these parts as the grammar of listed names has a model write it."""
+    said = [part.as_json() for part in parts]
+    return compact_json({"plan": [{key: part[key] for key in _ORDER if key in part} for part in said]})
+
+
+def question_text(example: Example) -> str:
+    """Return the request of an example; for the rest of a plan, as the frontdoor asks for that."""
+    if not example.done:
+        return example.request
+    return after_parts(example.request, plan_text(example.done), f"P{len(example.done)}", example.output)
+
+
+def is_allowed(example: Example) -> bool:
+    """Return whether the grammar of listed names lets a model write the plan of an example."""
+    listed, done = Listed.of(example.request, example.files), len(example.done)
+    schema = plan_schema(ROLES, least=0 if done else 1, replan=True, listed=listed, done=done)
+    return jsonschema_rs.is_valid(schema, {"plan": [part.as_json() for part in example.parts]})
 
 
 def tokenize(tokenizer: Any, example: Example) -> TokenizedExample:
     """Return the tokens of an example. `tokenizer` is that of `transformers`, with the model's chat template."""
-    messages = [{"role": said.role, "content": said.content} for said in messages_of(example.request, example.files)]
+    asked = messages_of(question_text(example), example.files)
+    messages = [{"role": said.role, "content": said.content} for said in asked]
     text = tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=True)
     prompt: list[int] = tokenizer(text, add_special_tokens=False)["input_ids"]
-    answer: list[int] = tokenizer(plan_text(example.parts), add_special_tokens=False)["input_ids"]
-    return TokenizedExample([*prompt, *answer, tokenizer.eos_token_id], len(prompt))
+    written = answer_text(example.parts)
+    answer = tokenizer(written, add_special_tokens=False, return_offsets_mapping=True)
+    weights = [_weight(written, *span) for span in answer["offset_mapping"]]
+    tokens = [*prompt, *answer["input_ids"], tokenizer.eos_token_id]
+    return TokenizedExample(tokens, [*(0.0 for _ in prompt), *weights, 1.0])
+
+
+def _weight(written: str, start: int, end: int) -> float:
+    """Return the weight of the token that writes these characters of a plan."""
+    if end <= len(_HEAD):
+        return 0.0
+    inside = any(match.start(1) <= start and end <= match.end(1) for match in _ACTION.finditer(written))
+    return ACTION_WEIGHT if inside else 1.0
 
 
 def batches(tokenizer: Any, seed: int, width: int, skip: int = 0) -> Iterator[list[TokenizedExample]]:
-    """Yield batches of about equally long examples without end, each of at most `width` tokens with its padding.
+    """Yield batches of at most `width` tokens without end.
 
     The first `skip` batches are left out, for a run that goes on.
     """
-    examples = (tokenize(tokenizer, example) for example in generate(seed))
+    examples = (tokenize(tokenizer, example) for example in generate(seed) if is_allowed(example))
     fitting = (example for example in examples if len(example.tokens) <= LONGEST)
-    while True:
-        pool = sorted(islice(fitting, POOL), key=lambda example: len(example.tokens))
-        made = list(_batches(pool, width))
-        # The shortest first would be a curriculum that starts anew with every pool.
-        order = sorted(range(len(made)), key=lambda index: (index * 7919) % len(made))
-        for index in order:
+    batch: list[TokenizedExample] = []
+    for example in fitting:
+        if batch and sum(len(one.tokens) for one in (*batch, example)) > width:
             if skip:
                 skip -= 1
             else:
-                yield made[index]
-
-
-def _batches(pool: Sequence[TokenizedExample], width: int) -> Iterator[list[TokenizedExample]]:
-    batch: list[TokenizedExample] = []
-    for example in pool:
-        if batch and padded(len(example.tokens)) * (len(batch) + 1) > width:
-            yield batch
+                yield batch
             batch = []
         batch.append(example)
-    if batch:
-        yield batch
 
 
-def padded(length: int) -> int:
-    """Return how many tokens a row of `length` tokens is padded to."""
-    return -(-length // MULTIPLE) * MULTIPLE
+def common_prefix(batch: Sequence[TokenizedExample]) -> int:
+    """Return how many tokens all examples of a batch begin with, fewer than any of their prompts has."""
+    first = batch[0].tokens
+    most = min(next(index for index, weight in enumerate(one.weights) if weight) for one in batch) - 1
+    return next((at for at in range(most) if any(one.tokens[at] != first[at] for one in batch)), most)
 
 
 def unseen(count: int) -> list[Example]:
     """Return examples of words that are held out from training."""
-    return list(islice(generate(UNSEEN_SEED, unseen=True), count))
+    made = (one for one in generate(UNSEEN_SEED, unseen=True) if not one.done and is_allowed(one))
+    return list(islice(made, count))

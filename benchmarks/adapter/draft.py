@@ -10,6 +10,7 @@ from benchmarks.adapter.files import (
     Folder,
     Reference,
     mixed_folder,
+    named_folder,
     new_name,
     refer_to_all,
     refer_to_one,
@@ -37,10 +38,11 @@ class Draft:
     meant: list[tuple[StepStructure, ...]] = field(default_factory=list)
     question: bool = False
     """Whether the last clause is a question, which no polite form goes around."""
+    done: tuple[Part, ...] = ()
+    output: str = ""
 
     @property
     def random(self) -> random.Random:
-        """The source of chance, which the seed determines."""
         return self.vocabulary.random
 
     def fill(self, wording: str, **more: str) -> dict[str, str]:
@@ -66,7 +68,6 @@ class Draft:
         }
 
     def add(self, clause: str, part: Part, *steps: StepStructure) -> None:
-        """Add a clause, the part of the plan that it asks for, and the steps that this part is meant to be."""
         self.clauses.append(clause)
         self.parts.append(part)
         self.meant.append(steps)
@@ -78,14 +79,12 @@ class Draft:
 
 
 def action_of(wording: str) -> str:
-    """Return the wording as the action of a step: a sentence that begins with a capital letter."""
     return f"{wording[0].upper()}{wording[1:].rstrip('.')}."
 
 
 def step_structure(
     reads: Sequence[str], *, code: bool = False, foreach: str | None = None, replan: bool = False
 ) -> StepStructure:
-    """Return what a step is meant to be that reads `reads`. The other values are as in `StepStructure`."""
     return StepStructure(frozenset(reads), code, foreach, replan=replan)
 
 
@@ -98,7 +97,15 @@ def add_operation(draft: Draft, reference: Reference, operation: Operation, *, e
     else:
         clause = wording = draft.random.choice(operation.wordings)
     values = draft.fill(wording)
-    clause = clause.format(x=reference.phrase, **values)
+    around = "{x}" if clause in asked else draft.random.choice(operations.EACH_OF if each else operations.OF_ONE)
+    if "{op}" in around:
+        singular = reference.phrase.startswith(("each ", "every ")) and " of " not in reference.phrase
+        said = "it" if len(reference.files) == 1 else "them"
+        if each:
+            said = "it" if singular and around.startswith("for") else draft.random.choice(operations.ONE_BY_ONE)
+        clause = around.format(x=reference.phrase, op=clause.format(x=said, **values))
+    else:
+        clause = clause.format(x=reference.phrase, **values)
     if len(reference.files) > 1 and not reference.phrase.startswith(("each", "every")):
         for verb, plural in _VERBS.items():
             clause = clause.replace(f"{reference.phrase} {verb}", f"{reference.phrase} {plural}")
@@ -120,7 +127,6 @@ _VERBS: Final = {
 
 
 def any_operation(draft: Draft) -> Operation:
-    """Return an operation on a text, by chance."""
     return draft.random.choice(operations.ON_A_TEXT)
 
 
@@ -135,6 +141,7 @@ def add_join(draft: Draft, parts: Sequence[str], plural: str) -> None:
     said = draft.random.choice((named, named, "them", "the results", f"these {plural}"))
     action = action_of(wording.format(x=named, **values))
     clause = clause.format(x=said, **values)
+    clause = clause.replace("what them ", "what they ").replace("where them ", "where they ")
     draft.add(clause, Part(role=WORKER, action=action, inputs=tuple(parts)), step_structure(parts))
 
 
@@ -151,12 +158,13 @@ def add_follow_up(draft: Draft, noun: str, part: str | None = None) -> str:
 
 def save_result(draft: Draft, name: str | None = None, *, often: float = 0.3) -> None:
     """Let the last part write a file that the request names, now and then."""
-    if draft.random.random() >= often or len(draft.meant[-1]) > 1 or draft.question:
+    if draft.random.random() >= often or len(draft.meant[-1]) > 1:
         return
     name = name or new_name(
         draft.vocabulary, [*draft.files, *REQUEST], draft.random.choice(("txt", "txt", "md", "md", "csv"))
     )
-    draft.clauses[-1] += draft.random.choice(operations.SAVE).format(file=name)
+    ways = operations.SAVE_ANSWER if draft.clauses[-1].endswith("?") else operations.SAVE
+    draft.clauses[-1] += draft.random.choice(ways).format(file=name)
     draft.parts[-1] = draft.parts[-1].model_copy(update={"output": name})
     draft.meant[-1] = (replace(draft.meant[-1][0], output=name),)
 
@@ -167,16 +175,16 @@ def add_one_file(draft: Draft) -> Reference:
         folder = series_folder(draft.vocabulary, draft.random.randint(2, 5), draft.random.choice((0, 0, 1, 2)))
         draft.files = folder.listed
         return refer_to_one(draft.vocabulary, folder, draft.random.randrange(len(folder.names)))
-    folder = mixed_folder(draft.vocabulary, 1, draft.random.choice((0, 1, 1, 2, 3, 4)))
+    make = named_folder if draft.random.random() < 0.4 else mixed_folder
+    folder = make(draft.vocabulary, 1, draft.random.choice((0, 1, 1, 2, 3, 4)))
     draft.files = folder.listed
     return refer_to_one(draft.vocabulary, folder)
 
 
 def add_files(draft: Draft, least: int = 2) -> Folder:
-    """Put at least so many files into the folder that the request is about, and now and then others; return it."""
     count = draft.random.choice((2, 2, 3, 3, 3, 4, 4, 5, 6, 8))
-    make = series_folder if draft.random.random() < 0.55 else mixed_folder
-    folder = make(draft.vocabulary, max(least, count), draft.random.choice((0, 0, 0, 1, 1, 2, 3)))
+    make = series_folder if draft.random.random() < 0.65 else mixed_folder
+    folder = make(draft.vocabulary, max(least, count), draft.random.choice((0, 0, 0, 0, 1, 1, 2)))
     draft.files = folder.listed
     return folder
 
@@ -184,7 +192,7 @@ def add_files(draft: Draft, least: int = 2) -> Folder:
 def add_several_files(draft: Draft) -> Reference:
     """Put files into the folder, and return several of them."""
     folder = add_files(draft)
-    if draft.random.random() < 0.4 and len(folder.names) > 2:
+    if draft.random.random() < 0.28 and len(folder.names) > 2:
         count = draft.random.randint(2, len(folder.names) - 1)
         if draft.random.random() < 0.5:
             first = draft.random.randint(0, len(folder.names) - count)
@@ -192,7 +200,7 @@ def add_several_files(draft: Draft) -> Reference:
         else:
             indexes = sorted(draft.random.sample(range(len(folder.names)), count))
         return refer_to_some(draft.vocabulary, folder, indexes)
-    if draft.random.random() < 0.35 and len(folder.names) <= 6:
+    if draft.random.random() < 0.3 and len(folder.names) <= 6:
         order = list(range(len(folder.names)))
         draft.random.shuffle(order)
         return refer_to_some(draft.vocabulary, replace(folder, kind=None), order)

@@ -1,126 +1,53 @@
 """Count how many plans have the right structure, with the adapter and without, as the product asks for them."""
 
-import asyncio
+import json
+import tempfile
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-import yaml
+from benchmarks.adapter.base import SYSTEM
+from benchmarks.adapter.plans import Example
+from benchmarks.adapter.structure import CODER
+from benchmarks.real.measure import Measured, Say, measure
+from benchmarks.real.requests import RealRequest, RightPart
+from orchestrator.frontdoor.compact import Part
+from registry.load import load_registry
 
-from benchmarks.adapter.base import messages_of
-from benchmarks.adapter.structure import ROLES, StepStructure, Structure, structure_of
-from orchestrator.engine.client.engine import Engine
-from orchestrator.engine.contract import EngineSpec, Generation
-from orchestrator.frontdoor.compact import Part, PlanFlaw, PlanStream, plan_schema
-from registry.options import Adapters, Lora
-
-TUNING: Final = Path(__file__).parents[1] / "real" / "tuning.yaml"
+MODEL: Final = "smollm2-135m"
 MAX_TOKENS: Final = 400
 
 
-@dataclass(frozen=True, slots=True)
-class Question:
-    """A request and the structures that are right for it."""
-
-    request: str
-    files: tuple[str, ...]
-    right: tuple[Structure, ...]
-    strict: bool = True
-    """Whether outputs count that only the plan names, and whether it is the coder that does a step."""
+def as_request(example: Example) -> RealRequest:
+    """Return a generated example as a request of benchmarks/real, of which only the generated plan is right."""
+    return RealRequest(request=example.request, files=example.files, right=(tuple(map(_right, example.parts)),))
 
 
-@dataclass(frozen=True, slots=True)
-class Outcome:
-    """What a model has made of some requests."""
-
-    right: int
-    """How many plans have a right structure."""
-    valid: int
-    """How many are plans at all: read, and accepted by the product."""
-    wrong: tuple[tuple[str, str], ...]
-    """The requests whose plans are wrong, and the plans."""
-
-
-def read_questions(file: Path = TUNING) -> list[Question]:
-    """Return the requests of a file of benchmarks/real."""
-    return [
-        Question(
-            entry["request"],
-            tuple(entry["files"]),
-            tuple(structure_of(entry["files"], [_part(part) for part in parts]) for parts in entry["right"]),
-            strict=False,
-        )
-        for entry in yaml.safe_load(file.read_text("utf-8"))
-    ]
-
-
-def _part(right: dict[str, Any]) -> Part:
-    """Return a part with the structure that a file of benchmarks/real describes."""
-    fields = {key: value for key, value in right.items() if key != "code"}
-    action = "Do it for {each}." if "each" in fields else "Do it."
-    return Part(role=ROLES[bool(right.get("code"))], action=action, **fields)
-
-
-def is_right(question: Question, parts: Sequence[Part]) -> bool:
-    """Return whether a plan has one of the structures that are right. Raises PlanFlaw for a plan that is none."""
-    found = structure_of(question.files, parts)
-    if question.strict:
-        return found in question.right
-    return any(_agrees(right, found) for right in question.right)
-
-
-def _agrees(right: Structure, found: Structure) -> bool:
-    """Return whether a structure has all that the right one asks for. Other outputs and coders do not count."""
-    if len(right) != len(found):
-        return False
-    named = [next(iter(steps)).output for steps in right]
-    coded = [any(step.code for step in steps) for steps in right]
-    return right == tuple(
-        frozenset(
-            StepStructure(
-                step.reads, step.code and code, step.foreach, step.output if output is not None else None, step.replan
-            )
-            for step in steps
-        )
-        for steps, output, code in zip(found, named, coded, strict=True)
+def _right(part: Part) -> RightPart:
+    return RightPart(
+        code=part.role == CODER,
+        each=part.each,
+        inputs=part.inputs,
+        foreach=part.foreach,
+        output=part.output,
+        replan=part.replan,
     )
 
 
-def read_plan(text: str) -> list[Part]:
-    """Return the parts of a plan. Raises PlanFlaw."""
-    stream = PlanStream()
-    parts = stream.feed(text)
-    stream.finish()
-    return parts
+async def evaluate(model: Path, adapter: Path | None, requests: Sequence[RealRequest], say: Say) -> Measured:
+    """Have the requests planned by the model with the adapter, or with the prompt that ships if there is none."""
+    with tempfile.TemporaryDirectory(prefix="orchestrator-adapter-") as folder:
+        registry = Path(folder) / "registry.yaml"
+        registry.write_text(json.dumps(registry_form(model, adapter)), "utf-8")  # JSON is YAML
+        return await measure(load_registry(registry), MODEL, requests, (), Path(folder), say)
 
 
-async def evaluate(model: Path, adapter: Path | None, questions: Sequence[Question], threads: int = 2) -> Outcome:
-    """Ask a model for the plans, with a grammar as the product does, and return what came of it."""
-    lora: Adapters = () if adapter is None else (Lora(str(adapter)),)
-    spec = EngineSpec(file=str(model), context=2048, slots=4, threads=threads, adapters=tuple(one.file for one in lora))
-    schema = plan_schema(ROLES, replan=True)
-
-    async with await Engine.start(spec) as engine:
-        running = asyncio.Semaphore(2 * spec.slots)
-
-        async def ask(question: Question) -> str:
-            messages = messages_of(question.request, question.files)
-            request = Generation(messages=messages, schema=schema, max_tokens=MAX_TOKENS, lora=lora)
-            async with running:
-                return (await engine.generate(request)).text
-
-        async with asyncio.TaskGroup() as group:
-            tasks = [group.create_task(ask(question)) for question in questions]
-    right = valid = 0
-    wrong = []
-    for question, task in zip(questions, tasks, strict=True):
-        try:
-            correct = is_right(question, read_plan(task.result()))
-            valid += 1
-        except PlanFlaw:
-            correct = False
-        right += correct
-        if not correct:
-            wrong.append((question.request, task.result()))
-    return Outcome(right, valid, tuple(wrong))
+def registry_form(model: Path, adapter: Path | None) -> dict[str, Any]:
+    """Return a registry in which the frontdoor has the adapter and the prompt that it is trained with, if any."""
+    frontdoor: dict[str, Any] = {"model": MODEL, "max_tokens": MAX_TOKENS}
+    if adapter is not None:
+        frontdoor |= {"system": SYSTEM, "lora": [{"file": str(adapter.resolve())}]}
+    return {
+        "models": {MODEL: {"file": str(model), "context": 2048, "slots": 4}},
+        "roles": {"frontdoor": frontdoor, "worker": {"model": MODEL}, CODER: {"model": MODEL}},
+    }

@@ -18,6 +18,8 @@ from benchmarks.adapter.words import (
     WEEKDAYS,
     Vocabulary,
 )
+from orchestrator.frontdoor.listed import Listed
+from orchestrator.frontdoor.references import FileNames
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,11 +82,32 @@ def mixed_folder(vocabulary: Vocabulary, count: int, beside: int = 0) -> Folder:
     return Folder(tuple(names[:count]), tuple(names[count:]))
 
 
+def named_folder(vocabulary: Vocabulary, count: int, beside: int = 0) -> Folder:
+    """Return files that are called after what they are: `memo.txt`, `price_list.txt`."""
+    draw = vocabulary.random
+    named = [pair for pair in KINDS if pair.split(":")[0] not in SUBJECTS]  # those are held out by another hash
+    kinds = [pair.split(":")[0] for pair in vocabulary.sample(named, count)]
+    names = [f"{kind}.{draw.choice(EXTENSIONS)}" for kind in kinds]
+    others = list[str]()
+    for _ in range(beside):
+        others.append(new_name(vocabulary, [*names, *others]))
+    return Folder(tuple(names), tuple(others), labels=tuple(kinds), style="named")
+
+
+def pattern_of(names: Sequence[str], listed: Sequence[str]) -> tuple[str, ...]:
+    """Return the pattern that a plan may use for exactly these of the files that are there, or the names themselves."""
+    found, allowed = FileNames(listed), Listed.of("", listed)
+    for pattern in allowed.patterns if allowed is not None else ():
+        if set(found.find(pattern)) == set(names):
+            return (pattern,)
+    return tuple(sorted(names))
+
+
 def series_folder(vocabulary: Vocabulary, count: int, beside: int = 0) -> Folder:
     """Return files of one kind that are told apart by a number, a person, a month, a place or a part."""
     draw = vocabulary.random
     singular, plural = vocabulary.pick(KINDS).split(":")
-    style = draw.choice(("numbered", "numbered", "person", "month", "place", "part"))
+    style = draw.choice(("numbered", "numbered", "person", "month", "place", "part", "ordinal"))
     extension, mark = draw.choice(EXTENSIONS), draw.choice(("-", "_", "_", "-", ""))
     first = draw.randint(0, max(0, 12 - count)) if draw.random() < 0.5 else 0
     match style:
@@ -105,6 +128,8 @@ def series_folder(vocabulary: Vocabulary, count: int, beside: int = 0) -> Folder
         case "place":
             keys = vocabulary.sample(PLACES, count)
             labels = [key.capitalize() for key in keys]
+        case "ordinal":
+            keys = labels = ORDINALS[: min(count, len(ORDINALS))]
         case _:
             keys = vocabulary.sample(SUBJECTS, count)
             labels = keys
@@ -112,6 +137,8 @@ def series_folder(vocabulary: Vocabulary, count: int, beside: int = 0) -> Folder
     stem = singular.replace(" ", mark or "_")
     before = style == "part" and draw.random() < 0.4
     names = [f"{key}{mark}{stem}.{extension}" if before else f"{stem}{mark}{key}.{extension}" for key in keys]
+    if style == "ordinal" and draw.random() < 0.6:
+        names = [f"{key}.{extension}" for key in keys]
     others = list[str]()
     for _ in range(beside):
         others.append(new_name(vocabulary, [*names, *others]))
@@ -127,7 +154,9 @@ def refer_to_one(vocabulary: Vocabulary, folder: Folder, index: int = 0) -> Refe
     stem = name.rsplit(".", 1)[0]
     if [one.rsplit(".", 1)[0] for one in folder.listed].count(stem) == 1 and len(stem) > 2:
         ways += [f"the {stem} file", f"the file {stem}"]
-    if folder.kind is not None:
+    if folder.style == "named":
+        ways = [name, *[f"the {folder.labels[index]}"] * 2, f"the {folder.labels[index]} in {name}", f"my {stem}"]
+    elif folder.kind is not None:
         ways = [name, *[_described(folder, index)] * 3]
     elif len(folder.names) == 1 and stem in SUBJECTS:
         ways += [f"the text about the {stem}", f"the {stem} text"]
@@ -155,11 +184,11 @@ def refer_to_all(vocabulary: Vocabulary, folder: Folder) -> Reference:
     ways = [_named(folder)]
     everything = ("all files", "each of the files", "every file", "all the files here", "each file", "all of them")
     if not folder.others:
-        ways += [(phrase, ("*",)) for phrase in everything]
+        ways += [(phrase, ("*",)) for phrase in everything] * 2
         if count <= 10:
             ways += [(f"the {NUMBERS[count]} files", ("*",)), (f"each of the {NUMBERS[count]} texts", ("*",))]
     if alike == tuple(sorted(folder.names)):
-        pattern = ("*",) if not folder.others and draw.random() < 0.3 else (f"*.{extension}",)
+        pattern = (f"*.{extension}",)
         ways += [
             (f"{quantity} .{extension} file{plural}", pattern)
             for quantity, plural in (("all", "s"), ("every", ""), ("the", "s"), ("each", ""), ("all of the", "s"))
@@ -173,10 +202,10 @@ def refer_to_all(vocabulary: Vocabulary, folder: Folder) -> Reference:
             ways += [(f"all .{extension} files, but not {excluded}", pattern)]
     if folder.kind is not None:
         singular, plural = folder.kind
-        names = tuple(sorted(folder.names)) if folder.others else ("*",)
+        names = pattern_of(folder.names, folder.listed)
         counted = f"the {NUMBERS[count]} {plural}" if count <= 10 else f"all {plural}"
         for phrase in (f"every {singular}", f"all {plural}", f"each {singular}", f"the {plural}", counted):
-            ways += [(phrase, names)] * 3
+            ways += [(phrase, names)] * (6 if len(names) == 1 else 3)
         ways += [(f"each of the {plural}", names), (f"each of {counted}" if count <= 10 else counted, names)] * 2
         ways += [(f"all of the {plural}", names), (f"every single {singular}", names)]
     if count > 12:
@@ -200,6 +229,8 @@ def _described(folder: Folder, index: int) -> str:
             return f"the {ORDINALS[number - 1]} {singular}" if ordinal else f"{singular} {label}"
         case "person" | "place":
             return f"the {singular} of {label}" if len(label) % 2 else f"the {singular} from {label}"
+        case "ordinal":
+            return f"the {label} {singular}"
         case "month":
             return f"the {label} {singular}" if len(label) % 2 else f"the {singular} of {label}"
         case _:
@@ -227,6 +258,8 @@ def _described_together(folder: Folder, indexes: Sequence[int]) -> list[str]:
             ways = [f"the {plural} of {listing(labels)}", f"the {plural} from {listing(labels)}"]
         case "month":
             ways += [f"the {plural} of {listing(labels)}", f"the {plural} for {listing(labels)}"]
+        case "ordinal":
+            ways = [f"the {listing(labels)} {folder.kind[0]}", f"the {' and the '.join(labels)} {folder.kind[0]}"]
         case "part":
             ways = [f"the {plural} about the {listing(labels)}", f"the {listing(labels)} {plural}"]
     return ways

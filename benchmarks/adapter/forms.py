@@ -20,7 +20,15 @@ from benchmarks.adapter.draft import (
     save_result,
     step_structure,
 )
-from benchmarks.adapter.files import mixed_folder, new_name, refer_to_one, refer_to_some, series_folder
+from benchmarks.adapter.files import (
+    mixed_folder,
+    named_folder,
+    new_name,
+    refer_to_all,
+    refer_to_one,
+    refer_to_some,
+    series_folder,
+)
 from benchmarks.adapter.structure import CODER
 from orchestrator.frontdoor.compact import Part
 
@@ -54,12 +62,58 @@ def each_join_and_chain(draft: Draft) -> None:
     save_result(draft)
 
 
+def each_beside(draft: Draft) -> None:
+    """The same for each of several files, and something else with another one."""
+    folder = add_files(draft, least=3)
+    *several, last = range(len(folder.names))
+    operation, other = (replace(one, questions=()) for one in draft.random.sample(operations.ON_A_TEXT, 2))
+    add_operation(draft, refer_to_some(draft.vocabulary, folder, several), operation, each=True)
+    add_operation(draft, refer_to_one(draft.vocabulary, folder, last), other)
+    save_result(draft)
+
+
+def over_all(draft: Draft) -> None:
+    """One question about several files, all of which one step reads."""
+    folder = add_files(draft)
+    reference = refer_to_all(draft.vocabulary, folder)
+    while reference.phrase.startswith(("each", "every")):
+        reference = refer_to_all(draft.vocabulary, folder)
+    clause, wording = draft.random.choice(operations.OVER_ALL)
+    values = draft.fill(wording)
+    draft.question = clause.endswith("?")
+    action = action_of(wording.format(x="the texts" if folder.kind is None else f"the {folder.kind[1]}", **values))
+    part = Part(role=WORKER, action=action, inputs=reference.names)
+    draft.add(clause.format(x=reference.phrase, **values), part, step_structure(reference.files))
+    save_result(draft)
+
+
+def result_and_file(draft: Draft) -> None:
+    """What is made of one file is used together with another file."""
+    make = named_folder if draft.random.random() < 0.5 else mixed_folder
+    folder = make(draft.vocabulary, 2, draft.random.choice((0, 0, 1, 2)))
+    draft.files = folder.listed
+    operation = replace(any_operation(draft), questions=())
+    add_operation(draft, refer_to_one(draft.vocabulary, folder, 0), operation)
+    save_result(draft, often=0.15)
+    other = refer_to_one(draft.vocabulary, folder, 1)
+    clause, wording = draft.random.choice([pair for pair in operations.ON_TWO if not pair[0].endswith("?")])
+    named = f"the {operation.noun}"
+    action = action_of(wording.format(a=named, b=other.names[0]))
+    said = draft.random.choice((named, named, "it", "the result"))
+    inputs = ("P1", *other.names)
+    draft.add(
+        clause.format(a=said, b=other.phrase), Part(role=WORKER, action=action, inputs=inputs), step_structure(inputs)
+    )
+    save_result(draft)
+
+
 def two_files(draft: Draft) -> None:
     """Two files that belong to one question."""
     if draft.random.random() < 0.4:
         folder = series_folder(draft.vocabulary, draft.random.randint(2, 5), draft.random.choice((0, 1, 2)))
     else:
-        folder = mixed_folder(draft.vocabulary, 2, draft.random.choice((0, 0, 1, 2, 3)))
+        make = named_folder if draft.random.random() < 0.5 else mixed_folder
+        folder = make(draft.vocabulary, 2, draft.random.choice((0, 0, 1, 2, 3)))
     draft.files = folder.listed
     first, second = (
         refer_to_one(draft.vocabulary, folder, index) for index in draft.random.sample(range(len(folder.names)), 2)
@@ -127,6 +181,18 @@ def fork(draft: Draft) -> None:
     add_operation(draft, add_one_file(draft), operation)
     add_follow_up(draft, operation.noun, "P1")
     add_follow_up(draft, operation.noun, "P1")
+    save_result(draft, often=0.15)
+
+
+def lists(draft: Draft) -> None:
+    """Two or three lists of what is in one file."""
+    reference = add_one_file(draft)
+    found = draft.random.sample(operations.LISTED, draft.random.choice((2, 2, 2, 3)))
+    for number, plural in enumerate(found):
+        wording = draft.random.choice(operations.FURTHER_LISTS if number else operations.FIRST_LIST)
+        clause = wording.format(p=plural, x=reference.phrase)
+        action = f"List the {plural} in {reference.names[0]}."
+        draft.add(clause, Part(role=WORKER, action=action, inputs=reference.names), step_structure(reference.files))
 
 
 def mixed_join(draft: Draft) -> None:
@@ -142,7 +208,8 @@ def mixed_join(draft: Draft) -> None:
 
 def beside(draft: Draft) -> None:
     """Two or three things that have nothing to do with each other."""
-    folder = mixed_folder(draft.vocabulary, draft.random.choice((2, 2, 2, 3)), draft.random.choice((0, 0, 1, 2)))
+    make = named_folder if draft.random.random() < 0.3 else mixed_folder
+    folder = make(draft.vocabulary, draft.random.choice((2, 2, 2, 3)), draft.random.choice((0, 0, 1, 2)))
     draft.files = folder.listed
     for index in range(len(folder.names)):
         add_operation(draft, refer_to_one(draft.vocabulary, folder, index), replace(any_operation(draft), questions=()))
@@ -360,6 +427,32 @@ def replan(draft: Draft) -> None:
     draft.add(clause, part, step_structure(reference.files, replan=True))
 
 
+def rest(draft: Draft) -> None:
+    """The rest of a plan, when the step that it depends on has found which files are wanted."""
+    folder = add_files(draft, least=3)
+    files = sorted(draft.random.sample(folder.names, draft.random.choice((1, 2, 2, 3))))
+    others = [file for file in folder.names if file not in files]
+    source = draft.random.choice(others) if others else None
+    if source is None:
+        source = new_name(draft.vocabulary, draft.files, "txt")
+        draft.files = tuple(sorted((*draft.files, source)))
+    operation = any_operation(draft)
+    wording = draft.random.choice(operation.wordings)
+    values = draft.fill(wording)
+    op = wording.format(x="the files that it names", **values)
+    clause = draft.random.choice(operations.REST).format(x=source, op=op)
+    done = Part(role=WORKER, action=f"List the files that {source} names.", inputs=(source,), replan=True)
+    draft.done, draft.output = (done,), draft.random.choice(("\n", ", ")).join(files)
+    if len(files) == 1:
+        action = action_of(wording.format(x=files[0], **values))
+        draft.add(clause, Part(role=WORKER, action=action, inputs=(files[0],)), step_structure(files))
+    else:
+        action = action_of(wording.format(x="{each}", **values))
+        draft.add(
+            clause, Part(role=WORKER, action=action, each=tuple(files)), *(step_structure([file]) for file in files)
+        )
+
+
 def _distract(draft: Draft) -> None:
     """Let there be files now and then that the request has nothing to do with."""
     if draft.random.random() < 0.15:
@@ -367,26 +460,31 @@ def _distract(draft: Draft) -> None:
 
 
 FORMS: Final[dict[Callable[[Draft], None], float]] = {
-    one: 3,
+    one: 2.5,
     each: 3,
     each_and_join: 4,
     each_join_and_chain: 1.5,
+    each_beside: 0.8,
+    over_all: 1,
     two_files: 3,
-    two_files_and_chain: 1,
+    two_files_and_chain: 1.2,
+    result_and_file: 1.2,
     chain_of_two: 2,
-    chain_of_three: 1.5,
-    two_readings: 1,
+    chain_of_three: 1.8,
+    two_readings: 0.8,
+    lists: 0.7,
     diamond: 1,
-    fork: 0.7,
-    mixed_join: 1.2,
-    beside: 1.2,
+    fork: 1,
+    mixed_join: 1.3,
+    beside: 1.3,
     no_file: 1.2,
     creative: 2,
     given_text: 1,
     code: 2,
-    code_from_file: 1.5,
+    code_from_file: 1.6,
     shell: 1.2,
-    for_each_item: 2,
-    replan: 1.2,
+    for_each_item: 2.4,
+    replan: 1.4,
+    rest: 0.8,
 }
 """The forms of requests, and how often each comes up."""

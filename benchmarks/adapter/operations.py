@@ -242,6 +242,13 @@ ON_RESULTS = (
     "tell me what {x} show",
     "list the differences between {x}",
     "decide which of {x} is the most convincing",
+    "write a {joint} for {audience} from {x}",
+    "write {person} a {joint} about {x}",
+    "comment on {x} as a whole",
+    "calculate the total of {x}",
+    "put {x} into one list",
+    "tell me where {x} overlap",
+    "make one {joint} that covers {x}",
 )
 ON_RESULTS_UNSAID = (
     ("tell me which one is the {best}", "Say which one is the {best}, from {x}"),
@@ -257,6 +264,17 @@ ON_RESULTS_UNSAID = (
     ("finish with a {joint}", "Write a {joint} from {x}"),
     ("add up the results", "Add up {x}"),
     ("rank them", "Rank {x}"),
+    ("write a {joint} from everything", "Write a {joint} from {x}"),
+    ("write a {joint} for {audience}", "Write a {joint} for {audience} from {x}"),
+    ("tell me whom to invite", "Say whom to invite, from {x}"),
+    ("recommend whom to choose", "Recommend whom to choose, from {x}"),
+    ("work out the average", "Work out the average of {x}"),
+    ("work out the total", "Work out the total of {x}"),
+    ("tell me when all of them are possible", "Say when all are possible, from {x}"),
+    ("write a comment for {person} about all of them as a whole", "Write a comment for {person} about {x} as a whole"),
+    ("say what that means for {place}", "Say what {x} mean for {place}"),
+    ("give me your overall impression", "Give an overall impression of {x}"),
+    ("then one {joint} for all of them", "Write one {joint} from {x}"),
 )
 """Wordings that do not name the results, with the actions that do."""
 
@@ -296,6 +314,64 @@ ON_TWO = (
     ("how does {a} relate to {b}?", "Explain how {a} relates to {b}"),
 )
 
+OVER_ALL = (
+    ("which of {x} is the {best}?", "Say which of {x} is the {best}"),
+    ("which of {x} mentions a {subject}?", "Say which of {x} mentions a {subject}"),
+    ("what do {x} have in common?", "Say what {x} have in common"),
+    ("compare {x}", "Compare {x}"),
+    ("compare {x} with each other", "Compare {x} with each other"),
+    ("merge {x} into one text", "Merge {x} into one text"),
+    ("find contradictions between {x}", "Find contradictions between {x}"),
+    ("do {x} agree about the {subject}?", "Say whether {x} agree about the {subject}"),
+    ("write one {joint} from {x}", "Write one {joint} from {x}"),
+    ("say which of {x} fits {place} best", "Say which of {x} fits {place} best"),
+    ("who of all the people in {x} lives in {place}?", "Say who in {x} lives in {place}"),
+    ("rank {x} by length", "Rank {x} by length"),
+)
+"""What is asked of several texts at once, with the action."""
+
+LISTED = (
+    "verbs",
+    "adjectives",
+    "nouns",
+    "names",
+    "dates",
+    "places",
+    "numbers",
+    "companies",
+    "tools",
+    "questions",
+    "prices",
+    "animals",
+    "colours",
+    "countries",
+    "ingredients",
+    "abbreviations",
+)
+
+FIRST_LIST = ("list all the {p} in {x}", "make a list of the {p} in {x}", "collect the {p} from {x}")
+FURTHER_LISTS = ("another one of all the {p}", "a second list with the {p}", "one of the {p}")
+
+EACH_OF = (
+    *("{x}",) * 9,
+    "go through {x} and {op}",
+    "take {x} and {op}",
+    "for {x}, {op}",
+    "look at {x} and {op}",
+    "read {x} and {op}",
+)
+"""Ways to ask for the same of each of several texts: `{op}` is said of what `ONE_BY_ONE` names."""
+ONE_BY_ONE = ("each of them", "each one", "each", "every one of them")
+OF_ONE = (*("{x}",) * 10, "read {x} and {op}", "open {x} and {op}", "look at {x} and {op}", "take {x} and {op}")
+
+REST = (
+    "look into {x} and {op}",
+    "read {x}, then {op}",
+    "find out from {x} which files matter and {op}",
+    "check {x} for the names of files and {op}",
+    "open {x} and {op}",
+)
+
 REPLANS = (
     ("look into {x} for the names of files, and {do} the files that it names", "Find the file names in {x}"),
     ("read {x} and carry out what it says", "Read what {x} says has to be done"),
@@ -325,6 +401,15 @@ SAVE = (
     ". Call the file {file}",
     " and name the file {file}",
 )
+
+SAVE_ANSWER = (
+    " Put the answer into {file}",
+    " Save the answer as {file}",
+    " Write it to {file}",
+    " Put them into {file}",
+    " The answer should be in {file}",
+)
+"""The same behind a question."""
 
 POLITE = (
     "{I}.",
@@ -388,6 +473,7 @@ NEXT = (
     "{first} and {second}",
     "{first}, before you {second}",
 )
+AND = ("{first} and {second}", "{first}, and {second}", "{first} and also {second}")
 BESIDE = (
     "{first} and, separately, {second}",
     "{first}; independently of that, {second}",

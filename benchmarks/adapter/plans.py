@@ -7,9 +7,9 @@ the product makes of the plan.
 
 import random
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from benchmarks.adapter.draft import Draft
+from benchmarks.adapter.draft import REQUEST, Draft
 from benchmarks.adapter.forms import FORMS
 from benchmarks.adapter.structure import Structure
 from benchmarks.adapter.wording import word_request
@@ -22,13 +22,17 @@ class Example:
     """A request with the plan that is right for it."""
 
     form: str
-    """The name of the function in `forms` that has made it."""
+    """The name of the function in this module that has made it."""
     request: str
     files: tuple[str, ...]
     """The files that the request may refer to."""
     parts: tuple[Part, ...]
     meant: Structure
     """What the generator meant the plan to be; `structure_of` says what it is."""
+    done: tuple[Part, ...] = ()
+    """The parts that are done, if `parts` are the rest of a plan."""
+    output: str = ""
+    """What the last of them has written."""
 
 
 def generate(seed: int, *, unseen: bool = False) -> Iterator[Example]:
@@ -44,4 +48,17 @@ def generate(seed: int, *, unseen: bool = False) -> Iterator[Example]:
 
 
 def _finished(draft: Draft) -> Example:
-    return Example(draft.form, word_request(draft), draft.files, tuple(draft.parts), tuple(map(frozenset, draft.meant)))
+    """Return the example. A part that reads nothing reads the request where there is anything else to read."""
+    for index, part in enumerate(draft.parts):
+        if (index or draft.files) and not (part.each or part.inputs or part.foreach):
+            draft.parts[index] = part.model_copy(update={"inputs": REQUEST})
+            draft.meant[index] = tuple(replace(step, reads=frozenset(REQUEST)) for step in draft.meant[index])
+    return Example(
+        draft.form,
+        word_request(draft),
+        draft.files,
+        tuple(draft.parts),
+        tuple(map(frozenset, draft.meant)),
+        draft.done,
+        draft.output,
+    )

@@ -1,34 +1,108 @@
 """Train a LoRA adapter on the weights of a GGUF file as llama.cpp sees them, dequantised.
 
-The loss is on the answer only, and logits are computed only there. A run has a budget in minutes, leaves a checkpoint
-every few of them, and goes on from it.
+What makes it quick on a processor: examples are packed one behind the other without padding, and the tokens that all of
+a batch begin with are computed once; the lower layers have no adapter, so nothing is propagated back through them; and
+logits are computed only where there is loss, which is on the answers. Started by `torchrun`, its processes take a
+batch each and average the gradients, which bears busy cores better than threads do. A run has a budget in minutes,
+leaves a checkpoint every few of them, and goes on from it.
 """
 
 import os
 import time
 from dataclasses import dataclass
+from itertools import accumulate, islice, pairwise
 from pathlib import Path
 from typing import Any, Final
 
 import torch
+import torch.distributed as dist
 from peft import LoraConfig, get_peft_model, get_peft_model_state_dict, set_peft_model_state_dict
-from transformers import AutoModelForCausalLM, AutoTokenizer
+from torch.nn.functional import cross_entropy, scaled_dot_product_attention
+from transformers import AttentionInterface, AutoModelForCausalLM, AutoTokenizer
 
-from benchmarks.adapter.data import SEED, TokenizedExample, batches, padded
+from benchmarks.adapter.data import SEED, TokenizedExample, batches, common_prefix
 
 RANK: Final = 16
 ALPHA: Final = 32
 PROJECTIONS: Final = ("q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj")
-LEARNING_RATE: Final = 4e-4
-LAST_LEARNING_RATE: Final = 0.1
+FIRST_LAYER: Final = 8
+"""The lowest of the 30 layers that has an adapter."""
+LEARNING_RATE: Final = 1e-3
+LAST_LEARNING_RATE: Final = 0.05
 """The share of the learning rate that is left at the end. It falls evenly with the time."""
-WARM_UP_STEPS: Final = 20
-WIDTH: Final = 2048
-"""The most tokens of a batch, with padding."""
+WARM_UP_STEPS: Final = 10
+WIDTH: Final = 448
+"""The most tokens of a batch of a process. Small batches learn more from the same tokens."""
 CHECKPOINT_SECONDS: Final = 120.0
-PROGRESS_STEPS: Final = 10
+PROGRESS_STEPS: Final = 5
 _KEPT: Final = 0.95
 """The weight of the past in the loss that is shown."""
+PACKED: Final = "packed"
+"""The name of `_packed_attention` among those of `transformers`."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Packed:
+    """Examples in one row: the tokens that all begin with, then what follows in each."""
+
+    tokens: torch.Tensor
+    positions: torch.Tensor
+    prefix: int
+    """How many tokens all begin with."""
+    spans: list[tuple[int, int]]
+    """Where what follows of each example begins and ends."""
+    predicting: torch.Tensor
+    """The places before a token that counts for the loss."""
+    predicted: torch.Tensor
+    """These tokens."""
+    weights: torch.Tensor
+    """How much they count."""
+
+
+def _pack(batch: list[TokenizedExample]) -> _Packed:
+    prefix = common_prefix(batch)
+    rest = [example.tokens[prefix:] for example in batch]
+    spans = list(pairwise(accumulate(map(len, rest), initial=prefix)))
+    places, predicted, weights = [], [], []
+    for (start, _), example in zip(spans, batch, strict=True):
+        for index, weight in enumerate(example.weights):
+            if weight:
+                places.append(start + index - prefix - 1)
+                predicted.append(example.tokens[index])
+                weights.append(weight)
+    tokens = [*batch[0].tokens[:prefix], *(token for one in rest for token in one)]
+    positions = [*range(prefix), *(prefix + index for one in rest for index in range(len(one)))]
+    return _Packed(
+        torch.tensor([tokens]),
+        torch.tensor([positions]),
+        prefix,
+        spans,
+        torch.tensor(places),
+        torch.tensor(predicted),
+        torch.tensor(weights),
+    )
+
+
+def _packed_attention(
+    module: Any, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, attention_mask: None, **given: Any
+) -> tuple[torch.Tensor, None]:
+    """Return attention within each packed example, as `transformers` wants it: batch, tokens, heads, values.
+
+    Queries, keys and values are batch, heads, tokens, values. The prefix is computed again with each example, which
+    takes less than a mask would.
+    """
+    packed: _Packed = given["packed"]
+    groups = module.num_key_value_groups
+    key, value = (each.repeat_interleave(groups, dim=1) for each in (key, value))
+    shared, found = packed.prefix, list[torch.Tensor]()
+    for start, end in packed.spans:
+        one = (torch.cat((each[:, :, :shared], each[:, :, start:end]), dim=2) for each in (query, key, value))
+        attended = scaled_dot_product_attention(*one, is_causal=True, scale=given["scaling"])
+        found.append(attended if not found else attended[:, :, shared:])
+    return torch.cat(found, dim=2).transpose(1, 2), None
+
+
+AttentionInterface.register(PACKED, _packed_attention)
 
 
 @dataclass(slots=True)
@@ -42,78 +116,85 @@ class Progress:
     """How long the run has computed, over all its starts."""
     loss: float = 0.0
     """The running mean of the loss per token of an answer."""
+    batches: int = 0
+    """Batches that were taken from the data: one for each process in a step."""
 
 
 def load(file: Path, dtype: torch.dtype) -> tuple[Any, Any]:
     """Return the model of a GGUF file with a new adapter, and its tokenizer."""
     tokenizer = AutoTokenizer.from_pretrained(file.parent, gguf_file=file.name)
-    model = AutoModelForCausalLM.from_pretrained(file.parent, gguf_file=file.name, dtype=torch.float32)
-    return with_adapter(model).to(dtype), tokenizer
+    model = AutoModelForCausalLM.from_pretrained(
+        file.parent, gguf_file=file.name, dtype=torch.float32, attn_implementation=PACKED
+    )
+    return with_adapter(model, first_layer=FIRST_LAYER).to(dtype), tokenizer
 
 
-def with_adapter(model: Any, rank: int = RANK, alpha: int = ALPHA) -> Any:
-    """Return a model with a new adapter on all projections. Only the adapter learns."""
-    return get_peft_model(model, LoraConfig(r=rank, lora_alpha=alpha, target_modules=list(PROJECTIONS)))
+def with_adapter(model: Any, rank: int = RANK, alpha: int = ALPHA, first_layer: int = 0) -> Any:
+    """Return a model with a new adapter on all projections of the layers from `first_layer` on. Only that learns."""
+    layers = list(range(first_layer, model.config.num_hidden_layers))
+    config = LoraConfig(r=rank, lora_alpha=alpha, target_modules=list(PROJECTIONS), layers_to_transform=layers)
+    return get_peft_model(model, config)
 
 
 def loss_of(model: Any, batch: list[TokenizedExample]) -> torch.Tensor:
-    """Return the mean loss of a batch's answers per token."""
-    width = padded(max(len(example.tokens) for example in batch))
-    tokens = torch.zeros(len(batch), width, dtype=torch.long)
-    mask = torch.zeros(len(batch), width, dtype=torch.long)
-    counts = torch.zeros(len(batch), width, dtype=torch.bool)
-    for row, example in enumerate(batch):
-        length = len(example.tokens)
-        tokens[row, :length] = torch.tensor(example.tokens)
-        mask[row, :length] = 1
-        counts[row, example.prompt - 1 : length - 1] = True  # the position before a token predicts it
-    inner = model.get_base_model()
-    hidden = inner.model(input_ids=tokens, attention_mask=mask).last_hidden_state
-    logits = inner.lm_head(hidden[counts]).float()
-    return torch.nn.functional.cross_entropy(logits, tokens.roll(-1, 1)[counts])
+    """Return the mean loss of a batch's answers, each token with its weight."""
+    packed, inner = _pack(batch), model.get_base_model()
+    hidden = inner.model(
+        input_ids=packed.tokens, position_ids=packed.positions, use_cache=False, packed=packed
+    ).last_hidden_state
+    logits = inner.lm_head(hidden[0, packed.predicting]).float()
+    losses = cross_entropy(logits, packed.predicted, reduction="none")
+    return (losses * packed.weights).sum() / packed.weights.sum()
 
 
-def faster_dtype(file: Path, batch_seed: int = SEED) -> torch.dtype:
-    """Return the type in which a step takes less time on this processor: bfloat16, unless float32 is faster."""
-    seconds = {}
-    for dtype in (torch.bfloat16, torch.float32):
-        model, tokenizer = load(file, dtype)
-        batch = next(batches(tokenizer, batch_seed, WIDTH // 2))
-        loss_of(model, batch).backward()  # the first step of a shape takes longer
-        started = time.monotonic()
-        loss_of(model, batch).backward()
-        seconds[dtype] = time.monotonic() - started
-    return min(seconds, key=lambda dtype: seconds[dtype])
+def faster_dtype() -> torch.dtype:
+    """Return the type in which this processor computes faster: bfloat16 if it has instructions for it, or float32."""
+    try:
+        flags = Path("/proc/cpuinfo").read_text("utf-8")
+    except OSError:
+        return torch.float32
+    return torch.bfloat16 if "avx512_bf16" in flags or "amx_bf16" in flags else torch.float32
 
 
-def train(file: Path, folder: Path, minutes: float, dtype: torch.dtype | None = None, seed: int = SEED) -> Progress:
+def train(
+    file: Path,
+    folder: Path,
+    minutes: float,
+    dtype: torch.dtype | None = None,
+    seed: int = SEED,
+    threads: int | None = None,
+) -> Progress:
     """Train for so many minutes in all, from the checkpoint in `folder` if there is one, and leave one there.
 
     A checkpoint is `adapter.pt`; it holds the adapter's weights, the optimizer's state and the progress.
     """
     folder.mkdir(parents=True, exist_ok=True)
-    dtype = dtype or faster_dtype(file)
+    dtype = dtype or faster_dtype()
+    if threads is not None:
+        torch.set_num_threads(threads)
     torch.manual_seed(seed)
     model, tokenizer = load(file, dtype)
     weights = [weight for weight in model.parameters() if weight.requires_grad]
     optimizer = torch.optim.AdamW(weights, lr=LEARNING_RATE, weight_decay=0.0)
     progress = _restore(folder, model, optimizer)
+    group = _Processes()
     print(f"{dtype}, {sum(weight.numel() for weight in weights):,} weights, from step {progress.steps}", flush=True)
     saved = shown = time.monotonic()
-    shown_tokens, model_mode = progress.tokens, model.train()
-    for batch in batches(tokenizer, seed, WIDTH, skip=progress.steps):
-        if progress.seconds >= 60 * minutes:
-            break
-        started = time.monotonic()
-        for group in optimizer.param_groups:
-            group["lr"] = LEARNING_RATE * _rate(progress, 60 * minutes)
-        loss = loss_of(model_mode, batch)
+    shown_tokens = progress.tokens
+    model.train()
+    taken = islice(batches(tokenizer, seed, WIDTH, skip=progress.batches), group.rank, None, group.count)
+    while not group.over(progress.seconds >= 60 * minutes):
+        started, batch = time.monotonic(), next(taken)
+        for parameters in optimizer.param_groups:
+            parameters["lr"] = LEARNING_RATE * _rate(progress, 60 * minutes)
+        loss = loss_of(model, batch)
         loss.backward()
+        tokens, value = group.average(weights, sum(len(example.tokens) for example in batch), loss.item())
         torch.nn.utils.clip_grad_norm_(weights, 1.0)
         optimizer.step()
         optimizer.zero_grad(set_to_none=True)
-        _record(progress, float(loss), sum(len(example.tokens) for example in batch), time.monotonic() - started)
-        if progress.steps % PROGRESS_STEPS == 0:
+        _record(progress, value, tokens, group.count, time.monotonic() - started)
+        if progress.steps % PROGRESS_STEPS == 0 and group.rank == 0:
             now = time.monotonic()
             speed = (progress.tokens - shown_tokens) / (now - shown)
             print(
@@ -122,11 +203,46 @@ def train(file: Path, folder: Path, minutes: float, dtype: torch.dtype | None = 
                 flush=True,
             )
             shown, shown_tokens = now, progress.tokens
-        if time.monotonic() - saved > CHECKPOINT_SECONDS:
+        if time.monotonic() - saved > CHECKPOINT_SECONDS and group.rank == 0:
             _save(folder, model, optimizer, progress)
             saved = time.monotonic()
-    _save(folder, model, optimizer, progress)
+    if group.rank == 0:
+        _save(folder, model, optimizer, progress)
     return progress
+
+
+class _Processes:
+    """The processes that train together: one, unless `torchrun` has started several."""
+
+    def __init__(self) -> None:
+        self.count = int(os.environ.get("WORLD_SIZE", "1"))
+        self.rank = 0
+        if self.count > 1:
+            dist.init_process_group("gloo")
+            self.rank = dist.get_rank()
+
+    def over(self, mine: bool) -> bool:
+        """Return whether the first process is at the end, so that all end at the same step."""
+        if self.count == 1:
+            return mine
+        said = torch.tensor([mine])
+        dist.broadcast(said, 0)
+        return bool(said.item())
+
+    def average(self, weights: list[torch.nn.Parameter], tokens: int, loss: float) -> tuple[int, float]:
+        """Average the gradients of all processes, and return their tokens and their mean loss."""
+        if self.count == 1:
+            return tokens, loss
+        every = torch.cat([weight.grad.flatten() for weight in weights if weight.grad is not None])
+        told = torch.tensor([float(tokens), loss], dtype=torch.float64)
+        dist.all_reduce(every)
+        dist.all_reduce(told)
+        at = 0
+        for weight in weights:
+            if weight.grad is not None:
+                weight.grad.copy_((every[at : at + weight.numel()] / self.count).view_as(weight))
+                at += weight.numel()
+        return int(told[0]), float(told[1]) / self.count
 
 
 def saved_adapter(folder: Path) -> dict[str, torch.Tensor]:
@@ -141,11 +257,12 @@ def _rate(progress: Progress, seconds: float) -> float:
     return min(1.0, (progress.steps + 1) / WARM_UP_STEPS) * (1 - (1 - LAST_LEARNING_RATE) * done)
 
 
-def _record(progress: Progress, loss: float, tokens: int, seconds: float) -> None:
+def _record(progress: Progress, loss: float, tokens: int, batches: int, seconds: float) -> None:
     kept = _KEPT if progress.steps else 0.0
     progress.loss = kept * progress.loss + (1 - kept) * loss
     progress.steps += 1
     progress.tokens += tokens
+    progress.batches += batches
     progress.seconds += seconds
 
 
@@ -153,7 +270,7 @@ def _save(folder: Path, model: Any, optimizer: Any, progress: Progress) -> None:
     state = {
         "adapter": get_peft_model_state_dict(model, save_embedding_layers=False),
         "optimizer": optimizer.state_dict(),
-        "progress": [progress.steps, progress.tokens, progress.seconds, progress.loss],
+        "progress": [progress.steps, progress.tokens, progress.seconds, progress.loss, progress.batches],
     }
     unfinished = folder / "adapter.pt.new"
     torch.save(state, unfinished)

@@ -1,5 +1,7 @@
 """Word a whole request: its clauses become one text, in one of the ways in which people ask."""
 
+from collections.abc import Sequence
+
 from benchmarks.adapter import operations
 from benchmarks.adapter.draft import Draft
 
@@ -11,14 +13,12 @@ def word_request(draft: Draft) -> str:
         draft.question = False
     if draft.question and len(clauses) == 1:
         text = _capitalized(clauses[0])
-        if not text.endswith(("?", '"', "'", ".")):
+        if not text.endswith(("?", '"', "'", ".")) and not draft.parts[-1].output:
             text += draw.choice((".", ""))
     else:
         text = clauses[0]
         for clause in clauses[1:]:
-            text = draw.choice(operations.BESIDE if _apart(draft) else operations.NEXT).format(
-                first=text, second=clause
-            )
+            text = draw.choice(_between(draft)).format(first=text, second=clause)
         text = _polite(draft, text)
     if draw.random() < 0.1 and draft.form != "given_text":
         before = draw.choice(operations.BEFORE)
@@ -34,14 +34,16 @@ def _outputs(draft: Draft) -> list[str]:
     return [part.output for part in draft.parts if part.output is not None]
 
 
-def _apart(draft: Draft) -> bool:
-    """Return whether the last clauses ask for things that do not follow from each other."""
-    return draft.form in ("beside", "two_readings")
+def _between(draft: Draft) -> Sequence[str]:
+    """Return the ways to put clauses together: those of things that do not follow from each other, or that do."""
+    if draft.form == "lists":
+        return operations.AND
+    return operations.BESIDE if draft.form in ("beside", "two_readings", "each_beside") else operations.NEXT
 
 
 def _polite(draft: Draft, text: str) -> str:
     """Return the clauses with a polite form around them. Only the plain ones suit several sentences."""
-    several = ". " in text or "; " in text
+    several = ". " in text or "; " in text or text.startswith("two things")
     forms = [form for form in operations.POLITE if not several or form.startswith(("{I}", "Please", "please"))]
     form = draft.random.choice(forms)
     text = form.format(i=text, I=_capitalized(text))

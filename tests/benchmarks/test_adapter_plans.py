@@ -1,5 +1,6 @@
 """The data that the frontdoor's adapter is trained on: right by the product's own rules, repeatable, and various."""
 
+import json
 from collections import Counter
 from itertools import islice
 from pathlib import Path
@@ -7,13 +8,15 @@ from pathlib import Path
 import pytest
 import yaml
 
-from benchmarks.adapter.evaluate import TUNING, Question, is_right, read_plan, read_questions
+from benchmarks.adapter.data import answer_text, is_allowed, question_text
+from benchmarks.adapter.evaluate import as_request
 from benchmarks.adapter.forms import FORMS
 from benchmarks.adapter.operations import ON_A_TEXT
 from benchmarks.adapter.plans import Example, generate
-from benchmarks.adapter.structure import structure_of
+from benchmarks.adapter.structure import ROLES, structure_of
 from benchmarks.adapter.words import PEOPLE, SUBJECTS, held_out
-from orchestrator.frontdoor.compact import PlanFlaw, plan_text
+from orchestrator.frontdoor.builder import PlanBuilder
+from orchestrator.frontdoor.compact import PlanStream
 
 REAL = Path(__file__).parents[2] / "benchmarks" / "real"
 COUNT = 1500
@@ -27,7 +30,40 @@ def examples() -> list[Example]:
 def test_the_product_takes_every_plan_for_what_was_meant(examples: list[Example]) -> None:
     for example in (*examples, *islice(generate(6, unseen=True), 300)):
         assert structure_of(example.files, example.parts) == example.meant, example
-        assert structure_of(example.files, read_plan(plan_text(example.parts))) == example.meant
+        assert PlanStream().feed(answer_text(example.parts)) == list(example.parts)
+
+
+def test_the_grammar_of_the_product_allows_almost_every_plan(examples: list[Example]) -> None:
+    allowed = [example for example in examples if is_allowed(example)]
+    assert len(allowed) > 0.97 * COUNT
+    assert {example.form for example in allowed} == {form.__name__ for form in FORMS}
+
+
+def test_a_part_says_what_it_reads_before_what_it_does(examples: list[Example]) -> None:
+    for example in examples:
+        for said in json.loads(answer_text(example.parts))["plan"]:
+            keys = [key for key in said if key in ("each", "inputs", "foreach")]
+            assert [*said][: len(keys) + 2] == ["role", *keys, "action"], said
+
+
+def test_the_rest_of_a_plan_is_asked_for_as_the_frontdoor_does(examples: list[Example]) -> None:
+    example = next(example for example in examples if example.form == "rest")
+    lines = question_text(example).splitlines()
+    assert lines[0] == example.request
+    assert lines[1].startswith('Done: {"plan":[{"role":"worker","action":"List the files that ')
+    assert lines[2] == "[P1]"
+    assert lines[-1] == "Plan the rest."
+    assert all(file in question_text(example) for part in example.parts for file in (*part.each, *part.inputs))
+
+
+def test_generated_requests_are_judged_as_those_of_the_benchmark_are(examples: list[Example]) -> None:
+    for example in examples[:300]:
+        builder = PlanBuilder(example.files, ROLES)
+        for part in example.parts:
+            builder.add(part)
+        request = as_request(example)
+        assert request.is_right(tuple(builder.steps), builder.goes_on_after), example
+        assert not request.is_right(tuple(builder.steps[:-1]), builder.goes_on_after), example
 
 
 def test_requests_and_actions_are_complete(examples: list[Example]) -> None:
@@ -69,7 +105,7 @@ def test_the_data_are_various(examples: list[Example]) -> None:
     assert sum(names == ("*",) for names in several) > 50
     assert sum(names[0].startswith("*.") for names in several) > 50
     assert sum(len(names) > 1 for names in several) > 200
-    assert sum(bool(example.files) and not any(p.inputs or p.each for p in example.parts) for example in examples) > 10
+    assert sum(bool(example.files) and example.parts[0].inputs == ("request",) for example in examples) > 10
     unsaid = [
         example
         for example in examples
@@ -87,31 +123,6 @@ def test_words_that_are_held_out_are_not_trained_on(examples: list[Example]) -> 
     assert stems.isdisjoint(kept)
     unseen = {name.split(".")[0] for example in islice(generate(5, unseen=True), 300) for name in example.files}
     assert len(unseen & kept) > 20
-
-
-@pytest.mark.skipif(not TUNING.exists(), reason="benchmarks/real has no tuning.yaml")
-def test_the_requests_of_the_benchmark_can_be_judged() -> None:
-    questions = read_questions()
-    assert len(questions) >= 50
-    for question in questions:
-        assert question.right
-
-
-def test_a_plan_is_judged_by_its_structure() -> None:
-    files = ("a.txt", "b.txt", "c.md")
-    asked = '{"plan":[{"role":"worker","action":"Summarize {each}.","each":["*.txt"]},'
-    asked += '{"role":"worker","action":"Compare.","inputs":["P1"],"output":"all.md"}]}'
-    right = structure_of(files, read_plan(asked))
-    question = Question("", files, (right,))
-    assert is_right(question, read_plan(asked.replace('["*.txt"]', '["b","a.txt"]').replace("Compare", "Join")))
-    assert not is_right(question, read_plan(asked.replace("*.txt", "*")))
-    assert not is_right(question, read_plan(asked.replace(',"output":"all.md"', "")))
-    unnamed = Question(
-        "", files, (structure_of(files, read_plan(asked.replace(',"output":"all.md"', ""))),), strict=False
-    )
-    assert is_right(unnamed, read_plan(asked)), "an output that nobody asked for is no fault"
-    with pytest.raises(PlanFlaw):
-        is_right(question, read_plan(asked.replace("P1", "P3")))
 
 
 def _plain(request: str) -> str:

@@ -76,6 +76,41 @@ def test_llama_cpp_computes_with_the_exported_adapter_what_peft_does(tmp_path: P
     assert np.allclose(logits(file, Lora(str(adapter))), trained, atol=ROUNDING)
 
 
+@pytest.mark.filterwarnings("ignore:`is_gradient_checkpointing`")
+def test_packed_examples_have_the_loss_that_they_have_one_by_one(tmp_path: Path) -> None:
+    torch = pytest.importorskip("torch", reason="training needs PyTorch: the extra `train`")
+    pytest.importorskip("peft", reason="training needs peft: the extra `train`")
+    from transformers import AutoModelForCausalLM
+
+    from benchmarks.adapter.data import TokenizedExample
+    from benchmarks.adapter.train import PACKED, loss_of, with_adapter
+
+    shape = ModelShape(width=64, heads=4, kv_heads=2, layers=2, feed_forward=96, vocabulary=320, weights="f32")
+    file = write_llama(tmp_path / "model.gguf", shape)
+    models = [
+        AutoModelForCausalLM.from_pretrained(
+            tmp_path, gguf_file=file.name, dtype=torch.float32, attn_implementation=attention
+        )
+        for attention in (PACKED, "eager")
+    ]
+    rows = [([4, 8, 15, 16, 23, 42], 3), ([4, 8, 99, 3, 7, 7, 9, 200, 11], 5), ([4, 8, 15, 5], 3)]
+    batch = [
+        TokenizedExample(tokens, [0.0] * prompt + [0.3] + [1.0] * (len(tokens) - prompt - 1)) for tokens, prompt in rows
+    ]
+    total = count = 0.0
+    for example in batch:
+        tokens = torch.tensor([example.tokens])
+        weights = torch.tensor(example.weights[1:])
+        losses = torch.nn.functional.cross_entropy(models[1](tokens).logits[0, :-1], tokens[0, 1:], reduction="none")
+        total, count = total + float((losses * weights).sum()), count + float(weights.sum())
+    packed = with_adapter(models[0], rank=2, alpha=2, first_layer=1)
+    assert float(loss_of(packed, batch)) == pytest.approx(total / count, rel=1e-4)
+    loss_of(packed, batch).backward()
+    learning = [name for name, weight in packed.named_parameters() if weight.grad is not None]
+    assert learning
+    assert all(".layers.1." in name for name in learning), "the lower layer has no adapter"
+
+
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:`is_gradient_checkpointing`")
 def test_the_loss_falls_and_a_run_goes_on_from_its_checkpoint(tmp_path: Path) -> None:
