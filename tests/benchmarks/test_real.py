@@ -15,7 +15,7 @@ from benchmarks.real.tasks import RealTask, label_in, numbers_in, real_tasks, sa
 from orchestrator.taskir import Step
 from registry.load import PACKAGED, load_registry
 from registry.prompts import prompt_set
-from tests.orchestrator.cli.cli_command import make_cli
+from tests.orchestrator.cli.cli_command import make_command
 
 FILES = ("a.txt", "b.txt", "c.txt")
 
@@ -202,7 +202,7 @@ def test_one_model_plays_all_roles_and_keeps_those_that_are_its_own() -> None:
 
 
 def test_the_command_measures_a_model(tmp_path: Path) -> None:
-    result = make_cli(tmp_path)(
+    result = make_command(tmp_path)(
         "bench", "model", "tiny-large", "--requests", "tuning", "--tasks", "--limit", "2", "--json"
     )
     assert result.code == 0, result.err
@@ -217,7 +217,7 @@ def test_the_command_measures_a_model(tmp_path: Path) -> None:
 
 
 def test_the_command_says_what_it_cannot_measure(tmp_path: Path) -> None:
-    command = make_cli(tmp_path)
+    command = make_command(tmp_path)
     result = command("bench", "model", "nobody")
     assert (result.code, result.out) == (2, "")
     assert "nobody" in result.err
@@ -225,7 +225,7 @@ def test_the_command_says_what_it_cannot_measure(tmp_path: Path) -> None:
 
 
 def test_a_summary_is_printed_for_people(tmp_path: Path) -> None:
-    result = make_cli(tmp_path)("bench", "model", "tiny-small", "--requests", "tuning", "--limit", "1")
+    result = make_command(tmp_path)("bench", "model", "tiny-small", "--requests", "tuning", "--limit", "1")
     assert result.code == 0, result.err
     assert "plan structure right" in result.out
     assert "answers right" not in result.out

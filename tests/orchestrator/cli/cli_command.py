@@ -1,14 +1,26 @@
-"""Run the real command line as a process of its own, in a state folder of its own."""
+"""Run the real command line, as a process of its own or inside of this one, in a state folder of its own.
+
+Most of what a command does is the same inside of this process, where it need not import the whole program again. What
+depends on the process has one of its own: signals, terminals, broken pipes, encodings, and how the program starts.
+"""
 
 import json
 import os
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Callable, Mapping
+from contextlib import redirect_stderr, redirect_stdout
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
+
+import pytest
+import structlog
+
+from orchestrator.cli.main import app
 
 ROOT = Path(__file__).parents[3]
 RECORDS = ROOT / "examples" / "records"
@@ -61,6 +73,33 @@ def make_cli(home: Path) -> Cli:
     return run
 
 
+def run_here(*arguments: str | Path) -> Result:
+    """Run a command inside of this process, with its environment. Where it logs to is forgotten afterwards."""
+    logging = structlog.get_config()
+    with (
+        tempfile.TemporaryFile("w+", encoding="utf-8", newline="") as out,
+        tempfile.TemporaryFile("w+", encoding="utf-8", newline="") as err,
+    ):
+        try:
+            with redirect_stdout(out), redirect_stderr(err), pytest.raises(SystemExit) as ended:
+                app([str(argument) for argument in arguments])
+        finally:
+            structlog.configure(**logging)
+        out.seek(0)
+        err.seek(0)
+        return Result(int(ended.value.code or 0), out.read(), err.read())
+
+
+def make_command(home: Path) -> Cli:
+    """Return a function that runs a command inside of this process, with its state in `home`."""
+
+    def run(*arguments: str | Path) -> Result:
+        with patch.dict(os.environ, environment(home), clear=True):
+            return run_here(*arguments)
+
+    return run
+
+
 def wait_socket(process: subprocess.Popen[bytes], path: Path) -> None:
     """Return when the daemon listens."""
     end = time.monotonic() + 300
@@ -72,9 +111,12 @@ def wait_socket(process: subprocess.Popen[bytes], path: Path) -> None:
 
 @dataclass(frozen=True)
 class Finished:
-    """A state folder with two finished runs: the request of the example (an export of it in `out`) and its fan-out."""
+    """A state folder with two finished runs: the request of the example (an export of it in `out`) and its fan-out.
 
-    cli: Cli
+    They were run by processes of their own. `command` runs further commands inside of this process.
+    """
+
+    command: Cli
     out: Path
     request: Result
     fanout: Result

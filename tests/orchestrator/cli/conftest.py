@@ -5,8 +5,16 @@ from pathlib import Path
 
 import pytest
 
-from orchestrator.cli.main import app
-from tests.orchestrator.cli.cli_command import FANOUT, RECORDS, REQUEST, Cli, Finished, Result, make_cli
+from tests.orchestrator.cli.cli_command import (
+    FANOUT,
+    RECORDS,
+    REQUEST,
+    Cli,
+    Finished,
+    make_cli,
+    make_command,
+    run_here,
+)
 
 
 @pytest.fixture
@@ -22,20 +30,13 @@ def cli(home: Path) -> Cli:
 
 
 @pytest.fixture
-def command(home: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> Cli:
-    """The command line inside of this process, which saves the second that starting another one takes."""
+def command(home: Path, monkeypatch: pytest.MonkeyPatch) -> Cli:
+    """The command line inside of this process, on an empty state folder. A test may set further variables."""
     for name in [name for name in os.environ if name.startswith(("ORCHESTRATOR_", "XDG_"))]:
         monkeypatch.delenv(name)
     monkeypatch.setenv("ORCHESTRATOR_HOME", str(home))
     monkeypatch.setenv("HOME", str(home))
-
-    def run(*arguments: str | Path) -> Result:
-        with pytest.raises(SystemExit) as ended:
-            app([str(argument) for argument in arguments])
-        written = capfd.readouterr()
-        return Result(int(ended.value.code or 0), written.out, written.err)
-
-    return run
+    return run_here
 
 
 @pytest.fixture(scope="session")
@@ -45,4 +46,4 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> Finished:
     cli = make_cli(folder / "home")
     request = cli("run", REQUEST, "--dir", RECORDS, "--json", "--out", folder / "out")
     fanout = cli("run", FANOUT, "--dir", RECORDS)
-    return Finished(cli, folder / "out", request, fanout)
+    return Finished(make_command(folder / "home"), folder / "out", request, fanout)

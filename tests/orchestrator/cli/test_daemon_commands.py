@@ -7,12 +7,20 @@ import subprocess
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 
 import pytest
 
-from tests.orchestrator.cli.cli_command import COMMAND, RECORDS, ROOT, Cli, environment, make_cli, wait_socket
+from tests.orchestrator.cli.cli_command import (
+    COMMAND,
+    RECORDS,
+    ROOT,
+    Cli,
+    environment,
+    make_cli,
+    make_command,
+    wait_socket,
+)
 
 TINY = ROOT / "registry" / "tiny" / "medium.gguf"
 STEP = {"id": "S1", "actor": "worker", "action": "Summarize a.txt.", "inputs": ["a.txt"], "outputs": ["s"]}
@@ -21,10 +29,10 @@ TASK = {"objective": "a test", "plan": {"steps": [{**STEP, "max_tokens": 64}]}}
 
 @dataclass(frozen=True)
 class Served:
-    """A daemon and the command line on its state folder."""
+    """A daemon, and the command line on its state folder, inside of this process."""
 
     home: Path
-    cli: Cli
+    command: Cli
     task: Path
     process: subprocess.Popen[bytes]
 
@@ -39,9 +47,8 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
         variables = environment(home, ORCHESTRATOR_SERVER_DRAIN_SECONDS="1")
         process = subprocess.Popen([*COMMAND, "serve"], env=variables, stderr=log)
         try:
-            cli = partial(make_cli(home), timeout=300)
             wait_socket(process, home / "api.sock")
-            yield Served(home, cli, task, process)
+            yield Served(home, make_command(home), task, process)
         finally:
             process.send_signal(signal.SIGTERM)
             assert process.wait(120) == 0
@@ -51,43 +58,43 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
 
 
 def test_a_model_is_added_to_what_the_daemon_may_load(served: Served) -> None:
-    before = served.cli("pool", "--json").json
-    told = served.cli("models", "add", TINY, "--json").json
+    before = served.command("pool", "--json").json
+    told = served.command("models", "add", TINY, "--json").json
     assert told["memory"]["budget"] == before["budget"]
 
 
 def test_a_task_is_submitted_followed_and_reported(served: Served) -> None:
-    waited = served.cli("submit", served.task, "--dir", RECORDS, "--wait", "--json").json
+    waited = served.command("submit", served.task, "--dir", RECORDS, "--wait", "--json").json
     assert waited["status"] == "done"
-    run = served.cli("submit", served.task, "--dir", RECORDS, "--key", "k").out.strip()
-    again = served.cli("submit", served.task, "--dir", RECORDS, "--key", "k", "--json").json
+    run = served.command("submit", served.task, "--dir", RECORDS, "--key", "k").out.strip()
+    again = served.command("submit", served.task, "--dir", RECORDS, "--key", "k", "--json").json
     assert again["run_id"] == run
-    watched = served.cli("watch", run)
+    watched = served.command("watch", run)
     assert watched.code == 0, watched
-    assert served.cli("result", run).out.strip() == waited["answer"].strip()
-    assert served.cli("result", run, "--json").json["run_id"] == run
-    repeated = served.cli("retry", run, "--json").json
+    assert served.command("result", run).out.strip() == waited["answer"].strip()
+    assert served.command("result", run, "--json").json["run_id"] == run
+    repeated = served.command("retry", run, "--json").json
     assert repeated["run_id"] != run
-    assert served.cli("cancel", repeated["run_id"], "--json").json["run_id"] == repeated["run_id"]
+    assert served.command("cancel", repeated["run_id"], "--json").json["run_id"] == repeated["run_id"]
 
 
 def test_run_uses_the_daemon_where_there_is_one(served: Served) -> None:
-    ran = served.cli("run", served.task, "--dir", RECORDS, "--json")
+    ran = served.command("run", served.task, "--dir", RECORDS, "--json")
     assert ran.code == 0
     log = (served.home / "logs" / "daemon.log").read_text()
     assert any(json.loads(line).get("run") == ran.json["run_id"] for line in log.splitlines())
     assert not (served.home / "logs" / "orchestrator.log").exists()
-    bad = served.cli("run", served.task, "--json")
+    bad = served.command("run", served.task, "--json")
     assert bad.code == 2, "a.txt is not there without --dir"
 
 
 def test_a_job_that_the_daemon_refuses_is_reported_as_the_daemon_has_it(served: Served, tmp_path: Path) -> None:
-    refused = served.cli("submit", served.task, "--after", "nobody")
+    refused = served.command("submit", served.task, "--after", "nobody")
     assert refused.code == 2
     assert refused.err.startswith("error: --after: there is no run 'nobody'; accepted: the id of an earlier run")
     (tmp_path / "task.json").write_text(json.dumps(TASK | {"plan": {"steps": [STEP | {"actor": "wizard"}]}}))
     for name in ("run", "submit"):
-        (problem,) = served.cli(name, tmp_path / "task.json", "--dir", RECORDS, "--json").json["problems"]
+        (problem,) = served.command(name, tmp_path / "task.json", "--dir", RECORDS, "--json").json["problems"]
         assert problem["where"] == "/plan/steps/0/actor"
         assert problem["what"] == 'unknown role "wizard"'
 
@@ -97,23 +104,23 @@ def test_separators_of_lines_that_json_allows_break_no_stream(served: Served, tm
     task.write_text(json.dumps({**TASK, "objective": objective}))
     (tmp_path / os.fsdecode(b"caf\xe9.txt")).write_text("a name that is no Unicode")
     (tmp_path / "a.txt").write_text("Koldin has size 21.")
-    ran = served.cli("run", task, "--dir", tmp_path, "--json")
+    ran = served.command("run", task, "--dir", tmp_path, "--json")
     assert (ran.code, ran.json["status"]) == (0, "done"), ran
 
 
 def test_pool_and_logs_are_shown(served: Served) -> None:
-    shown = served.cli("pool").out
+    shown = served.command("pool").out
     assert "tiny-large" in shown
     assert " prompt tokens reused" in shown
-    assert served.cli("models", "load", "tiny-draft", "--json").json["state"] == "ready"
-    assert served.cli("models", "pin", "tiny-draft", "--off", "--json").json["pinned"] is False
-    assert served.cli("models", "unload", "tiny-draft").code == 0
-    assert served.cli("models", "load", "nobody").code == 1
-    assert any("the daemon serves" in line for line in served.cli("logs", "--json").json["lines"])
+    assert served.command("models", "load", "tiny-draft", "--json").json["state"] == "ready"
+    assert served.command("models", "pin", "tiny-draft", "--off", "--json").json["pinned"] is False
+    assert served.command("models", "unload", "tiny-draft").code == 0
+    assert served.command("models", "load", "nobody").code == 1
+    assert any("the daemon serves" in line for line in served.command("logs", "--json").json["lines"])
 
 
 def test_a_second_daemon_names_the_holder_of_the_lock(served: Served) -> None:
-    second = served.cli("serve")
+    second = make_cli(served.home)("serve")
     assert second.code == 1
     assert str(served.process.pid) in second.err
 
@@ -137,9 +144,9 @@ def wait_line(served: Served, text: str) -> None:
         time.sleep(0.05)
 
 
-def test_without_a_daemon_the_commands_say_how_to_start_one(cli: Cli, tmp_path: Path) -> None:
+def test_without_a_daemon_the_commands_say_how_to_start_one(command: Cli) -> None:
     for words in (("pool",), ("submit", "Do it."), ("backup",)):
-        ended = cli(*words)
+        ended = command(*words)
         assert ended.code == 1
         assert "orchestrator serve" in ended.err
 

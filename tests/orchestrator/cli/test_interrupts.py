@@ -60,7 +60,7 @@ def _engines(process: subprocess.Popen[bytes]) -> list[psutil.Process]:
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_a_signal_cancels_the_run_in_order(cli: Cli, home: Path, long_task: Path, number: signal.Signals) -> None:
+def test_a_signal_cancels_the_run_in_order(command: Cli, home: Path, long_task: Path, number: signal.Signals) -> None:
     process = _start(home, long_task)
     _wait_for(process, b"S3 done")
     engines = _engines(process)
@@ -72,20 +72,20 @@ def test_a_signal_cancels_the_run_in_order(cli: Cli, home: Path, long_task: Path
     assert b"Traceback" not in err
     assert b"cancelled by the user" in out
     assert psutil.wait_procs(engines, timeout=SECONDS)[1] == []
-    rows = cli("runs", "--json").json["runs"]
+    rows = command("runs", "--json").json["runs"]
     assert [row["status"] for row in rows] == ["cancelled"]
-    told = cli("show", "last", "--json").json
+    told = command("show", "last", "--json").json
     states = [step["state"] for step in told["steps"]]
     assert states[:3] == ["done"] * 3
     assert set(states[-3:]) == {"cancelled"}
-    assert "free" in cli("doctor").out
-    again = cli("resume", "last")
+    assert "free" in command("doctor").out
+    again = command("resume", "last")
     assert again.code == 2
     assert "has ended: cancelled" in again.err
 
 
 def test_a_run_going_on_can_be_read_but_not_joined_and_cancelled_as_one_json_object(
-    cli: Cli, home: Path, long_task: Path
+    command: Cli, home: Path, long_task: Path
 ) -> None:
     process = _start(home, long_task, "--json", "--compare-serial")
     deadline = time.monotonic() + SECONDS
@@ -93,8 +93,8 @@ def test_a_run_going_on_can_be_read_but_not_joined_and_cancelled_as_one_json_obj
         assert time.monotonic() < deadline
         assert process.poll() is None
         time.sleep(0.05)
-    assert cli("show", "last", "--json").json["status"] == "running"
-    second = cli("run", long_task, "--dir", RECORDS, "--json")
+    assert command("show", "last", "--json").json["status"] == "running"
+    second = command("run", long_task, "--dir", RECORDS, "--json")
     assert second.code == 1
     assert f"process {process.pid} owns this state folder" in second.json["error"]
     process.send_signal(signal.SIGINT)
@@ -107,7 +107,7 @@ def test_a_run_going_on_can_be_read_but_not_joined_and_cancelled_as_one_json_obj
     assert told["speedup"] is None, "the other one of the pair never ran"
 
 
-def test_a_killed_run_can_be_resumed(cli: Cli, home: Path, tmp_path: Path) -> None:
+def test_a_killed_run_can_be_resumed(command: Cli, home: Path, tmp_path: Path) -> None:
     task = tmp_path / "task.json"
     names = [f"{letter}.txt" for letter in "abcd"]
     steps = [
@@ -121,28 +121,28 @@ def test_a_killed_run_can_be_resumed(cli: Cli, home: Path, tmp_path: Path) -> No
     process.kill()
     process.communicate(timeout=SECONDS)
     assert psutil.wait_procs(engines, timeout=SECONDS)[1] == [], "engines end with their parent"
-    before = cli("show", "last", "--json").json
+    before = command("show", "last", "--json").json
     done = [step["id"] for step in before["steps"] if step["state"] == "done"]
     assert "S2" in done
-    told = cli("resume", "last", "--json")
+    told = command("resume", "last", "--json")
     assert told.code == 0, told
     attempts = {step["id"]: len(step["attempts"]) for step in told.json["steps"]}
     assert all(attempts[step] == 1 for step in done), "what is done does not run again"
     assert told.json["status"] == "done"
 
 
-def test_a_reader_that_goes_away_does_not_end_the_run(cli: Cli, home: Path, long_task: Path) -> None:
+def test_a_reader_that_goes_away_does_not_end_the_run(command: Cli, home: Path, long_task: Path) -> None:
     task = json.loads(long_task.read_text())
     task["plan"]["steps"] = task["plan"]["steps"][:3]
     long_task.write_text(json.dumps(task))
-    command = f"{' '.join(COMMAND)} run {long_task} --dir {RECORDS} 2>&1 | head -n 2; echo ${{PIPESTATUS[0]}}"
+    line = f"{' '.join(COMMAND)} run {long_task} --dir {RECORDS} 2>&1 | head -n 2; echo ${{PIPESTATUS[0]}}"
     done = subprocess.run(
-        ["bash", "-c", command], capture_output=True, env=environment(home), timeout=SECONDS, check=False, text=True
+        ["bash", "-c", line], capture_output=True, env=environment(home), timeout=SECONDS, check=False, text=True
     )
     assert done.stdout.splitlines()[-1] == "0"
     assert len(done.stdout.splitlines()) == 3
     assert done.stderr == ""
-    assert [row["status"] for row in cli("runs", "--json").json["runs"]] == ["done"]
+    assert [row["status"] for row in command("runs", "--json").json["runs"]] == ["done"]
 
 
 class Terminal:

@@ -38,6 +38,7 @@ def test_a_file_that_is_in_no_registry_can_be_tried(command: Cli) -> None:
     assert "tokens/s (" in result.out
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(300)
 def test_a_real_model_answers(command: Cli) -> None:
     told = command("models", "try", smollm2(), "--json").json

@@ -79,7 +79,7 @@ def test_the_artifacts_are_exported(finished: Finished) -> None:
     told = finished.request.json
     exported = {path.name: path.read_text() for path in finished.out.iterdir()}
     assert exported.keys() == told["artifacts"].keys()
-    shown = finished.cli("show", told["run_id"], "--artifact", list(told["artifacts"])[-1])
+    shown = finished.command("show", told["run_id"], "--artifact", list(told["artifacts"])[-1])
     assert shown.out == exported[list(told["artifacts"])[-1]] == told["answer"]
 
 
@@ -103,28 +103,28 @@ def test_the_report_of_the_fan_out_reads_well_in_a_pipe(finished: Finished) -> N
 
 
 def test_runs_can_be_listed_shown_and_explained_later(finished: Finished) -> None:
-    cli = finished.cli
-    rows = cli("runs", "--json").json["runs"]
+    command = finished.command
+    rows = command("runs", "--json").json["runs"]
     assert [(row["status"], row["mode"]) for row in rows] == [("done", "as-planned")] * 2
     assert rows[1]["request"] == REQUEST
-    listed = cli("runs", "--limit", 1).out
+    listed = command("runs", "--limit", 1).out
     assert rows[0]["run_id"] in listed
     assert rows[1]["run_id"] not in listed
-    assert cli("show", rows[1]["run_id"], "--json").json == finished.request.json
-    assert cli("show", "last").out == finished.fanout.out
-    told = cli("explain", rows[1]["run_id"], "S5", "--json").json
+    assert command("show", rows[1]["run_id"], "--json").json == finished.request.json
+    assert command("show", "last").out == finished.fanout.out
+    told = command("explain", rows[1]["run_id"], "S5", "--json").json
     assert {edge["before"] for edge in told["waited_for"]} == {"S1", "S2", "S3", "S4"}
     assert told["last_dependency"] in {"S1", "S2", "S3", "S4"}
-    explained = cli("explain", "last", "S2[1]").out
+    explained = command("explain", "last", "S2[1]").out
     assert "role worker: the step's actor" in explained
     assert "S1: data names" in explained
-    child = cli("explain", "last", "S9")
+    child = command("explain", "last", "S9")
     assert child.code == 2
     assert "accepted: S1, S2[0]" in child.err
 
 
 def test_a_plan_is_a_task_that_runs(finished: Finished, tmp_path: Path) -> None:
-    made = finished.cli("plan", REQUEST, "--dir", RECORDS)
+    made = finished.command("plan", REQUEST, "--dir", RECORDS)
     assert made.code == 0
     file = tmp_path / "plan.json"
     file.write_text(made.out)
@@ -132,37 +132,37 @@ def test_a_plan_is_a_task_that_runs(finished: Finished, tmp_path: Path) -> None:
         "Summarize a.txt.",
         "Summarize b.txt.",
     ]
-    told = finished.cli("run", file, "--dir", RECORDS, "--json").json
+    told = finished.command("run", file, "--dir", RECORDS, "--json").json
     assert (told["plan_origin"], told["answer"]) == ("taskir", finished.request.json["answer"])
 
 
 def test_a_dry_run_of_a_request_shows_the_plan(finished: Finished) -> None:
-    before = finished.cli("runs", "--json").json
-    result = finished.cli("run", REQUEST, "--dir", RECORDS, "--dry-run")
+    before = finished.command("runs", "--json").json
+    result = finished.command("run", REQUEST, "--dir", RECORDS, "--dry-run")
     assert result.code == 0
     assert "  2  S5\n" in result.out
-    assert finished.cli("runs", "--json").json == before
+    assert finished.command("runs", "--json").json == before
 
 
 def test_a_task_that_builds_on_a_run_can_be_checked_and_predicted(finished: Finished, tmp_path: Path) -> None:
-    earlier = finished.cli("show", "last", "--json").json
+    earlier = finished.command("show", "last", "--json").json
     name = next(iter(earlier["artifacts"]))
     step = {"id": "S1", "actor": "worker", "action": "Go.", "inputs": [f"{earlier['run_id']}/{name}"], "outputs": ["o"]}
     task = tmp_path / "task.json"
     for known in (earlier["run_id"], "nobody"):
         told = {"objective": "Go on", "plan": {"steps": [step]}, "context": {"prior_task_ids": [known]}}
         task.write_text(json.dumps(told))
-        checked = finished.cli("validate", task)
-        assert checked.code == finished.cli("run", task, "--dry-run").code == (2 if known == "nobody" else 0)
+        checked = finished.command("validate", task)
+        assert checked.code == finished.command("run", task, "--dry-run").code == (2 if known == "nobody" else 0)
     assert "there is no run 'nobody'" in checked.err
 
 
 def test_a_speedup_comes_with_the_pair_it_was_measured_on(finished: Finished) -> None:
-    told = finished.cli("run", FANOUT, "--dir", RECORDS, "--compare-serial", "--json").json
+    told = finished.command("run", FANOUT, "--dir", RECORDS, "--compare-serial", "--json").json
     paired = told["paired"]
     assert told["speedup"] == pytest.approx(paired["serial_seconds"] / paired["seconds"])
     assert told["mode"] == "as-planned"
-    serial = finished.cli("show", paired["serial_run_id"], "--json").json
+    serial = finished.command("show", paired["serial_run_id"], "--json").json
     assert serial["mode"] == "serial"
     spans = sorted((step["started"], step["finished"]) for step in serial["steps"] if not step["children"])
     assert all(later[0] >= earlier[1] for earlier, later in pairwise(spans))
@@ -173,11 +173,11 @@ def test_a_run_that_fails_exits_with_1_and_says_why(finished: Finished, tmp_path
     step = {"id": "S1", "actor": "worker", "action": "Summarize a.txt.", "inputs": ["a.txt"], "outputs": ["s1.txt"]}
     task = tmp_path / "task.json"
     task.write_text(json.dumps({"objective": "Too short", "plan": {"steps": [step | {"max_tokens": 1}]}}))
-    told = finished.cli("run", task, "--dir", RECORDS, "--json")
+    told = finished.command("run", task, "--dir", RECORDS, "--json")
     assert told.code == 1
     assert told.json["status"] == "failed"
     assert told.json["steps"][0]["state"] == "failed"
     assert "cut off after 1 tokens" in told.json["error"]
-    shown = finished.cli("show", "last").out
+    shown = finished.command("show", "last").out
     assert "── What went wrong ─" in shown
     assert "attempts 1 to 4" in shown
