@@ -9,7 +9,7 @@ from pydantic import BaseModel, Field
 from orchestrator.api.dependencies import ServiceDep, StrictBody
 from orchestrator.api.errors import DOCUMENTED
 from orchestrator.service.backup import Backup, backups
-from orchestrator.service.retention import Retention, VacuumResult
+from orchestrator.service.retention import Retention, VacuumRequest, VacuumResult
 
 router = APIRouter(tags=["upkeep"], responses=dict(DOCUMENTED))
 
@@ -27,16 +27,24 @@ class BackupList(BaseModel):
 
 
 class VacuumBody(StrictBody):
-    """Which runs that have ended are kept. A limit that is left out is that of [retention] in the configuration."""
+    """Which runs that have ended are kept, and which chats. Limits that are left out are those of the configuration."""
 
     days: float | None = Field(
-        default=None, ge=0, le=1e6, description="keep a run for so many days after its end; 0: no limit"
+        default=None,
+        ge=0,
+        le=1e6,
+        description="keep a run for so many days after its end, a chat after its start; 0: no limit",
     )
     runs: int | None = Field(default=None, ge=0, le=1 << 53, description="keep the newest so many; 0: no limit")
     bytes: int | None = Field(
         default=None, ge=0, le=1 << 53, description="keep at most so many bytes of artifacts; 0: no limit"
     )
-    outcomes: bool = Field(default=False, description="purge the outcomes that learning keeps of removed runs too")
+    chats: int | None = Field(
+        default=None, ge=0, le=1 << 53, description="keep the newest so many chats; 0: as many as the journal keeps"
+    )
+    outcomes: bool = Field(
+        default=False, description="purge what is kept for learning too: outcomes of removed runs, and all chats"
+    )
     dry_run: bool = Field(default=False, description="remove nothing, and only list what would be removed")
 
 
@@ -78,6 +86,6 @@ async def restore(name: str, service: ServiceDep) -> HealthBody:
 
 @router.post("/v1/vacuum")
 async def vacuum(body: VacuumBody, service: ServiceDep) -> VacuumResult:
-    """Remove runs that are kept no longer, and objects that no run names. Other runs go on meanwhile."""
-    retention = Retention.of(service.configuration.retention, body.days, body.runs, body.bytes)
+    """Remove runs and chats that are kept no longer, and objects that no run names. Other runs go on meanwhile."""
+    retention = Retention.of(service.configuration.retention, VacuumRequest(**body.model_dump()))
     return await service.vacuum(retention, dry_run=body.dry_run, purge_outcomes=body.outcomes)

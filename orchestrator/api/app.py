@@ -7,7 +7,7 @@ from typing import Any, Final
 from fastapi import FastAPI
 from fastapi.openapi.utils import get_openapi
 
-from orchestrator.api import admin, events, metrics, models, runs
+from orchestrator.api import admin, chats, events, metrics, models, runs
 from orchestrator.api.errors import add_error_handlers
 from orchestrator.api.limiter import GenerationLimiter
 from orchestrator.api.openai import chat, embeddings, responses
@@ -30,7 +30,7 @@ def make_app(service: Service, tasks: asyncio.TaskGroup) -> FastAPI:
     app.state.service = service
     app.state.limiter = GenerationLimiter(tasks, lambda: service.configuration.server.max_generations)
     add_error_handlers(app)
-    for module in (runs, events, models, admin, metrics, chat, responses, embeddings, openai_models):
+    for module in (runs, events, chats, models, admin, metrics, chat, responses, embeddings, openai_models):
         app.include_router(module.router)
     app.openapi = lambda: _schema(app)  # type: ignore[method-assign]
     return app

@@ -16,7 +16,7 @@ from starlette.exceptions import HTTPException
 
 from orchestrator.engine.errors import BadRequest, EngineError
 from orchestrator.errors import InputError, OrchestratorError
-from orchestrator.journal import DiskFull, JournalClosed, ObjectMissing, UnknownRun
+from orchestrator.journal import DiskFull, JournalClosed, ObjectMissing, UnknownChat, UnknownRun
 from orchestrator.planning import PlanError
 from orchestrator.pool import ModelPinned, ModelRemote, PoolError, UnknownModel
 from orchestrator.service.errors import Busy, Conflict, FolderFull, NotReady
@@ -67,6 +67,7 @@ _STATUS: Final[tuple[tuple[type[OrchestratorError], HTTPStatus], ...]] = (
     (InputError, HTTPStatus.BAD_REQUEST),
     (RunFailed, HTTPStatus.UNPROCESSABLE_ENTITY),  # clients try again after a 5xx
     (UnknownRun, HTTPStatus.NOT_FOUND),
+    (UnknownChat, HTTPStatus.NOT_FOUND),
     (ObjectMissing, HTTPStatus.NOT_FOUND),
     (Conflict, HTTPStatus.CONFLICT),
     (Busy, HTTPStatus.TOO_MANY_REQUESTS),

@@ -13,7 +13,7 @@ from orchestrator.cli.logs import log_to
 from orchestrator.cli.settings import Settings
 from orchestrator.errors import InputError, Problem
 from orchestrator.events import RatingGiven
-from orchestrator.journal import Home, JournalReader
+from orchestrator.journal import ChatRated, Home, JournalReader
 from orchestrator.personas import Placed
 from orchestrator.pool import memory_budget
 from orchestrator.runs import Job, Orchestrator, PlannedTask, Update
@@ -22,8 +22,8 @@ from orchestrator.runs.personas import Proposal, add_without_daemon, retire_with
 from orchestrator.runs.sandboxes import SandboxOnDemand
 from orchestrator.service.backup import restore_backup
 from orchestrator.service.configuration import load_configuration
-from orchestrator.service.ratings import rate_without_daemon
-from orchestrator.service.retention import Retention, VacuumResult, vacuum_without_daemon
+from orchestrator.service.ratings import rate_chat_without_daemon, rate_without_daemon
+from orchestrator.service.retention import Retention, VacuumRequest, VacuumResult, vacuum_without_daemon
 
 T = TypeVar("T")
 
@@ -71,20 +71,11 @@ class Backend(Protocol):
     async def retire_persona(self, name: str) -> None:
         """Retire a persona that was made at run time."""
 
-    async def vacuum(
-        self,
-        days: float | None,
-        runs: int | None,
-        most_bytes: int | None,
-        *,
-        dry_run: bool,
-        purge_outcomes: bool,
-    ) -> VacuumResult:
-        """Remove the runs that the limits do not keep, and data that no run uses, and return what was removed.
+    async def rate_chat(self, rating: ChatRated) -> ChatRated:
+        """Rate a chat whose model the router has chosen, and return the rating with the time of its journaling."""
 
-        A limit that is None is the configuration's, and 0 stands for no limit. With `purge_outcomes`, what is kept for
-        learning of runs that are gone is removed too.
-        """
+    async def vacuum(self, request: VacuumRequest) -> VacuumResult:
+        """Remove the runs and chats that are kept no longer, and data that no run uses, and return what was removed."""
 
     async def restore(self, name: str) -> None:
         """Replace all runs by those of a backup."""
@@ -159,31 +150,27 @@ class EmbeddedBackend:
         """Retire a persona. Raises HomeLocked while another process owns the folder, RegistryError, InputError."""
         retire_without_daemon(self._chosen.home, name, self._chosen.registry(), time.time())
 
-    async def vacuum(
-        self,
-        days: float | None,
-        runs: int | None,
-        most_bytes: int | None,
-        *,
-        dry_run: bool,
-        purge_outcomes: bool,
-    ) -> VacuumResult:
-        """Remove the runs that the limits do not keep, and rewrite the database. Raises HomeLocked, InputError.
+    async def rate_chat(self, rating: ChatRated) -> ChatRated:
+        """Rate a chat. Raises HomeLocked while another process owns the state folder."""
+        return await rate_chat_without_daemon(self._chosen.home, rating)
 
-        When this is cancelled, the work ends early, with everything in order.
+    async def vacuum(self, request: VacuumRequest) -> VacuumResult:
+        """Remove the runs and chats that the limits do not keep, and rewrite the database.
+
+        Raises HomeLocked, InputError. When this is cancelled, the work ends early, with everything in order.
         """
         home = self._chosen.home
         if not Home(home).database.exists():
             accepted = "the state folder of a daemon, or of earlier runs"
             raise InputError(Problem(f"--home {home}", "holds no runs", accepted))
-        retention, stopped = Retention.of(load_configuration().retention, days, runs, most_bytes), Event()
+        retention, stopped = Retention.of(load_configuration().retention, request), Event()
         try:
             return await asyncio.to_thread(
                 vacuum_without_daemon,
                 home,
                 retention,
-                dry_run=dry_run,
-                purge_outcomes=purge_outcomes,
+                dry_run=request.dry_run,
+                purge_outcomes=request.outcomes,
                 keep_going=lambda: not stopped.is_set(),
             )
         finally:

@@ -16,12 +16,12 @@ import httpx2
 
 from orchestrator.errors import InputError, OrchestratorError, Problem
 from orchestrator.events import RatingGiven, RunFinished
-from orchestrator.journal import Home
+from orchestrator.journal import ChatRated, Home
 from orchestrator.journal.codec import decode_event
 from orchestrator.personas import Placed
 from orchestrator.runs import EventUpdate, Job, PlannedTask, Progress, Update
 from orchestrator.runs.personas import Proposal
-from orchestrator.service.retention import VacuumResult
+from orchestrator.service.retention import VacuumRequest, VacuumResult
 from orchestrator.taskir import dump_task, task_from
 
 BASE: Final = "http://localhost"
@@ -173,19 +173,15 @@ class DaemonBackend:
         """Retire a persona that was made at run time."""
         await self._ask("DELETE", f"/v1/personas/{path_part('NAME', name)}")
 
-    async def vacuum(
-        self,
-        days: float | None,
-        runs: int | None,
-        most_bytes: int | None,
-        *,
-        dry_run: bool,
-        purge_outcomes: bool,
-    ) -> VacuumResult:
-        """Remove the runs that the limits do not keep, while other runs go on."""
-        limits = {"days": days, "runs": runs, "bytes": most_bytes}
-        body = {**limits, "dry_run": dry_run, "outcomes": purge_outcomes}
-        answer = await self._ask("POST", "/v1/vacuum", json=body)
+    async def rate_chat(self, rating: ChatRated) -> ChatRated:
+        """Rate a chat whose model the router has chosen, and return the rating with its time."""
+        body = {"score": rating.score, "by": rating.by, "note": rating.note}
+        path = f"/v1/chats/{path_part('RUN', rating.chat)}/ratings"
+        return replace(rating, at=(await self._ask("POST", path, json=body))["at"])
+
+    async def vacuum(self, request: VacuumRequest) -> VacuumResult:
+        """Remove the runs and chats that the limits do not keep, while other runs go on."""
+        answer = await self._ask("POST", "/v1/vacuum", json=asdict(request))
         return VacuumResult(**{**answer, "runs": tuple(answer["runs"])})
 
     async def restore(self, name: str) -> None:

@@ -1,4 +1,7 @@
-"""Explain one step of a run: what it waited for, which role and model did it and why, and how each attempt ended."""
+"""Explain one step of a run: what it waited for, which role and model did it and why, and how each attempt ended.
+
+And explain a chat: who was chosen to answer it and why, and how its answers ended.
+"""
 
 from dataclasses import asdict
 from typing import Any
@@ -12,6 +15,7 @@ from orchestrator.cli.report_view import format_gates, format_rating
 from orchestrator.cli.terminal import STATE_STYLES, glyphs, one_line, printable, seconds
 from orchestrator.history.report import Report, StepRow
 from orchestrator.history.view import AttemptRow
+from orchestrator.journal import ChatRecord
 
 
 def explanation_json(report: Report, step: StepRow) -> dict[str, Any]:
@@ -58,6 +62,34 @@ def print_explanation(console: Console, report: Report, step: StepRow) -> None:
     if not step.attempts and not step.children:
         arrow = glyphs(console).arrow
         console.print(Text(f"{arrow} it has made no attempt", style="dim"))
+
+
+def print_chat(console: Console, record: ChatRecord) -> None:
+    """Print who was chosen to answer a chat and why, how its answers ended, and its ratings."""
+    routed = record.routed
+    table = Table.grid(padding=(0, 2, 0, 0))
+    table.add_column(no_wrap=True, style="bold")
+    table.add_column(overflow="fold")
+    console.print(Text(routed.chat, style="bold"))
+    console.print(Text(one_line(routed.objective), style="dim"), no_wrap=True, overflow="ellipsis")
+    console.print()
+    persona = f", persona {routed.persona}" if routed.persona else ""
+    table.add_row("Role", Text(f"{routed.role} on {routed.model}{persona}: {one_line(routed.reason)}"))
+    table.add_row("Router", Text(f"{one_line(routed.router)}, with a probability of {routed.propensity:.3g}"))
+    for candidate in routed.candidates:
+        with_persona = f", persona {candidate.persona}" if candidate.persona else ""
+        table.add_row("", Text(f"{candidate.role} on {candidate.model}{with_persona}: score {candidate.score:.3g}"))
+    for answer in record.answers:
+        outcome = Text(answer.finish, style="red" if answer.failure is not None else "")
+        if answer.failure is not None:
+            outcome.append(f": {answer.failure}: {printable(answer.message)}", style="not bold")
+        table.add_row(f"Answer {answer.answer + 1}", outcome)
+        tokens = f"{answer.usage.prompt_tokens} prompt and {answer.usage.output_tokens} output tokens"
+        table.add_row("", Text(f"{tokens}, took {seconds(answer.seconds)}"))
+    for rating in record.ratings:
+        note = f": {one_line(rating.note)}" if rating.note else ""
+        table.add_row("Rated", Text(f"{rating.score:g} by {one_line(rating.by)}{note}"))
+    console.print(table)
 
 
 def _state(step: StepRow) -> Text:

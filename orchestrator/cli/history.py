@@ -2,6 +2,7 @@
 
 import sys
 from collections.abc import Sequence
+from dataclasses import asdict
 from datetime import datetime
 from typing import Annotated, Any
 
@@ -10,7 +11,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from orchestrator.cli.explain_view import explanation_json, print_explanation
+from orchestrator.cli.explain_view import explanation_json, print_chat, print_explanation
 from orchestrator.cli.report_view import print_report
 from orchestrator.cli.settings import JsonFlag, Settings, settings
 from orchestrator.cli.terminal import STATE_STYLES, make_console, one_line, print_json, seconds, write
@@ -20,18 +21,20 @@ from orchestrator.history.report import Report, StepRow, load_report
 from orchestrator.journal import JournalReader, RunRow
 
 LAST = "last"
+CHAT_PREFIXES = ("chatcmpl-", "resp_")
+"""How the ids of answers of the API begin."""
 MOST_COMPLETED = 1000
 RUN_HELP = "The run: its id, the beginning of it, or `last`."
 
 
-def _complete_run(context: typer.Context, incomplete: str) -> list[str]:
+def complete_run(context: typer.Context, incomplete: str) -> list[str]:
     """Return the ids of runs that begin with an incomplete word of the command line."""
     home = Settings(None, context.find_root().params.get("home")).home  # no callback has made the settings yet
     with JournalReader.open_to_read(home) as journal:
         return [row.run for row in journal.runs(MOST_COMPLETED) if row.run.startswith(incomplete)]
 
 
-RunArgument = Annotated[str, typer.Argument(metavar="RUN", help=RUN_HELP, autocompletion=_complete_run)]
+RunArgument = Annotated[str, typer.Argument(metavar="RUN", help=RUN_HELP, autocompletion=complete_run)]
 AllFlag = Annotated[bool, typer.Option("--all", help="Show every step, however many there are.")]
 
 
@@ -78,14 +81,27 @@ def show(
 
 def explain(
     context: typer.Context,
-    run: RunArgument,
-    step: Annotated[str, typer.Argument(metavar="STEP", help="The step, such as S2, or S2[0] for an item of it.")],
+    run: Annotated[
+        str,
+        typer.Argument(
+            metavar="RUN", help=f"{RUN_HELP} Or the id of a chat, without a step.", autocompletion=complete_run
+        ),
+    ],
+    step: Annotated[
+        str,
+        typer.Argument(metavar="[STEP]", help="The step, such as S2, or S2[0] for an item of it.", show_default=False),
+    ] = "",
     as_json: JsonFlag = False,
 ) -> None:
-    """Explain one step of a run.
+    """Explain one step of a run, or a chat whose model the router chose.
 
-    Prints what it waited for, which role and model did it and why, how each attempt ended, and the gates' results.
+    Of a step it prints what it waited for, which role and model did it and why, how each attempt ended, and the gates'
+    results. Of a chat it prints who was chosen and why, how the answers ended, and the ratings. The id of a chat is
+    that of the API's answer to it.
     """
+    if is_chat(run):
+        _explain_chat(context, run, step, as_json)
+        return
     with JournalReader.open_to_read(settings(context).home) as journal:
         report = load_report(journal, find_run(journal, run))
     row = _step(report, step)
@@ -94,6 +110,11 @@ def explain(
         return
     console = make_console(sys.stdout)
     write(lambda: print_explanation(console, report, row))
+
+
+def is_chat(text: str) -> bool:
+    """Return whether a text is the id of an answer of the API to a chat, and not that of a run."""
+    return text.startswith(CHAT_PREFIXES)
 
 
 def find_run(journal: JournalReader, text: str) -> str:
@@ -113,12 +134,25 @@ def find_run(journal: JournalReader, text: str) -> str:
     raise InputError(Problem("RUN", what, f"{_some(found or names)}, or `last`"))
 
 
+def _explain_chat(context: typer.Context, chat: str, step: str, as_json: bool) -> None:
+    if step:
+        raise InputError(Problem("STEP", f"{step!r} is given, and a chat has no steps", "the id of the chat alone"))
+    with JournalReader.open_to_read(settings(context).home) as journal:
+        record = journal.chat(chat)
+    if as_json:
+        print_json(asdict(record))
+        return
+    console = make_console(sys.stdout)
+    write(lambda: print_chat(console, record))
+
+
 def _step(report: Report, name: str) -> StepRow:
     for step in report.steps:
         if step.id == name:
             return step
     names = [step.id for step in report.steps]
-    raise InputError(Problem("STEP", f"{report.run_id} has no step {name!r}", _some(names) or "none: it has no steps"))
+    what = f"{report.run_id} has no step {name!r}" if name else "is missing"
+    raise InputError(Problem("STEP", what, _some(names) or "none: it has no steps"))
 
 
 def _digest(report: Report, name: str) -> str:

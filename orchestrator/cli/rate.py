@@ -1,4 +1,4 @@
-"""The command that rates a run, or a step of it: rate."""
+"""The command that rates a run, a step of it, or a chat: rate."""
 
 import getpass
 import os
@@ -7,12 +7,17 @@ from typing import Annotated, Final
 import typer
 
 from orchestrator.cli.backend import ask_backend
-from orchestrator.cli.history import RunArgument, find_run
-from orchestrator.cli.settings import JsonFlag, settings
+from orchestrator.cli.history import RUN_HELP, complete_run, find_run, is_chat
+from orchestrator.cli.settings import JsonFlag, Settings, settings
 from orchestrator.cli.terminal import one_line, print_json, write
 from orchestrator.errors import InputError, Problem
 from orchestrator.events import RatingGiven
-from orchestrator.journal import JournalReader
+from orchestrator.journal import ChatRated, JournalReader
+
+RatedArgument = Annotated[
+    str,
+    typer.Argument(metavar="RUN", help=f"{RUN_HELP} Or the id of a chat.", autocompletion=complete_run),
+]
 
 WORDS: Final = {"good": 1.0, "bad": 0.0}
 ACCEPTED: Final = "good, bad, or a number from 0 (bad) to 1 (good)"
@@ -20,23 +25,26 @@ ACCEPTED: Final = "good, bad, or a number from 0 (bad) to 1 (good)"
 
 def rate(
     context: typer.Context,
-    run: RunArgument,
+    run: RatedArgument,
     rating: Annotated[
         list[str], typer.Argument(metavar="[STEP] SCORE", help=f"A step, if only that one is rated; then {ACCEPTED}.")
     ],
     note: Annotated[str, typer.Option(metavar="TEXT", help="The reason, which is kept with the rating.")] = "",
     as_json: JsonFlag = False,
 ) -> None:
-    """Rate a run that has ended, or one step of it.
+    """Rate a run that has ended, one step of it, or a chat whose model the router chose.
 
-    Ratings are journaled with their author and time, and `show` and `explain` print them. A run may be rated more than
-    once.
+    Ratings are journaled with their author and time, and `show` and `explain` print them. What was rated may be rated
+    again.
     """
     *steps, score = rating
     if len(steps) > 1:
         raise InputError(Problem("SCORE", f"{' '.join(rating)!r} is more than a step and a score", "[STEP] SCORE"))
     given = RatingGiven(at=0.0, score=read_score(score), by=who(), step=steps[0] if steps else None, note=note)
     chosen = settings(context)
+    if is_chat(run):
+        _rate_chat(chosen, run, given, as_json)
+        return
     with JournalReader.open_to_read(chosen.home) as journal:
         name = find_run(journal, run)
     made = ask_backend(chosen, lambda backend: backend.rate(name, given))
@@ -45,6 +53,17 @@ def rate(
         print_json({"run_id": name} | {field: getattr(made, field) for field in names})
     else:
         write(lambda: print(f"{made.step or name} rated {made.score:g} by {one_line(made.by)}"))
+
+
+def _rate_chat(chosen: Settings, chat: str, given: RatingGiven, as_json: bool) -> None:
+    if given.step is not None:
+        raise InputError(Problem("STEP", f"{given.step!r} is given, and a chat has no steps", "a score alone"))
+    rating = ChatRated(at=0.0, chat=chat, score=given.score, by=given.by, note=given.note)
+    made = ask_backend(chosen, lambda backend: backend.rate_chat(rating))
+    if as_json:
+        print_json({field: getattr(made, field) for field in ("chat", "score", "by", "note", "at")})
+    else:
+        write(lambda: print(f"{chat} rated {made.score:g} by {one_line(made.by)}"))
 
 
 def read_score(text: str) -> float:

@@ -14,7 +14,7 @@ from orchestrator.cli.terminal import print_json, size, write
 from orchestrator.errors import InputError, Problem
 from orchestrator.journal import JournalReader
 from orchestrator.service.backup import backups
-from orchestrator.service.retention import VacuumResult
+from orchestrator.service.retention import VacuumRequest, VacuumResult
 
 
 def backup(
@@ -64,28 +64,32 @@ def vacuum(
         int | None,
         typer.Option("--bytes", min=0, help="Keep so many bytes of artifacts, of the newest runs; 0: no limit."),
     ] = None,
+    chats: Annotated[
+        int | None,
+        typer.Option(min=0, help="Keep so many chats whose model the router chose, the newest; 0: up to 100,000."),
+    ] = None,
     outcomes: Annotated[
-        bool, typer.Option("--outcomes", help="Also purge the outcomes that are kept of removed runs for learning.")
+        bool, typer.Option("--outcomes", help="Also purge what is kept for learning: outcomes of removed runs, chats.")
     ] = False,
     yes: Annotated[bool, typer.Option("--yes", help="Do not ask before outcomes are purged.")] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only print what would be removed.")] = False,
     as_json: JsonFlag = False,
 ) -> None:
-    """Remove runs that are older or larger than the limits, and data that no run uses.
+    """Remove runs and chats that are older or larger than the limits, and data that no run uses.
 
     Limits that are not given are those of [retention] in the configuration. Runs that have not ended stay, and so do
     the artifacts of earlier runs that later ones read. With a daemon, runs go on meanwhile; without one, the database
     is also rewritten without gaps. Backups are not changed.
 
     Of a run that is removed, the outcomes of its attempts are kept for learning: the text of each step, the role and
-    the model that did it, how it ended, its prompts and its ratings. --outcomes purges those of all removed runs.
+    the model that did it, how it ended, its prompts and its ratings. Of a chat whose model the router chose, what the
+    user said last is kept, who answered, how that ended and the ratings. --outcomes purges all of that.
     """
     chosen = settings(context)
     if outcomes and not dry_run and not yes:
         _confirm_purge(chosen)
-    done = ask_backend(
-        chosen, lambda backend: backend.vacuum(days, runs, most, dry_run=dry_run, purge_outcomes=outcomes)
-    )
+    request = VacuumRequest(days=days, runs=runs, bytes=most, chats=chats, outcomes=outcomes, dry_run=dry_run)
+    done = ask_backend(chosen, lambda backend: backend.vacuum(request))
     if as_json:
         print_json(asdict(done))
     else:
@@ -98,8 +102,9 @@ def _confirm_purge(chosen: Settings) -> None:
         accepted = "--yes with it, or --dry-run to see how many there are"
         raise InputError(Problem("--outcomes", "asks before it purges, and stdin is not a terminal", accepted))
     with JournalReader.open_to_read(chosen.home) as journal:
-        count = journal.count_outcomes()
-    question = f"Purge the outcomes of {count} attempts of removed runs? The router can then no longer learn from them."
+        outcomes, chats = journal.count_outcomes(), journal.count_chats(beyond=0)
+    what = f"the outcomes of {outcomes} attempts of removed runs" + (f" and {chats} chats" if chats else "")
+    question = f"Purge {what}? The router can then no longer learn from them."
     typer.confirm(question, abort=True, err=True)
 
 
@@ -113,5 +118,7 @@ def _lines(done: VacuumResult) -> Iterator[str]:
         yield f"{done.folders} folders of unknown runs {removed}"
     if done.outcomes:
         yield f"{done.outcomes} outcomes of attempts {removed}"
+    if done.chats:
+        yield f"{done.chats} chats {removed}"
     if not done.dry_run:
         yield f"the database takes {size(done.database_bytes)}, {size(freed)} less"

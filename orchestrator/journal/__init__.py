@@ -1,6 +1,7 @@
 """The durable record of runs: a state folder with an event table in SQLite and content-addressed objects."""
 
 from orchestrator.journal.artifacts import publish
+from orchestrator.journal.chats import ChatAnswered, ChatEvent, ChatFinish, ChatRated, ChatRecord, ChatRouted
 from orchestrator.journal.disk import retry_when_disk_full
 from orchestrator.journal.errors import (
     DiskFull,
@@ -10,6 +11,7 @@ from orchestrator.journal.errors import (
     JournalError,
     JournalTooNew,
     ObjectMissing,
+    UnknownChat,
     UnknownRun,
 )
 from orchestrator.journal.home import Home, HomeLock, home_path
@@ -20,6 +22,12 @@ from orchestrator.journal.store import MeasuredGeneration, PersonaUse, RunRow
 
 __all__ = [
     "AttemptOutcome",
+    "ChatAnswered",
+    "ChatEvent",
+    "ChatFinish",
+    "ChatRated",
+    "ChatRecord",
+    "ChatRouted",
     "DiskFull",
     "Home",
     "HomeLock",
@@ -36,6 +44,7 @@ __all__ = [
     "PersonaUse",
     "Rating",
     "RunRow",
+    "UnknownChat",
     "UnknownRun",
     "digest_of",
     "home_path",

@@ -7,7 +7,8 @@ JournalError
 ├── DiskFull          the disk is full
 ├── JournalClosed     the owner of the folder has closed the journal
 ├── ObjectMissing     no object with this digest is stored
-└── UnknownRun        there is no such run
+├── UnknownRun        there is no such run
+└── UnknownChat       there is no such chat
 """
 
 import errno
@@ -82,6 +83,14 @@ class UnknownRun(JournalError):
     def __init__(self, path: Path, run: str) -> None:
         super().__init__(path, f"holds no run {run!r}")
         self.run = run
+
+
+class UnknownChat(JournalError):
+    """The journal holds no such `chat`: it never did, no router chose its model, or it is kept no longer."""
+
+    def __init__(self, path: Path, chat: str) -> None:
+        super().__init__(path, f"holds no chat {chat!r}; only chats are kept whose model a router has chosen")
+        self.chat = chat
 
 
 DISK_FULL_ERRNOS = frozenset({errno.ENOSPC, errno.EDQUOT})

@@ -1,4 +1,4 @@
-"""Maintain the database: list the objects that its events name, purge outcomes, and free unused pages."""
+"""Maintain the database: list the objects that its events name, remove outcomes and chats, and free unused pages."""
 
 from typing import Final
 
@@ -27,12 +27,14 @@ class MaintenanceStore(Store):
         )
 
     def prompt_objects(self) -> list[str]:
-        """Return the digests of the prompts of all attempts, also of those of which only the outcome is left."""
+        """Return the digests of the prompts of all attempts and chats, also where only the outcome is left."""
         rows = self._rows(
             """
             SELECT body ->> '$.prompts.system', body ->> '$.prompts.persona' FROM events WHERE kind = 'attempt_started'
             UNION
             SELECT body ->> '$.prompts.system', body ->> '$.prompts.persona' FROM outcomes
+            UNION
+            SELECT body ->> '$.prompts.system', body ->> '$.prompts.persona' FROM chat_events WHERE kind = 'chat_routed'
             """
         )
         return [digest for row in rows for digest in row if digest]
@@ -46,6 +48,24 @@ class MaintenanceStore(Store):
             self._connection.execute("PRAGMA secure_delete = ON").fetchall()
             with self._transaction():
                 return self._connection.execute("DELETE FROM outcomes").rowcount
+
+    def delete_chats(self, before: float | None = None, beyond: int | None = None) -> int:
+        """Delete the chats that began `before` a time or are not among the newest `beyond`; return how many those were.
+
+        None stands for no limit. Their pages are overwritten with zeros. Raises `JournalError`.
+        """
+        surplus = self.surplus_chats(before, beyond)
+        with sqlite_errors(self.path):
+            self._connection.execute("PRAGMA secure_delete = ON").fetchall()
+            with self._transaction():
+                self._connection.executemany("DELETE FROM chat_events WHERE chat = ?", [(chat,) for chat in surplus])
+                self._connection.execute(  # what followed the deletion of a chat that was still being answered
+                    """
+                    DELETE FROM chat_events
+                    WHERE chat NOT IN (SELECT chat FROM chat_events WHERE kind = 'chat_routed')
+                    """
+                )
+        return len(surplus)
 
     def free_some(self) -> bool:
         """Give some free pages back to the disk, and return whether there may be more.

@@ -8,6 +8,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
+import structlog
+
 from orchestrator.events import (
     AttemptFailed,
     AttemptSucceeded,
@@ -17,8 +19,9 @@ from orchestrator.events import (
     RunStatus,
     StepGathered,
 )
+from orchestrator.journal.chats import ChatEvent, ChatRecord, chat_records, decode_chat_event
 from orchestrator.journal.codec import decode_event
-from orchestrator.journal.errors import DiskFull, JournalCorrupt, JournalError, UnknownRun
+from orchestrator.journal.errors import DiskFull, JournalClosed, JournalCorrupt, JournalError, UnknownChat, UnknownRun
 from orchestrator.journal.home import Home, HomeLock
 from orchestrator.journal.housekeeping import MaintenanceStore
 from orchestrator.journal.objects import ObjectStore
@@ -30,6 +33,7 @@ from orchestrator.journal.store import (
     RefusedEvents,
     RunRow,
     Store,
+    chat_row,
     event_row,
 )
 from orchestrator.journal.survey import SurveyStore, refuse_damaged
@@ -37,6 +41,8 @@ from orchestrator.journal.writer import Writer
 from orchestrator.personas import MadePersona, decode_persona
 
 MEASURED_GENERATIONS = 2000
+
+log = structlog.get_logger(__name__)
 
 
 class JournalReader:
@@ -121,9 +127,9 @@ class JournalReader:
             return store.named_objects()
 
     def prompt_objects(self) -> frozenset[str]:
-        """Return the digests of the prompts of all attempts, also of those of which only the outcome is left.
+        """Return the digests of the prompts of all attempts and chats, also where only the outcome is left.
 
-        It takes a while if there are many attempts.
+        It takes a while if there are many.
         """
         with closing(MaintenanceStore.open_to_read(self.home.database)) as store:
             return frozenset(store.prompt_objects())
@@ -148,6 +154,28 @@ class JournalReader:
         with closing(Store.open_to_read(self.home.database)) as store:
             return store.persona_uses()
 
+    def chat(self, chat: str) -> ChatRecord:
+        """Return what is journaled of one chat. Raises `UnknownChat`, `JournalCorrupt`."""
+        records = chat_records(event for _, event in self._chat_events(self._store.chat(chat)))
+        if not records:
+            raise UnknownChat(self.home.database, chat)
+        return records[0]
+
+    def chats(self, limit: int) -> list[ChatRecord]:
+        """Return the `limit` newest chats, newest first. Raises `JournalCorrupt`."""
+        return chat_records(event for _, event in self._chat_events(self._store.newest_chats(limit)))[::-1]
+
+    def chat_events(self, after: int = 0, limit: int | None = None) -> list[tuple[int, ChatEvent]]:
+        """Return the events of all chats with their numbers, which rise, from the first one after number `after`.
+
+        At most `limit` are returned. Raises `JournalCorrupt`.
+        """
+        return self._chat_events(self._store.chat_events(after, limit))
+
+    def count_chats(self, before: float | None = None, beyond: int | None = None) -> int:
+        """Return how many chats began `before` a time or are not among the newest `beyond`; None: no limit."""
+        return len(self._store.surplus_chats(before, beyond))
+
     def database_bytes(self) -> int:
         """Return the size of all pages of the database in bytes, free ones included."""
         with closing(MaintenanceStore.open_to_read(self.home.database)) as store:
@@ -169,6 +197,15 @@ class JournalReader:
         """Check the whole database, which takes time in proportion to its size, and return what is wrong with it."""
         with closing(SurveyStore.open_to_read(self.home.database)) as store:
             return store.damage()
+
+    def _chat_events(self, rows: Iterable[tuple[int, str, str]]) -> list[tuple[int, ChatEvent]]:
+        return [(number, self._decoded_chat_event(chat, number, body)) for number, chat, body in rows]
+
+    def _decoded_chat_event(self, chat: str, number: int, body: str) -> ChatEvent:
+        try:
+            return decode_chat_event(body)
+        except ValueError as error:
+            raise JournalCorrupt(self.home.database, f"event {number} of chat {chat}: {error}") from error
 
     def _outcome(self, run: str, body: str) -> AttemptOutcome:
         try:
@@ -244,6 +281,21 @@ class Journal(JournalReader):
             raise JournalError(self.home.database, f"refuses events of run {run}: {error}") from error
         self.objects.release(_named(events))
 
+    async def append_chat_event(self, event: ChatEvent) -> None:
+        """Write an event of a chat, and return when it is durable. Raises `DiskFull`, `JournalError`."""
+        await self._writer.append([chat_row(event)])
+
+    def note_chat_event(self, event: ChatEvent) -> None:
+        """Write an event of a chat with the next group of events, without waiting.
+
+        It may be lost if the machine stops at once, and is if the disk is full or the journal is closed, which is
+        logged.
+        """
+        try:
+            self._writer.append_without_waiting([chat_row(event)])
+        except JournalClosed as error:
+            log.warning("an event of a chat was not journaled", chat=event.chat, error=str(error))
+
     @property
     def full(self) -> DiskFull | None:
         """The error for which nothing can be written at the moment, while the disk is full, else None."""
@@ -287,6 +339,14 @@ class Journal(JournalReader):
         """
         with closing(MaintenanceStore.open_to_write(self.home.database)) as store:
             return store.purge_outcomes()
+
+    def delete_chats(self, before: float | None = None, beyond: int | None = None) -> int:
+        """Delete the chats that began `before` a time or are not among the newest `beyond`; return how many those were.
+
+        None stands for no limit. Blocks on the disk. Raises `JournalError`.
+        """
+        with closing(MaintenanceStore.open_to_write(self.home.database)) as store:
+            return store.delete_chats(before, beyond)
 
     def sweep(self, keep_going: Callable[[], bool] = lambda: True) -> list[str]:
         """Remove the objects that no event names, as long as `keep_going` returns true, and return them.

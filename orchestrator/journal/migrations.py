@@ -61,7 +61,21 @@ _PERSONAS = """
 CREATE TABLE personas (name TEXT PRIMARY KEY, body TEXT NOT NULL) STRICT;
 """
 
-MIGRATIONS: tuple[str, ...] = (_FIRST, _KEYS, _PARTS, _CHECKSUMS, _TASKS, _OUTCOMES, _PERSONAS)
+# Chats belong to no run. Numbers are never used twice, so that whoever reads on from one misses nothing.
+_CHATS = """
+CREATE TABLE chat_events (
+    number INTEGER PRIMARY KEY AUTOINCREMENT,
+    chat TEXT NOT NULL,
+    at REAL NOT NULL,
+    kind TEXT NOT NULL,
+    body TEXT NOT NULL,
+    checksum INTEGER NOT NULL
+) STRICT;
+CREATE INDEX chat_events_by_chat ON chat_events (chat, number);
+CREATE INDEX chat_events_by_kind ON chat_events (kind, number);
+"""
+
+MIGRATIONS: tuple[str, ...] = (_FIRST, _KEYS, _PARTS, _CHECKSUMS, _TASKS, _OUTCOMES, _PERSONAS, _CHATS)
 """SQL that leads from version n to version n + 1, at index n."""
 
 VERSION = len(MIGRATIONS)

@@ -13,6 +13,7 @@ from threading import Lock
 from typing import Any, Self
 
 from orchestrator.events import Event, Mode, RunAccepted, RunFinished, RunStatus
+from orchestrator.journal.chats import MOST_CHATS, ChatEvent, encode_chat_event
 from orchestrator.journal.codec import encode_event
 from orchestrator.journal.disk import is_full
 from orchestrator.journal.errors import DiskFull, JournalClosed, JournalCorrupt, JournalError, JournalTooNew
@@ -21,6 +22,8 @@ from orchestrator.journal.outcomes import AttemptOutcome, encode_outcome
 from orchestrator.personas import MadePersona, encode_persona
 
 TITLE_LENGTH = 200
+CHATS_BETWEEN_PRUNINGS = 1000
+"""After how many events of chats those of chats beyond `MOST_CHATS` are removed."""
 BUSY_SECONDS = 600.0
 """How long to wait for another connection of the owner that writes, which may be rewriting the whole database."""
 
@@ -79,6 +82,24 @@ class PersonaUse:
 
 
 @dataclass(frozen=True, slots=True)
+class ChatRow:
+    """One encoded event of a chat, with the values that the database has columns for."""
+
+    chat: str
+    at: float
+    kind: str
+    body: str
+
+    @property
+    def checksum(self) -> int:
+        """The checksum that is stored with the event."""
+        return checksum_of(self.chat.encode(), self.body.encode())
+
+
+Row = EventRow | ChatRow
+
+
+@dataclass(frozen=True, slots=True)
 class MeasuredGeneration:
     """The tokens and seconds of one finished generation, with its role and model."""
 
@@ -106,6 +127,11 @@ def event_row(run: str, event: Event) -> EventRow:
         opens=_run_row(run, event) if isinstance(event, RunAccepted) else None,
         closes=event if isinstance(event, RunFinished) else None,
     )
+
+
+def chat_row(event: ChatEvent) -> ChatRow:
+    """Return the row of an event of a chat."""
+    return ChatRow(event.chat, event.at, event.kind, encode_chat_event(event))
 
 
 def _run_row(run: str, event: RunAccepted) -> RunRow:
@@ -169,7 +195,7 @@ class Store:
         with self._reading:
             self._connection.close()
 
-    def append(self, groups: Iterable[Sequence[EventRow]]) -> list[RefusedEvents | None]:
+    def append(self, groups: Iterable[Sequence[Row]]) -> list[RefusedEvents | None]:
         """Commit groups of rows in one transaction, and return for each group whether it was refused.
 
         A refused group leaves nothing behind, and the others are not affected. Raises `JournalError` when nothing at
@@ -275,6 +301,43 @@ class Store:
         )
         return [PersonaUse(*row) for row in rows]
 
+    def chat_events(self, after: int, limit: int | None) -> list[tuple[int, str, str]]:
+        """Return number, chat and body of the events of all chats after number `after`, in order, at most `limit`.
+
+        Raises `JournalCorrupt`.
+        """
+        asked = """
+            SELECT chat, number, CAST(body AS BLOB), checksum FROM chat_events WHERE number > ? ORDER BY number LIMIT ?
+        """
+        return self._whole_chat_events(asked, after, -1 if limit is None else limit)
+
+    def newest_chats(self, limit: int) -> list[tuple[int, str, str]]:
+        """Return number, chat and body of all events of the `limit` newest chats, in order. Raises `JournalCorrupt`."""
+        asked = """
+            SELECT chat, number, CAST(body AS BLOB), checksum FROM chat_events
+            WHERE chat IN (SELECT chat FROM chat_events WHERE kind = 'chat_routed' ORDER BY number DESC LIMIT ?)
+            ORDER BY number
+        """
+        return self._whole_chat_events(asked, limit)
+
+    def chat(self, chat: str) -> list[tuple[int, str, str]]:
+        """Return number, chat and body of the events of one chat, in order. Raises `JournalCorrupt`."""
+        asked = "SELECT chat, number, CAST(body AS BLOB), checksum FROM chat_events WHERE chat = ? ORDER BY number"
+        return self._whole_chat_events(asked, chat)
+
+    def surplus_chats(self, before: float | None, beyond: int | None) -> list[str]:
+        """Return the chats that began `before` a time, or that are not among the newest `beyond`; None: no limit."""
+        asked = """
+            SELECT chat FROM chat_events WHERE kind = 'chat_routed' AND at < ?
+            UNION
+            SELECT chat FROM (
+                SELECT chat FROM chat_events WHERE kind = 'chat_routed' ORDER BY number DESC LIMIT -1 OFFSET ?
+            )
+        """
+        no_time, no_number = -1.0, 1 << 62
+        rows = self._rows(asked, no_time if before is None else before, no_number if beyond is None else beyond)
+        return [chat for (chat,) in rows]
+
     def copy_to(self, path: Path) -> None:
         """Write what is committed now into a new database at `path`, while others go on writing here.
 
@@ -323,7 +386,12 @@ class Store:
 
         Events are written in about the order in which they happen, so it is among those written last.
         """
-        asked = "SELECT max(at) FROM (SELECT at FROM events ORDER BY number DESC LIMIT 10000)"
+        asked = """
+            SELECT max(at) FROM (
+                SELECT * FROM (SELECT at FROM events ORDER BY number DESC LIMIT 10000)
+                UNION ALL SELECT * FROM (SELECT at FROM chat_events ORDER BY number DESC LIMIT 10000)
+            )
+        """
         return float(self._rows(asked)[0][0] or 0.0)
 
     def _whole(self, run: str, number: int, body: bytes, checksum: int | None) -> tuple[int, str]:
@@ -331,22 +399,30 @@ class Store:
 
         Early versions wrote no checksums.
         """
-        try:
-            if checksum is None or checksum == checksum_of(run.encode(), body):
-                return number, body.decode()
-        except UnicodeDecodeError:
-            pass
-        raise JournalCorrupt(self.path, f"event {number} of run {run} is not what was written")
+        if (text := _checked(run, body, checksum)) is None:
+            raise JournalCorrupt(self.path, f"event {number} of run {run} is not what was written")
+        return number, text
+
+    def _whole_chat_events(self, sql: str, *parameters: object) -> list[tuple[int, str, str]]:
+        found = []
+        for chat, number, body, checksum in self._rows(sql, *parameters):
+            if (text := _checked(chat, body, checksum)) is None:
+                raise JournalCorrupt(self.path, f"event {number} of chat {chat} is not what was written")
+            found.append((number, chat, text))
+        return found
 
     def _rows(self, sql: str, *parameters: object) -> list[Any]:
         with sqlite_errors(self.path), self._reading:
             return self._connection.execute(sql, parameters).fetchall()
 
-    def _append_group(self, rows: Sequence[EventRow]) -> RefusedEvents | None:
+    def _append_group(self, rows: Sequence[Row]) -> RefusedEvents | None:
         self._connection.execute("SAVEPOINT one_group")
         try:
             for row in rows:
-                self._append_row(row)
+                if isinstance(row, ChatRow):
+                    self._append_chat_row(row)
+                else:
+                    self._append_row(row)
         except sqlite3.IntegrityError as error:
             self._connection.execute("ROLLBACK TO one_group")
             return RefusedEvents(str(error))
@@ -374,6 +450,21 @@ class Store:
             )
         elif status := _STATUS_AFTER.get(row.kind):
             execute("UPDATE runs SET status = ? WHERE run = ? AND status != ?", (status, row.run, status))
+
+    def _append_chat_row(self, row: ChatRow) -> None:
+        number = self._connection.execute(
+            "INSERT INTO chat_events (chat, at, kind, body, checksum) VALUES (?, ?, ?, ?, ?)",
+            (row.chat, row.at, row.kind, row.body, row.checksum),
+        ).lastrowid
+        if number is not None and number % CHATS_BETWEEN_PRUNINGS == 0:
+            self._connection.execute(
+                """
+                DELETE FROM chat_events WHERE chat IN (
+                    SELECT chat FROM chat_events WHERE kind = 'chat_routed' ORDER BY number DESC LIMIT -1 OFFSET ?
+                )
+                """,
+                (MOST_CHATS,),
+            )
 
     def _migrate(self) -> None:
         with self._transaction():
@@ -427,6 +518,14 @@ def _connect(path: Path | None) -> sqlite3.Connection:
 def checksum_of(run: bytes, body: bytes) -> int:
     """Return the CRC-32 of an event's run and body, in UTF-8."""
     return zlib.crc32(body, zlib.crc32(run))
+
+
+def _checked(stream: str, body: bytes, checksum: int | None) -> str | None:
+    """Return the body of an event of a run or a chat, or None if its checksum is wrong."""
+    try:
+        return body.decode() if checksum is None or checksum == checksum_of(stream.encode(), body) else None
+    except UnicodeDecodeError:
+        return None
 
 
 def _statements(script: str) -> Iterator[str]:

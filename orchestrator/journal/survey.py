@@ -8,7 +8,7 @@ from typing import Final
 from orchestrator.journal.errors import JournalCorrupt, JournalError
 from orchestrator.journal.store import Store
 
-TABLES: Final = ("runs", "events", "outcomes")
+TABLES: Final = ("runs", "events", "outcomes", "personas", "chat_events")
 MOST_NAMED: Final = 5
 
 
@@ -50,7 +50,15 @@ class SurveyStore(Store):
             WHERE checksum != checksum_of(CAST(run AS BLOB), CAST(body AS BLOB)) LIMIT 20
             """
         )
-        return [f"event {number} of run {_text(run)} is not what was written" for number, run in rows]
+        chats = self._rows(
+            """
+            SELECT number, CAST(chat AS BLOB) FROM chat_events
+            WHERE checksum != checksum_of(CAST(chat AS BLOB), CAST(body AS BLOB)) LIMIT 20
+            """
+        )
+        return [f"event {number} of run {_text(run)} is not what was written" for number, run in rows] + [
+            f"event {number} of chat {_text(chat)} is not what was written" for number, chat in chats
+        ]
 
 
 def refuse_damaged(path: Path) -> None:

@@ -11,20 +11,21 @@ import structlog
 
 from orchestrator.journal.disk import DISK_FULL_RETRY_SECONDS
 from orchestrator.journal.errors import DiskFull, JournalClosed, JournalError
-from orchestrator.journal.store import EventRow, Store
+from orchestrator.journal.store import ChatRow, Row, Store
 
 MOST_GROUPS: Final = 4096
 
 log = structlog.get_logger(__name__)
 
-_Waiting = tuple[Sequence[EventRow], "Future[None]"]
+_Waiting = tuple[Sequence[Row], "Future[None]"]
 
 
 class Writer:
     """Writes to `store`, which it owns until `close`. Rows are committed in the order of the calls.
 
-    While the disk is full, events of accepted runs wait for space, and new runs are refused. After any other error of
-    the database nothing more is written. So the journal always holds a prefix of what happened in a run.
+    While the disk is full, events of accepted runs wait for space, and new runs and events of chats are refused. After
+    any other error of the database nothing more is written. So the journal always holds a prefix of what happened in a
+    run.
     """
 
     def __init__(self, store: Store) -> None:
@@ -39,12 +40,19 @@ class Writer:
         self._thread = Thread(target=self._work, name="journal", daemon=True)
         self._thread.start()
 
-    async def append(self, rows: Sequence[EventRow]) -> None:
+    async def append(self, rows: Sequence[Row]) -> None:
         """Return when the rows are durable. If the caller is cancelled, the rows are written nevertheless.
 
         Raises `RefusedEvents` or `JournalError`.
         """
         await asyncio.shield(asyncio.wrap_future(self._submit(rows)))
+
+    def append_without_waiting(self, rows: Sequence[Row]) -> None:
+        """Commit the rows with the next group. An error is logged, and nobody else is told.
+
+        Raises `JournalClosed`.
+        """
+        self._submit(rows).add_done_callback(_log_error)
 
     def close(self) -> None:
         """Commit the rows that wait, end the thread and close the database. Later appends raise `JournalClosed`.
@@ -58,7 +66,7 @@ class Writer:
         self._thread.join()
         self._store.close()
 
-    def _submit(self, rows: Sequence[EventRow]) -> "Future[None]":
+    def _submit(self, rows: Sequence[Row]) -> "Future[None]":
         future: Future[None] = Future()
         with self._closing:
             if self._closed:
@@ -75,7 +83,7 @@ class Writer:
             groups += more
             broken = broken or self._commit(groups)
             if isinstance(broken, DiskFull) and not last:
-                groups = _without_beginnings(groups, broken)
+                groups = _without_refusable(groups, broken)
                 self._note_disk_full(broken if groups else None)
                 broken = None
             else:
@@ -117,16 +125,21 @@ class Writer:
         self.full = full
 
 
-def _without_beginnings(groups: list[_Waiting], full: DiskFull) -> list[_Waiting]:
-    """Refuse the groups that begin new runs, and return the others."""
-    beginnings = [group for group in groups if _begins_run(group)]
-    _answer(beginnings, [full] * len(beginnings))
-    return [group for group in groups if not _begins_run(group)]
+def _without_refusable(groups: list[_Waiting], full: DiskFull) -> list[_Waiting]:
+    """Refuse the groups that begin new runs or are of chats, and return the others, which have to wait."""
+    refused = [group for group in groups if _is_refusable(group)]
+    _answer(refused, [full] * len(refused))
+    return [group for group in groups if not _is_refusable(group)]
 
 
-def _begins_run(group: _Waiting) -> bool:
+def _is_refusable(group: _Waiting) -> bool:
     rows, _ = group
-    return any(row.opens for row in rows)
+    return any(isinstance(row, ChatRow) or row.opens for row in rows)
+
+
+def _log_error(future: "Future[None]") -> None:
+    if (error := future.exception()) is not None:
+        log.warning("events of a chat were not journaled", error=str(error))
 
 
 def _answer(groups: list[_Waiting], outcomes: Sequence[Exception | None]) -> None:

@@ -75,12 +75,20 @@ class FolderSettings(_Section):
 
 
 class RetentionSettings(_Section):
-    """Which runs that have ended `orchestrator vacuum` keeps, unless its options say otherwise."""
+    """Which runs that have ended `orchestrator vacuum` keeps, and which chats, unless its options say otherwise."""
 
-    max_days: float = Field(default=0.0, ge=0, description="days that a run is kept after its end; 0: no limit")
+    max_days: float = Field(
+        default=0.0, ge=0, description="days that a run is kept after its end, and a chat after its start; 0: no limit"
+    )
     max_runs: int = Field(default=0, ge=0, description="how many runs are kept, the newest; 0: no limit")
     max_bytes: int = Field(
         default=0, ge=0, description="bytes of artifacts that are kept, those of the newest runs; 0: no limit"
+    )
+    max_chats: int = Field(
+        default=0,
+        ge=0,
+        description="chats that are kept of those whose model the router chose, the newest; 0: as many as the journal "
+        "keeps, 100,000",
     )
 
 

@@ -1,4 +1,4 @@
-"""Journal how users and programs rate runs that have ended."""
+"""Journal how users and programs rate runs that have ended, and chats."""
 
 import asyncio
 import time
@@ -9,7 +9,7 @@ from typing import Final
 from orchestrator.errors import InputError, Problem
 from orchestrator.events import RatingGiven
 from orchestrator.history.cache import ViewCache
-from orchestrator.journal import Journal
+from orchestrator.journal import ChatRated, Journal
 from orchestrator.service.errors import Conflict
 
 MAX_AUTHOR_LENGTH: Final = 200
@@ -24,7 +24,7 @@ async def rate(journal: Journal, views: ViewCache, run: str, rating: RatingGiven
     Raises UnknownRun, Conflict for a run that has not ended, and InputError for a step that the run does not have and
     for a score, an author or a note beyond the limits.
     """
-    _check_limits(rating)
+    _check_limits(rating.score, rating.by, rating.note)
     await asyncio.to_thread(_check, views, run, rating.step)
     await journal.append(run, [rating])
 
@@ -40,14 +40,35 @@ async def rate_without_daemon(home: Path, run: str, rating: RatingGiven) -> Rati
     return timed
 
 
-def _check_limits(rating: RatingGiven) -> None:
+async def rate_chat(journal: Journal, rating: ChatRated) -> None:
+    """Journal a rating of a chat whose model the router has chosen. It is durable when this returns.
+
+    Raises UnknownChat, and InputError for a score, an author or a note beyond the limits.
+    """
+    _check_limits(rating.score, rating.by, rating.note)
+    await asyncio.to_thread(journal.chat, rating.chat)
+    await journal.append_chat_event(rating)
+
+
+async def rate_chat_without_daemon(home: Path, rating: ChatRated) -> ChatRated:
+    """Rate a chat where no daemon owns the state folder, and return the rating with the time at which it was journaled.
+
+    Raises HomeLocked while another process owns the state folder, JournalError, and what `rate_chat` raises.
+    """
+    with Journal.open(home) as journal:
+        timed = replace(rating, at=max(time.time(), journal.last_time()))  # the clock may have been set back
+        await rate_chat(journal, timed)
+    return timed
+
+
+def _check_limits(score: float, by: str, note: str) -> None:
     problems = []
-    if not 0.0 <= rating.score <= 1.0:
-        problems.append(Problem("score", f"is {rating.score:g}", "a number from 0 (bad) to 1 (good)"))
-    if not 1 <= len(rating.by) <= MAX_AUTHOR_LENGTH:
-        problems.append(Problem("by", f"has {len(rating.by)} characters", f"1 to {MAX_AUTHOR_LENGTH}"))
-    if len(rating.note) > MAX_NOTE_LENGTH:
-        problems.append(Problem("note", f"has {len(rating.note)} characters", f"at most {MAX_NOTE_LENGTH}"))
+    if not 0.0 <= score <= 1.0:
+        problems.append(Problem("score", f"is {score:g}", "a number from 0 (bad) to 1 (good)"))
+    if not 1 <= len(by) <= MAX_AUTHOR_LENGTH:
+        problems.append(Problem("by", f"has {len(by)} characters", f"1 to {MAX_AUTHOR_LENGTH}"))
+    if len(note) > MAX_NOTE_LENGTH:
+        problems.append(Problem("note", f"has {len(note)} characters", f"at most {MAX_NOTE_LENGTH}"))
     if problems:
         raise InputError(*problems)
 

@@ -1,4 +1,4 @@
-"""Remove the runs that the retention limits do not keep, and what no other run uses: objects, folders, free pages.
+"""Remove the runs and chats that the retention limits do not keep, and what no run uses: objects, folders, free pages.
 
 Objects that a run's events name are kept, even if another run made them, so that a follow-up run can still read them.
 What learning needs of a run is kept too, until somebody asks for it to be purged: the outcomes of its attempts, and the
@@ -31,6 +31,24 @@ RUNS_AT_ONCE: Final = 100
 """How many runs one transaction deletes, so that others who write do not wait for long."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class VacuumRequest:
+    """What somebody asks a vacuum for. A limit that is None is the configuration's, and 0 stands for no limit."""
+
+    days: float | None = None
+    """For how many days a run is kept after its end, and a chat after its start."""
+    runs: int | None = None
+    """How many runs are kept, the newest."""
+    bytes: int | None = None
+    """How many bytes of artifacts are kept, those of the newest runs."""
+    chats: int | None = None
+    """How many chats are kept of those whose model the router has chosen, the newest."""
+    outcomes: bool = False
+    """Whether what is kept for learning is removed too: the outcomes of removed runs, and all chats."""
+    dry_run: bool = False
+    """Whether nothing is removed, and only said what would be."""
+
+
 @dataclass(frozen=True, slots=True)
 class Retention:
     """Which runs that have ended are kept. None stands for no limit. Runs that have not ended are always kept."""
@@ -41,13 +59,18 @@ class Retention:
     """How many runs are kept, the newest."""
     bytes: int | None = None
     """How many bytes of artifacts are kept, those of the newest runs. Artifacts of runs that have not ended count."""
+    chats: int | None = None
+    """How many chats are kept of those whose model the router has chosen, the newest. `days` holds for them as well."""
 
     @classmethod
-    def of(
-        cls, settings: RetentionSettings, days: float | None = None, runs: int | None = None, bytes: int | None = None
-    ) -> "Retention":
-        """Return the settings, except for the limits that are given; 0 stands for no limit in both."""
-        return cls(_limit(days, settings.max_days), _limit(runs, settings.max_runs), _limit(bytes, settings.max_bytes))
+    def of(cls, settings: RetentionSettings, request: VacuumRequest) -> "Retention":
+        """Return the limits of a request, which go before the settings; 0 stands for no limit in both."""
+        return cls(
+            _limit(request.days, settings.max_days),
+            _limit(request.runs, settings.max_runs),
+            _limit(request.bytes, settings.max_bytes),
+            _limit(request.chats, settings.max_chats),
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,6 +99,8 @@ class VacuumResult:
     """How many folders were removed of runs that the journal does not know."""
     outcomes: int
     """How many outcomes were purged, each of one attempt of a run that was removed earlier."""
+    chats: int
+    """How many chats were removed."""
     database_bytes_before: int
     """What the pages of the database took before, in bytes."""
     database_bytes: int
@@ -119,7 +144,9 @@ def vacuum(
 
     `now` is in seconds since the epoch, by the clock of events. Blocks on the disk.
 
-    With `purge_outcomes` the outcomes of runs that are gone are removed too, and none are kept of those that go now.
+    With `purge_outcomes` the outcomes of runs that are gone are removed too, and none are kept of those that go now; so
+    are all chats, since they are kept for learning alone.
+
     Runs go on meanwhile. With `exclusive` nobody else uses the state folder, and the database is written anew, without
     gaps. The work ends early, with everything in order, when `keep_going` returns false. Raises JournalError.
     """
@@ -130,15 +157,19 @@ def vacuum(
     run_objects = _run_objects(journal)
     gone = expired(run_objects, sizes, retention, now)
     outcomes = journal.count_outcomes() if purge_outcomes else 0
+    began_before = None if retention.days is None else now - retention.days * DAY_SECONDS
+    beyond = 0 if purge_outcomes else retention.chats
     strays = sorted(folders - {one.run for one in run_objects})
     if dry_run:
         removed = frozenset(gone)
         left = {digest for one in run_objects if one.run not in removed for digest in one.digests}
+        chats = journal.count_chats(began_before, beyond)
         objects = journal.objects.unnamed(lambda: left | journal.prompt_objects())
     else:
         kept = _no_outcomes if purge_outcomes else _outcomes
         gone, strays = _deleted(journal, gone, kept, keep_going), _deleted(journal, strays, kept, keep_going)
         outcomes = journal.purge_outcomes() if purge_outcomes else 0
+        chats = journal.delete_chats(began_before, beyond)
         objects = journal.sweep(keep_going)
         journal.shrink(keep_going, rewrite=exclusive)
     freed = sum(sizes.get(digest, 0) for digest in objects)
@@ -149,6 +180,7 @@ def vacuum(
         object_bytes=freed,
         folders=len(strays),
         outcomes=outcomes,
+        chats=chats,
         database_bytes_before=before,
         database_bytes=journal.database_bytes(),
         runs_left=len(run_objects) - len(gone),

@@ -19,7 +19,7 @@ import structlog
 from orchestrator.errors import OrchestratorError
 from orchestrator.events import Priority, RatingGiven, RunAccepted
 from orchestrator.history.view import accepted_in
-from orchestrator.journal import Journal, JournalError, JournalReader, RunRow
+from orchestrator.journal import ChatRated, Journal, JournalError, JournalReader, RunRow
 from orchestrator.runs.job import Job, job_of
 from orchestrator.runs.orchestrator import Orchestrator
 from orchestrator.runs.updates import Update
@@ -28,7 +28,7 @@ from orchestrator.service.configuration import Configuration
 from orchestrator.service.errors import Busy, Conflict, FolderFull, NotReady
 from orchestrator.service.queue import RunQueue
 from orchestrator.service.quota import effective_limits, enforce_quota, why_full
-from orchestrator.service.ratings import rate
+from orchestrator.service.ratings import rate, rate_chat
 from orchestrator.service.retention import Retention, VacuumResult, vacuum
 from orchestrator.service.totals import Totals
 from registry.models import Registry
@@ -204,6 +204,17 @@ class Service:
         await rate(orchestrator.journal, orchestrator.views, run, rating)
         return rating
 
+    async def rate_chat(self, chat: str, score: float, by: str, note: str = "") -> ChatRated:
+        """Journal a rating of a chat whose model the router has chosen. It is durable when this returns.
+
+        `chat` is the id of the response, and `score` is from 0 (bad) to 1 (good). Raises UnknownChat, InputError,
+        JournalError.
+        """
+        orchestrator = self.orchestrator
+        rating = ChatRated(at=orchestrator.clock.now(), chat=chat, score=score, by=by, note=note)
+        await rate_chat(orchestrator.journal, rating)
+        return rating
+
     async def row(self, run: str) -> RunRow:
         """Return the journal's row of a run. Raises UnknownRun."""
         return await asyncio.to_thread(self.orchestrator.journal.run, run)
@@ -223,8 +234,8 @@ class Service:
     ) -> VacuumResult:
         """Remove the runs that `retention` does not keep, and data that no run uses, and return what was removed.
 
-        With `purge_outcomes`, what is kept for learning of runs that are gone is removed too. Raises NotReady,
-        JournalError.
+        With `purge_outcomes`, what is kept for learning of runs that are gone and of chats is removed too. Raises
+        NotReady, JournalError.
         """
 
         def vacuumed(journal: Journal) -> VacuumResult:

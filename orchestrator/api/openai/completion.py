@@ -15,8 +15,10 @@ from orchestrator.engine.client.engine import Completion
 from orchestrator.engine.contract import Generation, Message
 from orchestrator.errors import InputError, OrchestratorError, Problem
 from orchestrator.events import Usage
+from orchestrator.gates import BadSchema, OutputSchema, SchemaMismatch
 from orchestrator.history.report import Report
 from orchestrator.runs import Job
+from orchestrator.service.chats import RoutedChat
 from orchestrator.service.service import Service
 from orchestrator.steps.role import ResolvedRole
 from registry.thinking import Thinking
@@ -59,10 +61,13 @@ async def generates_for(request: CompletionRequest, service: Service) -> tuple[l
         _check_fits_run(request)
         return [_run(service, run_request(request.messages))] * request.count, ORCHESTRATE
     objective = next((message.content for message in reversed(request.messages) if message.role == "user"), "")
-    role = await resolve_name(request.model, objective, service.orchestrator, request.id)
+    role, chat = await resolve_name(request.model, objective, service.orchestrator, request.id)
     generation = engine_request(request, role)
     seeds = [None if request.seed is None else request.seed + index for index in range(request.count)]
-    return [_generation(service, role.model, replace(generation, seed=seed)) for seed in seeds], role.model
+    generates = [_generation(service, role.model, replace(generation, seed=seed)) for seed in seeds]
+    if chat is not None:
+        generates = [_recorded(chat, index, request, generate) for index, generate in enumerate(generates)]
+    return generates, role.model
 
 
 def engine_request(request: CompletionRequest, role: ResolvedRole) -> Generation:
@@ -108,6 +113,31 @@ def _generation(service: Service, model: str, generation: Generation) -> Generat
         return await service.orchestrator.pool.generate(model, generation, on_text, on_thought)
 
     return generate
+
+
+def _recorded(chat: RoutedChat, index: int, request: CompletionRequest, generate: Generate) -> Generate:
+    """Return what generates an answer and journals how it ended, as the router chose who answers."""
+
+    async def recorded(on_text: Callable[[str], None], on_thought: Callable[[str], None]) -> Completion:
+        with chat.answering(index) as end:
+            completion = await generate(on_text, on_thought)
+            end(completion, _mismatch(request, completion.text))
+            return completion
+
+    return recorded
+
+
+def _mismatch(request: CompletionRequest, text: str) -> str:
+    """Return what is wrong with an answer that had to be the call of a tool or to match a schema; empty if it does."""
+    if request.toolbox.forced:
+        return "" if request.toolbox.parse(text) is not None else "the answer is no call of a tool that was offered"
+    if request.schema is None:
+        return ""
+    try:
+        OutputSchema(request.schema if isinstance(request.schema, dict) else None).read(text)
+    except (SchemaMismatch, BadSchema) as error:
+        return str(error)
+    return ""
 
 
 def _run(service: Service, request: str) -> Generate:

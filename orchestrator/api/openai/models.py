@@ -7,7 +7,6 @@ then asked directly.
 
 from typing import Final, Literal
 
-import structlog
 from fastapi import APIRouter
 from pydantic import BaseModel
 
@@ -15,6 +14,7 @@ from orchestrator.api.dependencies import ServiceDep
 from orchestrator.api.errors import DOCUMENTED, UnknownName
 from orchestrator.api.openai.embeddings import embedder_names
 from orchestrator.runs import Orchestrator
+from orchestrator.service.chats import RoutedChat, route_chat
 from orchestrator.steps.role import ResolvedRole, resolve_model, resolve_role
 from registry.models import Registry
 
@@ -22,7 +22,6 @@ AUTO: Final = "auto"
 ORCHESTRATE: Final = "orchestrate"
 
 router = APIRouter(prefix="/v1", tags=["openai"], responses=dict(DOCUMENTED))
-log = structlog.get_logger(__name__)
 
 
 class ModelBody(BaseModel):
@@ -63,44 +62,35 @@ def chat_names(registry: Registry) -> list[str]:
     return list(dict.fromkeys([*general, *roles, *registry.personas, *sorted(registry.usable_names)]))
 
 
-async def resolve_name(name: str, objective: str, orchestrator: Orchestrator, response_id: str) -> ResolvedRole:
+async def resolve_name(
+    name: str, objective: str, orchestrator: Orchestrator, response_id: str
+) -> tuple[ResolvedRole, RoutedChat | None]:
     """Return the role or the model that a name other than `orchestrate` stands for. Raises UnknownName.
 
-    `objective` is what the user wants, for the router to go by. What the router chooses for a response is logged under
-    its id. It is not journaled: it belongs to no run, and nothing can be said of it afterwards that could be learned
-    from, because responses are not kept and cannot be rated.
+    `objective` is what the user wants, for the router to go by. Where the router has chosen, its choice is returned as
+    well, under the id of the response.
     """
     registry = orchestrator.registry
     if name == AUTO and registry.step_roles:
         return await _routed(None, objective, orchestrator, response_id)
     if name in registry.roles and registry.why_not(name) is None:
-        return resolve_role(registry, name, registry.roles[name].persona)
+        return resolve_role(registry, name, registry.roles[name].persona), None
     if name in registry.personas and registry.step_roles:
         return await _routed(name, objective, orchestrator, response_id)
     if name in registry.usable_names and (model := registry.model_named(name)) is not None:
-        return resolve_model(registry, model)
+        return resolve_model(registry, model), None
     raise UnknownName(f"there is no model {name!r}; accepted: {', '.join(chat_names(registry))}")
 
 
-async def _routed(persona: str | None, objective: str, orchestrator: Orchestrator, response_id: str) -> ResolvedRole:
-    """Let the router choose, starting from the role that plans fall back on. Raises UnknownName."""
-    registry = orchestrator.registry
-    roles = registry.step_roles
-    role = next((role for role in roles if registry.roles[role].tier == "C"), roles[0])
-    decision = await orchestrator.choose(role, objective, persona)
+async def _routed(
+    persona: str | None, objective: str, orchestrator: Orchestrator, response_id: str
+) -> tuple[ResolvedRole, RoutedChat]:
+    """Let the router choose. Raises UnknownName for a choice that cannot be carried out."""
+    chat = await route_chat(orchestrator, response_id, objective, persona)
+    decision = chat.decision
     if decision.problem is not None:
         raise UnknownName(str(decision.problem))
-    log.info(
-        "the router chose for a response",
-        response=response_id,
-        role=decision.role,
-        persona=decision.persona,
-        model=decision.model,
-        reason=decision.reason,
-        propensity=decision.propensity,
-        router=decision.router,
-    )
-    return resolve_role(registry, decision.role, decision.persona, decision.model)
+    return resolve_role(orchestrator.registry, decision.role, decision.persona, decision.model), chat
 
 
 def _all_names(registry: Registry) -> list[str]:

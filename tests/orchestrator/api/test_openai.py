@@ -61,6 +61,26 @@ def test_a_chat_is_answered(ai: OpenAI, model: str) -> None:
     assert answer.usage.total_tokens == answer.usage.prompt_tokens + answer.usage.completion_tokens > 0
 
 
+def test_what_the_router_chose_for_a_chat_is_kept_and_rated(ai: OpenAI, client: httpx2.Client) -> None:
+    answer = ask(ai, model="auto", n=2, temperature=1.0)
+    kept = client.post(f"/v1/chats/{answer.id}/ratings", json={"score": 0.5, "by": "ann"}).raise_for_status().json()
+    assert (kept["chat"], kept["score"], kept["by"]) == (answer.id, 0.5, "ann")
+    chat = client.get(f"/v1/chats/{answer.id}").raise_for_status().json()
+    routed = chat["routed"]
+    assert (routed["asked_role"], routed["model"]) == ("worker", answer.system_fingerprint)
+    assert routed["objective"] == QUESTION[0]["content"]
+    assert 0 < routed["propensity"] <= 1
+    assert routed["router"]
+    assert answer.system_fingerprint in [one["model"] for one in routed["candidates"]]
+    assert sorted((one["answer"], one["failure"]) for one in chat["answers"]) == [(0, None), (1, None)]
+    assert sum(one["usage"]["output_tokens"] for one in chat["answers"]) == answer.usage.completion_tokens
+    assert [one["score"] for one in chat["ratings"]] == [0.5]
+    assert client.get("/v1/chats?limit=1").json()["chats"] == [chat]
+    named = ask(ai)
+    assert client.get(f"/v1/chats/{named.id}").status_code == 404, "the client has chosen"
+    assert client.post(f"/v1/chats/{named.id}/ratings", json={"score": 1}).status_code == 404
+
+
 def test_a_persona_is_a_model_too(ai: OpenAI) -> None:
     general = {"auto", "orchestrate", "lexical"}
     known = [model.id for model in ai.models.list() if model.id not in general]

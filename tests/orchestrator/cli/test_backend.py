@@ -15,7 +15,7 @@ from orchestrator.errors import InputError, OrchestratorError
 from orchestrator.events import RatingGiven, RunFinished
 from orchestrator.journal import JournalReader
 from orchestrator.runs import EventUpdate, Job
-from orchestrator.service.retention import VacuumResult
+from orchestrator.service.retention import VacuumRequest, VacuumResult
 from orchestrator.taskir import task_from
 from tests.orchestrator.cli.cli_command import COMMAND, RECORDS, environment, wait_socket
 
@@ -83,11 +83,11 @@ def test_ended_runs_are_rated_and_removed(chosen: Settings) -> None:
     with pytest.raises(OrchestratorError, match="nobody"):
         ask_backend(chosen, lambda opened: opened.rate("nobody", given))
 
-    foreseen = ask_backend(chosen, lambda opened: opened.vacuum(None, 1, None, dry_run=True, purge_outcomes=False))
+    foreseen = ask_backend(chosen, lambda opened: opened.vacuum(VacuumRequest(runs=1, dry_run=True)))
     assert isinstance(foreseen, VacuumResult)
     assert foreseen.dry_run
     assert run not in foreseen.runs
-    done = ask_backend(chosen, lambda opened: opened.vacuum(1e-12, None, None, dry_run=False, purge_outcomes=False))
+    done = ask_backend(chosen, lambda opened: opened.vacuum(VacuumRequest(days=1e-12)))
     assert run in done.runs
     assert done.runs_left == 0
     with JournalReader.open_to_read(chosen.home) as journal:

@@ -17,6 +17,7 @@ from orchestrator.events import (
 )
 from orchestrator.journal import Journal, JournalReader
 from orchestrator.taskir import Step
+from tests.orchestrator.chat_events import ANSWERED, ROUTED
 from tests.orchestrator.cli.cli_command import Cli
 
 
@@ -77,3 +78,26 @@ def test_a_run_that_has_not_ended_cannot_be_rated(command: Cli, ended: Path) -> 
     refused = command("rate", "Q", "good")
     assert refused.code == 1
     assert "run Q has not ended: queued; accepted: a run that has ended" in refused.err
+
+
+def test_a_chat_is_rated_and_explained(command: Cli, home: Path) -> None:
+    with Journal.open(home) as journal:
+        journal.note_chat_event(ROUTED)
+        journal.note_chat_event(ANSWERED)
+    assert command("rate", ROUTED.chat, "0.25").out == f"{ROUTED.chat} rated 0.25 by {getpass.getuser()}\n"
+    assert command("rate", ROUTED.chat, "good", "--json").json["score"] == 1.0
+    explained = command("explain", ROUTED.chat).out
+    for part in ("coder on m, persona terse: it did so before", "hybrid-1, with a probability of 0.75", "no object"):
+        assert part in explained
+    told = command("explain", ROUTED.chat, "--json").json
+    assert told["answers"][0]["failure"] == "schema"
+    assert [rating["score"] for rating in told["ratings"]] == [0.25, 1.0]
+    assert "a chat has no steps" in command("rate", ROUTED.chat, "S1", "good").err
+    assert "a chat has no steps" in command("explain", ROUTED.chat, "S1").err
+    assert "holds no chat 'resp_9'" in command("explain", "resp_9").err
+
+
+def test_a_step_has_to_be_named(command: Cli, ended: Path) -> None:
+    refused = command("explain", "R")
+    assert refused.code == 2
+    assert "STEP: is missing" in refused.err

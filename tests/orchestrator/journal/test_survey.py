@@ -97,8 +97,10 @@ async def test_torn_list_of_runs_still_leaves_their_events(home: Path) -> None:
 async def test_torn_database_of_an_earlier_version_is_left_as_it_is(home: Path) -> None:
     with closing(sqlite3.connect(home / "journal.db")) as raw:
         raw.executescript(
-            "DROP TABLE personas; DROP TABLE outcomes; DROP INDEX events_by_task;"
-            "DELETE FROM schema_version WHERE version >= 5"
+            """
+            DROP TABLE chat_events; DROP TABLE personas; DROP TABLE outcomes; DROP INDEX events_by_task;
+            DELETE FROM schema_version WHERE version >= 5
+            """
         )
         (root,) = raw.execute("SELECT rootpage FROM sqlite_schema WHERE name = 'runs'").fetchone()
         (size,) = raw.execute("PRAGMA page_size").fetchone()

@@ -19,7 +19,15 @@ from orchestrator.events import (
 )
 from orchestrator.journal import HomeLocked, Journal, JournalReader, ObjectMissing, publish
 from orchestrator.service.configuration import RetentionSettings
-from orchestrator.service.retention import DAY_SECONDS, Retention, RunObjects, expired, vacuum, vacuum_without_daemon
+from orchestrator.service.retention import (
+    DAY_SECONDS,
+    Retention,
+    RunObjects,
+    VacuumRequest,
+    expired,
+    vacuum,
+    vacuum_without_daemon,
+)
 from orchestrator.taskir import task_from
 
 TASK = task_from(
@@ -83,8 +91,8 @@ def test_old_runs_go(found: list[RunObjects], known: dict[str, int], days: float
 def test_without_a_limit_everything_is_kept() -> None:
     assert expired([RunObjects("R", 0.0, frozenset("a"))], {"a": 1 << 40}, Retention(), NOW) == []
     settings = RetentionSettings(max_days=2.0, max_runs=3)
-    assert Retention.of(settings) == Retention(days=2.0, runs=3)
-    assert Retention.of(settings, days=0, bytes=5) == Retention(runs=3, bytes=5)
+    assert Retention.of(settings, VacuumRequest()) == Retention(days=2.0, runs=3)
+    assert Retention.of(settings, VacuumRequest(days=0, bytes=5)) == Retention(runs=3, bytes=5)
 
 
 async def test_what_a_follow_up_run_reads_outlives_the_run_it_came_from(tmp_path: Path) -> None:

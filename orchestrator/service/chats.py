@@ -1,0 +1,115 @@
+"""Let the router choose who answers a chat, and journal the choice and how each answer ended.
+
+No answer waits for that: the events are written with the next group, whatever it is of.
+"""
+
+import asyncio
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+from orchestrator.engine.client.engine import Completion
+from orchestrator.engine.errors import EngineError
+from orchestrator.errors import OrchestratorError
+from orchestrator.events import FailureKind, Usage
+from orchestrator.journal import ChatAnswered, ChatFinish, ChatRouted, Journal
+from orchestrator.journal.chats import MAX_OBJECTIVE_LENGTH
+from orchestrator.pool import PoolError
+from orchestrator.routing import Decision
+from orchestrator.runs import Orchestrator
+from orchestrator.runs.clock import Clock
+from orchestrator.runs.prompts import prompt_digests
+from orchestrator.steps.errors import map_error
+
+EndAnswer = Callable[[Completion, str], None]
+"""Takes a complete answer, and what is wrong with its form; an empty text where nothing is."""
+
+
+async def route_chat(orchestrator: Orchestrator, chat: str, objective: str, persona: str | None = None) -> "RoutedChat":
+    """Let the router choose who answers a chat, and return the choice, which may have a `problem`.
+
+    The router starts from the role that plans fall back on. `chat` is the id of the response, `objective` what the user
+    said last, and `persona` the one that was asked for. The registry has to have a role that does steps.
+    """
+    registry = orchestrator.registry
+    roles = registry.step_roles
+    asked = next((role for role in roles if registry.roles[role].tier == "C"), roles[0])
+    decision = await orchestrator.choose(asked, objective, persona)
+    routed = ChatRouted(
+        at=orchestrator.clock.now(),
+        chat=chat,
+        objective=objective[:MAX_OBJECTIVE_LENGTH],
+        asked_role=asked,
+        asked_persona=persona,
+        role=decision.role,
+        persona=decision.persona,
+        model=decision.model,
+        reason=decision.reason,
+        propensity=decision.propensity,
+        candidates=decision.candidates,
+        router=decision.router,
+        resident=tuple(sorted(orchestrator.pool.resident)),
+        prompts=prompt_digests(registry, decision.role, decision.persona, decision.model),
+    )
+    return RoutedChat(orchestrator.journal, orchestrator.clock, decision, routed)
+
+
+class RoutedChat:
+    """A chat for which a router has made the `decision` who answers it."""
+
+    def __init__(self, journal: Journal, clock: Clock, decision: Decision, routed: ChatRouted) -> None:
+        self.decision = decision
+        self._clock = clock
+        self._journal = journal
+        self._routed = routed
+        self._begun = False
+
+    @contextmanager
+    def answering(self, answer: int) -> Iterator[EndAnswer]:
+        """Return a context manager around the making of an answer, whose end it journals.
+
+        `answer` is the index of the answer. The block gets a function to which it hands the complete answer; what else
+        ends the block, such as an error or a cancellation, is journaled too. Before the first answer, so is the choice.
+        """
+        if not self._begun:
+            self._begun = True
+            self._journal.note_chat_event(self._routed)
+        loop = asyncio.get_running_loop()
+        begun, ended = loop.time(), False
+
+        def note(
+            finish: ChatFinish, failure: FailureKind | None = None, message: str = "", usage: Usage | None = None
+        ) -> None:
+            nonlocal ended
+            ended = True
+            self._journal.note_chat_event(
+                ChatAnswered(
+                    at=self._clock.now(),
+                    chat=self._routed.chat,
+                    answer=answer,
+                    finish=finish,
+                    failure=failure,
+                    message=message,
+                    usage=usage or Usage(),
+                    seconds=loop.time() - begun,
+                )
+            )
+
+        def end(completion: Completion, mismatch: str) -> None:
+            note(completion.finish, FailureKind.SCHEMA if mismatch else None, mismatch, completion.usage)
+
+        try:
+            yield end
+        except asyncio.CancelledError:
+            if not ended:
+                note("cancelled")
+            raise
+        except OrchestratorError as error:
+            note("failed", _failure_kind(error), str(error))
+            raise
+        except Exception as error:
+            note("failed", FailureKind.INFRASTRUCTURE, f"a defect: {error!r}")
+            raise
+
+
+def _failure_kind(error: OrchestratorError) -> FailureKind:
+    return map_error(error).kind if isinstance(error, EngineError | PoolError) else FailureKind.INFRASTRUCTURE
