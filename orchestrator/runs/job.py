@@ -5,7 +5,7 @@ import math
 import os
 import re
 import stat
-from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path
@@ -26,7 +26,7 @@ from orchestrator.steps.tools.toolbox import TOOLS
 from orchestrator.taskir import Capabilities, InvalidTask, TaskIR, check_hints, check_task
 from orchestrator.taskir.fields import MAX_NAME, NAME
 from orchestrator.taskir.json_text import is_unicode
-from orchestrator.taskir.problems import MAX_PROBLEMS
+from orchestrator.taskir.problems import MAX_PROBLEMS, pointer
 from registry.models import Registry
 
 MAX_FILES = 10_000
@@ -104,7 +104,7 @@ class CheckedJob:
     graph: StepGraph | None = None
     """Which step of its plan waits for which; None for a request, which is still to be planned."""
     warnings: tuple[str, ...] = ()
-    """What the job names that is not here, and can do without."""
+    """What the job asks for that it does not get here, and can do without."""
 
 
 async def check_job(
@@ -149,7 +149,21 @@ def check_job_given(
         raise InvalidTask(*problems, *error.problems) from error
     if problems:
         raise InvalidTask(*problems)
-    return CheckedJob(files, prior, graph, tuple(map(str, check_hints(job.task, able))))
+    warnings = (*check_hints(job.task, able), *islice(_clamped_limits(job.task, registry), MAX_PROBLEMS))
+    return CheckedJob(files, prior, graph, tuple(map(str, warnings)))
+
+
+def _clamped_limits(task: TaskIR, registry: Registry) -> Iterator[Problem]:
+    """Yield a problem for each `max_tokens` of a step that the context of its role's model has no room for.
+
+    It keeps no task from running: the answer may have what the prompt leaves of the context.
+    """
+    for at, step in enumerate(task.plan.steps):
+        model = registry.roles[step.actor].model
+        context = registry.models[model].countable_context
+        if step.max_tokens is not None and context is not None and step.max_tokens >= context:
+            what = f"{step.max_tokens} is more than {model} has room for: {context} tokens, with the prompt"
+            yield Problem(pointer(("plan", "steps", at, "max_tokens")), what, "what the prompt leaves of that")
 
 
 def _unreadable(task: TaskIR, directory: Path | None, prior: Collection[str]) -> tuple[Problem, ...]:

@@ -88,7 +88,7 @@ def engine_request(request: CompletionRequest, role: ResolvedRole) -> Generation
         thinking=request.thinking,
         limits_thoughts=request.max_tokens is not None,  # a client's limit is for all that is generated
         template_arguments=request.template_arguments,
-        fit=1 if request.max_tokens is None else None,  # what the client did not ask for is no reason to refuse
+        fit=1,  # an answer that the context has no more room for ends there, with the finish reason "length"
     )
     if (problem := generation.problem()) is not None:
         raise InputError(Problem("request", problem))

@@ -41,3 +41,12 @@ def test_hints_of_what_is_not_here_are_warnings(command: Cli, tmp_path: Path) ->
     assert second.startswith('warning: /agents/0/persona_hint: unknown persona "pirate"')
     told = command("validate", file, "--dir", tmp_path, "--json").json
     assert (told["valid"], len(told["warnings"])) == (True, 2)
+
+
+def test_a_limit_that_the_context_has_no_room_for_is_a_warning(command: Cli, tmp_path: Path) -> None:
+    step = {"id": "S1", "actor": "worker", "action": "go", "outputs": ["a"], "max_tokens": 4096}
+    path = tmp_path / "task.json"
+    path.write_text(json.dumps({"objective": "x", "plan": {"steps": [step]}}))
+    (warning,) = command("validate", str(path), "--json").json["warnings"]
+    assert warning.startswith("/plan/steps/0/max_tokens: 4096 is more than tiny-")
+    assert "2048 tokens, with the prompt" in warning

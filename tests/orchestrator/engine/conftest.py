@@ -1,5 +1,6 @@
 """Engines for the tests: random weights, so that they are there at once. One thread: test machines are busy."""
 
+import os
 import textwrap
 from collections.abc import Callable
 from pathlib import Path
@@ -32,6 +33,6 @@ def sabotage(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str, 
         body = f"import {module} as module\n{code}\nsetattr({owner}, {attribute!r}, replaced)\n"
         guard = "import sys\nif 'orchestrator.engine.worker.process' in sys.orig_argv:\n"
         (tmp_path / "sitecustomize.py").write_text(guard + textwrap.indent(body, "    "))
-        monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+        monkeypatch.setenv("PYTHONPATH", str(tmp_path), prepend=os.pathsep)
 
     return make
