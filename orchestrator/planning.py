@@ -9,9 +9,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
+from orchestrator.engine.client.engine import OnText
 from orchestrator.errors import OrchestratorError, Problem
 from orchestrator.events import Failure, PlanOrigin, PlanPersona, Priority, ReplanOutcome, Usage
-from orchestrator.steps.attempt import Models, OnText
+from orchestrator.steps.attempt import Models
 from orchestrator.taskir import REQUEST_LABEL, Context, Plan, Step, TaskInput, TaskIR
 from registry.models import Registry
 

@@ -11,7 +11,7 @@ from typing import Final
 
 from registry.errors import RegistryProblem
 from registry.forms import ModelForm
-from registry.strict_yaml import Place, YamlDocument
+from registry.strict_yaml import KeyPath, YamlDocument
 
 REMOTE: Final = ("base_url", "model", "api_key_env", "timeout_seconds")
 COMMON: Final = ("backend", "description", "residency", "context", "slots")
@@ -24,12 +24,12 @@ _URL: Final = re.compile(
 )
 
 
-def check_backend(place: Place, model: ModelForm, document: YamlDocument) -> Iterator[RegistryProblem]:
+def check_backend(place: KeyPath, model: ModelForm, document: YamlDocument) -> Iterator[RegistryProblem]:
     """Yield what is wrong with the settings of one model for its backend: keys that are missing or do not apply."""
     yield from (_local if model.backend == "llama.cpp" else _remote)(place, model, document)
 
 
-def _local(place: Place, model: ModelForm, document: YamlDocument) -> Iterator[RegistryProblem]:
+def _local(place: KeyPath, model: ModelForm, document: YamlDocument) -> Iterator[RegistryProblem]:
     if model.file is None:
         yield document.problem((*place, "file"), "is required")
     for option in REMOTE:
@@ -38,7 +38,7 @@ def _local(place: Place, model: ModelForm, document: YamlDocument) -> Iterator[R
             yield document.problem((*place, option), what, "with backend: openai, or no such key")
 
 
-def _remote(place: Place, model: ModelForm, document: YamlDocument) -> Iterator[RegistryProblem]:
+def _remote(place: KeyPath, model: ModelForm, document: YamlDocument) -> Iterator[RegistryProblem]:
     for option in ("base_url", "model"):
         if getattr(model, option) is None:
             yield document.problem((*place, option), "is required with backend: openai")

@@ -13,7 +13,7 @@ from registry.errors import RegistryProblem
 from registry.forms import EMBEDDER, ModelForm, RegistryForm, RoleForm, nearest, usual_tier
 from registry.gguf import GgufHeader
 from registry.options import LoadOptions
-from registry.strict_yaml import Place, YamlDocument
+from registry.strict_yaml import KeyPath, YamlDocument
 
 QUANTISED_BLOCK: Final = 32
 OTHER_TEMPLATE: Final = "a model with a chat template that renders every message (gguf-new-metadata can replace it)"
@@ -53,7 +53,7 @@ def check_registry(
 
 
 def _against_header(
-    place: Place, model: ModelForm, header: GgufHeader, document: YamlDocument
+    place: KeyPath, model: ModelForm, header: GgufHeader, document: YamlDocument
 ) -> Iterator[RegistryProblem]:
     if model.context is not None and model.context > header.context_length:
         what = f"{model.context:,} tokens, but the model was made for {header.context_length:,}"
@@ -73,7 +73,7 @@ def _against_header(
 
 
 def _draft(
-    place: Place,
+    place: KeyPath,
     role: str,
     header: GgufHeader | None,
     form: RegistryForm,
@@ -123,7 +123,7 @@ def why_no_prompt(header: GgufHeader) -> str | None:
 
 
 def _role(
-    place: Place,
+    place: KeyPath,
     role: RoleForm,
     form: RegistryForm,
     headers: Mapping[str, GgufHeader | None],
@@ -159,7 +159,7 @@ def _aliases(form: RegistryForm, personas: Collection[str], document: YamlDocume
 
 
 def _role_adapters(
-    place: Place, role: RoleForm, form: RegistryForm, document: YamlDocument
+    place: KeyPath, role: RoleForm, form: RegistryForm, document: YamlDocument
 ) -> Iterator[RegistryProblem]:
     """Report adapters of a role whose model cannot use them for this role alone."""
     at = (*place, "lora")
@@ -181,7 +181,7 @@ def _embedder(form: RegistryForm, document: YamlDocument) -> Iterator[RegistryPr
 
 
 def _escalation(
-    place: Place, role: RoleForm, target: str, roles: Mapping[str, RoleForm], document: YamlDocument
+    place: KeyPath, role: RoleForm, target: str, roles: Mapping[str, RoleForm], document: YamlDocument
 ) -> Iterator[RegistryProblem]:
     if target not in roles:
         yield document.problem(place, f"there is no role {target!r}", nearest(target, roles))

@@ -13,7 +13,7 @@ NOT_FOR_THE_ENGINE: Final = frozenset({"id", "aliases", "description", "residenc
 
 
 @dataclass(frozen=True, slots=True)
-class Names:
+class ChangedNames:
     """The names of the entries of one kind that differ, in the order of the version that has them."""
 
     added: tuple[str, ...] = ()
@@ -44,9 +44,9 @@ class Difference:
     Changes other than `retired` need no engine to end: the next request uses the new role, persona or description.
     """
 
-    models: Names = Names()
-    roles: Names = Names()
-    personas: Names = Names()
+    models: ChangedNames = ChangedNames()
+    roles: ChangedNames = ChangedNames()
+    personas: ChangedNames = ChangedNames()
     settings: bool = False
     """Whether the defaults or the order of the roles has changed."""
     retired: frozenset[str] = frozenset()
@@ -60,9 +60,9 @@ class Difference:
 def difference(old: Registry, new: Registry, rewritten: Collection[Path] = ()) -> Difference:
     """Compare two versions of a registry. `rewritten` are model files whose content has changed."""
     return Difference(
-        models=Names.between(old.models, new.models),
-        roles=Names.between(old.roles, new.roles),
-        personas=Names.between(old.personas, new.personas),
+        models=ChangedNames.between(old.models, new.models),
+        roles=ChangedNames.between(old.roles, new.roles),
+        personas=ChangedNames.between(old.personas, new.personas),
         settings=old.defaults != new.defaults or _common(old.roles, new.roles) != _common(new.roles, old.roles),
         retired=frozenset(name for name in old.models if _is_retired(name, old, new, rewritten)),
     )

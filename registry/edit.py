@@ -23,7 +23,7 @@ from ruamel.yaml.tokens import CommentToken
 from registry.errors import RegistryError, RegistryProblem
 from registry.load import registry_from
 from registry.models import Registry
-from registry.strict_yaml import Place, needs_quotes, parse_text, write_yaml
+from registry.strict_yaml import KeyPath, needs_quotes, parse_text, write_yaml
 
 Data = dict[str, Any]
 Entry = Mapping[str, object]
@@ -260,5 +260,5 @@ def _data(raw: bytes, path: Path) -> Data:
     return data
 
 
-def _refused(path: Path, what: str, accepted: str = "a file that can be written to", at: Place = ()) -> RegistryError:
+def _refused(path: Path, what: str, accepted: str = "a file that can be written to", at: KeyPath = ()) -> RegistryError:
     return RegistryError(RegistryProblem(path, None, ".".join(map(str, at)), what, accepted, at))

@@ -19,8 +19,8 @@ from pydantic.dataclasses import dataclass as pydantic_dataclass
 from pydantic_core import PydanticCustomError
 
 from registry.errors import RegistryError, RegistryProblem
-from registry.options import MAX_CONTEXT, Adapters, Context, FileName, LoadOptions, Slots
-from registry.strict_yaml import Place, YamlDocument
+from registry.options import MAX_CONTEXT, Adapters, ContextTokens, FileName, LoadOptions, SlotCount
+from registry.strict_yaml import KeyPath, YamlDocument
 from registry.thinking import THINKING_WORDS, Thinking
 
 log = logging.getLogger(__name__)
@@ -34,7 +34,7 @@ Text = Annotated[str, StringConstraints(max_length=20_000)]
 ALIAS: Final = r"^[A-Za-z0-9][A-Za-z0-9_.:/-]{0,127}$"
 Alias = Annotated[str, StringConstraints(pattern=ALIAS)]
 """Another name of a model. Unlike a model's own name it may have ':' and '/', as names elsewhere do: `qwen3:8b`."""
-Residency = Literal["hot", "warm", "cold"]
+ResidencyTier = Literal["hot", "warm", "cold"]
 Tier = Literal["A", "B", "C", "D"]
 Level = Literal["B1", "B2", "B3"]
 Temperature = Annotated[float, Field(ge=0, le=5)]
@@ -108,7 +108,7 @@ class ModelForm(LoadOptions):
     description: Text = ""
     aliases: Annotated[tuple[Alias, ...], Field(max_length=100)] = ()
     """Other names of the model, for clients of the API and for the hints of tasks."""
-    residency: Residency | None = None
+    residency: ResidencyTier | None = None
     """Whether the model is loaded at the start, on demand or never; None: as `defaults` say."""
     numa: Annotated[int, Field(ge=0, le=1023)] | None = None
     """The NUMA node that the model is bound to; None for no such binding."""
@@ -143,9 +143,9 @@ class RoleForm(Form):
 class DefaultsForm(Form):
     """The defaults of models and roles, and settings of all models together: see `registry.models.Defaults`."""
 
-    residency: Residency = "warm"
-    context: Context = 4096
-    slots: Slots = 4
+    residency: ResidencyTier = "warm"
+    context: ContextTokens = 4096
+    slots: SlotCount = 4
     batch_invariant: bool = False
     temperature: Temperature = 0.0
     top_p: TopP = 1.0
@@ -251,7 +251,7 @@ def nearest(name: str, known: typing.Iterable[str]) -> str:
 
 
 def _problem(form: type[Form], document: YamlDocument, detail: Any) -> RegistryProblem:  # pydantic's ErrorDetails
-    place: Place = tuple(part for part in detail["loc"] if part != "[key]")
+    place: KeyPath = tuple(part for part in detail["loc"] if part != "[key]")
     if detail["type"] in ("extra_forbidden", "unexpected_keyword_argument"):
         return document.problem(place, "unknown key", nearest(str(place[-1]), _keys_at(form, place[:-1])))
     if detail["type"] == "missing":
@@ -266,12 +266,12 @@ def _problem(form: type[Form], document: YamlDocument, detail: Any) -> RegistryP
     return document.problem(place, f"is {_shown(detail['input'])}", message)
 
 
-def _described(form: type[Form], place: Place) -> str:
+def _described(form: type[Form], place: KeyPath) -> str:
     keys = _keys_at(form, place)
     return f"keys among {', '.join(keys)}" if keys else "a mapping of names"
 
 
-def _keys_at(form: object, place: Place) -> list[str]:
+def _keys_at(form: object, place: KeyPath) -> list[str]:
     """Return the keys that are accepted at a place, following forms, mappings and lists down to it."""
     arguments = [part for part in typing.get_args(form) if part not in (type(None), ...)]
     if typing.get_origin(form) in (dict, tuple):

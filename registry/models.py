@@ -13,7 +13,7 @@ from types import MappingProxyType
 from typing import Literal, TypeVar
 from urllib.parse import urlsplit
 
-from registry.forms import Level, Residency, Tier
+from registry.forms import Level, ResidencyTier, Tier
 from registry.gguf import GgufHeader
 from registry.memory import MemoryEstimate
 from registry.options import Adapters, LoadOptions
@@ -67,7 +67,7 @@ class ModelEntry:
     aliases: tuple[str, ...] = ()
     """Other names of the model, which no other model, role or persona has."""
     description: str
-    residency: Residency | Literal["remote"]
+    residency: ResidencyTier | Literal["remote"]
     options: LoadOptions
     """How the model is loaded, with the defaults of the registry and absolute file names; `threads` is a ceiling. Of a
     remote model, only `context` and `slots` have a meaning: the latter bounds the requests at a time."""

@@ -22,8 +22,8 @@ For the 128 tokens of a micro-batch they take 512 MiB."""
 
 KvType = Literal["f32", "f16", "bf16", "q8_0", "q5_1", "q5_0", "q4_1", "q4_0"]
 FlashAttention = Literal["auto", "on", "off"]
-Context = Annotated[int, Ge(64), Le(MAX_CONTEXT)]
-Slots = Annotated[int, Ge(1), Le(MAX_SLOTS)]
+ContextTokens = Annotated[int, Ge(64), Le(MAX_CONTEXT)]
+SlotCount = Annotated[int, Ge(1), Le(MAX_SLOTS)]
 DraftTokens = Annotated[int, Ge(1), Le(64)]
 FileName = Annotated[str, Len(1, 4096)]
 
@@ -84,10 +84,10 @@ class LoadOptions:
     and the number of threads, and a greedy choice between two nearly equal tokens may fall differently.
     """
 
-    context: Context | None = None
+    context: ContextTokens | None = None
     """The longest sequence in tokens, prompt and answer together. None in a registry's file: as `defaults` say, but no
     more than the model was trained with. None for an engine: what the model was trained with, at most 8,192."""
-    slots: Slots = 4
+    slots: SlotCount = 4
     """How many sequences are generated at a time."""
     threads: Annotated[int, Ge(1), Le(MAX_THREADS)] | None = None
     """How many threads compute, or None for as many as there are physical cores. The pool gives an engine fewer while

@@ -17,7 +17,7 @@ from registry.errors import RegistryError, RegistryProblem
 
 MAX_BYTES = 1 << 20
 _PLAIN: Final[dict[str, Any]] = {"sort_keys": False, "allow_unicode": True, "width": math.inf}
-Place = tuple[str | int, ...]
+KeyPath = tuple[str | int, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,13 +26,13 @@ class YamlDocument:
 
     path: Path
     data: object
-    lines: Mapping[Place, int]
+    lines: Mapping[KeyPath, int]
 
-    def has(self, place: Place) -> bool:
+    def has(self, place: KeyPath) -> bool:
         """Return whether the file has a key or a list item at `place`."""
         return place in self.lines
 
-    def problem(self, place: Place, what: str, accepted: str = "") -> RegistryProblem:
+    def problem(self, place: KeyPath, what: str, accepted: str = "") -> RegistryProblem:
         """Return a problem at `place`, with the line of the nearest place that the file really has."""
         known = place
         while known and known not in self.lines:
@@ -54,7 +54,7 @@ def parse_file(path: Path) -> YamlDocument:
 
 def parse_text(raw: bytes, path: Path) -> YamlDocument:
     """Parse the bytes of `path` (used in errors only). Raises RegistryError."""
-    lines: dict[Place, int] = {}
+    lines: dict[KeyPath, int] = {}
     try:
         loader = _StrictLoader(raw.decode("utf-8"))
         node = loader.get_single_node()
@@ -103,7 +103,7 @@ class _StrictLoader(yaml.SafeLoader):
         return super().compose_node(parent, index)
 
 
-def _value(loader: yaml.SafeLoader, node: yaml.Node, place: Place, lines: dict[Place, int], path: Path) -> object:
+def _value(loader: yaml.SafeLoader, node: yaml.Node, place: KeyPath, lines: dict[KeyPath, int], path: Path) -> object:
     lines.setdefault(place, node.start_mark.line + 1)
     if isinstance(node, yaml.MappingNode):
         return _mapping(loader, node, place, lines, path)
@@ -117,7 +117,7 @@ def _value(loader: yaml.SafeLoader, node: yaml.Node, place: Place, lines: dict[P
 
 
 def _mapping(
-    loader: yaml.SafeLoader, node: yaml.MappingNode, place: Place, lines: dict[Place, int], path: Path
+    loader: yaml.SafeLoader, node: yaml.MappingNode, place: KeyPath, lines: dict[KeyPath, int], path: Path
 ) -> dict[str, object]:
     result: dict[str, object] = {}
     for key_node, value_node in node.value:
@@ -133,5 +133,5 @@ def _mapping(
     return result
 
 
-def _error(path: Path, line: int | None, what: str, accepted: str = "", at: Place = ()) -> RegistryError:
+def _error(path: Path, line: int | None, what: str, accepted: str = "", at: KeyPath = ()) -> RegistryError:
     return RegistryError(RegistryProblem(path, line, ".".join(map(str, at)), what, accepted, at))

@@ -10,10 +10,10 @@ import structlog
 
 from benchmarks.context.gatherer import decide
 from benchmarks.context.task import write_documents
-from orchestrator.engine.client.engine import Completion, Engine
+from orchestrator.engine.client.engine import Completion, Engine, OnText
 from orchestrator.engine.contract import EngineSpec, Generation, Message, Priority
 from orchestrator.events import NoteChange, NoteChanged
-from orchestrator.steps.attempt import Attempt, OnText
+from orchestrator.steps.attempt import Attempt
 from orchestrator.steps.context.summary import SUMMARY
 from orchestrator.steps.role import ResolvedRole
 from orchestrator.steps.tools.attempt import ToolRunner

@@ -72,14 +72,14 @@ WEATHER: Final = ClientTool(
         "additionalProperties": False,
     },
 )
-Ask = Callable[[Generation], Awaitable[Completion]]
+AskModel = Callable[[Generation], Awaitable[Completion]]
 Works = Literal["yes", "no", "partly", "not asked"]
 _MARKS: Final = {"yes": "done", "no": "failed", "partly": "checking", "not asked": "waiting"}
 _STYLES: Final = {"yes": "green", "no": "bold red", "partly": "yellow", "not asked": "dim"}
 
 
 @dataclass(frozen=True, slots=True)
-class Check:
+class TrialCheck:
     """Whether one thing works."""
 
     name: str
@@ -176,7 +176,7 @@ def _check_text(name: str, header: GgufHeader | None, *, embeds: bool = False) -
         raise InputError(Problem(name, f"cannot be asked: {reason}", "a model that generates text"))
 
 
-async def _tried(subject: Subject) -> tuple[Speed, list[Check]]:
+async def _tried(subject: Subject) -> tuple[Speed, list[TrialCheck]]:
     """Load the model, or connect to it, and ask it everything. Raises ModelLoadFailed."""
     if subject.entry is not None and subject.entry.remote is not None:
         remote = RemoteModel(subject.entry)
@@ -191,7 +191,7 @@ async def _tried(subject: Subject) -> tuple[Speed, list[Check]]:
         return await _asked(subject, engine.generate, time.monotonic() - begun)
 
 
-async def _asked(subject: Subject, ask: Ask, load_seconds: float | None) -> tuple[Speed, list[Check]]:
+async def _asked(subject: Subject, ask: AskModel, load_seconds: float | None) -> tuple[Speed, list[TrialCheck]]:
     deep = _knows_thoughts(subject.header)
     limit = THINKING_TOKENS if deep else ANSWER_TOKENS
     plain, usage = await _plain(ask, limit)
@@ -199,11 +199,11 @@ async def _asked(subject: Subject, ask: Ask, load_seconds: float | None) -> tupl
     speed = _speed(usage, load_seconds)
     if template.works == "no":
         skipped = "the chat template does not work"
-        return speed, [template, *(Check(name, "not asked", skipped) for name in ("thinking", "JSON", "tools"))]
+        return speed, [template, *(TrialCheck(name, "not asked", skipped) for name in ("thinking", "JSON", "tools"))]
     return speed, [template, plain, _thinking(plain, usage, deep=deep), await _json(ask), await _tools(ask, limit)]
 
 
-async def _plain(ask: Ask, limit: int) -> tuple[Check, Usage]:
+async def _plain(ask: AskModel, limit: int) -> tuple[TrialCheck, Usage]:
     """Ask a question about a text, with a system message."""
     messages = (
         Message("system", "Answer the question about the text."),
@@ -212,30 +212,30 @@ async def _plain(ask: Ask, limit: int) -> tuple[Check, Usage]:
     try:
         done = await ask(Generation(messages=messages, max_tokens=limit, fit=1))
     except BadPrompt as error:
-        return Check("answer", "no", f"the chat template refuses a system and a user message: {error}"), Usage()
+        return TrialCheck("answer", "no", f"the chat template refuses a system and a user message: {error}"), Usage()
     except EngineError as error:
-        return Check("answer", "no", str(error)), Usage()
+        return TrialCheck("answer", "no", str(error)), Usage()
     text = done.text.strip()
     if not text:
-        return Check("answer", "no", "it wrote nothing"), done.usage
+        return TrialCheck("answer", "no", "it wrote nothing"), done.usage
     marks = [mark for mark in TEMPLATE_MARKS if mark in text]
     if marks:
         why = f"it has {marks[0]} in it, so the model does not end where the template says"
-        return Check("answer", "partly", why, text), done.usage
+        return TrialCheck("answer", "partly", why, text), done.usage
     if done.finish != "stop":
-        return Check("answer", "partly", f"it did not end within {limit} tokens", text), done.usage
-    return Check("answer", "yes", f"it ended by itself after {done.usage.output_tokens} tokens", text), done.usage
+        return TrialCheck("answer", "partly", f"it did not end within {limit} tokens", text), done.usage
+    return TrialCheck("answer", "yes", f"it ended by itself after {done.usage.output_tokens} tokens", text), done.usage
 
 
-def _template(header: GgufHeader | None, plain: Check) -> Check:
+def _template(header: GgufHeader | None, plain: TrialCheck) -> TrialCheck:
     """Say what is known of the chat template, now that a prompt was made with it."""
     if plain.works == "no":
-        return Check("template", "no", plain.why)
+        return TrialCheck("template", "no", plain.why)
     if header is None:
-        return Check("template", "yes", "the server renders it")
+        return TrialCheck("template", "yes", "the server renders it")
     if header.chat_template is None:
-        return Check("template", "partly", "the file has none: turns are written in plain words")
-    return Check("template", "yes", "the file's own renders a system and a user message")
+        return TrialCheck("template", "partly", "the file has none: turns are written in plain words")
+    return TrialCheck("template", "yes", "the file's own renders a system and a user message")
 
 
 def _knows_thoughts(header: GgufHeader | None) -> bool:
@@ -243,17 +243,17 @@ def _knows_thoughts(header: GgufHeader | None) -> bool:
     return header is not None and thought_markers(header.chat_template, lambda _: False) is not None
 
 
-def _thinking(plain: Check, usage: Usage, *, deep: bool) -> Check:
+def _thinking(plain: TrialCheck, usage: Usage, *, deep: bool) -> TrialCheck:
     if "<think>" in plain.answer:
-        return Check("thinking", "partly", "its thoughts are a part of its answers")
+        return TrialCheck("thinking", "partly", "its thoughts are a part of its answers")
     if usage.reasoning_tokens:
-        return Check("thinking", "yes", f"it thought for {usage.reasoning_tokens} tokens before it answered")
+        return TrialCheck("thinking", "yes", f"it thought for {usage.reasoning_tokens} tokens before it answered")
     if deep:
-        return Check("thinking", "yes", "its template knows thoughts, and it answered this question without any")
-    return Check("thinking", "not asked", "its template knows no thoughts")
+        return TrialCheck("thinking", "yes", "its template knows thoughts, and it answered this question without any")
+    return TrialCheck("thinking", "not asked", "its template knows no thoughts")
 
 
-async def _json(ask: Ask) -> Check:
+async def _json(ask: AskModel) -> TrialCheck:
     """Have a JSON object written, under a grammar."""
     messages = (
         Message("system", "Answer with a JSON object."),
@@ -263,16 +263,16 @@ async def _json(ask: Ask) -> Check:
         done = await ask(Generation(messages=messages, max_tokens=THINKING_TOKENS, schema=SCHEMA, fit=1))
         value = OutputSchema(SCHEMA).read(done.text)
     except EngineError as error:
-        return Check("JSON", "no", str(error))
+        return TrialCheck("JSON", "no", str(error))
     except (SchemaMismatch, BadSchema) as error:
-        return Check("JSON", "no", f"the answer does not match its schema: {error}", done.text.strip())
+        return TrialCheck("JSON", "no", f"the answer does not match its schema: {error}", done.text.strip())
     right = isinstance(value, dict) and str(value["built"]) == "1871" and "Morrow" in value["last_keeper"]
     if right:
-        return Check("JSON", "yes", "it matches the schema, and says what the text says", done.text.strip())
-    return Check("JSON", "partly", "it matches the schema, but not what the text says", done.text.strip())
+        return TrialCheck("JSON", "yes", "it matches the schema, and says what the text says", done.text.strip())
+    return TrialCheck("JSON", "partly", "it matches the schema, but not what the text says", done.text.strip())
 
 
-async def _tools(ask: Ask, limit: int) -> Check:
+async def _tools(ask: AskModel, limit: int) -> TrialCheck:
     """Offer a tool that the question needs."""
     toolbox = ClientTools.of([WEATHER], "auto")
     messages = (Message("system", toolbox.instructions), Message("user", "What is the weather in Lisbon right now?"))
@@ -282,15 +282,15 @@ async def _tools(ask: Ask, limit: int) -> Check:
         if (call := toolbox.parse(text)) is not None:
             right = "Lisbon" in call.arguments
             why = "it called the tool by itself" + ("" if right else ", with a wrong argument")
-            return Check("tools", "yes" if right else "partly", why, text)
+            return TrialCheck("tools", "yes" if right else "partly", why, text)
         forced = ClientTools.of([WEATHER], "required")
         asked = (Message("system", forced.instructions), messages[1])
         done = await ask(Generation(messages=asked, max_tokens=ANSWER_TOKENS, schema=forced.schema, fit=1))
     except EngineError as error:
-        return Check("tools", "no", str(error))
+        return TrialCheck("tools", "no", str(error))
     if forced.parse(done.text) is None:
-        return Check("tools", "no", "it writes no call, not even where it has to", text)
-    return Check("tools", "partly", "it calls the tool only where it has to (tool_choice: required)", text)
+        return TrialCheck("tools", "no", "it writes no call, not even where it has to", text)
+    return TrialCheck("tools", "partly", "it calls the tool only where it has to (tool_choice: required)", text)
 
 
 def _speed(usage: Usage, load_seconds: float | None) -> Speed:
@@ -304,7 +304,7 @@ def _speed(usage: Usage, load_seconds: float | None) -> Speed:
     )
 
 
-def _as_json(subject: Subject, speed: Speed, checks: list[Check]) -> dict[str, Any]:
+def _as_json(subject: Subject, speed: Speed, checks: list[TrialCheck]) -> dict[str, Any]:
     return {
         "model": subject.name,
         "file": None if subject.file is None else str(subject.file),
@@ -321,7 +321,7 @@ def _as_json(subject: Subject, speed: Speed, checks: list[Check]) -> dict[str, A
     }
 
 
-def _print(subject: Subject, speed: Speed, checks: list[Check]) -> None:
+def _print(subject: Subject, speed: Speed, checks: list[TrialCheck]) -> None:
     console = make_console(sys.stdout)
     signs = glyphs(console)
     console.print(Text(f"{one_line(subject.name)}: {_facts(subject, speed)}", style="bold"))

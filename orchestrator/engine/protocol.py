@@ -167,11 +167,11 @@ class Heartbeat(WireMessage, frozen=True):
     """How long the next step should take."""
 
 
-Command = Load | Submit | Cancel | Count | Embed | SetThreads | GetStats | Shutdown
+EngineCommand = Load | Submit | Cancel | Count | Embed | SetThreads | GetStats | Shutdown
 Reply = Ready | LoadFailed | Texts | Finished | Failed | Counted | Embedded | Stats | Heartbeat
 
 _encoder = msgspec.msgpack.Encoder()
-_commands: msgspec.msgpack.Decoder[Any] = msgspec.msgpack.Decoder(Command)
+_commands: msgspec.msgpack.Decoder[Any] = msgspec.msgpack.Decoder(EngineCommand)
 _replies: msgspec.msgpack.Decoder[Any] = msgspec.msgpack.Decoder(Reply)
 
 
@@ -179,7 +179,7 @@ class ProtocolError(Exception):
     """The other end has sent something that is no message, or not one that is allowed at this point."""
 
 
-def encode(message: Command | Reply) -> bytes:
+def encode(message: EngineCommand | Reply) -> bytes:
     """Return the frame of a message."""
     body = _encoder.encode(message)
     return _LENGTH.pack(len(body)) + body
@@ -209,10 +209,10 @@ class Frames:
             yield body
 
 
-def decode_command(body: bytes) -> Command:
+def decode_command(body: bytes) -> EngineCommand:
     """Return the command in the body of a frame. Raises ProtocolError."""
     try:
-        command: Command = _commands.decode(body)
+        command: EngineCommand = _commands.decode(body)
     except msgspec.DecodeError as error:
         raise ProtocolError(f"a message is no command: {error}") from error
     return command

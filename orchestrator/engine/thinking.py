@@ -11,7 +11,7 @@ from typing import Literal
 
 from registry.thinking import ThoughtMarkers
 
-State = Literal["start", "thinking", "gap", "answering"]
+SplitterState = Literal["start", "thinking", "gap", "answering"]
 MAX_BLANKS = 4
 """How many pieces of white space in a row may stand before a thought, or between thought and answer."""
 
@@ -22,7 +22,7 @@ class ThoughtSplitter:
     White space at both ends of a thought, and between thought and answer, belongs to neither.
     """
 
-    def __init__(self, markers: ThoughtMarkers, state: State = "start") -> None:
+    def __init__(self, markers: ThoughtMarkers, state: SplitterState = "start") -> None:
         self.state = state
         self.thought_begun = state == "thinking"
         """Whether there was a thought at all."""

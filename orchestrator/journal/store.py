@@ -96,7 +96,7 @@ class ChatRow:
         return checksum_of(self.chat.encode(), self.body.encode())
 
 
-Row = EventRow | ChatRow
+JournalRow = EventRow | ChatRow
 
 
 @dataclass(frozen=True, slots=True)
@@ -195,7 +195,7 @@ class Store:
         with self._reading:
             self._connection.close()
 
-    def append(self, groups: Iterable[Sequence[Row]]) -> list[RefusedEvents | None]:
+    def append(self, groups: Iterable[Sequence[JournalRow]]) -> list[RefusedEvents | None]:
         """Commit groups of rows in one transaction, and return for each group whether it was refused.
 
         A refused group leaves nothing behind, and the others are not affected. Raises `JournalError` when nothing at
@@ -415,7 +415,7 @@ class Store:
         with sqlite_errors(self.path), self._reading:
             return self._connection.execute(sql, parameters).fetchall()
 
-    def _append_group(self, rows: Sequence[Row]) -> RefusedEvents | None:
+    def _append_group(self, rows: Sequence[JournalRow]) -> RefusedEvents | None:
         self._connection.execute("SAVEPOINT one_group")
         try:
             for row in rows:

@@ -11,13 +11,13 @@ import structlog
 
 from orchestrator.journal.disk import DISK_FULL_RETRY_SECONDS
 from orchestrator.journal.errors import DiskFull, JournalClosed, JournalError
-from orchestrator.journal.store import ChatRow, Row, Store
+from orchestrator.journal.store import ChatRow, JournalRow, Store
 
 MOST_GROUPS: Final = 4096
 
 log = structlog.get_logger(__name__)
 
-_Waiting = tuple[Sequence[Row], "Future[None]"]
+_Waiting = tuple[Sequence[JournalRow], "Future[None]"]
 
 
 class Writer:
@@ -40,14 +40,14 @@ class Writer:
         self._thread = Thread(target=self._work, name="journal", daemon=True)
         self._thread.start()
 
-    async def append(self, rows: Sequence[Row]) -> None:
+    async def append(self, rows: Sequence[JournalRow]) -> None:
         """Return when the rows are durable. If the caller is cancelled, the rows are written nevertheless.
 
         Raises `RefusedEvents` or `JournalError`.
         """
         await asyncio.shield(asyncio.wrap_future(self._submit(rows)))
 
-    def append_without_waiting(self, rows: Sequence[Row]) -> None:
+    def append_without_waiting(self, rows: Sequence[JournalRow]) -> None:
         """Commit the rows with the next group. An error is logged, and nobody else is told.
 
         Raises `JournalClosed`.
@@ -66,7 +66,7 @@ class Writer:
         self._thread.join()
         self._store.close()
 
-    def _submit(self, rows: Sequence[Row]) -> "Future[None]":
+    def _submit(self, rows: Sequence[JournalRow]) -> "Future[None]":
         future: Future[None] = Future()
         with self._closing:
             if self._closed:

@@ -10,10 +10,9 @@ from typing import Final
 from orchestrator.pool.errors import ModelBroken, ModelUnavailable
 from orchestrator.pool.handle import EngineHandle
 from orchestrator.pool.placement import Candidate, ReplicaId, choose, nodes_for
-from orchestrator.pool.policy import Demand, ModelView, ReplicaView, State
+from orchestrator.pool.policy import Demand, ModelView, ReplicaState, ReplicaView
 from orchestrator.pool.prefix_hashes import PrefixHashes, SeenPrefixes
-from orchestrator.pool.status import ModelStatus, ReplicaStatus
-from orchestrator.pool.status import State as ShownState
+from orchestrator.pool.status import ModelState, ModelStatus, ReplicaStatus
 from orchestrator.pool.topology import Topology
 from registry.models import ModelEntry
 
@@ -47,7 +46,7 @@ class Replica:
 
     replica_id: ReplicaId
     node: int | None = None
-    state: State = "absent"
+    state: ReplicaState = "absent"
     bytes: int = 0
     """What it holds of the budget; 0 while it is absent."""
     engine: EngineHandle | None = None
@@ -282,7 +281,7 @@ class ManagedModel:
             instances=instances,
         )
 
-    def _state(self, now: float) -> ShownState:
+    def _state(self, now: float) -> ModelState:
         states = {one.state for one in self.instances}
         if "ready" in states:
             return "ready"

@@ -20,7 +20,7 @@ from typing import Literal
 from orchestrator.pool.admission import Admitted, MustWait, NeverFits, PoolBudget, Resident, Verdict, admit
 from orchestrator.pool.placement import ReplicaId
 
-State = Literal["absent", "loading", "ready", "stopping"]
+ReplicaState = Literal["absent", "loading", "ready", "stopping"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,7 +74,7 @@ class ReplicaView:
     replica_id: ReplicaId
     bytes: int
     """What its engine holds, or would need."""
-    state: State = "absent"
+    state: ReplicaState = "absent"
     node: int | None = None
     pinned: bool = False
     requests: int = 0

@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Iterable, Iterator
 
 from orchestrator.pool.errors import ModelRemote, ModelUnavailable
-from orchestrator.pool.status import ModelStatus, State
+from orchestrator.pool.status import ModelState, ModelStatus
 from orchestrator.remote import RemoteModel
 from registry.models import ModelEntry
 
@@ -60,7 +60,7 @@ class Remotes:
 
 def _status(remote: RemoteModel, now: float) -> ModelStatus:
     why_not = remote.entry.why_not
-    state: State = "unavailable" if why_not else "broken" if remote.open_seconds(now) else "ready"
+    state: ModelState = "unavailable" if why_not else "broken" if remote.open_seconds(now) else "ready"
     return ModelStatus(
         model=remote.entry.id,
         residency=remote.entry.residency,

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Literal
 
-State = Literal["unavailable", "unloaded", "waiting", "loading", "ready", "stopping", "broken"]
+ModelState = Literal["unavailable", "unloaded", "waiting", "loading", "ready", "stopping", "broken"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,7 +53,7 @@ class ModelStatus:
     residency: str
     pinned: bool
     """Whether it is neither evicted nor unloaded when idle."""
-    state: State
+    state: ModelState
     bytes: int
     """What it holds of the memory budget."""
     waiting: int

@@ -20,7 +20,7 @@ from orchestrator.steps.attempt import Attempt, StepRunner
 from orchestrator.steps.generate import GenerateRunner
 from orchestrator.steps.repl.attempt import ReplRunner
 from orchestrator.steps.repl.session import Open
-from orchestrator.steps.repl.subcalls import Batch, NoSuchRole, SubcallModels
+from orchestrator.steps.repl.subcalls import GenerateBatch, NoSuchRole, SubcallModels
 from orchestrator.steps.role import ResolvedRole, resolve_role
 from orchestrator.steps.tools.attempt import ToolRunner
 from orchestrator.steps.tools.contract import ToolContext
@@ -43,7 +43,7 @@ class ToolDependencies:
     """Runs the jobs of tools in the sandbox."""
     sessions: Open
     """Opens the sessions of interpreters in the sandbox."""
-    batch: Batch
+    batch: GenerateBatch
     """Asks a model many things at once."""
 
 

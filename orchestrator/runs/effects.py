@@ -49,7 +49,7 @@ from orchestrator.steps.foreach import gather
 from orchestrator.steps.inputs import RunInputs
 from orchestrator.steps.prompt import StepInput
 from orchestrator.steps.repl.session import Open
-from orchestrator.steps.repl.subcalls import Batch
+from orchestrator.steps.repl.subcalls import GenerateBatch
 from orchestrator.steps.role import ResolvedRole, resolve_role
 from orchestrator.taskir import REQUEST_LABEL, Step, TaskInput
 from registry.models import Registry
@@ -73,7 +73,7 @@ class Services:
     """The pool, as steps and planners see it."""
     journal: Journal
     clock: Clock
-    batch: Batch
+    batch: GenerateBatch
     """The pool's call for many requests to one model."""
     sessions: Open
     """Opens sessions of interpreters in the sandbox."""

@@ -106,7 +106,7 @@ class Due:
     choice: Choice | None = None
 
 
-Attempt = tuple[str, int]
+AttemptKey = tuple[str, int]
 """The id of a step, and the number of an attempt at it."""
 
 
@@ -123,8 +123,8 @@ class RunLoop:
         self._clock = clock
         self._broadcast = broadcast
         self._inbox: asyncio.Queue[Event | Due] = asyncio.Queue()
-        self._at_work: dict[Attempt, asyncio.Task[None]] = {}
-        self._cancelled: set[Attempt] = set()
+        self._at_work: dict[AttemptKey, asyncio.Task[None]] = {}
+        self._cancelled: set[AttemptKey] = set()
         self._planning: asyncio.Task[None] | None = None
 
     def emit(self, event: Event) -> None:
@@ -188,14 +188,14 @@ class RunLoop:
             self._broadcast.publish(EventUpdate(event))
         return bool(ended)
 
-    async def _choices(self, due: Sequence[Due], tasks: asyncio.TaskGroup) -> dict[Attempt, Choice]:
+    async def _choices(self, due: Sequence[Due], tasks: asyncio.TaskGroup) -> dict[AttemptKey, Choice]:
         """Return the choices for the attempts that can begin.
 
         A router that answers without waiting, as the rules do, is done within a turn of the event loop, so what has
         happened and what begins share one commit. Any other choice comes into the inbox when it is made.
         """
-        choices: dict[Attempt, Choice] = {}
-        asked: dict[Attempt, tuple[StartAttempt, asyncio.Task[Choice]]] = {}
+        choices: dict[AttemptKey, Choice] = {}
+        asked: dict[AttemptKey, tuple[StartAttempt, asyncio.Task[Choice]]] = {}
         reading: list[asyncio.Future[None]] = []
         for item in due:
             match item.command:
@@ -241,7 +241,7 @@ class RunLoop:
     async def _when_chosen(self, command: StartAttempt, choice: "asyncio.Task[Choice]") -> Due:
         return Due(command, await choice)
 
-    def _start(self, commands: Sequence[Command], choices: dict[Attempt, Choice], now: float) -> list[Event]:
+    def _start(self, commands: Sequence[Command], choices: dict[AttemptKey, Choice], now: float) -> list[Event]:
         """Return AttemptStarted for each attempt that there is a choice for, after the scheduler has taken note of it.
 
         A router cannot choose a role that has no free slot: the rules then choose instead, and `choices` is changed
@@ -264,7 +264,7 @@ class RunLoop:
                 self._inbox.put_nowait(Due(freed))
         return begun
 
-    def _begin(self, command: Command, choices: Mapping[Attempt, Choice], tasks: asyncio.TaskGroup) -> None:
+    def _begin(self, command: Command, choices: Mapping[AttemptKey, Choice], tasks: asyncio.TaskGroup) -> None:
         match command:
             case StartAttempt(step, number) if (step.id, number) in self._cancelled:
                 pass  # it was cancelled at the same time, and AttemptCancelled answers both commands

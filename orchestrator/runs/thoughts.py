@@ -3,9 +3,9 @@
 from collections.abc import Sequence
 from typing import Protocol
 
-from orchestrator.engine.client.engine import Completion
+from orchestrator.engine.client.engine import Completion, OnText
 from orchestrator.engine.contract import Generation, Message, Priority
-from orchestrator.steps.attempt import Models, OnText
+from orchestrator.steps.attempt import Models
 
 
 class ThinkingModels(Models, Protocol):

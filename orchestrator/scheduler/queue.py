@@ -11,7 +11,7 @@ from orchestrator.critical_path import slack
 from orchestrator.events import Mode
 from orchestrator.taskir import Agent, Parallelism
 
-Place = tuple[float, int, int]
+SortKey = tuple[float, int, int]
 """What ready steps are sorted by; the smallest goes first."""
 
 Lane = tuple[str, str]
@@ -57,8 +57,8 @@ class ReadyQueue:
 
     def __init__(self, limits: ConcurrencyLimits) -> None:
         self.limits = limits
-        self._ready: dict[str, tuple[Place, str | None]] = {}
-        self._heaps: dict[str | None, list[tuple[Place, str]]] = {}
+        self._ready: dict[str, tuple[SortKey, str | None]] = {}
+        self._heaps: dict[str | None, list[tuple[SortKey, str]]] = {}
         self._holders: dict[str, str | None] = {}
         self._used: Counter[Lane] = Counter()
 
@@ -72,7 +72,7 @@ class ReadyQueue:
         """The steps that hold a slot, each with the role it holds it in."""
         return self._holders
 
-    def push(self, step: str, role: str | None, place: Place) -> None:
+    def push(self, step: str, role: str | None, place: SortKey) -> None:
         """Add a ready step, which needs a slot of the role."""
         self._ready[step] = (place, role)
         heappush(self._heaps.setdefault(role, []), (place, step))
@@ -86,7 +86,7 @@ class ReadyQueue:
         heads = [heap[0] for role, heap in self._heaps.items() if self._fresh(role, heap) and self._admits(role)]
         return min(heads)[1] if heads else None
 
-    def replace(self, places: Mapping[str, Place]) -> None:
+    def replace(self, places: Mapping[str, SortKey]) -> None:
         """Sort the ready steps again, by new places."""
         self._ready = {step: (places[step], role) for step, (_, role) in self._ready.items()}
         self._heaps = {}
@@ -115,7 +115,7 @@ class ReadyQueue:
         slots = self.limits.slots
         return all(self._used[lane] < slots.get(lane, inf) for lane in self.limits.lanes(role))
 
-    def _fresh(self, role: str | None, heap: list[tuple[Place, str]]) -> bool:
+    def _fresh(self, role: str | None, heap: list[tuple[SortKey, str]]) -> bool:
         """Drop entries of steps that were removed or moved since, and return whether any entry is left."""
         while heap and self._ready.get(heap[0][1]) != (heap[0][0], role):
             heappop(heap)

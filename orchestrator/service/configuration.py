@@ -24,7 +24,7 @@ def _listed(value: object) -> object:
     return [part.strip() for part in value.split(",") if part.strip()] if isinstance(value, str) else value
 
 
-Names = Annotated[tuple[str, ...], BeforeValidator(_listed)]
+NameList = Annotated[tuple[str, ...], BeforeValidator(_listed)]
 
 
 class _Section(BaseModel):
@@ -38,8 +38,8 @@ class ServerSettings(_Section):
     tls_certificate: str = Field(default="", description="PEM file; with it and the key, TCP speaks TLS")
     tls_key: str = Field(default="", description="PEM file of the certificate's key")
     insecure: bool = Field(default=False, description="allow TCP beyond this machine's loopback without TLS")
-    hosts: Names = Field(default=(), description="names that requests may be addressed to, besides localhost")
-    origins: Names = Field(default=(), description="web origins whose pages may send requests; none otherwise")
+    hosts: NameList = Field(default=(), description="names that requests may be addressed to, besides localhost")
+    origins: NameList = Field(default=(), description="web origins whose pages may send requests; none otherwise")
     max_body: int = Field(default=16 << 20, ge=1024, description="bytes of one request's body")
     body_seconds: float = Field(
         default=30.0, gt=0, description="for a request's head to arrive, for its body, and for a client to read on"
@@ -60,7 +60,7 @@ class RunSettings(_Section):
     max_tokens: int = Field(default=0, ge=0, description="tokens of one run, prompts and answers together; 0: no limit")
     max_seconds: float = Field(default=0.0, ge=0, description="seconds that one run may be executed; 0: no limit")
     max_bytes: int = Field(default=0, ge=0, description="bytes of one run's artifacts; 0: no limit")
-    folders: Names = Field(default=(), description="folders that runs submitted over TCP may read")
+    folders: NameList = Field(default=(), description="folders that runs submitted over TCP may read")
 
 
 class FolderSettings(_Section):

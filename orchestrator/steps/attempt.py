@@ -6,7 +6,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, fields
 from typing import Protocol
 
-from orchestrator.engine.client.engine import Completion
+from orchestrator.engine.client.engine import Completion, OnText
 from orchestrator.engine.contract import Generation, Message, Priority
 from orchestrator.events import Failure, GateResult, Usage
 from orchestrator.gates import RunJob, no_sandbox
@@ -17,7 +17,6 @@ from orchestrator.taskir import Commands, Step
 MIN_ANSWER_TOKENS = 16
 """A prompt that leaves fewer tokens of the context than this, or than the answer's limit, is too long."""
 
-OnText = Callable[[str], None]
 OnGenerated = Callable[[Usage], None]
 
 

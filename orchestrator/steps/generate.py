@@ -4,12 +4,12 @@ import asyncio
 from collections.abc import Sequence
 from dataclasses import replace
 
-from orchestrator.engine.client.engine import Completion
+from orchestrator.engine.client.engine import Completion, OnText
 from orchestrator.engine.errors import BadGrammar
 from orchestrator.events import Failure, FailureKind
 from orchestrator.failures import feedback
 from orchestrator.steps.answer import ANY_JSON, AnswerShape
-from orchestrator.steps.attempt import MIN_ANSWER_TOKENS, Attempt, Models, OnGenerated, OnText, Produced
+from orchestrator.steps.attempt import MIN_ANSWER_TOKENS, Attempt, Models, OnGenerated, Produced
 from orchestrator.steps.errors import GRACE, AttemptError, attempt_timeout, seconds_left
 from orchestrator.steps.gating import pass_gates
 from orchestrator.steps.prompt import after_failure, echoes_failure, step_messages

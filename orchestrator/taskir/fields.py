@@ -89,7 +89,7 @@ Seconds = Annotated[
     WithJsonSchema({"type": "number", "exclusiveMinimum": 0, "maximum": MAX_SECONDS}),
 ]
 FreeForm = Annotated[Any, WithJsonSchema({})]
-Schema = Annotated[dict[str, Any], Field(max_length=MAX_ITEMS)]
+JsonObject = Annotated[dict[str, Any], Field(max_length=MAX_ITEMS)]
 
 Texts = Annotated[tuple[Text, ...], Field(max_length=MAX_ITEMS)]
 CommandWords = Annotated[tuple[FilledText, ...], Field(min_length=1, max_length=MAX_WORDS)]

@@ -13,10 +13,10 @@ from orchestrator.taskir.fields import (
     FilledText,
     Flag,
     FreeForm,
+    JsonObject,
     Name,
     Names,
     Reads,
-    Schema,
     Seconds,
     StepId,
     StepIds,
@@ -58,11 +58,11 @@ class Step(_Record):
     )
     kind: StepKind = Field(default="generate", description="generate text, work in a REPL, or use tools")
     tools: Names = Field(default=(), description="the tools the step may use")
-    arguments: Schema | None = Field(
+    arguments: JsonObject | None = Field(
         default=None,
         description='kind tool: the step is one call of its only tool; {"$input": NAME} is the text of an input',
     )
-    output_schema: Schema | None = Field(default=None, description="a JSON Schema the output has to match")
+    output_schema: JsonObject | None = Field(default=None, description="a JSON Schema the output has to match")
     max_tokens: Tokens | None = Field(default=None, description="limit on the tokens of one answer")
     gates: Names | None = Field(default=None, description="gates for this step instead of the task's")
 

@@ -4,9 +4,9 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, fields
 from typing import Any
 
-from orchestrator.engine.client.engine import Completion
+from orchestrator.engine.client.engine import Completion, OnText
 from orchestrator.engine.contract import Generation, Message, Priority
-from orchestrator.steps.attempt import Attempt, OnText
+from orchestrator.steps.attempt import Attempt
 from orchestrator.steps.role import ResolvedRole
 from orchestrator.taskir import Step
 from registry.prompts import prompt_set

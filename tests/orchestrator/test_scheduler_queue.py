@@ -6,7 +6,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from orchestrator.analysis import analyze
-from orchestrator.scheduler.queue import ALL, WORKERS, ConcurrencyLimits, Place, Rank, ReadyQueue, longest_chains, rank
+from orchestrator.scheduler.queue import (
+    ALL,
+    WORKERS,
+    ConcurrencyLimits,
+    Rank,
+    ReadyQueue,
+    SortKey,
+    longest_chains,
+    rank,
+)
 from orchestrator.taskir import Agent, Parallelism
 from tests.orchestrator.scheduler_driver import step
 
@@ -27,7 +36,7 @@ def test_the_queue_gives_the_most_urgent_step_that_the_limits_admit(
     story: list[tuple[str, str | int | None, int | None]],
 ) -> None:
     queue = ReadyQueue(LIMITS)
-    ready: dict[str, tuple[Place, str | None]] = {}
+    ready: dict[str, tuple[SortKey, str | None]] = {}
     held: dict[str, str | None] = {}
 
     def admitted(role: str | None) -> bool:

@@ -19,9 +19,9 @@ from orchestrator.api.limiter import GenerationHandle, Thought
 from orchestrator.api.openai.completion import CompletionRequest, generates_for
 from orchestrator.api.openai.protocol import (
     ChatMessage,
-    Effort,
     FormatBody,
     MaxTokens,
+    RequestedEffort,
     Seed,
     Temperature,
     TemplateArguments,
@@ -89,7 +89,7 @@ class ChatBody(RequestBody, LenientBody):
     logit_bias: dict[str, float] | None = None
     presence_penalty: float | None = None
     frequency_penalty: float | None = None
-    reasoning_effort: Effort | None = None
+    reasoning_effort: RequestedEffort | None = None
     thinking: ThinkingValue | None = None
     chat_template_kwargs: TemplateArguments | None = None
 

@@ -25,7 +25,7 @@ Temperature = Annotated[float, Field(ge=0, le=2)]
 MaxTokens = Annotated[int, Field(ge=1, le=1 << 22)]
 Seed = Annotated[int, Field(ge=0, lt=1 << 63)]
 ThinkingBudget = Annotated[int, Field(ge=0, le=MAX_CONTEXT)]
-Effort = Literal["none", "minimal", "low", "medium", "high", "xhigh"]
+RequestedEffort = Literal["none", "minimal", "low", "medium", "high", "xhigh"]
 _EFFORTS: Final[dict[str, Thinking]] = {"none": "off", "minimal": "low", "xhigh": "high"}
 
 
@@ -152,7 +152,7 @@ def answer_schema(form: FormatBody | None, where: str) -> dict[str, Any] | bool 
 
 
 def requested_thinking(
-    thinking: ThinkingValue | None, arguments: Mapping[str, object] | None, effort: Effort | None
+    thinking: ThinkingValue | None, arguments: Mapping[str, object] | None, effort: RequestedEffort | None
 ) -> Thinking | None:
     """Return how much a request wants the model to think; None where it does not say so.
 

@@ -14,9 +14,9 @@ from orchestrator.api.errors import DOCUMENTED, error_detail
 from orchestrator.api.limiter import GenerationHandle, Thought
 from orchestrator.api.openai.completion import CompletionRequest, generates_for
 from orchestrator.api.openai.protocol import (
-    Effort,
     FormatBody,
     MaxTokens,
+    RequestedEffort,
     Temperature,
     TemplateArguments,
     TextPart,
@@ -69,7 +69,7 @@ class TextOptions(LenientBody):
 class ReasoningBody(LenientBody):
     """How much the model shall think."""
 
-    effort: Effort | None = None
+    effort: RequestedEffort | None = None
 
 
 class ResponseBody(RequestBody, LenientBody):

@@ -30,11 +30,11 @@ from orchestrator.engine.errors import BadRequest, EngineDied, EngineHung, Engin
 from orchestrator.engine.protocol import (
     VERSION,
     Cancel,
-    Command,
     Count,
     Counted,
     Embed,
     Embedded,
+    EngineCommand,
     Failed,
     Finished,
     Frames,
@@ -258,7 +258,7 @@ class Engine(asyncio.Protocol):
         self._send(SetThreads(threads))
 
     async def _ask(
-        self, command: Callable[[int], Command], on_text: OnText | None = None, on_thought: OnText | None = None
+        self, command: Callable[[int], EngineCommand], on_text: OnText | None = None, on_thought: OnText | None = None
     ) -> Any:
         """Send a command with a new number and return its answer. Cancels the request when the task is cancelled."""
         seq = next(self._ids)
@@ -279,7 +279,7 @@ class Engine(asyncio.Protocol):
         if self._ending is None:
             self._send(Cancel(seq))
 
-    def _send(self, command: Command) -> None:
+    def _send(self, command: EngineCommand) -> None:
         """Send a command, together with all others of this turn of the event loop.
 
         Requests that are made at the same time then reach the engine at the same time and share their first step.

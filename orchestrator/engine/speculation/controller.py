@@ -11,20 +11,20 @@ from typing import Literal, NamedTuple
 from orchestrator.engine.step_cost.model import MAX_PADDING, StepCostModel
 from orchestrator.engine.worker.batching import BATCH_INVARIANT_QUERIES
 
-Source = Literal["lookup", "draft"]
+DraftSource = Literal["lookup", "draft"]
 """Where draft tokens come from: prompt lookup, or a draft model."""
 
-PRIOR_ACCEPTANCE: dict[Source, float] = {"lookup": 0.5, "draft": 0.7}
+PRIOR_ACCEPTANCE: dict[DraftSource, float] = {"lookup": 0.5, "draft": 0.7}
 """The acceptance rate that is assumed before anything was observed. It is high enough for drafts to be tried."""
 
-SEQUENCE_MEMORY: dict[Source, int] = {"lookup": 16, "draft": 128}
+SEQUENCE_MEMORY: dict[DraftSource, int] = {"lookup": 16, "draft": 128}
 """After how many tokens an observation of one sequence has faded to 1/e of its weight. A sequence may change at any
 time from copying its prompt to writing new text, which concerns prompt lookup more than a draft model."""
 
 MODEL_MEMORY = 512
 """The same for what is observed over all sequences of a model, which changes least."""
 
-PRIOR_WEIGHT: dict[Source, float] = {"lookup": 4.0, "draft": 16.0}
+PRIOR_WEIGHT: dict[DraftSource, float] = {"lookup": 4.0, "draft": 16.0}
 """How many observed tokens of a sequence weigh as much as what is known of its model. With less weight, a few rejected
 tokens at the start would end drafting for the whole sequence where drafts barely pay."""
 
@@ -88,12 +88,12 @@ class Acceptance:
             self._prior.observe(drafted, accepted)
 
 
-def model_acceptance() -> dict[Source, Acceptance]:
+def model_acceptance() -> dict[DraftSource, Acceptance]:
     """Return the estimates for a model of which nothing was observed yet."""
     return {source: Acceptance(start, MODEL_MEMORY) for source, start in PRIOR_ACCEPTANCE.items()}
 
 
-def sequence_acceptance(model: dict[Source, Acceptance]) -> dict[Source, Acceptance]:
+def sequence_acceptance(model: dict[DraftSource, Acceptance]) -> dict[DraftSource, Acceptance]:
     """Return the estimates for a new sequence of a model. What they observe is passed on to those of the model."""
     return {source: Acceptance(prior, SEQUENCE_MEMORY[source], PRIOR_WEIGHT[source]) for source, prior in model.items()}
 

@@ -12,7 +12,7 @@ from orchestrator.engine.llama import CannotLoad, Llama, Tokens, as_tokens
 from orchestrator.engine.speculation.controller import (
     Acceptance,
     DraftCandidate,
-    Source,
+    DraftSource,
     SpeculationController,
     common_draft_length,
     draft_lengths,
@@ -46,14 +46,14 @@ class _State:
     """What is known of one sequence."""
 
     lookup: PromptLookup | None
-    acceptance: dict[Source, Acceptance]
+    acceptance: dict[DraftSource, Acceptance]
     seen: int = 0
     """How many tokens of the sequence's output `lookup` has been given."""
     expected: int | None = None
     """The next token according to prompt lookup."""
     drafted: int = 0
     """How many draft tokens the sequence verified in the last step, without padding."""
-    source: Source = "lookup"
+    source: DraftSource = "lookup"
 
 
 @dataclass(slots=True)
@@ -81,7 +81,7 @@ class Speculator:
     """How long drafting for the last step took."""
     _since_baseline: int = 0
     _steps_too_expensive: int = 0
-    _model: dict[Source, Acceptance] = field(default_factory=model_acceptance)
+    _model: dict[DraftSource, Acceptance] = field(default_factory=model_acceptance)
     _states: dict[int, _State] = field(default_factory=dict)
 
     @property

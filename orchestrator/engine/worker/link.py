@@ -7,7 +7,7 @@ import time
 
 from orchestrator.engine.errors import EngineError, format_error
 from orchestrator.engine.protocol import (
-    Command,
+    EngineCommand,
     Failed,
     Frames,
     Heartbeat,
@@ -43,13 +43,13 @@ class Link:
         self._poll.register(connection, select.POLLIN)
         self._last_sent = self.awake_since = time.monotonic()
 
-    def receive(self, wait: float | None) -> list[Command]:
+    def receive(self, wait: float | None) -> list[EngineCommand]:
         """Return the commands that have arrived. If there are none, wait up to `wait` seconds for one; None: for ever.
 
         While the engine is `resting` (after SetThreads 0) it waits for commands even if it has work: at most one
         second, after which it sends a heartbeat and returns no commands. Raises ProtocolError.
         """
-        commands: list[Command] = []
+        commands: list[EngineCommand] = []
         self.awake_since = time.monotonic()
         while not self.closed and self._readable(0 if commands else self._patience(wait)):
             for command in self._read():
@@ -74,7 +74,7 @@ class Link:
             self.awake_since = time.monotonic()
         return bool(events)
 
-    def _read(self) -> list[Command]:
+    def _read(self) -> list[EngineCommand]:
         """Read what has arrived and return the commands that are complete by now. Sets `closed` at the end of file."""
         try:
             data = self._socket.recv(_RECEIVE)

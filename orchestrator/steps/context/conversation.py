@@ -2,12 +2,12 @@
 
 from dataclasses import replace
 
-from orchestrator.engine.client.engine import Completion
+from orchestrator.engine.client.engine import Completion, OnText
 from orchestrator.engine.contract import Message
 from orchestrator.engine.errors import BadGrammar
 from orchestrator.events import Usage
 from orchestrator.steps.answer import ANY_JSON
-from orchestrator.steps.attempt import Attempt, Models, OnText, added
+from orchestrator.steps.attempt import Attempt, Models, added
 from orchestrator.steps.context.budget import ContextBudget, Pressure
 from orchestrator.steps.context.editor import ContextEditor
 from orchestrator.steps.context.window import Turn, Window

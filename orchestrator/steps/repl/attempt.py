@@ -5,11 +5,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from orchestrator.engine.client.engine import Completion
+from orchestrator.engine.client.engine import Completion, OnText
 from orchestrator.engine.contract import Message
 from orchestrator.events import Failure, FailureKind, Usage
 from orchestrator.steps.answer import outputs_from, strip_fence
-from orchestrator.steps.attempt import Attempt, Models, OnGenerated, OnText, Produced, added, reporting_usage
+from orchestrator.steps.attempt import Attempt, Models, OnGenerated, Produced, added, reporting_usage
 from orchestrator.steps.context.conversation import Conversation
 from orchestrator.steps.context.window import Turn
 from orchestrator.steps.errors import AttemptError, attempt_timeout

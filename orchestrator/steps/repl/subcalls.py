@@ -24,7 +24,7 @@ class NoSuchRole(Exception):
 Resolve = Callable[[str | None, str | None], ResolvedRole]
 """Resolves the names of a role (None: the step's own) and of a persona. Raises `NoSuchRole`."""
 
-Batch = Callable[[str, Sequence[Generation]], Awaitable[list[Completion | EngineError | PoolError]]]
+GenerateBatch = Callable[[str, Sequence[Generation]], Awaitable[list[Completion | EngineError | PoolError]]]
 """The pool's `generate_batch`: sends requests to one model at once, and returns the outcome of each in their order."""
 
 
@@ -33,7 +33,7 @@ class SubcallModels:
     """The models that a step's code may ask, and how they are asked."""
 
     resolve: Resolve
-    batch: Batch
+    batch: GenerateBatch
 
 
 async def ask_all(calls: Sequence[LlmCall], subcalls: SubcallModels, spending: Spending, slack: float) -> list[Answer]:
@@ -60,7 +60,11 @@ async def ask_all(calls: Sequence[LlmCall], subcalls: SubcallModels, spending: S
 
 
 async def _ask(
-    model: str, asked: Sequence[tuple[int, Generation]], batch: Batch, spending: Spending, answers: dict[int, Answer]
+    model: str,
+    asked: Sequence[tuple[int, Generation]],
+    batch: GenerateBatch,
+    spending: Spending,
+    answers: dict[int, Answer],
 ) -> None:
     made = await batch(model, [request for _, request in asked])
     for (index, _), completion in zip(asked, made, strict=True):

@@ -32,7 +32,7 @@ class Prune:
 
 
 @dataclass(frozen=True, slots=True)
-class Finish:
+class FinishStep:
     """End the step."""
 
     answer: Any
@@ -41,7 +41,7 @@ class Finish:
     """The ids of the documents that are handed on with it."""
 
 
-Action = UseTool | Prune | Finish
+Action = UseTool | Prune | FinishStep
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +79,7 @@ def read_action(text: str, allowed: Allowed) -> Action:
     if "prune" in value:
         return Prune(_ids(value["prune"], allowed.shown, "prune"))
     if "finish" in value:
-        return Finish(value["finish"], _ids(value.get("documents", []), allowed.kept, "documents"))
+        return FinishStep(value["finish"], _ids(value.get("documents", []), allowed.kept, "documents"))
     raise BadAction('accepted: an object with "tool", "prune" or "finish"')
 
 

@@ -4,10 +4,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from orchestrator.engine.client.engine import OnText
 from orchestrator.engine.contract import Message
 from orchestrator.events import Failure
 from orchestrator.steps.answer import outputs_from
-from orchestrator.steps.attempt import Attempt, Models, OnGenerated, OnText, Produced, reporting_usage
+from orchestrator.steps.attempt import Attempt, Models, OnGenerated, Produced, reporting_usage
 from orchestrator.steps.context.conversation import Conversation
 from orchestrator.steps.errors import AttemptError, attempt_timeout
 from orchestrator.steps.gating import pass_gates

@@ -12,7 +12,7 @@ from orchestrator.steps.tools.actions import (
     Action,
     Allowed,
     BadAction,
-    Finish,
+    FinishStep,
     Prune,
     UseTool,
     action_schema,
@@ -61,7 +61,7 @@ class ToolLoop:
                 await self._talk.add(Turn(done.text, str(error)))
                 continue
             bad = 0
-            if isinstance(action, Finish):
+            if isinstance(action, FinishStep):
                 return self._value(action)
             await self._act(action, done.text)
         message = f"not done after {turns} turns"
@@ -84,7 +84,7 @@ class ToolLoop:
         text = result.value if isinstance(result.value, str) else compact_json(result.value)
         await self._talk.add(turn_of(self._talk.window, action, wrote, text))
 
-    def _value(self, finish: Finish) -> Any:
+    def _value(self, finish: FinishStep) -> Any:
         """Return the answer, followed by the documents that the model has named."""
         if not finish.documents or not hands_on(self._attempt.step):
             return finish.answer

@@ -10,7 +10,7 @@ from orchestrator.events import NoteChange, NoteChanged
 MAX_NOTES = 1_000
 MAX_TEXT = 10_000
 
-Journal = Callable[[str, NoteChange, str], NoteChanged]
+JournalNote = Callable[[str, NoteChange, str], NoteChanged]
 """Journals the change of a note, given the note's id, the change and its text. Returns the event."""
 
 
@@ -67,7 +67,7 @@ class RunNotes:
 class Notes:
     """The notes of a run, as one step reads and changes them. Calls raise `NoSuchNote`."""
 
-    def __init__(self, run: RunNotes, step: str, journal: Journal) -> None:
+    def __init__(self, run: RunNotes, step: str, journal: JournalNote) -> None:
         self._run = run
         self._step = step
         self._journal = journal

@@ -57,7 +57,7 @@ NOTHING = 2 / DIMENSIONS**0.5
 PASSAGE = 300
 """Characters of the part of a text that a hit shows."""
 
-Embed = Callable[[Sequence[str]], Vectors]
+EmbedTexts = Callable[[Sequence[str]], Vectors]
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +72,7 @@ class Hit:
 class SearchIndex:
     """An index over named texts."""
 
-    def __init__(self, texts: Mapping[str, str], embedder: Embed = embed) -> None:
+    def __init__(self, texts: Mapping[str, str], embedder: EmbedTexts = embed) -> None:
         self._names = tuple(texts)
         self._texts = tuple(texts.values())
         self._embed = embedder

@@ -7,7 +7,17 @@ from contextlib import contextmanager
 
 from orchestrator.engine.contract import EngineSpec, Generation
 from orchestrator.engine.llama import Llama, Logits
-from orchestrator.engine.protocol import Command, Finished, Frames, GetStats, Reply, Stats, Submit, decode_reply, encode
+from orchestrator.engine.protocol import (
+    EngineCommand,
+    Finished,
+    Frames,
+    GetStats,
+    Reply,
+    Stats,
+    Submit,
+    decode_reply,
+    encode,
+)
 from orchestrator.engine.worker.link import Link
 from orchestrator.engine.worker.loop import Loop
 
@@ -52,7 +62,7 @@ class Parent:
             if isinstance(reply := self._next(), Stats):
                 return reply
 
-    def _send(self, command: Command) -> None:
+    def _send(self, command: EngineCommand) -> None:
         if not self._closed:
             self._socket.sendall(encode(command))
 

@@ -18,8 +18,8 @@ from orchestrator.engine.errors import (
 )
 from orchestrator.engine.protocol import (
     Cancel,
-    Command,
     Counted,
+    EngineCommand,
     Failed,
     Frames,
     Heartbeat,
@@ -41,7 +41,7 @@ def pair() -> Iterator[tuple[Link, socket.socket]]:
         yield Link(ours), theirs
 
 
-def _send(end: socket.socket, *commands: Command) -> None:
+def _send(end: socket.socket, *commands: EngineCommand) -> None:
     end.sendall(b"".join(map(encode, commands)))
 
 
@@ -75,7 +75,7 @@ def test_an_engine_without_threads_sends_heartbeats_and_takes_commands(
     _send(end, Cancel(1), SetThreads(0), Cancel(2))
     assert link.receive(0.0) == [Cancel(1), Cancel(2)]
     assert link.resting
-    commands: list[Command] = []
+    commands: list[EngineCommand] = []
     while not _sent_heartbeat(end):
         commands += link.receive(0.0)
     assert commands == []

@@ -5,7 +5,7 @@ from hypothesis import strategies as st
 from orchestrator.engine.contract import EngineSpec, Generation, Message
 from orchestrator.engine.protocol import (
     VERSION,
-    Command,
+    EngineCommand,
     Finished,
     Frames,
     Load,
@@ -19,7 +19,7 @@ from orchestrator.engine.protocol import (
 )
 
 GENERATION = Generation(messages=(Message("user", "h\u00e9"),), stop=("x",), temperature=0.5, seed=2**64 - 1)
-MESSAGES: list[Command] = [Load(VERSION, EngineSpec(file="a.gguf", context=7)), Submit(3, GENERATION, True)]
+MESSAGES: list[EngineCommand] = [Load(VERSION, EngineSpec(file="a.gguf", context=7)), Submit(3, GENERATION, True)]
 
 
 @settings(deadline=None)

@@ -13,7 +13,7 @@ from orchestrator.engine.speculation.controller import (
     PRIOR_ACCEPTANCE,
     Acceptance,
     DraftCandidate,
-    Source,
+    DraftSource,
     SpeculationController,
     common_draft_length,
     draft_lengths,
@@ -422,7 +422,7 @@ def test_what_never_pays_costs_little_in_the_long_run() -> None:
     st.lists(st.tuples(st.integers(0, 30), st.integers(0, 30), st.integers(1, 200)), max_size=20),
     st.sampled_from(["lookup", "draft"]),
 )
-def test_after_any_past_good_drafts_are_made_again(past: list[tuple[int, int, int]], source: Source) -> None:
+def test_after_any_past_good_drafts_are_made_again(past: list[tuple[int, int, int]], source: DraftSource) -> None:
     model = model_acceptance()
     sequence = sequence_acceptance(model)[source]
     for drafted, accepted, count in past:

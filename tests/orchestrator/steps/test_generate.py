@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from orchestrator.engine.client.engine import Completion
+from orchestrator.engine.client.engine import Completion, OnText
 from orchestrator.engine.contract import Finish, Generation, Message, Priority
 from orchestrator.engine.errors import (
     BadGrammar,
@@ -21,7 +21,7 @@ from orchestrator.engine.errors import (
 )
 from orchestrator.events import Failure, FailureKind, Usage
 from orchestrator.pool.errors import ModelBroken, ModelTooLarge, ModelUnavailable, PoolError
-from orchestrator.steps.attempt import MIN_ANSWER_TOKENS, Attempt, Models, OnText
+from orchestrator.steps.attempt import MIN_ANSWER_TOKENS, Attempt, Models
 from orchestrator.steps.errors import AttemptError
 from orchestrator.steps.generate import GenerateRunner, with_evidence
 from orchestrator.steps.prompt import StepInput

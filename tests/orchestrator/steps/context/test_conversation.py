@@ -5,11 +5,10 @@ from collections.abc import Sequence
 
 import pytest
 
-from orchestrator.engine.client.engine import Completion
+from orchestrator.engine.client.engine import Completion, OnText
 from orchestrator.engine.contract import Generation, Message, Priority
 from orchestrator.engine.errors import PromptTooLong
 from orchestrator.events import FailureKind, Usage
-from orchestrator.steps.attempt import OnText
 from orchestrator.steps.context.conversation import ENDS, Conversation
 from orchestrator.steps.context.summary import SUMMARY
 from orchestrator.steps.context.window import CallResult, Turn

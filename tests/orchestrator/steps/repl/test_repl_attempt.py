@@ -9,13 +9,13 @@ from typing import Any
 
 import pytest
 
-from orchestrator.engine.client.engine import Completion
+from orchestrator.engine.client.engine import Completion, OnText
 from orchestrator.engine.contract import Finish, Generation, Message, Priority
 from orchestrator.events import Failure, FailureKind, Usage
 from orchestrator.pool import Pool
 from orchestrator.pool.topology import Topology
 from orchestrator.sandbox import Sandbox
-from orchestrator.steps.attempt import Attempt, Models, OnText, Produced
+from orchestrator.steps.attempt import Attempt, Models, Produced
 from orchestrator.steps.errors import AttemptError
 from orchestrator.steps.prompt import StepInput
 from orchestrator.steps.repl.attempt import ReplRunner

@@ -7,7 +7,7 @@ from orchestrator.gates import OutputSchema, SchemaMismatch
 from orchestrator.steps.tools.actions import (
     Allowed,
     BadAction,
-    Finish,
+    FinishStep,
     Prune,
     UseTool,
     action_schema,
@@ -30,8 +30,8 @@ def step(*outputs: str, **more: Any) -> Step:
         ('{"tool": "read_file", "arguments": {"name": "a"}}', UseTool("read_file", {"name": "a"})),
         ('{"tool": "list_files"}', UseTool("list_files", {})),
         ('{"prune": ["D2", "D2"]}', Prune(("D2",))),
-        ('{"finish": "done", "documents": ["D3"]}', Finish("done", ("D3",))),
-        ('{"finish": {"a": 1}}', Finish({"a": 1})),
+        ('{"finish": "done", "documents": ["D3"]}', FinishStep("done", ("D3",))),
+        ('{"finish": {"a": 1}}', FinishStep({"a": 1})),
     ],
 )
 def test_actions_are_read(text: str, action: object) -> None:

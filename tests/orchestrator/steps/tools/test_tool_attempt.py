@@ -8,12 +8,12 @@ from typing import Any
 
 import pytest
 
-from orchestrator.engine.client.engine import Completion
+from orchestrator.engine.client.engine import Completion, OnText
 from orchestrator.engine.contract import Generation, Message, Priority
 from orchestrator.events import Failure, FailureKind, Usage
 from orchestrator.pool import Pool
 from orchestrator.pool.topology import Topology
-from orchestrator.steps.attempt import Attempt, OnText, Produced
+from orchestrator.steps.attempt import Attempt, Produced
 from orchestrator.steps.errors import AttemptError
 from orchestrator.steps.prompt import StepInput
 from orchestrator.steps.tools.attempt import ToolRunner
