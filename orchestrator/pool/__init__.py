@@ -1,21 +1,20 @@
 """Models on demand: residency, memory admission, leases, cores.
 
-pool        Pool: generate and embed with a model, load, unload, pin
-residency   loads and stops engines as the policy decides
-policy      what to load, to stop and to drain, given the state of the pool; pure
-admission   whether an engine fits into memory, and which others to evict for it; pure
-footprint   how much memory engines were measured to take
-decoding    which engines are decoding, and with how many threads
-cores       how the physical cores are shared among engines; pure
-placement   which NUMA node a replica runs on, and which replica serves a request; pure
-handle      EngineHandle: the port to engines, real or simulated
+pool           Pool: generate and embed with a model, load, unload, pin
+residency      loads and stops engines as the policy decides
+policy         what to load, to stop and to drain, given the state of the pool; pure
+admission      whether an engine fits into memory, and which others to evict for it; pure
+footprint      how much memory engines were measured to take
+decoding       which engines are decoding, and with how many threads
+cores          how the physical cores are shared among engines; pure
+placement      NUMA nodes, on which of them a replica runs, and which replica serves a request; pure
+handle         EngineHandle: the port to engines, real or simulated
 prefix_hashes  which prompt prefixes an engine has seen, as hashes
-managed_model the state of one model: replicas, waiting requests, failures
-remotes     models that other servers run
-machine     reads the cores, nodes and memory of this machine
-topology    nodes and cores as data
-status      the state of the pool for the API and the command line
-errors      why a model cannot be used
+managed_model  the state of one model: replicas, waiting requests, failures
+remotes        models that other servers run
+machine        reads the cores, nodes and memory of this machine
+status         the state of the pool for the API and the command line, and the counters of its engines
+errors         why a model cannot be used
 """
 
 from orchestrator.pool.errors import (
@@ -30,10 +29,10 @@ from orchestrator.pool.errors import (
 )
 from orchestrator.pool.handle import EngineHandle, StartEngine
 from orchestrator.pool.machine import memory_budget, memory_limits, read_topology
+from orchestrator.pool.placement import Node, Topology
 from orchestrator.pool.policy import Rules
 from orchestrator.pool.pool import Pool
 from orchestrator.pool.status import ModelStatus, PoolSnapshot, ReplicaStatus
-from orchestrator.pool.topology import Node, Topology
 
 __all__ = [
     "EngineHandle",

@@ -8,8 +8,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from orchestrator.pool.placement import ReplicaId
-from orchestrator.pool.topology import Topology
+from orchestrator.pool.placement import ReplicaId, Topology
 
 TURN_SECONDS: Final = 0.25
 PATIENCE_SECONDS: Final = 2.0

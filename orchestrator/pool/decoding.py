@@ -8,8 +8,7 @@ from dataclasses import dataclass, field
 from orchestrator.engine.errors import EngineDied
 from orchestrator.pool.cores import TURN_SECONDS, DecodingEngine, share_cores
 from orchestrator.pool.managed_model import Replica
-from orchestrator.pool.placement import ReplicaId
-from orchestrator.pool.topology import Topology
+from orchestrator.pool.placement import ReplicaId, Topology
 
 
 @dataclass(slots=True)

@@ -10,7 +10,7 @@ from typing import Final
 
 import psutil
 
-from orchestrator.pool.topology import Core, Node, Topology
+from orchestrator.pool.placement import Core, Node, Topology
 
 _SYSTEM: Final = Path("/sys/devices/system")
 _CGROUPS: Final = Path("/sys/fs/cgroup")

@@ -9,11 +9,10 @@ from typing import Final
 
 from orchestrator.pool.errors import ModelBroken, ModelUnavailable
 from orchestrator.pool.handle import EngineHandle
-from orchestrator.pool.placement import Candidate, ReplicaId, choose, nodes_for
+from orchestrator.pool.placement import ReplicaCandidate, ReplicaId, Topology, choose_replica, nodes_for
 from orchestrator.pool.policy import Demand, ModelView, ReplicaState, ReplicaView
 from orchestrator.pool.prefix_hashes import PrefixHashes, SeenPrefixes
 from orchestrator.pool.status import ModelState, ModelStatus, ReplicaStatus
-from orchestrator.pool.topology import Topology
 from registry.models import ModelEntry
 
 MAX_FAILURES: Final = 3
@@ -206,8 +205,8 @@ class ManagedModel:
 
     def choose(self, prefix_hashes: PrefixHashes) -> Replica | None:
         """Return the replica that serves a request now, or None if the request has to wait."""
-        number = choose(
-            Candidate(one.replica_id[1], one.leases, self.entry.slots, one.seen.match(prefix_hashes))
+        number = choose_replica(
+            ReplicaCandidate(one.replica_id[1], one.leases, self.entry.slots, one.seen.match(prefix_hashes))
             for one in self.instances
             if one.serves
         )

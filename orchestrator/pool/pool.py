@@ -13,19 +13,18 @@ from orchestrator.engine.contract import Embeddings, Generation, Message, Priori
 from orchestrator.engine.errors import EngineDied, EngineError
 from orchestrator.events import Usage
 from orchestrator.pool.admission import PoolBudget
-from orchestrator.pool.counters import Counters, sum_counters
 from orchestrator.pool.decoding import Decoding
 from orchestrator.pool.errors import ModelPinned, PoolError, UnknownModel
 from orchestrator.pool.footprint import Footprints
 from orchestrator.pool.handle import EngineHandle, StartEngine
 from orchestrator.pool.machine import memory_budget, read_topology
 from orchestrator.pool.managed_model import LeaseRequest, ManagedModel, Replica
+from orchestrator.pool.placement import Topology
 from orchestrator.pool.policy import Rules
 from orchestrator.pool.prefix_hashes import hash_prefixes
 from orchestrator.pool.remotes import Remotes
 from orchestrator.pool.residency import Folders, Residency
-from orchestrator.pool.status import PoolSnapshot
-from orchestrator.pool.topology import Topology
+from orchestrator.pool.status import Counters, PoolSnapshot, sum_counters
 from registry.diff import difference
 from registry.models import Registry
 

@@ -19,9 +19,8 @@ from orchestrator.pool.errors import ModelTooLarge, ModelUnavailable, PoolClosed
 from orchestrator.pool.footprint import Footprints, measure
 from orchestrator.pool.handle import EngineHandle, StartEngine
 from orchestrator.pool.managed_model import LeaseRequest, ManagedModel, Replica, Waiter
-from orchestrator.pool.placement import ReplicaId
+from orchestrator.pool.placement import ReplicaId, Topology
 from orchestrator.pool.policy import PoolActions, PoolView, Rules, decide
-from orchestrator.pool.topology import Topology
 from registry.memory import size
 from registry.models import ModelEntry
 

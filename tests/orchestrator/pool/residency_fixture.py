@@ -17,9 +17,9 @@ from orchestrator.pool.decoding import Decoding
 from orchestrator.pool.errors import PoolError
 from orchestrator.pool.footprint import Footprints
 from orchestrator.pool.managed_model import LeaseRequest, ManagedModel, Replica
+from orchestrator.pool.placement import Node, Topology
 from orchestrator.pool.policy import Rules
 from orchestrator.pool.residency import Folders, Residency
-from orchestrator.pool.topology import Node, Topology
 from registry.memory import MemoryEstimate
 from registry.models import ModelEntry
 from registry.options import LoadOptions

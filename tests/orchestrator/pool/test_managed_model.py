@@ -5,8 +5,8 @@ import pytest
 from orchestrator.engine.contract import Message
 from orchestrator.pool.errors import ModelBroken, ModelUnavailable
 from orchestrator.pool.managed_model import FAILURE_WINDOW, MAX_FAILURES, LeaseRequest, ManagedModel, Waiter
+from orchestrator.pool.placement import Node, Topology
 from orchestrator.pool.prefix_hashes import BLOCK, hash_prefixes
-from orchestrator.pool.topology import Node, Topology
 from tests.orchestrator.pool.conftest import LoadedRegistry
 
 ONE = Topology.flat(2, 1 << 34)

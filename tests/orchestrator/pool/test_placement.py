@@ -1,8 +1,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from orchestrator.pool.placement import Candidate, choose, nodes_for
-from orchestrator.pool.topology import Node, Topology
+from orchestrator.pool.placement import Node, ReplicaCandidate, Topology, choose_replica, nodes_for
 
 ONE = Topology.flat(8, 1 << 34)
 THREE = Topology(tuple(Node(number, ((number,),), 1 << 34) for number in (0, 1, 4)))
@@ -20,24 +19,24 @@ def test_one_instance_runs_anywhere_unless_it_is_bound() -> None:
     assert nodes_for(ONE, 1, 0) == (None,)
 
 
-def _candidate(number: int, requests: int = 0, held: int = 0) -> Candidate:
-    return Candidate(number, requests, slots=4, held=held)
+def _candidate(number: int, requests: int = 0, held: int = 0) -> ReplicaCandidate:
+    return ReplicaCandidate(number, requests, slots=4, held=held)
 
 
 def test_a_request_goes_where_its_prefix_is_then_to_the_least_loaded() -> None:
-    assert choose([_candidate(0, 0), _candidate(1, 3, held=5)]) == 1
-    assert choose([_candidate(0, 2), _candidate(1, 1)]) == 1
-    assert choose([_candidate(0, 1), _candidate(1, 1)]) == 0
-    assert choose([]) is None
+    assert choose_replica([_candidate(0, 0), _candidate(1, 3, held=5)]) == 1
+    assert choose_replica([_candidate(0, 2), _candidate(1, 1)]) == 1
+    assert choose_replica([_candidate(0, 1), _candidate(1, 1)]) == 0
+    assert choose_replica([]) is None
 
 
 def test_a_free_slot_is_better_than_a_prefix_behind_a_queue() -> None:
-    assert choose([_candidate(0, 3), _candidate(1, 4, held=50)]) == 0
-    assert choose([_candidate(0, 4), _candidate(1, 9, held=50)]) == 1
+    assert choose_replica([_candidate(0, 3), _candidate(1, 4, held=50)]) == 0
+    assert choose_replica([_candidate(0, 4), _candidate(1, 9, held=50)]) == 1
 
 
 @given(st.lists(st.tuples(st.integers(0, 9), st.integers(0, 9)), min_size=1, max_size=5))
 def test_nobody_queues_while_another_has_a_free_slot(loads: list[tuple[int, int]]) -> None:
-    chosen = choose(_candidate(number, requests, held) for number, (requests, held) in enumerate(loads))
+    chosen = choose_replica(_candidate(number, requests, held) for number, (requests, held) in enumerate(loads))
     assert chosen is not None
     assert loads[chosen][0] < 4 or min(requests for requests, _ in loads) >= 4

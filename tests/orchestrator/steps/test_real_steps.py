@@ -11,7 +11,7 @@ import pytest
 
 from orchestrator.events import FailureKind, Usage
 from orchestrator.pool import Pool
-from orchestrator.pool.topology import Topology
+from orchestrator.pool.placement import Topology
 from orchestrator.steps.attempt import Attempt
 from orchestrator.steps.errors import AttemptError
 from orchestrator.steps.generate import GenerateRunner

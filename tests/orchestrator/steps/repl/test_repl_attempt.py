@@ -13,7 +13,7 @@ from orchestrator.engine.client.engine import Completion, OnText
 from orchestrator.engine.contract import Finish, Generation, Message, Priority
 from orchestrator.events import Failure, FailureKind, Usage
 from orchestrator.pool import Pool
-from orchestrator.pool.topology import Topology
+from orchestrator.pool.placement import Topology
 from orchestrator.sandbox import Sandbox
 from orchestrator.steps.attempt import Attempt, Models, Produced
 from orchestrator.steps.errors import AttemptError

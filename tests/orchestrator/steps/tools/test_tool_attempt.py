@@ -12,7 +12,7 @@ from orchestrator.engine.client.engine import Completion, OnText
 from orchestrator.engine.contract import Generation, Message, Priority
 from orchestrator.events import Failure, FailureKind, Usage
 from orchestrator.pool import Pool
-from orchestrator.pool.topology import Topology
+from orchestrator.pool.placement import Topology
 from orchestrator.steps.attempt import Attempt, Produced
 from orchestrator.steps.errors import AttemptError
 from orchestrator.steps.prompt import StepInput
