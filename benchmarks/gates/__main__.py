@@ -16,8 +16,7 @@ from rich.table import Table
 
 from benchmarks import results
 from benchmarks.gates import guardrail, recoveries, showcase
-from benchmarks.gates.deadline import deadline_of
-from benchmarks.gates.measure import BenchPlan, SetupRow, rows_of, run_setup
+from benchmarks.gates.measure import BenchPlan, SetupRow, deadline_of, rows_of, run_setup
 from benchmarks.gates.rows import Result, ResultLog, Stamp, digest
 from benchmarks.gates.setups import FIRST, MODELS, SETUPS, WEIGHTS, GateSetup
 from benchmarks.gates.tasks import PATIENCE, make_tasks

@@ -1,6 +1,7 @@
 """Run the tasks in one setup, log the result of each as soon as it ends, and sum them up."""
 
 import asyncio
+import math
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -16,6 +17,9 @@ from orchestrator.runs import Job, Orchestrator
 from orchestrator.taskir import TaskIR
 
 AT_ONCE = 4
+
+DEADLINE_FACTOR = 8
+"""The multiple of a typical attempt. Stronger models need up to 3, and share the cores; an endless answer needs 17."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -127,3 +131,21 @@ def _outcome(task: BenchTask, report: Report, journal: JournalReader) -> str:
     if report.status != "done" or made is None:
         return "refused"
     return "right" if task.right(journal.get(made).decode("utf-8", "replace")) else "wrong"
+
+
+def deadline_of(results: Sequence[Result]) -> float:
+    """Return the deadline in seconds: DEADLINE_FACTOR times what 95 % of successful attempts at code took at most.
+
+    Raises ValueError if there is no successful attempt at code.
+    """
+    seconds = sorted(
+        attempt.finished - attempt.started
+        for result in results
+        if result.family == "code"
+        for attempt in result.attempts
+        if attempt.finished is not None and attempt.outcome == "done"
+    )
+    if not seconds:
+        raise ValueError("no attempt at code has come to its end; accepted: at least one")
+    typical = seconds[math.ceil(0.95 * len(seconds)) - 1]
+    return math.ceil(10 * DEADLINE_FACTOR * typical) / 10

@@ -7,8 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.gates.deadline import FACTOR, deadline_of
-from benchmarks.gates.measure import BenchPlan, rows_of, run_setup
+from benchmarks.gates.measure import DEADLINE_FACTOR, BenchPlan, deadline_of, rows_of, run_setup
 from benchmarks.gates.recoveries import code_retry_then_escalation, find, format_retry, frequencies, timeout_escalation
 from benchmarks.gates.rows import Result, ResultLog
 from benchmarks.gates.setups import FIRST, SETUPS
@@ -101,7 +100,7 @@ def test_what_failed_and_what_followed_is_counted() -> None:
 def test_the_deadline_is_a_multiple_of_what_attempts_took() -> None:
     quick = [result("right", ("worker", "done")) for _ in range(19)]
     others = [result("right", ("worker", "done"), family="shell"), result("refused", ("worker", "code"))]
-    assert deadline_of([*quick, *others]) == FACTOR * 1.0
+    assert deadline_of([*quick, *others]) == DEADLINE_FACTOR * 1.0
     with pytest.raises(ValueError, match="no attempt at code"):
         deadline_of(others)
 
