@@ -41,6 +41,11 @@ class RegistryError(Exception):
         self.problems = problems
 
 
+def file_error(path: Path, what: str, accepted: str) -> RegistryError:
+    """Return the error for a file of which nothing can be used, with what is wrong and what would be accepted."""
+    return RegistryError(RegistryProblem(path, None, "", what, accepted))
+
+
 class GgufError(Exception):
     """The file `path` is missing, is no GGUF file, or is corrupt."""
 

@@ -1,36 +1,28 @@
-"""Read how other programs run llama.cpp's server: llama-swap's `config.yaml`, and llama-server's own preset files.
+"""Take the options of llama-server in the terms of a registry, from command lines and from its preset files. Pure.
 
-What an entry of a registry can say is taken from the server's options; everything else is named with the reason why it
-is not. Pure but for `read_servers`, which reads the file.
+What an entry of a registry can say is taken; everything else is named with the reason why it is not.
 """
 
 import configparser
 import re
-import shlex
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
-import yaml
-
-from registry.errors import GgufError, RegistryError, RegistryProblem
-from registry.forms import ALIAS, NAME
-from registry.gguf import GgufHeader, read_header
+from registry.errors import file_error
 from registry.memory import CACHE_TYPES
 from registry.options import MAX_CONTEXT, MAX_SLOTS, MAX_THREADS
 
-MOST_BYTES: Final = 1 << 20
 AUTOMATIC_SLOTS: Final = 4
 """How many slots llama-server has where none or a negative number is asked for; they then share one KV cache."""
 MOST_DRAFTED: Final = 64
 MACRO: Final = re.compile(r"\$\{([A-Za-z0-9_.-]+)\}")
-MOST_MACRO_STEPS: Final = 20
-"""How often macros may stand for texts that hold macros."""
+"""A macro of llama-swap, which stands in a value if it is not defined."""
 
 _CPU: Final = "models run on the CPU here"
-_SERVER: Final = "is about the server and not about the model; `orchestrator config show` lists what the daemon has"
-_SAMPLING: Final = "belongs to a role (temperature, top_p, max_tokens) or to the request"
+SERVER: Final = "is about the server and not about the model; `orchestrator config show` lists what the daemon has"
+SAMPLING: Final = "belongs to a role (temperature, top_p, max_tokens) or to the request"
 _ALWAYS: Final = "is always so here"
 _DRAFTING: Final = "how many tokens are drafted is decided by what pays; only the most of them (draft-max) is taken"
 _ENGINE: Final = "is chosen by the engine"
@@ -100,12 +92,12 @@ _REASONS: Final[Mapping[str, str]] = {
         "host port path timeout api-key api-key-file ssl-key-file ssl-cert-file threads-http metrics props slots "
         "no-slots no-webui webui verbose log-file log-disable log-verbosity log-colors log-timestamps api-prefix "
         "offline sleep-idle-seconds models-max models-dir models-preset stop-timeout perf no-perf".split(),
-        _SERVER,
+        SERVER,
     ),
     **dict.fromkeys(
         "temp top-p top-k min-p repeat-penalty presence-penalty frequency-penalty seed predict samplers mirostat "
         "xtc-probability typical dry-multiplier".split(),
-        _SAMPLING,
+        SAMPLING,
     ),
     **dict.fromkeys("jinja cont-batching no-context-shift".split(), _ALWAYS),
     **dict.fromkeys("batch-size ubatch-size warmup no-warmup swa-full".split(), _ENGINE),
@@ -173,172 +165,7 @@ class Servers:
     not_taken: list[NotTaken] = field(default_factory=list)
 
 
-def read_servers(path: Path) -> Servers:
-    """Read llama-swap's configuration or a preset file of llama-server. Raises RegistryError."""
-    try:
-        with path.open("rb") as file:
-            raw = file.read(MOST_BYTES + 1)
-    except OSError as error:
-        raise _error(path, f"cannot be read: {error.strerror}", "llama-swap's config.yaml or a preset file") from error
-    if len(raw) > MOST_BYTES:
-        raise _error(path, "is too large", f"at most {MOST_BYTES:,} bytes")
-    try:
-        text = raw.decode("utf-8-sig")
-    except UnicodeDecodeError as error:
-        raise _error(path, f"byte {error.start:,} is not UTF-8", "UTF-8 text") from error
-    return _presets(text, path) if _is_ini(text, path) else _llama_swap(text, path)
-
-
-def _is_ini(text: str, path: Path) -> bool:
-    if path.suffix.lower() in (".yaml", ".yml"):
-        return False
-    first = next((line for line in map(str.strip, text.splitlines()) if line and line[0] not in "#;"), "")
-    return path.suffix.lower() == ".ini" or first.startswith("[") or re.match(r"[\w-]+\s*=", first) is not None
-
-
-# llama-swap
-
-
-def _llama_swap(text: str, path: Path) -> Servers:
-    try:
-        document = yaml.safe_load(text)
-    except (yaml.YAMLError, ValueError, OverflowError, RecursionError) as error:
-        raise _error(path, f"is no YAML: {' '.join(str(error).split())}", "llama-swap's config.yaml") from error
-    models = document.get("models") if isinstance(document, dict) else None
-    if not isinstance(models, dict) or not models:
-        raise _error(path, "has no models", "llama-swap's config.yaml, or llama-server's preset file")
-    found = Servers()
-    shared, preload = _mapping(document.get("macros")), _preloaded(document)
-    for key in document:
-        if key not in ("models", "macros", "hooks"):
-            found.not_taken.append(NotTaken(str(key), "is not taken", _SWAP_REASONS.get(str(key), _SERVER)))
-    for name, entry in models.items():
-        where = f"models.{name}"
-        if not isinstance(entry, dict) or not isinstance(entry.get("cmd"), str):
-            found.not_taken.append(NotTaken(where, "is not taken", "it has no command (cmd)"))
-            continue
-        macros = {**shared, **_mapping(entry.get("macros")), "MODEL_ID": str(name)}
-        model = ServedModel(id=str(name), where=where, hot=str(name) in preload)
-        if _of_command(model, entry["cmd"], macros, path, found):
-            _of_entry(model, entry, found)
-            found.models.append(model)
-    return found
-
-
-_SWAP_REASONS: Final[Mapping[str, str]] = {
-    "groups": "which models are loaded together is decided by the memory that there is",
-    "matrix": "which models are loaded together is decided by the memory that there is",
-    "peers": "a model of another server is an entry with `backend: openai`",
-    "healthCheckTimeout": "a model that hangs while it loads is noticed by itself",
-    "startPort": "engines listen on no port",
-    "globalTTL": "`idle_unload_seconds` of the registry's defaults is the same",
-}
-
-
-def _of_command(model: ServedModel, command: str, macros: Mapping[str, str], path: Path, found: Servers) -> bool:
-    """Take the options of a command line. Return whether it runs llama-server, so that the model can be taken."""
-    lines = (line for line in _expanded(command, macros).splitlines() if not line.lstrip().startswith("#"))
-    try:
-        words = shlex.split(" ".join(line.rstrip().removesuffix("\\") for line in lines))
-    except ValueError as error:
-        found.not_taken.append(NotTaken(model.where, "is not taken", f"its command cannot be split: {error}"))
-        return False
-    start = next((index for index, word in enumerate(words) if "llama-server" in Path(word).name), None)
-    if start is None:
-        program = Path(words[0]).name if words else "nothing"
-        accepted = "it is another server: an entry with `backend: openai` and its address can use it"
-        found.not_taken.append(NotTaken(model.where, f"runs {program} and not llama-server", accepted))
-        return False
-    return _of_options(model, _pairs(words[start + 1 :]), path, found)
-
-
-def _of_entry(model: ServedModel, entry: Mapping[str, Any], found: Servers) -> None:
-    """Take what llama-swap itself says of a model."""
-    for key, value in entry.items():
-        if key == "aliases" and isinstance(value, list):
-            model.aliases += [str(alias) for alias in value]
-        elif key == "ttl" and isinstance(value, int | float) and not isinstance(value, bool):
-            model.idle_seconds = float(value) if value > 0 else None
-        elif key in ("name", "description") and isinstance(value, str):
-            model.options.setdefault("description", value)
-        elif key not in ("cmd", "macros", "aliases", "ttl", "name", "description"):
-            found.not_taken.append(NotTaken(model.where, str(key), _ENTRY_REASONS.get(key, "is llama-swap's own")))
-
-
-_ENTRY_REASONS: Final[Mapping[str, str]] = {
-    "env": "engines get the environment of the daemon",
-    "filters": _SAMPLING,
-    "proxy": "engines listen on no port",
-    "checkEndpoint": "engines listen on no port",
-    "concurrencyLimit": "requests beyond `slots` wait",
-    "useModelName": "no request is passed on",
-}
-
-
-def _preloaded(document: Mapping[str, Any]) -> frozenset[str]:
-    start = _plain(_plain(document.get("hooks")).get("on_startup"))
-    names = start.get("preload")
-    return frozenset(map(str, names)) if isinstance(names, list) else frozenset()
-
-
-def _plain(value: object) -> Mapping[str, Any]:
-    return value if isinstance(value, dict) else {}
-
-
-def _mapping(value: object) -> dict[str, str]:
-    return {str(key): str(text) for key, text in _plain(value).items()}
-
-
-def _expanded(text: str, macros: Mapping[str, str]) -> str:
-    """Return a text with its macros replaced, those inside of macros too. Unknown ones, such as ${PORT}, stay."""
-    for _ in range(MOST_MACRO_STEPS):
-        replaced = MACRO.sub(lambda match: macros.get(match[1], match[0]).strip(), text)
-        if replaced == text or len(replaced) > MOST_BYTES:
-            break
-        text = replaced
-    return text
-
-
-# Preset files
-
-
-def _presets(text: str, path: Path) -> Servers:
-    parser = configparser.ConfigParser(
-        default_section="",  # [*], which is for all models, is merged below: options may be written in several ways
-        interpolation=None,
-        comment_prefixes=("#", ";"),
-        inline_comment_prefixes=(" ;", " #"),
-        delimiters=("=",),
-        allow_no_value=True,
-    )
-    parser.optionxform = str  # type: ignore[assignment, method-assign]  # names are not made small
-    lines = text.splitlines()
-    first = next((index for index, line in enumerate(lines) if line.lstrip().startswith("[")), len(lines))
-    try:
-        parser.read_string("\n".join(lines[first:]))
-    except configparser.Error as error:
-        raise _error(path, " ".join(str(error).split()), "a preset file of llama-server") from error
-    if not parser.sections():
-        raise _error(path, "has no sections", "a preset file with a section for each model")
-    found = Servers()
-    shared = _options_in(parser, "*") if parser.has_section("*") else {}
-    for name in parser.sections():
-        if name == "*":
-            continue
-        model, options = ServedModel(id=name, where=f"[{name}]"), shared | _options_in(parser, name)
-        if not options.keys() & {"model", "hf-repo", "model-url"} and "/" in name:
-            options = {"hf-repo": name, **options}
-        pairs = [(key, value) for key, value in options.items() if not _is_off(key, value)]
-        if _of_options(model, pairs, path, found):
-            found.models.append(model)
-    return found
-
-
-def _options_in(parser: configparser.ConfigParser, section: str) -> dict[str, str | None]:
-    return {_key(key): value for key, value in parser[section].items()}
-
-
-def _key(written: str) -> str:
+def _option_name(written: str) -> str:
     """Return the name of an option, which a preset file may write with or without dashes, short, or as a variable."""
     name = written.strip().lstrip("-")
     if name.startswith("LLAMA_ARG_"):
@@ -346,17 +173,16 @@ def _key(written: str) -> str:
     return _NAMES.get(name, name)
 
 
-def _is_off(key: str, value: str | None) -> bool:
+def _is_switched_off(key: str, value: str | None) -> bool:
     return key in _FLAGS and value is not None and value.strip().lower() in ("false", "off", "0", "no", "disabled")
 
 
-# Options of llama-server
-
 Pair = tuple[str, str | None]
+"""An option of llama-server and its value, if it has one."""
 
 
-def _pairs(words: Sequence[str]) -> list[Pair]:
-    """Return the options of a command line with their values."""
+def options_of_command(words: Sequence[str]) -> list[Pair]:
+    """Return the options of a command line, without the program, with their values; None stands for no value."""
     pairs: list[Pair] = []
     index = 0
     while index < len(words):
@@ -366,7 +192,7 @@ def _pairs(words: Sequence[str]) -> list[Pair]:
             pairs.append((word, None))
             continue
         name, equals, inline = word.partition("=")
-        key = _key(name)
+        key = _option_name(name)
         if equals:
             pairs.append((key, inline))
         elif key in _FLAGS or index >= len(words) or _is_option(words[index]):
@@ -384,8 +210,11 @@ def _is_option(word: str) -> bool:
     return re.match(r"--?[A-Za-z]", word) is not None
 
 
-def _of_options(model: ServedModel, pairs: Sequence[Pair], path: Path, found: Servers) -> bool:
-    """Take the options of a server. Return whether they name a model."""
+def take_options(model: ServedModel, pairs: Sequence[Pair], path: Path, found: Servers) -> bool:
+    """Add the options of a server to `model`, and what cannot be taken to `found`. Return whether they name a model.
+
+    Relative paths start from the folder of the file at `path`.
+    """
     given = dict(pairs)
     for key, value in pairs:
         try:
@@ -563,32 +392,38 @@ def _experts(model: ServedModel, value: str) -> bool:
     return match is not None
 
 
-# Names
-
-
-def usable_id(written: str) -> str:
-    """Return a name for the registry that is as much like a written one as its rules allow."""
-    if re.fullmatch(NAME, written):
-        return written
-    last = re.sub(r"[^A-Za-z0-9_.-]+", "-", written.rpartition("/")[2])
-    return last.strip("-._")[:64].rstrip("-._") or "model"
-
-
-def usable_aliases(model: ServedModel, id: str) -> tuple[list[str], list[NotTaken]]:
-    """Return the other names of a model, the one in the file among them, and those that no registry accepts."""
-    names = [name for name in dict.fromkeys((model.id, *model.aliases)) if name != id]
-    bad = [name for name in names if not re.fullmatch(ALIAS, name)]
-    rule = "letters, digits, '_', '.', ':', '/' and '-', up to 128 characters"
-    return [name for name in names if name not in bad], [NotTaken(model.where, f"alias {name!r}", rule) for name in bad]
-
-
-def header_of(file: Path) -> GgufHeader | None:
-    """Return the header of a model's file, or None where it cannot be read."""
+def read_presets(text: str, path: Path) -> Servers:
+    """Return the models of a preset file, an INI file with a section for each. Raises RegistryError."""
+    parser = configparser.ConfigParser(
+        default_section="",  # [*], which is for all models, is merged below: options may be written in several ways
+        interpolation=None,
+        comment_prefixes=("#", ";"),
+        inline_comment_prefixes=(" ;", " #"),
+        delimiters=("=",),
+        allow_no_value=True,
+    )
+    parser.optionxform = str  # type: ignore[assignment, method-assign]  # names are not made small
+    lines = text.splitlines()
+    first = next((index for index, line in enumerate(lines) if line.lstrip().startswith("[")), len(lines))
     try:
-        return read_header(file)
-    except GgufError:
-        return None
+        parser.read_string("\n".join(lines[first:]))
+    except configparser.Error as error:
+        raise file_error(path, " ".join(str(error).split()), "a preset file of llama-server") from error
+    if not parser.sections():
+        raise file_error(path, "has no sections", "a preset file with a section for each model")
+    found = Servers()
+    shared = _options_in(parser, "*") if parser.has_section("*") else {}
+    for name in parser.sections():
+        if name == "*":
+            continue
+        model, options = ServedModel(id=name, where=f"[{name}]"), shared | _options_in(parser, name)
+        if not options.keys() & {"model", "hf-repo", "model-url"} and "/" in name:
+            options = {"hf-repo": name, **options}
+        pairs = [(key, value) for key, value in options.items() if not _is_switched_off(key, value)]
+        if take_options(model, pairs, path, found):
+            found.models.append(model)
+    return found
 
 
-def _error(path: Path, what: str, accepted: str) -> RegistryError:
-    return RegistryError(RegistryProblem(path, None, "", what, accepted))
+def _options_in(parser: configparser.ConfigParser, section: str) -> dict[str, str | None]:
+    return {_option_name(key): value for key, value in parser[section].items()}

@@ -19,10 +19,11 @@ from registry.compose import Candidate, NothingAnswers, compose, unique
 from registry.edit import add_model, create_registry, first_entries, give_role, replace_registry
 from registry.forms import EMBEDDER, usual_tier
 from registry.gguf import GgufHeader
-from registry.llama_server import NotTaken, ServedModel, Servers, header_of, read_servers, usable_aliases, usable_id
+from registry.llama_server import NotTaken, ServedModel, Servers
 from registry.models import Registry
 from registry.options import SpeculationOptions
 from registry.propose import DRAFT, file_name, full_path, id_from
+from registry.server_files import header_of, read_servers, usable_aliases, usable_id
 from registry.sources.local import find_here
 from registry.strict_yaml import write_yaml
 

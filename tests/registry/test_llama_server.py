@@ -5,7 +5,8 @@ from pathlib import Path
 import pytest
 
 from registry.errors import RegistryError
-from registry.llama_server import ServedModel, Servers, read_servers, usable_aliases, usable_id
+from registry.llama_server import ServedModel, Servers
+from registry.server_files import read_servers, usable_aliases, usable_id
 
 SWAP = """\
 healthCheckTimeout: 90

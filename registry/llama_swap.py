@@ -1,0 +1,126 @@
+"""Read llama-swap's `config.yaml`, whose entries are command lines of llama-server. Pure."""
+
+import shlex
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Final
+
+import yaml
+
+from registry.errors import file_error
+from registry.llama_server import (
+    MACRO,
+    SAMPLING,
+    SERVER,
+    NotTaken,
+    ServedModel,
+    Servers,
+    options_of_command,
+    take_options,
+)
+
+MOST_BYTES: Final = 1 << 20
+"""How long a text may become by its macros."""
+MOST_MACRO_STEPS: Final = 20
+"""How often macros may stand for texts that hold macros."""
+
+
+def read_llama_swap(text: str, path: Path) -> Servers:
+    """Return the models of a configuration of llama-swap. Raises RegistryError."""
+    try:
+        document = yaml.safe_load(text)
+    except (yaml.YAMLError, ValueError, OverflowError, RecursionError) as error:
+        raise file_error(path, f"is no YAML: {' '.join(str(error).split())}", "llama-swap's config.yaml") from error
+    models = document.get("models") if isinstance(document, dict) else None
+    if not isinstance(models, dict) or not models:
+        raise file_error(path, "has no models", "llama-swap's config.yaml, or llama-server's preset file")
+    found = Servers()
+    shared, preload = _mapping(document.get("macros")), _preloaded(document)
+    for key in document:
+        if key not in ("models", "macros", "hooks"):
+            found.not_taken.append(NotTaken(str(key), "is not taken", _SWAP_REASONS.get(str(key), SERVER)))
+    for name, entry in models.items():
+        where = f"models.{name}"
+        if not isinstance(entry, dict) or not isinstance(entry.get("cmd"), str):
+            found.not_taken.append(NotTaken(where, "is not taken", "it has no command (cmd)"))
+            continue
+        macros = {**shared, **_mapping(entry.get("macros")), "MODEL_ID": str(name)}
+        model = ServedModel(id=str(name), where=where, hot=str(name) in preload)
+        if _of_command(model, entry["cmd"], macros, path, found):
+            _of_entry(model, entry, found)
+            found.models.append(model)
+    return found
+
+
+_SWAP_REASONS: Final[Mapping[str, str]] = {
+    "groups": "which models are loaded together is decided by the memory that there is",
+    "matrix": "which models are loaded together is decided by the memory that there is",
+    "peers": "a model of another server is an entry with `backend: openai`",
+    "healthCheckTimeout": "a model that hangs while it loads is noticed by itself",
+    "startPort": "engines listen on no port",
+    "globalTTL": "`idle_unload_seconds` of the registry's defaults is the same",
+}
+
+
+def _of_command(model: ServedModel, command: str, macros: Mapping[str, str], path: Path, found: Servers) -> bool:
+    """Take the options of a command line. Return whether it runs llama-server, so that the model can be taken."""
+    lines = (line for line in _expanded(command, macros).splitlines() if not line.lstrip().startswith("#"))
+    try:
+        words = shlex.split(" ".join(line.rstrip().removesuffix("\\") for line in lines))
+    except ValueError as error:
+        found.not_taken.append(NotTaken(model.where, "is not taken", f"its command cannot be split: {error}"))
+        return False
+    start = next((index for index, word in enumerate(words) if "llama-server" in Path(word).name), None)
+    if start is None:
+        program = Path(words[0]).name if words else "nothing"
+        accepted = "it is another server: an entry with `backend: openai` and its address can use it"
+        found.not_taken.append(NotTaken(model.where, f"runs {program} and not llama-server", accepted))
+        return False
+    return take_options(model, options_of_command(words[start + 1 :]), path, found)
+
+
+def _of_entry(model: ServedModel, entry: Mapping[str, Any], found: Servers) -> None:
+    """Take what llama-swap itself says of a model."""
+    for key, value in entry.items():
+        if key == "aliases" and isinstance(value, list):
+            model.aliases += [str(alias) for alias in value]
+        elif key == "ttl" and isinstance(value, int | float) and not isinstance(value, bool):
+            model.idle_seconds = float(value) if value > 0 else None
+        elif key in ("name", "description") and isinstance(value, str):
+            model.options.setdefault("description", value)
+        elif key not in ("cmd", "macros", "aliases", "ttl", "name", "description"):
+            found.not_taken.append(NotTaken(model.where, str(key), _ENTRY_REASONS.get(key, "is llama-swap's own")))
+
+
+_ENTRY_REASONS: Final[Mapping[str, str]] = {
+    "env": "engines get the environment of the daemon",
+    "filters": SAMPLING,
+    "proxy": "engines listen on no port",
+    "checkEndpoint": "engines listen on no port",
+    "concurrencyLimit": "requests beyond `slots` wait",
+    "useModelName": "no request is passed on",
+}
+
+
+def _preloaded(document: Mapping[str, Any]) -> frozenset[str]:
+    start = _plain(_plain(document.get("hooks")).get("on_startup"))
+    names = start.get("preload")
+    return frozenset(map(str, names)) if isinstance(names, list) else frozenset()
+
+
+def _plain(value: object) -> Mapping[str, Any]:
+    return value if isinstance(value, dict) else {}
+
+
+def _mapping(value: object) -> dict[str, str]:
+    return {str(key): str(text) for key, text in _plain(value).items()}
+
+
+def _expanded(text: str, macros: Mapping[str, str]) -> str:
+    """Return a text with its macros replaced, those inside of macros too. Unknown ones, such as ${PORT}, stay."""
+    for _ in range(MOST_MACRO_STEPS):
+        replaced = MACRO.sub(lambda match: macros.get(match[1], match[0]).strip(), text)
+        if replaced == text or len(replaced) > MOST_BYTES:
+            break
+        text = replaced
+    return text
