@@ -16,7 +16,7 @@ from typing import Any
 
 from orchestrator.api.__main__ import main
 from orchestrator.journal import journal
-from orchestrator.journal.store import EventRow, RefusedEvents, Store
+from orchestrator.journal.store import JournalRow, RefusedEvents, Store
 
 
 class Doom:
@@ -50,12 +50,12 @@ def doomed_store(doom: Doom) -> type[Store]:
     """Return a store that may die with a row inserted but not committed, and with rows committed but not told."""
 
     class DoomedStore(Store):
-        def append(self, groups: Iterable[Sequence[EventRow]]) -> list[RefusedEvents | None]:
+        def append(self, groups: Iterable[Sequence[JournalRow]]) -> list[RefusedEvents | None]:
             refused = super().append(groups)
             doom.reach("committed")
             return refused
 
-        def _append_row(self, row: EventRow) -> None:
+        def _append_row(self, row: JournalRow) -> None:
             super()._append_row(row)
             doom.reach(f"inserted {row.kind}")
 

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from registry.diff import Difference, Names, difference
+from registry.diff import ChangedNames, Difference, difference
 from registry.load import load_registry
 from registry.models import Endpoint, ModelEntry, Registry
 from registry.options import LoadOptions, Lora
@@ -64,9 +64,9 @@ def test_an_engine_ends_exactly_when_it_would_be_loaded_in_another_way(
 ) -> None:
     values = {name: {**FOR_THE_ENGINE, **NOT_FOR_THE_ENGINE}[name] for name in changes}
     changed = difference(registry, _with(registry, **{model: replace(registry.models[model], **values)}))
-    assert changed.models == Names(changed=(model,) if changes else ())
+    assert changed.models == ChangedNames(changed=(model,) if changes else ())
     assert changed.retired == ({model} if FOR_THE_ENGINE.keys() & changes.keys() else set())
-    assert (changed.roles, changed.personas, changed.settings) == (Names(), Names(), False)
+    assert (changed.roles, changed.personas, changed.settings) == (ChangedNames(), ChangedNames(), False)
 
 
 SUBSETS = st.sets(st.sampled_from(["a", "b", "c", "d"]))
@@ -99,7 +99,7 @@ def test_roles_and_personas_concern_no_engine(registry: Registry) -> None:
     roles = {**registry.roles, "r": replace(registry.roles["r"], system="New.", model="b")}
     personas = {"p": replace(registry.personas["p"], text="New."), "n": registry.personas["q"]}
     told = difference(registry, replace(registry, roles=roles, personas=personas))
-    assert told == Difference(roles=Names(changed=("r",)), personas=Names(("n",), ("p",), ("q",)))
+    assert told == Difference(roles=ChangedNames(changed=("r",)), personas=ChangedNames(("n",), ("p",), ("q",)))
     assert str(told.personas) == "added n; changed p; removed q"
 
 
@@ -136,7 +136,7 @@ def test_a_model_is_loaded_anew_when_another_file_drafts_for_it(registry: Regist
 def test_a_rewritten_file_concerns_all_models_that_were_loaded_from_it(registry: Registry) -> None:
     folder = registry.path.parent
     told = difference(registry, registry, {folder / "a.gguf"})
-    assert (told.retired, told.models) == ({"a", "c"}, Names())
+    assert (told.retired, told.models) == ({"a", "c"}, ChangedNames())
     assert told
     assert difference(registry, registry, {folder / "b-00002-of-00002.gguf"}).retired == {"b"}
     assert not difference(registry, registry, {folder / "registry.yaml"})

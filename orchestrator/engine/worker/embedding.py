@@ -49,7 +49,7 @@ class EmbeddingLoop:
                 self._step()
             self._outbox.flush()
 
-    def _take(self, command: protocol.Command) -> None:
+    def _take(self, command: protocol.EngineCommand) -> None:
         match command:
             case protocol.Embed(number, texts):
                 self._begin(number, texts)

@@ -113,7 +113,7 @@ class Loop:
 
     # Take commands
 
-    def _receive(self) -> list[protocol.Command]:
+    def _receive(self) -> list[protocol.EngineCommand]:
         """Return the commands that have arrived. While idle, wait for one, and measure the model meanwhile."""
         if self._sequences.all:
             return self._link.receive(0.0)
@@ -148,7 +148,7 @@ class Loop:
         if self._idle.trial.begun:
             self._end_trial()
 
-    def _handle(self, commands: list[protocol.Command]) -> None:
+    def _handle(self, commands: list[protocol.EngineCommand]) -> None:
         for command in commands:
             match command:
                 case protocol.Submit(number) | protocol.Count(number):
