@@ -37,7 +37,7 @@ async def listed(service: ServiceDep, limit: Annotated[int, Query(ge=1, le=1000)
 @router.get("/{chat}")
 async def show(chat: str, service: ServiceDep) -> ChatRecord:
     """Return what is journaled of a chat. `chat` is the `id` of the answer to it."""
-    return await asyncio.to_thread(service.orchestrator.journal.chat, chat)
+    return await service.orchestrator.journal.find_chat(chat)
 
 
 @router.post("/{chat}/ratings", status_code=201)

@@ -89,7 +89,7 @@ def explain(
     ],
     step: Annotated[
         str,
-        typer.Argument(metavar="[STEP]", help="The step, such as S2, or S2[0] for an item of it.", show_default=False),
+        typer.Argument(metavar="STEP", help="The step, such as S2, or S2[0] for an item of it.", show_default=False),
     ] = "",
     as_json: JsonFlag = False,
 ) -> None:

@@ -75,7 +75,7 @@ def vacuum(
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only print what would be removed.")] = False,
     as_json: JsonFlag = False,
 ) -> None:
-    """Remove runs and chats that are older or larger than the limits, and data that no run uses.
+    """Remove runs and chats that exceed the limits, and data that no run uses.
 
     Limits that are not given are those of [retention] in the configuration. Runs that have not ended stay, and so do
     the artifacts of earlier runs that later ones read. With a daemon, runs go on meanwhile; without one, the database

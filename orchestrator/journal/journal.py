@@ -296,6 +296,14 @@ class Journal(JournalReader):
         except JournalClosed as error:
             log.warning("an event of a chat was not journaled", chat=event.chat, error=str(error))
 
+    async def find_chat(self, chat: str) -> ChatRecord:
+        """Return what is journaled of one chat, also what was noted just now. Raises `UnknownChat`, `JournalError`."""
+        try:
+            return await asyncio.to_thread(self.chat, chat)
+        except UnknownChat:
+            await self._writer.append([])  # what was noted lately may not be committed yet
+            return await asyncio.to_thread(self.chat, chat)
+
     @property
     def full(self) -> DiskFull | None:
         """The error for which nothing can be written at the moment, while the disk is full, else None."""

@@ -126,7 +126,7 @@ class Writer:
 
 
 def _without_refusable(groups: list[_Waiting], full: DiskFull) -> list[_Waiting]:
-    """Refuse the groups that begin new runs or are of chats, and return the others, which have to wait."""
+    """Refuse the groups that begin new runs, are of chats or are empty, and return the others, which have to wait."""
     refused = [group for group in groups if _is_refusable(group)]
     _answer(refused, [full] * len(refused))
     return [group for group in groups if not _is_refusable(group)]
@@ -134,7 +134,7 @@ def _without_refusable(groups: list[_Waiting], full: DiskFull) -> list[_Waiting]
 
 def _is_refusable(group: _Waiting) -> bool:
     rows, _ = group
-    return any(isinstance(row, ChatRow) or row.opens for row in rows)
+    return not rows or any(isinstance(row, ChatRow) or row.opens for row in rows)
 
 
 def _log_error(future: "Future[None]") -> None:

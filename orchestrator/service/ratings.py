@@ -46,7 +46,7 @@ async def rate_chat(journal: Journal, rating: ChatRated) -> None:
     Raises UnknownChat, and InputError for a score, an author or a note beyond the limits.
     """
     _check_limits(rating.score, rating.by, rating.note)
-    await asyncio.to_thread(journal.chat, rating.chat)
+    await journal.find_chat(rating.chat)
     await journal.append_chat_event(rating)
 
 

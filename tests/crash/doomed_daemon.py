@@ -16,7 +16,7 @@ from typing import Any
 
 from orchestrator.api.__main__ import main
 from orchestrator.journal import journal
-from orchestrator.journal.store import JournalRow, RefusedEvents, Store
+from orchestrator.journal.store import EventRow, JournalRow, RefusedEvents, Store
 
 
 class Doom:
@@ -55,7 +55,7 @@ def doomed_store(doom: Doom) -> type[Store]:
             doom.reach("committed")
             return refused
 
-        def _append_row(self, row: JournalRow) -> None:
+        def _append_row(self, row: EventRow) -> None:
             super()._append_row(row)
             doom.reach(f"inserted {row.kind}")
 
