@@ -7,7 +7,7 @@ request. A client that stops reading keeps its place among the requests in progr
 import asyncio
 from collections.abc import Callable
 from http import HTTPStatus
-from typing import Any
+from typing import Any, Final
 
 import h11
 import uvicorn
@@ -16,11 +16,15 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from orchestrator.api.errors import error_response
 
+HEAD_SECONDS: Final = 10.0
+"""How long a client may take at most to send the head of a request, which is a few hundred bytes."""
+
 
 class ConnectionConfig(uvicorn.Config):
     """uvicorn's settings, and two limits of ours, which are read whenever they are needed.
 
-    `client_seconds` is how long a client may take to send the head of a request, and how long it may stop reading.
+    `client_seconds` is how long a client may take to send the head of a request (`HEAD_SECONDS` at most), and how long
+    it may stop reading.
     `max_connections` is how many connections one listener has at a time; further ones are closed at once.
     """
 
@@ -56,7 +60,7 @@ class Connection(H11Protocol):
     def pause_writing(self) -> None:
         """Limit how long the client may take to read, now that the buffers are full."""
         super().pause_writing()
-        self._read_timer = self._after(self.transport.abort)
+        self._read_timer = self.loop.call_later(self._settings.client_seconds(), self.transport.abort)
 
     def resume_writing(self) -> None:
         """Send on, because the client has read."""
@@ -84,10 +88,8 @@ class Connection(H11Protocol):
         if self.cycle is not None and not self.cycle.response_complete:
             self._stop_head_timer()
         elif self._head_timer is None:
-            self._head_timer = self._after(self.transport.close)
-
-    def _after(self, end: Callable[[], None]) -> asyncio.TimerHandle:
-        return self.loop.call_later(self._settings.client_seconds(), end)
+            seconds = min(HEAD_SECONDS, self._settings.client_seconds())
+            self._head_timer = self.loop.call_later(seconds, self.transport.close)
 
     @property
     def _settings(self) -> ConnectionConfig:

@@ -14,6 +14,10 @@ from orchestrator.journal import JournalError
 from orchestrator.service.configuration import ServerSettings
 
 WHERE: Final = "tcp of [server]"
+KEPT_BACK: Final = 192
+"""How many file descriptors connections leave for the journal, the log, engines and sandboxes."""
+MIN_CONNECTIONS: Final = 16
+"""How many connections a listener takes at least, however few descriptors there are."""
 MAX_PATH_BYTES: Final = 107
 """How long the path of a Unix socket may be on Linux."""
 
@@ -66,6 +70,18 @@ def allow_descriptors() -> None:
     """Raise this process's limit of open files and connections to the hard limit; the soft one is often 1024."""
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
+
+
+def max_connections(wanted: int) -> int:
+    """Return how many connections each of the two listeners may have at a time, so that descriptors never run out.
+
+    It is `wanted`, or else half of the descriptors that may be open, without those that are kept back: clients that
+    fill one listener, as anybody who reaches a port can, leave the other one its part.
+    """
+    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft == resource.RLIM_INFINITY:
+        return wanted
+    return min(wanted, max(MIN_CONNECTIONS, (soft - KEPT_BACK) // 2))
 
 
 def unix_socket(path: Path) -> socket.socket:

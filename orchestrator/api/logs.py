@@ -3,6 +3,7 @@
 Lines are JSON, except on a terminal.
 """
 
+import asyncio
 import logging
 import os
 import sys
@@ -15,6 +16,8 @@ import structlog
 from orchestrator.service.configuration import LogSettings
 
 FILE_NAME: Final = "daemon.log"
+REPEATED_SECONDS: Final = 60.0
+"""For how long an error that comes again is only counted."""
 _LEVELS: Final = {"debug": 10, "info": 20, "warning": 30, "error": 40}
 _SHARED: Final[list[Any]] = [
     structlog.contextvars.merge_contextvars,
@@ -22,6 +25,9 @@ _SHARED: Final[list[Any]] = [
     structlog.stdlib.ExtraAdder(),
     structlog.processors.TimeStamper(fmt="iso"),
 ]
+
+
+log = structlog.get_logger(__name__)
 
 
 def log_path(logs: Path) -> Path:
@@ -74,6 +80,34 @@ class LogFile(RotatingFileHandler):
             self.stream.truncate(0)
         else:
             super().doRollover()
+
+
+class LoopErrors:
+    """The handler of the event loop's errors. An error is logged once, and then, each minute, how often it came again.
+
+    One cause can raise the same error thousands of times, such as a connection that cannot be accepted.
+    """
+
+    def __init__(self) -> None:
+        self._repeated: dict[tuple[str, str], int] = {}
+
+    def __call__(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+        """Handle an error as `loop.set_exception_handler` describes it."""
+        error = context.get("exception")
+        key = (str(context.get("message", "")), repr(error))
+        if key in self._repeated:
+            self._repeated[key] += 1
+            return
+        self._repeated[key] = 0
+        log.error("an error in the event loop", message=key[0], error=key[1], exc_info=error)
+        loop.call_later(REPEATED_SECONDS, self._report, loop, key)
+
+    def _report(self, loop: asyncio.AbstractEventLoop, key: tuple[str, str]) -> None:
+        times = self._repeated.pop(key)
+        if times:
+            log.error("an error in the event loop came again", message=key[0], error=key[1], times=times)
+            self._repeated[key] = 0
+            loop.call_later(REPEATED_SECONDS, self._report, loop, key)
 
 
 def _log_file(root: logging.Logger, path: Path, settings: LogSettings) -> LogFile:

@@ -9,6 +9,7 @@ import asyncio
 import gc
 import os
 import signal
+import socket
 import ssl
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
@@ -24,8 +25,8 @@ from orchestrator.api.auth import load_or_create_token, token_path
 from orchestrator.api.connection import ConnectionConfig
 from orchestrator.api.guard import Guard
 from orchestrator.api.limiter import GenerationLimiter
-from orchestrator.api.listen import TcpAddress, tcp_address, tcp_socket, unix_socket
-from orchestrator.api.logs import log_to
+from orchestrator.api.listen import TcpAddress, max_connections, tcp_address, tcp_socket, unix_socket
+from orchestrator.api.logs import LoopErrors, log_to
 from orchestrator.api.tls import renew, tls_context
 from orchestrator.errors import InputError
 from orchestrator.journal import Home
@@ -36,6 +37,9 @@ from registry.models import Registry
 CLOSING_SECONDS: Final = 3
 EXTRA_CONNECTIONS: Final = 256
 """How many more connections there may be than requests: some wait between two requests, and others get an error."""
+QUEUED_CONNECTIONS: Final = 1024
+"""How many clients may wait until their connection is accepted."""
+ACCEPTED_AT_ONCE: Final = 64
 KILLED_EXIT_CODE: Final = 130
 
 log = structlog.get_logger(__name__)
@@ -49,6 +53,15 @@ class Listener(uvicorn.Server):
         """Install no signal handlers."""
         yield
 
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        """Listen. Clients may queue up to be accepted, but not so many are accepted at once that descriptors run out.
+
+        asyncio accepts as many in one go as the backlog says, before any of them can be closed.
+        """
+        await super().startup(sockets)
+        for one in sockets or ():
+            one.listen(QUEUED_CONNECTIONS)
+
 
 async def serve(home: Path, registry: Registry, configuration: Configuration) -> None:
     """Serve until a signal ends it.
@@ -60,6 +73,7 @@ async def serve(home: Path, registry: Registry, configuration: Configuration) ->
     place = Home(home)
     place.create()
     log_to(place.logs, configuration.logs)
+    asyncio.get_running_loop().set_exception_handler(LoopErrors())
     stop = asyncio.Event()
     async with Service(home, registry, configuration) as service, asyncio.TaskGroup() as tasks:
         app = make_app(service, tasks)
@@ -143,7 +157,7 @@ def _listener(app: ASGIApp, service: Service, tls: ssl.SSLContext | None = None)
         ConnectionConfig(
             app,
             lambda: service.configuration.server.body_seconds,
-            lambda: service.configuration.server.max_requests + EXTRA_CONNECTIONS,
+            lambda: max_connections(service.configuration.server.max_requests + EXTRA_CONNECTIONS),
             ws="none",
             loop="asyncio",
             lifespan="off",
@@ -151,7 +165,7 @@ def _listener(app: ASGIApp, service: Service, tls: ssl.SSLContext | None = None)
             access_log=False,
             server_header=False,
             proxy_headers=False,
-            backlog=1024,
+            backlog=ACCEPTED_AT_ONCE,
             timeout_graceful_shutdown=CLOSING_SECONDS,
             ssl_context_factory=None if tls is None else lambda *_: tls,
         )

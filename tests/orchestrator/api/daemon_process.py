@@ -47,8 +47,11 @@ class Running:
 
 
 @contextmanager
-def running_daemon(home: Path, **settings: str) -> Iterator[Running]:
-    """Start a daemon with these further environment variables, and shut it down at the end of the block."""
+def running_daemon(home: Path, *under: str, **settings: str) -> Iterator[Running]:
+    """Start a daemon with these further environment variables, and shut it down at the end of the block.
+
+    `under` is a command that is to start it, such as one that sets limits.
+    """
     kept = {name: value for name, value in os.environ.items() if not name.startswith(("ORCHESTRATOR_", "XDG_"))}
     port = free_port()
     environ = {
@@ -61,7 +64,7 @@ def running_daemon(home: Path, **settings: str) -> Iterator[Running]:
         **settings,
     }
     with open(home.parent / f"{home.name}.log", "wb") as log:
-        process = subprocess.Popen([sys.executable, "-m", "orchestrator.api"], env=environ, stderr=log)
+        process = subprocess.Popen([*under, sys.executable, "-m", "orchestrator.api"], env=environ, stderr=log)
         daemon = Running(home, port, process)
         try:
             wait_ready(daemon)

@@ -3,12 +3,17 @@
 import asyncio
 import resource
 import socket
+from contextlib import ExitStack, suppress
+from pathlib import Path
 
+import structlog
 from starlette.responses import PlainTextResponse
 
 from orchestrator.api.connection import ConnectionConfig
-from orchestrator.api.listen import allow_descriptors
+from orchestrator.api.listen import KEPT_BACK, allow_descriptors, max_connections
+from orchestrator.api.logs import LoopErrors
 from orchestrator.api.serve import Listener
+from tests.orchestrator.api.daemon_process import executed, running_daemon, summary
 
 MOST = 2
 ASK = b"GET / HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n"
@@ -53,3 +58,37 @@ def test_the_limit_of_descriptors_is_raised_to_the_hard_limit() -> None:
         assert resource.getrlimit(resource.RLIMIT_NOFILE) == (hard, hard)
     finally:
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
+
+def test_connections_of_a_listener_leave_descriptors_for_the_other_one_and_for_the_rest() -> None:
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (min(1024, hard), hard))
+    try:
+        most = max_connections(1256)
+        assert 2 * most + KEPT_BACK <= 1024
+        assert max_connections(100) == 100
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
+
+def test_a_crowd_that_sends_no_whole_head_keeps_nobody_from_the_socket(tmp_path: Path) -> None:
+    """600 connections to a daemon that may open 512 descriptors, as anybody who reaches the port can make them."""
+    with running_daemon(tmp_path / "home", "prlimit", "--nofile=512:512") as daemon, ExitStack() as crowd:
+        for _ in range(600):
+            caller = crowd.enter_context(socket.create_connection(("127.0.0.1", daemon.port)))
+            with suppress(OSError):  # the daemon has closed it already
+                caller.sendall(b"GET /health HTTP/1.1\r\nHost: localhost\r\nX-Slow: ")
+        with daemon.client() as client:
+            assert client.get("/v1/pool").is_success
+            assert executed(client, summary())["status"] == "done", "an engine could be started"
+    log = (tmp_path / "home.log").read_text()
+    assert "Too many open files" not in log
+
+
+async def test_an_error_that_comes_again_is_counted() -> None:
+    loop, errors = asyncio.get_running_loop(), LoopErrors()
+    with structlog.testing.capture_logs() as logged:
+        for _ in range(1000):
+            errors(loop, {"message": "cannot accept", "exception": OSError(24, "Too many open files")})
+        errors(loop, {"message": "something else"})
+    assert [entry["message"] for entry in logged] == ["cannot accept", "something else"]
