@@ -21,7 +21,9 @@ from ruamel.yaml.scalarstring import FoldedScalarString, LiteralScalarString, Si
 from ruamel.yaml.tokens import CommentToken
 
 from registry.errors import RegistryError, RegistryProblem
+from registry.forms import nearest
 from registry.load import registry_from
+from registry.lock import FolderLocked, lock_folder
 from registry.models import Registry
 from registry.strict_yaml import KeyPath, needs_quotes, parse_text, write_yaml
 
@@ -29,6 +31,8 @@ Data = dict[str, Any]
 Entry = Mapping[str, object]
 _EMPTY_SECTION: Final = re.compile(r"(models|roles):\s*(\{\s*\}|null|~)?\s*(#.*)?")
 _BYTE_ORDER_MARK: Final = "\ufeff"
+_REMOVED: Final = object()
+"""Stands for the value of an entry that a change removes."""
 
 
 def add_model(raw: bytes, path: Path, name: str, entry: Mapping[str, object]) -> bytes:
@@ -54,6 +58,67 @@ def give_role(raw: bytes, path: Path, role: str, model: str, tier: str, *, keep_
 
     after = {key: value for key, value in present.items() if key not in lost} | {"model": model}
     return _changed(raw, path, ("roles", role), change, after)
+
+
+def change_model(raw: bytes, path: Path, name: str, values: Mapping[str, object]) -> bytes:
+    """Return the registry `raw` of the file `path` with other values for keys of a model; None removes a key.
+
+    Raises RegistryError, also if there is no such model.
+    """
+    present = _model(raw, path, name)
+
+    def change(models: Any) -> None:
+        for key, value in values.items():
+            if value is None:
+                _pop(models[name], key)
+            else:
+                models[name][key] = _scalar(value)
+
+    after = {key: value for key, value in {**present, **values}.items() if value is not None}
+    return _changed(raw, path, ("models", name), change, after)
+
+
+def remove_model(raw: bytes, path: Path, name: str) -> bytes:
+    """Return the registry `raw` of the file `path` without a model. Comments before the next model stay.
+
+    Raises RegistryError, also if there is no such model. A role that has the model is not looked at.
+    """
+    _model(raw, path, name)
+
+    def change(models: Any) -> None:
+        names = list(models)
+        rest = _cut_comment(models[name], models.lc.key(name)[1] + 1)
+        before = names[: names.index(name)]
+        del models[name]
+        if rest and before:
+            _append_comment(models[before[-1]], rest)
+
+    return _changed(raw, path, ("models", name), change, _REMOVED)
+
+
+def _model(raw: bytes, path: Path, name: str) -> Data:
+    """Return what the file says of a model. Raises RegistryError."""
+    models = _data(raw, path).get("models") or {}
+    if name not in models:
+        raise _refused(path, "there is no such model", nearest(name, models), ("models", name))
+    found = models[name]
+    return found if isinstance(found, dict) else {}
+
+
+def _append_comment(node: Any, text: str) -> None:
+    """Put comment lines behind the last value in an entry."""
+    while isinstance(node, CommentedMap | CommentedSeq) and node:
+        last = next(reversed(node)) if isinstance(node, CommentedMap) else len(node) - 1
+        if isinstance(node[last], CommentedMap | CommentedSeq) and node[last] and not node[last].fa.flow_style():
+            node = node[last]
+            continue
+        tokens = node.ca.items.setdefault(last, [None, None, None, None])
+        place = next((index for index, token in enumerate(tokens) if isinstance(token, CommentToken)), 2)
+        if isinstance(tokens[place], CommentToken):
+            tokens[place].value = tokens[place].value.rstrip("\n") + "\n" + text.removeprefix("\n")
+        else:
+            tokens[place] = CommentToken(text, CommentMark(0), None)
+        return
 
 
 def _pop(entry: Any, key: str) -> None:
@@ -89,14 +154,17 @@ def replace_registry(path: Path, before: bytes, after: bytes) -> Registry:
         status = real.stat()
         if not (status.st_mode & 0o222 and os.access(real, os.W_OK)):
             raise _refused(path, "is read-only")
-        try:
-            _write(fresh, after, status)
-            if real.read_bytes() != before:
-                raise _refused(path, "was changed by someone else meanwhile", "another try")
-            os.replace(fresh, real)
-        finally:
-            fresh.unlink(missing_ok=True)
+        with lock_folder(real.parent):
+            try:
+                _write(fresh, after, status)
+                if real.read_bytes() != before:
+                    raise _refused(path, "was changed by someone else meanwhile", "another try")
+                os.replace(fresh, real)
+            finally:
+                fresh.unlink(missing_ok=True)
         _sync(real.parent)
+    except FolderLocked as error:
+        raise _refused(path, "is being changed by another process", "another try when it has ended") from error
     except OSError as error:
         raise _refused(path, f"cannot be written to: {error.strerror}") from error
     return registry
@@ -179,7 +247,10 @@ def _changed(raw: bytes, path: Path, place: tuple[str, ...], change: Callable[[A
     parent = expected
     for key in place[:-1]:
         parent = parent[key]
-    parent[place[-1]] = value
+    if value is _REMOVED:
+        del parent[place[-1]]
+    else:
+        parent[place[-1]] = value
     text = raw.decode().removeprefix(_BYTE_ORDER_MARK)
     round_trip = YAML()
     round_trip.preserve_quotes = True

@@ -4,7 +4,6 @@ graph      the result: StepGraph, its edges with their reasons, and the sources 
 analyze    from steps to their StepGraph
 names      what each name that a step reads stands for
 edges      which step waits for which, from `depends_on`, data flow and conflicts
-order      topological order, waves and cycles
 """
 
 from orchestrator.analysis.analyze import PlanAnalysis, analyze, analyze_task

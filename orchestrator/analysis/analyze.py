@@ -6,7 +6,7 @@ from itertools import chain, islice, pairwise
 from orchestrator.analysis.edges import edges
 from orchestrator.analysis.graph import Edge, Source, StepGraph
 from orchestrator.analysis.names import NameResolver
-from orchestrator.analysis.order import cycles, neighbours, topological, waves
+from dag.order import cycles, neighbours, topological, waves
 from orchestrator.errors import Problem
 from orchestrator.events import Mode
 from orchestrator.taskir import Step, TaskIR, pointer

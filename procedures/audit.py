@@ -1,0 +1,265 @@
+"""Keep the append-only log of everything that procedures do, each entry chained to the one before it by a hash.
+
+An entry is durable when `append` returns, and it is appended before what it tells is done; so the log is also what a
+killed execution is recovered from. `verify` finds an entry that was edited, removed, added or moved. The number and the
+hash of the last entry are kept in a file beside the database, by which entries that were cut off at the end are missed.
+They can be kept elsewhere as well, and given to `verify`. Only `rows` uses SQLite too.
+"""
+
+import hashlib
+import json
+import os
+import sqlite3
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import closing, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from threading import Lock
+from typing import Any, Final, Self
+
+from procedures.durable import BeforeWrite, no_fault
+from procedures.errors import AuditDamaged, ProcedureError
+
+FILE: Final = "audit.db"
+HEAD_FILE: Final = "audit.head"
+START: Final = "0" * 64
+"""The hash before the first entry."""
+_HEAD_LENGTH: Final = 86
+_SCHEMA: Final = """
+CREATE TABLE IF NOT EXISTS entries (
+    number INTEGER PRIMARY KEY,
+    body TEXT NOT NULL,
+    hash TEXT NOT NULL,
+    execution TEXT GENERATED ALWAYS AS (body ->> '$.execution') VIRTUAL,
+    kind TEXT GENERATED ALWAYS AS (body ->> '$.kind') VIRTUAL
+) STRICT;
+CREATE INDEX IF NOT EXISTS entries_by_execution ON entries (execution, number);
+CREATE INDEX IF NOT EXISTS entries_by_kind ON entries (kind, number);
+CREATE TRIGGER IF NOT EXISTS no_update BEFORE UPDATE ON entries
+    BEGIN SELECT RAISE(ABORT, 'the audit log is append-only'); END;
+CREATE TRIGGER IF NOT EXISTS no_delete BEFORE DELETE ON entries
+    BEGIN SELECT RAISE(ABORT, 'the audit log is append-only'); END;
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One entry of the log."""
+
+    number: int
+    """From 1."""
+    at: float
+    """When it was appended, in seconds since the epoch."""
+    kind: str
+    execution: str
+    data: Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Head:
+    """The last entry: its number, 0 for an empty log, and its hash."""
+
+    number: int
+    hash: str
+
+    def __str__(self) -> str:
+        return f"{self.number}:{self.hash}"
+
+
+def head_from(text: str) -> Head:
+    """Return the head that `str` has written. Raises ValueError."""
+    number, _, digest = text.strip().partition(":")
+    if not number.isdecimal() or len(digest) != len(START) or not set(digest) <= set("0123456789abcdef"):
+        raise ValueError(f"{text!r} is no head; accepted: NUMBER:HASH, as `orchestrator procedures audit` prints it")
+    return Head(int(number), digest)
+
+
+class Audit:
+    """The log of a folder. Any number of threads and processes may read; one process at a time appends."""
+
+    def __init__(self, folder: Path, before_write: BeforeWrite = no_fault) -> None:
+        self.path = folder / FILE
+        self._head_path = folder / HEAD_FILE
+        self._before_write = before_write
+        self._lock = Lock()
+        self._connection: sqlite3.Connection | None = None
+        self._head: Head | None = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close the database."""
+        if self._connection is not None:
+            self._connection.close()
+        self._connection = self._head = None
+
+    def append(self, kind: str, execution: str, data: Mapping[str, Any]) -> Entry:
+        """Append an entry, durably. Raises AuditDamaged if the end of the log is not what was written."""
+        with self._lock, self._errors():
+            connection = self._to_write()
+            head = self._head or self._checked_head(connection)
+            at = time.time()
+            body = _body(head.number + 1, at, kind, execution, data)
+            new = Head(head.number + 1, _hash(head.hash, body))
+            self._before_write(f"append {kind}")
+            connection.execute(
+                "INSERT INTO entries (number, body, hash) VALUES (?, ?, ?)", (new.number, body, new.hash)
+            )
+            self._before_write(f"head of {kind}")
+            self._write_head(new)
+            self._head = new
+        return Entry(new.number, at, kind, execution, dict(data))
+
+    def entries(self, execution: str | None = None, after: int = 0, limit: int | None = None) -> list[Entry]:
+        """Return the entries after number `after`, of one execution or of all, in order."""
+        asked = "SELECT number, body FROM entries WHERE (?1 IS NULL OR execution = ?1) AND number > ?2 ORDER BY number"
+        rows = self._read(f"{asked} LIMIT ?3", execution, after, -1 if limit is None else limit)
+        return [_entry(number, body) for number, body in rows]
+
+    def last(self, limit: int) -> list[Entry]:
+        """Return the last entries of the log, in order."""
+        rows = self._read("SELECT number, body FROM entries ORDER BY number DESC LIMIT ?", limit)
+        return [_entry(number, body) for number, body in reversed(rows)]
+
+    def executions(self, limit: int | None = None) -> list[str]:
+        """Return the ids of the executions, newest first."""
+        asked = "SELECT execution FROM entries WHERE kind = 'planned' ORDER BY number DESC LIMIT ?"
+        return [execution for (execution,) in self._read(asked, -1 if limit is None else limit)]
+
+    def not_ended(self) -> list[str]:
+        """Return the ids of the executions that have begun and not ended, oldest first."""
+        asked = """
+            SELECT execution, max(number) FILTER (WHERE kind IN ('begun', 'rolling_back')) AS begun,
+                max(number) FILTER (WHERE kind = 'ended') AS ended
+            FROM entries WHERE kind IN ('begun', 'rolling_back', 'ended')
+            GROUP BY execution HAVING begun IS NOT NULL AND (ended IS NULL OR ended < begun) ORDER BY begun
+        """
+        return [execution for execution, _, _ in self._read(asked)]
+
+    def head(self) -> Head:
+        """Return the head of the log as the database has it."""
+        rows = self._read("SELECT number, hash FROM entries ORDER BY number DESC LIMIT 1")
+        return Head(*rows[0]) if rows else Head(0, START)
+
+    def verify(self, known: Head | None = None) -> int:
+        """Check the whole log, against a head that was kept elsewhere too, and return how many entries it has.
+
+        Raises AuditDamaged with the first entry that is not what was written.
+        """
+        kept, number, last = self._kept_head(), 0, START
+        awaited = {head.number: head.hash for head in (kept, known) if head is not None}
+        if kept is not None and known is not None and kept.number == known.number and kept.hash != known.hash:
+            raise AuditDamaged(self.path, f"entry {known.number} is another one than the head that was kept")
+        if self.path.exists():
+            with self._errors(), closing(self._opened()) as connection:
+                for found, body, digest in connection.execute("SELECT number, body, hash FROM entries ORDER BY number"):
+                    number += 1
+                    if found != number:
+                        raise AuditDamaged(self.path, f"entry {number} is missing")
+                    last = _hash(last, body)
+                    if digest != last or awaited.get(number, last) != last:
+                        raise AuditDamaged(self.path, f"entry {number} is not what was written, or not where it was")
+        if (most := max(awaited, default=0)) > number:
+            raise AuditDamaged(
+                self.path, f"it ends with entry {number}, and entry {most} was written: the end is cut off"
+            )
+        if kept is None and number:
+            raise AuditDamaged(self._head_path, "the file with the number and the hash of the last entry is gone")
+        return number
+
+    def _to_write(self) -> sqlite3.Connection:
+        if self._connection is None:
+            self._before_write("open the audit log")
+            self.path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+            new = not self.path.exists()
+            connection = sqlite3.connect(self.path, isolation_level=None, check_same_thread=False, timeout=30)
+            try:
+                connection.execute("PRAGMA journal_mode = WAL")
+                connection.execute("PRAGMA synchronous = FULL")
+                connection.executescript(_SCHEMA)
+                if new:
+                    self.path.chmod(0o600)
+            except sqlite3.Error:
+                connection.close()
+                raise
+            self._connection = connection
+        return self._connection
+
+    def _checked_head(self, connection: sqlite3.Connection) -> Head:
+        """Return the last entry, after it was compared with the file that keeps it.
+
+        A process that was killed between the two leaves a file that is one entry behind.
+        """
+        rows = connection.execute("SELECT number, hash FROM entries ORDER BY number DESC LIMIT 1").fetchall()
+        last, kept = (Head(*rows[0]) if rows else Head(0, START)), self._kept_head()
+        if kept is None:
+            if last.number:
+                raise AuditDamaged(self._head_path, "the file with the number and the hash of the last entry is gone")
+            self._write_head(last)
+            return last
+        if kept.number > last.number:
+            what = f"it ends with entry {last.number}, and entry {kept.number} was written: the end is cut off"
+            raise AuditDamaged(self.path, what)
+        found = connection.execute("SELECT hash FROM entries WHERE number = ?", (kept.number,)).fetchone()
+        if kept.number and (found is None or found[0] != kept.hash):
+            raise AuditDamaged(self.path, f"entry {kept.number} is not what was written")
+        return last
+
+    def _kept_head(self) -> Head | None:
+        try:
+            text = self._head_path.read_text(encoding="ascii")
+        except FileNotFoundError:
+            return None
+        except OSError as error:
+            raise ProcedureError(f"{self._head_path}: cannot be read: {error.strerror}") from error
+        try:
+            return head_from(text)
+        except ValueError as error:
+            raise AuditDamaged(self._head_path, str(error)) from error
+
+    def _write_head(self, head: Head) -> None:
+        """Write the head by one write of the same length, which a killed process does or does not do."""
+        text = f"{head.number:020}:{head.hash}\n".encode()
+        assert len(text) == _HEAD_LENGTH, "each head replaces the one before it"
+        descriptor = os.open(self._head_path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        try:
+            os.pwrite(descriptor, text, 0)
+        finally:
+            os.close(descriptor)
+
+    def _read(self, sql: str, *parameters: object) -> list[Any]:
+        if not self.path.exists():
+            return []
+        with self._errors(), closing(self._opened()) as connection:
+            return connection.execute(sql, parameters).fetchall()
+
+    def _opened(self) -> sqlite3.Connection:
+        return sqlite3.connect(f"{self.path.absolute().as_uri()}?mode=ro", uri=True, timeout=30)
+
+    @contextmanager
+    def _errors(self) -> Iterator[None]:
+        try:
+            yield
+        except sqlite3.Error as error:
+            raise ProcedureError(f"{self.path}: the audit log cannot be used: {error}") from error
+        except OSError as error:
+            raise ProcedureError(f"{self.path}: the audit log cannot be used: {error.strerror}") from error
+
+
+def _body(number: int, at: float, kind: str, execution: str, data: Mapping[str, Any]) -> str:
+    fields = {"number": number, "at": at, "kind": kind, "execution": execution, "data": data}
+    return json.dumps(fields, ensure_ascii=False, separators=(",", ":"))
+
+
+def _hash(before: str, body: str) -> str:
+    return hashlib.sha256(f"{before}\n{body}".encode("utf-8", "surrogatepass")).hexdigest()
+
+
+def _entry(number: int, body: str) -> Entry:
+    fields = json.loads(body)
+    return Entry(number, fields["at"], fields["kind"], fields["execution"], fields["data"])

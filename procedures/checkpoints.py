@@ -1,0 +1,299 @@
+"""Copy what a step is going to change, and put it back byte for byte.
+
+A checkpoint is a folder with a manifest and the copied bytes. It gets its name when it is complete, so that one of a
+killed process is never taken for a whole one. Putting back can be repeated: a process that is killed while it puts back
+leaves what the next one completes.
+"""
+
+import hashlib
+import json
+import os
+import shutil
+import stat
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, Final, Literal
+
+from procedures.durable import (
+    LARGE,
+    BeforeWrite,
+    How,
+    no_fault,
+    share_file,
+    sync_folder,
+    unfinished,
+)
+from procedures.errors import StepFailed
+from procedures.resources import (
+    DatabaseResource,
+    PathResource,
+    Resource,
+    RowsResource,
+    resource_from_json,
+    resource_to_json,
+)
+from procedures.rows import copy_database, copy_rows, digest_database, digest_rows, restore_database, restore_rows
+
+MANIFEST: Final = "manifest.json"
+HASHED: Final = 64 << 20
+"""Larger files are told apart by size and modification time, since hashing them would take long."""
+
+
+@dataclass(frozen=True, slots=True)
+class KeptFile:
+    """One file, folder or link as it was."""
+
+    name: str
+    """Relative to the path of the resource; empty for that itself."""
+    kind: Literal["file", "folder", "link"]
+    mode: int
+    owner: tuple[int, int]
+    modified_ns: int
+    size: int = 0
+    target: str = ""
+    """Where a link points to."""
+    data: str = ""
+    """The file in the checkpoint that has the bytes."""
+    how: How | Literal[""] = ""
+
+
+def take(resources: Sequence[Resource], folder: Path, before_write: BeforeWrite = no_fault) -> str:
+    """Copy the resources into the new folder `folder`, durably, and return the SHA-256 of its manifest.
+
+    Raises StepFailed for what cannot be copied; nothing is left then.
+    """
+    building = unfinished(folder)
+    shutil.rmtree(building, ignore_errors=True)
+    try:
+        before_write(f"checkpoint {folder.name}")
+        building.mkdir(parents=True, mode=0o700)
+        kept = [_kept(resource, building, str(index)) for index, resource in enumerate(resources)]
+        text = json.dumps(kept, sort_keys=True).encode()
+        with (building / MANIFEST).open("xb") as file:
+            file.write(text)
+            file.flush()
+            os.fsync(file.fileno())
+        sync_folder(building)
+        before_write(f"name checkpoint {folder.name}")
+        building.rename(folder)
+        sync_folder(folder.parent)
+    except OSError as error:
+        shutil.rmtree(building, ignore_errors=True)
+        raise StepFailed(f"a checkpoint cannot be made: {_reason(error)}") from error
+    return hashlib.sha256(text).hexdigest()
+
+
+def restore(folder: Path, digest: str, before_write: BeforeWrite = no_fault) -> None:
+    """Put back everything that the checkpoint in `folder` holds. `digest` is what `take` has returned.
+
+    Raises StepFailed, and the same call may be made again.
+    """
+    try:
+        text = (folder / MANIFEST).read_bytes()
+        if hashlib.sha256(text).hexdigest() != digest:
+            raise StepFailed(f"{folder}: the checkpoint is not what was written, so nothing is put back from it")
+        for index, entry in enumerate(json.loads(text)):
+            _restore(resource_from_json(entry["resource"]), entry, folder, str(index), before_write)
+    except OSError as error:
+        raise StepFailed(f"a checkpoint cannot be put back: {_reason(error)}") from error
+
+
+def discard(folder: Path) -> None:
+    """Remove a checkpoint, or several in one folder, once nothing will be put back from it."""
+    shutil.rmtree(folder, ignore_errors=True)
+
+
+def fingerprint(resource: Resource) -> str:
+    """Return a text that is another one after the resource was changed. Raises StepFailed."""
+    match resource:
+        case RowsResource():
+            return digest_rows(resource)
+        case DatabaseResource():
+            return digest_database(resource)
+        case PathResource():
+            digest = hashlib.sha256()
+            try:
+                for entry in _walk(resource.path):
+                    path = resource.path / entry.name if entry.name else resource.path
+                    digest.update(json.dumps(_print_of(entry, path, secret=resource.secret)).encode())
+            except OSError as error:
+                raise StepFailed(f"{resource.path}: {_reason(error)}") from error
+            return digest.hexdigest() if os.path.lexists(resource.path) else "absent"
+
+
+def fingerprints(resources: Sequence[Resource]) -> dict[str, str]:
+    """Return the fingerprint of each resource, by its description."""
+    return {str(resource): fingerprint(resource) for resource in resources}
+
+
+def _print_of(entry: KeptFile, path: Path, *, secret: bool) -> list[object]:
+    told: list[object] = [entry.name, entry.kind, entry.mode, entry.target]
+    if entry.kind != "file":
+        return told
+    if secret or entry.size > HASHED:
+        return [*told, entry.size, entry.modified_ns]
+    with path.open("rb") as file:
+        return [*told, entry.size, hashlib.file_digest(file, "sha256").hexdigest()]
+
+
+def _kept(resource: Resource, folder: Path, name: str) -> dict[str, Any]:
+    described = {"resource": resource_to_json(resource)}
+    match resource:
+        case RowsResource():
+            return {**described, "present": copy_rows(resource, folder / name)}
+        case DatabaseResource():
+            return {**described, "present": copy_database(resource, folder / name)}
+        case PathResource():
+            data = folder / name
+            data.mkdir()
+            entries = []
+            for number, entry in enumerate(_walk(resource.path)):
+                source = resource.path / entry.name if entry.name else resource.path
+                if entry.kind == "file":
+                    link = not resource.in_place and entry.size >= LARGE
+                    how = share_file(source, data / str(number), link=link)
+                    entries.append({**asdict(entry), "data": str(number), "how": how})
+                else:
+                    entries.append(asdict(entry))
+            sync_folder(data)
+            return {**described, "present": bool(entries), "entries": entries}
+
+
+def _restore(resource: Resource, entry: Mapping[str, Any], folder: Path, name: str, before_write: BeforeWrite) -> None:
+    match resource:
+        case RowsResource():
+            if entry["present"]:
+                restore_rows(resource, folder / name, before_write)
+        case DatabaseResource():
+            if entry["present"]:
+                restore_database(resource, folder / name, before_write)
+            else:
+                for suffix in ("", "-wal", "-shm", "-journal"):
+                    before_write(f"remove {resource.database.name}{suffix}")
+                    resource.database.with_name(resource.database.name + suffix).unlink(missing_ok=True)
+        case PathResource():
+            kept = [KeptFile(**{**one, "owner": tuple(one["owner"])}) for one in entry["entries"]]
+            _restore_path(resource.path, kept, folder / name, before_write)
+
+
+def _restore_path(path: Path, kept: Sequence[KeptFile], data: Path, before_write: BeforeWrite) -> None:
+    wanted = {entry.name: entry for entry in kept}
+    unfinished(path).unlink(missing_ok=True)
+    for entry in reversed(list(_walk(path))):  # what is in a folder comes before the folder
+        if entry.name not in wanted or wanted[entry.name].kind != entry.kind:
+            _remove(path / entry.name if entry.name else path, entry, before_write)
+    for entry in kept:
+        _restore_entry(path / entry.name if entry.name else path, entry, data, before_write)
+    for entry in reversed(kept):  # what is written into a folder changes its time
+        if entry.kind == "folder":
+            folder = path / entry.name if entry.name else path
+            os.utime(folder, ns=(entry.modified_ns, entry.modified_ns))
+            sync_folder(folder)
+    if path.parent.is_dir():
+        sync_folder(path.parent)
+
+
+def _remove(path: Path, entry: KeptFile, before_write: BeforeWrite) -> None:
+    before_write(f"remove {path.name}")
+    if entry.kind == "folder":
+        path.rmdir()
+    else:
+        path.unlink()
+
+
+def _restore_entry(path: Path, entry: KeptFile, data: Path, before_write: BeforeWrite) -> None:
+    match entry.kind:
+        case "folder":
+            if not path.is_dir():
+                before_write(f"make {path.name}")
+                path.mkdir(parents=True)
+            _own(path, entry)
+            path.chmod(entry.mode)
+        case "link":
+            if not path.is_symlink() or os.readlink(path) != entry.target:
+                before_write(f"link {path.name}")
+                fresh = unfinished(path)
+                fresh.unlink(missing_ok=True)
+                fresh.symlink_to(entry.target)
+                fresh.replace(path)
+        case "file":
+            if not _is_same(path, entry, data / entry.data):
+                _restore_file(path, entry, data / entry.data, before_write)
+
+
+def _is_same(path: Path, entry: KeptFile, kept: Path) -> bool:
+    try:
+        status = path.lstat()
+    except FileNotFoundError:
+        return False
+    if stat.S_IMODE(status.st_mode) != entry.mode or status.st_mtime_ns != entry.modified_ns:
+        return False
+    if (status.st_uid, status.st_gid) != entry.owner and os.geteuid() == 0:
+        return False
+    return os.path.samefile(path, kept) or (status.st_size == entry.size and _same_bytes(path, kept))
+
+
+def _same_bytes(path: Path, other: Path) -> bool:
+    with path.open("rb") as left, other.open("rb") as right:
+        while True:
+            one, two = left.read(1 << 20), right.read(1 << 20)
+            if one != two:
+                return False
+            if not one:
+                return True
+
+
+def _restore_file(path: Path, entry: KeptFile, kept: Path, before_write: BeforeWrite) -> None:
+    if kept.stat().st_size != entry.size:
+        raise StepFailed(f"{kept}: the copy of {path} has another size than it had")
+    path.parent.mkdir(parents=True, exist_ok=True)
+    fresh = unfinished(path)
+    fresh.unlink(missing_ok=True)
+    before_write(f"restore {path.name}")
+    share_file(kept, fresh, link=entry.how == "link")
+    _own(fresh, entry)
+    fresh.chmod(entry.mode)
+    os.utime(fresh, ns=(entry.modified_ns, entry.modified_ns))
+    before_write(f"name {path.name}")
+    fresh.replace(path)
+
+
+def _own(path: Path, entry: KeptFile) -> None:
+    if os.geteuid() == 0:
+        os.chown(path, *entry.owner)
+
+
+def _walk(path: Path) -> Iterator[KeptFile]:
+    """Yield what is at a path, a folder before what is in it."""
+    if not os.path.lexists(path):
+        return
+    yield (first := _entry(path, ""))
+    if first.kind != "folder":
+        return
+    pending = [""]
+    while pending:
+        name = pending.pop()
+        with os.scandir(path / name) as found:
+            inner = sorted(found, key=lambda one: one.name)
+        for one in inner:
+            entry = _entry(Path(one.path), f"{name}/{one.name}" if name else one.name)
+            yield entry
+            if entry.kind == "folder":
+                pending.append(entry.name)
+
+
+def _entry(path: Path, name: str) -> KeptFile:
+    status = path.lstat()
+    common = (stat.S_IMODE(status.st_mode), (status.st_uid, status.st_gid), status.st_mtime_ns)
+    if stat.S_ISDIR(status.st_mode):
+        return KeptFile(name, "folder", *common)
+    if stat.S_ISLNK(status.st_mode):
+        return KeptFile(name, "link", *common, target=os.readlink(path))
+    if stat.S_ISREG(status.st_mode):
+        return KeptFile(name, "file", *common, size=status.st_size)
+    raise StepFailed(f"{path} is a device, a pipe or a socket, which no checkpoint holds; accepted: files and folders")
+
+
+def _reason(error: OSError) -> str:
+    return f"{error.filename or ''}: {error.strerror or error}".removeprefix(": ")

@@ -1,0 +1,118 @@
+"""Write files so that a killed process leaves the old file or the new one, and share bytes where the disk can.
+
+Every function that writes takes `before_write`, which is called with a name before each write: tests kill the process
+there.
+"""
+
+import errno
+import fcntl
+import os
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Final, Literal
+
+BeforeWrite = Callable[[str], None]
+How = Literal["reflink", "link", "copy"]
+
+LARGE: Final = 1 << 20
+"""Files of so many bytes or more are shared by a hard link where that is safe. Copying smaller ones is quick."""
+TEMPORARY: Final = ".procedure-unfinished"
+_FICLONE: Final = 0x40049409
+"""The ioctl of Linux that makes one file share the blocks of another one: see ioctl_ficlone(2)."""
+_CANNOT_SHARE: Final = frozenset(
+    {errno.EOPNOTSUPP, errno.EXDEV, errno.EINVAL, errno.ENOTTY, errno.EPERM, errno.EMLINK, errno.ENOSYS}
+)
+
+
+def no_fault(_place: str) -> None:
+    """Do nothing: the `before_write` of everything but tests."""
+
+
+def unfinished(path: Path) -> Path:
+    """Return the file that `path` is written to before it gets its name. Only its writer uses this name."""
+    return path.with_name(f".{path.name[:200]}{TEMPORARY}")
+
+
+def replace_file(
+    path: Path,
+    data: bytes | Path,
+    mode: int,
+    before_write: BeforeWrite = no_fault,
+    owner: tuple[int, int] | None = None,
+) -> None:
+    """Put bytes, or those of another file, into `path`, at once and durably. The folder must exist.
+
+    `owner` is a user and a group id, which only root can set. Raises OSError.
+    """
+    fresh = unfinished(path)
+    before_write(f"write {path.name}")
+    fresh.unlink(missing_ok=True)
+    descriptor = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+    with open(descriptor, "wb") as file:
+        if isinstance(data, bytes):
+            file.write(data)
+        else:
+            with data.open("rb") as source:
+                if not _cloned(source.fileno(), file.fileno()):
+                    shutil.copyfileobj(source, file, 1 << 20)
+        file.flush()
+        if owner is not None and owner != (os.geteuid(), os.getegid()) and os.geteuid() == 0:
+            os.fchown(file.fileno(), *owner)
+        os.fchmod(file.fileno(), mode)
+        os.fsync(file.fileno())
+    before_write(f"name {path.name}")
+    os.replace(fresh, path)
+    sync_folder(path.parent)
+
+
+def remove_file(path: Path, before_write: BeforeWrite = no_fault) -> None:
+    """Remove a file, durably; nothing happens if there is none. Raises OSError."""
+    before_write(f"remove {path.name}")
+    path.unlink(missing_ok=True)
+    sync_folder(path.parent)
+
+
+def share_file(source: Path, target: Path, *, link: bool) -> How:
+    """Make `target` a file with the bytes of `source` that later writes to `source` do not change; return how.
+
+    The blocks are shared where the file system can do that. Else, with `link`, the file gets a second name, which is
+    right if nobody writes to it in place. Else the bytes are copied. Raises OSError.
+    """
+    with source.open("rb") as reader, target.open("xb") as writer:
+        if _cloned(reader.fileno(), writer.fileno()):
+            os.fsync(writer.fileno())
+            return "reflink"
+    if link:
+        target.unlink()
+        try:
+            os.link(source, target, follow_symlinks=False)
+        except OSError as error:
+            if error.errno not in _CANNOT_SHARE:
+                raise
+        else:
+            return "link"
+    with source.open("rb") as reader, target.open("wb") as writer:
+        shutil.copyfileobj(reader, writer, 1 << 20)
+        writer.flush()
+        os.fsync(writer.fileno())
+    return "copy"
+
+
+def sync_folder(folder: Path) -> None:
+    """Make the names in a folder durable, which an fsync of its files does not do. Raises OSError."""
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _cloned(source: int, target: int) -> bool:
+    try:
+        fcntl.ioctl(target, _FICLONE, source)
+    except OSError as error:
+        if error.errno in _CANNOT_SHARE:
+            return False
+        raise
+    return True

@@ -1,0 +1,255 @@
+"""Plan, approve, execute, roll back and recover procedures.
+
+Every action is in the audit log before it is done, and what it changes is in a checkpoint before that. What is under
+way is a fold over the log (`execution`), so a process that finds an execution interrupted goes on from where the log
+ends: what the interrupted step has changed is put back, and then all is undone, or the execution goes on, as the
+procedure says. Rolling back is interrupted and continued the same way.
+"""
+
+import json
+import os
+import secrets
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from threading import Event
+from typing import Any, Final
+
+from procedures import checkpoints
+from procedures.audit import Audit
+from procedures.durable import BeforeWrite, no_fault, replace_file
+from procedures.errors import ChangedMeanwhile, ProcedureError, ProcedureRefused, UnknownExecution
+from procedures.execution import Execution, execution_of
+from procedures.forms import Procedure, procedure_from
+from procedures.library import Library
+from procedures.locks import Locks
+from procedures.plan import Plan, make_plan, plan_from_json, plan_to_json
+from procedures.ports import Caller, Ports
+from procedures.run import Run, Watcher
+
+KEPT_CHECKPOINTS: Final = 20
+"""Of how many executions that have ended the checkpoints are kept, so that they can be rolled back."""
+
+
+class Engine:
+    """Executes procedures on one state folder. Blocks; one execution at a time, in whichever process."""
+
+    def __init__(self, home: Path, ports: Ports, library: Library, before_write: BeforeWrite = no_fault) -> None:
+        """`home` is the state folder; `before_write` is called before each write, for tests that kill the process."""
+        self.folder = home / "procedures"
+        self.ports = ports
+        self.library = library
+        self.audit = Audit(self.folder, before_write)
+        self._before_write = before_write
+        self._cancelled: dict[str, Event] = {}
+
+    def close(self) -> None:
+        """Close the audit log."""
+        self.audit.close()
+
+    def plan(self, name: str, inputs: Mapping[str, Any], caller: Caller) -> Plan:
+        """Return the plan of a procedure; nothing is changed or written down. Raises ProcedureError."""
+        procedure = self.library.procedure(name)
+        self._check_right(procedure, caller)
+        return make_plan(procedure, inputs, self.ports)
+
+    def submit(self, plan: Plan, caller: Caller) -> str:
+        """Keep a plan, to be approved and executed, and return the id of its execution. Raises ProcedureError."""
+        if plan.problems:
+            raise ProcedureRefused("this plan would fail:\n" + "\n".join(plan.problems))
+        caller.require(plan.roles, f"run {plan.procedure}")
+        identity = f"{time.strftime('%Y%m%d-%H%M%S', time.gmtime())}-{secrets.token_hex(3)}"
+        path = self._plan_path(identity)
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+            replace_file(path, json.dumps(plan_to_json(plan)).encode(), 0o600, self._before_write)
+        except OSError as error:
+            raise ProcedureError(f"{path}: the plan cannot be written: {error.strerror}") from error
+        self.audit.append(
+            "planned",
+            identity,
+            {
+                "procedure": plan.procedure,
+                "version": plan.version,
+                "plan": plan.digest,
+                "inputs": dict(plan.inputs),
+                "caller": caller.name,
+                "roles": sorted(caller.roles),
+            },
+        )
+        return identity
+
+    def approve(self, identity: str, digest: str, caller: Caller) -> None:
+        """Approve the plan with this digest, or an unambiguous beginning of it, of 8 digits at least.
+
+        Raises ProcedureRefused for a caller who is no person, or has no right to run the procedure, and for another
+        plan than the execution has.
+        """
+        execution, plan = self._planned(identity)
+        if not caller.person:
+            self._refuse(identity, caller, "approve: only a person may")
+        self._check_roles(plan, identity, caller)
+        if len(digest) < 8 or not execution.plan.startswith(digest):
+            raise ProcedureRefused(
+                f"the plan of {identity} is {execution.plan}; accepted: that digest, or its beginning"
+            )
+        if execution.state != "planned":
+            raise ProcedureRefused(f"{identity} is {execution.state}; accepted: an execution that is planned")
+        self.audit.append(
+            "approved", identity, {"plan": execution.plan, "caller": caller.name, "roles": sorted(caller.roles)}
+        )
+
+    def withdraw(self, identity: str, caller: Caller) -> None:
+        """Give up an execution that has not begun. Raises ProcedureRefused."""
+        execution, plan = self._planned(identity)
+        self._check_roles(plan, identity, caller)
+        if execution.state not in ("planned", "approved"):
+            raise ProcedureRefused(f"{identity} is {execution.state}; accepted: an execution that has not begun")
+        self.audit.append("withdrawn", identity, {"why": f"{caller.name} withdrew it", "caller": caller.name})
+
+    def execute(self, identity: str, caller: Caller, watcher: Watcher = Watcher()) -> Execution:  # noqa: B008 - frozen
+        """Execute a plan that was submitted, and return the execution when it has ended, also in failure.
+
+        Raises ProcedureRefused without the approval that it needs, ChangedMeanwhile if the same plan would be another
+        one now, and ProcedureBusy.
+        """
+        execution, plan = self._planned(identity)
+        self._check_roles(plan, identity, caller)
+        if plan.needs_approval and execution.state != "approved":
+            if execution.state == "planned":
+                raise ProcedureRefused(f"{identity} needs a person's approval of its plan {execution.plan[:16]}")
+        if execution.state not in ("planned", "approved"):
+            raise ProcedureRefused(f"{identity} is {execution.state}; accepted: an execution that has not begun")
+        with Locks(self.folder) as locks:
+            self._recover(locks, watcher)
+            self._check_current(identity, plan)
+            run = self._run(identity, plan, locks, watcher)
+            run.append("begun", caller=caller.name, plan=plan.digest)
+            return self._ended(run.go_on())
+
+    def rollback(
+        self,
+        identity: str,
+        caller: Caller,
+        *,
+        force: bool = False,
+        watcher: Watcher = Watcher(),  # noqa: B008 - frozen
+    ) -> Execution:
+        """Undo everything that an execution which has ended has changed. Return it when that has ended.
+
+        Raises ChangedMeanwhile if something was changed since, unless `force` says to put that back too; a copy of it
+        is kept.
+        """
+        execution, plan = self._planned(identity)
+        self._check_roles(plan, identity, caller)
+        if execution.state not in ("done", "failed", "rollback failed"):
+            raise ProcedureRefused(f"{identity} is {execution.state}; accepted: an execution that is done or failed")
+        with Locks(self.folder) as locks:
+            self._recover(locks, watcher)
+            run = self._run(identity, plan, locks, watcher)
+            run.check_undoable(force=force)
+            return self._ended(run.roll_back(f"{caller.name} asked for it", force=force))
+
+    def recover(self, watcher: Watcher = Watcher()) -> list[Execution]:  # noqa: B008 - frozen
+        """Bring every execution that was interrupted to its end, and return them. Raises ProcedureBusy."""
+        if not self.audit.not_ended():
+            return []
+        with Locks(self.folder) as locks:
+            return self._recover(locks, watcher)
+
+    def cancel(self, identity: str) -> None:
+        """Have an execution that this process carries out stop before its next action, and undo what it has done."""
+        if (event := self._cancelled.get(identity)) is not None:
+            event.set()
+
+    def execution(self, identity: str) -> Execution:
+        """Return an execution. Raises UnknownExecution."""
+        entries = self.audit.entries(identity)
+        if not entries:
+            raise UnknownExecution(identity)
+        return execution_of(identity, entries)
+
+    def executions(self, limit: int | None = None) -> list[Execution]:
+        """Return the executions, newest first."""
+        return [self.execution(identity) for identity in self.audit.executions(limit)]
+
+    def plan_of(self, identity: str) -> Plan:
+        """Return the plan of an execution. Raises UnknownExecution, and ProcedureError if it is not what was kept."""
+        return self._planned(identity)[1]
+
+    def _recover(self, locks: Locks, watcher: Watcher) -> list[Execution]:
+        return [self._finish(identity, locks, watcher) for identity in self.audit.not_ended()]
+
+    def _finish(self, identity: str, locks: Locks, watcher: Watcher) -> Execution:
+        execution, plan = self._planned(identity)
+        run = self._run(identity, plan, locks, watcher)
+        run.append("interrupted", state=execution.state)
+        if execution.state == "rolling back":
+            return run.roll_back_rest()
+        run.put_back_interrupted()
+        if run.procedure.form.on_interruption == "resume":
+            return run.go_on()
+        return run.roll_back("the process that executed it was killed", force=False)
+
+    def _planned(self, identity: str) -> tuple[Execution, Plan]:
+        execution = self.execution(identity)
+        try:
+            plan = plan_from_json(json.loads(self._plan_path(identity).read_bytes()))
+        except (OSError, ValueError, KeyError, TypeError) as error:
+            raise ProcedureError(f"{self._plan_path(identity)}: the plan cannot be read: {error}") from error
+        if plan.digest != execution.plan:
+            raise ProcedureError(f"{self._plan_path(identity)}: the plan is not the one that was submitted")
+        return execution, plan
+
+    def _check_current(self, identity: str, plan: Plan) -> None:
+        """Raise ChangedMeanwhile if a plan with the same inputs would be another one now."""
+        now = make_plan(self._procedure(plan), plan.inputs, self.ports)
+        if now.digest != plan.digest:
+            differing = [one.id for one, other in zip(plan.steps, now.steps, strict=True) if one != other]
+            where = f" (at {', '.join(differing)})" if differing else ""
+            why = f"what the plan would change is no longer as it was{where}"
+            self.audit.append("withdrawn", identity, {"why": why, "caller": "the engine"})
+            raise ChangedMeanwhile(f"{why}; plan it again, and have the new plan approved")
+
+    def _procedure(self, plan: Plan) -> Procedure:
+        return procedure_from(plan.definition.encode(), Path(plan.path))
+
+    def _check_right(self, procedure: Procedure, caller: Caller) -> None:
+        caller.require(procedure.form.permissions.roles, f"run {procedure.id}")
+
+    def _check_roles(self, plan: Plan, identity: str, caller: Caller) -> None:
+        if not caller.roles & set(plan.roles):
+            self._refuse(identity, caller, f"needs one of the roles {', '.join(plan.roles)}")
+
+    def _refuse(self, identity: str, caller: Caller, why: str) -> None:
+        self.audit.append("refused", identity, {"caller": caller.name, "roles": sorted(caller.roles), "why": why})
+        raise ProcedureRefused(f"{caller.name} may not do this: {why}")
+
+    def _run(self, identity: str, plan: Plan, locks: Locks, watcher: Watcher) -> Run:
+        return Run(
+            self.execution(identity),
+            plan,
+            self._procedure(plan),
+            folder=self.folder / "checkpoints" / identity,
+            audit=self.audit,
+            ports=self.ports,
+            locks=locks,
+            watcher=watcher,
+            cancelled=self._cancelled.setdefault(identity, Event()),
+            before_write=self._before_write,
+        )
+
+    def _ended(self, execution: Execution) -> Execution:
+        """Forget what is not needed any more: the checkpoints of executions that ended long ago."""
+        self._cancelled.pop(execution.id, None)
+        kept = {*self.audit.executions(KEPT_CHECKPOINTS), execution.id}
+        folder = self.folder / "checkpoints"
+        for path in folder.iterdir() if folder.is_dir() else ():
+            if path.name not in kept:
+                checkpoints.discard(path)
+        return execution
+
+    def _plan_path(self, identity: str) -> Path:
+        if os.sep in identity or identity.startswith("."):
+            raise UnknownExecution(identity)
+        return self.folder / "plans" / f"{identity}.json"

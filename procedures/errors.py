@@ -1,0 +1,71 @@
+"""The errors of procedures.
+
+ProcedureError
+├── ProcedureInvalid    a procedure's file, or an input of it, cannot be used; `problems` has at least one reason
+├── UnknownProcedure    there is no procedure of this name
+├── UnknownExecution    there is no execution with this id
+├── ProcedureRefused    the caller may not do this, or an approval is missing
+├── ChangedMeanwhile    what is to be changed or put back is not what it was
+├── ProcedureBusy       another process is changing the same thing
+├── StepFailed          a step has failed
+└── AuditDamaged        the audit log is not what was written
+"""
+
+from collections.abc import Iterable
+from pathlib import Path
+
+from registry.errors import RegistryProblem
+from registry.forms import nearest
+
+
+class ProcedureError(Exception):
+    """The base class of the errors of procedures."""
+
+
+class ProcedureInvalid(ProcedureError):
+    """A procedure's file, or an input of it, cannot be used."""
+
+    def __init__(self, *problems: RegistryProblem) -> None:
+        super().__init__("\n".join(map(str, problems)))
+        self.problems = problems
+
+
+class UnknownProcedure(ProcedureError):
+    """There is no procedure called `name`; `known` are the names that there are."""
+
+    def __init__(self, name: str, known: Iterable[str]) -> None:
+        super().__init__(f"there is no procedure {name!r}; accepted: {nearest(name, known)}")
+        self.name = name
+
+
+class UnknownExecution(ProcedureError):
+    """There is no execution with the id `execution`."""
+
+    def __init__(self, execution: str) -> None:
+        super().__init__(f"there is no execution {execution!r}; `orchestrator procedures history` lists them")
+        self.execution = execution
+
+
+class ProcedureRefused(ProcedureError):
+    """The caller may not do this, or an approval is missing. Nothing was changed."""
+
+
+class ChangedMeanwhile(ProcedureError):
+    """What is to be changed or put back is not what it was. Nothing was changed."""
+
+
+class ProcedureBusy(ProcedureError):
+    """Another process is changing the same thing. Nothing was changed."""
+
+
+class StepFailed(ProcedureError):
+    """A step has failed. Whoever carries out a step raises this with the reason."""
+
+
+class AuditDamaged(ProcedureError):
+    """The audit log at `path` is not what was written; `what` says in which way."""
+
+    def __init__(self, path: Path, what: str) -> None:
+        super().__init__(f"{path}: the audit log was tampered with or damaged: {what}")
+        self.path = path
+        self.what = what

@@ -1,0 +1,162 @@
+"""Fold the entries of the audit log into executions: how far each is, what it has changed and what was undone."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from procedures.audit import Entry
+from procedures.resources import Resource, resource_from_json
+
+State = Literal[
+    "planned", "approved", "running", "rolling back", "done", "failed", "rolled back", "rollback failed", "withdrawn"
+]
+"""`failed`: it has stopped, and what was done stays done. `rollback failed`: something could not be put back."""
+
+
+@dataclass(slots=True)
+class StepState:
+    """How far one step of an execution is."""
+
+    state: Literal["begun", "acting", "done", "failed", "skipped", "undoing", "undone", "not undone"]
+    attempt: int = 0
+    number: int = 0
+    """Its place among the steps that have acted, in the order in which they did."""
+    action: Any = None
+    checkpoint: str = ""
+    """The folder of the checkpoint that was made before it acted; empty if it changes nothing."""
+    digest: str = ""
+    """The digest of that checkpoint's manifest."""
+    resources: tuple[Resource, ...] = ()
+    after: Mapping[str, str] = field(default_factory=dict)
+    """The fingerprints of the resources when the step was done, by their descriptions."""
+    outputs: Mapping[str, Any] = field(default_factory=dict)
+    error: str = ""
+
+
+@dataclass(slots=True)
+class Execution:
+    """One execution of a procedure."""
+
+    id: str
+    procedure: str = ""
+    version: str = ""
+    plan: str = ""
+    """The digest of its plan."""
+    caller: str = ""
+    roles: tuple[str, ...] = ()
+    planned: float = 0.0
+    ended: float | None = None
+    state: State = "planned"
+    approved_by: str = ""
+    steps: dict[str, StepState] = field(default_factory=dict)
+    outputs: Mapping[str, Any] = field(default_factory=dict)
+    error: str = ""
+    look_at: tuple[str, ...] = ()
+    """What a person has to look at."""
+    displaced: list[str] = field(default_factory=list)
+    """What others had changed before it was put back, and where a copy of that is."""
+    interruptions: int = 0
+    force: bool = False
+    """Whether the rollback that is under way puts back what others have changed since."""
+
+    @property
+    def is_under_way(self) -> bool:
+        """Whether it has begun and not ended."""
+        return self.state in ("running", "rolling back")
+
+    def acted(self) -> list[tuple[str, StepState]]:
+        """Return the steps that have acted and were not put back, the last one first."""
+        states = ("acting", "done", "undoing", "not undone")
+        steps = [(name, step) for name, step in self.steps.items() if step.state in states and step.number]
+        return sorted(steps, key=lambda one: -one[1].number)
+
+    def to_json(self) -> dict[str, Any]:
+        """Return what the CLI and the API show."""
+        return {
+            "id": self.id,
+            "procedure": self.procedure,
+            "version": self.version,
+            "plan": self.plan,
+            "caller": self.caller,
+            "planned": self.planned,
+            "ended": self.ended,
+            "state": self.state,
+            "approved_by": self.approved_by,
+            "steps": [
+                {
+                    "id": name,
+                    "state": step.state,
+                    "attempt": step.attempt,
+                    "changed": [str(one) for one in step.resources],
+                    "outputs": dict(step.outputs),
+                    "error": step.error,
+                }
+                for name, step in self.steps.items()
+            ],
+            "outputs": dict(self.outputs),
+            "error": self.error,
+            "look_at": list(self.look_at),
+            "interruptions": self.interruptions,
+        }
+
+
+def execution_of(identity: str, entries: Iterable[Entry]) -> Execution:
+    """Return the execution that these entries tell of."""
+    execution = Execution(identity)
+    for entry in entries:
+        apply(execution, entry)
+    return execution
+
+
+def apply(execution: Execution, entry: Entry) -> None:
+    """Bring an execution up to date with the next of its entries."""
+    data = entry.data
+    match entry.kind:
+        case "planned":
+            execution.procedure, execution.version = data["procedure"], data["version"]
+            execution.plan, execution.caller = data["plan"], data["caller"]
+            execution.roles, execution.planned = tuple(data["roles"]), entry.at
+        case "approved":
+            execution.state, execution.approved_by = "approved", data["caller"]
+        case "withdrawn":
+            execution.state, execution.error, execution.ended = "withdrawn", data["why"], entry.at
+        case "begun":
+            execution.state, execution.ended = "running", None
+        case "displaced":
+            what = ", ".join(data["what"])
+            execution.displaced.append(f"{what} had been changed by others, and a copy of that is in {data['kept']}")
+        case "interrupted":
+            execution.interruptions += 1
+        case "rolling_back":
+            execution.state, execution.error, execution.ended = "rolling back", data["why"], None
+            execution.force = data["force"]
+        case "ended":
+            execution.state, execution.ended = data["state"], entry.at
+            execution.outputs, execution.error = data["outputs"], data["error"]
+            execution.look_at = tuple(data["look_at"])
+        case _ if "step" in data:
+            _apply_step(execution, entry.kind, data)
+
+
+def _apply_step(execution: Execution, kind: str, data: Mapping[str, Any]) -> None:
+    step = execution.steps.setdefault(data["step"], StepState("begun"))
+    match kind:
+        case "step_begun":
+            step.state, step.attempt, step.error = "begun", data["attempt"], ""
+        case "acting":
+            step.state, step.action = "acting", data["action"]
+            step.number = 1 + max(one.number for one in execution.steps.values())
+            step.checkpoint, step.digest = data["checkpoint"], data["digest"]
+            step.resources = tuple(map(resource_from_json, data["resources"]))
+        case "step_done":
+            step.state, step.outputs, step.after = "done", data["outputs"], data["after"]
+        case "step_skipped":
+            step.state = "skipped"
+        case "step_failed":
+            step.state, step.error = ("failed" if data["restored"] else "not undone"), data["error"]
+        case "undoing":
+            step.state = "undoing"
+        case "undone":
+            step.state = "undone"
+        case "not_undone":
+            step.state, step.error = "not undone", data["error"]

@@ -1,0 +1,520 @@
+"""Define what a procedure's YAML file may say, and read it.
+
+The forms check types and unknown keys; `read_procedure` then checks what goes across keys: step ids, the DAG of the
+steps, and that every expression can be parsed and names only inputs and earlier steps.
+"""
+
+import json
+import re
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Annotated, Any, Final, Literal
+
+from pydantic import Field, StringConstraints
+
+from dag.order import cycles, neighbours, topological
+from procedures.errors import ProcedureInvalid
+from procedures.expressions import ExpressionError, names_in, names_in_template
+from registry.errors import RegistryError, RegistryProblem
+from registry.forms import Form, Name, nearest, read_form
+from registry.strict_yaml import Place, YamlDocument, parse_file, parse_text
+
+PLACES: Final = ("home", "registry", "personas", "models", "configuration")
+"""What templates call the paths of this installation: the state folder, the registry's file, that of its personas, the
+folder that models are downloaded into, and the configuration's file."""
+MAX_STEPS: Final = 1000
+MAX_SECONDS: Final = 7 * 86_400.0
+VERSION: Final = r"^(0|[1-9]\d{0,5})\.(0|[1-9]\d{0,5})\.(0|[1-9]\d{0,5})$"
+STEP_ID: Final = r"^[a-z][a-z0-9_]{0,63}$"
+
+Id = Annotated[str, StringConstraints(pattern=r"^[a-z][a-z0-9-]{0,63}$")]
+StepId = Annotated[str, StringConstraints(pattern=STEP_ID)]
+InputName = Annotated[str, StringConstraints(pattern=STEP_ID)]
+Version = Annotated[str, StringConstraints(pattern=VERSION)]
+Line = Annotated[str, StringConstraints(min_length=1, max_length=2000)]
+Template = Annotated[str, StringConstraints(max_length=100_000)]
+Expression = Annotated[str, StringConstraints(min_length=1, max_length=2000)]
+Seconds = Annotated[float, Field(gt=0, le=MAX_SECONDS)]
+Type = Literal["string", "integer", "number", "boolean", "list", "path", "secret"]
+OnFailure = Literal["abort", "continue", "retry", "rollback"]
+Json = Any
+"""A value as JSON has it. Strings in it are templates."""
+
+
+class PermissionsForm(Form):
+    """Who may run a procedure, and after whose approval."""
+
+    roles: Annotated[tuple[Name, ...], Field(min_length=1, max_length=20)] = ("owner",)
+    """The roles of callers who may run it; one of them is enough. `owner` is the user whom the state folder belongs to,
+    `operator` whoever has the token of the API, `schedule` the daemon's own schedule, `model` a model's plan."""
+    requires_approval: bool = True
+    """Whether a person has to approve the plan before anything is changed."""
+    destructive: bool = False
+    """Whether it removes what cannot be had again. Such a procedure always needs a person's approval."""
+
+
+class InputForm(Form):
+    """One input of a procedure."""
+
+    type: Type = "string"
+    """`secret` takes `env:NAME` or `file:PATH`, and only that is ever written down."""
+    description: Line
+    default: Json = None
+    """The value where none is given. An input without a default has to be given."""
+    optional: bool = False
+    """Whether the input may be left out although it has no default; it is then null."""
+    choices: Annotated[tuple[str, ...], Field(max_length=100)] = ()
+    pattern: Annotated[str, StringConstraints(max_length=500)] | None = None
+    """A regular expression that the whole of a string has to match."""
+    minimum: float | None = None
+    maximum: float | None = None
+
+
+class OutputForm(Form):
+    """One output of a procedure."""
+
+    value: Template
+    """A template, evaluated when all steps have ended."""
+    description: Line
+
+
+class ModelChangeForm(Form):
+    """Keys of a model's entry that get other values; null removes a key."""
+
+    id: Template
+    values: dict[str, Json]
+
+
+class NewModelForm(Form):
+    """A new entry of a model."""
+
+    id: Template
+    entry: dict[str, Json]
+
+
+class GivenRoleForm(Form):
+    """A role that another model gets."""
+
+    role: Template
+    model: Template
+    tier: Template = "C"
+
+
+class RegistryUpdateForm(Form):
+    """Changes of the registry's file. The file then has to load, or nothing is written. They apply in this order."""
+
+    add_model: NewModelForm | None = None
+    set_model: ModelChangeForm | None = None
+    give_role: GivenRoleForm | None = None
+    remove_model: Template | None = None
+
+
+class FileWriteForm(Form):
+    """A file that is written, copied or removed, at once and as a whole."""
+
+    path: Template
+    content: Template | None = None
+    copy_of: Template | None = None
+    """The file whose bytes it gets."""
+    remove: bool = False
+    mode: Annotated[str, StringConstraints(pattern=r"^0?[0-7]{3}$")] | None = None
+    """The rights of the file in octal digits; None: as before, and 644 for a new file."""
+    secret: bool = False
+    """Whether the content is secret, so that no diff shows it."""
+
+
+class ShellForm(Form):
+    """A program, in the sandbox, or one that the configuration allows to be run outside of it."""
+
+    command: Annotated[tuple[Template, ...], Field(min_length=1, max_length=200)]
+    """The program and its arguments. No shell reads them."""
+    sandbox: bool = True
+    folder: Template | None = None
+    """Outside the sandbox: the folder that it is run in."""
+    files: dict[str, Template] = Field(default_factory=dict)
+    """In the sandbox: files of its work folder, as the paths of files here."""
+    stdin: Template = ""
+    expect: Annotated[tuple[int, ...], Field(min_length=1, max_length=20)] = (0,)
+    """The exit codes of success."""
+
+
+class CallForm(Form):
+    """An operation of the orchestrator; `orchestrator procedures operations` lists them with their arguments."""
+
+    operation: Name
+    arguments: dict[str, Json] = Field(default_factory=dict)
+
+
+class MemoryForm(Form):
+    """An operation on the memory of learned routing."""
+
+    operation: Name
+    arguments: dict[str, Json] = Field(default_factory=dict)
+
+
+class TaskForm(Form):
+    """A run: a request in words, or a TaskIR document."""
+
+    request: Template | None = None
+    task: dict[str, Json] | None = None
+    folder: Template | None = None
+    """The folder whose files the run may read."""
+
+
+class GateForm(Form):
+    """Gates that are run on the files of a folder."""
+
+    folder: Template
+    gates: Annotated[tuple[Template, ...], Field(min_length=1, max_length=20)] | Template
+
+
+class BenchmarkForm(Form):
+    """A measurement of a model on this machine."""
+
+    model: Template
+    seconds: Json = 10.0
+
+
+class RowsForm(Form):
+    """Rows of a table of a SQLite database."""
+
+    database: Template
+    table: Annotated[str, StringConstraints(pattern=r"^[A-Za-z_][A-Za-z0-9_]{0,127}$")]
+    where: Annotated[str, StringConstraints(max_length=2000)] = ""
+    """An SQL condition that chooses the rows; empty for all. It is no template."""
+
+
+class CheckpointForm(Form):
+    """What is copied before the steps that follow, to be put back by a rollback."""
+
+    paths: Annotated[tuple[Template, ...], Field(max_length=1000)] = ()
+    rows: Annotated[tuple[RowsForm, ...], Field(max_length=100)] = ()
+    databases: Annotated[tuple[Template, ...], Field(max_length=100)] = ()
+
+
+class WaitForm(Form):
+    """A pause."""
+
+    seconds: Json
+
+
+class ActionForm(Form):
+    """What a step or a compensation does: exactly one of these."""
+
+    registry_update: RegistryUpdateForm | None = None
+    file_write: FileWriteForm | None = None
+    shell: ShellForm | None = None
+    call: CallForm | None = None
+    taskir: TaskForm | None = None
+    gate: GateForm | None = None
+    checkpoint: CheckpointForm | None = None
+    wait: WaitForm | None = None
+    benchmark: BenchmarkForm | None = None
+    memory: MemoryForm | None = None
+
+
+KINDS: Final = tuple(ActionForm.model_fields)
+UNDOES_ITSELF: Final = frozenset({"registry_update", "file_write", "checkpoint", "wait", "gate", "benchmark"})
+"""Kinds whose changes the engine knows before they are made, or which change nothing."""
+
+
+class StepForm(ActionForm):
+    """One step."""
+
+    id: StepId
+    description: Line | None = None
+    depends_on: Annotated[tuple[StepId, ...], Field(max_length=MAX_STEPS)] = ()
+    when: Expression | None = None
+    """A condition; where it is false, the step is skipped."""
+    changes: CheckpointForm | None = None
+    """What the step changes besides what the engine knows of. It is copied before, and put back by a rollback."""
+    compensation: ActionForm | None = None
+    """What undoes the step where copying what it changes cannot."""
+    irreversible: Line | None = None
+    """Why nothing can undo the step. Only a destructive procedure may have such steps."""
+    timeout_seconds: Seconds | None = None
+    retries: Annotated[int, Field(ge=0, le=20)] = 0
+    on_failure: OnFailure | None = None
+    """What follows when the step has failed for good; None: as the procedure says. `retry` is once more, and then as
+    the procedure says."""
+
+
+class CheckForm(Form):
+    """A condition that has to be true when all steps have ended."""
+
+    that: Expression
+    otherwise: Line
+    """What the failure says."""
+
+
+class ProcedureForm(Form):
+    """The whole file of a procedure."""
+
+    id: Id
+    version: Version
+    category: Name
+    description: Annotated[str, StringConstraints(min_length=1, max_length=4000)]
+    permissions: PermissionsForm = PermissionsForm()
+    inputs: Annotated[dict[InputName, InputForm], Field(max_length=100)] = Field(default_factory=dict)
+    outputs: Annotated[dict[InputName, OutputForm], Field(max_length=100)] = Field(default_factory=dict)
+    steps: Annotated[tuple[StepForm, ...], Field(min_length=1, max_length=MAX_STEPS)]
+    verification: Annotated[tuple[CheckForm, ...], Field(max_length=100)] = ()
+    on_failure: Literal["abort", "rollback"] = "rollback"
+    """What follows when a step or the verification has failed: stop, or undo all that was done."""
+    on_interruption: Literal["resume", "rollback"] = "rollback"
+    """What follows when the process was killed: the next one goes on, or undoes all that was done."""
+    timeout_seconds: Seconds = 3600.0
+
+
+class Procedure:
+    """A procedure that was read and checked. `text` is the file's content, by whose digest it is known."""
+
+    def __init__(self, form: ProcedureForm, text: bytes, document: YamlDocument, order: tuple[str, ...]) -> None:
+        self.form = form
+        self.text = text
+        self.path = document.path
+        self.problem = document.problem
+        """Makes a problem at a place of the file, with its line."""
+        self.order = order
+        """The ids of the steps in the order in which they run."""
+        self.steps: Mapping[str, StepForm] = {step.id: step for step in form.steps}
+
+    @property
+    def id(self) -> str:
+        """The procedure's name."""
+        return self.form.id
+
+
+def read_procedure(path: Path) -> Procedure:
+    """Read the file of a procedure. Raises ProcedureInvalid with every problem, each at its line."""
+    try:
+        return _checked(parse_file(path), path.read_bytes())
+    except RegistryError as error:
+        raise ProcedureInvalid(*error.problems) from error
+
+
+def procedure_from(text: bytes, path: Path) -> Procedure:
+    """Read a procedure from bytes; `path` is for errors. Raises ProcedureInvalid."""
+    try:
+        return _checked(parse_text(text, path), text)
+    except RegistryError as error:
+        raise ProcedureInvalid(*error.problems) from error
+
+
+def procedure_schema() -> dict[str, Any]:
+    """Return the JSON Schema of a procedure's file."""
+    schema = ProcedureForm.model_json_schema()
+    for name in ("ActionForm", "StepForm"):
+        schema["$defs"][name]["oneOf"] = [{"required": [kind]} for kind in KINDS]
+    return {"$schema": "https://json-schema.org/draft/2020-12/schema", "title": "Procedure", **schema}
+
+
+def kind_of(action: ActionForm) -> str:
+    """Return which of the kinds a checked action is."""
+    return next(kind for kind in KINDS if getattr(action, kind) is not None)
+
+
+def templates_in(value: object, place: Place = ()) -> Iterator[tuple[Place, str]]:
+    """Yield every string in a form, or in a value as JSON has it, with its place."""
+    if isinstance(value, Form):
+        value = {name: getattr(value, name) for name in type(value).model_fields if name != "where"}
+    if isinstance(value, str):
+        yield place, value
+    elif isinstance(value, Mapping):
+        for key, item in value.items():
+            yield from templates_in(item, (*place, str(key)))
+    elif isinstance(value, list | tuple):
+        for index, item in enumerate(value):
+            yield from templates_in(item, (*place, index))
+
+
+def _checked(document: YamlDocument, text: bytes) -> Procedure:
+    form = read_form(ProcedureForm, document)
+    problems = [*_actions(form, document), *_inputs(form, document)]
+    order, found = _order(form, document)
+    problems += found
+    if not found:
+        problems += _expressions(form, document)
+    if problems:
+        raise RegistryError(*problems)
+    return Procedure(form, text, document, order)
+
+
+def _actions(form: ProcedureForm, document: YamlDocument) -> Iterator[RegistryProblem]:
+    for index, step in enumerate(form.steps):
+        place: Place = ("steps", index)
+        yield from _one_action(step, place, document)
+        if step.compensation is not None:
+            yield from _one_action(step.compensation, (*place, "compensation"), document)
+        if step.irreversible is not None and not form.permissions.destructive:
+            what = "a step that cannot be undone is in a procedure that is not destructive"
+            yield document.problem((*place, "irreversible"), what, "permissions: {destructive: true}")
+        kinds = [kind for kind in KINDS if getattr(step, kind) is not None]
+        undone = step.changes or step.compensation or step.irreversible
+        if kinds == ["shell"] and step.shell is not None and not step.shell.sandbox and not undone:
+            what = "nothing says how a program outside the sandbox is undone"
+            yield document.problem((*place, "shell"), what, "changes, compensation or irreversible")
+
+
+def _one_action(action: ActionForm, place: Place, document: YamlDocument) -> Iterator[RegistryProblem]:
+    kinds = [kind for kind in KINDS if getattr(action, kind) is not None]
+    if len(kinds) != 1:
+        what = f"has {' and '.join(kinds)}" if kinds else "does nothing"
+        yield document.problem(place, what, f"one of {', '.join(KINDS)}")
+    if (write := action.file_write) is not None:
+        given = [name for name in ("content", "copy_of", "remove") if getattr(write, name) not in (None, False)]
+        if len(given) != 1:
+            what = f"has {' and '.join(given)}" if given else "writes nothing"
+            yield document.problem((*place, "file_write"), what, "one of content, copy_of and remove")
+    if (update := action.registry_update) is not None and not any(
+        getattr(update, name) is not None for name in RegistryUpdateForm.model_fields
+    ):
+        accepted = ", ".join(RegistryUpdateForm.model_fields)
+        yield document.problem((*place, "registry_update"), "changes nothing", accepted)
+    if (task := action.taskir) is not None and (task.request is None) == (task.task is None):
+        yield document.problem((*place, "taskir"), "needs a request or a task", "one of the two")
+
+
+def _inputs(form: ProcedureForm, document: YamlDocument) -> Iterator[RegistryProblem]:
+    for name, entry in form.inputs.items():
+        place: Place = ("inputs", name)
+        if entry.pattern is not None:
+            try:
+                re.compile(entry.pattern)
+            except re.error as error:
+                yield document.problem((*place, "pattern"), f"is no regular expression: {error}")
+        if entry.type == "secret" and entry.default is not None:
+            yield document.problem((*place, "default"), "a secret has a default", "no default")
+        if entry.default is not None:
+            try:
+                check_value(name, entry, entry.default)
+            except ValueError as error:
+                yield document.problem((*place, "default"), str(error))
+
+
+def _order(form: ProcedureForm, document: YamlDocument) -> tuple[tuple[str, ...], list[RegistryProblem]]:
+    """Return the steps in topological order, ties in the order of the file; and what prevents one."""
+    places = {step.id: index for index, step in reversed(list(enumerate(form.steps)))}
+    problems = [
+        document.problem(("steps", index, "id"), f"{step.id} is the id of step {places[step.id] + 1} too", "each once")
+        for index, step in enumerate(form.steps)
+        if places[step.id] != index
+    ]
+    problems += [
+        document.problem(("steps", index, "depends_on", position), f"no step is called {one}", nearest(one, places))
+        for index, step in enumerate(form.steps)
+        for position, one in enumerate(step.depends_on)
+        if one not in places
+    ]
+    if problems:
+        return (), problems
+    ids = [step.id for step in form.steps]
+    before, after = neighbours(ids, ((one, step.id) for step in form.steps for one in step.depends_on))
+    order = topological(ids, before, after)
+    for cycle in cycles(ids, order, before):
+        what = f"these steps wait for each other: {' → '.join((*cycle, cycle[0]))}"
+        problems.append(document.problem(("steps", places[cycle[0]], "depends_on"), what, "steps without a cycle"))
+    return order, problems
+
+
+def _expressions(form: ProcedureForm, document: YamlDocument) -> Iterator[RegistryProblem]:
+    known_before: dict[str, set[str]] = {}
+    by_id = {step.id: step for step in form.steps}
+
+    def earlier(step: StepForm) -> set[str]:
+        if step.id not in known_before:
+            known_before[step.id] = set()
+            for one in step.depends_on:
+                known_before[step.id] |= {one} | earlier(by_id[one])
+        return known_before[step.id]
+
+    for index, step in enumerate(form.steps):
+        place: Place = ("steps", index)
+        before = earlier(step)
+        for at, text in _step_texts(step):
+            known = before | {step.id} if at[0] == "compensation" else before
+            yield from _names(text, (*place, *at), at == ("when",), form, known, document)
+    for name, output in form.outputs.items():
+        yield from _names(output.value, ("outputs", name, "value"), False, form, set(by_id), document)
+    for index, check in enumerate(form.verification):
+        yield from _names(check.that, ("verification", index, "that"), True, form, set(by_id), document)
+
+
+def _step_texts(step: StepForm) -> Iterator[tuple[Place, str]]:
+    if step.when is not None:
+        yield ("when",), step.when
+    for name in (*KINDS, "changes", "compensation"):
+        yield from templates_in(getattr(step, name), (name,))
+
+
+def _names(
+    text: str, place: Place, bare: bool, form: ProcedureForm, steps: set[str], document: YamlDocument
+) -> Iterator[RegistryProblem]:
+    try:
+        names = names_in(text) if bare else names_in_template(text)
+    except ExpressionError as error:
+        yield document.problem(place, str(error))
+        return
+    for root, name in names:
+        if root == "inputs" and name not in form.inputs:
+            yield document.problem(place, f"there is no input {name!r}", nearest(name, form.inputs))
+        if root == "places" and name not in PLACES:
+            yield document.problem(place, f"there is no place {name!r}", nearest(name, PLACES))
+        if root == "steps" and name not in steps:
+            known = {step.id for step in form.steps}
+            what = "is not among the steps that this one depends on" if name in known else "is no step"
+            yield document.problem(place, f"{name!r} {what}", nearest(name, steps) if steps else "depends_on: a step")
+
+
+def check_value(name: str, entry: InputForm, value: object) -> object:
+    """Return the value of an input, converted from the text of a command line where it is one. Raises ValueError."""
+    value = _converted(entry.type, value)
+    accepted: dict[str, type | tuple[type, ...]] = {
+        "string": str,
+        "path": str,
+        "secret": str,
+        "integer": int,
+        "number": (int, float),
+        "boolean": bool,
+        "list": list,
+    }
+    if not isinstance(value, accepted[entry.type]) or (isinstance(value, bool) and entry.type != "boolean"):
+        raise ValueError(f"{name} is {json.dumps(value, default=str)[:80]}; accepted: {_described(entry.type)}")
+    if entry.choices and value not in entry.choices:
+        raise ValueError(f"{name} is {value!r}; accepted: {nearest(str(value), entry.choices)}")
+    if entry.pattern is not None and isinstance(value, str) and not re.fullmatch(entry.pattern, value):
+        raise ValueError(f"{name} is {value!r}; accepted: what matches {entry.pattern}")
+    if isinstance(value, int | float) and not isinstance(value, bool):
+        if entry.minimum is not None and value < entry.minimum:
+            raise ValueError(f"{name} is {value}; accepted: at least {entry.minimum:g}")
+        if entry.maximum is not None and value > entry.maximum:
+            raise ValueError(f"{name} is {value}; accepted: at most {entry.maximum:g}")
+    if entry.type == "secret" and not re.match(r"(env|file):.+", str(value)):
+        raise ValueError(f"{name} is a secret; accepted: env:NAME or file:PATH, and never the secret itself")
+    if isinstance(value, str) and "\0" in value:
+        raise ValueError(f"{name} has a NUL character; accepted: text without one")
+    return value
+
+
+def _converted(kind: Type, value: object) -> object:
+    if not isinstance(value, str) or kind in ("string", "path", "secret"):
+        return value
+    if kind == "list":
+        return [part.strip() for part in value.split(",") if part.strip()]
+    try:
+        parsed = json.loads(value)
+    except ValueError:
+        return value
+    return parsed if isinstance(parsed, int | float) else value
+
+
+def _described(kind: Type) -> str:
+    return {
+        "string": "a text",
+        "path": "the path of a file or a folder",
+        "secret": "env:NAME or file:PATH",
+        "integer": "a whole number",
+        "number": "a number",
+        "boolean": "true or false",
+        "list": "a list of texts",
+    }[kind]

@@ -1,0 +1,66 @@
+"""Keep a second process from changing the same thing: locks on folders, held until an execution has ended.
+
+A lock is one on the open folder itself, so it needs no file, and that of a killed process is gone. Whoever writes the
+registry by `registry.edit` takes the same lock.
+"""
+
+import fcntl
+import os
+from collections.abc import Iterable
+from contextlib import ExitStack
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from procedures.errors import ProcedureBusy, ProcedureError
+from registry.lock import FolderLocked, lock_folder
+
+
+class Locks:
+    """The locks of one execution. A context manager; its exit releases them."""
+
+    def __init__(self, folder: Path) -> None:
+        """`folder` is that of the procedures of one state folder, which has one execution at a time."""
+        self._path = folder / "lock"
+        self._held: set[tuple[int, int]] = set()
+        self._stack = ExitStack()
+
+    def __enter__(self) -> Self:
+        """Take the lock of the state folder's procedures. Raises ProcedureBusy."""
+        try:
+            self._path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+            descriptor = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+        except OSError as error:
+            raise ProcedureError(f"{self._path}: cannot be locked: {error.strerror}") from error
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            holder = os.pread(descriptor, 32, 0).decode("ascii", "replace").strip()
+            os.close(descriptor)
+            who = f"process {holder}" if holder.isdigit() else "another process"
+            raise ProcedureBusy(
+                f"{who} is executing a procedure on {self._path.parent}; wait until it has ended"
+            ) from error
+        self._stack.callback(os.close, descriptor)
+        os.ftruncate(descriptor, 0)
+        os.pwrite(descriptor, f"{os.getpid()}\n".encode(), 0)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._held.clear()
+        self._stack.close()
+
+    def hold(self, folders: Iterable[Path]) -> None:
+        """Lock folders too, or the nearest ones above them that exist. Raises ProcedureBusy."""
+        nearest = {next(one for one in (folder, *folder.parents) if one.is_dir()) for folder in folders}
+        for folder in sorted(nearest):
+            status = folder.stat()
+            if (identity := (status.st_dev, status.st_ino)) in self._held:
+                continue
+            try:
+                self._stack.enter_context(lock_folder(folder))
+            except FolderLocked as error:
+                raise ProcedureBusy(str(error)) from error
+            self._held.add(identity)

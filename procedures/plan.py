@@ -1,0 +1,336 @@
+"""Plan a procedure: its steps in order, with their values and the exact changes, and a digest of all that.
+
+Nothing is changed. What a step does is known when the plan is made, unless it depends on what an earlier step returns
+that only running it can tell; the plan then says so, and shows the step with its templates.
+"""
+
+import hashlib
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from pydantic import ValidationError
+
+from procedures.changes import FileChange, Files, absolute, digest_after, file_change, registry_change, show_change
+from procedures.errors import ProcedureInvalid, StepFailed
+from procedures.expressions import ExpressionError, NotKnownYet, Pending, evaluate, render_all
+from procedures.forms import ActionForm, CheckpointForm, Procedure, StepForm, check_value, kind_of
+from procedures.ports import Operation, Ports, planning_work
+from procedures.resources import DatabaseResource, PathResource, Resource, RowsResource
+from registry.errors import RegistryProblem
+from registry.forms import Form, nearest
+
+Names = Mapping[str, object]
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedStep:
+    """One step of a plan."""
+
+    id: str
+    kind: str
+    description: str
+    runs: str
+    """`yes`, `no` if its condition is false, or why that is known only later."""
+    action: Any
+    """What it does, as JSON has it: with the values of its templates where they are known."""
+    changes: tuple[str, ...]
+    """What it changes."""
+    shown: str
+    """The exact changes as a diff, or what can be said of them."""
+    after: Mapping[str, str]
+    """For files that the engine writes: the digest of the new content, by path."""
+    before: Mapping[str, str]
+    """For the same files: the digest of the content when the plan was made."""
+    undo: str
+    """How a rollback undoes it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What an execution will do."""
+
+    procedure: str
+    version: str
+    description: str
+    definition: str
+    """The whole file of the procedure."""
+    path: str
+    inputs: Mapping[str, Any]
+    """With secrets by their references."""
+    steps: tuple[PlannedStep, ...]
+    needs_approval: bool
+    destructive: bool
+    roles: tuple[str, ...]
+    problems: tuple[str, ...] = field(default=())
+    """Why steps would fail, by what is known now. Such a plan is not executed."""
+
+    @property
+    def digest(self) -> str:
+        """The SHA-256 of everything in the plan: what an approval is for."""
+        return hashlib.sha256(json.dumps(plan_to_json(self), sort_keys=True).encode()).hexdigest()
+
+
+def plan_to_json(plan: Plan) -> dict[str, Any]:
+    """Return a plan as JSON has it, without its digest."""
+    fields = {name: getattr(plan, name) for name in Plan.__slots__}
+    steps = [{name: getattr(step, name) for name in PlannedStep.__slots__} for step in plan.steps]
+    return json.loads(json.dumps({**fields, "steps": steps}, default=_plain))  # type: ignore[no-any-return]
+
+
+def plan_from_json(data: Mapping[str, Any]) -> Plan:
+    """Return the plan that `plan_to_json` has written."""
+    steps = tuple(PlannedStep(**{**one, "changes": tuple(one["changes"])}) for one in data["steps"])
+    tuples = {name: tuple(data[name]) for name in ("roles", "problems")}
+    return Plan(**{**data, **tuples, "steps": steps})
+
+
+def make_plan(procedure: Procedure, inputs: Mapping[str, Any], ports: Ports) -> Plan:
+    """Return the plan of a procedure with these inputs. Raises ProcedureInvalid for inputs that cannot be used."""
+    given = check_inputs(procedure, inputs)
+    files, outputs, problems, steps = Files(), {}, [], []
+    names: dict[str, object] = {"inputs": given, "places": dict(ports.places), "steps": outputs}
+    for identity in procedure.order:
+        step = procedure.steps[identity]
+        outputs[identity] = Pending(identity)
+        try:
+            planned, known = _Planner(step, names, files, ports).planned()
+            steps.append(planned)
+            if known is not None:
+                outputs[identity] = known
+        except (StepFailed, ExpressionError) as error:
+            problems.append(f"{identity}: {error}")
+            steps.append(_bare(step, f"would fail: {error}"))
+    form = procedure.form
+    return Plan(
+        procedure=procedure.id,
+        version=form.version,
+        description=form.description,
+        definition=procedure.text.decode(),
+        path=str(procedure.path),
+        inputs=given,
+        steps=tuple(steps),
+        needs_approval=form.permissions.requires_approval or form.permissions.destructive,
+        destructive=form.permissions.destructive,
+        roles=form.permissions.roles,
+        problems=tuple(problems),
+    )
+
+
+def check_inputs(procedure: Procedure, inputs: Mapping[str, Any]) -> dict[str, Any]:
+    """Return all inputs, with defaults, converted from text where they are text. Raises ProcedureInvalid."""
+    form, problems, values = procedure.form, [], {}
+    for name in inputs:
+        if name not in form.inputs:
+            problems.append(_input_problem(procedure, name, "there is no such input", nearest(name, form.inputs)))
+    for name, entry in form.inputs.items():
+        value = inputs.get(name, entry.default)
+        if value is None:
+            if not entry.optional:
+                problems.append(_input_problem(procedure, name, f"is required: {entry.description}", ""))
+            values[name] = None
+            continue
+        try:
+            values[name] = check_value(name, entry, value)
+            if entry.type == "path":
+                values[name] = str(absolute(value))
+        except (ValueError, StepFailed) as error:
+            problems.append(_input_problem(procedure, name, str(error), ""))
+    if problems:
+        raise ProcedureInvalid(*problems)
+    return values
+
+
+def resources_of(form: CheckpointForm | None, names: Names) -> list[Resource]:
+    """Return what a checkpoint names. Raises StepFailed, ExpressionError, NotKnownYet."""
+    if form is None:
+        return []
+    return [
+        *(PathResource(absolute(render_all(path, names))) for path in form.paths),
+        *(RowsResource(absolute(render_all(one.database, names)), one.table, one.where) for one in form.rows),
+        *(DatabaseResource(absolute(render_all(path, names))) for path in form.databases),
+    ]
+
+
+def render_action(action: ActionForm, names: Names) -> Any:
+    """Return what an action says as JSON has it, with the values of its templates. Raises as `render_all` does."""
+    return render_all(getattr(action, kind_of(action)).model_dump(), names)
+
+
+def own_change(kind: str, action: Mapping[str, Any], ports: Ports, files: Files) -> FileChange | None:
+    """Return the change of a file that the engine itself makes for an action, or None. Raises StepFailed."""
+    match kind:
+        case "registry_update":
+            return registry_change(action, ports.registry, files)
+        case "file_write":
+            return file_change(action, files)
+        case _:
+            return None
+
+
+def own_outputs(kind: str, change: FileChange) -> dict[str, Any]:
+    """Return the outputs of a step whose change the engine itself makes."""
+    return {"path": str(change.path), "digest": digest_after(change)}
+
+
+def operation_of(kind: str, action: Mapping[str, Any], ports: Ports) -> tuple[Operation[Any], Any] | None:
+    """Return the operation that an action calls, and its checked arguments; None for other kinds. Raises StepFailed."""
+    match kind:
+        case "call":
+            name, arguments = action["operation"], action["arguments"]
+        case "memory":
+            name, arguments = f"memory.{action['operation']}", action["arguments"]
+        case "taskir" | "gate" | "benchmark":
+            name, arguments = kind, {key: value for key, value in action.items() if value is not None}
+        case _:
+            return None
+    if name not in ports.operations:
+        raise StepFailed(f"there is no operation {name!r} here; accepted: {nearest(name, ports.operations)}")
+    operation = ports.operations[name]
+    try:
+        return operation, operation.form.model_validate_json(json.dumps(arguments))
+    except ValidationError as error:
+        raise StepFailed(f"{name}: {'; '.join(_arguments(operation.form, error))}") from error
+
+
+class _Planner:
+    """Plans one step."""
+
+    def __init__(self, step: StepForm, names: Names, files: Files, ports: Ports) -> None:
+        self._step, self._names, self._files, self._ports = step, names, files, ports
+        self._kind = kind_of(step)
+
+    def planned(self) -> tuple[PlannedStep, dict[str, Any] | None]:
+        """Return the step, and its outputs if they are known already. Raises StepFailed, ExpressionError."""
+        runs = "yes"
+        try:
+            if self._step.when is not None and not evaluate(self._step.when, self._names):
+                return _bare(self._step, "is skipped: its condition is false", "no"), {"state": "skipped"}
+        except NotKnownYet as later:
+            runs = str(later)
+        try:
+            action = render_action(self._step, self._names)
+            resources = resources_of(self._step.changes, self._names)
+        except NotKnownYet as later:
+            return _bare(self._step, str(later), runs), None
+        return self._known(action, resources, runs)
+
+    def _known(self, action: Any, resources: list[Resource], runs: str) -> tuple[PlannedStep, dict[str, Any] | None]:
+        outputs: dict[str, Any] | None = None
+        shown, before, after = [], {}, {}
+        irreversible = self._step.irreversible or ""
+        change = own_change(self._kind, action, self._ports, self._files)
+        if change is not None:
+            resources = [change.resource, *resources]
+            shown.append(show_change(change, self._files))
+            before, after = self._digests(change)
+            self._files.planned[change.path] = change.after
+            outputs = own_outputs(self._kind, change)
+        called = operation_of(self._kind, action, self._ports)
+        if called is not None:
+            operation, arguments = called
+            resources = [*operation.changes(arguments), *resources]
+            irreversible = irreversible or operation.irreversible
+            if text := operation.preview(arguments):
+                shown.append(text)
+            if operation.reads_only:
+                outputs = dict(operation.run(arguments, planning_work()))
+        if self._kind == "checkpoint":
+            resources = resources_of(self._step.checkpoint, self._names)
+        planned = PlannedStep(
+            id=self._step.id,
+            kind=self._kind,
+            description=self._step.description or "",
+            runs=runs,
+            action=_hidden(self._kind, action),
+            changes=tuple(map(str, resources)),
+            shown="\n".join(shown),
+            before=before,
+            after=after,
+            undo=_undo(self._step, resources, irreversible),
+        )
+        return planned, None if outputs is None or runs != "yes" else {"state": "done", **outputs}
+
+    def _digests(self, change: FileChange) -> tuple[dict[str, str], dict[str, str]]:
+        """Return the digests of a file before and after, unless its content is secret."""
+        if change.secret:
+            return {}, {}
+        path = str(change.path)
+        return {path: content_digest(change.path, self._files)}, {path: digest_after(change)}
+
+
+def content_digest(path: Path, files: Files) -> str:
+    """Return the SHA-256 of a file's content, or `absent`. Raises StepFailed.
+
+    A file that an earlier step of the same plan copies has the name of its source instead.
+    """
+    planned = files.planned.get(path)
+    if isinstance(planned, Path):
+        return f"copy of {planned}"
+    content = planned if path in files.planned else None
+    if path not in files.planned:
+        try:
+            with path.open("rb") as file:
+                return hashlib.file_digest(file, "sha256").hexdigest()
+        except FileNotFoundError:
+            return "absent"
+        except OSError as error:
+            raise StepFailed(f"{path}: {error.strerror}") from error
+    return "absent" if content is None else hashlib.sha256(content).hexdigest()
+
+
+def _hidden(kind: str, action: Any) -> Any:
+    """Return an action without the content of a secret file."""
+    if kind == "file_write" and action.get("secret") and action.get("content") is not None:
+        return {**action, "content": "(secret)"}
+    return action
+
+
+def _undo(step: StepForm, resources: list[Resource], irreversible: str) -> str:
+    ways = []
+    if resources:
+        ways.append("what it changes is put back")
+    if step.compensation is not None:
+        ways.append(f"{kind_of(step.compensation)} compensates it")
+    if irreversible:
+        ways.append(f"it cannot be undone: {irreversible}")
+    return "; ".join(ways) or "it changes nothing"
+
+
+def _bare(step: StepForm, why: str, runs: str = "yes") -> PlannedStep:
+    kind = kind_of(step)
+    return PlannedStep(
+        id=step.id,
+        kind=kind,
+        description=step.description or "",
+        runs=runs,
+        action=_hidden(kind, json.loads(getattr(step, kind).model_dump_json())),
+        changes=(),
+        shown=why,
+        before={},
+        after={},
+        undo=_undo(step, [], step.irreversible or ""),
+    )
+
+
+def _arguments(form: type[Form], error: ValidationError) -> Iterator[str]:
+    for detail in error.errors(include_url=False):
+        place = ".".join(map(str, detail["loc"])) or "its arguments"
+        if detail["type"] == "extra_forbidden":
+            yield f"there is no argument {place}; accepted: {nearest(str(detail['loc'][-1]), form.model_fields)}"
+        elif detail["type"] == "missing":
+            yield f"the argument {place} is required"
+        else:
+            yield f"{place}: {detail['msg']}"
+
+
+def _input_problem(procedure: Procedure, name: str, what: str, accepted: str) -> RegistryProblem:
+    return RegistryProblem(procedure.path, None, f"inputs.{name}", what, accepted, ("inputs", name))
+
+
+def _plain(value: object) -> object:
+    if isinstance(value, tuple):
+        return list(value)
+    return dict(value) if isinstance(value, Mapping) else str(value)

@@ -1,0 +1,78 @@
+"""Say what a step changes: paths of files and folders, rows of a table, whole databases."""
+
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+
+@dataclass(frozen=True, slots=True)
+class PathResource:
+    """A file, or a folder with all that is in it. It may not exist, which is then what a rollback restores."""
+
+    path: Path
+    secret: bool = False
+    """Whether the content is secret. It is then copied as any other, but never hashed or shown."""
+    in_place: bool = True
+    """Whether files may be written to where they are. Where they are only replaced, renamed or removed, a checkpoint
+    shares large ones by hard links instead of copying them."""
+
+    @property
+    def folder(self) -> Path:
+        """The folder that is locked while the resource is changed."""
+        return self.path.parent
+
+    def __str__(self) -> str:
+        return str(self.path)
+
+
+@dataclass(frozen=True, slots=True)
+class RowsResource:
+    """The rows of a table for which the SQL condition `where` holds; all of them if it is empty."""
+
+    database: Path
+    table: str
+    where: str = ""
+
+    @property
+    def folder(self) -> Path:
+        """The folder that is locked while the resource is changed."""
+        return self.database.parent
+
+    def __str__(self) -> str:
+        return f"{self.database}: rows of {self.table}" + (f" where {self.where}" if self.where else "")
+
+
+@dataclass(frozen=True, slots=True)
+class DatabaseResource:
+    """A whole SQLite database, its schema included."""
+
+    database: Path
+
+    @property
+    def folder(self) -> Path:
+        """The folder that is locked while the resource is changed."""
+        return self.database.parent
+
+    def __str__(self) -> str:
+        return f"{self.database}: the database"
+
+
+Resource = PathResource | RowsResource | DatabaseResource
+_KINDS: dict[str, type[PathResource] | type[RowsResource] | type[DatabaseResource]] = {
+    "path": PathResource,
+    "rows": RowsResource,
+    "database": DatabaseResource,
+}
+
+
+def resource_to_json(resource: Resource) -> dict[str, Any]:
+    """Return a resource as JSON has it."""
+    kind = next(name for name, one in _KINDS.items() if isinstance(resource, one))
+    fields = {key: str(value) if isinstance(value, Path) else value for key, value in asdict(resource).items()}
+    return {"kind": kind, **fields}
+
+
+def resource_from_json(data: dict[str, Any]) -> Resource:
+    """Return the resource that `resource_to_json` has written."""
+    fields = {key: Path(value) if key in ("path", "database") else value for key, value in data.items()}
+    return _KINDS[fields.pop("kind")](**fields)

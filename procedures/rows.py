@@ -1,0 +1,138 @@
+"""Copy rows and databases of SQLite, put them back in one transaction, and digest them. Only `audit` uses SQLite too.
+
+Whoever else has the database open sees the rows before or after, and nothing in between.
+"""
+
+import hashlib
+import sqlite3
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from pathlib import Path
+from typing import Final
+
+from procedures.durable import BeforeWrite, sync_folder
+from procedures.errors import ChangedMeanwhile, StepFailed
+from procedures.resources import DatabaseResource, RowsResource
+
+BUSY_SECONDS: Final = 30.0
+
+
+def copy_rows(resource: RowsResource, target: Path) -> bool:
+    """Copy the rows into a new database `target`. Return whether the table exists. Raises StepFailed."""
+    with _opened(resource.database) as source:
+        if source is None or not _columns(source, resource.table):
+            return False
+        columns = ", ".join(map(_quoted, _columns(source, resource.table)))
+        with closing(sqlite3.connect(target)) as copy:
+            copy.execute(f"CREATE TABLE kept (rowid_kept INTEGER PRIMARY KEY, {_untyped(source, resource.table)})")
+            asked = f"SELECT rowid, {columns} FROM {_quoted(resource.table)}{_where(resource)}"  # noqa: S608 - quoted
+            marks = ", ".join("?" * (len(_columns(source, resource.table)) + 1))
+            copy.executemany(f"INSERT INTO kept VALUES ({marks})", source.execute(asked))  # noqa: S608 - only marks
+            copy.commit()
+    sync_folder(target.parent)
+    return True
+
+
+def restore_rows(resource: RowsResource, kept: Path, before_write: BeforeWrite) -> None:
+    """Put the rows back that `copy_rows` has copied, and remove those that have come since. Raises StepFailed."""
+    with _opened(resource.database) as database, closing(sqlite3.connect(kept)) as copy:
+        if database is None:
+            raise StepFailed(f"{resource.database} is gone, so its rows cannot be put back")
+        columns = _columns(database, resource.table)
+        rows = list(copy.execute("SELECT * FROM kept ORDER BY rowid_kept"))
+        if rows and len(rows[0]) != len(columns) + 1:
+            raise ChangedMeanwhile(f"{resource.database}: the table {resource.table} has other columns now")
+        before_write(f"restore rows of {resource.table}")
+        database.execute("BEGIN IMMEDIATE")
+        database.execute("PRAGMA defer_foreign_keys = ON")
+        database.execute(f"DELETE FROM {_quoted(resource.table)}{_where(resource)}")  # noqa: S608 - quoted
+        named = ", ".join(map(_quoted, columns))
+        marks = ", ".join("?" * (len(columns) + 1))
+        inserted = f"INSERT INTO {_quoted(resource.table)} (rowid, {named}) VALUES ({marks})"  # noqa: S608 - quoted
+        database.executemany(inserted, rows)
+        before_write(f"commit rows of {resource.table}")
+        database.execute("COMMIT")
+
+
+def digest_rows(resource: RowsResource) -> str:
+    """Return the SHA-256 of the rows, in the order of their row ids. Raises StepFailed."""
+    with _opened(resource.database) as database:
+        if database is None or not (columns := _columns(database, resource.table)):
+            return "absent"
+        named = ", ".join(map(_quoted, columns))
+        table = _quoted(resource.table)
+        asked = f"SELECT rowid, {named} FROM {table}{_where(resource)} ORDER BY rowid"  # noqa: S608 - quoted
+        return _digest(repr(row) for row in database.execute(asked))
+
+
+def copy_database(resource: DatabaseResource, target: Path) -> bool:
+    """Copy a database as it is committed now. Return whether it exists. Raises StepFailed."""
+    with _opened(resource.database) as source:
+        if source is None:
+            return False
+        with closing(sqlite3.connect(target)) as copy:
+            source.backup(copy)
+    sync_folder(target.parent)
+    return True
+
+
+def restore_database(resource: DatabaseResource, kept: Path, before_write: BeforeWrite) -> None:
+    """Put a database back as it was copied, in one transaction. Raises StepFailed."""
+    with _sqlite_errors(resource.database), closing(sqlite3.connect(kept)) as copy:
+        with closing(sqlite3.connect(resource.database, timeout=BUSY_SECONDS)) as database:
+            before_write(f"restore {resource.database.name}")
+            copy.backup(database)
+            before_write(f"check {resource.database.name}")
+            database.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+
+
+def digest_database(resource: DatabaseResource) -> str:
+    """Return the SHA-256 of everything in a database: its schema and its rows. Raises StepFailed."""
+    with _opened(resource.database) as database:
+        return "absent" if database is None else _digest(database.iterdump())
+
+
+@contextmanager
+def _opened(path: Path) -> Iterator[sqlite3.Connection | None]:
+    """Open a database that exists; nothing is created where there is none."""
+    if not path.exists():
+        yield None
+        return
+    with (
+        _sqlite_errors(path),
+        closing(sqlite3.connect(path, timeout=BUSY_SECONDS, isolation_level=None)) as connection,
+    ):
+        yield connection
+
+
+@contextmanager
+def _sqlite_errors(path: Path) -> Iterator[None]:
+    try:
+        yield
+    except sqlite3.Error as error:
+        raise StepFailed(f"{path}: {error}") from error
+
+
+def _columns(connection: sqlite3.Connection, table: str) -> list[str]:
+    return [name for (name,) in connection.execute("SELECT name FROM pragma_table_info(?) ORDER BY cid", (table,))]
+
+
+def _untyped(connection: sqlite3.Connection, table: str) -> str:
+    """Return column definitions without types, so that every value is kept as it is stored."""
+    return ", ".join(f"c{index}" for index, _ in enumerate(_columns(connection, table)))
+
+
+def _where(resource: RowsResource) -> str:
+    return f" WHERE {resource.where}" if resource.where else ""
+
+
+def _quoted(name: str) -> str:
+    return '"' + name.replace('"', '""') + '"'
+
+
+def _digest(lines: Iterator[str]) -> str:
+    digest = hashlib.sha256()
+    for line in lines:
+        digest.update(line.encode("utf-8", "surrogatepass"))
+        digest.update(b"\n")
+    return digest.hexdigest()

@@ -1,0 +1,425 @@
+"""Carry out one execution: its steps one after the other, and undo them when it fails.
+
+The order of writes is what makes it durable. For a step: `step_begun`; the checkpoint of what it changes; `acting`,
+which names the checkpoint; the action; `step_done`. For undoing it: `undoing`; the compensation; putting back;
+`undone`.
+"""
+
+import json
+import logging
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from threading import Event
+from typing import Any, Final
+
+from procedures import checkpoints
+from procedures.audit import Audit, Entry
+from procedures.changes import FileChange, Files, digest_after, write_change
+from procedures.durable import BeforeWrite
+from procedures.errors import ChangedMeanwhile, ProcedureBusy, ProcedureError, ProcedureRefused, StepFailed
+from procedures.execution import Execution, State, StepState, apply
+from procedures.expressions import ExpressionError, NotKnownYet, evaluate, render_all
+from procedures.forms import ActionForm, Procedure, StepForm, kind_of
+from procedures.locks import Locks
+from procedures.plan import (
+    Plan,
+    content_digest,
+    operation_of,
+    own_change,
+    own_outputs,
+    render_action,
+    resources_of,
+)
+from procedures.ports import Operation, Ports, Program, Work
+from procedures.resources import Resource, resource_to_json
+from procedures.secret import Secrets
+from registry.errors import GgufError, RegistryError
+
+MAX_OUTPUTS: Final = 1 << 20
+"""How many bytes the outputs of a step may have, as JSON."""
+SHOWN_OUTPUT: Final = 2000
+_FAILURES: Final = (StepFailed, ChangedMeanwhile, ProcedureBusy, ExpressionError, NotKnownYet, OSError)
+_EXACT: Final = frozenset({"resources", "checkpoint", "digest", "after", "step", "state", "plan"})
+"""What is written down as it is, because it is needed exactly."""
+
+log = logging.getLogger(__name__)
+
+
+def _unobserved(_entry: Entry) -> None:
+    pass
+
+
+def _unsaid(_step: str, _text: str) -> None:
+    pass
+
+
+@dataclass(frozen=True, slots=True)
+class Watcher:
+    """Who is told what happens in an execution while it happens. The calls come from the thread that executes it."""
+
+    observe: Callable[[Entry], None] = _unobserved
+    say: Callable[[str, str], None] = _unsaid
+    """Is told the id of a step, and how far it is."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Action:
+    """An action that is ready to be carried out."""
+
+    kind: str
+    arguments: Any
+    change: FileChange | None
+    called: tuple[Operation[Any], Any] | None
+    resources: tuple[Resource, ...]
+
+
+class Run:
+    """One execution that is carried out by this process, which holds the locks."""
+
+    def __init__(
+        self,
+        execution: Execution,
+        plan: Plan,
+        procedure: Procedure,
+        *,
+        folder: Path,
+        audit: Audit,
+        ports: Ports,
+        locks: Locks,
+        watcher: Watcher,
+        cancelled: Event,
+        before_write: BeforeWrite,
+    ) -> None:
+        """`folder` is the one of the checkpoints of this execution."""
+        self.execution = execution
+        self.procedure = procedure
+        self._plan = plan
+        self._folder = folder
+        self._audit = audit
+        self._ports = ports
+        self._locks = locks
+        self._watcher = watcher
+        self._cancelled = cancelled
+        self._before_write = before_write
+        self._secrets = Secrets(procedure, plan.inputs)
+        self._inputs: Mapping[str, Any] = plan.inputs
+        self._deadline = time.monotonic() + procedure.form.timeout_seconds
+
+    def append(self, kind: str, **data: Any) -> None:
+        """Write an entry of the execution down, without secrets, and bring the execution up to date."""
+        masked = {key: value if key in _EXACT else self._secrets.masked(value) for key, value in data.items()}
+        entry = self._audit.append(kind, self.execution.id, masked)
+        apply(self.execution, entry)
+        self._watcher.observe(entry)
+
+    def go_on(self) -> Execution:
+        """Carry out the steps that are not done yet, verify, and end; after a failure, stop or undo all."""
+        try:
+            self._inputs = self._secrets.resolved()
+        except StepFailed as error:
+            return self._fail(str(error), self.procedure.form.on_failure)
+        for identity in self.procedure.order:
+            step, state = self.procedure.steps[identity], self.execution.steps.get(identity)
+            if state is not None and state.state in ("done", "skipped"):
+                continue
+            failed_before = state is not None and state.state in ("failed", "not undone")
+            error = state.error if state is not None and failed_before else self._step(step)
+            policy = self._policy(step)
+            if error and (policy != "continue" or self._cancelled.is_set()):
+                return self._fail(f"step {identity}: {error}", policy)
+        if error := self._verify():
+            return self._fail(error, self.procedure.form.on_failure)
+        try:
+            outputs = {name: render_all(one.value, self._names()) for name, one in self.procedure.form.outputs.items()}
+        except ExpressionError as failure:
+            return self._fail(f"its outputs: {failure}", self.procedure.form.on_failure)
+        return self._end("done", outputs=outputs)
+
+    def put_back_interrupted(self) -> None:
+        """Put back what steps that were interrupted have changed."""
+        for identity, state in self.execution.acted():
+            if state.state in ("acting", "undoing"):
+                self._undo(identity, state)
+
+    def check_undoable(self, *, force: bool) -> None:
+        """Raise ProcedureRefused if checkpoints are gone, and without `force` ChangedMeanwhile if resources differ."""
+        checked: set[str] = set()
+        for identity, state in self.execution.acted():
+            if state.checkpoint and not (self._folder / state.checkpoint).is_dir():
+                raise ProcedureRefused(f"step {identity} cannot be undone: its checkpoint was removed to free space")
+            for resource in state.resources:
+                name = str(resource)
+                if name in checked or name not in state.after:
+                    continue
+                checked.add(name)
+                if not force and checkpoints.fingerprint(resource) != state.after[name]:
+                    what = f"{name} was changed since step {identity}"
+                    raise ChangedMeanwhile(f"{what}; with --force it is put back too, and a copy of it is kept")
+
+    def roll_back(self, why: str, *, force: bool) -> Execution:
+        """Undo all steps, the last one first, and end."""
+        self.append("rolling_back", why=why, force=force)
+        return self.roll_back_rest()
+
+    def roll_back_rest(self) -> Execution:
+        """Undo the steps that are not undone yet, and end."""
+        try:
+            self._inputs = self._secrets.resolved()
+        except StepFailed:
+            pass  # a compensation that needs the secret says so
+        for identity, state in self.execution.acted():
+            if state.state == "done":
+                self._keep_displaced(identity, state)
+            self._undo(identity, state)
+        left = [name for name, step in self.execution.steps.items() if step.state == "not undone"]
+        return self._end("rollback failed" if left else "rolled back", error=self.execution.error)
+
+    def _step(self, step: StepForm) -> str:
+        """Carry out a step, with retries. Return why it has failed, or an empty text."""
+        try:
+            if step.when is not None and not evaluate(step.when, self._names()):
+                self.append("step_skipped", step=step.id)
+                return ""
+        except ExpressionError as error:
+            self.append("step_failed", step=step.id, attempt=0, error=str(error), restored=True)
+            return str(error)
+        error_text = ""
+        for attempt in range(1, step.retries + (2 if step.on_failure != "retry" else 3)):
+            error_text = self._attempt(step, attempt)
+            state = self.execution.steps[step.id].state
+            if not error_text or state == "not undone" or self._cancelled.is_set():
+                break
+        return error_text
+
+    def _attempt(self, step: StepForm, attempt: int) -> str:
+        self.append("step_begun", step=step.id, attempt=attempt)
+        state = self.execution.steps[step.id]
+        try:
+            work = self._work(step)
+            work.seconds_left  # noqa: B018 - raises if there are none
+            action = self._prepared(step, resources_of(step.changes, self._names()))
+            self._check_planned(step, action)
+            self._locks.hold(resource.folder for resource in action.resources)
+            number = 1 + max((one.number for one in self.execution.steps.values()), default=0)
+            name = f"{number}-{step.id}" if action.resources else ""
+            digest = self._checkpoint(action.resources, name) if name else ""
+            self.append(
+                "acting",
+                step=step.id,
+                action={action.kind: _summary(action)},
+                checkpoint=name,
+                digest=digest,
+                resources=[resource_to_json(one) for one in action.resources],
+            )
+            outputs = self._perform(action, work)
+            after = checkpoints.fingerprints(action.resources)
+            self.append("step_done", step=step.id, outputs=outputs, after=after)
+        except _FAILURES as error:
+            return self._failed(step, state, attempt, str(error))
+        return ""
+
+    def _failed(self, step: StepForm, state: StepState, attempt: int, error: str) -> str:
+        """Put back what a failed attempt has changed, and write down that it has failed. Return why."""
+        problems = self._put_back(step.id, state) if state.state == "acting" else []
+        text = "; ".join((error, *problems))
+        self.append("step_failed", step=step.id, attempt=attempt, error=text, restored=not problems)
+        return text
+
+    def _prepared(self, action: ActionForm, more: Sequence[Resource] = ()) -> _Action:
+        kind = kind_of(action)
+        arguments = render_action(action, self._names())
+        change = own_change(kind, arguments, self._ports, Files())
+        called = operation_of(kind, arguments, self._ports)
+        resources = [*([change.resource] if change else []), *(called[0].changes(called[1]) if called else []), *more]
+        if kind == "checkpoint":
+            resources += resources_of(action.checkpoint, self._names())
+        return _Action(kind, arguments, change, called, tuple(dict.fromkeys(resources)))
+
+    def _check_planned(self, step: StepForm, action: _Action) -> None:
+        """Raise ChangedMeanwhile unless a file is as it was when the plan was made, and will be as was approved."""
+        planned = next(one for one in self._plan.steps if one.id == step.id)
+        if action.change is None or not planned.after:
+            return
+        path = str(action.change.path)
+        before, after = planned.before.get(path, ""), planned.after.get(path, "")
+        if not before.startswith("copy of ") and content_digest(action.change.path, Files()) != before:
+            raise ChangedMeanwhile(f"{path} is no longer what it was when the plan was made")
+        if after not in (digest_after(action.change), f"copy of {action.change.after}"):
+            raise ChangedMeanwhile(f"{path} would become something else than what the plan says")
+
+    def _checkpoint(self, resources: Sequence[Resource], name: str) -> str:
+        checkpoints.discard(self._folder / name)  # of a process that was killed before it has written down that it acts
+        return checkpoints.take(resources, self._folder / name, self._before_write)
+
+    def _perform(self, action: _Action, work: Work) -> dict[str, Any]:
+        """Carry out an action and return its outputs. Raises StepFailed, OSError."""
+        if action.change is not None:
+            write_change(action.change, self._before_write)
+            return own_outputs(action.kind, action.change)
+        if action.called is not None:
+            return _call(*action.called, work)
+        match action.kind:
+            case "shell":
+                return self._shell(action.arguments, work)
+            case "wait":
+                return _wait(action.arguments["seconds"], work)
+            case _:
+                return {}
+
+    def _shell(self, arguments: Mapping[str, Any], work: Work) -> dict[str, Any]:
+        program = Program(
+            command=tuple(map(str, arguments["command"])),
+            sandbox=arguments["sandbox"],
+            folder=None if arguments["folder"] is None else Path(arguments["folder"]),
+            files={name: Path(path) for name, path in arguments["files"].items()},
+            stdin=str(arguments["stdin"]),
+        )
+        ended = self._ports.run_program(program, work)
+        if ended.exit_code not in arguments["expect"]:
+            told = (ended.stderr or ended.stdout).strip()[-SHOWN_OUTPUT:]
+            raise StepFailed(f"{program.command[0]} ended with {ended.exit_code}: {told or 'it said nothing'}")
+        return {"exit_code": ended.exit_code, "stdout": ended.stdout, "stderr": ended.stderr}
+
+    def _undo(self, identity: str, state: StepState) -> None:
+        self.append("undoing", step=identity)
+        if problems := self._put_back(identity, state):
+            self.append("not_undone", step=identity, error="; ".join(problems))
+        else:
+            self.append("undone", step=identity)
+
+    def _put_back(self, identity: str, state: StepState) -> list[str]:
+        """Compensate a step, and put back what it has changed. Return what could not be done."""
+        step, problems = self.procedure.steps[identity], []
+        if step.compensation is not None:
+            try:
+                action = self._prepared(step.compensation)
+                self._locks.hold(resource.folder for resource in action.resources)
+                self._perform(action, self._work(step, undoing=True))
+            except _FAILURES as error:
+                problems.append(f"its compensation has failed: {error}")
+        if state.checkpoint:
+            try:
+                self._locks.hold(resource.folder for resource in state.resources)
+                checkpoints.restore(self._folder / state.checkpoint, state.digest, self._before_write)
+            except _FAILURES as error:
+                problems.append(f"what it has changed could not be put back: {error}")
+        if reason := self._irreversible(step):
+            problems.append(f"it cannot be undone: {reason}")
+        return problems
+
+    def _irreversible(self, step: StepForm) -> str:
+        if step.irreversible is not None or step.compensation is not None:
+            return step.irreversible or ""
+        arguments = getattr(step, kind_of(step)).model_dump()
+        name = {"call": arguments.get("operation"), "memory": f"memory.{arguments.get('operation')}"}.get(
+            kind_of(step), kind_of(step)
+        )
+        operation = self._ports.operations.get(str(name))
+        return "" if operation is None else operation.irreversible
+
+    def _keep_displaced(self, identity: str, state: StepState) -> None:
+        """Copy what somebody else has changed since a step was done, before it is put back."""
+        try:
+            changed = [one for one in state.resources if checkpoints.fingerprint(one) != state.after.get(str(one))]
+            if changed:
+                name = f"displaced-{state.number}-{identity}"
+                checkpoints.discard(self._folder / name)
+                checkpoints.take(changed, self._folder / name, self._before_write)
+                self.append("displaced", what=[str(one) for one in changed], kept=str(self._folder / name))
+        except StepFailed as error:
+            self.append("displaced", what=[str(one) for one in state.resources], kept=f"nowhere: {error}")
+
+    def _verify(self) -> str:
+        """Return the first condition that does not hold, or an empty text."""
+        for check in self.procedure.form.verification:
+            try:
+                if not evaluate(check.that, self._names()):
+                    return f"verification: {check.otherwise}"
+            except ExpressionError as error:
+                return f"verification: {error}"
+        return ""
+
+    def _policy(self, step: StepForm) -> str:
+        return self.procedure.form.on_failure if step.on_failure in (None, "retry") else step.on_failure
+
+    def _fail(self, error: str, policy: str) -> Execution:
+        if policy == "rollback" or self._cancelled.is_set():
+            return self.roll_back(error, force=False)
+        return self._end("failed", error=error)
+
+    def _end(self, state: State, *, outputs: Mapping[str, Any] | None = None, error: str = "") -> Execution:
+        steps = self.execution.steps.items()
+        look_at = [f"step {name}: {step.error}" for name, step in steps if step.state == "not undone"]
+        if state == "failed":
+            stays = [
+                f"step {name} has changed {one}, which stays so"
+                for name, step in steps
+                if step.state == "done"
+                for one in step.resources
+            ]
+            look_at += stays
+        look_at += self.execution.displaced
+        self.append(
+            "ended",
+            state=state,
+            outputs=outputs or {},
+            error=error,
+            undone=[name for name, step in steps if step.state == "undone"],
+            look_at=look_at,
+        )
+        if state == "rolled back" and not self.execution.displaced:
+            checkpoints.discard(self._folder)
+        return self.execution
+
+    def _names(self) -> dict[str, object]:
+        told = {name: {"state": step.state, **step.outputs} for name, step in self.execution.steps.items()}
+        return {"inputs": self._inputs, "places": dict(self._ports.places), "steps": told}
+
+    def _work(self, step: StepForm, *, undoing: bool = False) -> Work:
+        seconds = step.timeout_seconds or self.procedure.form.timeout_seconds
+        deadline = time.monotonic() + seconds
+        return Work(
+            key=f"{self.execution.id}/{step.id}{'/undo' if undoing else ''}",
+            deadline=deadline if undoing else min(deadline, self._deadline),
+            cancelled=Event() if undoing else self._cancelled,
+            say=lambda text: self._watcher.say(step.id, text),
+        )
+
+
+def _call(operation: Operation[Any], arguments: Any, work: Work) -> dict[str, Any]:
+    """Carry out an operation and return its outputs as JSON has them. Raises StepFailed for whatever it raises."""
+    try:
+        outputs = dict(operation.run(arguments, work))
+        text = json.dumps(outputs, allow_nan=False)
+    except StepFailed:
+        raise
+    except (ProcedureError, RegistryError, GgufError) as error:
+        raise StepFailed(str(error)) from error
+    except Exception as error:
+        log.warning("operation %s has failed", operation.name, exc_info=error)
+        raise StepFailed(f"{operation.name}: {error or type(error).__name__}") from error
+    if len(text) > MAX_OUTPUTS:
+        raise StepFailed(f"{operation.name} returns {len(text):,} bytes; accepted: at most {MAX_OUTPUTS:,}")
+    return json.loads(text)  # type: ignore[no-any-return]
+
+
+def _wait(seconds: object, work: Work) -> dict[str, Any]:
+    try:
+        wanted = float(str(seconds))
+    except ValueError as error:
+        raise StepFailed(f"{seconds!r} is no number of seconds") from error
+    left = work.seconds_left
+    work.cancelled.wait(min(wanted, left))
+    if work.cancelled.is_set() or wanted > left:
+        work.seconds_left  # noqa: B018 - raises if it was cancelled, or if the time is over
+        raise StepFailed(f"its time is over: it was to wait for {wanted:g} s and had {left:g} s")
+    return {"seconds": wanted}
+
+
+def _summary(action: _Action) -> Any:
+    """Return what is written down of an action: without the contents of files, whose digests tell them apart."""
+    if action.kind == "file_write":
+        return {key: value for key, value in action.arguments.items() if key != "content"}
+    return action.arguments
