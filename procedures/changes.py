@@ -44,7 +44,7 @@ class FileChange:
         The file is replaced as a whole, so a checkpoint may share a large one.
         """
         missing = [folder for folder in self.path.parents if not os.path.lexists(folder)]
-        return PathResource(missing[-1] if missing else self.path, secret=self.secret, in_place=False)
+        return PathResource(missing[-1] if missing else self.path, secret=self.secret, written="as a whole")
 
 
 @dataclass(slots=True)
@@ -86,6 +86,8 @@ def registry_change(arguments: Mapping[str, Any], registry: Path, files: Files) 
     try:
         after = before
         if (new := arguments.get("add_model")) is not None:
+            if not isinstance(new["entry"], Mapping):
+                raise StepFailed(f"the entry of {new['id']} is {new['entry']!r}; accepted: keys and values")
             after = add_model(after, registry, new["id"], new["entry"])
         if (changed := arguments.get("set_model")) is not None:
             after = change_model(after, registry, changed["id"], changed["values"])

@@ -105,12 +105,17 @@ def discard(folder: Path) -> None:
 
 
 def fingerprint(resource: Resource) -> str:
-    """Return a text that is another one after the resource was changed. Raises StepFailed."""
+    """Return a text that is another one after the resource was changed. Raises StepFailed.
+
+    It is always the same for a path that others add files to, too.
+    """
     match resource:
         case RowsResource():
             return digest_rows(resource)
         case DatabaseResource():
             return digest_database(resource)
+        case PathResource(shared=True):
+            return "shared"
         case PathResource():
             digest = hashlib.sha256()
             try:
@@ -151,7 +156,7 @@ def _kept(resource: Resource, folder: Path, name: str) -> dict[str, Any]:
             for number, entry in enumerate(_walk(resource.path)):
                 source = resource.path / entry.name if entry.name else resource.path
                 if entry.kind == "file":
-                    link = not resource.in_place and entry.size >= LARGE
+                    link = resource.written == "once" or (resource.written == "as a whole" and entry.size >= LARGE)
                     how = share_file(source, data / str(number), link=link)
                     entries.append({**asdict(entry), "data": str(number), "how": how})
                 else:
@@ -174,20 +179,23 @@ def _restore(resource: Resource, entry: Mapping[str, Any], folder: Path, name: s
                     resource.database.with_name(resource.database.name + suffix).unlink(missing_ok=True)
         case PathResource():
             kept = [KeptFile(**{**one, "owner": tuple(one["owner"])}) for one in entry["entries"]]
-            _restore_path(resource.path, kept, folder / name, before_write)
+            _restore_path(resource, kept, folder / name, before_write)
 
 
-def _restore_path(path: Path, kept: Sequence[KeptFile], data: Path, before_write: BeforeWrite) -> None:
-    wanted = {entry.name: entry for entry in kept}
+def _restore_path(resource: PathResource, kept: Sequence[KeptFile], data: Path, before_write: BeforeWrite) -> None:
+    path, wanted = resource.path, {entry.name: entry for entry in kept}
     unfinished(path).unlink(missing_ok=True)
     for entry in reversed(list(_walk(path))):  # what is in a folder comes before the folder
-        if entry.name not in wanted or wanted[entry.name].kind != entry.kind:
+        is_extra = entry.name not in wanted and not resource.shared
+        if is_extra or (entry.name in wanted and wanted[entry.name].kind != entry.kind):
             _remove(path / entry.name if entry.name else path, entry, before_write)
     for entry in kept:
         _restore_entry(path / entry.name if entry.name else path, entry, data, before_write)
     for entry in reversed(kept):  # what is written into a folder changes its time
         if entry.kind == "folder":
             folder = path / entry.name if entry.name else path
+            if resource.shared:
+                continue
             os.utime(folder, ns=(entry.modified_ns, entry.modified_ns))
             sync_folder(folder)
     if path.parent.is_dir():

@@ -53,7 +53,7 @@ def evaluate(expression: str, names: Mapping[str, object]) -> Any:
 
 def render(template: str, names: Mapping[str, object]) -> Any:
     """Return a template with the values of its expressions. Raises as `evaluate` does."""
-    whole = _PART.fullmatch(template.strip())
+    whole = _PART.fullmatch(template)
     if whole is not None and "{{" not in whole[1]:
         return evaluate(whole[1], names)
     text = _PART.sub(lambda match: _as_text(evaluate(match[1], names)), template)
@@ -99,7 +99,8 @@ class _Evaluator(SimpleEval):  # type: ignore[misc]
             functions=dict(_FUNCTIONS),
             names={**names, "true": True, "false": False, "null": None},
         )
-        self.nodes = {kind: handler for kind, handler in self.nodes.items() if kind in _NODES}
+        every: dict[type[ast.AST], Callable[..., Any]] = self.nodes
+        self.nodes = {kind: handler for kind, handler in every.items() if kind in _NODES}
         self.nodes[ast.List] = lambda node: [self._eval(item) for item in node.elts]
         self.nodes[ast.Attribute] = self._key
         self.nodes[ast.Subscript] = self._item
@@ -131,6 +132,8 @@ def _parsed(expression: str) -> ast.expr:
         if isinstance(node, ast.Call) and not (isinstance(node.func, ast.Name) and node.func.id in _FUNCTIONS):
             accepted = ", ".join(_FUNCTIONS)
             raise ExpressionError(f"{expression.strip()!r} calls what is no function here; accepted: {accepted}")
+        if isinstance(node, ast.Attribute) and node.attr.startswith("_"):
+            raise ExpressionError(f"{expression.strip()!r} has {node.attr}, which is no key")
         if isinstance(node, ast.Call) and node.keywords:
             raise ExpressionError(f"{expression.strip()!r} calls a function with named arguments")
     return tree

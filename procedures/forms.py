@@ -89,7 +89,8 @@ class NewModelForm(Form):
     """A new entry of a model."""
 
     id: Template
-    entry: dict[str, Json]
+    entry: dict[str, Json] | Template
+    """Its keys and values, or a template that has them."""
 
 
 class GivenRoleForm(Form):

@@ -90,7 +90,8 @@ def plan_from_json(data: Mapping[str, Any]) -> Plan:
 def make_plan(procedure: Procedure, inputs: Mapping[str, Any], ports: Ports) -> Plan:
     """Return the plan of a procedure with these inputs. Raises ProcedureInvalid for inputs that cannot be used."""
     given = check_inputs(procedure, inputs)
-    files, outputs, problems, steps = Files(), {}, [], []
+    files, problems, steps = Files(), list[str](), list[PlannedStep]()
+    outputs: dict[str, object] = {}
     names: dict[str, object] = {"inputs": given, "places": dict(ports.places), "steps": outputs}
     for identity in procedure.order:
         step = procedure.steps[identity]
@@ -121,7 +122,7 @@ def make_plan(procedure: Procedure, inputs: Mapping[str, Any], ports: Ports) -> 
 
 def check_inputs(procedure: Procedure, inputs: Mapping[str, Any]) -> dict[str, Any]:
     """Return all inputs, with defaults, converted from text where they are text. Raises ProcedureInvalid."""
-    form, problems, values = procedure.form, [], {}
+    form, problems, values = procedure.form, list[RegistryProblem](), dict[str, Any]()
     for name in inputs:
         if name not in form.inputs:
             problems.append(_input_problem(procedure, name, "there is no such input", nearest(name, form.inputs)))
@@ -219,7 +220,7 @@ class _Planner:
 
     def _known(self, action: Any, resources: list[Resource], runs: str) -> tuple[PlannedStep, dict[str, Any] | None]:
         outputs: dict[str, Any] | None = None
-        shown, before, after = [], {}, {}
+        shown, before, after = list[str](), dict[str, str](), dict[str, str]()
         irreversible = self._step.irreversible or ""
         change = own_change(self._kind, action, self._ports, self._files)
         if change is not None:

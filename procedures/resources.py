@@ -2,7 +2,7 @@
 
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 
 @dataclass(frozen=True, slots=True)
@@ -12,9 +12,11 @@ class PathResource:
     path: Path
     secret: bool = False
     """Whether the content is secret. It is then copied as any other, but never hashed or shown."""
-    in_place: bool = True
-    """Whether files may be written to where they are. Where they are only replaced, renamed or removed, a checkpoint
-    shares large ones by hard links instead of copying them."""
+    written: Literal["in place", "as a whole", "once"] = "in place"
+    """How files are written to. Where they are only replaced as a whole, renamed or removed, a checkpoint shares large
+    ones by hard links instead of copying them, and where each is written only once, all."""
+    shared: bool = False
+    """Whether others add files meanwhile. Putting back then restores what is missing or changed, and removes nothing."""
 
     @property
     def folder(self) -> Path:
@@ -74,5 +76,7 @@ def resource_to_json(resource: Resource) -> dict[str, Any]:
 
 def resource_from_json(data: dict[str, Any]) -> Resource:
     """Return the resource that `resource_to_json` has written."""
-    fields = {key: Path(value) if key in ("path", "database") else value for key, value in data.items()}
-    return _KINDS[fields.pop("kind")](**fields)
+    fields: dict[str, Any] = {
+        key: Path(value) if key in ("path", "database") else value for key, value in data.items() if key != "kind"
+    }
+    return _KINDS[data["kind"]](**fields)

@@ -49,7 +49,10 @@ def restore_rows(resource: RowsResource, kept: Path, before_write: BeforeWrite) 
         named = ", ".join(map(_quoted, columns))
         marks = ", ".join("?" * (len(columns) + 1))
         inserted = f"INSERT INTO {_quoted(resource.table)} (rowid, {named}) VALUES ({marks})"  # noqa: S608 - quoted
-        database.executemany(inserted, rows)
+        taken = f"SELECT 1 FROM {_quoted(resource.table)} WHERE rowid = ?"  # noqa: S608 - quoted
+        for rowid, *values in rows:  # a row that is not to be restored may have got the row id of one that is
+            free = database.execute(taken, (rowid,)).fetchone() is None
+            database.execute(inserted, (rowid if free else None, *values))
         before_write(f"commit rows of {resource.table}")
         database.execute("COMMIT")
 

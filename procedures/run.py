@@ -125,12 +125,12 @@ class Run:
             if state is not None and state.state in ("done", "skipped"):
                 continue
             failed_before = state is not None and state.state in ("failed", "not undone")
-            error = state.error if state is not None and failed_before else self._step(step)
+            why = state.error if state is not None and failed_before else self._step(step)
             policy = self._policy(step)
-            if error and (policy != "continue" or self._cancelled.is_set()):
-                return self._fail(f"step {identity}: {error}", policy)
-        if error := self._verify():
-            return self._fail(error, self.procedure.form.on_failure)
+            if why and (policy != "continue" or self._cancelled.is_set()):
+                return self._fail(f"step {identity}: {why}", policy)
+        if why := self._verify():
+            return self._fail(why, self.procedure.form.on_failure)
         try:
             outputs = {name: render_all(one.value, self._names()) for name, one in self.procedure.form.outputs.items()}
         except ExpressionError as failure:
@@ -246,7 +246,9 @@ class Run:
         before, after = planned.before.get(path, ""), planned.after.get(path, "")
         if not before.startswith("copy of ") and content_digest(action.change.path, Files()) != before:
             raise ChangedMeanwhile(f"{path} is no longer what it was when the plan was made")
-        if after not in (digest_after(action.change), f"copy of {action.change.after}"):
+        source = action.change.after
+        is_same_copy = isinstance(source, Path) and after == f"copy of {source}"  # an earlier step made the source
+        if after != digest_after(action.change) and not is_same_copy:
             raise ChangedMeanwhile(f"{path} would become something else than what the plan says")
 
     def _checkpoint(self, resources: Sequence[Resource], name: str) -> str:

@@ -12,6 +12,7 @@ import shutil
 import signal
 import sys
 import time
+import traceback
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -113,6 +114,8 @@ def _child(work: Callable[[], None], seconds: float | None) -> bool:
         try:
             work()
             code = 0
+        except BaseException:  # noqa: BLE001 - whatever it is, the parent has to see it
+            traceback.print_exc()
         finally:
             os._exit(code)
     if seconds is not None:

@@ -113,10 +113,10 @@ def contents(folder: Path, *, times: bool = True) -> dict[str, Any]:
     """Return everything that a rollback has to restore: kinds, rights, times, bytes, links, and what databases hold."""
     found: dict[str, Any] = {}
     for path in sorted(folder.rglob("*")):
+        if path.suffix in (".db-wal", ".db-shm"):  # what they hold is in the database for whoever opens it
+            continue
         name, status = str(path.relative_to(folder)), path.lstat()
         at = status.st_mtime_ns if times else 0
-        if path.suffix in (".db-wal", ".db-shm"):
-            continue
         if path.suffix == ".db":
             with closing(sqlite3.connect(path)) as connection:
                 found[name] = list(connection.iterdump())

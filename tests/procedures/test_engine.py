@@ -1,0 +1,385 @@
+"""Planning, approving, executing and rolling back, on real files, a real registry and real databases."""
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from procedures.engine import Engine
+from procedures.errors import (
+    ChangedMeanwhile,
+    ProcedureBusy,
+    ProcedureError,
+    ProcedureInvalid,
+    ProcedureRefused,
+    StepFailed,
+    UnknownExecution,
+    UnknownProcedure,
+)
+from procedures.locks import Locks
+from procedures.ports import Caller, Operation, Work
+from procedures.run import Watcher
+from registry.edit import replace_registry
+from registry.errors import RegistryError
+from registry.forms import Form
+from registry.lock import lock_folder
+from tests.procedures.maintained import OWNER, contents, everything, execute, make_engine, make_world
+
+HEAD = "version: 1.0.0\ncategory: test\ndescription: A test.\n"
+MODEL = Caller("a model's plan", frozenset({"owner"}), person=False)
+
+
+class Nothing(Form):
+    pass
+
+
+class TextArguments(Form):
+    text: str
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> Path:
+    return make_world(tmp_path / "world")
+
+
+def engine_for(world: Path, *texts: str, **operations: Operation[Any]) -> Engine:
+    return make_engine(world.parent / "home", world, *texts, **operations)
+
+
+def test_a_dry_run_shows_the_exact_changes_and_changes_nothing(world: Path) -> None:
+    engine, before = engine_for(world, everything()), contents(world)
+    plan = engine.plan("everything", {"folder": str(world)}, OWNER)
+    shown = {step.id: step.shown for step in plan.steps}
+    assert "+    description: changed" in shown["entry"].replace("{", "").replace("+  small: ", "+    ") or (
+        "description: changed" in shown["entry"]
+    )
+    assert "-first line" in shown["change"]
+    assert "+a note" in shown["create"]
+    assert "big.bin" in shown["removed"]
+    assert not plan.problems
+    assert contents(world) == before
+    assert not (world.parent / "home" / "procedures").exists()
+
+
+def test_what_the_plan_shows_is_what_is_written(world: Path) -> None:
+    engine = engine_for(world, everything())
+    plan = engine.plan("everything", {"folder": str(world)}, OWNER)
+    done = execute(engine, "everything", folder=str(world))
+    assert done.state == "done"
+    digest = next(step for step in plan.steps if step.id == "create").after[str(world / "new" / "note.txt")]
+    assert (world / "notes.txt").read_text() == f"{digest}\n" == f"{done.outputs['digest']}\n"
+    assert (world / "notes.txt").stat().st_mode & 0o777 == 0o600
+    assert "# The small one." in (world / "registry.yaml").read_text()
+
+
+def test_a_failure_undoes_everything_and_tells_what_it_was(world: Path) -> None:
+    engine, before = engine_for(world, everything()), contents(world)
+    failed = execute(engine, "everything", folder=str(world), fail=True)
+    assert failed.state == "rolled back"
+    assert failed.error == "step last: it was told to fail"
+    assert contents(world) == before
+    ended = engine.audit.last(1)[0].data
+    assert ended["undone"] == ["entry", "create", "change", "copied", "removed", "scribble", "rows", "schema"]
+
+
+def test_an_execution_is_rolled_back_later_and_again_done(world: Path) -> None:
+    engine, before = engine_for(world, everything()), contents(world)
+    done = execute(engine, "everything", folder=str(world))
+    assert engine.rollback(done.id, OWNER).state == "rolled back"
+    assert contents(world) == before
+    assert execute(engine, "everything", folder=str(world)).state == "done"
+    assert engine.audit.verify() > 0
+
+
+def test_what_others_have_changed_since_is_not_rolled_back_unless_that_is_asked_for(world: Path) -> None:
+    engine, before = engine_for(world, everything()), contents(world)
+    done = execute(engine, "everything", folder=str(world))
+    (world / "notes.txt").write_text("written by somebody else")
+    with pytest.raises(ChangedMeanwhile, match=r"notes\.txt was changed since step change"):
+        engine.rollback(done.id, OWNER)
+    forced = engine.rollback(done.id, OWNER, force=True)
+    assert forced.state == "rolled back"
+    assert contents(world) == before
+    kept = Path(forced.look_at[0].rpartition(" ")[2])
+    assert any(path.read_bytes() == b"written by somebody else" for path in kept.rglob("*") if path.is_file())
+
+
+def test_nothing_runs_without_an_approval_of_a_person_for_that_very_plan(world: Path) -> None:
+    engine, before = engine_for(world, everything()), contents(world)
+    identity = engine.submit(engine.plan("everything", {"folder": str(world)}, MODEL), MODEL)
+    with pytest.raises(ProcedureRefused, match="approval"):
+        engine.execute(identity, MODEL)
+    with pytest.raises(ProcedureRefused, match="only a person"):
+        engine.approve(identity, engine.execution(identity).plan, MODEL)
+    with pytest.raises(ProcedureRefused, match="accepted: that digest"):
+        engine.approve(identity, "0" * 64, OWNER)
+    engine.approve(identity, engine.execution(identity).plan[:16], OWNER)
+    (world / "notes.txt").write_text("changed after the approval")
+    with pytest.raises(ChangedMeanwhile, match="at change"):
+        engine.execute(identity, MODEL)
+    assert engine.execution(identity).state == "withdrawn"
+    (world / "notes.txt").write_text("first line\nsecond line\n")
+    assert {name: one[:2] for name, one in contents(world).items() if name == "notes.txt"} == {
+        name: one[:2] for name, one in before.items() if name == "notes.txt"
+    }
+    assert [entry.kind for entry in engine.audit.entries(identity)] == ["planned", "refused", "approved", "withdrawn"]
+
+
+def test_a_plan_that_was_changed_on_the_disk_is_not_executed(world: Path) -> None:
+    engine = engine_for(world, everything())
+    identity = engine.submit(engine.plan("everything", {"folder": str(world)}, OWNER), OWNER)
+    engine.approve(identity, engine.execution(identity).plan, OWNER)
+    path = engine.folder / "plans" / f"{identity}.json"
+    path.write_text(path.read_text().replace("a note", "another note"))
+    with pytest.raises(ProcedureError, match="not the one that was submitted"):
+        engine.execute(identity, OWNER)
+
+
+def test_a_caller_without_a_role_is_refused(world: Path) -> None:
+    engine = engine_for(world, everything())
+    stranger = Caller("token", frozenset({"operator"}), person=True)
+    with pytest.raises(ProcedureRefused, match="accepted: owner"):
+        engine.plan("everything", {"folder": str(world)}, stranger)
+    identity = engine.submit(engine.plan("everything", {"folder": str(world)}, OWNER), OWNER)
+    with pytest.raises(ProcedureRefused, match="needs one of the roles owner"):
+        engine.approve(identity, engine.execution(identity).plan, stranger)
+    assert engine.audit.last(1)[0].kind == "refused"
+
+
+def test_unknown_names_and_wrong_inputs_are_told(world: Path) -> None:
+    engine = engine_for(world, everything())
+    with pytest.raises(UnknownProcedure, match=r"everything\?"):
+        engine.plan("evrything", {}, OWNER)
+    with pytest.raises(ProcedureInvalid, match=r"folder is required|inputs\.folder: is required"):
+        engine.plan("everything", {}, OWNER)
+    with pytest.raises(ProcedureInvalid, match=r"folder\?"):
+        engine.plan("everything", {"foldr": "/x"}, OWNER)
+    with pytest.raises(ProcedureInvalid, match="accepted: true or false"):
+        engine.plan("everything", {"folder": "/x", "fail": "perhaps"}, OWNER)
+    with pytest.raises(UnknownExecution):
+        engine.execution("nothing")
+
+
+def test_a_second_process_is_kept_out_of_the_state_folder_and_of_the_registry(world: Path) -> None:
+    engine = engine_for(world, everything())
+    identity = engine.submit(engine.plan("everything", {"folder": str(world)}, OWNER), OWNER)
+    engine.approve(identity, engine.execution(identity).plan, OWNER)
+    with Locks(engine.folder), pytest.raises(ProcedureBusy, match=f"process {os.getpid()}"):
+        engine.execute(identity, OWNER)
+    assert engine.execution(identity).state == "approved"
+    with lock_folder(world):
+        failed = engine.execute(identity, OWNER)
+    assert failed.state == "rolled back"
+    assert "another process is changing files" in failed.error
+
+
+def test_the_registry_cannot_be_edited_while_a_procedure_changes_its_folder(world: Path) -> None:
+    told: list[str] = []
+
+    def look(_arguments: Nothing, _work: Work) -> Mapping[str, Any]:
+        path = world / "registry.yaml"
+        with pytest.raises(RegistryError, match="being changed by another process"):
+            replace_registry(path, path.read_bytes(), path.read_bytes())
+        told.append("looked")
+        return {}
+
+    text = f"""\
+id: locked
+{HEAD}steps:
+  - id: entry
+    registry_update: {{set_model: {{id: small, values: {{description: changed}}}}}}
+  - id: look
+    depends_on: [entry]
+    call: {{operation: look}}
+"""
+    engine = engine_for(world, text, look=Operation(name="look", description="Look.", form=Nothing, run=look))
+    assert execute(engine, "locked").state == "done"
+    assert told == ["looked"]
+
+
+def test_failures_are_handled_as_the_steps_say(world: Path) -> None:
+    tries: list[str] = []
+
+    def flaky(arguments: TextArguments, work: Work) -> Mapping[str, Any]:
+        tries.append(work.key)
+        (world / "notes.txt").write_text("half")
+        if len(tries) < 3:
+            raise StepFailed("not yet")
+        assert arguments.text == "now"
+        return {"tries": len(tries)}
+
+    text = f"""\
+id: flaky
+{HEAD}on_failure: abort
+steps:
+  - id: broken
+    on_failure: continue
+    call: {{operation: end, arguments: {{fail: true}}}}
+  - id: skipped
+    depends_on: [broken]
+    when: steps.broken.state == "done"
+    wait: {{seconds: 0}}
+  - id: often
+    depends_on: [skipped]
+    retries: 1
+    on_failure: retry
+    changes: {{paths: ["{world}/notes.txt"]}}
+    call: {{operation: flaky, arguments: {{text: now}}}}
+  - id: last
+    depends_on: [often]
+    call: {{operation: end, arguments: {{fail: "{{{{ steps.often.tries == 3 }}}}"}}}}
+"""
+    operation = Operation(name="flaky", description="Fail twice.", form=TextArguments, run=flaky)
+    engine = engine_for(world, text, flaky=operation)
+    failed = execute(engine, "flaky")
+    states = {name: step.state for name, step in failed.steps.items()}
+    assert states == {"broken": "failed", "skipped": "skipped", "often": "done", "last": "failed"}
+    assert failed.state == "failed"
+    assert len(set(tries)) == 1
+    assert any("notes.txt, which stays so" in line for line in failed.look_at)
+    assert engine.rollback(failed.id, OWNER).state == "rolled back"
+    assert (world / "notes.txt").read_text() == "first line\nsecond line\n"
+
+
+def test_compensations_undo_what_no_checkpoint_holds_and_their_failure_is_told(world: Path) -> None:
+    done: list[str] = []
+
+    def act(arguments: TextArguments, _work: Work) -> Mapping[str, Any]:
+        done.append(arguments.text)
+        if arguments.text == "undo bad":
+            raise StepFailed("it cannot")
+        return {"name": arguments.text}
+
+    text = f"""\
+id: compensated
+{HEAD}steps:
+  - id: good
+    call: {{operation: act, arguments: {{text: good}}}}
+    compensation: {{call: {{operation: act, arguments: {{text: "undo {{{{ steps.good.name }}}}"}}}}}}
+  - id: bad
+    depends_on: [good]
+    call: {{operation: act, arguments: {{text: bad}}}}
+    compensation: {{call: {{operation: act, arguments: {{text: "undo {{{{ steps.bad.name }}}}"}}}}}}
+verification:
+  - {{that: "false", otherwise: it never holds}}
+"""
+    engine = engine_for(world, text, act=Operation(name="act", description="Act.", form=TextArguments, run=act))
+    failed = execute(engine, "compensated")
+    assert done == ["good", "bad", "undo bad", "undo good"]
+    assert failed.state == "rollback failed"
+    assert failed.look_at == ("step bad: its compensation has failed: it cannot",)
+    assert failed.error == "verification: it never holds"
+
+
+def test_secrets_are_used_and_never_written_down(world: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MY_SECRET", "hunter2-and-more")
+    seen: list[str] = []
+
+    def use(arguments: TextArguments, _work: Work) -> Mapping[str, Any]:
+        seen.append(arguments.text)
+        return {"told": f"the secret was {arguments.text}"}
+
+    def fail(arguments: TextArguments, _work: Work) -> Mapping[str, Any]:
+        raise ValueError(f"bad key {arguments.text}")
+
+    text = f"""\
+id: hidden
+{HEAD}inputs:
+  key: {{type: secret, description: A key.}}
+steps:
+  - id: write
+    file_write: {{path: "{world}/key", content: "{{{{ inputs.key }}}}", secret: true, mode: "600"}}
+  - id: use
+    depends_on: [write]
+    call: {{operation: use, arguments: {{text: "{{{{ inputs.key }}}}"}}}}
+  - id: fail
+    depends_on: [use]
+    call: {{operation: fail, arguments: {{text: "{{{{ inputs.key }}}}"}}}}
+"""
+    use_operation = Operation(name="use", description="Use.", form=TextArguments, run=use)
+    fail_operation = Operation(name="fail", description="Fail.", form=TextArguments, run=fail)
+    engine = engine_for(world, text, use=use_operation, fail=fail_operation)
+    with pytest.raises(ProcedureInvalid, match="never the secret itself"):
+        engine.plan("hidden", {"key": "hunter2-and-more"}, OWNER)
+    failed = execute(engine, "hidden", key="env:MY_SECRET")
+    engine.close()
+    assert seen == ["hunter2-and-more"]
+    assert failed.state == "rolled back"
+    assert "bad key (secret)" in failed.error
+    assert not (world / "key").exists()
+    for path in (world.parent / "home").rglob("*"):
+        assert not path.is_file() or b"hunter2" not in path.read_bytes(), path
+
+
+def test_a_cancelled_execution_stops_and_is_undone(world: Path) -> None:
+    engine, before = engine_for(world, everything()), contents(world)
+    plan = engine.plan("everything", {"folder": str(world)}, OWNER)
+    identity = engine.submit(plan, OWNER)
+    engine.approve(identity, plan.digest, OWNER)
+
+    def say(step: str, text: str) -> None:
+        assert (step, text) == ("scribble", "one.txt")
+        engine.cancel(identity)
+
+    ended = engine.execute(identity, OWNER, Watcher(say=lambda step, text: say(step, text) if "one" in text else None))
+    assert ended.state == "rolled back"
+    assert "cancelled" in ended.error
+    assert contents(world) == before
+
+
+def test_a_step_whose_time_is_over_fails(world: Path) -> None:
+    text = f"id: slow\n{HEAD}steps:\n  - id: one\n    timeout_seconds: 0.05\n    wait: {{seconds: 100}}\n"
+    failed = execute(engine_for(world, text), "slow")
+    assert failed.state == "rolled back"
+    assert "its time is over" in failed.error
+
+
+def test_a_plan_that_would_fail_is_told_and_not_kept(world: Path) -> None:
+    text = f"""\
+id: wrong
+{HEAD}steps:
+  - id: one
+    registry_update: {{set_model: {{id: smal, values: {{context: 5}}}}}}
+  - id: two
+    call: {{operation: endd, arguments: {{}}}}
+  - id: three
+    call: {{operation: end, arguments: {{fial: true}}}}
+  - id: four
+    file_write: {{path: relative/path, content: x}}
+"""
+    engine = engine_for(world, text)
+    plan = engine.plan("wrong", {}, OWNER)
+    assert len(plan.problems) == 4
+    assert "small?" in plan.problems[0]
+    assert "end?" in plan.problems[1]
+    assert "fail?" in plan.problems[2]
+    assert "relative path" in plan.problems[3]
+    with pytest.raises(ProcedureRefused, match="this plan would fail"):
+        engine.submit(plan, OWNER)
+
+
+def test_a_withdrawn_execution_cannot_be_executed(world: Path) -> None:
+    engine = engine_for(world, everything())
+    identity = engine.submit(engine.plan("everything", {"folder": str(world)}, OWNER), OWNER)
+    engine.withdraw(identity, OWNER)
+    with pytest.raises(ProcedureRefused, match="is withdrawn"):
+        engine.execute(identity, OWNER)
+
+
+def test_an_irreversible_step_is_told_after_a_rollback(world: Path) -> None:
+    text = f"""\
+id: sent
+{HEAD}permissions: {{destructive: true}}
+steps:
+  - id: one
+    irreversible: a letter was sent
+    call: {{operation: end, arguments: {{fail: false}}}}
+  - id: two
+    depends_on: [one]
+    call: {{operation: end, arguments: {{fail: true}}}}
+"""
+    ended = execute(engine_for(world, text), "sent")
+    assert ended.state == "rollback failed"
+    assert ended.look_at == ("step one: it cannot be undone: a letter was sent",)

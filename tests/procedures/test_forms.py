@@ -1,0 +1,108 @@
+"""Reading procedures: what is refused, at which line, and what would be accepted."""
+
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import pytest
+import yaml
+
+from procedures.errors import ProcedureInvalid
+from procedures.forms import procedure_from, procedure_schema
+
+GOOD = """\
+id: example
+version: 1.2.3
+category: test
+description: Writes a file.
+inputs:
+  path: {type: path, description: The file.}
+  count: {type: integer, description: How often., default: 3, minimum: 1, maximum: 9}
+steps:
+  - id: first
+    file_write: {path: "{{ inputs.path }}", content: "{{ inputs.count + 1 }}"}
+  - id: second
+    depends_on: [first]
+    when: steps.first.digest != "absent"
+    wait: {seconds: 0}
+"""
+
+
+def problems(text: str) -> list[str]:
+    with pytest.raises(ProcedureInvalid) as refused:
+        procedure_from(text.encode(), Path("example.yaml"))
+    return [str(problem) for problem in refused.value.problems]
+
+
+def test_a_procedure_is_read_and_its_steps_are_ordered() -> None:
+    procedure = procedure_from(GOOD.encode(), Path("example.yaml"))
+    assert procedure.order == ("first", "second")
+    assert procedure.form.permissions.requires_approval
+
+
+def test_the_published_schema_accepts_what_is_read_and_refuses_two_actions_in_a_step() -> None:
+    schema = procedure_schema()
+    jsonschema.validate(yaml.safe_load(GOOD), schema)
+    both = yaml.safe_load(GOOD)
+    both["steps"][1]["checkpoint"] = {"paths": []}
+    with pytest.raises(jsonschema.ValidationError):
+        jsonschema.validate(both, schema)
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "line", "told"),
+    [
+        ("    wait: {seconds: 0}", "    wiat: {seconds: 0}", 14, "wait? (one of"),
+        ("category: test", "kategory: test", 3, "category?"),
+        ("version: 1.2.3", "version: 1.2", 2, "version"),
+        ("depends_on: [first]", "depends_on: [frist]", 12, "no step is called frist"),
+        ("inputs.count + 1", "inputs.cuont + 1", 10, "there is no input 'cuont'"),
+        ("inputs.count + 1", "inputs.count.__class__", 10, "__class__"),
+        ("inputs.count + 1", "open(inputs.path)", 10, "calls what is no function here"),
+        ("steps.first.digest", "steps.secnod.digest", 13, "'secnod' is no step"),
+        ("default: 3", "default: 30", 7, "at most 9"),
+        ("    wait: {seconds: 0}", "    wait: {seconds: 0}\n    checkpoint: {}", 11, "has checkpoint and wait"),
+        ('content: "{{ inputs.count + 1 }}"', "content: a, remove: true", 10, "has content and remove"),
+        ("    wait: {seconds: 0}", "    shell: {command: [ls], sandbox: false}", 14, "nothing says how"),
+        ("    wait: {seconds: 0}", "    wait: {seconds: 0}\n    irreversible: so", 15, "not destructive"),
+        (
+            "  path: {type: path, description: The file.}",
+            "  path: {type: secret, description: X, default: env:A}",
+            6,
+            "",
+        ),
+    ],
+)
+def test_what_is_wrong_is_told_with_its_line(old: str, new: str, line: int, told: str) -> None:
+    assert old in GOOD
+    found = problems(GOOD.replace(old, new))
+    assert any(text.startswith(f"example.yaml:{line}: ") and told in text for text in found), found
+
+
+def test_a_cycle_is_told_with_its_path() -> None:
+    text = GOOD.replace("  - id: first\n", "  - id: first\n    depends_on: [second]\n")
+    assert any("first → second → first" in one or "second → first → second" in one for one in problems(text))
+
+
+def test_a_step_may_use_only_outputs_of_steps_that_it_depends_on() -> None:
+    text = GOOD.replace("    depends_on: [first]\n", "")
+    assert any("is not among the steps that this one depends on" in one for one in problems(text))
+
+
+@pytest.mark.parametrize("text", ["", "- a list", "id: [", "id: a\nid: b", "id: &x a", "steps: 1"])
+def test_what_is_no_procedure_is_refused(text: str) -> None:
+    assert problems(text)
+
+
+def test_every_template_of_every_kind_is_checked() -> None:
+    actions: dict[str, Any] = {
+        "registry_update": {"set_model": {"id": "{{ inputs.no }}", "values": {"a": "{{ inputs.no }}"}}},
+        "shell": {"command": ["ls", "{{ inputs.no }}"]},
+        "call": {"operation": "x", "arguments": {"a": ["{{ inputs.no }}"]}},
+        "gate": {"folder": "{{ inputs.no }}", "gates": ["lint"]},
+        "benchmark": {"model": "{{ inputs.no }}"},
+        "checkpoint": {"paths": ["{{ inputs.no }}"]},
+    }
+    for kind, action in actions.items():
+        document = {**yaml.safe_load(GOOD), "steps": [{"id": "one", kind: action}]}
+        assert all("no input 'no'" in one for one in problems(yaml.safe_dump(document))), kind
