@@ -93,14 +93,15 @@ def names_in_template(template: str) -> list[tuple[str, str]]:
 class _Evaluator(SimpleEval):  # type: ignore[misc]
     """simpleeval with fewer kinds of nodes, without attributes of objects, and with lists."""
 
+    nodes: dict[type[ast.AST], Callable[..., Any]]
+
     def __init__(self, names: Mapping[str, object]) -> None:
         super().__init__(
             operators=_OPERATORS,
             functions=dict(_FUNCTIONS),
             names={**names, "true": True, "false": False, "null": None},
         )
-        every: dict[type[ast.AST], Callable[..., Any]] = self.nodes
-        self.nodes = {kind: handler for kind, handler in every.items() if kind in _NODES}
+        self.nodes = {kind: handler for kind, handler in self.nodes.items() if kind in _NODES}
         self.nodes[ast.List] = lambda node: [self._eval(item) for item in node.elts]
         self.nodes[ast.Attribute] = self._key
         self.nodes[ast.Subscript] = self._item

@@ -16,7 +16,7 @@ class PathResource:
     """How files are written to. Where they are only replaced as a whole, renamed or removed, a checkpoint shares large
     ones by hard links instead of copying them, and where each is written only once, all."""
     shared: bool = False
-    """Whether others add files meanwhile. Putting back then restores what is missing or changed, and removes nothing."""
+    """Whether others add files meanwhile. Putting back then restores what is missing or changed, and removes none."""
 
     @property
     def folder(self) -> Path:

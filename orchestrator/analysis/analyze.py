@@ -3,10 +3,10 @@
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from itertools import chain, islice, pairwise
 
+from dag.order import cycles, neighbours, topological, waves
 from orchestrator.analysis.edges import edges
 from orchestrator.analysis.graph import Edge, Source, StepGraph
 from orchestrator.analysis.names import NameResolver
-from dag.order import cycles, neighbours, topological, waves
 from orchestrator.errors import Problem
 from orchestrator.events import Mode
 from orchestrator.taskir import Step, TaskIR, pointer

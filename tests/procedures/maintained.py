@@ -194,7 +194,11 @@ def operations(before_write: Callable[[str], None] = no_fault) -> dict[str, Oper
 
 
 def make_engine(
-    home: Path, world: Path, *texts: str, before_write: Callable[[str], None] = no_fault, **more: Operation[Any]
+    home: Path,
+    world: Path,
+    *texts: str,
+    before_write: Callable[[str], None] = no_fault,
+    more: Mapping[str, Operation[Any]] | None = None,
 ) -> Engine:
     """Return an engine on `home` whose library has these procedures."""
     library = home / "library"
@@ -205,7 +209,7 @@ def make_engine(
     ports = Ports(
         registry=world / "registry.yaml",
         places={"home": str(home), "registry": str(world / "registry.yaml")},
-        operations={**operations(before_write), **more},
+        operations={**operations(before_write), **(more or {})},
     )
     return Engine(home, ports, Library([library]), before_write)
 

@@ -45,7 +45,7 @@ def world(tmp_path: Path) -> Path:
 
 
 def engine_for(world: Path, *texts: str, **operations: Operation[Any]) -> Engine:
-    return make_engine(world.parent / "home", world, *texts, **operations)
+    return make_engine(world.parent / "home", world, *texts, more=operations)
 
 
 def test_a_dry_run_shows_the_exact_changes_and_changes_nothing(world: Path) -> None:

@@ -6,9 +6,11 @@ import yaml
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from registry.edit import add_model, give_role, replace_registry
+from registry.edit import add_model, change_model, give_role, remove_model, replace_registry
 from registry.errors import RegistryError
 from registry.load import load_registry
+from registry.lock import lock_folder
+from registry.strict_yaml import parse_text
 from tests.registry.conftest import WriteGguf
 
 ENTRY = {"file": "new.gguf", "description": "it's: new", "context": 64, "prompt": {"ngram": 3}}
@@ -173,3 +175,58 @@ def test_a_read_only_file_is_left_alone(registry: Path) -> None:
     with pytest.raises(RegistryError, match="cannot be written to: No such file"):
         replace_registry(registry, TEXT.encode(), _bytes(registry))
     assert sorted(os.listdir(registry.parent)) == ["a.gguf", "new.gguf"]
+
+
+TWO_MODELS = b"""\
+models:
+  # About the first.
+  first:
+    backend: openai
+    base_url: http://127.0.0.1:9/v1
+    model: one   # its name there
+  # About the second.
+  second: {backend: openai, base_url: "http://127.0.0.1:9/v1", model: two, aliases: [other]}
+  # About the third.
+  third:
+    backend: openai
+    base_url: http://127.0.0.1:9/v1
+    model: three
+# About roles.
+roles:
+  worker: {model: first}
+"""
+
+
+def test_keys_of_a_model_get_other_values_and_the_rest_stays_as_it_is() -> None:
+    path = Path("registry.yaml")
+    changed = change_model(TWO_MODELS, path, "first", {"context": 512, "description": "on", "model": "uno"})
+    changed = change_model(changed, path, "second", {"aliases": None})
+    assert parse_text(changed, path).data["models"]["first"]["description"] == "on"  # type: ignore[index]
+    assert b"# About the second." in changed
+    assert b"aliases" not in changed
+    with pytest.raises(RegistryError, match=r"first\?"):
+        change_model(TWO_MODELS, path, "frst", {})
+
+
+@pytest.mark.parametrize("name", ["first", "second", "third"])
+def test_a_model_is_removed_and_comments_about_others_stay(name: str) -> None:
+    path = Path("registry.yaml")
+    removed = remove_model(TWO_MODELS, path, name)
+    left = [other for other in ("first", "second", "third") if other != name]
+    assert list(parse_text(removed, path).data["models"]) == left  # type: ignore[index]
+    assert b"# About roles." in removed
+    for other in left:
+        if (name, other) != ("first", "second"):  # it stands between a removed first entry and the next one
+            assert f"# About the {other}.".encode() in removed
+    with pytest.raises(RegistryError, match="no such model"):
+        remove_model(removed, path, name)
+
+
+def test_no_file_is_written_while_another_process_changes_its_folder(tmp_path: Path) -> None:
+    path = tmp_path / "registry.yaml"
+    text = TWO_MODELS.replace(b", aliases: [other]", b"")
+    path.write_bytes(text)
+    with lock_folder(tmp_path), pytest.raises(RegistryError, match="being changed by another process"):
+        replace_registry(path, text, text + b"# more\n")
+    assert path.read_bytes() == text
+    replace_registry(path, text, text + b"# more\n")
