@@ -17,7 +17,7 @@ from procedures.errors import ProcedureInvalid
 from procedures.expressions import ExpressionError, names_in, names_in_template
 from registry.errors import RegistryError, RegistryProblem
 from registry.forms import Form, Name, nearest, read_form
-from registry.strict_yaml import Place, YamlDocument, parse_file, parse_text
+from registry.strict_yaml import KeyPath, YamlDocument, parse_file, parse_text
 
 PLACES: Final = ("home", "registry", "personas", "models", "configuration")
 """What templates call the paths of this installation: the state folder, the registry's file, that of its personas, the
@@ -315,7 +315,7 @@ def kind_of(action: ActionForm) -> str:
     return next(kind for kind in KINDS if getattr(action, kind) is not None)
 
 
-def templates_in(value: object, place: Place = ()) -> Iterator[tuple[Place, str]]:
+def templates_in(value: object, place: KeyPath = ()) -> Iterator[tuple[KeyPath, str]]:
     """Yield every string in a form, or in a value as JSON has it, with its place."""
     if isinstance(value, Form):
         value = {name: getattr(value, name) for name in type(value).model_fields if name != "where"}
@@ -343,7 +343,7 @@ def _checked(document: YamlDocument, text: bytes) -> Procedure:
 
 def _actions(form: ProcedureForm, document: YamlDocument) -> Iterator[RegistryProblem]:
     for index, step in enumerate(form.steps):
-        place: Place = ("steps", index)
+        place: KeyPath = ("steps", index)
         yield from _one_action(step, place, document)
         if step.compensation is not None:
             yield from _one_action(step.compensation, (*place, "compensation"), document)
@@ -357,7 +357,7 @@ def _actions(form: ProcedureForm, document: YamlDocument) -> Iterator[RegistryPr
             yield document.problem((*place, "shell"), what, "changes, compensation or irreversible")
 
 
-def _one_action(action: ActionForm, place: Place, document: YamlDocument) -> Iterator[RegistryProblem]:
+def _one_action(action: ActionForm, place: KeyPath, document: YamlDocument) -> Iterator[RegistryProblem]:
     kinds = [kind for kind in KINDS if getattr(action, kind) is not None]
     if len(kinds) != 1:
         what = f"has {' and '.join(kinds)}" if kinds else "does nothing"
@@ -378,7 +378,7 @@ def _one_action(action: ActionForm, place: Place, document: YamlDocument) -> Ite
 
 def _inputs(form: ProcedureForm, document: YamlDocument) -> Iterator[RegistryProblem]:
     for name, entry in form.inputs.items():
-        place: Place = ("inputs", name)
+        place: KeyPath = ("inputs", name)
         if entry.pattern is not None:
             try:
                 re.compile(entry.pattern)
@@ -430,7 +430,7 @@ def _expressions(form: ProcedureForm, document: YamlDocument) -> Iterator[Regist
         return known_before[step.id]
 
     for index, step in enumerate(form.steps):
-        place: Place = ("steps", index)
+        place: KeyPath = ("steps", index)
         before = earlier(step)
         for at, text in _step_texts(step):
             known = before | {step.id} if at[0] == "compensation" else before
@@ -441,7 +441,7 @@ def _expressions(form: ProcedureForm, document: YamlDocument) -> Iterator[Regist
         yield from _names(check.that, ("verification", index, "that"), True, form, set(by_id), document)
 
 
-def _step_texts(step: StepForm) -> Iterator[tuple[Place, str]]:
+def _step_texts(step: StepForm) -> Iterator[tuple[KeyPath, str]]:
     if step.when is not None:
         yield ("when",), step.when
     for name in (*KINDS, "changes", "compensation"):
@@ -449,7 +449,7 @@ def _step_texts(step: StepForm) -> Iterator[tuple[Place, str]]:
 
 
 def _names(
-    text: str, place: Place, bare: bool, form: ProcedureForm, steps: set[str], document: YamlDocument
+    text: str, place: KeyPath, bare: bool, form: ProcedureForm, steps: set[str], document: YamlDocument
 ) -> Iterator[RegistryProblem]:
     try:
         names = names_in(text) if bare else names_in_template(text)

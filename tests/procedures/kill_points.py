@@ -19,7 +19,7 @@ from typing import Any
 
 from tests.procedures.maintained import contents, everything, execute, make_engine, make_world
 
-Work = Callable[[Callable[[str], None]], None]
+Execute = Callable[[Callable[[str], None]], None]
 
 
 class World:
@@ -85,7 +85,7 @@ class World:
             assert state != "rolled back", f"{story}: {state}"
 
 
-def kill_at(work: Work, point: int) -> bool:
+def kill_at(work: Execute, point: int) -> bool:
     """Do `work` in a child that is killed at its write number `point`. Return whether it came that far."""
 
     def child() -> None:
@@ -102,7 +102,7 @@ def kill_at(work: Work, point: int) -> bool:
     return _child(child, None)
 
 
-def kill_after(work: Work, seconds: float) -> bool:
+def kill_after(work: Execute, seconds: float) -> bool:
     """Do `work` in a child that is killed after some seconds. Return whether it was killed before it had ended."""
     return _child(lambda: work(lambda _place: None), seconds)
 
