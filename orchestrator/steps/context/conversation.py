@@ -4,7 +4,7 @@ from dataclasses import replace
 
 from orchestrator.engine.client.engine import Completion, OnText
 from orchestrator.engine.contract import Message
-from orchestrator.engine.errors import BadGrammar
+from orchestrator.engine.errors import BadGrammar, PromptTooLong
 from orchestrator.events import Usage
 from orchestrator.steps.answer import ANY_JSON
 from orchestrator.steps.attempt import Attempt, Models, added
@@ -45,7 +45,22 @@ class Conversation:
         self.usage = Usage()
 
     async def ask(self, schema: dict[str, object] | None = None) -> Completion:
-        """Return the model's next answer. A schema that cannot become a grammar is not enforced: the caller checks."""
+        """Return the model's next answer. A schema that cannot become a grammar is not enforced: the caller checks.
+
+        Raises `PromptTooLong` if there is no room for an answer.
+        """
+        try:
+            done = await self._generate(schema)
+        except PromptTooLong:
+            if not self.window.turns:
+                raise
+            await self._add_last_again()
+            done = await self._generate(schema)
+        self._editor.note_tokens(self.window, done.usage.prompt_tokens)
+        self.usage = added(self.usage, done.usage)
+        return done
+
+    async def _generate(self, schema: dict[str, object] | None) -> Completion:
         request = self._attempt.role.request(
             self.window.messages,
             max_tokens=self._limit,
@@ -54,16 +69,17 @@ class Conversation:
             slack=self._attempt.slack,
         )
         try:
-            done = await self._models.generate(self._attempt.role.model, request, self._on_text)
+            return await self._models.generate(self._attempt.role.model, request, self._on_text)
         except BadGrammar:
             loose = replace(request, schema=ANY_JSON)
-            done = await self._models.generate(self._attempt.role.model, loose, self._on_text)
-        self.usage = added(self.usage, done.usage)
-        return done
+            return await self._models.generate(self._attempt.role.model, loose, self._on_text)
 
-    async def begin(self) -> None:
-        """Check that there is room for a first answer. Raises `PromptTooLong`."""
-        await self._settle(self.window)
+    async def _add_last_again(self) -> None:
+        """Make room once more, by what the conversation really has: the estimate of its tokens was too low."""
+        self._editor.forget_tokens()
+        last = replace(self.window.turns[-1], notice="")
+        self.window = self.window.without_last()
+        await self.add(last)
 
     async def add(self, turn: Turn) -> None:
         """Add a turn, and make room. Of a result that is too long to be shown, the model sees the size or both ends."""

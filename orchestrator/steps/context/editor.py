@@ -1,7 +1,12 @@
-"""Keep a conversation within its model's context: show the budget, ask for pruning, have the history condensed."""
+"""Keep a conversation within its model's context: show the budget, ask for pruning, have the history condensed.
+
+Tokens are estimated from those of the last prompt, which the engine has counted anyway. They are counted only before
+something is cut or condensed because of them. A prompt that is too long after all is refused by the engine.
+"""
 
 from dataclasses import dataclass, replace
 from functools import reduce
+from math import ceil
 
 from orchestrator.engine.client.engine import Completion
 from orchestrator.engine.errors import PromptTooLong
@@ -43,13 +48,32 @@ class ContextEditor:
         self.budget = budget
         self._prompts = attempt.role.prompts
         self._prunes = prunes
+        self._tokens_per_character: float | None = None  # None until a prompt of this conversation was counted
 
-    async def count(self, window: Window) -> int:
-        """Return the tokens of the conversation, estimated for a model that runs elsewhere."""
-        if self._attempt.role.context is None:
-            return -(-sum(len(message.content.encode()) for message in window.messages) // BYTES_A_TOKEN)
+    def note_tokens(self, window: Window, tokens: int) -> None:
+        """Take note of how many tokens the prompt of a window has, by which later windows are estimated."""
+        self._tokens_per_character = tokens / window.size if tokens else None
+
+    def forget_tokens(self) -> None:
+        """Count the next window, since an estimate has turned out to be too low."""
+        self._tokens_per_character = None
+
+    async def _count(self, window: Window) -> int:
+        """Return the tokens of the conversation, estimated from bytes for a model that runs elsewhere."""
         role = self._attempt.role
-        return await self._models.count(role.model, window.messages, role.priority)
+        if role.context is None:
+            return -(-sum(len(message.content.encode()) for message in window.messages) // BYTES_A_TOKEN)
+        tokens = await self._models.count(role.model, window.messages, role.priority)
+        self.note_tokens(window, tokens)
+        return tokens
+
+    async def _tokens(self, window: Window, budget: ContextBudget) -> int:
+        """Return the tokens of the conversation: an estimate where that is clearly below the limits, else a count."""
+        if self._tokens_per_character is not None:
+            estimated = ceil(window.size * self._tokens_per_character)
+            if estimated < budget.hard_limit:
+                return estimated
+        return await self._count(window)
 
     async def settle(self, window: Window) -> Settled:
         """Make room where that pays or has to be, and add a notice of the budget to the last turn.
@@ -58,13 +82,13 @@ class ContextEditor:
         """
         if self.budget is None:
             return Settled(window, "free", Usage())
-        tokens, usage = await self.count(window), Usage()
+        tokens, usage = await self._tokens(window, self.budget), Usage()
         if self._must_sweep(window, tokens, self.budget):
             window = window.sweep()
-            tokens = await self.count(window)
+            tokens = await self._tokens(window, self.budget)
         if window.turns and tokens >= self.budget.hard_limit and not self._asks(window, tokens, self.budget):
             window, usage = await self._condensed(window)
-            tokens = await self.count(window)
+            tokens = await self._tokens(window, self.budget)
         if tokens > self.budget.max_prompt:
             raise PromptTooLong(tokens, self.budget.context, self.budget.max_answer)
         asks = self._asks(window, tokens, self.budget)
@@ -89,38 +113,42 @@ class ContextEditor:
 
         A turn without a document fits also where it can be summed up together with the others.
         """
-        if self.budget is None or await self.count(window) <= self.budget.max_prompt:
+        if self.budget is None or await self._tokens(window, self.budget) <= self.budget.max_prompt:
             return True
         if (
             window.turns[-1].document is None
-            and self.budget.context - await self.count(with_summary_request(window, self._prompts.condense)) >= LEAST
+            and self.budget.context - await self._count(with_summary_request(window, self._prompts.condense)) >= LEAST
         ):
             return True
-        return await self.count(replace(window, turns=window.turns[-1:])) + TOKENS <= self.budget.max_prompt
+        return await self._count(replace(window, turns=window.turns[-1:])) + TOKENS <= self.budget.max_prompt
 
     async def _condensed(self, window: Window) -> tuple[Window, Usage]:
         """Have the model sum up the conversation. The question is appended, so the engine's KV cache still serves.
 
         A last turn that leaves no room for the question is not summed up but follows the summary.
         """
-        assert self.budget is not None
         late: tuple[Turn, ...] = ()
-        left = self.budget.context - await self.count(with_summary_request(window, self._prompts.condense))
-        if left < LEAST and len(window.turns) > 1:
+        try:
+            done = await self._summed_up(window, LEAST if len(window.turns) > 1 else 1)
+        except PromptTooLong:
+            if len(window.turns) == 1:
+                raise
             window, late = window.without_last(), window.turns[-1:]
-            left = self.budget.context - await self.count(with_summary_request(window, self._prompts.condense))
-        if left <= 0:
-            raise PromptTooLong(self.budget.context - left, self.budget.context, TOKENS)
+            done = await self._summed_up(window, 1)
+        condensed = window.condense(self._summary(window, done))
+        return reduce(Window.add, late, condensed), done.usage
+
+    async def _summed_up(self, window: Window, least: int) -> Completion:
+        """Return the model's summary of a window. Raises `PromptTooLong` if it can have less than `least` tokens."""
         request = self._attempt.role.request(
             with_summary_request(window, self._prompts.condense).messages,
-            max_tokens=min(TOKENS, left),
+            max_tokens=TOKENS,
             seed=self._attempt.seed,
             schema=SUMMARY,
             slack=self._attempt.slack,
+            fit=least,
         )
-        done = await self._models.generate(self._attempt.role.model, request, None)
-        condensed = window.condense(self._summary(window, done))
-        return reduce(Window.add, late, condensed), done.usage
+        return await self._models.generate(self._attempt.role.model, request, None)
 
     def _summary(self, window: Window, done: Completion) -> str:
         try:

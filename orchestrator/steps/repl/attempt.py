@@ -73,7 +73,6 @@ class ReplRunner:
 
 async def _turns(attempt: Attempt, talk: Conversation, running: Interpreter, work: ReplRunner) -> dict[str, bytes]:
     """Have the model write code, run it and show the model its output, until `final` gives an acceptable result."""
-    await talk.begin()
     error: str | None = "the step has not begun"
     for _ in range(work.budget.turns):
         done = await talk.ask()

@@ -46,7 +46,6 @@ class ToolLoop:
 
         Raises `AttemptError`, EngineError, PoolError.
         """
-        await self._talk.begin()
         bad = 0
         for _ in range(turns):
             allowed = self._allowed()

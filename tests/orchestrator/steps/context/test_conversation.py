@@ -8,6 +8,7 @@ import pytest
 from orchestrator.engine.client.engine import Completion, OnText
 from orchestrator.engine.contract import Generation, Message, Priority
 from orchestrator.engine.errors import PromptTooLong
+from orchestrator.engine.worker.loop import clamp_max_tokens
 from orchestrator.events import FailureKind, Usage
 from orchestrator.steps.context.conversation import ENDS, Conversation
 from orchestrator.steps.context.summary import SUMMARY
@@ -21,29 +22,41 @@ FOUND = {"plan_state": "half done", "findings": ["Koldin weighs 12 t"], "open_po
 
 
 class Counted:
-    """A model with one token a character, that gives its answers in turn. JSON that does not end was cut off."""
+    """A model with one token a character, that gives its answers in turn. JSON that does not end was cut off.
+
+    A prompt that is too long is refused, as by an engine. A "%" is three tokens.
+    """
 
     def __init__(self, *answers: str) -> None:
         self.answers = list(answers)
         self.asked: list[Generation] = []
+        self.counts = 0
+        self.context: int | None = None
 
     async def count(self, model: str, messages: Sequence[Message], priority: Priority = "interactive") -> int:
-        return sum(len(message.content) for message in messages)
+        self.counts += 1
+        return tokens_of(messages)
 
     async def generate(self, model: str, request: Generation, on_text: OnText | None = None) -> Completion:
+        if self.context is not None:
+            clamp_max_tokens(request, tokens_of(request.messages), self.context)
         self.asked.append(request)
         answer = self.answers.pop(0)
-        return Completion(
-            answer, "stop" if answer.endswith("}") else "length", Usage(prompt_tokens=10, output_tokens=1)
-        )
+        usage = Usage(prompt_tokens=tokens_of(request.messages), output_tokens=1)
+        return Completion(answer, "stop" if answer.endswith("}") else "length", usage)
 
     def talk(
         self, context: int | None, *, prunes: bool = False, countable: bool = True, max_tokens: int = 200
     ) -> Conversation:
         step = Step(id="S1", actor="worker", action="Find all weights.", outputs=("o",))
+        self.context = context
         known = context if countable else None
         attempt = attempt_of(step, system="", context=known, max_tokens=max_tokens)
         return Conversation(attempt, self, OPENING, context, prunes=prunes)
+
+
+def tokens_of(messages: Sequence[Message]) -> int:
+    return sum(len(message.content) + 2 * message.content.count("%") for message in messages)
 
 
 async def test_the_budget_is_shown_and_pruning_asked_for_by_id() -> None:
@@ -140,7 +153,7 @@ async def test_a_full_history_is_condensed_and_goes_on_from_the_same_head() -> N
     summary = json.loads(talk.window.messages[2][1])
     assert summary == {"task": "Find all weights.", "condensations": 1, **FOUND}
     assert talk.window.turns == ()
-    assert talk.usage == Usage(prompt_tokens=10, output_tokens=1)
+    assert talk.usage == Usage(prompt_tokens=tokens_of(asked.messages), output_tokens=1)
 
 
 async def test_condensed_again_the_count_goes_up() -> None:
@@ -183,8 +196,40 @@ async def test_a_summary_out_of_form_fails_the_attempt() -> None:
 
 
 async def test_a_head_that_leaves_no_room_is_refused() -> None:
+    model = Counted("{}")
     with pytest.raises(PromptTooLong):
-        await Counted().talk(20).begin()
+        await model.talk(20).ask()
+    assert (model.counts, model.asked) == (0, [])
+
+
+async def test_a_prompt_is_counted_only_where_something_would_be_lost() -> None:
+    model = Counted("{}", "{}", json.dumps(FOUND), "{}")
+    talk = model.talk(3000)
+    await talk.ask()
+    await talk.add(Turn("{}", "t" * 1000))
+    await talk.ask()
+    assert model.counts == 0
+    assert talk.window.messages[-1][1].endswith("Context: 1022 of 2800 tokens."), "as the last prompt has shown"
+    await talk.add(Turn("{}", "u" * 1500))
+    assert model.counts > 0
+    assert talk.window.condensations == 1
+    counted = model.counts
+    await talk.ask()
+    assert model.counts == counted
+
+
+async def test_what_has_more_tokens_than_estimated_is_condensed_or_cut_when_the_engine_refuses_it() -> None:
+    model = Counted("{}", json.dumps(FOUND), "{}", json.dumps(FOUND), "{}")
+    talk = model.talk(3000)
+    await talk.ask()
+    await talk.add(Turn("{}", "t" * 1000))
+    await talk.add(Turn("{}", "%" * 600))
+    assert talk.window.condensations == 0, "it seems to fit"
+    await talk.ask()
+    assert talk.window.condensations == 1
+    await talk.add(Turn("{}", "%" * 1500))
+    await talk.ask()
+    assert "characters are too long to be shown" in talk.window.messages[-1][1]
 
 
 async def test_without_a_known_context_nothing_is_ever_full() -> None:

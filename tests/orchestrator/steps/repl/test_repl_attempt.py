@@ -36,15 +36,21 @@ class Coder:
         self.asked: list[Generation] = []
 
     async def count(self, model: str, messages: Sequence[Message], priority: Priority = "interactive") -> int:
-        return sum(len(message.content) for message in messages)
+        return characters(messages)
 
     async def generate(self, model: str, request: Generation, on_text: OnText | None = None) -> Completion:
         self.asked.append(request)
-        return Completion(self.answers.pop(0), self.finish, Usage(prompt_tokens=100, output_tokens=10))
+        return Completion(
+            self.answers.pop(0), self.finish, Usage(prompt_tokens=characters(request.messages), output_tokens=10)
+        )
 
     @property
     def models(self) -> Models:
         return self
+
+
+def characters(messages: Sequence[Message]) -> int:
+    return sum(len(message.content) for message in messages)
 
 
 def attempt(fixture: ReplFixture, **more: Any) -> Attempt:
@@ -86,7 +92,8 @@ async def test_code_and_output_take_turns_until_final(sandbox: Sandbox, tmp_path
     )
     made = await carry_out(sandbox, tmp_path, coder)
     assert made.outputs == {"o.txt": b"26 <Task: b>"}
-    assert made.usage == Usage(prompt_tokens=3 * 100 + 2 * 10, output_tokens=3 * 10 + 2 * 5)
+    prompts = sum(characters(request.messages) for request in coder.asked)
+    assert made.usage == Usage(prompt_tokens=prompts + 2 * 10, output_tokens=3 * 10 + 2 * 5)
     told = [request.messages for request in coder.asked]
     assert all(after[: len(before)] == before for before, after in pairwise(told)), "it only grows"
     assert told[1][-1][:2] == ("user", "total 26")

@@ -31,11 +31,17 @@ class Actor:
         self.asked: list[Generation] = []
 
     async def count(self, model: str, messages: Sequence[Message], priority: Priority = "interactive") -> int:
-        return sum(len(message.content) for message in messages)
+        return characters(messages)
 
     async def generate(self, model: str, request: Generation, on_text: OnText | None = None) -> Completion:
         self.asked.append(request)
-        return Completion(self.answers.pop(0), "stop", Usage(prompt_tokens=100, output_tokens=10))
+        return Completion(
+            self.answers.pop(0), "stop", Usage(prompt_tokens=characters(request.messages), output_tokens=10)
+        )
+
+
+def characters(messages: Sequence[Message]) -> int:
+    return sum(len(message.content) for message in messages)
 
 
 @pytest.fixture
@@ -113,7 +119,8 @@ async def test_a_model_acts_until_it_finishes_and_hands_on_what_is_relevant(fold
     text = made.outputs["o.txt"].decode()
     assert text.startswith("It is in d3.\n\n[d3.txt]\nDocument 3.")
     assert "Document 1." not in text
-    assert made.usage == Usage(prompt_tokens=500, output_tokens=50)
+    prompts = sum(characters(request.messages) for request in actor.asked)
+    assert made.usage == Usage(prompt_tokens=prompts, output_tokens=50)
     assert [call.outcome for call in fixture.calls] == ["done", "done", "done", "failed"]
     told = [request.messages for request in actor.asked]
     assert all(after[: len(before)] == before for before, after in pairwise(told)), "it only grows"
