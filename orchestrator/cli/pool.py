@@ -76,17 +76,27 @@ def _table(models: Sequence[Mapping[str, Any]]) -> Table:
             one["state"],
             f"{one['residency']}, pinned" if one["pinned"] else one["residency"],
             size(one["bytes"]),
-            f"{one['active']} of {one['requests']}",
+            f"{one['active']} of {one['requests']}{_roles(one['roles'])}",
             "-" if one["threads"] is None else str(one["threads"]),
             one_line(one["reason"] or ""),
         )
     return table
 
 
+def _roles(roles: Mapping[str, Mapping[str, int]]) -> str:
+    """Return how many requests each role has, in the order of the roles' first requests; empty where none has any."""
+    asking = [f"{name or 'no role'} {use['requests']}" for name, use in roles.items() if use["requests"]]
+    return f": {one_line(', '.join(asking))}" if asking else ""
+
+
 def _counter_lines(models: Sequence[Mapping[str, Any]]) -> list[str]:
-    """Return a line for each model about its prompt cache and its drafts since it was loaded."""
+    """Return lines about each model: what roles have asked of it, how its prompt cache served, and its drafts."""
     lines = []
     for one in models:
+        for role, use in one["roles"].items():
+            if use["answers"]:
+                tokens = f"{use['prompt_tokens']} prompt and {use['output_tokens']} output tokens"
+                lines.append(f"{one['model']}: {role or 'no role'}: {use['answers']} answers, {tokens}")
         counters = one["counters"]
         if counters and counters["prompt_tokens"]:
             reused = f"{counters['reused_tokens']} of {counters['prompt_tokens']} prompt tokens reused"

@@ -145,6 +145,9 @@ class Generation:
     """One request for text."""
 
     messages: tuple[Message, ...]
+    role: str = ""
+    """The role that asks, by which the pool counts requests and tokens; empty for a model that is asked without one. It
+    changes nothing about the answer."""
     max_tokens: int | None = None
     """The most tokens of the answer; None: as many as the context has left."""
     thinking: Thinking = "auto"

@@ -24,7 +24,7 @@ from orchestrator.pool.policy import Rules
 from orchestrator.pool.prefix_hashes import hash_prefixes
 from orchestrator.pool.remotes import Remotes
 from orchestrator.pool.residency import Folders, Residency
-from orchestrator.pool.status import Counters, PoolSnapshot, sum_counters
+from orchestrator.pool.status import Counters, PoolSnapshot, RoleCounts, sum_counters
 from registry.diff import difference
 from registry.models import Registry
 
@@ -68,6 +68,7 @@ class Pool:
         self._decoding = Decoding(self._topology)
         self._tasks = asyncio.TaskGroup()
         self._counters = Counters(self._tasks)
+        self._role_counts = RoleCounts()
         self._residency = Residency(
             self._managed,
             self._topology,
@@ -118,11 +119,20 @@ class Pool:
         on loading is in `usage.queued_seconds`. Raises PoolError (see `orchestrator.pool.errors`) and EngineError:
         ModelLoadFailed, BadRequest and its like, EngineDied; a remote model's are in `orchestrator.remote.errors`.
         """
+        server = self._remotes.get(model) or self._model(model)
+        with self._role_counts.asking(model, request.role) as answered:
+            if isinstance(server, ManagedModel):
+                completion = await self._generate_here(server, request, on_text, on_thought)
+            else:
+                completion = await server.generate(request, on_text, on_thought)
+            answered(completion.usage)
+        return completion
+
+    async def _generate_here(
+        self, managed: ManagedModel, request: Generation, on_text: OnText | None, on_thought: OnText | None
+    ) -> Completion:
         clock = asyncio.get_running_loop().time
         asked = clock()
-        if (remote := self._remotes.get(model)) is not None:
-            return await remote.generate(request, on_text, on_thought)
-        managed = self._model(model)
         hashes = hash_prefixes(request.messages, request.lora) if len(managed.instances) > 1 else ()
         wanted = LeaseRequest(
             interactive=request.priority == "interactive", due=asked + request.slack, prefix_hashes=hashes
@@ -226,11 +236,12 @@ class Pool:
     def snapshot(self) -> PoolSnapshot:
         """Describe every model, and the memory that all of them hold together."""
         now = asyncio.get_running_loop().time()
+        statuses = (*(managed.status(now) for managed in self._managed.values()), *self._remotes.statuses(now))
         return PoolSnapshot(
             budget=self._residency.budget.total,
             used=self._residency.used,
             cores=self._topology.cores,
-            models=(*(managed.status(now) for managed in self._managed.values()), *self._remotes.statuses(now)),
+            models=tuple(dataclasses.replace(one, roles=self._role_counts.of(one.model)) for one in statuses),
         )
 
     async def survey(self) -> PoolSnapshot:

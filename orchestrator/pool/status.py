@@ -2,13 +2,14 @@
 
 import asyncio
 import contextlib
-from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Final, Literal
 from weakref import WeakKeyDictionary
 
 from orchestrator.engine.contract import NOT_SET_UP, EngineStats
 from orchestrator.engine.errors import EngineDied
+from orchestrator.events import Usage
 from orchestrator.pool.handle import EngineHandle
 
 PATIENCE_SECONDS: Final = 0.02
@@ -57,6 +58,20 @@ class ModelCounters:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class RoleUse:
+    """What one role has asked of a model since the pool was opened."""
+
+    requests: int = 0
+    """How many of its requests use the model or wait for it now."""
+    answers: int = 0
+    """How many were answered."""
+    prompt_tokens: int = 0
+    """The tokens of the answered prompts, those from the cache included."""
+    output_tokens: int = 0
+    """The tokens of the answers."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ModelStatus:
     """One model; numbers are sums over its replicas."""
 
@@ -80,6 +95,8 @@ class ModelStatus:
     reason: str | None
     """Why it is unavailable, or how its engine failed last; None if neither is so."""
     instances: tuple[ReplicaStatus, ...]
+    roles: Mapping[str, RoleUse] = field(default_factory=dict)
+    """What each role has asked of it. Requests without a role are under the empty name."""
     counters: ModelCounters | None = None
     """Only `Pool.survey` gives them."""
 
@@ -120,6 +137,41 @@ class Counters:
                 self._latest[engine] = await engine.stats()
         finally:
             del self._pending[engine]
+
+
+class RoleCounts:
+    """Counts what each role asks of each model."""
+
+    def __init__(self) -> None:
+        self._uses: dict[str, dict[str, RoleUse]] = {}
+
+    @contextlib.contextmanager
+    def asking(self, model: str, role: str) -> Iterator[Callable[[Usage], None]]:
+        """Count a request for as long as the block lasts. The block gets a function that counts the answer."""
+        uses = self._uses.setdefault(model, {})
+
+        def answered(usage: Usage) -> None:
+            use = uses[role]
+            uses[role] = replace(
+                use,
+                answers=use.answers + 1,
+                prompt_tokens=use.prompt_tokens + usage.prompt_tokens,
+                output_tokens=use.output_tokens + usage.output_tokens,
+            )
+
+        def add(requests: int) -> None:
+            use = uses.get(role, RoleUse())
+            uses[role] = replace(use, requests=use.requests + requests)
+
+        add(1)
+        try:
+            yield answered
+        finally:
+            add(-1)
+
+    def of(self, model: str) -> Mapping[str, RoleUse]:
+        """Return what each role has asked of a model."""
+        return dict(self._uses.get(model, {}))
 
 
 def sum_counters(counted: Sequence[EngineStats]) -> ModelCounters | None:

@@ -65,6 +65,7 @@ class ResolvedRole:
         """
         return Generation(
             messages=messages,
+            role=self.name,
             max_tokens=max_tokens or self.max_tokens,
             temperature=self.temperature if temperature is None else temperature,
             top_p=self.top_p if top_p is None else top_p,

@@ -112,6 +112,7 @@ def test_pool_and_logs_are_shown(served: Served) -> None:
     shown = served.command("pool").out
     assert "tiny-large" in shown
     assert " prompt tokens reused" in shown
+    assert "tiny-large: worker: " in shown
     assert served.command("models", "load", "tiny-draft", "--json").json["state"] == "ready"
     assert served.command("models", "pin", "tiny-draft", "--off", "--json").json["pinned"] is False
     assert served.command("models", "unload", "tiny-draft").code == 0

@@ -32,6 +32,26 @@ async def test_a_model_is_loaded_once_for_all_who_ask_together(registry_of: Load
     assert (tmp_path / "logs" / "a.log").exists()
 
 
+async def test_what_each_role_asks_of_a_model_is_counted(registry_of: LoadedRegistry, tmp_path: Path) -> None:
+    async with Pool(registry_of(a="warm"), tmp_path) as pool:
+        running = await begin(pool, "a", dataclasses.replace(writes(), role="worker"))
+        uses = status_of(pool, "a").roles
+        assert (uses["worker"].requests, uses["worker"].answers) == (1, 0)
+        await cancel(running)
+        done = await pool.generate("a", dataclasses.replace(SHORT, role="coder"))
+        await pool.generate("a", SHORT)
+        with pytest.raises(UnknownModel):
+            await pool.generate("nobody", SHORT)
+        uses = status_of(pool, "a").roles
+        assert {role: (use.requests, use.answers) for role, use in uses.items()} == {
+            "worker": (0, 0),
+            "coder": (0, 1),
+            "": (0, 1),
+        }
+        assert uses["coder"].prompt_tokens == done.usage.prompt_tokens
+        assert uses["coder"].output_tokens == done.usage.output_tokens
+
+
 async def test_hot_models_are_loaded_at_start_and_together(registry_of: LoadedRegistry, tmp_path: Path) -> None:
     async with Pool(registry_of(a="hot", b="hot", c="warm"), tmp_path) as pool:
         await asyncio.sleep(0)
