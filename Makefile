@@ -47,7 +47,7 @@ bench-context: $(READY)  ## tokens of a gathering step, with and without a conte
 tiny: $(READY)  ## train the embedded models again from their seeds, and compare them with what ships (hours)
 	PIP_CONSTRAINT=requirements.lock $(BIN)/pip install -q -e '.[dev,train]' && $(BIN)/python -m benchmarks.tiny all
 
-adapter: $(READY)  ## train the frontdoor's adapter again from its seed, export and evaluate it (hours; ARGS="--minutes 60")
+adapter: $(READY)  ## train the frontdoor's adapter again from its seed, export and evaluate it (an hour; ARGS="--tokens 100000")
 	PIP_CONSTRAINT=requirements.lock $(BIN)/pip install -q -e '.[dev,train]' && $(BIN)/python -m benchmarks.adapter all $(ARGS)
 
 bench-gates: $(READY)  ## what gates and escalation bring and cost, on 200 tasks

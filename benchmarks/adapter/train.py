@@ -3,7 +3,7 @@
 What makes it quick on a processor: examples are packed one behind the other without padding, and the tokens that all of
 a batch begin with are computed once; the lower layers have no adapter, so nothing is propagated back through them; and
 logits are computed only where there is loss, which is on the answers. Started by `torchrun`, its processes take a
-batch each and average the gradients, which bears busy cores better than threads do. A run has a budget in minutes,
+batch each and average the gradients, which bears busy cores better than threads do. A run has a budget in tokens,
 leaves a checkpoint every few of them, and goes on from it.
 """
 
@@ -29,7 +29,7 @@ FIRST_LAYER: Final = 8
 """The lowest of the 30 layers that has an adapter."""
 LEARNING_RATE: Final = 1e-3
 LAST_LEARNING_RATE: Final = 0.05
-"""The share of the learning rate that is left at the end. It falls evenly with the time."""
+"""The share of the learning rate that is left at the end. It falls evenly with the tokens."""
 WARM_UP_STEPS: Final = 10
 WIDTH: Final = 448
 """The most tokens of a batch of a process. Small batches learn more from the same tokens."""
@@ -159,12 +159,12 @@ def faster_dtype() -> torch.dtype:
 def train(
     file: Path,
     folder: Path,
-    minutes: float,
+    tokens: int,
     dtype: torch.dtype | None = None,
     seed: int = SEED,
     threads: int | None = None,
 ) -> Progress:
-    """Train for so many minutes in all, from the checkpoint in `folder` if there is one, and leave one there.
+    """Train on so many tokens in all, from the checkpoint in `folder` if there is one, and leave one there.
 
     A checkpoint is `adapter.pt`; it holds the adapter's weights, the optimizer's state and the progress.
     """
@@ -183,23 +183,23 @@ def train(
     shown_tokens = progress.tokens
     model.train()
     taken = islice(batches(tokenizer, seed, WIDTH, skip=progress.batches), group.rank, None, group.count)
-    while not group.over(progress.seconds >= 60 * minutes):
+    while not group.over(progress.tokens >= tokens):
         started, batch = time.monotonic(), next(taken)
         for parameters in optimizer.param_groups:
-            parameters["lr"] = LEARNING_RATE * _rate(progress, 60 * minutes)
+            parameters["lr"] = LEARNING_RATE * _rate(progress, tokens)
         loss = loss_of(model, batch)
         loss.backward()
-        tokens, value = group.average(weights, sum(len(example.tokens) for example in batch), loss.item())
+        computed, value = group.average(weights, sum(len(example.tokens) for example in batch), loss.item())
         torch.nn.utils.clip_grad_norm_(weights, 1.0)
         optimizer.step()
         optimizer.zero_grad(set_to_none=True)
-        _record(progress, value, tokens, group.count, time.monotonic() - started)
+        _record(progress, value, computed, group.count, time.monotonic() - started)
         if progress.steps % PROGRESS_STEPS == 0 and group.rank == 0:
             now = time.monotonic()
             speed = (progress.tokens - shown_tokens) / (now - shown)
             print(
-                f"step {progress.steps}  {progress.seconds / 60:.1f} of {minutes:g} min  {progress.tokens:,} tokens  "
-                f"{speed:.0f} tokens/s  loss {progress.loss:.4f}",
+                f"step {progress.steps}  {progress.seconds / 60:.1f} min  {progress.tokens:,} of {tokens:,} tokens  "
+                f"{speed:.1f} tokens/s  loss {progress.loss:.4f}",
                 flush=True,
             )
             shown, shown_tokens = now, progress.tokens
@@ -251,9 +251,9 @@ def saved_adapter(folder: Path) -> dict[str, torch.Tensor]:
     return kept
 
 
-def _rate(progress: Progress, seconds: float) -> float:
+def _rate(progress: Progress, tokens: int) -> float:
     """Return the share of the learning rate at this point of the run."""
-    done = min(1.0, progress.seconds / seconds)
+    done = min(1.0, progress.tokens / tokens)
     return min(1.0, (progress.steps + 1) / WARM_UP_STEPS) * (1 - (1 - LAST_LEARNING_RATE) * done)
 
 
