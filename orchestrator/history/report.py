@@ -136,7 +136,7 @@ class Report:
     artifacts: Mapping[str, str]
     ratings: tuple[RatingRow, ...] = ()
     warnings: tuple[str, ...] = ()
-    """What the task names that was not here when it was accepted, and can do without."""
+    """What the task asked for that it did not get here, and can do without."""
 
     def to_json(self) -> dict[str, Any]:
         """Return the report as the one JSON object that `--json` prints."""

@@ -15,9 +15,9 @@ class PoolBudget:
     """How many bytes engines may take."""
 
     total: int
-    """All engines together."""
+    """What all engines together may take."""
     nodes: Mapping[int, int] = field(default_factory=dict)
-    """By NUMA node: the engines that are bound to it. Empty on a machine with one node."""
+    """What the engines that are bound to a NUMA node may take, by node. Empty on a machine with one node."""
 
     def limits(self, node: int | None) -> Iterator[tuple[int | None, int]]:
         """Yield the limits for an engine on this node as (node, bytes); None stands for the whole machine."""

@@ -33,11 +33,11 @@ class Rules:
     """How long a loaded engine stays at least."""
     pause_seconds: float = 0.2
     """An engine that was used less than so long ago does not count as idle, since callers often send several requests
-    in a row, such as one that counts a prompt and one that answers it."""
+    in a row, such as the turns of one step."""
     patience: float = 5.0
     """How long an interactive request lets requests for loaded models go first."""
     batch_patience: float = 30.0
-    """The same for a batch request."""
+    """How long a batch request lets requests for loaded models go first."""
 
     def overdue_at(self, request: "Demand") -> float:
         """Return when the first of the requests has waited too long."""

@@ -13,7 +13,7 @@ from orchestrator.events import Usage
 from orchestrator.pool.handle import EngineHandle
 
 PATIENCE_SECONDS: Final = 0.02
-"""How long engines are waited for."""
+"""How long `Counters.of` waits for engines that do not answer at once."""
 
 ModelState = Literal["unavailable", "unloaded", "waiting", "loading", "ready", "stopping", "broken"]
 
@@ -98,7 +98,7 @@ class ModelStatus:
     roles: Mapping[str, RoleUse] = field(default_factory=dict)
     """What each role has asked of it. Requests without a role are under the empty name."""
     counters: ModelCounters | None = None
-    """Only `Pool.survey` gives them."""
+    """The sums of its engines' counters. Only `Pool.survey` asks for them; elsewhere this is None."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

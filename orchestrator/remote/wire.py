@@ -23,7 +23,7 @@ from orchestrator.remote.errors import (
 from registry.thinking import thinking_budget
 
 BYTES_A_TOKEN: Final = 4
-"""Estimates the tokens of a prompt if the server does not count them."""
+"""How many bytes a token is taken to have, for the tokens of a prompt that the server does not count."""
 SUBSTITUTES: Final = {
     "max_tokens": "max_completion_tokens",
     "temperature": None,

@@ -74,7 +74,7 @@ class Services:
     journal: Journal
     clock: Clock
     batch: GenerateBatch
-    """The pool's call for many requests to one model."""
+    """Sends many requests to one model at once, as `Pool.generate_batch` does."""
     sessions: Open
     """Opens sessions of interpreters in the sandbox."""
     router: Router
@@ -91,7 +91,7 @@ class Services:
 
     @property
     def tool_dependencies(self) -> ToolDependencies:
-        """What tools and interpreters need of it."""
+        """The services that tools and interpreters need."""
         return ToolDependencies(self.registry, self.journal.home, self.clock, self.run_tool, self.sessions, self.batch)
 
 
@@ -108,7 +108,10 @@ class Meter:
 
     @property
     def usage(self) -> Usage:
-        """What was written so far. Only an engine knows more, and one whose request is cancelled does not say it."""
+        """The tokens that were written so far, estimated from the pieces of text.
+
+        It stands in for the engine's own usage, which an engine does not report for a request that is cancelled.
+        """
         took = asyncio.get_running_loop().time() - self._first if self._pieces else 0.0
         return Usage(
             output_tokens=self._pieces,

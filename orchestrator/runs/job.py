@@ -56,7 +56,7 @@ class Job:
     key: str | None = None
     """The idempotency key: all jobs with one key are one run."""
     found: Mapping[str, str] | None = None
-    """The artifacts of all these runs, name to digest, where they are known already: the runs may be deleted since."""
+    """The digests of the artifacts of these runs by name, if they were found before; the runs may be gone since."""
 
     @property
     def prior(self) -> tuple[str, ...]:

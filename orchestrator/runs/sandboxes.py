@@ -18,7 +18,7 @@ log = structlog.get_logger(__name__)
 
 
 class SandboxOnDemand:
-    """The sandbox, which is probed until it is found to be available: what kept it from being so may be repaired."""
+    """The sandbox. Each use probes it until it is found to be available, since what is missing may be put right."""
 
     def __init__(self) -> None:
         self._probing = asyncio.Lock()

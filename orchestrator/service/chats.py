@@ -21,7 +21,7 @@ from orchestrator.runs.prompts import prompt_digests
 from orchestrator.steps.errors import map_error
 
 EndAnswer = Callable[[Completion, str], None]
-"""Takes a complete answer, and what is wrong with its form; an empty text where nothing is."""
+"""Is given a complete answer, and what is wrong with its form, which is empty if nothing is."""
 
 
 async def route_chat(orchestrator: Orchestrator, chat: str, objective: str, persona: str | None = None) -> "RoutedChat":

@@ -24,10 +24,27 @@ def imported(path: Path) -> Iterator[str]:
             yield from (f"{node.module}.{alias.name}" for alias in node.names)
 
 
-def test_nothing_in_the_wheel_imports_what_is_left_out_or_only_needed_to_train() -> None:
-    files = [file for package in WHEEL["packages"] for file in (ROOT / package).rglob("*.py")]
+def packed() -> tuple[set[Path], set[Path]]:
+    """Return the files that the wheel holds, and those that it leaves out."""
+    files = {file for package in WHEEL["packages"] for file in (ROOT / package).rglob("*.py")}
     left_out = {file for file in files if any(fnmatch(str(file.relative_to(ROOT)), one) for one in WHEEL["exclude"])}
+    return files - left_out, left_out
+
+
+def test_nothing_in_the_wheel_imports_what_is_left_out_or_only_needed_to_train() -> None:
+    files, left_out = packed()
     assert len(left_out) >= len(WHEEL["exclude"]), "every pattern matches a file"
     missing = {module(file) for file in left_out} | {"torch", "tokenizers"}
-    wrong = {(module(file), name) for file in {*files} - left_out for name in imported(file) if name in missing}
+    wrong = {(module(file), name) for file in files for name in imported(file) if name in missing}
     assert not wrong
+
+
+def test_of_the_training_code_the_wheel_holds_only_what_the_benchmarks_need() -> None:
+    files = {module(file): file for file in packed()[0]}
+    of_training = {name for name in files if name.startswith("benchmarks.tiny.")}
+    needed, to_read = set[str](), set(files) - of_training
+    while to_read:
+        needed |= to_read
+        found = {name for one in to_read for name in imported(files[one]) if name in files}
+        to_read = found - needed
+    assert of_training <= needed

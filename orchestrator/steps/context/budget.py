@@ -65,7 +65,8 @@ WORTH_ASKING = 0.25
 """The share of the longest prompt that documents which were not judged yet have to take before pruning is asked for."""
 
 INSISTING = 2
-"""How many such documents there have to be under hard pressure, where a model that needs them all could only finish."""
+"""How many documents that were not judged yet there have to be for pruning to be asked for under hard pressure. A model
+may then do nothing else, so one that needs the only document could just finish."""
 
 FAIR = 1.0
 """The price up to which room is made before it is needed: no more tokens are computed again than are freed."""

@@ -13,7 +13,7 @@ from orchestrator.steps.context.editor import ContextEditor
 from orchestrator.steps.context.window import Turn, Window
 
 ENDS = 200
-"""Characters of either end of a result that are shown where all of it is too long."""
+"""How many characters of either end of a result are shown if the whole is too long."""
 
 
 class Conversation:

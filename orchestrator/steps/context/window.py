@@ -16,7 +16,7 @@ class CallResult:
     """The result of a call, which the model may drop or hand on."""
 
     id: str
-    """What the model prunes it by: D1, D2, …."""
+    """The id by which the model prunes it or hands it on: D1, D2, …."""
     name: str
     """The file that was read, or the call."""
     text: str
@@ -28,9 +28,9 @@ class Turn:
 
     wrote: str
     result: str = ""
-    """What came of it, where that is no document."""
+    """The result of what the model asked for, if that cannot be pruned."""
     document: CallResult | None = None
-    """What came of it, where it can be pruned."""
+    """The result, if it can be pruned."""
     notice: str = ""
     """What stands behind the result, such as how full the context is."""
     rest: str = ""

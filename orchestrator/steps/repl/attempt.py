@@ -107,7 +107,7 @@ def _why_not_run(done: Completion) -> str:
 
 
 GLIMPSE = 200
-"""Characters of an input that the model is shown. It can read on with `peek`."""
+"""How many characters of an input the model is shown. Its code has the whole text."""
 
 _FENCED = re.compile(r"```(?:python|py)?[ \t]*\n(.*?)(?:^[ \t]*```|\Z)", re.DOTALL | re.MULTILINE)
 

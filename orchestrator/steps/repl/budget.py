@@ -14,17 +14,17 @@ class ReplBudget:
     """What one attempt at a step of kind `repl` may use."""
 
     turns: int = 20
-    """Answers of the step's model."""
+    """How many answers the step's model may give."""
     calls: int = 500
-    """Tool calls and model calls of its code; every call of a batch counts."""
+    """How many calls of tools and models its code may make; every call of a batch counts."""
     tokens: int = 200_000
-    """Tokens of the model calls, prompts and answers together."""
+    """How many tokens these calls of models may take, prompts and answers together."""
     seconds: float = 900.0
-    """Time for the whole attempt but its gates."""
+    """How many seconds the whole attempt may take, without its gates."""
     turn_seconds: float = 30.0
-    """Time that the code of one turn may compute; waiting for calls does not count."""
+    """How many seconds the code of one turn may compute; waiting for calls does not count."""
     turn_output: int = 1_000_000
-    """Characters that the code of one turn may print."""
+    """How many characters the code of one turn may print."""
 
 
 class Spending:

@@ -3,7 +3,7 @@
 from pathlib import Path
 
 SHOWN = 2_000
-"""Characters of a turn's output that its model sees: the first and the last half of them."""
+"""How many characters of a turn's output the model sees: half of them from either end."""
 
 MOST_BYTES = 16 * 1024 * 1024
 """The most bytes that all turns of an attempt may print together."""
@@ -44,7 +44,7 @@ class Outputs:
         return cut(text, self.last)
 
     def read(self, name: str) -> str:
-        """Return an output, whole. Blocks on the disk. Raises `NoSuchOutput`."""
+        """Return the whole of an output. Blocks on the disk. Raises `NoSuchOutput`."""
         known = [f"out{number}" for number in range(1, self._count + 1)]
         if name not in known:
             raise NoSuchOutput(f"there is no text {name!r}; outputs so far: {', '.join(known) or 'none'}")

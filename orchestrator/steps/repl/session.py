@@ -38,7 +38,7 @@ from orchestrator.steps.repl.protocol import (
 
 PROGRAM = "interpreter.py"
 PIECE = 1_000_000
-"""Characters of an input in one message. However JSON escapes them, the message stays below its limit."""
+"""How many characters of an input one message has. However JSON escapes them, the message stays below its limit."""
 
 MOST_MESSAGES = 50_000
 """The most messages that an interpreter may send, so that code which only sends requests ends some time."""

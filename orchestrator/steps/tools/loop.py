@@ -24,10 +24,10 @@ from orchestrator.steps.tools.toolbox import Toolbox, shortened
 from orchestrator.taskir.json_text import compact_json
 
 MAX_BAD = 3
-"""Answers in a row that may be no action before the attempt fails."""
+"""How many answers in a row that are no action make the attempt fail."""
 
 RESULT = 4_000
-"""Characters of a result that the model is shown."""
+"""How many characters of a result the model is shown at most."""
 
 LINE = 80
 """A result of at most so many characters is shown as it is: as a document it would not be worth pruning."""

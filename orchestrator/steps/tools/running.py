@@ -19,7 +19,7 @@ MEMORY = 256 * MIB
 PROCESSES = 8
 DISK = 32 * MIB
 EVIDENCE = 4_000
-"""Characters of the output that serve as evidence of a failure. They are its last ones, where tools sum up."""
+"""How many characters of the output serve as evidence of a failure: its last ones, where tools sum up."""
 
 _LIMITED = {"wall": FailureKind.TIMEOUT, "cpu": FailureKind.TIMEOUT}
 

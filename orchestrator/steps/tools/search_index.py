@@ -55,7 +55,7 @@ NOTHING = 2 / DIMENSIONS**0.5
 """A cosine below this counts as chance: two standard deviations of what hash collisions of n-grams bring about."""
 
 PASSAGE = 300
-"""Characters of the part of a text that a hit shows."""
+"""How many characters of a text a hit shows."""
 
 EmbedTexts = Callable[[Sequence[str]], Vectors]
 

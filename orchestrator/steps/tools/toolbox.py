@@ -49,7 +49,7 @@ NOTES = Tool(
 
 
 SHOWN_ARGUMENTS = 400
-"""Characters of a call's arguments that are journaled and shown."""
+"""How many characters of a call's arguments are journaled and shown."""
 
 TOOLS: Mapping[str, Tool] = {
     tool.name: tool for tool in (READ_FILE, LIST_FILES, SEARCH, GREP, WRITE_ARTIFACT, RUN_TESTS, SHELL, NOTES)
