@@ -2,19 +2,20 @@
 
 Strings, arrays, numbers, white space and recursion are bounded even where the schema does not bound them, so that a
 generation under the grammar ends by itself. The grammar accepts only a subset of what the schema means: properties
-come in the schema's order, unnamed properties only where `additionalProperties` says so, and recursive references
-nest at most `MAX_RECURSION` deep. Bounds of numbers are enforced where few numbers lie between them, and a `type`
-beside `enum` or `const` is ignored. Keywords that a grammar cannot express (CHECKED_AFTERWARDS) are left to a
-validator, which has to check the result in any case. Every other keyword that is not known is refused by name.
+come in the schema's order, unnamed properties only where `additionalProperties` or `patternProperties` says so, and
+recursive references nest at most `MAX_RECURSION` deep. A `type` beside `enum` or `const` is ignored. Keywords that a
+grammar cannot express (`left_to_validator` names them) loosen it where they stand, and are left to a validator, which
+has to check the result in any case. Keywords that JSON Schema does not know are annotations, and have no effect.
 """
 
 import functools
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
+from urllib.parse import unquote
 
+from orchestrator.engine.client.pattern import pattern_rule
 from orchestrator.engine.client.schema import (
-    ANNOTATIONS,
     Schema,
     bounds_of,
     count_of,
@@ -43,14 +44,16 @@ ANY_DEPTH = 3
 """How deep a value of any type may be nested."""
 _BLOCK = 64
 
+LARGEST = 10**15 - 1
+"""The largest integer, and the negative of the smallest, where the schema has no bound beyond it."""
 CHECKED_AFTERWARDS = frozenset(
-    "pattern multipleOf uniqueItems minProperties maxProperties contains minContains maxContains propertyNames "
-    "dependentRequired not".split()
+    "multipleOf uniqueItems minProperties maxProperties contains minContains maxContains propertyNames "
+    "dependentRequired dependentSchemas if then else unevaluatedItems unevaluatedProperties".split()
 )
-ENFORCED = frozenset(
-    "type enum const properties required additionalProperties items prefixItems minItems maxItems minLength maxLength "
-    "minimum maximum exclusiveMinimum exclusiveMaximum anyOf oneOf allOf $ref".split()
-)
+"""Keywords that only a validator checks. `not`, `pattern`, `patternProperties` and bounds of numbers that are no
+integers are others, but for the simple cases."""
+_APPLICATORS = frozenset("items prefixItems additionalProperties anyOf oneOf allOf".split())
+_BY_NAME = frozenset("properties patternProperties $defs definitions".split())
 _TYPES = ("object", "array", "string", "integer", "number", "boolean", "null")
 _HINTS = {
     "object": ("properties", "required", "additionalProperties"),
@@ -147,11 +150,10 @@ class _Writer:
             raise BadGrammar(f"the schema is nested more than {MAX_DEPTH} deep")
         if schema is True or schema == {}:
             return self._any(ANY_DEPTH)
-        if schema is False:
+        if _matches_nothing(schema):
             raise _Impossible
         if not isinstance(schema, Mapping):
             raise BadGrammar(f"a schema must be an object or a boolean, not {schema!r:.80}")
-        self._refuse_unknown(schema)
         if "$ref" in schema:
             return self._reference(schema, depth, refs)
         for keyword in ("allOf", "anyOf", "oneOf"):
@@ -235,8 +237,14 @@ class _Writer:
     def _target(self, name: object) -> Schema:
         if not isinstance(name, str) or not name.startswith("#"):
             raise BadGrammar(f"$ref: {name!r:.80}; accepted: references into this schema, #/…", "$ref")
+        path = unquote(name[1:])
+        if path and not path.startswith("/"):
+            anchored = next(_anchored(self._root, path), None)
+            if anchored is None:
+                raise BadGrammar(f"$ref: nothing has the anchor {name}", "$ref")
+            return anchored
         node: Any = self._root
-        for part in name[1:].split("/")[1:]:
+        for part in path.split("/")[1:]:
             key = part.replace("~1", "/").replace("~0", "~")
             if isinstance(node, list) and key.isdigit() and int(key) < len(node):
                 node = node[int(key)]
@@ -253,9 +261,10 @@ class _Writer:
     def _object(self, schema: Mapping[str, Any], depth: int, refs: tuple[str, ...]) -> str:
         properties = mapping_of(schema, "properties")
         required = names_of(schema, "required")
-        extra: Schema = schema.get("additionalProperties", not properties)
+        unnamed: Schema = schema.get("additionalProperties", True)
+        extra = self._extra(schema)
         pairs: list[tuple[str, bool]] = []
-        for name, part in {**properties, **{n: extra for n in required if n not in properties}}.items():
+        for name, part in {**properties, **{n: unnamed for n in required if n not in properties}}.items():
             try:
                 symbol = self.value(part, depth + 1, refs)
             except _Impossible:
@@ -264,6 +273,18 @@ class _Writer:
                 continue
             pairs.append((f'{_json_literal(name)} ":" {self._terminal("ws")} {symbol}', name in required))
         return self._rule(f'"{{" {self._members(pairs, self._extra_pair(extra, depth, refs))} "}}"')
+
+    def _extra(self, schema: Mapping[str, Any]) -> Schema:
+        """Return the schema of properties that are not named. Where nothing is said of them, an object with named ones
+        has no others.
+
+        Names that have to match patterns are any names here, with the values that one of the patterns allows.
+        """
+        extra: Schema = schema.get("additionalProperties", "properties" not in schema)
+        patterns = mapping_of(schema, "patternProperties")
+        if not patterns:
+            return extra
+        return {"anyOf": [*patterns.values(), *([] if "additionalProperties" not in schema else [extra])]}
 
     def _extra_pair(self, extra: Schema, depth: int, refs: tuple[str, ...]) -> str | None:
         """Return a rule for a property that the schema does not name, or None where there may be none."""
@@ -288,6 +309,10 @@ class _Writer:
         return first
 
     def _array(self, schema: Mapping[str, Any], depth: int, refs: tuple[str, ...]) -> str:
+        if isinstance(schema.get("items"), list):
+            raise BadGrammar(
+                "items: a list of schemas was a tuple before draft 2020-12; accepted: prefixItems", "items"
+            )
         firsts = [self.value(part, depth + 1, refs) for part in schemas_of(schema, "prefixItems", empty=True)]
         low = count_of(schema, "minItems", 0)
         high = count_of(schema, "maxItems", max(low, len(firsts), MAX_ITEMS))
@@ -326,19 +351,28 @@ class _Writer:
         high = count_of(schema, "maxLength", max(low, MAX_STRING))
         if high < low:
             raise _Impossible
-        body = self._repeat(self._terminal("char"), low, min(high, max(low, MAX_STRING)))
+        char = self._terminal("char")
+        if isinstance(pattern := schema.get("pattern"), str):
+            matching = pattern_rule(pattern, self._rule, self._repeat, char)
+            if matching is not None:
+                return self._rule(f'"\\"" {matching} "\\""')
+        body = self._repeat(char, low, min(high, max(low, MAX_STRING)))
         return self._rule(f'"\\"" {body} "\\""')
 
     def _number(self, kind: str, schema: Mapping[str, Any]) -> str:
         low, high = bounds_of(schema)
         if low is not None and high is not None and low > high:
             raise _Impossible
-        if kind == "integer" and low is not None and high is not None and high - low <= MAX_ITEMS:
-            first, last = -int(-low // 1), int(high // 1)
-            values = [n for n in range(first, last + 1) if not is_excluded(schema, n)]
-            return self._enum(values)
+        if kind == "integer" and (low is not None or high is not None):
+            first = -max(LARGEST, -2 * int(high or 0)) if low is None else -int(-low // 1)
+            last = max(LARGEST, 2 * first) if high is None else int(high // 1)
+            first += is_excluded(schema, first)
+            last -= is_excluded(schema, last)
+            if first > last:
+                raise _Impossible
+            return self._rule(integer_range(first, last))
         if low is not None and low >= 0:
-            return self._terminal("natural" if kind == "integer" else "positive")
+            return self._terminal("positive")
         return self._terminal(kind)
 
     def _enum(self, values: object) -> str:
@@ -401,10 +435,92 @@ class _Writer:
                 self._terminal(other)
         return name
 
-    def _refuse_unknown(self, schema: Mapping[str, Any]) -> None:
-        for keyword in schema:
-            if keyword not in ENFORCED and keyword not in CHECKED_AFTERWARDS and keyword not in ANNOTATIONS:
-                raise BadGrammar(f"the JSON Schema keyword {keyword!r:.80} is not supported", str(keyword))
+
+def integer_range(low: int, high: int) -> str:
+    """Return a GBNF expression of the integers from `low` to `high`, without leading zeros."""
+    choices = []
+    if low < 0:
+        choices += [f'"-" {part}' for part in _natural_ranges(max(1, -high), -low)]
+    if high >= 0:
+        choices += _natural_ranges(max(0, low), high)
+    return " | ".join(choices)
+
+
+def _natural_ranges(low: int, high: int) -> Iterator[str]:
+    """Yield expressions that together match the integers from `low`, not negative, to `high`: one for each length."""
+    for length in range(len(str(low)), len(str(high)) + 1):
+        first = max(low, 10 ** (length - 1) if length > 1 else 0)
+        last = min(high, 10**length - 1)
+        yield _same_length(str(first), str(last))
+
+
+def _same_length(low: str, high: str) -> str:
+    """Return an expression of the numbers between two that have equally many digits."""
+    if not low:
+        return ""
+    if set(low[1:]) <= {"0"} and set(high[1:]) <= {"9"}:
+        first = low[0] if low[0] == high[0] else f"{low[0]}-{high[0]}"
+        return f"[{first}]" + (f" [0-9]{{{len(low) - 1}}}" if len(low) > 1 else "")
+    if low[0] == high[0]:
+        return f'"{low[0]}" {_same_length(low[1:], high[1:])}'
+    rest = len(low) - 1
+    parts = [f'"{low[0]}" {_same_length(low[1:], "9" * rest)}']
+    if int(high[0]) - int(low[0]) > 1:
+        parts.append(f"[{int(low[0]) + 1}-{int(high[0]) - 1}] [0-9]{{{rest}}}")
+    parts.append(f'"{high[0]}" {_same_length("0" * rest, high[1:])}')
+    return f"({' | '.join(parts)})"
+
+
+def left_to_validator(schema: object, path: str = "") -> Iterator[tuple[str, str]]:
+    """Yield (JSON pointer, keyword) for each keyword of a schema that its grammar cannot express.
+
+    A grammar is looser where they stand, and whether an answer obeys them is only known when it is complete.
+    """
+    if isinstance(schema, list):
+        for index, part in enumerate(schema):
+            yield from left_to_validator(part, f"{path}/{index}")
+    if not isinstance(schema, Mapping):
+        return
+    yield from ((path, keyword) for keyword in schema if _is_loose(keyword, schema))
+    for keyword, value in schema.items():
+        if keyword in _BY_NAME and isinstance(value, Mapping):
+            for name, part in value.items():
+                yield from left_to_validator(part, f"{path}/{keyword}/{_escaped(name)}")
+        elif keyword in _APPLICATORS:
+            yield from left_to_validator(value, f"{path}/{keyword}")
+
+
+def _is_loose(keyword: str, schema: Mapping[str, Any]) -> bool:
+    """Return whether a grammar does not express a keyword of this schema."""
+    value = schema[keyword]
+    match keyword:
+        case "not":
+            return not _matches_nothing(schema)
+        case "pattern" if isinstance(value, str):
+            simple = pattern_rule(value, lambda body: body, lambda symbol, low, high: symbol, "char") is not None
+            return not simple or "minLength" in schema or "maxLength" in schema
+        case "minimum" | "maximum" | "exclusiveMinimum" | "exclusiveMaximum":
+            return schema.get("type") == "number"
+    return keyword == "patternProperties" or keyword in CHECKED_AFTERWARDS
+
+
+def _matches_nothing(schema: Schema) -> bool:
+    """Return whether a schema is `false`, or the form of that which validators in TypeScript write."""
+    return schema is False or (isinstance(schema, Mapping) and schema.get("not", False) in (True, {}))
+
+
+def _escaped(name: str) -> str:
+    return name.replace("~", "~0").replace("/", "~1")
+
+
+def _anchored(schema: object, anchor: str) -> Iterator[Schema]:
+    """Yield the schemas inside of this one that have the anchor."""
+    if isinstance(schema, Mapping):
+        if schema.get("$anchor") == anchor:
+            yield schema
+        schema = list(schema.values())
+    for part in schema if isinstance(schema, list) else ():
+        yield from _anchored(part, anchor)
 
 
 def _json_literal(value: object) -> str:

@@ -14,6 +14,11 @@ ANNOTATIONS = frozenset(
     "$schema $id $comment $defs definitions $anchor title description default example examples deprecated readOnly "
     "writeOnly format contentEncoding contentMediaType contentSchema".split()
 )
+ENFORCED = frozenset(
+    "type enum const properties required additionalProperties items prefixItems minItems maxItems minLength maxLength "
+    "minimum maximum exclusiveMinimum exclusiveMaximum anyOf oneOf allOf $ref".split()
+)
+"""The keywords that a grammar enforces."""
 _LOWER = ("minLength", "minItems", "minimum", "exclusiveMinimum")
 _UPPER = ("maxLength", "maxItems", "maximum", "exclusiveMaximum")
 
@@ -53,6 +58,8 @@ def _combine(keyword: str, left: Any, right: Any) -> Any:
         return _common_types(left, right)
     if keyword in ("items", "additionalProperties"):
         return {"allOf": [left, right]}
+    if keyword not in ENFORCED:
+        return left  # a validator checks both
     raise BadGrammar(f"{keyword}: two different values of this keyword apply to the same place", keyword)
 
 

@@ -1,6 +1,7 @@
 """JSON Schema to GBNF, checked with llama.cpp's own grammar engine and with a validator."""
 
 import json
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -8,8 +9,10 @@ from typing import Any
 import jsonschema
 import numpy as np
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
-from orchestrator.engine.client.grammar import schema_grammar
+from orchestrator.engine.client.grammar import integer_range, left_to_validator, schema_grammar
 from orchestrator.engine.contract import EngineSpec
 from orchestrator.engine.errors import BadGrammar
 from orchestrator.engine.llama import Llama
@@ -79,6 +82,25 @@ CASES: list[tuple[Any, list[Any], list[Any]]] = [
     ),
     ({"allOf": [{"type": "integer", "minimum": 2}, {"maximum": 3}]}, [2, 3], [1, 4]),
     (TREE, [{"v": 1}, {"v": 1, "kids": [{"v": 2, "kids": [{"v": 1}]}]}], [{"kids": []}, {"v": 3}]),
+    ({"type": "integer", "minimum": 1000, "maximum": 9999}, [1000, 4711, 9999], [999, 10000, -1000]),
+    ({"type": "integer", "minimum": -205, "maximum": 1234567}, [-205, -9, 0, 86, 1234567], [-206, -999, 1234568]),
+    ({"type": "integer", "exclusiveMinimum": 10}, [11, 99, 123456], [10, 9, -11]),
+    ({"type": "integer", "maximum": -7}, [-7, -10, -123], [-6, 0, 7]),
+    ({"type": "string", "pattern": "^[A-Z]{3}$"}, ["ABC"], ["AB", "ABCD", "abc"]),
+    ({"type": "string", "pattern": r"^\d{4}-(0[1-9]|1[0-2])$"}, ["2026-11", "1999-01"], ["2026-13", "26-11"]),
+    ({"type": "string", "pattern": "^(red|green)?-?[^x]+$"}, ["red-a", "green", 'q"\\'], ["x", ""]),
+    ({"type": "string", "pattern": "a.c"}, ["abc", "--a c--"], ["ac", "b"]),
+    ({"type": "object", "properties": {}}, [{}], [{"a": 1}]),
+    ({"type": "object", "properties": {"a": {"const": 1}}, "required": ["a", "b"]}, [{"a": 1, "b": [2]}], [{"a": 1}]),
+    ({"properties": {"a": {"anyOf": [{"not": {}}, {"type": "boolean"}]}}}, [{"a": True}, {}], [{"a": "x"}]),
+    ({"$ref": "#/definitions/a%3Cb%3E", "definitions": {"a<b>": {"const": 1}}}, [1], [2]),
+    ({"$ref": "#shade", "$defs": {"S": {"$anchor": "shade", "enum": ["red"]}}}, ["red"], ["blue"]),
+    (
+        {"type": "object", "patternProperties": {"^x-": {"type": "integer"}}, "additionalProperties": False},
+        [{}, {"x-a": 1}],
+        [{"x-a": "1"}],
+    ),
+    ({"type": "integer", "x-order": 1, "nullable": True, "discriminator": {"propertyName": "k"}}, [3], [None]),
     ({}, [1, "a", None, [1, [2]], {"a": {"b": []}}], []),
     (True, [{"x": [True]}], []),
 ]
@@ -168,8 +190,8 @@ def walk(llama: Llama, schema: Any, rng: np.random.Generator) -> str:
 @pytest.mark.parametrize(
     ("schema", "keyword"),
     [
-        ({"type": "object", "patternProperties": {"a": {}}}, "patternProperties"),
-        ({"properties": {"a": {"if": {}, "then": {}}}}, "if"),
+        ({"type": "array", "items": [{"const": 1}, {"const": "b"}]}, "items"),
+        ({"$ref": "#nowhere"}, "$ref"),
         ({"type": "text"}, "type"),
         ({"$ref": "#/$defs/none"}, "$ref"),
         ({"$ref": "http://example.org/a"}, "$ref"),
@@ -276,5 +298,62 @@ def test_deep_and_wide_schemas_are_refused_or_written_quickly() -> None:
 
 @pytest.mark.parametrize("keyword", ["pattern", "format", "multipleOf", "uniqueItems", "not", "title"])
 def test_what_a_validator_checks_afterwards_is_let_through(keyword: str) -> None:
-    values = {"multipleOf": 2, "uniqueItems": True, "not": {}}
+    values = {"multipleOf": 2, "uniqueItems": True, "not": {"const": 1}}
     assert "root ::=" in schema_grammar({"type": "string", keyword: values.get(keyword, "x")})
+
+
+@given(st.integers(-(10**17), 10**17), st.integers(0, 10**6), st.integers(-(10**17), 10**17))
+def test_an_integer_is_accepted_if_it_lies_between_the_bounds(low: int, width: int, other: int) -> None:
+    high = low + width
+    expression = integer_range(low, high).replace(" ", "").replace('"', "")
+    found = re.compile(expression)  # of literals, classes and counts, GBNF and regular expressions write alike
+    for number in (low, high, low - 1, high + 1, (low + high) // 2, other):
+        assert (found.fullmatch(str(number)) is not None) == (low <= number <= high), number
+    assert not found.fullmatch("-0")
+
+
+PATTERNS = st.recursive(
+    st.sampled_from(
+        ["a", "Z", "0", "_", "-", '"', r"\.", " ", "/", "[a-z]", "[^a0]", r"\d", r"\W", r"\s", ".", r"[\w.-]"]
+    ),
+    lambda inner: st.one_of(
+        st.tuples(inner, inner).map("".join),
+        st.tuples(inner, inner).map(lambda both: f"({both[0]}|{both[1]})"),
+        st.tuples(inner, st.sampled_from(["?", "*", "+", "{2}", "{1,3}"])).map(lambda both: f"(?:{both[0]}){both[1]}"),
+    ),
+    max_leaves=6,
+)
+
+
+@settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(PATTERNS, st.text('aZ0_-". /b', max_size=6))
+def test_a_simple_pattern_is_matched_by_its_grammar(llama: Llama, pattern: str, text: str) -> None:
+    schema = {"type": "string", "pattern": f"^(?:{pattern})$"}
+    assert list(left_to_validator(schema)) == []
+    assert accepts(llama, schema, json.dumps(text)) == (re.fullmatch(pattern, text) is not None)
+
+
+@pytest.mark.parametrize("pattern", ["^(?=a)b$", r"^\ba$", "^a|b$", r"^(a)\1$", "^a{5000}$", "^[[:alpha:]]$", "^a++$"])
+def test_a_pattern_that_is_not_simple_is_left_to_the_validator(llama: Llama, pattern: str) -> None:
+    schema = {"type": "string", "pattern": pattern, "maxLength": 5}
+    assert list(left_to_validator(schema)) == [("", "pattern")]
+    assert accepts(llama, schema, '"any"')
+
+
+def test_it_is_known_what_a_grammar_leaves_to_the_validator() -> None:
+    schema = {
+        "properties": {
+            "a/b": {"type": "integer", "multipleOf": 5},
+            "c": {"type": "array", "items": {"type": "number", "minimum": 1}, "uniqueItems": True},
+            "pattern": {"type": "string", "pattern": "^a+$"},
+        },
+        "if": {"required": ["c"]},
+        "enum": [{"not": 1}],
+        "x-order": 2,
+    }
+    assert sorted(left_to_validator(schema)) == [
+        ("", "if"),
+        ("/properties/a~1b", "multipleOf"),
+        ("/properties/c", "uniqueItems"),
+        ("/properties/c/items", "minimum"),
+    ]

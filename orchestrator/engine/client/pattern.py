@@ -1,0 +1,224 @@
+"""Turn the simple regular expressions of a JSON Schema's `pattern` into GBNF.
+
+What is turned: characters, classes, `.`, groups, alternatives, and quantifiers. Anchors, look-around, back-references
+and flags inside of a pattern are not: such a pattern is left to the validator that checks the whole answer.
+"""
+
+import re
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Final
+
+MAX_REPEATED: Final = 256
+"""How often something is repeated at most where the pattern does not say it."""
+MAX_COUNT: Final = 1024
+"""The largest number of repetitions that is turned."""
+MAX_PATTERN: Final = 1000
+"""How many characters a pattern may have."""
+_LAST: Final = 0x10FFFF
+_DIGITS: Final = ((0x30, 0x39),)
+_WORD: Final = ((0x30, 0x39), (0x41, 0x5A), (0x5F, 0x5F), (0x61, 0x7A))
+_SPACE: Final = ((0x09, 0x0D), (0x20, 0x20))
+_CLASSES: Final = {"d": _DIGITS, "w": _WORD, "s": _SPACE}
+_CONTROLS: Final = {"n": 0x0A, "r": 0x0D, "t": 0x09, "f": 0x0C}
+_ESCAPED: Final = {0x22: '"', 0x5C: "\\", 0x08: "b", 0x0C: "f", 0x0A: "n", 0x0D: "r", 0x09: "t"}
+"""The characters that stand in a JSON string only behind a backslash, and what follows it."""
+_UNWRITABLE: Final = ((0x00, 0x1F), (0x22, 0x22), (0x5C, 0x5C), (0x7F, 0x7F), (0xD800, 0xDFFF))
+"""The characters that do not stand in a JSON string as they are."""
+_COUNT: Final = re.compile(r"\{(\d+)(,(\d*))?\}")
+
+Ranges = tuple[tuple[int, int], ...]
+Repeat = Callable[[str, int, int], str]
+"""Returns an expression for a symbol that is repeated from so often to so often."""
+Rule = Callable[[str], str]
+"""Returns the symbol of a rule with this body."""
+
+
+class _NotSimple(Exception):
+    """The pattern has something in it that is not turned."""
+
+
+def pattern_rule(pattern: str, rule: Rule, repeat: Repeat, any_character: str) -> str | None:
+    """Return the symbol of the text between the quotes of a JSON string that matches a pattern; None for one that is
+    not simple.
+
+    `any_character` is the symbol of any character of a JSON string. A pattern matches anywhere in a text, unless it
+    begins with `^` and ends with `$`.
+    """
+    if len(pattern) > MAX_PATTERN:
+        return None
+    from_start = pattern.startswith("^")
+    to_end = pattern.endswith("$") and not re.search(r"(^|[^\\])(\\\\)*\\\$$", pattern)
+    body = pattern[from_start : len(pattern) - to_end]
+    parser = _Parser(body, rule, repeat)
+    try:
+        expression = parser.alternatives()
+        if parser.at < len(body) or ((from_start or to_end) and parser.top_level_choice):
+            return None
+    except (_NotSimple, IndexError):
+        return None
+    around = repeat(any_character, 0, MAX_REPEATED)
+    parts = [*([] if from_start else [around]), expression, *([] if to_end else [around])]
+    return rule(" ".join(parts))
+
+
+@dataclass(slots=True)
+class _Parser:
+    text: str
+    rule: Rule
+    repeat: Repeat
+    at: int = 0
+    depth: int = 0
+    top_level_choice: bool = False
+
+    def alternatives(self) -> str:
+        """Read alternatives up to the end or to a closing parenthesis, and return their expression."""
+        found = [self._sequence()]
+        while self.at < len(self.text) and self.text[self.at] == "|":
+            self.top_level_choice |= self.depth == 0
+            self.at += 1
+            found.append(self._sequence())
+        return found[0] if len(found) == 1 else self.rule(" | ".join(found))
+
+    def _sequence(self) -> str:
+        parts: list[str] = []
+        while self.at < len(self.text) and self.text[self.at] not in "|)":
+            parts.append(self._quantified())
+        return " ".join(parts) or '""'
+
+    def _quantified(self) -> str:
+        symbol = self._atom()
+        low, high = self._quantifier()
+        if (low, high) == (1, 1):
+            return symbol
+        if high > MAX_COUNT:
+            raise _NotSimple
+        return self.repeat(self.rule(symbol), low, high)
+
+    def _quantifier(self) -> tuple[int, int]:
+        sign = self.text[self.at : self.at + 1]
+        low = high = 1
+        if sign and sign in "?*+":
+            self.at += 1
+            low, high = {"?": (0, 1), "*": (0, MAX_REPEATED), "+": (1, MAX_REPEATED)}[sign]
+        elif sign == "{" and (count := _COUNT.match(self.text, self.at)):
+            self.at = count.end()
+            low = int(count[1])
+            high = low if count[2] is None else int(count[3]) if count[3] else max(low, MAX_REPEATED)
+            if high < low:
+                raise _NotSimple
+        else:
+            return 1, 1
+        following = self.text[self.at : self.at + 1]
+        if following == "?":  # a lazy quantifier matches the same texts
+            self.at += 1
+        elif following and following in "+*{":
+            raise _NotSimple
+        return low, high
+
+    def _atom(self) -> str:
+        sign = self.text[self.at]
+        self.at += 1
+        if sign == "(":
+            return self._group()
+        if sign == "[":
+            return self._characters(self._class())
+        if sign == ".":
+            return self._characters(_complement(((0x0A, 0x0A),)))
+        if sign == "\\":
+            return self._characters(self._escape())
+        if sign in "^$*+?{}":
+            raise _NotSimple
+        return self._characters(((ord(sign), ord(sign)),))
+
+    def _group(self) -> str:
+        if self.text.startswith("?:", self.at):
+            self.at += 2
+        elif self.text.startswith("?", self.at):
+            raise _NotSimple
+        self.depth += 1
+        inner = self.alternatives()
+        self.depth -= 1
+        if self.text[self.at : self.at + 1] != ")":
+            raise _NotSimple
+        self.at += 1
+        return self.rule(inner)
+
+    def _class(self) -> Ranges:
+        negated = self.text[self.at] == "^"
+        self.at += negated
+        ranges: list[tuple[int, int]] = []
+        first = True
+        while first or self.text[self.at] != "]":
+            first = False
+            low = self._member()
+            if self.text[self.at] == "-" and self.text[self.at + 1] != "]":
+                self.at += 1
+                high = self._member()
+                if len(low) != 1 or len(high) != 1 or low[0][0] != low[0][1] or high[0][1] < low[0][0]:
+                    raise _NotSimple
+                ranges.append((low[0][0], high[0][1]))
+            else:
+                ranges += low
+        self.at += 1
+        return _complement(ranges) if negated else tuple(ranges)
+
+    def _member(self) -> Ranges:
+        sign = self.text[self.at]
+        self.at += 1
+        if sign == "\\":
+            return self._escape()
+        if sign == "[" or (sign in "&-~" and self.text[self.at] == sign):  # nested classes and operations on classes
+            raise _NotSimple
+        return ((ord(sign), ord(sign)),)
+
+    def _escape(self) -> Ranges:
+        sign = self.text[self.at]
+        self.at += 1
+        if sign in _CLASSES:
+            return _CLASSES[sign]
+        if sign.lower() in _CLASSES:
+            return _complement(_CLASSES[sign.lower()])
+        if sign in _CONTROLS:
+            return ((_CONTROLS[sign], _CONTROLS[sign]),)
+        if sign.isalnum():
+            raise _NotSimple
+        return ((ord(sign), ord(sign)),)
+
+    def _characters(self, ranges: Iterable[tuple[int, int]]) -> str:
+        """Return the expression of one character out of these, as it is written in a JSON string."""
+        wanted = tuple(ranges)
+        plain = _without(wanted, _UNWRITABLE)
+        choices = [f"[{''.join(_range(*one) for one in plain)}]"] if plain else []
+        for code, letter in _ESCAPED.items():
+            if any(low <= code <= high for low, high in wanted):
+                choices.append(f'"\\\\" [{_code(ord(letter))}]')
+        if not choices:
+            raise _NotSimple
+        return choices[0] if len(choices) == 1 else self.rule(" | ".join(choices))
+
+
+def _complement(ranges: Iterable[tuple[int, int]]) -> Ranges:
+    return _without(((0, _LAST),), ranges)
+
+
+def _without(ranges: Iterable[tuple[int, int]], others: Iterable[tuple[int, int]]) -> Ranges:
+    """Return the characters of `ranges` that are in none of `others`."""
+    left = sorted(ranges)
+    for low, high in sorted(others):
+        kept: list[tuple[int, int]] = []
+        for first, last in left:
+            if first < low:
+                kept.append((first, min(last, low - 1)))
+            if last > high:
+                kept.append((max(first, high + 1), last))
+        left = kept
+    return tuple(left)
+
+
+def _range(low: int, high: int) -> str:
+    return _code(low) if low == high else f"{_code(low)}-{_code(high)}"
+
+
+def _code(code: int) -> str:
+    return chr(code) if chr(code).isascii() and chr(code).isalnum() else f"\\U{code:08X}"
