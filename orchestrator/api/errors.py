@@ -14,7 +14,7 @@ from fastapi.responses import JSONResponse
 from pydantic import BaseModel, Field
 from starlette.exceptions import HTTPException
 
-from orchestrator.engine.errors import BadRequest, EngineError
+from orchestrator.engine.errors import BadRequest, EngineError, PromptTooLong
 from orchestrator.errors import InputError, OrchestratorError
 from orchestrator.journal import DiskFull, JournalClosed, ObjectMissing, UnknownChat, UnknownRun
 from orchestrator.planning import PlanError
@@ -58,14 +58,22 @@ class RunFailed(OrchestratorError):
     """The run that should have answered a chat ended without an answer. Sending the request again starts a new run."""
 
 
+class AnswerRefused(OrchestratorError):
+    """The answers of a model, also those to which it was asked again, do not obey what the request prescribes."""
+
+
 DOCUMENTED: Final[Mapping[int | str, dict[str, Any]]] = {
     "4XX": {"model": ErrorBody, "description": "The request cannot be carried out; the error says why."},
     "5XX": {"model": ErrorBody, "description": "The daemon cannot carry it out; the error says why."},
 }
 
+CONTEXT_LENGTH: Final = "context_length_exceeded"
+"""The code by which clients know that a prompt is too long for the model's context."""
+
 _STATUS: Final[tuple[tuple[type[OrchestratorError], HTTPStatus], ...]] = (
     (InputError, HTTPStatus.BAD_REQUEST),
     (RunFailed, HTTPStatus.UNPROCESSABLE_ENTITY),  # clients try again after a 5xx
+    (AnswerRefused, HTTPStatus.UNPROCESSABLE_ENTITY),
     (UnknownRun, HTTPStatus.NOT_FOUND),
     (UnknownChat, HTTPStatus.NOT_FOUND),
     (ObjectMissing, HTTPStatus.NOT_FOUND),
@@ -101,7 +109,7 @@ def error_detail(error: OrchestratorError) -> ErrorDetail:
         message=str(error),
         type=_error_type(status_of(error)),
         param=problems[0].where if problems else None,
-        code=_snake(type(error).__name__),
+        code=CONTEXT_LENGTH if isinstance(error, PromptTooLong) else _snake(type(error).__name__),
         problems=[ProblemBody(where=item.where, what=item.what, accepted=item.accepted) for item in problems],
     )
 
@@ -141,11 +149,20 @@ async def _handle_ours(request: Request, error: Exception) -> JSONResponse:
 async def _handle_invalid(request: Request, error: Exception) -> JSONResponse:
     assert isinstance(error, RequestValidationError)
     problems = [ProblemBody(where="/".join(map(str, item["loc"])), what=str(item["msg"])) for item in error.errors()]
+    if any(item["loc"] == ("body",) for item in error.errors()) and not _is_json(request):
+        kind = request.headers.get("content-type", "missing")
+        problems = [
+            ProblemBody(where="header Content-Type", what=f"is {kind}", accepted="Content-Type: application/json")
+        ]
     message = "; ".join(f"{item.where}: {item.what}" for item in problems[:5])
     detail = ErrorDetail(
         message=message, type=_error_type(400), param=problems[0].where, code="invalid_request", problems=problems
     )
     return JSONResponse(ErrorBody(error=detail).model_dump(), HTTPStatus.BAD_REQUEST)
+
+
+def _is_json(request: Request) -> bool:
+    return "json" in request.headers.get("content-type", "").lower()
 
 
 async def _handle_http(request: Request, error: Exception) -> JSONResponse:

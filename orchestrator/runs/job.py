@@ -12,6 +12,7 @@ from pathlib import Path
 from statistics import median
 
 from orchestrator.analysis import StepGraph, analyze_task
+from orchestrator.engine.client.grammar import left_to_validator
 from orchestrator.errors import InputError, Problem
 from orchestrator.events import EscalationTarget, Mode, Priority, RoleRates, RunAccepted, RunLimits
 from orchestrator.frontdoor import FrontdoorPlanner
@@ -149,7 +150,11 @@ def check_job_given(
         raise InvalidTask(*problems, *error.problems) from error
     if problems:
         raise InvalidTask(*problems)
-    warnings = (*check_hints(job.task, able), *islice(_clamped_limits(job.task, registry), MAX_PROBLEMS))
+    warnings = (
+        *check_hints(job.task, able),
+        *islice(_clamped_limits(job.task, registry), MAX_PROBLEMS),
+        *islice(_left_to_validator(job.task), MAX_PROBLEMS),
+    )
     return CheckedJob(files, prior, graph, tuple(map(str, warnings)))
 
 
@@ -164,6 +169,17 @@ def _clamped_limits(task: TaskIR, registry: Registry) -> Iterator[Problem]:
         if step.max_tokens is not None and context is not None and step.max_tokens >= context:
             what = f"{step.max_tokens} is more than {model} has room for: {context} tokens, with the prompt"
             yield Problem(pointer(("plan", "steps", at, "max_tokens")), what, "what the prompt leaves of that")
+
+
+def _left_to_validator(task: TaskIR) -> Iterator[Problem]:
+    """Yield a problem for each keyword of an output schema that the grammar of its answers cannot express.
+
+    It keeps no task from running: the gate `schema` checks the complete answer.
+    """
+    for at, step in enumerate(task.plan.steps):
+        for where, keyword in left_to_validator(step.output_schema):
+            what = f"{keyword} is not enforced while the answer is written, only checked when it is complete"
+            yield Problem(pointer(("plan", "steps", at, "output_schema")) + where, what)
 
 
 def _unreadable(task: TaskIR, directory: Path | None, prior: Collection[str]) -> tuple[Problem, ...]:

@@ -197,11 +197,21 @@ def _references(path: tuple[str | int, ...], schema: object) -> Iterator[tuple[t
             yield from _references((*path, index), value)
 
 
+def _anchors(schema: object) -> Iterator[object]:
+    """Yield the names that schemas inside of this one give themselves."""
+    if isinstance(schema, dict):
+        if "$anchor" in schema:
+            yield schema["$anchor"]
+        schema = list(schema.values())
+    for part in schema if isinstance(schema, list) else ():
+        yield from _anchors(part)
+
+
 def _leads_somewhere(schema: object, reference: str) -> bool:
     if reference == "#":
         return True
     if not reference.startswith("#/"):
-        return False
+        return reference.startswith("#") and unquote(reference[1:]) in _anchors(schema)
     at = schema
     for part in reference[2:].split("/"):
         key = unquote(part).replace("~1", "/").replace("~0", "~")

@@ -11,12 +11,12 @@ from dataclasses import dataclass
 from typing import Annotated, Any, Final, Literal
 
 from fastapi import APIRouter, Request, Response
-from pydantic import BaseModel, Field
+from pydantic import BaseModel, ConfigDict, Field
 
 from orchestrator.api.dependencies import LenientBody, LimiterDep, RequestBody, ServiceDep
 from orchestrator.api.errors import DOCUMENTED, error_detail
 from orchestrator.api.limiter import GenerationHandle, Thought
-from orchestrator.api.openai.completion import CompletionRequest, generates_for
+from orchestrator.api.openai.completion import CUT_OFF, CompletionRequest, generates_for
 from orchestrator.api.openai.protocol import (
     ChatMessage,
     FormatBody,
@@ -69,7 +69,9 @@ class StreamOptions(LenientBody):
 
 
 class ChatBody(RequestBody, LenientBody):
-    """A request for `n` answers to a chat."""
+    """A request for `n` answers to a chat. Of fields that have no name here, `refuse_options` refuses some."""
+
+    model_config = ConfigDict(extra="allow")
 
     model: str
     messages: Annotated[list[ChatMessage], Field(min_length=1, max_length=4096)]
@@ -208,7 +210,8 @@ def request_of(body: ChatBody) -> CompletionRequest:
             "logit_bias": body.logit_bias,
             "presence_penalty": body.presence_penalty,
             "frequency_penalty": body.frequency_penalty,
-        }
+        },
+        body.model_extra,
     )
     tools = [
         ClientTool(one.function.name, one.function.description or "", one.function.parameters)
@@ -235,7 +238,7 @@ def finish_reason(completion: Completion, call: ParsedToolCall | None) -> Finish
     """Return why an answer ended, as OpenAI's API names it."""
     if call is not None:
         return "tool_calls"
-    return "length" if completion.finish in ("length", "deadline") else "stop"
+    return "length" if completion.finish in CUT_OFF else "stop"
 
 
 def _answer(common: _Common, completions: Sequence[Completion], toolbox: ClientTools) -> ChatAnswer:

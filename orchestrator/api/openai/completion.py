@@ -4,14 +4,15 @@ import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, Final
 
-from orchestrator.api.errors import RunFailed
+from orchestrator.api.errors import AnswerRefused, RunFailed
 from orchestrator.api.limiter import Generate
 from orchestrator.api.openai.models import ORCHESTRATE, resolve_name
 from orchestrator.api.openai.protocol import prompt_messages
 from orchestrator.api.openai.tools import ClientTools
 from orchestrator.engine.client.engine import Completion
+from orchestrator.engine.client.grammar import left_to_validator
 from orchestrator.engine.contract import Generation, Message
 from orchestrator.errors import InputError, OrchestratorError, Problem
 from orchestrator.events import Usage
@@ -20,10 +21,15 @@ from orchestrator.history.report import Report
 from orchestrator.runs import Job
 from orchestrator.service.chats import RoutedChat
 from orchestrator.service.service import Service
+from orchestrator.steps.attempt import added
 from orchestrator.steps.role import ResolvedRole
 from registry.thinking import Thinking
 
 NO_TOOLS = ClientTools()
+CUT_OFF: Final = ("length", "deadline", "repetition")
+"""The reasons for which an answer ends before the model has ended it."""
+MOST_ASKED: Final = 3
+"""How often a model is asked for an answer that has to obey a schema, at most."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,7 +70,7 @@ async def generates_for(request: CompletionRequest, service: Service) -> tuple[l
     role, chat = await resolve_name(request.model, objective, service.orchestrator, request.id)
     generation = engine_request(request, role)
     seeds = [None if request.seed is None else request.seed + index for index in range(request.count)]
-    generates = [_generation(service, role.model, replace(generation, seed=seed)) for seed in seeds]
+    generates = [_checked(service, role.model, request, replace(generation, seed=seed)) for seed in seeds]
     if chat is not None:
         generates = [_recorded(chat, index, request, generate) for index, generate in enumerate(generates)]
     return generates, role.model
@@ -108,9 +114,31 @@ def run_request(messages: Sequence[Message]) -> str:
     return "\n".join(f"{message.role}: {message.content}" for message in written)
 
 
-def _generation(service: Service, model: str, generation: Generation) -> Generate:
+def _checked(service: Service, model: str, request: CompletionRequest, generation: Generation) -> Generate:
+    """Return what generates an answer that obeys the schema or the tool that the request prescribes.
+
+    Most of a schema is enforced while the answer is written. Where something is left to be checked, the text is held
+    back until it is complete, and the model is asked again with what is wrong. An answer that is cut off is passed on
+    as it is, since its reason to end says so. Raises AnswerRefused when no answer obeys.
+    """
+    hold = next(left_to_validator(generation.schema), None) is not None
+
     async def generate(on_text: Callable[[str], None], on_thought: Callable[[str], None]) -> Completion:
-        return await service.orchestrator.pool.generate(model, generation, on_text, on_thought)
+        asked, usages = generation, list[Usage]()
+        while True:
+            completion = await service.orchestrator.pool.generate(
+                model, asked, (lambda _: None) if hold else on_text, on_thought
+            )
+            usages.append(completion.usage)
+            wrong = "" if completion.finish in CUT_OFF else _mismatch(request, completion.text)
+            if not wrong:
+                if hold:
+                    on_text(completion.text)
+                return replace(completion, usage=added(*usages)) if len(usages) > 1 else completion
+            if not hold or len(usages) == MOST_ASKED:
+                raise AnswerRefused(f"the answer of {model} does not obey what was asked for: {wrong}")
+            answer, critique = Message("assistant", completion.text), f"This is not accepted: {wrong}\nAnswer again."
+            asked = replace(generation, messages=(*generation.messages, answer, Message("user", critique)))
 
     return generate
 

@@ -18,6 +18,15 @@ from orchestrator.steps.role import ResolvedRole
 from registry.options import MAX_CONTEXT
 from registry.thinking import Thinking
 
+_OTHER_GRAMMARS: Final = "grammar guided_grammar guided_regex guided_choice guided_json structured_outputs json_schema"
+_OTHER_SAMPLERS: Final = "top_k min_p typical_p tfs_z xtc_probability mirostat top_logprobs best_of suffix"
+_OTHER_CONTENTS: Final = "modalities audio prediction web_search_options"
+REFUSED: Final = {
+    **dict.fromkeys(("functions", "function_call"), "tools and tool_choice"),
+    **dict.fromkeys(_OTHER_GRAMMARS.split(), "response_format with a JSON Schema"),
+    **dict.fromkeys([*_OTHER_SAMPLERS.split(), *_OTHER_CONTENTS.split()], "leave it out"),
+}
+"""Options of OpenAI's and other servers' APIs that are not supported here and shape an answer, and what is accepted."""
 ANY_OBJECT: Final = {"type": "object"}
 
 TopP = Annotated[float, Field(gt=0, le=1)]
@@ -136,8 +145,10 @@ def answer_schema(form: FormatBody | None, where: str) -> dict[str, Any] | bool 
     """
     if form is None or form.type == "text":
         return None
-    if form.type == "json_object":
+    if form.type == "json_object" and form.json_schema is None and form.json_schema_flat is None:
         return dict(ANY_OBJECT)
+    if form.type == "json_object":  # llama-server takes a schema here too
+        form = form.model_copy(update={"type": "json_schema"})
     if form.type != "json_schema":
         raise InputError(Problem(f"{where}/type", f"{form.type!r} is not known", "text, json_object, json_schema"))
     schema = form.json_schema.json_schema if form.json_schema is not None else form.json_schema_flat
@@ -176,11 +187,18 @@ def requested_thinking(
     return None if effort is None else cast(Thinking, _EFFORTS.get(effort, effort))
 
 
-def refuse_options(options: Mapping[str, object]) -> None:
-    """Raise InputError for an option that is set but not supported: ignoring it would change what the answer means."""
+def refuse_options(options: Mapping[str, object], unknown: Mapping[str, object] | None = None) -> None:
+    """Raise InputError for an option that is set but not supported: ignoring it would change what the answer means.
+
+    `unknown` are the fields of a body that it has no name for. Most of them concern nothing that an answer means, and
+    are ignored; those of other servers' APIs that shape an answer are refused.
+    """
     for name, value in options.items():
         if value:
-            raise InputError(Problem(name, f"{value!r} is not supported", "leave it out"))
+            raise InputError(Problem(name, f"{value!r:.80} is not supported", "leave it out"))
+    for name, value in (unknown or {}).items():
+        if name in REFUSED and value is not None:
+            raise InputError(Problem(name, "is not supported, and would change the answer", REFUSED[name]))
 
 
 def _engine_message(message: ChatMessage, where: str) -> Message:

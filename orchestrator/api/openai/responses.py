@@ -12,7 +12,7 @@ from pydantic import BaseModel, Field
 from orchestrator.api.dependencies import LenientBody, LimiterDep, RequestBody, ServiceDep
 from orchestrator.api.errors import DOCUMENTED, error_detail
 from orchestrator.api.limiter import GenerationHandle, Thought
-from orchestrator.api.openai.completion import CompletionRequest, generates_for
+from orchestrator.api.openai.completion import CUT_OFF, CompletionRequest, generates_for
 from orchestrator.api.openai.protocol import (
     FormatBody,
     MaxTokens,
@@ -305,7 +305,7 @@ def _reasoning_item(text: str) -> ReasoningItem:
 def _item(completion: Completion, call: ParsedToolCall | None) -> AnswerItem:
     if call is not None:
         return _call_item(call)
-    return _message_item(completion.text, complete=completion.finish not in ("length", "deadline"))
+    return _message_item(completion.text, complete=completion.finish not in CUT_OFF)
 
 
 def _message_item(text: str, *, complete: bool = True) -> MessageItem:

@@ -34,7 +34,12 @@ class ClientTool:
     name: str
     description: str
     parameters: Mapping[str, Any]
-    """The JSON Schema of the arguments."""
+    """The JSON Schema of the arguments, as the client gives it; empty for a function without any."""
+
+    @property
+    def schema(self) -> dict[str, Any]:
+        """The JSON Schema of the arguments."""
+        return dict(self.parameters) or {"type": "object", "properties": {}, "additionalProperties": False}
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,7 +98,7 @@ class ClientTools:
         if not self.forced:
             return None
         if self._only is not None:
-            return dict(self._only.parameters)
+            return self._only.schema
         return {"anyOf": [_call_schema(tool, f"#/anyOf/{number}") for number, tool in enumerate(self.tools)]}
 
     def parse(self, text: str) -> ParsedToolCall | None:
@@ -188,14 +193,14 @@ def _named(choice: str | Mapping[str, Any]) -> object:
 
 def _valid(tool: ClientTool, arguments: str) -> ParsedToolCall | None:
     try:
-        OutputSchema(tool.parameters).read(arguments)
+        OutputSchema(tool.schema).read(arguments)
     except (SchemaMismatch, BadSchema):
         return None
     return ParsedToolCall(tool.name, arguments)
 
 
 def _described(tool: ClientTool) -> dict[str, Any]:
-    return {"tool": tool.name, "description": tool.description, "arguments": dict(tool.parameters)}
+    return {"tool": tool.name, "description": tool.description, "arguments": tool.schema}
 
 
 def _call_schema(tool: ClientTool, place: str) -> dict[str, Any]:
@@ -203,7 +208,7 @@ def _call_schema(tool: ClientTool, place: str) -> dict[str, Any]:
 
     References inside the tool's parameters are rewritten, because the parameters are no longer the whole schema.
     """
-    arguments = _rebased(dict(tool.parameters), f"{place}/properties/arguments")
+    arguments = _rebased(tool.schema, f"{place}/properties/arguments")
     properties = {"tool": {"const": tool.name}, "arguments": arguments}
     return {"type": "object", "properties": properties, "required": [*properties], "additionalProperties": False}
 
@@ -214,6 +219,6 @@ def _rebased(schema: Any, place: str) -> Any:
     if not isinstance(schema, dict):
         return schema
     rebased = {key: _rebased(value, place) for key, value in schema.items()}
-    if isinstance(target := rebased.get("$ref"), str) and target.startswith("#"):
+    if isinstance(target := rebased.get("$ref"), str) and (target == "#" or target.startswith("#/")):
         rebased["$ref"] = place + target[1:]
     return rebased

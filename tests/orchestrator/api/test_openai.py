@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import re
 import socket
 import time
 from collections.abc import Iterator
@@ -121,6 +122,61 @@ def test_an_answer_matches_the_schema_that_was_asked_for(ai: OpenAI) -> None:
     said = ask(ai, response_format=form).choices[0].message.content
     assert json.loads(said)["colour"] in ("red", "green")
     assert ask(ai, response_format={"type": "json_object"}).choices[0].message.content.lstrip().startswith("{")
+
+
+def form(schema: dict[str, Any]) -> dict[str, Any]:
+    """Return the `response_format` of a JSON Schema."""
+    return {"type": "json_schema", "json_schema": {"name": "form", "schema": schema, "strict": True}}
+
+
+def test_bounds_and_patterns_are_obeyed(ai: OpenAI) -> None:
+    order = {"type": "integer", "minimum": 1000, "maximum": 9999}
+    properties = {"order": order, "code": {"type": "string", "pattern": "^[A-Z]{3}$"}}
+    schema = {"type": "object", "properties": properties, "required": ["order", "code"], "additionalProperties": False}
+    found = json.loads(ask(ai, response_format=form(schema)).choices[0].message.content)
+    assert 1000 <= found["order"] <= 9999
+    assert re.fullmatch("[A-Z]{3}", found["code"])
+
+
+def test_an_answer_that_breaks_its_schema_each_time_is_an_error(ai: OpenAI) -> None:
+    """What the grammar cannot express is checked when the answer is complete: no two items of an enum of one differ."""
+    schema = {"type": "array", "items": {"enum": [1]}, "minItems": 2, "maxItems": 3, "uniqueItems": True}
+    for stream in (False, True):
+        with pytest.raises(openai.UnprocessableEntityError, match="non-unique"):
+            ask(ai, response_format=form(schema), stream=stream)
+
+
+def test_json_mode_takes_a_schema(ai: OpenAI) -> None:
+    answer = ask(ai, extra_body={"response_format": {"type": "json_object", "schema": COLOURS}})
+    assert json.loads(answer.choices[0].message.content)["colour"] in ("red", "green")
+
+
+@pytest.mark.parametrize(
+    ("name", "value"), [("functions", []), ("guided_json", COLOURS), ("grammar", 'root ::= "a"'), ("top_k", 3)]
+)
+def test_options_that_shape_an_answer_are_never_dropped(ai: OpenAI, name: str, value: Any) -> None:
+    with pytest.raises(openai.BadRequestError, match=name):
+        ask(ai, extra_body={name: value})
+
+
+def test_a_function_without_parameters_gets_no_arguments(ai: OpenAI) -> None:
+    tool = {"type": "function", "function": {"name": "get_time", "description": "Current time"}}
+    other = {"type": "function", "function": {"name": "stop", "parameters": {"type": "object", "properties": {}}}}
+    for tools in ([tool], [other], [tool, other]):
+        (call,) = ask(ai, tools=tools, tool_choice="required").choices[0].message.tool_calls
+        assert json.loads(call.function.arguments) == {}
+
+
+def test_a_prompt_that_is_too_long_has_the_code_that_clients_know(ai: OpenAI) -> None:
+    with pytest.raises(openai.BadRequestError) as caught:
+        ask(ai, messages=[{"role": "user", "content": "a b " * 20000}])
+    assert caught.value.code == "context_length_exceeded"
+
+
+def test_a_body_that_is_not_declared_as_json_names_the_header(client: httpx2.Client) -> None:
+    body = json.dumps({"model": "worker", "messages": QUESTION}).encode()
+    answer = client.post("/v1/chat/completions", content=body, headers={"Content-Type": "text/plain"})
+    assert (answer.status_code, answer.json()["error"]["param"]) == (400, "header Content-Type")
 
 
 @pytest.mark.parametrize("choice", ["required", {"type": "function", "function": {"name": "paint"}}])
