@@ -9,7 +9,9 @@ from registry.gguf import pieces
 from registry.models import ModelEntry, Registry
 
 V = TypeVar("V")
-NOT_FOR_THE_ENGINE: Final = frozenset({"id", "aliases", "description", "residency", "memory", "prompts", "thinking"})
+NOT_FOR_THE_ENGINE: Final = frozenset(
+    {"id", "aliases", "description", "residency", "memory", "prompts", "thinking", "sampling"}
+)
 
 
 @dataclass(frozen=True, slots=True)

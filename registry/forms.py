@@ -19,7 +19,7 @@ from pydantic.dataclasses import dataclass as pydantic_dataclass
 from pydantic_core import PydanticCustomError
 
 from registry.errors import RegistryError, RegistryProblem
-from registry.options import MAX_CONTEXT, Adapters, ContextTokens, FileName, LoadOptions, SlotCount
+from registry.options import MAX_CONTEXT, Adapters, ContextTokens, FileName, LoadOptions, SamplingOptions, SlotCount
 from registry.strict_yaml import KeyPath, YamlDocument
 from registry.thinking import THINKING_WORDS, Thinking
 
@@ -116,6 +116,8 @@ class ModelForm(LoadOptions):
     """Which of the sets of prompts that ship the model gets; None: the set that its file is made for."""
     thinking: ThinkingSetting | None = None
     """How much the model thinks before it answers, where a role or a request says nothing else; None: "auto"."""
+    sampling: SamplingOptions = SamplingOptions()
+    """What keeps its answers from repeating themselves, where a role says nothing else."""
     instances: Annotated[int, Field(ge=1, le=64)] = 1
     """How many engines of the model may run, each bound to a NUMA node of its own."""
 
@@ -138,6 +140,8 @@ class RoleForm(Form):
     max_tokens: MaxTokens | None = None
     thinking: ThinkingSetting | None = None
     """How much the model thinks before it answers in this role; None: as its entry says."""
+    sampling: SamplingOptions | None = None
+    """What keeps its answers from repeating themselves in this role, in place of what the model's entry says."""
 
 
 class DefaultsForm(Form):

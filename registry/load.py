@@ -169,6 +169,7 @@ class UncheckedRegistry:
             top_p=form.top_p or defaults.top_p,
             max_tokens=form.max_tokens or defaults.max_tokens,
             thinking=form.thinking,
+            sampling=form.sampling,
         )
 
     def _model(self, name: str, form: ModelForm) -> ModelEntry:
@@ -194,6 +195,7 @@ class UncheckedRegistry:
             options=options,
             numa=form.numa,
             thinking="auto" if form.thinking is None else form.thinking,
+            sampling=form.sampling,
             instances=form.instances,
             prompts=prompts_for(header.name if header else "") if form.prompts is None else prompt_set(form.prompts),
             header=header,

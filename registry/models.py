@@ -16,7 +16,7 @@ from urllib.parse import urlsplit
 from registry.forms import Level, ResidencyTier, Tier
 from registry.gguf import GgufHeader
 from registry.memory import MemoryEstimate
-from registry.options import Adapters, LoadOptions
+from registry.options import NO_PENALTIES, Adapters, LoadOptions, SamplingOptions
 from registry.prompts import PromptSet, prompt_set
 from registry.thinking import Thinking
 
@@ -79,6 +79,8 @@ class ModelEntry:
     """The prompts that ship for models of its kind."""
     thinking: Thinking = "auto"
     """How much it thinks before it answers, where neither role nor request says so."""
+    sampling: SamplingOptions = NO_PENALTIES
+    """What keeps its answers from repeating themselves, where neither role nor request says so."""
     header: GgufHeader | None = None
     """What the file says of the model; None for a remote one and for a file that cannot be read."""
     memory: MemoryEstimate | None = None
@@ -144,6 +146,8 @@ class RoleEntry:
     """Whether the registry's file gives the system prompt."""
     thinking: Thinking | None = None
     """How much the model thinks before it answers in this role; None: as the model's entry says."""
+    sampling: SamplingOptions | None = None
+    """What keeps answers from repeating themselves in this role; None: as the model's entry says."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -62,6 +62,72 @@ Adapters = tuple[Lora, ...]
 """Adapters that are used together."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SamplingOptions:
+    """How much less likely tokens become that would repeat what the answer says already, as a loaded model is asked.
+
+    Only generated tokens count, and not the prompt, from which answers may copy. What the fields are called and mean
+    comes from llama.cpp, and for `frequency_penalty` and `presence_penalty` from OpenAI's API. The values of the fields
+    change nothing unless they are given.
+    """
+
+    repeat_penalty: Annotated[float, Ge(0.1), Le(10)] = 1.0
+    """The logit of a token that was generated before is divided by this if it is positive, else multiplied with it."""
+    frequency_penalty: Annotated[float, Ge(-2), Le(2)] = 0.0
+    """What is subtracted from the logit of a token for each time that it was generated."""
+    presence_penalty: Annotated[float, Ge(-2), Le(2)] = 0.0
+    """What is subtracted from the logit of a token that was generated at all."""
+    repeat_last_n: Annotated[int, Ge(1), Le(MAX_CONTEXT)] | None = None
+    """How many of the last tokens count for the three above; None for all of the answer."""
+    dry_multiplier: Annotated[float, Ge(0), Le(10)] = 0.0
+    """DRY: where the last n tokens stand earlier in the answer too, `dry_multiplier` x `dry_base`^(n -
+    `dry_allowed_length`) is subtracted from the logit of the token that followed there. 0 switches it off."""
+    dry_base: Annotated[float, Ge(1), Le(4)] = 1.75
+    dry_allowed_length: Annotated[int, Ge(1), Le(1000)] = 2
+    """Shorter repetitions than this are free."""
+    dry_penalty_last_n: Annotated[int, Ge(1), Le(MAX_CONTEXT)] | None = None
+    """How many of the last tokens are searched for repetitions; None for all of the answer."""
+    dry_sequence_breakers: Annotated[tuple[Annotated[str, Len(1, 40)], ...], Len(0, 16)] = ("\n", ":", '"', "*")
+    """No repetition goes on over a token that holds one of these, and such a token is never made less likely by DRY."""
+
+    @property
+    def penalises_tokens(self) -> bool:
+        """Whether single tokens become less or more likely by having been generated."""
+        return (self.repeat_penalty, self.frequency_penalty, self.presence_penalty) != (1.0, 0.0, 0.0)
+
+    @property
+    def penalises(self) -> bool:
+        """Whether these options change anything."""
+        return self.penalises_tokens or self.dry_multiplier > 0
+
+    def problem(self) -> str | None:
+        """Return which of the options is outside its bounds, or None. A registry's file is checked when it is read."""
+        most, repeat_n, dry_n = MAX_CONTEXT, self.repeat_last_n, self.dry_penalty_last_n
+        checks = (
+            ("repeat_penalty", 0.1 <= self.repeat_penalty <= 10, "0.1 to 10"),
+            ("frequency_penalty", -2 <= self.frequency_penalty <= 2, "-2 to 2"),
+            ("presence_penalty", -2 <= self.presence_penalty <= 2, "-2 to 2"),
+            ("repeat_last_n", repeat_n is None or 1 <= repeat_n <= most, f"1 to {most}"),
+            ("dry_multiplier", 0 <= self.dry_multiplier <= 10, "0 to 10"),
+            ("dry_base", 1 <= self.dry_base <= 4, "1 to 4"),
+            ("dry_allowed_length", 1 <= self.dry_allowed_length <= 1000, "1 to 1000"),
+            (
+                "dry_penalty_last_n",
+                dry_n is None or 1 <= dry_n <= most,
+                f"1 to {most}",
+            ),
+            (
+                "dry_sequence_breakers",
+                len(self.dry_sequence_breakers) <= 16 and all(0 < len(one) <= 40 for one in self.dry_sequence_breakers),
+                "up to 16 texts of 1 to 40 characters",
+            ),
+        )
+        return next((f"{name} is {getattr(self, name)}; accepted: {fine}" for name, ok, fine in checks if not ok), None)
+
+
+NO_PENALTIES: Final = SamplingOptions()
+
+
 class OptionProblem(NamedTuple):
     """Two options that do not go together: which one to change, what is wrong with it, and what would be accepted."""
 

@@ -9,7 +9,15 @@ from typing import Any, Literal, NamedTuple, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from registry.options import MAX_CELLS, MAX_SLOTS, MAX_THREADS, Adapters, LoadOptions
+from registry.options import (
+    MAX_CELLS,
+    MAX_SLOTS,
+    MAX_THREADS,
+    NO_PENALTIES,
+    Adapters,
+    LoadOptions,
+    SamplingOptions,
+)
 from registry.thinking import Thinking
 
 Finish = Literal["stop", "length", "deadline", "repetition", "cancelled"]
@@ -162,6 +170,8 @@ class Generation:
     `LoadOptions` says of logits."""
     top_p: float = 1.0
     """Sample among the most likely tokens whose probabilities come to this."""
+    sampling: SamplingOptions = NO_PENALTIES
+    """What keeps the text from repeating itself. It holds under a grammar too, among the tokens that are allowed."""
     seed: int | None = None
     """None: a random one."""
     stop: tuple[str, ...] = ()
@@ -194,6 +204,7 @@ class Generation:
             (self.max_tokens is None or self.max_tokens >= 1, f"max_tokens is {self.max_tokens}"),
             (0 <= self.temperature <= 100, f"temperature is {self.temperature}; accepted: 0 to 100"),
             (0 < self.top_p <= 1, f"top_p is {self.top_p}; accepted: above 0, at most 1"),
+            (self.sampling.problem() is None, self.sampling.problem() or ""),
             (self.seed is None or 0 <= self.seed < 1 << 64, f"seed is {self.seed}; accepted: 0 to 2^64 - 1"),
             (len(self.stop) <= MAX_STOPS, f"{len(self.stop)} stop strings; accepted: at most {MAX_STOPS}"),
             (all(0 < len(s.encode()) <= MAX_STOP_BYTES for s in self.stop), "a stop string is empty or too long"),

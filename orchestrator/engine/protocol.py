@@ -12,7 +12,7 @@ import msgspec
 
 from orchestrator.engine.contract import EngineSpec, EngineStats, Finish, Generation, Message, ModelInfo
 
-VERSION = 3
+VERSION = 4
 MAX_FRAME = 256 << 20
 """The most bytes of a message."""
 _LENGTH = struct.Struct("<I")

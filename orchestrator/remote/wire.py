@@ -6,7 +6,7 @@ The protocol is OpenAI's `POST /chat/completions` with `stream`, which llama-ser
 import json
 import re
 from collections.abc import Set
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any, Final
 
 import msgspec
@@ -20,6 +20,7 @@ from orchestrator.remote.errors import (
     RemotePromptTooLong,
     RemoteRefused,
 )
+from registry.options import NO_PENALTIES, SamplingOptions
 from registry.thinking import thinking_budget
 
 BYTES_A_TOKEN: Final = 4
@@ -28,6 +29,15 @@ SUBSTITUTES: Final = {
     "max_tokens": "max_completion_tokens",
     "temperature": None,
     "top_p": None,
+    "frequency_penalty": None,
+    "presence_penalty": None,
+    "repeat_penalty": None,
+    "repeat_last_n": None,
+    "dry_multiplier": None,
+    "dry_base": None,
+    "dry_allowed_length": None,
+    "dry_penalty_last_n": None,
+    "dry_sequence_breakers": None,
     "reasoning_effort": None,
     "chat_template_kwargs": None,
 }
@@ -96,6 +106,7 @@ def wire_request(model: str, request: Generation, context: int, refused: Set[str
             fields["stop"] = list(request.stop)
         if schema is not None:
             fields["response_format"] = {"type": "json_schema", "json_schema": {"name": "answer", "schema": schema}}
+        fields |= _sampling(request.sampling)
         fields |= _thinking(request)
         fields = {name: value for key, value in fields.items() if (name := _name(key, refused)) is not None}
         body = json.dumps(fields, ensure_ascii=False, allow_nan=False).encode()
@@ -123,6 +134,12 @@ def _thought_tokens(request: Generation) -> int:
         return 0
     budget = thinking_budget(request.thinking, None)
     return THOUGHT_TOKENS if budget is None else budget
+
+
+def _sampling(options: SamplingOptions) -> dict[str, Any]:
+    """Return the options that are not the usual ones, by the names that OpenAI's API and llama-server have for them."""
+    usual = asdict(NO_PENALTIES)
+    return {name: value for name, value in asdict(options).items() if value != usual[name]}
 
 
 def _thinking(request: Generation) -> dict[str, Any]:

@@ -11,11 +11,12 @@ result, but for outputs that were written with `write_artifact`, which need not 
 import json
 import re
 from collections.abc import Mapping
+from pathlib import PurePosixPath
 from typing import Any
 
 from orchestrator.engine.client.engine import Completion
 from orchestrator.events import Failure, FailureKind
-from orchestrator.gates import BadSchema, OutputSchema, SchemaMismatch, is_json
+from orchestrator.gates import BadSchema, OutputSchema, SchemaMismatch, file_name, is_json
 from orchestrator.steps.errors import AttemptError
 from orchestrator.taskir import Step
 from orchestrator.taskir.json_text import compact_json
@@ -23,6 +24,14 @@ from orchestrator.taskir.json_text import compact_json
 ANY_JSON: dict[str, Any] = {}
 
 _FENCED = re.compile(r"```[^\n`]*\n(?P<inside>.*?)\n?[ \t]*```", re.DOTALL)
+_BLOCK = re.compile(r"^ {0,3}```[^\n`]*\n(?P<inside>.*?)(?:^ {0,3}```[ \t]*$|\Z)", re.DOTALL | re.MULTILINE)
+_CODE_BEFORE = re.compile(r"\A#!|\"\"\"|'''|<<")
+"""What shows that a text is code already before its first fence, which then belongs to a string of it."""
+CODE_ENDINGS = frozenset(
+    ".bash .bat .c .cc .cfg .cpp .cs .css .go .h .hpp .html .ini .java .js .jsx .kt .lua .php .pl .ps1 .py .pyi .r .rb "
+    ".rs .scala .sh .sql .svg .swift .toml .ts .tsx .xml .yaml .yml .zsh".split()
+)
+"""What the names of outputs end in that are code or settings, in which no prose may stand around a fenced block."""
 
 
 class AnswerShape:
@@ -76,7 +85,8 @@ class AnswerShape:
     def _read(self, text: str) -> dict[str, bytes]:
         names = self._step.outputs
         if not self.structured:
-            return {names[0]: text.encode()}
+            code = PurePosixPath(file_name(names[0])).suffix.lower() in CODE_ENDINGS
+            return {names[0]: (only_block(text) if code else text).encode()}
         value = self._whole.read(text)
         if len(names) == 1:
             return {names[0]: text.encode()}
@@ -120,6 +130,18 @@ def strip_fence(text: str) -> str:
     if fenced is None or re.search("^[ \t]*```", fenced["inside"], re.MULTILINE):
         return stripped
     return fenced["inside"].strip("\n").rstrip()
+
+
+def only_block(text: str) -> str:
+    """Return what stands in the only fenced block of a text, without the prose around it.
+
+    A block without an end goes on to the end of the text. A text with no block or several is returned as it is, and so
+    is code that holds a block in a string.
+    """
+    blocks = [*_BLOCK.finditer(text)]
+    if len(blocks) != 1 or _CODE_BEFORE.search(text[: blocks[0].start()]):
+        return text
+    return blocks[0]["inside"].strip("\n").rstrip()
 
 
 def _unusable_schema(error: BadSchema) -> AttemptError:

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 
 from orchestrator.engine.contract import Generation, Message, Priority
 from registry.models import Registry
-from registry.options import Adapters
+from registry.options import NO_PENALTIES, Adapters, SamplingOptions
 from registry.prompts import PromptSet, prompt_set
 from registry.thinking import Thinking
 
@@ -34,6 +34,8 @@ class ResolvedRole:
     """The most tokens of an answer that has no limit of its own; None for as many as the context has room for."""
     temperature: float = 0.0
     top_p: float = 1.0
+    sampling: SamplingOptions = NO_PENALTIES
+    """What keeps free text from repeating itself. What a schema asks for repeats its keys and signs by right."""
     lora: Adapters = ()
     """The role's adapters; none on another model than the role's own, for which they were not made."""
     thinking: Thinking = "auto"
@@ -48,6 +50,7 @@ class ResolvedRole:
         max_tokens: int | None = None,
         temperature: float | None = None,
         top_p: float | None = None,
+        sampling: SamplingOptions | None = None,
         stop: tuple[str, ...] = (),
         schema: dict[str, object] | bool | None = None,
         seed: int | None = None,
@@ -60,15 +63,17 @@ class ResolvedRole:
     ) -> Generation:
         """Return the request to the model.
 
-        `max_tokens`, `temperature`, `top_p` and `thinking` are the role's where they are not given. The others are as
-        in `Generation`.
+        `max_tokens`, `temperature`, `top_p`, `sampling` and `thinking` are the role's where they are not given; with a
+        `schema`, however, the role's `sampling` is left out. The others are as in `Generation`.
         """
+        usual = self.sampling if schema is None else NO_PENALTIES
         return Generation(
             messages=messages,
             role=self.name,
             max_tokens=max_tokens or self.max_tokens,
             temperature=self.temperature if temperature is None else temperature,
             top_p=self.top_p if top_p is None else top_p,
+            sampling=usual if sampling is None else sampling,
             seed=seed,
             stop=stop,
             schema=schema,
@@ -107,6 +112,7 @@ def resolve_role(
         max_tokens=entry.max_tokens,
         temperature=entry.temperature,
         top_p=entry.top_p,
+        sampling=registry.models[chosen].sampling if entry.sampling is None else entry.sampling,
         lora=entry.lora if fits else (),
         thinking=registry.models[chosen].thinking if entry.thinking is None else entry.thinking,
         priority=priority,
@@ -126,4 +132,5 @@ def resolve_model(registry: Registry, model: str) -> ResolvedRole:
         context=entry.countable_context,
         max_tokens=limit,
         thinking=entry.thinking,
+        sampling=entry.sampling,
     )

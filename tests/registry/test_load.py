@@ -7,7 +7,7 @@ from registry.errors import RegistryError
 from registry.load import PACKAGED, PACKAGED_PERSONAS, find_registry, load_personas, load_registry, read_unchecked
 from registry.memory import estimate_draft
 from registry.models import Registry
-from registry.options import Lora, SpeculationOptions
+from registry.options import Lora, SamplingOptions, SpeculationOptions
 from registry.strict_yaml import parse_file
 from tests.registry.conftest import WriteGguf, write_adapter
 
@@ -379,8 +379,25 @@ def test_how_much_a_model_thinks_is_a_word_or_a_number(folder: Path) -> None:
     assert "roles.coder.thinking: is 'much'; accepted: auto, on, off, low, medium, high or a number" in problem
 
 
-def test_an_engine_goes_on_when_only_the_thinking_changes(folder: Path) -> None:
+def test_what_keeps_answers_from_repeating_themselves_is_of_a_model_or_of_a_role(folder: Path) -> None:
+    text = GOOD.replace("threads: 2", "threads: 2\n    sampling: {dry_multiplier: 0.8, dry_sequence_breakers: [x]}")
+    text = text.replace("max_tokens: 7", "sampling: {repeat_penalty: 1.1}")
+    registry = _load(folder, text)
+    dry = SamplingOptions(dry_multiplier=0.8, dry_sequence_breakers=("x",))
+    assert [registry.models[name].sampling for name in ("big", "little")] == [dry, SamplingOptions()]
+    assert [registry.roles[name].sampling for name in ("worker", "coder")] == [
+        None,
+        SamplingOptions(repeat_penalty=1.1),
+    ]
+    (problem,) = _problems(folder, text.replace("1.1", "0"))
+    assert "roles.coder.sampling.repeat_penalty: is 0; accepted: greater than or equal to 0.1" in problem
+    (problem,) = _problems(folder, text.replace("repeat_penalty", "repetition_penalty"))
+    assert "roles.coder.sampling.repetition_penalty: unknown key; accepted: repeat_penalty?" in problem
+
+
+@pytest.mark.parametrize("option", ["thinking: high", "sampling: {dry_multiplier: 0.8}"])
+def test_an_engine_goes_on_when_only_what_a_request_says_changes(folder: Path, option: str) -> None:
     before = _load(folder)
-    after = _load(folder, GOOD.replace("threads: 2", "threads: 2\n    thinking: high"))
+    after = _load(folder, GOOD.replace("threads: 2", f"threads: 2\n    {option}"))
     assert difference(before, after).models.changed == ("big",)
     assert not difference(before, after).retired

@@ -6,12 +6,16 @@ from functools import lru_cache
 from typing import Any
 
 import llama_cpp.llama_cpp as lib
+import numpy as np
+import numpy.typing as npt
 
 from orchestrator.engine.llama.batch import Tokens, as_tokens
 
 _CACHED = 256
 _LONGEST_CACHED = 1 << 15
 """The tokens of up to 256 texts are cached, each of at most 32,768 characters: 32 MiB at most."""
+_CACHED_TEXTS = 8
+"""Of how many sets of texts it is kept which tokens hold one of them."""
 
 
 class Vocabulary:
@@ -38,6 +42,7 @@ class Vocabulary:
         self._pieces = [self._spell(token, special=False) for token in range(self.size)]
         self.control = frozenset(self.text(t) for t in range(self.size) if self._is_control(t)) - {""}
         self._cached = lru_cache(_CACHED)(self._frozen)
+        self._holding = lru_cache(_CACHED_TEXTS)(self._find_holding)
 
     def tokenize(self, text: str, special: bool, *, whole: bool = False) -> list[int]:
         """Return the tokens of a text. With `special`, names of control tokens in it become these tokens.
@@ -78,6 +83,14 @@ class Vocabulary:
     def piece(self, token: int) -> bytes:
         """Return the bytes of a token's text; none for control tokens."""
         return self._pieces[token]
+
+    def holding(self, texts: tuple[str, ...]) -> npt.NDArray[np.bool_]:
+        """Return which tokens hold one of these texts, as an array of shape (vocabulary,)."""
+        return self._holding(texts)
+
+    def _find_holding(self, texts: tuple[str, ...]) -> npt.NDArray[np.bool_]:
+        wanted = [text.encode() for text in texts]
+        return np.array([any(one in piece for one in wanted) for piece in self._pieces], np.bool_)
 
     def text(self, token: int) -> str:
         """Return how a template spells a token, which may be a control token; empty if there is no such token."""

@@ -21,6 +21,7 @@ from orchestrator.engine.worker.batching import Prefill, chunks_of, group_equal_
 from orchestrator.engine.worker.chat import PromptTemplate
 from orchestrator.engine.worker.contention import CpuUse
 from orchestrator.engine.worker.link import Link, Outbox
+from orchestrator.engine.worker.penalties import Penalties
 from orchestrator.engine.worker.priority import ALIKE
 from orchestrator.engine.worker.sampling import verify_drafts
 from orchestrator.engine.worker.sequence import LogitsAreNaN, NoTokenAllowed, Sequence
@@ -29,7 +30,7 @@ from orchestrator.engine.worker.stored_prefixes import StoredPrefixes
 from orchestrator.engine.worker.thinking import ThoughtFormat, Thoughts
 from orchestrator.engine.worker.threads import ThreadTuner
 from registry.chat_template import Arguments
-from registry.options import Adapters
+from registry.options import Adapters, SamplingOptions
 
 _Scheduled = tuple[Sequence, Tokens]
 """A sequence and the tokens that a step computes for it: a chunk of its prefill, or draft tokens, which follow its last
@@ -206,10 +207,17 @@ class Loop:
             stream=command.stream,
             max_answer=max_answer,
             thoughts=thoughts,
+            penalties=self._penalties(request.sampling),
         )
         self._stop_measuring()
         self._sequences.add(sequence)
         self._counts["prompt_tokens"] += len(prompt)
+
+    def _penalties(self, options: SamplingOptions) -> Penalties | None:
+        """Return the penalties of a new sequence, or None where it has none."""
+        if not options.penalises:
+            return None
+        return Penalties(options, self._llama.vocab.holding(options.dry_sequence_breakers))
 
     def _prompt(self, messages: tuple[Message, ...], arguments: Arguments | None = None) -> tuple[Tokens, str]:
         """Return the tokens of a prompt, and what the template has put behind the last message."""

@@ -10,6 +10,7 @@ from orchestrator.engine.contract import Finish, Generation
 from orchestrator.engine.llama import Grammar, Logits, Tokens, as_tokens
 from orchestrator.engine.protocol import Finished
 from orchestrator.engine.step_cost.model import StepShare
+from orchestrator.engine.worker.penalties import Penalties
 from orchestrator.engine.worker.priority import priority
 from orchestrator.engine.worker.sampling import Sampler
 from orchestrator.engine.worker.text import TextStream, utf8_rest
@@ -34,7 +35,8 @@ class Sequence:
     also the output so far, but for the last token. `computed` is how many of them are there, and `cached` how many a
     shared prefix saved when it first entered the cache. `seq` is its number in the cache, -1 outside. `lora` are the
     adapters that it is computed with beside the model's own. `steps_left_out` counts the steps in which it was ready to
-    decode and others with the same adapters were chosen. The sampler's state survives a preemption.
+    decode and others with the same adapters were chosen. The states of sampler and penalties survive a
+    preemption.
     `max_tokens` is for thoughts and answer together, and `max_answer` for the answer alone. `work_seconds`,
     `alone_seconds` and `packed_seconds` are as in `orchestrator.events.Usage`.
     """
@@ -55,6 +57,7 @@ class Sequence:
         "number",
         "output",
         "packed_seconds",
+        "penalties",
         "pending",
         "preempted",
         "preempted_at",
@@ -83,6 +86,7 @@ class Sequence:
         stream: bool,
         max_answer: int | None = None,
         thoughts: Thoughts | None = None,
+        penalties: Penalties | None = None,
     ) -> None:
         now = time.monotonic()
         self.number = number
@@ -90,6 +94,7 @@ class Sequence:
         self.max_tokens = max_tokens
         self.max_answer = max_tokens if max_answer is None else max_answer
         self.thoughts = thoughts
+        self.penalties = penalties
         self.stream = stream
         self.lora = request.lora
         self.grammar = grammar
@@ -154,6 +159,9 @@ class Sequence:
         """
         if math.isnan(logits.item(greedy)):
             raise LogitsAreNaN
+        if self.penalties is not None:
+            logits = self.penalties.apply(logits)
+            greedy = int(logits.argmax())
         token = greedy if self.sampler.greedy else self.sampler.pick(logits)
         if self.thoughts is not None and not self.thoughts.answering:
             thought = self.thoughts.choose(token)
@@ -192,6 +200,8 @@ class Sequence:
         if end:
             return self.finish_early("stop")
         self.output.append(token)
+        if self.penalties is not None:
+            self.penalties.append(token)
         answers = True
         if self.thoughts is not None and not self.thoughts.answering:
             data, answers = self.thoughts.take(token, data)

@@ -1,4 +1,5 @@
 import json
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
@@ -7,6 +8,7 @@ from hypothesis import strategies as st
 from orchestrator.engine.contract import Generation, Message
 from orchestrator.engine.errors import BadRequest
 from orchestrator.remote.wire import InvalidChunk, one_line, read_chunk, read_problem, wire_request
+from registry.options import SamplingOptions
 
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(max_size=5),
@@ -73,6 +75,15 @@ def test_any_good_request_becomes_json_that_every_server_takes(text: str, seed: 
     assert body["messages"] == [{"role": "user", "content": text}]
     assert 0 <= body["seed"] < 1 << 31
     assert body["max_tokens"] == min(max_tokens, 4096)
+
+
+def test_penalties_are_sent_where_they_are_asked_for() -> None:
+    asked = SamplingOptions(presence_penalty=0.5, dry_multiplier=0.8)
+    request = Generation(messages=(Message("user", "hello"),), sampling=asked)
+    plain = json.loads(wire_request("m", replace(request, sampling=SamplingOptions()), 4096).body)
+    body = json.loads(wire_request("m", request, 4096).body)
+    assert body == {**plain, "presence_penalty": 0.5, "dry_multiplier": 0.8}
+    assert json.loads(wire_request("m", request, 4096, {"dry_multiplier"}).body) == {**plain, "presence_penalty": 0.5}
 
 
 def test_text_that_is_no_unicode_is_refused() -> None:

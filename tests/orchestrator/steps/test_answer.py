@@ -63,6 +63,44 @@ def test_taking_fences_off_loses_nothing_but_fences_and_space(text: str) -> None
         assert inside == text.strip()
 
 
+CODE = "def one() -> int:\n    return 1"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        CODE,
+        f"```python\n{CODE}\n```",
+        f"Here is the file:\n\n```python\n{CODE}\n```\n\nIt returns `1`.",
+        f"Here is the file:\n```\n{CODE}\n",
+        f"Of course!\n ```py\n{CODE}\n ```",
+    ],
+)
+def test_code_is_taken_out_of_the_prose_around_its_only_fence(text: str) -> None:
+    for name in ("one.py", "one.py[3]"):
+        assert AnswerShape(step(name)).read(completion(text)) == {name: CODE.encode()}
+
+
+@pytest.mark.parametrize(
+    ("name", "code"),
+    [
+        ("one.py", f'"""Say one.\n\n```\none()\n```\n"""\n{CODE}'),
+        ("one.py", f"{CODE}\n\n\ndef two() -> int:\n    # ```\n    return 2"),
+        ("guide.sh", "#!/bin/sh\ncat > guide.md <<END\n```\nls\n```\nEND"),
+    ],
+)
+def test_a_fence_in_a_string_of_code_is_left_there(name: str, code: str) -> None:
+    assert AnswerShape(step(name)).read(completion(code)) == {name: code.encode()}
+
+
+def test_prose_stays_where_it_may_be_what_is_wanted() -> None:
+    several = f"First:\n```\n{CODE}\n```\nThen:\n```\n{CODE}\n```"
+    assert AnswerShape(step("one.py")).read(completion(several)) == {"one.py": several.encode()}
+    explained = f"Do it so:\n```\n{CODE}\n```\nThat is all."
+    for name in ("guide.md", "answer", "s1.txt"):
+        assert AnswerShape(step(name)).read(completion(explained)) == {name: explained.encode()}
+
+
 @pytest.mark.parametrize("text", ["", "  \n", "```\n```"])
 def test_empty_answer_is_a_matter_of_format(text: str) -> None:
     for shape in (AnswerShape(step("a.txt")), AnswerShape(step("a.json"))):

@@ -4,7 +4,7 @@ from types import MappingProxyType
 from orchestrator.engine.contract import Generation, Message
 from orchestrator.steps.role import ResolvedRole, resolve_model, resolve_role
 from registry.load import find_registry, load_registry
-from registry.options import Lora
+from registry.options import Lora, SamplingOptions
 from registry.prompts import prompt_set
 
 HELLO = (Message("user", "hello"),)
@@ -44,6 +44,21 @@ def test_a_roles_adapters_are_for_its_own_model_only() -> None:
     assert (found.lora, found.request(HELLO).lora) == (lora, lora)
     assert resolve_role(registry, "coder", model=other).lora == ()
     assert resolve_model(registry, entry.model).lora == ()
+
+
+def test_free_text_is_kept_from_repeating_itself_and_structure_is_not() -> None:
+    registry = load_registry(find_registry(None))
+    entry = registry.roles["coder"]
+    of_model, of_role = SamplingOptions(dry_multiplier=0.8), SamplingOptions(repeat_penalty=1.1)
+    model = replace(registry.models[entry.model], sampling=of_model)
+    registry = replace(registry, models=MappingProxyType({**registry.models, entry.model: model}))
+    assert resolve_role(registry, "coder").sampling == of_model
+    assert resolve_model(registry, entry.model).sampling == of_model
+    roles = MappingProxyType({**registry.roles, "coder": replace(entry, sampling=of_role)})
+    role = resolve_role(replace(registry, roles=roles), "coder")
+    assert role.sampling == role.request(HELLO).sampling == of_role
+    assert role.request(HELLO, schema={"type": "array"}).sampling == SamplingOptions()
+    assert role.request(HELLO, schema={"type": "array"}, sampling=of_model).sampling == of_model
 
 
 def test_a_request_is_the_roles_where_nothing_else_is_asked_for() -> None:
