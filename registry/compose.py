@@ -39,6 +39,13 @@ QUICK: Final = 16 * 10**9
 """A model that uses at most so many weights for a token is quick enough to plan while the user waits."""
 ABLE: Final = 3 * 10**9
 """From so many weights on, a model does the work of a worker well enough not to be the last choice."""
+SMALL: Final = 10**9
+"""A model that uses fewer weights for a token than this repeats itself in longer answers, if nothing prevents that."""
+DRY: Final = 0.8
+"""The `dry_multiplier` of the worker of such a model. DRY only keeps it from saying the same again: with a
+`repeat_penalty` of 1.1, SmolLM2 135M invented names and dates where a text's own words had been used already."""
+SMALL_TOKENS: Final = 512
+"""The longest answer of the worker of such a model, in tokens. What is longer has lost its subject."""
 MAX_TOKENS: Final[Mapping[str, int]] = {FRONTDOOR: 2048, WORKER: 1024, CODER: 2048, ARCHITECT: 2048, JUDGE: 512}
 """The longest answers of the roles, in tokens."""
 DOES: Final[Mapping[str, str]] = {
@@ -292,7 +299,10 @@ def _roles(casting: _Casting, entries: Mapping[str, Mapping[str, object]]) -> It
         if role in MAX_TOKENS:
             context = entries[one.id].get("context", 1)
             assert isinstance(context, int), "a context was fitted"
-            entry["max_tokens"] = max(1, min(MAX_TOKENS[role], context // 2))
+            small = role == WORKER and one.active < SMALL
+            entry["max_tokens"] = max(1, min(SMALL_TOKENS if small else MAX_TOKENS[role], context // 2))
+            if small:
+                entry["sampling"] = {"dry_multiplier": DRY}
         if above := _above(role, casting):
             entry["escalates_to"] = above
         entry["description"] = DOES[kind]

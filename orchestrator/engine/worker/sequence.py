@@ -35,8 +35,7 @@ class Sequence:
     also the output so far, but for the last token. `computed` is how many of them are there, and `cached` how many a
     shared prefix saved when it first entered the cache. `seq` is its number in the cache, -1 outside. `lora` are the
     adapters that it is computed with beside the model's own. `steps_left_out` counts the steps in which it was ready to
-    decode and others with the same adapters were chosen. The states of sampler and penalties survive a
-    preemption.
+    decode and others with the same adapters were chosen. The states of sampler and penalties survive a preemption.
     `max_tokens` is for thoughts and answer together, and `max_answer` for the answer alone. `work_seconds`,
     `alone_seconds` and `packed_seconds` are as in `orchestrator.events.Usage`.
     """
