@@ -43,6 +43,8 @@ class Failure:
     """What the next attempt gets to read, such as a validator's message or a critique."""
     final: bool = False
     """Whether every other attempt would fail in the same way, as with a prompt that is too long. It is not retried."""
+    cut_at: int | None = None
+    """How many tokens the answer had when it was cut off at its limit; None for any other failure."""
 
 
 @dataclass(frozen=True, slots=True)

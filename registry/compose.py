@@ -44,7 +44,7 @@ SMALL: Final = 10**9
 DRY: Final = 0.8
 """The `dry_multiplier` of the worker of such a model. DRY only keeps it from saying the same again: with a
 `repeat_penalty` of 1.1, SmolLM2 135M invented names and dates where a text's own words had been used already."""
-SMALL_TOKENS: Final = 512
+SMALL_TOKENS: Final = 384
 """The longest answer of the worker of such a model, in tokens. What is longer has lost its subject."""
 MAX_TOKENS: Final[Mapping[str, int]] = {FRONTDOOR: 2048, WORKER: 1024, CODER: 2048, ARCHITECT: 2048, JUDGE: 512}
 """The longest answers of the roles, in tokens."""

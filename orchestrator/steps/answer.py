@@ -112,6 +112,7 @@ class AnswerShape:
                 # A stronger role would not help here; a shorter answer does.
                 kind = FailureKind.SCHEMA if self.structured else FailureKind.FORMAT
                 message = f"the answer was cut off after {tokens} tokens; it has to be shorter"
+                return Failure(kind, message, message, cut_at=tokens)
             case "repetition":
                 # A stronger model may get out of the loop that this one is caught in.
                 kind = FailureKind.SCHEMA if self.structured else FailureKind.LOGIC

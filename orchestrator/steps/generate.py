@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import Final
 
 from orchestrator.engine.client.engine import Completion, OnText
 from orchestrator.engine.errors import BadGrammar
@@ -12,7 +13,11 @@ from orchestrator.steps.answer import ANY_JSON, AnswerShape
 from orchestrator.steps.attempt import MIN_ANSWER_TOKENS, Attempt, Models, OnGenerated, Produced
 from orchestrator.steps.errors import GRACE, AttemptError, attempt_timeout, seconds_left
 from orchestrator.steps.gating import pass_gates
-from orchestrator.steps.prompt import after_failure, echoes_failure, step_messages
+from orchestrator.steps.prompt import after_failure, echoes_failure, echoes_task, step_messages
+from registry.prompts import PromptSet
+
+WORDS_A_TOKEN: Final = 0.5
+"""How many words are asked for instead of a token. English has about 0.75, and models write more than asked for."""
 
 
 class GenerateRunner:
@@ -41,24 +46,39 @@ class GenerateRunner:
 
 
 def _refuse_echo(completion: Completion, attempt: Attempt) -> None:
-    """Raise AttemptError for an answer that repeats the prompt's words about earlier failures instead of doing better.
+    """Raise AttemptError for an answer that repeats the prompt: what it says of earlier failures, or the task alone.
 
     A weak model does that, and no gate might notice.
     """
     if echoes_failure(completion.text, feedback(attempt.failures)):
         message = "the answer repeats what was said of the answer before it"
-        raise AttemptError(Failure(FailureKind.SCHEMA, message, message))
+    elif echoes_task(completion.text, attempt.step.action):
+        message = "the answer only repeats the task"
+    else:
+        return
+    raise AttemptError(Failure(FailureKind.SCHEMA, message, message))
 
 
-def with_evidence(action: str, failures: Sequence[Failure]) -> str:
-    """Return the action with the evidence of earlier failures, shortened, for the next prompt."""
-    return after_failure(action, feedback(failures))
+def with_evidence(action: str, failures: Sequence[Failure], prompts: PromptSet) -> str:
+    """Return the action with the evidence of earlier failures, shortened, for the next prompt.
+
+    Where the prompts have words for it, an answer that was cut off is not told of: the next one is asked to be short,
+    and shorter each time. Small models repeat what they are told of an answer, and do what they are asked for.
+    """
+    if not prompts.shorter:
+        return after_failure(action, feedback(failures))
+    told = after_failure(action, feedback([failure for failure in failures if failure.cut_at is None]))
+    cut = [failure.cut_at for failure in failures if failure.cut_at is not None]
+    if not cut:
+        return told
+    words = max(1, round(WORDS_A_TOKEN * cut[-1] / 2 ** len(cut)))
+    return f"{told}\n{prompts.shorter.format(words=words)}"
 
 
 async def _complete(
     attempt: Attempt, shape: AnswerShape, models: Models, scope: asyncio.Timeout, on_text: OnText | None
 ) -> Completion:
-    action = with_evidence(attempt.step.action, attempt.failures)
+    action = with_evidence(attempt.step.action, attempt.failures, attempt.role.prompts)
     prompt = step_messages(attempt.role.system, attempt.role.persona, attempt.inputs, action)
     request = attempt.role.request(
         prompt,

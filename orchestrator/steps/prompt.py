@@ -24,9 +24,11 @@ def step_messages(system: str, persona: str, inputs: Sequence[StepInput], action
     """Return the system and the user message of a step. `persona` is its overlay text, or empty for none."""
     instructions = f"{system}\n{persona}" if persona else system
     blocks = [f"[{item.name}]\n{item.text.strip()}\n\n" for item in inputs]
-    return Message("system", instructions), Message("user", "".join(blocks) + f"Task: {action}")
+    return Message("system", instructions), Message("user", "".join(blocks) + f"{TASK} {action}")
 
 
+TASK = "Task:"
+"""What a prompt says before the action."""
 FAILED_BEFORE = "The previous answer failed:"
 """What a retry's prompt says before the reason why an earlier answer was refused."""
 
@@ -47,6 +49,11 @@ def echoes_failure(answer: str, evidence: Iterable[str]) -> bool:
     """Return whether an answer to such a prompt repeats what the prompt says of an earlier answer."""
     said = " ".join(answer.split())
     return any(" ".join(f"{FAILED_BEFORE} {text}".split()) in said for text in evidence)
+
+
+def echoes_task(answer: str, action: str) -> bool:
+    """Return whether an answer is only the line of the prompt that asked for it, with the word before it."""
+    return answer.split() == [*TASK.split(), *action.split()]
 
 
 def after_parts(request: str, plan: str, name: str, output: str) -> str:

@@ -42,6 +42,7 @@ class PromptSetForm(Form):
     listed_names: bool
     roles: dict[str, Text]
     examples: tuple[ExampleForm, ...] = ()
+    shorter: Text = ""
     tools: Text
     repl: Text
     condense: Text
@@ -63,6 +64,8 @@ class PromptSet:
     """System prompts by the name of the role. The frontdoor's has no examples yet."""
     examples: Sequence[ExampleForm]
     """Worked examples for the frontdoor."""
+    shorter: str
+    """What a retry asks for when the answer before was cut off, with `{words}`; empty: it is told what happened."""
     tools: str
     """How a step that uses tools has to answer. The list of its tools follows."""
     repl: str
@@ -116,6 +119,7 @@ def prompt_set(name: SetName) -> PromptSet:
         listed_names=form.listed_names,
         roles=MappingProxyType(dict(form.roles)),
         examples=form.examples,
+        shorter=form.shorter,
         tools=form.tools.strip(),
         repl=form.repl.strip(),
         condense=form.condense.strip(),

@@ -94,7 +94,7 @@ async def _turns(attempt: Attempt, talk: Conversation, running: Interpreter, wor
 
 
 def _head(attempt: Attempt, toolbox: Toolbox) -> tuple[Message, ...]:
-    action = with_evidence(attempt.step.action, attempt.failures)
+    action = with_evidence(attempt.step.action, attempt.failures, attempt.role.prompts)
     text = instructions(attempt.role.prompts.repl, action, attempt.inputs, attempt.step.outputs, toolbox.tools)
     return step_messages(attempt.role.system, attempt.role.persona, (), text)
 

@@ -75,7 +75,7 @@ def _texts(attempt: Attempt) -> dict[str, str]:
 
 
 def _opening(attempt: Attempt, toolbox: Toolbox) -> tuple[Message, ...]:
-    action = instructions(
-        attempt.role.prompts.tools, with_evidence(attempt.step.action, attempt.failures), toolbox.tools
-    )
+    prompts = attempt.role.prompts
+    asked = with_evidence(attempt.step.action, attempt.failures, prompts)
+    action = instructions(prompts.tools, asked, toolbox.tools)
     return step_messages(attempt.role.system, attempt.role.persona, attempt.inputs, action)

@@ -26,6 +26,7 @@ from orchestrator.steps.errors import AttemptError
 from orchestrator.steps.generate import GenerateRunner, with_evidence
 from orchestrator.steps.prompt import StepInput
 from orchestrator.taskir import Step
+from registry.prompts import prompt_set
 from tests.orchestrator.model_calls import ModelCalls, attempt_of
 
 
@@ -112,8 +113,26 @@ async def test_an_answer_that_repeats_the_prompt_of_the_retry_is_none() -> None:
     assert fine.outputs == {"o.txt": echo.encode()}, "without a failure before it, it is an answer like any other"
 
 
+async def test_an_answer_that_only_repeats_the_task_is_none() -> None:
+    found = await failure(Script(["Task: Sum  up a.\n"]), attempt())
+    assert (found.kind, found.message) == (FailureKind.SCHEMA, "the answer only repeats the task")
+    fine = await GenerateRunner().run(attempt(), Script(["Task: Sum up a. It is 3."]).models)
+    assert fine.outputs == {"o.txt": b"Task: Sum up a. It is 3."}
+
+
+async def test_after_an_answer_that_was_cut_off_a_shorter_one_is_asked_for_each_time() -> None:
+    cut = await failure(Script(["and so on"], "length"), attempt())
+    assert (cut.kind, cut.cut_at) == (FailureKind.FORMAT, 5)
+    long, wrong = Failure(FailureKind.FORMAT, "cut", "cut", cut_at=512), Failure(FailureKind.LOGIC, "no", "Wrong.")
+    general, tiny = prompt_set("general"), prompt_set("tiny")
+    assert with_evidence("Go.", [long], general) == "Go.\nAnswer in at most 128 words."
+    again = with_evidence("Go.", [long, wrong, long], general)
+    assert again == "Go.\nThe previous answer failed: Wrong.\nAnswer in at most 64 words."
+    assert with_evidence("Go.", [long], tiny) == "Go.\nThe previous answer failed: cut"
+
+
 def test_long_evidence_keeps_its_ends() -> None:
-    told = with_evidence("Go.", [Failure(FailureKind.CODE, "", "begin" + "x" * 100_000 + "end")])
+    told = with_evidence("Go.", [Failure(FailureKind.CODE, "", "begin" + "x" * 100_000 + "end")], prompt_set("general"))
     assert len(told) < 700
     assert "begin" in told
     assert told.endswith("end")
